@@ -1,0 +1,94 @@
+"""What the engine is doing, as plain data and as the words that the window shows. Knows no Qt.
+
+One vocabulary for the whole window: Loading, Ready, Reading, Thinking, Writing, Stopping, Restarting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+NARROW = "\u202f"  # narrow no-break space, between a number and its unit
+
+
+class Phase(StrEnum):
+    STARTING = "starting"  # the engine's process is coming up
+    LOADING = "loading"
+    READY = "ready"
+    READING = "reading"  # prefill
+    THINKING = "thinking"  # sent, nothing known yet
+    WRITING = "writing"
+    STOPPING = "stopping"
+    RESTARTING = "restarting"  # the process died and is coming up again
+    FAILED = "failed"  # no model is loaded, and a banner says why
+    OFF = "off"  # no model is wanted
+
+
+_WORDS = {Phase.STARTING: "Loading", Phase.RESTARTING: "Restarting", Phase.FAILED: "Not loaded", Phase.OFF: "No model"}
+
+
+@dataclass(frozen=True)
+class EngineStatus:
+    """The engine at one moment. Unknown figures are None, never 0. Rates in tokens/s."""
+
+    phase: Phase = Phase.STARTING
+    model: str = ""  # display name of the model
+    device: str = ""  # "CPU, 1 thread"
+    done: int = 0  # of the current stage: bytes while loading, tokens while reading
+    total: int = 0
+    tok_s: float | None = None  # of the running answer, now; after it, the mean of the last one
+    tokens: int = 0  # written so far in the running answer
+    context_used: int | None = None
+    context_total: int | None = None
+    load_s: float | None = None
+    description: str = ""  # the model in one honest sentence
+
+    @property
+    def working(self) -> bool:
+        """Whether something is running (an ember dot)."""
+        return self.phase in {Phase.STARTING, Phase.LOADING, Phase.READING, Phase.THINKING, Phase.WRITING,
+                              Phase.STOPPING, Phase.RESTARTING}  # fmt: skip
+
+    @property
+    def answering(self) -> bool:
+        """Whether an answer is under way, so that Send is Stop."""
+        return self.phase in {Phase.READING, Phase.THINKING, Phase.WRITING, Phase.STOPPING}
+
+    @property
+    def word(self) -> str:
+        """The state in words, with its figure where there is one: "Reading 512 tokens, 61%"."""
+        word = _WORDS.get(self.phase, self.phase.value.capitalize())
+        if self.phase is Phase.LOADING and self.total:
+            return f"{word}, {100 * self.done // self.total}%"
+        if self.phase is Phase.READING and self.total:
+            return f"{word} {self.total:,} tokens, {100 * self.done // self.total}%"
+        return word
+
+
+def rate(tok_s: float | None) -> str:
+    """A rate as the product writes it: one decimal below 100, none above, "–" when unknown."""
+    if tok_s is None:
+        return f"–{NARROW}tok/s"
+    return f"{tok_s:.1f}{NARROW}tok/s" if tok_s < 100 else f"{tok_s:.0f}{NARROW}tok/s"
+
+
+def seconds(value: float | None) -> str:
+    """A time as the product writes it: ms below 1 s, then 6.2 s, 1 min 20 s, 2 h 5 min."""
+    if value is None:
+        return "–"
+    if value < 0.9995:
+        return f"{value * 1000:.0f}{NARROW}ms"
+    if value < 59.95:
+        return f"{value:.1f}{NARROW}s"
+    whole = round(value)
+    if whole < 3600:
+        return f"{whole // 60}{NARROW}min" + (f" {whole % 60}{NARROW}s" if whole % 60 else "")
+    minutes = round(value / 60)
+    return f"{minutes // 60}{NARROW}h" + (f" {minutes % 60}{NARROW}min" if minutes % 60 else "")
+
+
+def gigabytes(n_bytes: float | None) -> str:
+    """A size in GB of 10^9 bytes with one decimal (MB below 0.1 GB)."""
+    if n_bytes is None:
+        return "–"
+    return f"{n_bytes / 1e9:.1f}{NARROW}GB" if n_bytes >= 1e8 else f"{n_bytes / 1e6:.0f}{NARROW}MB"

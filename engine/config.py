@@ -1,0 +1,120 @@
+"""What a model is and how it is to be run: frozen values, validated once where they enter.
+
+Nothing here reads files or devices. Dimension letters: L layers, T tokens, D d_model, F d_ff, H heads, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, get_args
+
+from engine.errors import InvalidRequestError, ModelFormatError
+
+Activation = Literal["relu-glu", "silu-glu"]
+Mode = Literal["auto", "sparse", "exact", "dense"]
+Device = Literal["auto", "cpu", "cuda"]
+
+MODES: tuple[Mode, ...] = get_args(Mode)
+DEVICES: tuple[Device, ...] = get_args(Device)
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The shape of a decoder model. Built once by engine/model/families.py; never changes after."""
+
+    family: str
+    n_layers: int
+    d_model: int
+    d_ff: int
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    vocab_size: int
+    rope_theta: float
+    norm_eps: float
+    activation: Activation
+    max_context: int
+    tied_embeddings: bool
+    bos_token_id: int | None
+    eos_token_ids: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        caps = {"n_layers": 1024, "d_model": 1 << 17, "d_ff": 1 << 20, "n_heads": 1024, "n_kv_heads": 1024,
+                "head_dim": 1024, "vocab_size": 1 << 21, "max_context": 1 << 24}  # fmt: skip
+        for name, cap in caps.items():
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= cap:
+                raise ModelFormatError(f"The model's {name} is {value!r}; a whole number from 1 to {cap} is needed.")
+        if self.n_heads % self.n_kv_heads:
+            raise ModelFormatError(f"{self.n_heads} attention heads cannot share {self.n_kv_heads} key-value heads.")
+        if self.head_dim % 2:
+            raise ModelFormatError(f"The head dimension {self.head_dim} is odd; rotary positions need an even one.")
+        if not (0 < self.norm_eps < 1 and 0 < self.rope_theta < 1e12):
+            raise ModelFormatError(f"norm_eps {self.norm_eps!r} or rope_theta {self.rope_theta!r} is out of range.")
+        for token in (*self.eos_token_ids, *([] if self.bos_token_id is None else [self.bos_token_id])):
+            if not 0 <= token < self.vocab_size:
+                raise ModelFormatError(f"Special token {token} lies outside the vocabulary of {self.vocab_size}.")
+
+    @property
+    def has_zeros(self) -> bool:
+        """Whether the activation makes exact zeros, so that neurons can be skipped without changing the result."""
+        return self.activation == "relu-glu"
+
+
+@dataclass(frozen=True)
+class SamplingConfig:
+    """How the next token is chosen and when to stop. temperature 0 is greedy."""
+
+    temperature: float = 0.7
+    top_k: int = 40  # 0: off
+    top_p: float = 0.95  # 1: off
+    min_p: float = 0.0  # 0: off
+    repeat_penalty: float = 1.0  # 1: off
+    seed: int | None = None  # None: a new one each time
+    max_tokens: int | None = None  # None: until the model stops or the context is full
+    stop: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        ranges = {"temperature": (0.0, 10.0), "top_p": (0.0, 1.0), "min_p": (0.0, 1.0), "repeat_penalty": (0.01, 10.0),
+                  "top_k": (0, 1 << 21)}  # fmt: skip
+        for name, (low, high) in ranges.items():
+            value = getattr(self, name)
+            if not isinstance(value, (int, float)) or not low <= value <= high:
+                raise InvalidRequestError(f"{name} is {value!r}; it must lie between {low} and {high}.")
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise InvalidRequestError(f"max_tokens is {self.max_tokens!r}; at least 1 is needed.")
+        if self.seed is not None and not 0 <= self.seed < 1 << 63:
+            raise InvalidRequestError(f"The seed {self.seed!r} must lie between 0 and 2^63 - 1.")
+
+    def changed(self, values: dict[str, Any]) -> SamplingConfig:
+        """A copy with the given fields replaced; unknown names raise InvalidRequestError."""
+        known = {field.name for field in fields(self)}
+        if unknown := sorted(set(values) - known):
+            raise InvalidRequestError(f"Unknown sampling value {unknown[0]!r}; known are {', '.join(sorted(known))}.")
+        if "stop" in values:
+            values = {**values, "stop": tuple(values["stop"])}
+        return replace(self, **values)
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """How a model is to be run on this machine."""
+
+    device: Device = "auto"
+    threads: int | None = None  # None: usable physical cores - 1, at least 1
+    context: int | None = None  # tokens; None: what the model was trained with, if the memory allows
+    mode: Mode = "auto"
+    vram_budget_gib: float | None = None
+    hardware_file: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise InvalidRequestError(f"Unknown mode {self.mode!r}; known are {', '.join(MODES)}.")
+        if self.device not in DEVICES:
+            raise InvalidRequestError(f"Unknown device {self.device!r}; known are {', '.join(DEVICES)}.")
+        if self.threads is not None and not 1 <= self.threads <= 1024:
+            raise InvalidRequestError(f"threads is {self.threads}; it must lie between 1 and 1024.")
+        if self.context is not None and not 8 <= self.context <= 1 << 24:
+            raise InvalidRequestError(f"context is {self.context}; it must lie between 8 and {1 << 24} tokens.")
+        if self.vram_budget_gib is not None and not 0 < self.vram_budget_gib <= 4096:
+            raise InvalidRequestError(f"The VRAM budget is {self.vram_budget_gib} GiB; it must lie above 0.")

@@ -1,0 +1,111 @@
+"""Every failure of the world that the engine can meet, as exceptions with a fact and a next act.
+
+The message states what happened with its values; the hint says what to do next. Programming errors are not
+here: those stay ordinary exceptions and end in a crash report.
+"""
+
+from __future__ import annotations
+
+
+class EngineError(Exception):
+    """A failure of the world.
+
+    `message` is one sentence with the fact and the value; `hint` is the next act, in the imperative.
+    """
+
+    hint: str = "Look at the log for details."
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        if hint is not None:
+            self.hint = hint
+
+
+class ModelNotFoundError(EngineError):
+    """The path or name leads to nothing that can be opened."""
+
+    hint = "Check the path, or choose another model."
+
+
+class ModelFormatError(EngineError):
+    """A file is damaged or lies about itself."""
+
+    hint = "Download the file again, or choose another model."
+
+
+class UnsupportedModelError(EngineError):
+    """The file is sound, but Hearth does not run this kind of model."""
+
+    hint = "Choose a model of the LLaMA family."
+
+
+class TokenizerMismatchError(ModelFormatError):
+    """The tokenizer beside the weights belongs to another model."""
+
+    hint = "Put the tokenizer.json of this very model beside its weights."
+
+
+class ChatTemplateError(EngineError):
+    """The model's chat template failed, or asked for more time or space than a template may have."""
+
+    hint = "Use the model's raw mode, or choose a model with a sound chat template."
+
+
+class ContextOverflowError(EngineError):
+    """The prompt alone is longer than the context."""
+
+    hint = "Shorten the message or start a new chat."
+
+
+class HostMemoryError(EngineError):
+    """Not enough RAM for what was asked."""
+
+    hint = "Close other programs or choose a smaller model."
+
+
+class DeviceMemoryError(EngineError):
+    """Not enough VRAM for what was asked."""
+
+    hint = "Close programs that use the graphics card, or choose a smaller model."
+
+
+class DeviceUnavailableError(EngineError):
+    """The device that was asked for cannot be used; the message lists the reasons."""
+
+    hint = "Use --device cpu."
+
+
+class KernelUnavailableError(EngineError):
+    """No kernel of the wanted kind runs on this machine; the message lists the reasons."""
+
+    hint = "Use the reference backend."
+
+
+class ArtifactMismatchError(EngineError):
+    """An artefact was made from another model, machine or version."""
+
+    hint = "Make it again."
+
+
+class InvalidRequestError(EngineError):
+    """A value given by the caller is out of its range; the message names value and range."""
+
+    hint = "Correct the value."
+
+
+class EngineProcessError(EngineError):
+    """The engine's process died or stopped answering."""
+
+    hint = "It starts again by itself; send the message again."
+
+
+def error_class(name: str) -> type[EngineError]:
+    """The EngineError class of that name, or EngineError itself for a name of another version."""
+
+    def walk(cls: type[EngineError]) -> type[EngineError] | None:
+        if cls.__name__ == name:
+            return cls
+        return next((found for sub in cls.__subclasses__() if (found := walk(sub))), None)
+
+    return walk(EngineError) or EngineError

@@ -1,0 +1,294 @@
+"""What the window and the engine's process say to each other: frozen dataclasses, one JSON object a line.
+
+The first line each way is a `hello` with the protocol's version. Every request has an id and every event that
+answers it names that id. The same values travel by function call where the engine runs in the window's own
+process, so this file is the only vocabulary between the two. It does no I/O.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, ClassVar
+
+from engine.errors import EngineError, error_class
+
+PROTOCOL_VERSION = 1
+MAX_LINE_BYTES = 64 << 20  # a longer line is a broken partner, not a message
+
+
+class ProtocolError(EngineError):
+    """The partner sent a line that is no message of this protocol."""
+
+    hint = "Both sides must come from the same version of Hearth: install it again."
+
+
+@dataclass(frozen=True)
+class Hello:
+    """First line each way."""
+
+    type: ClassVar[str] = "hello"
+    version: int = PROTOCOL_VERSION
+    app_version: str = ""
+    pid: int = 0
+
+
+# ------------------------------------------------------------------ requests
+
+
+@dataclass(frozen=True)
+class Load:
+    """Open a model; answered by progress events, then `finished` with a LoadedModelInfo as result."""
+
+    type: ClassVar[str] = "load"
+    id: str
+    model: str
+    engine: dict[str, Any] = field(default_factory=dict)  # fields of EngineConfig
+
+
+@dataclass(frozen=True)
+class Unload:
+    """Give the model's memory back; answered by `finished`."""
+
+    type: ClassVar[str] = "unload"
+    id: str
+
+
+@dataclass(frozen=True)
+class Generate:
+    """One answer to a conversation; answered by progress, token and stats events, then `finished` (GenerationResult).
+
+    messages: [{"role": "system" | "user" | "assistant", "content": text}], the last one the user's.
+    """
+
+    type: ClassVar[str] = "generate"
+    id: str
+    messages: list[dict[str, str]]
+    sampling: dict[str, Any] = field(default_factory=dict)  # what differs from the model's own defaults
+    mode: str | None = None  # None: as loaded
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """Stop the request named by `target` between two tokens; that request then ends as cancelled."""
+
+    type: ClassVar[str] = "cancel"
+    id: str
+    target: str
+
+
+@dataclass(frozen=True)
+class Job:
+    """Long work beside chatting: convert, profile, train or solve."""
+
+    type: ClassVar[str] = "job"
+    id: str
+    job: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Serve:
+    """Start or stop the local API."""
+
+    type: ClassVar[str] = "serve"
+    id: str
+    port: int = 0
+    on: bool = True
+
+
+@dataclass(frozen=True)
+class Shutdown:
+    """End the process in good order."""
+
+    type: ClassVar[str] = "shutdown"
+    id: str
+
+
+# ------------------------------------------------------------------ events
+
+
+@dataclass(frozen=True)
+class Progress:
+    """stage: "loading" or "reading" (prefill); done and total in bytes or tokens."""
+
+    type: ClassVar[str] = "progress"
+    id: str
+    stage: str
+    done: int
+    total: int
+    eta_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Token:
+    """Text since the last such event, coalesced to at most 30 events a second; never half a character."""
+
+    type: ClassVar[str] = "token"
+    id: str
+    text: str
+    tokens: int  # generated so far in this answer
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Live figures of a running answer, a few times a second. Units: tokens, tokens/s, seconds."""
+
+    type: ClassVar[str] = "stats"
+    id: str
+    tokens: int
+    decode_tok_s: float | None
+    ttft_s: float | None
+    context_used: int
+    context_total: int
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A request ended well; `result` is the dict form of what the request's docstring names (or empty)."""
+
+    type: ClassVar[str] = "finished"
+    id: str
+    result: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A request failed. On the wire the class is called `class`. `crash` marks a bug of ours, with its traceback."""
+
+    type: ClassVar[str] = "failed"
+    id: str
+    error: str  # name of an EngineError class, or of the exception for a bug of ours
+    message: str
+    hint: str
+    crash: bool = False
+    details: str = ""
+
+    def as_error(self) -> EngineError:
+        """The same failure as an exception of the class it had on the other side."""
+        return error_class(self.error)(self.message, self.hint)
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """Once a second, whatever the engine is doing."""
+
+    type: ClassVar[str] = "heartbeat"
+    ram_bytes: int = 0
+    vram_bytes: int = 0
+
+
+# ------------------------------------------------------------------ results
+
+
+@dataclass(frozen=True)
+class LoadedModelInfo:
+    """What the window needs to know of the model that is loaded."""
+
+    name: str
+    path: str
+    family: str
+    activation: str
+    parameters: int
+    weights_bytes: int  # in memory
+    context: int  # tokens
+    device: str  # "cpu" or "cuda"
+    device_reason: str  # why this device, in one line
+    threads: int
+    mode: str  # dense or exact: what auto became
+    mode_reason: str
+    load_s: float
+    sampling: dict[str, Any]  # the model's own defaults, fields of SamplingConfig
+    description: str = ""
+    has_chat_template: bool = True
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> LoadedModelInfo:
+        return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
+
+
+@dataclass(frozen=True)
+class GenerationResult:
+    """How an answer ended. Times in seconds, rates in tokens/s, None where it does not apply."""
+
+    text: str
+    finish_reason: str  # stop, length, context, cancelled
+    prompt_tokens: int
+    reused_tokens: int  # of the prompt, already in the KV cache
+    tokens: int
+    dropped_messages: int  # oldest messages left out because the context is full
+    context_used: int
+    context_total: int
+    total_s: float
+    ttft_s: float | None
+    prefill_tok_s: float | None
+    decode_tok_s: float | None
+    gpu_neuron_load: float | None
+    active_share: float | None
+    fired_share: float | None
+    vram_bytes: int
+    ram_bytes: int
+    mode: str
+    model: str
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> GenerationResult:
+        return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
+
+
+Request = Load | Unload | Generate | Cancel | Job | Serve | Shutdown
+Event = Progress | Token | Stats | Finished | Failed | Heartbeat
+Message = Hello | Request | Event
+
+_TYPES: dict[str, type[Any]] = {
+    cls.type: cls
+    for cls in (Hello, Load, Unload, Generate, Cancel, Job, Serve, Shutdown,
+                Progress, Token, Stats, Finished, Failed, Heartbeat)
+}  # fmt: skip
+
+
+def encode(message: Message) -> bytes:
+    """One line of JSON, newline included."""
+    values = asdict(message)
+    if isinstance(message, Failed):
+        values["class"] = values.pop("error")
+    return json.dumps({"type": message.type, **values}, ensure_ascii=False).encode() + b"\n"
+
+
+def decode(line: bytes) -> Message:
+    """The message that a line holds.
+
+    Unknown fields are passed over, so that a newer partner may say more. Raises ProtocolError for anything that is
+    no message: no JSON, no object, an unknown type, a field missing or of the wrong type.
+    """
+    try:
+        values = json.loads(line)
+    except ValueError as error:
+        raise ProtocolError(f"A line of the engine protocol is not JSON: {line[:80]!r}.") from error
+    if not isinstance(values, dict) or not isinstance(values.get("type"), str):
+        raise ProtocolError(f"A line of the engine protocol is no typed object: {line[:80]!r}.")
+    if "class" in values:
+        values["error"] = values.pop("class")
+    cls = _TYPES.get(values["type"])
+    if cls is None:
+        raise ProtocolError(f"Unknown message type {values['type']!r} in the engine protocol.")
+    given = {f.name: values[f.name] for f in fields(cls) if f.name in values}
+    for f in fields(cls):
+        if f.name in given and not _fits(given[f.name], str(f.type)):
+            raise ProtocolError(f"Field {f.name!r} of a {cls.type} message has the value {given[f.name]!r}.")
+    try:
+        message: Message = cls(**given)
+    except TypeError as error:
+        raise ProtocolError(f"A {cls.type} message lacks a field: {error}.") from error
+    return message
+
+
+_JSON_KINDS: dict[str, tuple[type, ...]] = {
+    "str": (str,), "int": (int,), "float": (int, float), "bool": (bool,), "None": (type(None),),
+    "dict": (dict,), "list": (list,),
+}  # fmt: skip
+
+
+def _fits(value: object, annotation: str) -> bool:
+    kinds = [part.strip().split("[")[0] for part in annotation.split("|")]
+    return any(isinstance(value, _JSON_KINDS[kind]) for kind in kinds if kind in _JSON_KINDS)
