@@ -1,0 +1,64 @@
+"""What every test stands on: no screen, no network, no folder of the person who runs it, and no silent warning."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+os.environ.setdefault("PYTEST_QT_API", "pyside6")
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+DATA = Path(__file__).parent / "data"
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Every test has its own data, config and cache folders, so none reads or harms a person's."""
+    home = tmp_path_factory.mktemp("home")
+    for variable, name in {"XDG_DATA_HOME": "data", "XDG_CONFIG_HOME": "config", "XDG_CACHE_HOME": "cache",
+                           "XDG_STATE_HOME": "state", "LOCALAPPDATA": "local", "APPDATA": "roaming"}.items():  # fmt: skip
+        monkeypatch.setenv(variable, str(home / name))
+    return home
+
+
+class _Collector(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+@pytest.fixture(autouse=True)
+def quiet_log(request: pytest.FixtureRequest) -> Iterator[_Collector]:
+    """A warning in the log that the test did not ask for fails it.
+
+    A test that expects one marks itself: `@pytest.mark.expects_log("part of the message")`.
+    """
+    collector = _Collector()
+    root = logging.getLogger()
+    root.addHandler(collector)
+    yield collector
+    root.removeHandler(collector)
+    expected = [text for mark in request.node.iter_markers("expects_log") for text in mark.args]
+    said = [f"{record.levelname} {record.name}: {record.getMessage()}" for record in collector.records]
+    surprising = [line for line in said if not any(text in line for text in expected)]
+    missing = [text for text in expected if not any(text in line for line in said)]
+    assert not surprising, f"unexpected warnings in the log: {surprising}"
+    assert not missing, f"expected in the log and not found: {missing}; the log holds {said}"
+
+
+@pytest.fixture(scope="session")
+def shared_starter() -> Path:
+    """The starter model's FP16 source, which lies beside the project on developers' machines."""
+    path = SHARED / "models" / "starter-chat"
+    if not (path / "model.safetensors").is_file():
+        pytest.skip("the starter model's FP16 source is not beside this checkout")
+    return path
