@@ -1,0 +1,42 @@
+"""Hearth's engine as a library. Names load when they are first used; importing this costs NumPy at most."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from engine.config import EngineConfig, ModelConfig, SamplingConfig
+    from engine.errors import EngineError
+    from engine.generate import TokenEvent
+    from engine.hardware import HardwareProfile
+    from engine.session import ChatSession, LoadedModel
+
+__version__ = "0.1.0"
+__all__ = [
+    "ChatSession",
+    "EngineConfig",
+    "EngineError",
+    "HardwareProfile",
+    "LoadedModel",
+    "ModelConfig",
+    "SamplingConfig",
+    "TokenEvent",
+]
+
+_HOMES = {
+    "ChatSession": "engine.session",
+    "EngineConfig": "engine.config",
+    "EngineError": "engine.errors",
+    "HardwareProfile": "engine.hardware",
+    "LoadedModel": "engine.session",
+    "ModelConfig": "engine.config",
+    "SamplingConfig": "engine.config",
+    "TokenEvent": "engine.generate",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'engine' has no attribute {name!r}")

@@ -118,3 +118,11 @@ class EngineConfig:
             raise InvalidRequestError(f"context is {self.context}; it must lie between 8 and {1 << 24} tokens.")
         if self.vram_budget_gib is not None and not 0 < self.vram_budget_gib <= 4096:
             raise InvalidRequestError(f"The VRAM budget is {self.vram_budget_gib} GiB; it must lie above 0.")
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> EngineConfig:
+        """From plain values, as they come over the protocol; an unknown name raises InvalidRequestError."""
+        known = {field.name for field in fields(cls)}
+        if unknown := sorted(set(values) - known):
+            raise InvalidRequestError(f"Unknown engine setting {unknown[0]!r}; known are {', '.join(sorted(known))}.")
+        return cls(**values)

@@ -212,7 +212,8 @@ class GenerationResult:
     """How an answer ended. Times in seconds, rates in tokens/s, None where it does not apply."""
 
     text: str
-    finish_reason: str  # stop, length, context, cancelled
+    finish_reason: str  # stop, length, cancelled
+    context_full: bool  # whether "length" means that the context is full
     prompt_tokens: int
     reused_tokens: int  # of the prompt, already in the KV cache
     tokens: int

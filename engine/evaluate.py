@@ -1,0 +1,207 @@
+"""Quality in figures: perplexity, agreement with another mode, multiple choice by likelihood.
+
+Scores every position in one pass per window; it does not generate and it does not time anything.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.errors import InvalidRequestError, ModelNotFoundError
+from engine.model.kv_cache import KVCache
+
+if TYPE_CHECKING:
+    from engine.model.transformer import Transformer
+    from engine.session import LoadedModel
+
+Floats = npt.NDArray[np.float32]
+DEFAULT_CONTEXT = 512
+LOGIT_TILE_TOKENS = 128  # positions whose logits are held at once
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """nll in nats per token, mean over all positions. Shares as cli.md defines them."""
+
+    tokens: int
+    perplexity: float
+    nll: float
+    active_share: float | None
+    fired_share: float | None
+    top1_agreement: float | None = None
+    kl_divergence: float | None = None  # of the mode under test from the reference, nats per token
+
+
+@dataclass(frozen=True)
+class Choices:
+    """agreement: share of questions with the same choice as the mode compared against."""
+
+    questions: int
+    accuracy: float
+    agreement: float | None = None
+
+
+def read_text(path: Path) -> str:
+    """A text file as UTF-8. Raises ModelNotFoundError or InvalidRequestError with the reason."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ModelNotFoundError(f"{path} cannot be read: {error.strerror}.", "Check the path.") from error
+    except UnicodeDecodeError as error:
+        raise InvalidRequestError(f"{path} is not UTF-8 text (byte {error.start}).", "Save it as UTF-8.") from error
+
+
+def log_softmax(logits: Floats) -> Floats:
+    """Row-wise log-probabilities. Shapes: [T, V] -> [T, V]."""
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)), dtype=np.float32)
+
+
+def windows(tokens: Sequence[int], bos: int | None, context: int) -> Iterator[tuple[list[int], list[int]]]:
+    """(input, target) pairs: context - 1 tokens each, preceded by BOS so that every one of them is scored."""
+    step = context - 1
+    for at in range(0, len(tokens), step):
+        window = list(tokens[at : at + step])
+        if bos is None:
+            yield window[:-1], window[1:]
+        else:
+            yield [bos, *window[:-1]], window
+
+
+def perplexity(
+    model: LoadedModel,
+    tokens: Sequence[int],
+    context: int = DEFAULT_CONTEXT,
+    mode: str | None = None,
+    against: str | None = None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Perplexity:
+    """Perplexity of `tokens`, and with `against` the agreement with that mode at every position."""
+    if not 2 <= context <= model.context:
+        raise InvalidRequestError(f"A context of {context} tokens was asked for; 2 to {model.context} are possible.")
+    if len(tokens) < 2:
+        raise InvalidRequestError(f"The text has {len(tokens)} tokens; at least 2 are needed.", "Give a longer text.")
+    tested = model.transformer(mode)
+    reference = model.transformer(against) if against else None
+    cache, other_cache = KVCache(model.opened.config, context), KVCache(model.opened.config, context)
+    tested.executor.counters.reset()
+    total_nll, scored, same, divergence = 0.0, 0, 0, 0.0
+    for inputs, targets in windows(tokens, model.tokenizer.bos_token_id, context):
+        if not inputs:
+            continue  # a last window of one token with no BOS before it has nothing to be scored by
+        other_logits = _all_logits(reference, other_cache, inputs) if reference else None
+        at = 0
+        for logits in _all_logits(tested, cache, inputs):
+            wanted = np.asarray(targets[at : at + len(logits)])
+            log_p = log_softmax(logits)
+            total_nll -= float(log_p[np.arange(len(wanted)), wanted].sum(dtype=np.float64))
+            if other_logits is not None:
+                other_p = log_softmax(next(other_logits))
+                same += int((log_p.argmax(axis=-1) == other_p.argmax(axis=-1)).sum())
+                divergence += float((np.exp(other_p) * (other_p - log_p)).sum(dtype=np.float64))
+            at += len(logits)
+        scored += at
+        on_progress(scored, len(tokens))
+    counters = tested.executor.counters
+    nll = total_nll / scored
+    return Perplexity(
+        tokens=scored,
+        perplexity=math.exp(nll) if nll < 700 else math.inf,
+        nll=nll,
+        active_share=counters.active_share,
+        fired_share=counters.fired_share,
+        top1_agreement=same / scored if reference else None,
+        kl_divergence=divergence / scored if reference else None,
+    )
+
+
+def _all_logits(model: Transformer, cache: KVCache, inputs: Sequence[int]) -> Iterator[Floats]:
+    """Logits of every position, in tiles [<= LOGIT_TILE_TOKENS, V]. The cache is used from empty."""
+    cache.truncate(0)
+    hidden = model.forward(np.asarray(inputs, dtype=np.int64), cache)
+    for at in range(0, len(hidden), LOGIT_TILE_TOKENS):
+        yield model.logits(hidden[at : at + LOGIT_TILE_TOKENS])
+
+
+def last_logits(model: LoadedModel, tokens: Sequence[int], mode: str | None = None, every: bool = False) -> Floats:
+    """Logits after `tokens`: [V] of the last position, or [T, V] of every one."""
+    vocabulary = model.opened.config.vocab_size
+    if not tokens:
+        raise InvalidRequestError("There are no tokens.", "Give at least one, as --tokens 1,2,3.")
+    if bad := [token for token in tokens if not 0 <= token < vocabulary]:
+        raise InvalidRequestError(f"Token {bad[0]} lies outside the vocabulary of {vocabulary}.")
+    if len(tokens) > model.context:
+        raise InvalidRequestError(f"{len(tokens)} tokens do not fit into the context of {model.context}.")
+    transformer = model.transformer(mode)
+    hidden = transformer.forward(np.asarray(tokens, dtype=np.int64), KVCache(model.opened.config, len(tokens)))
+    return transformer.logits(hidden) if every else transformer.logits(hidden[-1:])[0]
+
+
+def read_choices(path: Path) -> list[tuple[str, list[str], int]]:
+    """(question, choices, index of the answer) per line of a JSON-lines file; the answer is an index or a choice."""
+    questions = []
+    for number, line in enumerate(read_text(path).splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            entry = json.loads(line)
+            question, choices, answer = entry["question"], entry["choices"], entry["answer"]
+            index = answer if isinstance(answer, int) else choices.index(answer)
+            fits = isinstance(question, str) and all(isinstance(c, str) for c in choices) and 0 <= index < len(choices)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InvalidRequestError(
+                f"Line {number} of {path} is no question with choices and an answer among them.",
+                'Write one JSON object a line: {"question": "...", "choices": ["...", "..."], "answer": 0}.',
+            ) from error
+        if not fits:
+            raise InvalidRequestError(
+                f"Line {number} of {path}: answer {answer!r} is none of its choices.",
+                "Give the answer's index, counted from 0, or its text.",
+            )
+        questions.append((question, choices, index))
+    if not questions:
+        raise InvalidRequestError(f"{path} holds no question.", "Write one JSON object a line.")
+    return questions
+
+
+def multiple_choice(
+    model: LoadedModel,
+    questions: Sequence[tuple[str, list[str], int]],
+    mode: str | None = None,
+    against: str | None = None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Choices:
+    """Accuracy when the choice whose text is likeliest after the question is taken (sum of log-probabilities)."""
+    right = same = 0
+    for number, (question, choices, answer) in enumerate(questions, 1):
+        chosen = _likeliest(model, mode, question, choices)
+        right += chosen == answer
+        if against:
+            same += chosen == _likeliest(model, against, question, choices)
+        on_progress(number, len(questions))
+    return Choices(len(questions), right / len(questions), same / len(questions) if against else None)
+
+
+def _likeliest(model: LoadedModel, mode: str | None, question: str, choices: Sequence[str]) -> int:
+    transformer = model.transformer(mode)
+    tokenizer = model.tokenizer
+    bos = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
+    head = bos + tokenizer.encode(question)
+    scores = []
+    for choice in choices:
+        tail = tokenizer.encode(choice if choice[:1].isspace() or question[-1:].isspace() else " " + choice)
+        ids = head + tail
+        if len(ids) > model.context:
+            raise InvalidRequestError(f"A question of {len(ids)} tokens exceeds the context of {model.context}.")
+        hidden = transformer.forward(np.asarray(ids[:-1], dtype=np.int64), KVCache(model.opened.config, len(ids)))
+        log_p = log_softmax(transformer.logits(hidden[len(head) - 1 :]))
+        scores.append(float(log_p[np.arange(len(tail)), tail].sum()))
+    return int(np.argmax(scores))

@@ -1,0 +1,203 @@
+"""The main path: prefill, decode one token, generate.
+
+Read top to bottom: a prompt goes in as token ids, an iterator of TokenEvent comes out. Everything a token passes
+through is called from here; what a model is made of lives in engine/model, how its FFN is computed in
+engine/executor. Paper: PowerInfer, section 4 (the online phase).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from engine.model.kv_cache import KVCache
+    from engine.model.transformer import Transformer
+    from engine.sampling import Sampler
+    from engine.tokenizer import TextStream
+
+Logits = npt.NDArray[np.float32]  # [V]
+FinishReason = Literal["stop", "length", "cancelled"]
+
+# A piece of prefill is the longest time for which Stop is not heard. Pieces grow while they are quick.
+FIRST_PIECE_TOKENS = 32
+LARGEST_PIECE_TOKENS = 512
+PIECE_S = 0.05
+
+
+class Cancelled(Exception):  # noqa: N818 - a wish of the person's, not an error
+    """Raised between two pieces of work when the caller asked to stop."""
+
+
+@dataclass
+class GenerationStats:
+    """What one answer cost. Seconds and tokens/s; None where there is nothing to measure."""
+
+    prompt_tokens: int = 0
+    reused_tokens: int = 0  # of the prompt, found in the KV cache
+    tokens: int = 0  # generated, the stop token not counted
+    ttft_s: float | None = None  # from the call to the first token
+    prefill_s: float = 0.0
+    decode_s: float = 0.0  # from the first token to the last
+    decode_steps: int = 0
+    total_s: float = 0.0
+    context_full: bool = False
+    active_share: float | None = None
+    fired_share: float | None = None
+    gpu_neuron_load: float | None = None
+
+    @property
+    def prefill_tok_s(self) -> float | None:
+        fresh = self.prompt_tokens - self.reused_tokens
+        return fresh / self.prefill_s if fresh and self.prefill_s > 0 else None
+
+    @property
+    def decode_tok_s(self) -> float | None:
+        return self.decode_steps / self.decode_s if self.decode_steps and self.decode_s > 0 else None
+
+
+@dataclass(frozen=True)
+class TokenEvent:
+    """One step of an answer: new text (never half a character), and at the end the reason and the statistics."""
+
+    text: str
+    token_id: int | None = None
+    finish_reason: FinishReason | None = None
+    stats: GenerationStats = field(default_factory=GenerationStats)
+
+
+def prefill(
+    model: Transformer,
+    tokens: Sequence[int],
+    cache: KVCache,
+    cancelled: Callable[[], bool] = lambda: False,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Logits:
+    """Run `tokens` through the model, appending to `cache`; the logits [V] after the last one.
+
+    The work is cut into pieces so that a long prompt can be stopped and its progress shown.
+    Raises Cancelled between two pieces; the cache then holds the pieces that were done.
+    """
+    ids = np.asarray(tokens, dtype=np.int64)  # [T]
+    done, piece = 0, FIRST_PIECE_TOKENS
+    while True:
+        if cancelled():
+            raise Cancelled
+        started = time.perf_counter()
+        hidden = model.forward(ids[done : done + piece], cache)  # [piece, D]
+        done += len(hidden)
+        on_progress(done, len(ids))
+        if done == len(ids):
+            return model.logits(hidden[-1:])[0]
+        if time.perf_counter() - started < PIECE_S:
+            piece = min(2 * piece, LARGEST_PIECE_TOKENS)
+
+
+def decode_one_token(model: Transformer, token: int, cache: KVCache) -> Logits:
+    """Append one token to the cache; the logits [V] for the next one."""
+    hidden = model.forward(np.array([token], dtype=np.int64), cache)  # [1, D]
+    return model.logits(hidden)[0]
+
+
+def generate(
+    model: Transformer,
+    cache: KVCache,
+    prompt: Sequence[int],
+    sampler: Sampler,
+    text_stream: TextStream,
+    *,
+    stop_token_ids: frozenset[int] = frozenset(),
+    stop_texts: tuple[str, ...] = (),
+    max_tokens: int | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Iterator[TokenEvent]:
+    """The answer to `prompt`, token by token; the last event carries the finish reason and the whole statistics.
+
+    `cache` may hold a prefix of `prompt` already (its length says how much); only the rest is computed, and at least
+    the last token of the prompt must be left to compute. Stopping is a result, not an error: the finish reason is
+    "cancelled" and every token so far has been yielded.
+    """
+    stats = GenerationStats(prompt_tokens=len(prompt), reused_tokens=cache.length)
+    counters = model.executor.counters
+    counters.reset()
+    started = time.perf_counter()
+    room = cache.capacity - len(prompt)
+    limit = room if max_tokens is None else min(max_tokens, room)
+
+    try:
+        logits = prefill(model, prompt[cache.length :], cache, cancelled, on_progress)
+    except Cancelled:
+        stats.total_s = time.perf_counter() - started
+        yield TokenEvent("", finish_reason="cancelled", stats=stats)
+        return
+    stats.prefill_s = time.perf_counter() - started
+    stats.active_share, stats.fired_share = counters.active_share, counters.fired_share
+    counters.reset()
+
+    history = list(prompt)
+    scanner = StopScanner(stop_texts)
+    reason: FinishReason = "length"
+    while stats.tokens < limit:
+        if cancelled():
+            reason = "cancelled"
+            break
+        if stats.tokens:
+            logits = decode_one_token(model, history[-1], cache)
+            stats.decode_steps += 1
+        token = sampler(logits, history)
+        now = time.perf_counter()
+        if stats.ttft_s is None:
+            stats.ttft_s = now - started
+        stats.decode_s = now - started - stats.ttft_s
+        stats.total_s = now - started
+        if token in stop_token_ids:
+            reason = "stop"
+            break
+        stats.tokens += 1
+        history.append(token)
+        yield TokenEvent(scanner.push(text_stream.push(token)), token, stats=stats)
+        if scanner.hit:
+            reason = "stop"
+            break
+    stats.context_full = reason == "length" and limit == room
+
+    if counters.tokens:
+        stats.active_share, stats.fired_share = counters.active_share, counters.fired_share
+    stats.total_s = time.perf_counter() - started
+    rest = "" if scanner.hit else scanner.push(text_stream.flush()) + scanner.flush()
+    yield TokenEvent(rest, finish_reason=reason, stats=stats)
+
+
+class StopScanner:
+    """Passes text through until one of `stops` appears; holds back only what may become the start of one."""
+
+    def __init__(self, stops: tuple[str, ...]) -> None:
+        self._stops = tuple(stop for stop in stops if stop)
+        self._held = ""
+        self.hit = False
+
+    def push(self, text: str) -> str:
+        """The part of the text so far that is certainly not the beginning of a stop text."""
+        if not self._stops or self.hit:
+            return "" if self.hit else text
+        held = self._held + text
+        found = [at for stop in self._stops if (at := held.find(stop)) >= 0]
+        if found:
+            self.hit, self._held = True, ""
+            return held[: min(found)]
+        keep = max(
+            (size for stop in self._stops for size in range(1, len(stop)) if held.endswith(stop[:size])), default=0
+        )
+        self._held = held[len(held) - keep :]
+        return held[: len(held) - keep]
+
+    def flush(self) -> str:
+        """What was held back, at the end of the answer."""
+        held, self._held = self._held, ""
+        return held

@@ -1,0 +1,325 @@
+"""The engine behind the protocol: takes requests, runs them one after another, emits events.
+
+The same EngineHost serves the window from a child process (`serve_stdio`) and from the window's worker thread
+(`--engine in-thread`). Cancel acts at once, everything else waits its turn. Nothing here computes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from engine import protocol
+from engine.errors import EngineError, InvalidRequestError
+
+if TYPE_CHECKING:
+    from engine.generate import GenerationStats
+    from engine.session import ChatSession, LoadedModel
+
+log = logging.getLogger(__name__)
+
+TEXT_EVERY_S = 1 / 30
+STATS_EVERY_S = 0.25
+PROGRESS_EVERY_S = 0.05
+HEARTBEAT_EVERY_S = 1.0
+LAST_BREATH_S = 2.0  # for the running request, once the window is gone
+
+Emit = Callable[[protocol.Event], None]
+
+
+class EngineHost:
+    """Runs requests in whichever thread calls `run_pending`. `submit` and `close` may be called from any thread."""
+
+    def __init__(self, emit: Emit) -> None:
+        self._emit = emit
+        self._queue: queue.Queue[protocol.Request | None] = queue.Queue()
+        self._lock = threading.Lock()
+        self._cancelled: set[str] = set()
+        self._known: set[str] = set()  # waiting or running
+        self._closed = threading.Event()
+        self._model: LoadedModel | None = None
+        self._session: ChatSession | None = None
+
+    def submit(self, request: protocol.Request) -> None:
+        """Take a request. Cancel is answered at once; the rest runs in order in `run_pending`."""
+        if isinstance(request, protocol.Cancel):
+            with self._lock:
+                if request.target in self._known:
+                    self._cancelled.add(request.target)
+            self._emit(protocol.Finished(request.id))
+            return
+        with self._lock:
+            self._known.add(request.id)
+        self._queue.put(request)
+
+    def close(self) -> None:
+        """Stop what runs, forget what waits, and let `run_pending` return."""
+        self._closed.set()
+        self._queue.put(None)
+
+    def run_pending(self, block: bool = False) -> None:
+        """Run what waits; with `block`, go on until `close` or a shutdown request."""
+        while not self._closed.is_set():
+            try:
+                request = self._queue.get(block=block)
+            except queue.Empty:
+                return
+            if request is None:
+                return
+            self._run(request)
+
+    def _run(self, request: protocol.Request) -> None:
+        try:
+            result = self._dispatch(request)
+        except EngineError as error:
+            log.info("%s failed: %s", request.type, error)
+            event: protocol.Event = protocol.Failed(request.id, type(error).__name__, error.message, error.hint)
+        except MemoryError:
+            event = protocol.Failed(
+                request.id, "HostMemoryError", "The RAM was used up.", "Close other programs or shorten the context."
+            )
+        except Exception as error:  # noqa: BLE001 - a bug of ours must reach the crash dialog, not end the engine
+            event = protocol.Failed(
+                request.id, type(error).__name__, str(error) or type(error).__name__, "Report this fault.",
+                crash=True, details=traceback.format_exc(),
+            )  # fmt: skip
+        else:
+            event = protocol.Finished(request.id, result)
+        with self._lock:
+            self._known.discard(request.id)
+            self._cancelled.discard(request.id)
+        self._emit(event)
+
+    def _dispatch(self, request: protocol.Request) -> dict[str, Any]:
+        match request:
+            case protocol.Load():
+                return self._load(request)
+            case protocol.Unload():
+                self._unload()
+                return {}
+            case protocol.Generate():
+                return self._generate(request)
+            case protocol.Shutdown():
+                self._closed.set()
+                return {}
+            case protocol.Job():
+                raise InvalidRequestError(f"This version has no job called {request.job!r}.", "Update Hearth.")
+            case protocol.Serve():
+                raise InvalidRequestError("This version has no local API.", "Update Hearth.")
+            case protocol.Cancel():
+                raise AssertionError("cancel is answered in submit")
+
+    def _stop_wanted(self, request_id: str) -> Callable[[], bool]:
+        return lambda: request_id in self._cancelled or self._closed.is_set()
+
+    # -------------------------------------------------------------- load
+
+    def _unload(self) -> None:
+        self._session = self._model = None
+
+    def _load(self, request: protocol.Load) -> dict[str, Any]:
+        from engine.config import EngineConfig
+        from engine.generate import Cancelled
+        from engine.session import ChatSession, LoadedModel, plain_values
+
+        self._unload()  # first, so that two models never need room at once
+        report = self._progress(request.id, "loading")
+        engine = EngineConfig.from_dict(request.engine)
+        try:
+            model = LoadedModel.load(request.model, engine, report, self._stop_wanted(request.id))
+        except Cancelled:
+            return {"cancelled": True}
+        self._model, self._session = model, ChatSession(model)
+        info = protocol.LoadedModelInfo(
+            name=model.name,
+            path=str(model.opened.files.path),
+            family=model.opened.config.family,
+            activation=model.opened.config.activation,
+            parameters=model.opened.parameters,
+            weights_bytes=model.weights.n_bytes,
+            context=model.context,
+            device=model.device,
+            device_reason=model.device_reason,
+            threads=model.threads,
+            mode=model.mode,
+            mode_reason=model.mode_reason,
+            load_s=model.load_s,
+            sampling=plain_values(model.sampling),
+            description=model.description,
+            has_chat_template=model.tokenizer.chat_template is not None,
+        )
+        return asdict(info)
+
+    def _progress(self, request_id: str, stage: str) -> Callable[[int, int], None]:
+        """A progress callback that emits at most every PROGRESS_EVERY_S, and always the last step."""
+        started = time.perf_counter()
+        last = 0.0
+
+        def report(done: int, total: int) -> None:
+            nonlocal last
+            now = time.perf_counter()
+            if now - last < PROGRESS_EVERY_S and done < total:
+                return
+            last = now
+            eta_s = (now - started) * (total - done) / done if done else None
+            self._emit(protocol.Progress(request_id, stage, done, total, eta_s))
+
+        return report
+
+    # -------------------------------------------------------------- generate
+
+    def _generate(self, request: protocol.Generate) -> dict[str, Any]:
+        if self._model is None or self._session is None:
+            raise InvalidRequestError("No model is loaded.", "Load a model first.")
+        model, session = self._model, self._session
+        session.set_mode(request.mode)
+        sampling = model.sampling.changed(request.sampling)
+        for message in request.messages:
+            if message.get("role") not in ("system", "user", "assistant") or not isinstance(
+                message.get("content"), str
+            ):
+                raise InvalidRequestError(f"A message of the conversation has no valid role or content: {message!r}.")
+        dropped, events = session.chat(
+            request.messages, sampling, self._stop_wanted(request.id), self._progress(request.id, "reading")
+        )
+        text: list[str] = []
+        waiting: list[str] = []
+        last_text = last_stats = 0.0
+        for event in events:
+            stats = event.stats
+            if event.text:
+                text.append(event.text)
+                waiting.append(event.text)
+            now = time.perf_counter()
+            if waiting and (now - last_text >= TEXT_EVERY_S or event.finish_reason):
+                self._emit(protocol.Token(request.id, "".join(waiting), stats.tokens))
+                waiting.clear()
+                last_text = now
+            if now - last_stats >= STATS_EVERY_S and event.finish_reason is None:
+                self._emit_stats(request.id, stats, session)
+                last_stats = now
+            if event.finish_reason:
+                result = self._result("".join(text), event.finish_reason, stats, dropped, session, model, request.mode)
+                return asdict(result)
+        raise AssertionError("generate ends with a finish reason")
+
+    def _emit_stats(self, request_id: str, stats: GenerationStats, session: ChatSession) -> None:
+        self._emit(
+            protocol.Stats(
+                request_id, stats.tokens, stats.decode_tok_s, stats.ttft_s, session.context_used, session.context_total
+            )
+        )
+
+    @staticmethod
+    def _result(
+        text: str, reason: str, stats: GenerationStats, dropped: int, session: ChatSession, model: LoadedModel,
+        mode: str | None,
+    ) -> protocol.GenerationResult:  # fmt: skip
+        return protocol.GenerationResult(
+            text=text,
+            finish_reason=reason,
+            context_full=stats.context_full,
+            prompt_tokens=stats.prompt_tokens,
+            reused_tokens=stats.reused_tokens,
+            tokens=stats.tokens,
+            dropped_messages=dropped,
+            context_used=session.context_used,
+            context_total=session.context_total,
+            total_s=stats.total_s,
+            ttft_s=stats.ttft_s,
+            prefill_tok_s=stats.prefill_tok_s,
+            decode_tok_s=stats.decode_tok_s,
+            gpu_neuron_load=stats.gpu_neuron_load,
+            active_share=stats.active_share,
+            fired_share=stats.fired_share,
+            vram_bytes=0,
+            ram_bytes=process_ram_bytes(),
+            mode=mode or model.mode,
+            model=model.name,
+        )
+
+
+def process_ram_bytes() -> int:
+    """Resident memory of this process in bytes."""
+    import psutil
+
+    return int(psutil.Process().memory_info().rss)
+
+
+# ------------------------------------------------------------------ the child process
+
+
+def serve_stdio(app_version: str = "") -> int:
+    """The engine as a process: requests on stdin, events on stdout, the log on stderr. Returns the exit code.
+
+    Ends when stdin closes, so that no engine outlives its window, or after a shutdown request.
+    """
+    out = _private_stdout()
+    write_lock = threading.Lock()
+    host: EngineHost
+
+    def emit(message: protocol.Event | protocol.Hello) -> None:
+        line = protocol.encode(message)
+        with write_lock:
+            try:
+                out.write(line)
+                out.flush()
+            except (OSError, ValueError):  # the window is gone: nobody is left to tell
+                host.close()
+
+    host = EngineHost(emit)
+    emit(protocol.Hello(app_version=app_version, pid=os.getpid()))
+    requests = sys.stdin.buffer
+    first = requests.readline(protocol.MAX_LINE_BYTES)
+    if not first:
+        return 0
+    try:
+        greeting = protocol.decode(first)
+        if not isinstance(greeting, protocol.Hello) or greeting.version != protocol.PROTOCOL_VERSION:
+            raise protocol.ProtocolError(
+                f"The window speaks {first[:80]!r}, this engine protocol version {protocol.PROTOCOL_VERSION}."
+            )
+    except protocol.ProtocolError as error:
+        emit(protocol.Failed("", type(error).__name__, error.message, error.hint))
+        return 1
+    threading.Thread(target=_read_requests, args=(requests, host, emit), name="requests", daemon=True).start()
+    threading.Thread(target=_beat, args=(host, emit), name="heartbeat", daemon=True).start()
+    host.run_pending(block=True)
+    return 0
+
+
+def _private_stdout() -> BinaryIO:
+    """The real stdout for the protocol alone; whatever a library prints from now on goes to stderr."""
+    out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return out
+
+
+def _read_requests(requests: BinaryIO, host: EngineHost, emit: Emit) -> None:
+    while line := requests.readline(protocol.MAX_LINE_BYTES):
+        try:
+            message = protocol.decode(line)
+            if not isinstance(message, protocol.Request):
+                raise protocol.ProtocolError(f"A {message.type} message is no request.")
+        except protocol.ProtocolError as error:
+            emit(protocol.Failed("", type(error).__name__, error.message, error.hint))
+        else:
+            host.submit(message)
+    host.close()
+    # A request that does not look up (a long native call) must not keep the process alive without its window.
+    time.sleep(LAST_BREATH_S)
+    os._exit(0)
+
+
+def _beat(host: EngineHost, emit: Emit) -> None:
+    while True:
+        emit(protocol.Heartbeat(ram_bytes=process_ram_bytes()))
+        time.sleep(HEARTBEAT_EVERY_S)

@@ -1,0 +1,314 @@
+"""LoadedModel (expensive, shared) and ChatSession (cheap: one KV cache with prefix reuse).
+
+Decides, with a reason in words, on which device and in which mode a model runs. It computes nothing itself: the main
+path is engine/generate.py.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.config import EngineConfig, Mode, SamplingConfig
+from engine.errors import (
+    ContextOverflowError,
+    DeviceUnavailableError,
+    InvalidRequestError,
+    ModelNotFoundError,
+    UnsupportedModelError,
+)
+from engine.generate import Cancelled, TokenEvent, generate
+from engine.hardware import HardwareProfile, default_threads, probe
+from engine.model.kv_cache import KVCache, bytes_per_token
+from engine.model.transformer import Transformer
+from engine.model.weights import ModelWeights, OpenedModel, load_weights, open_model
+from engine.sampling import make_sampler
+from engine.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
+
+ChatMessage = dict[str, str]  # {"role": ..., "content": ...}
+Progress = Callable[[int, int], None]
+
+STARTER_NAMES = ("starter-chat", "pip")
+KV_SHARE_OF_FREE_RAM = 0.25  # a default context may take no more than this
+SMALLEST_ANSWER_TOKENS = 16  # a prompt that leaves less is too long
+ANSWER_RESERVE_SHARE = 0.25  # of the context, kept free for the answer when old messages must go
+KEPT_SHARE_AFTER_DROP = 0.75  # drop to this share of the room, so that the next turns find their prefix again
+
+
+def resolve_model(name: str) -> Path:
+    """The path that a MODEL argument means: a path, or the name of a model that is installed."""
+    from engine.assets import starter_model
+
+    path = Path(name).expanduser()
+    if path.exists():
+        return path
+    if name.lower() in STARTER_NAMES:
+        return starter_model()
+    raise ModelNotFoundError(
+        f"There is no file, folder or installed model called {name!r}.",
+        "Give the path of a model, or starter-chat for the one that comes with Hearth.",
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedModel:
+    """A model in memory, ready to answer. Shared by any number of sessions."""
+
+    name: str
+    description: str
+    opened: OpenedModel
+    weights: ModelWeights
+    tokenizer: Tokenizer
+    sampling: SamplingConfig  # the model's own defaults
+    context: int  # tokens
+    device: str
+    device_reason: str
+    threads: int
+    mode: Mode  # exact or dense
+    mode_reason: str
+    load_s: float
+
+    @classmethod
+    def load(
+        cls,
+        model: str | Path,
+        engine: EngineConfig | None = None,
+        progress: Progress = lambda done, total: None,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> LoadedModel:
+        """Open, check and read a model; `progress` is called with bytes done and in all.
+
+        Raises an EngineError for anything that is wrong with the files, the request or the memory, and Cancelled
+        when `cancelled` turned true.
+        """
+        from threadpoolctl import threadpool_limits
+
+        engine = engine or EngineConfig()
+        started = time.perf_counter()
+        opened = open_model(resolve_model(str(model)))
+        tokenizer = read_tokenizer(opened)
+        hardware = HardwareProfile.load(Path(engine.hardware_file)) if engine.hardware_file else probe()
+        device, device_reason = choose_device(engine)
+        mode, mode_reason = choose_mode(opened, engine.mode)
+        context = choose_context(opened, engine.context, hardware.ram.free_bytes)
+        threads = engine.threads or default_threads(hardware)
+        threadpool_limits(limits=threads, user_api="blas")
+        weights = load_weights(opened, progress, cancelled, extra_bytes=context * bytes_per_token(opened.config))
+        if cancelled():
+            raise Cancelled
+        return cls(
+            name=opened.name,
+            description=opened.description,
+            opened=opened,
+            weights=weights,
+            tokenizer=tokenizer,
+            sampling=opened.sampling,
+            context=context,
+            device=device,
+            device_reason=device_reason,
+            threads=threads,
+            mode=mode,
+            mode_reason=mode_reason,
+            load_s=time.perf_counter() - started,
+        )
+
+    def transformer(self, mode: str | None = None) -> Transformer:
+        """The model's graph with the executor of `mode` (default: as loaded). Cheap: the weights are shared."""
+        from engine.executor.dense import DenseExecutor
+        from engine.executor.exact import ExactExecutor
+        from native_kernels import reference
+
+        chosen = self.mode if mode is None else choose_mode(self.opened, mode)[0]
+        executor = (ExactExecutor if chosen == "exact" else DenseExecutor)(self.opened.config, self.weights, reference)
+        return Transformer(self.opened.config, self.weights, executor, reference)
+
+
+def read_tokenizer(opened: OpenedModel) -> Tokenizer:
+    """The model's tokenizer, checked against its configuration."""
+    files = opened.files
+    if files.tokenizer is not None:
+        tokenizer = Tokenizer.from_files(files.tokenizer, files.tokenizer_config)
+    elif opened.format == "safetensors":
+        raise ModelNotFoundError(
+            f"{files.path} holds no tokenizer.json.", "Download the model's tokenizer.json into the same folder."
+        )
+    else:
+        tokenizer = Tokenizer.from_gguf(opened.source.metadata)
+    tokenizer.check_against(opened.config)
+    return tokenizer
+
+
+def choose_device(engine: EngineConfig) -> tuple[str, str]:
+    """The device and why. This version computes on the CPU; asking for the GPU is answered with the reason."""
+    reason = "This version computes on the CPU"
+    if engine.device == "cuda":
+        raise DeviceUnavailableError(f"The GPU cannot be used: {reason[0].lower()}{reason[1:]}.")
+    if engine.vram_budget_gib is not None:
+        log.info("The VRAM budget has no effect: everything runs on the CPU")
+    return "cpu", reason
+
+
+def choose_mode(opened: OpenedModel, wanted: str) -> tuple[Mode, str]:
+    """`auto` resolved, with the reason: sparse needs predictors, exact needs an activation that makes zeros."""
+    zeros = opened.config.has_zeros
+    if wanted == "sparse":
+        raise UnsupportedModelError(
+            f"{opened.name} has no predictors, and sparse mode computes only what they expect.",
+            "Use --mode exact: it computes every neuron that fires, without prediction.",
+        )
+    if wanted == "dense":
+        return "dense", "Every neuron is computed, as asked"
+    if wanted not in ("auto", "exact"):
+        raise InvalidRequestError(f"Unknown mode {wanted!r}; known are auto, sparse, exact and dense.")
+    if not zeros:
+        return "dense", f"The activation {opened.config.activation} makes no zeros, so exact is dense"
+    return "exact", "Neurons whose gate is zero are skipped; the result is the same"
+
+
+def choose_context(opened: OpenedModel, wanted: int | None, free_bytes: int) -> int:
+    """Tokens of context: as asked, else as trained, halved until its KV cache is a modest share of free RAM."""
+    trained = opened.config.max_context
+    if wanted is not None:
+        if wanted > trained:
+            raise InvalidRequestError(
+                f"A context of {wanted} tokens was asked for; {opened.name} was trained with {trained}.",
+                f"Ask for at most {trained}.",
+            )
+        return wanted
+    context = trained
+    while context > 512 and context * bytes_per_token(opened.config) > KV_SHARE_OF_FREE_RAM * free_bytes:
+        context //= 2
+    return context
+
+
+class ChatSession:
+    """One KV cache and what it holds. Not thread-safe: one answer at a time.
+
+    The part of a prompt that the cache already holds is not computed again.
+    """
+
+    def __init__(self, model: LoadedModel, mode: str | None = None) -> None:
+        self.model = model
+        self.mode = mode
+        self._transformer = model.transformer(mode)
+        self._cache = KVCache(model.opened.config, model.context)
+        self._tokens: list[int] = []  # what the cache holds
+        self._dropped: list[ChatMessage] = []  # left out of the last prompt, oldest first
+
+    @property
+    def context_used(self) -> int:
+        """Tokens in the KV cache."""
+        return self._cache.length
+
+    @property
+    def context_total(self) -> int:
+        return self._cache.capacity
+
+    def set_mode(self, mode: str | None) -> None:
+        """Compute the next answer in another mode; the cache stays valid."""
+        if mode != self.mode:
+            self.mode, self._transformer = mode, self.model.transformer(mode)
+
+    def generate(
+        self,
+        prompt: Sequence[int],
+        sampling: SamplingConfig,
+        cancelled: Callable[[], bool] = lambda: False,
+        on_progress: Progress = lambda done, total: None,
+    ) -> Iterator[TokenEvent]:
+        """The answer to a prompt of token ids. Raises ContextOverflowError when the prompt alone is too long."""
+        if not prompt:
+            raise InvalidRequestError("The prompt is empty.", "Give at least one token.")
+        if len(prompt) >= self._cache.capacity:
+            raise ContextOverflowError(
+                f"The prompt has {len(prompt)} tokens and the context holds {self._cache.capacity}."
+            )
+        vocabulary = self.model.opened.config.vocab_size
+        if bad := next((token for token in prompt if not 0 <= token < vocabulary), None):
+            raise InvalidRequestError(f"Token {bad} lies outside the vocabulary of {vocabulary}.")
+        return self._generate(list(prompt), sampling, cancelled, on_progress)
+
+    def _generate(
+        self, prompt: list[int], sampling: SamplingConfig, cancelled: Callable[[], bool], on_progress: Progress
+    ) -> Iterator[TokenEvent]:
+        self._cache.truncate(min(shared_prefix(self._tokens, prompt), len(prompt) - 1))
+        tokens = list(prompt)
+        events = generate(
+            self._transformer,
+            self._cache,
+            prompt,
+            make_sampler(sampling),
+            self.model.tokenizer.stream(),
+            stop_token_ids=frozenset(self.model.tokenizer.eos_token_ids),
+            stop_texts=sampling.stop,
+            max_tokens=sampling.max_tokens,
+            cancelled=cancelled,
+            on_progress=on_progress,
+        )
+        try:
+            for event in events:
+                if event.token_id is not None:
+                    tokens.append(event.token_id)
+                yield event
+        finally:
+            # Also when the consumer left early or a step failed: the cache's length says what it really holds.
+            self._tokens = tokens[: self._cache.length]
+
+    def chat(
+        self,
+        messages: Sequence[ChatMessage],
+        sampling: SamplingConfig,
+        cancelled: Callable[[], bool] = lambda: False,
+        on_progress: Progress = lambda done, total: None,
+    ) -> tuple[int, Iterator[TokenEvent]]:
+        """The answer to a conversation, and how many of its oldest messages did not fit and were left out."""
+        prompt, dropped = self.fit(messages, sampling.max_tokens)
+        return dropped, self.generate(prompt, sampling, cancelled, on_progress)
+
+    def fit(self, messages: Sequence[ChatMessage], max_tokens: int | None) -> tuple[list[int], int]:
+        """Token ids of as many of the newest messages as leave room for an answer, and the number left out.
+
+        The system message stays. What was left out for the last prompt stays out, so that the prefix stays the same
+        from turn to turn; when more must go, enough goes to leave room for several turns. Raises
+        ContextOverflowError when the last message alone is too long.
+        """
+        system = [m for m in messages[:1] if m["role"] == "system"]
+        turns = list(messages[len(system) :])
+        capacity = self._cache.capacity
+        reserve = min(max_tokens or capacity, int(capacity * ANSWER_RESERVE_SHARE))
+        room = capacity - max(reserve, SMALLEST_ANSWER_TOKENS)
+        start = len(self._dropped) if self._dropped and turns[: len(self._dropped)] == self._dropped else 0
+        start = min(start, max(0, len(turns) - 1))
+        encode = self.model.tokenizer.encode_chat
+        prompt = encode([*system, *turns[start:]])
+        if len(prompt) > room:
+            target = int(room * KEPT_SHARE_AFTER_DROP)
+            while len(prompt) > target and start < len(turns) - 1:
+                start += 1
+                while start < len(turns) - 1 and turns[start]["role"] != "user":
+                    start += 1  # a kept conversation begins with the person's words
+                prompt = encode([*system, *turns[start:]])
+        if len(prompt) > capacity - SMALLEST_ANSWER_TOKENS:
+            raise ContextOverflowError(
+                f"The message has {len(prompt)} tokens and the context holds {capacity}, the answer included."
+            )
+        self._dropped = turns[:start]
+        return prompt, start
+
+
+def shared_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many leading tokens two sequences share."""
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def plain_values(config: Any) -> dict[str, Any]:
+    """A frozen config as plain JSON values."""
+    from dataclasses import asdict
+
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(config).items()}
