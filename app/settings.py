@@ -1,0 +1,302 @@
+"""The person's settings as typed data: default, bounds, unit and words of every field, and the JSON file they lie in.
+
+Also the one place that knows Hearth's folders. Shows nothing and knows no Qt: the settings dialog is made from the
+descriptions here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import reprlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import platformdirs
+
+SCHEMA_VERSION = 1
+MAX_FILE_BYTES = 1 << 20  # a larger file is no settings file of ours
+
+Kind = Literal["choice", "number", "whole", "text", "switch"]
+
+
+@dataclass(frozen=True)
+class AppPaths:
+    """Hearth's folders for this person, by the platform's custom."""
+
+    data: Path
+    config: Path
+    cache: Path
+    log: Path
+
+    @property
+    def chats_file(self) -> Path:
+        return self.data / "chats.db"
+
+    @property
+    def settings_file(self) -> Path:
+        return self.config / "settings.json"
+
+    @property
+    def log_file(self) -> Path:
+        return self.log / "hearth.log"
+
+
+def paths() -> AppPaths:
+    """Where everything lies. Creates nothing."""
+    dirs = platformdirs.PlatformDirs("Hearth", appauthor=False)
+    return AppPaths(dirs.user_data_path, dirs.user_config_path, dirs.user_cache_path, dirs.user_log_path)
+
+
+class SettingsError(Exception):
+    """The settings could not be written; the message holds the system's reason."""
+
+    def __init__(self, message: str, path: Path) -> None:
+        super().__init__(message)
+        self.message = message
+        self.path = path
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One field of AppSettings, described for people and for the check of its value.
+
+    `none` is the word for None ("Automatic") and is empty where None is not allowed; `group` is empty for what the
+    window remembers by itself and no dialog shows. low and high are inclusive; for text, high is the most characters.
+    """
+
+    name: str
+    kind: Kind
+    default: Any
+    title: str
+    description: str
+    group: str
+    low: float | None
+    high: float | None
+    step: float | None
+    unit: str
+    choices: tuple[tuple[str, str], ...]  # value, words
+    none: str
+
+    def fault(self, value: object) -> str | None:
+        """Why the value does not do, as one sentence; None when it does."""
+        if value is None:
+            return None if self.none else f"{self.name} has no value."
+        shown = reprlib.repr(value)  # cut, whatever a damaged file holds
+        if self.kind == "choice":
+            allowed = [choice for choice, _ in self.choices]
+            return None if value in allowed else f"{self.name} is {shown}; it must be one of {', '.join(allowed)}."
+        if self.kind == "switch":
+            return None if isinstance(value, bool) else f"{self.name} is {shown}; it must be true or false."
+        if self.kind == "text":
+            if not isinstance(value, str):
+                return f"{self.name} is {shown}; it must be text."
+            if self.high is not None and len(value) > self.high:
+                return f"{self.name} has {len(value)} characters; at most {self.high:.0f} are kept."
+            return None
+        if isinstance(value, bool) or not isinstance(value, int if self.kind == "whole" else (int, float)):
+            return f"{self.name} is {shown}; it must be {'a whole number' if self.kind == 'whole' else 'a number'}."
+        # Written so that NaN, which JSON files can hold, fails it too.
+        if self.low is not None and self.high is not None and not self.low <= value <= self.high:
+            return f"{self.name} is {shown}; it must lie between {self.low:.10g} and {self.high:.10g}."
+        return None
+
+
+def _setting(
+    kind: Kind,
+    default: Any,
+    title: str,
+    description: str = "",
+    *,
+    group: str = "",
+    low: float | None = None,
+    high: float | None = None,
+    step: float | None = None,
+    unit: str = "",
+    choices: tuple[tuple[str, str], ...] = (),
+    none: str = "",
+) -> Any:
+    words = {"kind": kind, "title": title, "description": description, "group": group, "low": low, "high": high,
+             "step": step, "unit": unit, "choices": choices, "none": none}  # fmt: skip
+    return field(default=default, metadata=words)
+
+
+_APPEARANCE, _ANSWERS, _SAMPLING, _ENGINE = "Appearance", "Answers", "How words are chosen", "Engine"
+_OWN = "The model's own"
+_AUTOMATIC = "Automatic"
+
+
+@dataclass(frozen=True)
+class AppSettings:
+    """Everything that a person can set, and what the window remembers. A value out of bounds raises ValueError."""
+
+    theme: str = _setting(
+        "choice", "system", "Theme", "Light, dark, or as the desktop has it.", group=_APPEARANCE,
+        choices=(("system", "System"), ("light", "Light"), ("dark", "Dark")))  # fmt: skip
+    zoom: float = _setting(
+        "number", 1.0, "Zoom", "Size of all text and controls.", group=_APPEARANCE,
+        low=0.8, high=1.6, step=0.1)  # fmt: skip
+    system_prompt: str = _setting(
+        "text", "", "Instructions", "Said to the model before every chat. Small models may not follow them.",
+        group=_ANSWERS, high=20_000)  # fmt: skip
+    max_tokens: int | None = _setting(
+        "whole", None, "Longest answer", "An answer ends here at the latest.", group=_ANSWERS,
+        low=1, high=1 << 20, step=64, unit="tokens", none="No limit")  # fmt: skip
+    temperature: float | None = _setting(
+        "number", None, "Temperature", "0 always takes the likeliest word; higher is more varied.", group=_SAMPLING,
+        low=0.0, high=2.0, step=0.05, none=_OWN)  # fmt: skip
+    top_k: int | None = _setting(
+        "whole", None, "Top k", "Only the k likeliest tokens are considered; 0 considers all.", group=_SAMPLING,
+        low=0, high=1000, step=1, none=_OWN)  # fmt: skip
+    top_p: float | None = _setting(
+        "number", None, "Top p", "Only the likeliest tokens that together reach this share; 1 considers all.",
+        group=_SAMPLING, low=0.0, high=1.0, step=0.01, none=_OWN)  # fmt: skip
+    min_p: float | None = _setting(
+        "number", None, "Min p", "Leaves out tokens below this share of the likeliest one; 0 leaves out none.",
+        group=_SAMPLING, low=0.0, high=1.0, step=0.01, none=_OWN)  # fmt: skip
+    repeat_penalty: float | None = _setting(
+        "number", None, "Repeat penalty", "Above 1, words that were just used become less likely.", group=_SAMPLING,
+        low=0.5, high=2.0, step=0.05, none=_OWN)  # fmt: skip
+    seed: int | None = _setting(
+        "whole", None, "Seed", "The same seed and the same question give the same answer.", group=_SAMPLING,
+        low=0, high=2**31 - 1, step=1, none="New each time")  # fmt: skip
+    mode: str = _setting(
+        "choice", "auto", "Neurons",
+        "Exact skips the neurons that do not fire, with the same result; dense computes every one.", group=_ENGINE,
+        choices=(("auto", "Automatic"), ("exact", "Exact"), ("dense", "Dense")))  # fmt: skip
+    threads: int | None = _setting(
+        "whole", None, "Threads", "Processor cores that work on an answer.", group=_ENGINE,
+        low=1, high=1024, step=1, none=_AUTOMATIC)  # fmt: skip
+    context: int | None = _setting(
+        "whole", None, "Context", "How much of a chat the model sees. More takes more memory.", group=_ENGINE,
+        low=8, high=1 << 24, step=256, unit="tokens", none=_AUTOMATIC)  # fmt: skip
+    engine_location: str = _setting(
+        "choice", "process", "Engine runs in",
+        "In a process of its own the window stays smooth and survives a failure. Takes effect at the next start.",
+        group=_ENGINE, choices=(("process", "Its own process"), ("in-thread", "The window's process")))  # fmt: skip
+    sidebar_open: bool = _setting("switch", True, "Sidebar open")
+    window_geometry: str = _setting("text", "", "Window geometry", high=10_000)  # base64 of QWidget.saveGeometry()
+    last_conversation: str = _setting("text", "", "Last chat", high=100)  # its id; empty: none
+
+    def __post_init__(self) -> None:
+        for setting in described():
+            value = getattr(self, setting.name)
+            if fault := setting.fault(value):
+                raise ValueError(fault)
+            if setting.kind == "number" and isinstance(value, int):
+                object.__setattr__(self, setting.name, float(value))
+
+    def sampling(self) -> dict[str, Any]:
+        """What differs from the model's own sampling: fields of engine.config.SamplingConfig."""
+        names = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed", "max_tokens")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    def engine(self) -> dict[str, Any]:
+        """Fields of engine.config.EngineConfig for the next load."""
+        return {"mode": self.mode, "threads": self.threads, "context": self.context}
+
+
+_described: tuple[Setting, ...] | None = None
+
+
+def described() -> tuple[Setting, ...]:
+    """Every field of AppSettings with its words and bounds, in the order of the dialog."""
+    global _described
+    if _described is None:
+        _described = tuple(Setting(f.name, default=f.default, **f.metadata) for f in dataclasses.fields(AppSettings))
+    return _described
+
+
+# ------------------------------------------------------------------ the file
+
+# Step n turns the values of schema version n into those of n + 1, in order.
+_MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+
+
+def load_settings(path: Path) -> tuple[AppSettings, str | None]:
+    """The settings of the file, and what was wrong with it in one or more sentences, or None.
+
+    No file: the defaults. A damaged file is kept aside under another name, a newer version's file stays untouched;
+    both give the defaults. A single bad value gives that field's default and leaves the others alone.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        return AppSettings(), None
+    except OSError as error:
+        return AppSettings(), f"{path} could not be read: {error.strerror or error}."
+    values = _parsed(data)
+    if isinstance(values, str):
+        return AppSettings(), f"{path.name} {values} {_kept_aside(path)}"
+    version = values.pop("schema_version")
+    if version > SCHEMA_VERSION:
+        return AppSettings(), f"{path.name} was written by a newer Hearth and stays as it is; changes are not kept."
+    for step in range(version, SCHEMA_VERSION):
+        values = _MIGRATIONS[step](values)
+    good: dict[str, Any] = {}
+    faults: list[str] = []
+    for setting in described():
+        if setting.name not in values:
+            continue
+        if fault := setting.fault(values[setting.name]):
+            faults.append(fault)
+        else:
+            good[setting.name] = values[setting.name]
+    return AppSettings(**good), " ".join(faults) or None
+
+
+def save_settings(path: Path, settings: AppSettings) -> bool:
+    """Write the settings in one atomic step; values that only another version knows are kept.
+
+    Returns False, and writes nothing, where the file belongs to a newer version. Raises SettingsError.
+    """
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        old = _parsed(path.read_bytes()) if path.is_file() else {}
+        kept = old if isinstance(old, dict) else {}
+        if kept.get("schema_version", 0) > SCHEMA_VERSION:
+            return False
+        values = {**kept, "schema_version": SCHEMA_VERSION, **dataclasses.asdict(settings)}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("w", encoding="utf-8") as file:
+            json.dump(values, file, indent=2)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise SettingsError(f"{path} could not be written: {error.strerror or error}.", path) from error
+    return True
+
+
+def _parsed(data: bytes) -> dict[str, Any] | str:
+    """The values with their schema version, or what is wrong with the file."""
+    if len(data) > MAX_FILE_BYTES:
+        return f"is larger than {MAX_FILE_BYTES} bytes."
+    try:
+        values = json.loads(data)
+    except (ValueError, RecursionError):
+        return "is damaged: it is no JSON."
+    if not isinstance(values, dict):
+        return "is damaged: it holds no object."
+    version = values.get("schema_version")
+    if isinstance(version, bool) or not isinstance(version, int) or version < min(_MIGRATIONS, default=SCHEMA_VERSION):
+        return f"is damaged: its schema version is {version!r}."
+    return values
+
+
+def _kept_aside(path: Path) -> str:
+    stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S-%f")
+    aside = path.with_name(f"{path.stem}-damaged-{stamp}{path.suffix}")
+    try:
+        path.rename(aside)
+    except OSError as error:
+        return f"It could not be moved aside: {error.strerror or error}."
+    return f"It is kept as {aside.name}."

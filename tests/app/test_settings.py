@@ -1,0 +1,189 @@
+"""The settings file: what is kept, what a damaged or foreign file does, and what every field says about itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app import settings as module
+from app.settings import AppSettings, SettingsError, described, load_settings, paths, save_settings
+from engine.config import EngineConfig, SamplingConfig
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "настройки с пробелом" / "settings.json"
+
+
+def write(file: Path, values: object) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(values if isinstance(values, str) else json.dumps(values), encoding="utf-8")
+
+
+def test_no_file_means_defaults_and_no_problem(file: Path) -> None:
+    assert load_settings(file) == (AppSettings(), None)
+    assert not file.exists()
+
+
+def test_every_field_comes_back_as_it_was(file: Path) -> None:
+    changed = AppSettings(
+        theme="dark", zoom=1.25, engine_location="in-thread", mode="exact", threads=3, context=2048, temperature=0.0,
+        top_k=5, top_p=0.5, min_p=0.1, repeat_penalty=1.1, max_tokens=99, seed=7, system_prompt="Sei kurz: \ud83d 火",
+        sidebar_open=False, window_geometry="QUJD", last_conversation="abc",
+    )  # fmt: skip
+    assert all(getattr(changed, f.name) != f.default for f in dataclasses.fields(AppSettings))
+    assert save_settings(file, changed)
+    assert load_settings(file) == (changed, None)
+    assert [entry.name for entry in file.parent.iterdir()] == ["settings.json"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("zoom", 9.0), ("zoom", "big"), ("zoom", True), ("zoom", float("nan")), ("zoom", float("inf")), ("zoom", None),
+        ("theme", "purple"), ("theme", ["dark"]), ("mode", "sparse"), ("threads", 0), ("threads", 1.5),
+        ("threads", 10**400), ("seed", -1), ("temperature", -0.1), ("system_prompt", 5),
+        ("system_prompt", "x" * 20_001), ("sidebar_open", 1), ("window_geometry", None),
+    ],
+)  # fmt: skip
+def test_a_value_out_of_bounds_gives_its_default_and_a_note(file: Path, name: str, value: Any) -> None:
+    write(file, {"schema_version": 1, name: value, "last_conversation": "kept"})
+    settings, problem = load_settings(file)
+    assert settings == AppSettings(last_conversation="kept")
+    assert problem is not None
+    assert problem.startswith(name)
+    assert len(problem) < 200
+    with pytest.raises(ValueError, match=name):
+        AppSettings(**{name: value})
+
+
+def test_two_bad_values_are_both_named(file: Path) -> None:
+    write(file, {"schema_version": 1, "zoom": 9, "threads": 0})
+    _, problem = load_settings(file)
+    assert problem is not None
+    assert "zoom is 9; it must lie between 0.8 and 1.6." in problem
+    assert "threads is 0" in problem
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "\x00\x01", "[]", "3", '{"theme": "dark"}', '{"schema_version": "1"}', '{"schema_version": true}',
+     '{"schema_version": -1}', "[" * 100_000, "{" + " " * module.MAX_FILE_BYTES + "}"],
+    ids=["empty", "cut", "binary", "list", "number", "no version", "text version", "bool version", "old version",
+         "deep", "huge"],
+)  # fmt: skip
+def test_a_damaged_file_is_kept_aside(file: Path, content: str) -> None:
+    write(file, content)
+    settings, problem = load_settings(file)
+    assert settings == AppSettings()
+    assert problem is not None
+    (aside,) = file.parent.iterdir()
+    assert aside.name in problem
+    assert aside.name.startswith("settings-damaged-")
+    assert aside.read_text(encoding="utf-8") == content
+    assert save_settings(file, AppSettings(theme="dark"))
+    assert load_settings(file) == (AppSettings(theme="dark"), None)
+
+
+def test_bytes_that_are_no_text_are_kept_aside(file: Path) -> None:
+    write(file, "")
+    file.write_bytes(b'{"schema_version": 1, "theme": "\xff\xfe"}')
+    assert load_settings(file)[0] == AppSettings()
+    assert not file.exists()
+
+
+def test_the_file_of_a_newer_version_stays_untouched(file: Path) -> None:
+    write(file, {"schema_version": 99, "theme": {"by": "hour"}})
+    before = file.read_bytes()
+    settings, problem = load_settings(file)
+    assert settings == AppSettings()
+    assert problem is not None
+    assert "newer" in problem
+    assert save_settings(file, AppSettings(theme="dark")) is False
+    assert file.read_bytes() == before
+
+
+def test_values_of_another_version_survive_a_save(file: Path) -> None:
+    write(file, {"schema_version": 1, "theme": "dark", "some_other_field": [1, 2]})
+    settings, problem = load_settings(file)
+    assert problem is None
+    save_settings(file, dataclasses.replace(settings, theme="light"))
+    values = json.loads(file.read_text(encoding="utf-8"))
+    assert values["some_other_field"] == [1, 2]
+    assert values["theme"] == "light"
+
+
+def test_an_older_file_is_migrated_step_by_step(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SCHEMA_VERSION", 3)
+    steps = {
+        1: lambda values: {**values, "theme": values["colours"]},
+        2: lambda values: {**values, "zoom": values["zoom"] / 100},
+    }
+    monkeypatch.setattr(module, "_MIGRATIONS", steps)
+    write(file, {"schema_version": 1, "colours": "dark", "zoom": 120})
+    assert load_settings(file) == (AppSettings(theme="dark", zoom=1.2), None)
+
+
+def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    path = tmp_path / "file" / "settings.json"
+    with pytest.raises(SettingsError, match="could not be written") as caught:
+        save_settings(path, AppSettings())
+    assert caught.value.path == path
+    settings, problem = load_settings(path)
+    assert settings == AppSettings()
+    assert problem is not None
+    assert "could not be read" in problem
+
+
+def test_a_failed_write_leaves_the_old_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_settings(file, AppSettings(theme="dark"))
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module.os, "fsync", full)
+    with pytest.raises(SettingsError, match="No space left"):
+        save_settings(file, AppSettings(theme="light"))
+    monkeypatch.undo()
+    assert load_settings(file) == (AppSettings(theme="dark"), None)
+    assert len(list(file.parent.iterdir())) == 1
+
+
+def test_every_field_is_described_for_the_dialog() -> None:
+    for setting in described():
+        assert setting.title
+        assert setting.fault(setting.default) is None
+        if setting.group:
+            assert setting.description.endswith(".")
+            assert setting.kind != "choice" or len(setting.choices) > 1
+            if setting.kind in {"number", "whole"}:
+                assert None not in (setting.low, setting.high, setting.step)
+                assert setting.fault(setting.low) is setting.fault(setting.high) is None
+    assert [setting.name for setting in described()] == [f.name for f in dataclasses.fields(AppSettings)]
+
+
+@pytest.mark.parametrize("edge", ["low", "high"])
+def test_the_engine_takes_every_value_that_the_settings_allow(edge: str) -> None:
+    values = {s.name: getattr(s, edge) for s in described() if s.kind in {"number", "whole"}}
+    values |= {s.name: int(values[s.name]) for s in described() if s.kind == "whole"}
+    settings = AppSettings(**values)
+    SamplingConfig().changed(settings.sampling())
+    for mode, _ in next(s.choices for s in described() if s.name == "mode"):
+        EngineConfig(**dataclasses.replace(settings, mode=mode).engine())
+    assert AppSettings().sampling() == {}
+    assert AppSettings().engine() == {"mode": "auto", "threads": None, "context": None}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the environment variables of the tests are Linux's")
+def test_folders_follow_the_platform(own_folders: Path) -> None:
+    found = paths()
+    assert found.chats_file == own_folders / "data" / "Hearth" / "chats.db"
+    assert found.settings_file == own_folders / "config" / "Hearth" / "settings.json"
+    assert found.log_file.is_relative_to(own_folders / "state")
+    assert not found.data.exists()
