@@ -1,0 +1,272 @@
+"""The small parts every page is made of, under one roof: words and buttons here, switches and signs from beside it.
+
+They hold no meaning of their own: whoever builds a page says what they are called and connects them.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from PySide6.QtCore import QRectF, QSize, Qt
+from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPaintEvent, QPalette, QResizeEvent
+from PySide6.QtWidgets import QLabel, QPushButton, QSizePolicy, QWidget
+
+from app.ui import icons, theme
+from app.ui.painting import antialiased, block, outline
+from app.ui.signs import Dot, Progress, Ring, ShareBar
+from app.ui.switches import Segments, Slider, Toggle
+
+__all__ = [
+    "Button", "Chip", "Dot", "IconButton", "Label", "Progress", "Ring", "Rule", "Segments", "ShareBar", "Slider",
+    "Toggle",
+]  # fmt: skip
+
+Look = Literal["primary", "secondary", "quiet", "danger"]
+Tone = Literal["", "hot", "cold", "ok", "warn", "bad"]
+
+
+class Label(QLabel):
+    """Words in a role of the type table. `elide` cuts a long line with an ellipsis and shows it whole as tooltip."""
+
+    def __init__(
+        self,
+        text: str = "",
+        role: str = "body",
+        token: str | None = None,
+        *,
+        wrap: bool = False,
+        elide: bool = False,
+        align: Qt.AlignmentFlag | None = None,
+        parent: QWidget | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self.role, self.token, self.elides = role, token or theme.ROLES[role].token, elide
+        self.words = ""
+        self.setTextFormat(Qt.TextFormat.PlainText)  # names and titles come from outside
+        if wrap:
+            self.setWordWrap(True)
+            policy = QSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Minimum)
+            policy.setHeightForWidth(True)
+            self.setSizePolicy(policy)
+        elif elide:
+            self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+        if align is not None:
+            self.setAlignment(align)
+        theme.current().changed.connect(self._restyle)
+        self.setText(text)
+        self._restyle()
+
+    def setText(self, text: str) -> None:
+        self.words = text
+        if self.elides:
+            self.setAccessibleName(text)
+        self._fit()
+
+    def set_look(self, role: str, token: str | None = None) -> None:
+        """Take another role or colour."""
+        self.role, self.token = role, token or theme.ROLES[role].token
+        self._restyle()
+
+    def _restyle(self) -> None:
+        self.setFont(theme.font(self.role))
+        colours = QPalette(self.palette())
+        for role in (QPalette.ColorRole.WindowText, QPalette.ColorRole.Text):
+            colours.setColor(role, theme.colour(self.token))
+        self.setPalette(colours)
+        if not self.wordWrap():
+            self.setMinimumHeight(theme.line_height(self.role))
+        self._fit()
+
+    def _fit(self) -> None:
+        if not self.elides:
+            super().setText(self.words)
+            return
+        line = " ".join(self.words.split())
+        shown = QFontMetrics(self.font()).elidedText(line, Qt.TextElideMode.ElideRight, max(self.width(), 1))
+        super().setText(shown)
+        self.setToolTip(line if shown != line else "")
+        self.updateGeometry()
+
+    def sizeHint(self) -> QSize:
+        if not self.elides:
+            return super().sizeHint()
+        metrics = QFontMetrics(self.font())
+        return QSize(metrics.horizontalAdvance(" ".join(self.words.split())) + 1, theme.line_height(self.role))
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(theme.px(24), theme.line_height(self.role)) if self.elides else super().minimumSizeHint()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if self.elides:
+            self._fit()
+
+
+class Chip(QLabel):
+    """A short fact or verdict on a soft ground: a word, never only a colour. Not clickable."""
+
+    def __init__(self, words: str, tone: Tone = "", parent: QWidget | None = None) -> None:
+        super().__init__(words, parent)
+        self.tone = tone
+        self.setTextFormat(Qt.TextFormat.PlainText)
+        self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
+        self.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+
+    def _restyle(self) -> None:
+        self.setFont(theme.font("chip"))
+        self.setFixedHeight(theme.px(22))
+        self.setContentsMargins(theme.px(8), 0, theme.px(8), 0)
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = antialiased(self)
+        block(painter, QRectF(self.rect()), theme.colour(f"{self.tone}_soft" if self.tone else "sunken"), theme.px(6))
+        painter.setPen(theme.colour(self.tone or "ink2"))
+        painter.drawText(self.contentsRect(), Qt.AlignmentFlag.AlignCenter, self.text())
+
+
+class Rule(QWidget):
+    """A hairline across; decoration only."""
+
+    def __init__(self, token: str = "line", parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.token = token
+        self.setFixedHeight(1)
+        theme.current().changed.connect(self.update)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        QPainter(self).fillRect(self.rect(), theme.colour(self.token))
+
+
+class Button(QPushButton):
+    """A button with words, an icon or both.
+
+    look: "primary" (at most one on a page), "secondary", "quiet", "danger" (never a dialog's default). With words only
+    as accessible name, give an empty `words` and call setAccessibleName.
+    """
+
+    def __init__(
+        self,
+        words: str = "",
+        look: Look = "secondary",
+        glyph: str = "",
+        tooltip: str = "",
+        parent: QWidget | None = None,
+    ) -> None:
+        super().__init__(words, parent)
+        self.look, self.glyph, self.glyph_px = look, glyph, 17
+        self.glyph_token = ""  # another colour for the icon than the look's own
+        self.height_px, self.radius_px, self.padding_px = 32, 8, 9 if look == "quiet" else 14
+        self.align_left = False
+        self.setToolTip(tooltip)
+        self.setAttribute(Qt.WidgetAttribute.WA_Hover)
+        self.setAutoDefault(False)
+        self.setSizePolicy(QSizePolicy.Policy.Minimum, QSizePolicy.Policy.Fixed)
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+
+    def set_look(self, look: Look) -> None:
+        """Take another look."""
+        self.look = look
+        self._restyle()
+
+    def set_glyph(self, glyph: str) -> None:
+        """Show another icon."""
+        self.glyph = glyph
+        self.updateGeometry()
+        self.update()
+
+    def _restyle(self) -> None:
+        self.setFont(theme.font("button"))
+        self.setProperty("focusRadius", self.radius_px)
+        self.updateGeometry()
+        self.update()
+
+    def sizeHint(self) -> QSize:
+        height = theme.px(self.height_px)
+        words = self.text().replace("&&", "&")
+        if not words:
+            return QSize(height, height)
+        width = QFontMetrics(self.font()).horizontalAdvance(words) + 2 * theme.px(self.padding_px) + 2
+        if self.glyph:
+            width += theme.px(self.glyph_px) + theme.px(8)
+        return QSize(width, height)
+
+    def minimumSizeHint(self) -> QSize:
+        return self.sizeHint()
+
+    def colours(self) -> tuple[QColor, QColor, QColor]:
+        """Ground, border and text for the state it is in."""
+        t, clear = theme.current().tokens, QColor(0, 0, 0, 0)
+        pressed, hover = self.isDown() or self.isChecked(), self.underMouse()
+        if self.look == "primary":
+            if not self.isEnabled():
+                return QColor(t.bubble), clear, QColor(t.ink3)
+            ground = theme.mix(t.ink, t.page, 0.22 if pressed else 0.12 if hover else 0)
+            return QColor(ground), clear, QColor(t.on_ink)
+        if self.look == "quiet":
+            if not self.isEnabled():
+                return clear, clear, QColor(t.ink3)
+            if pressed:
+                return theme.wash("pressed"), clear, QColor(t.ink)
+            return (theme.wash("hover"), clear, QColor(t.ink)) if hover else (clear, clear, QColor(t.ink2))
+        if not self.isEnabled():
+            return QColor(t.sunken), QColor(t.line), QColor(t.ink3)
+        text = QColor(t.bad if self.look == "danger" else t.ink)
+        ground = theme.mix(t.card, t.ink, 0.09 if pressed else 0.04 if hover else 0)
+        return QColor(ground), QColor(t.control if pressed or hover else t.edge), text
+
+    def glyph_colour(self, text: QColor) -> QColor:
+        """The icon's colour beside text of that colour."""
+        if self.glyph_token and self.isEnabled():
+            return theme.colour(self.glyph_token)
+        if self.look == "secondary" and self.isEnabled():
+            return theme.colour("ink2")
+        return text
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = antialiased(self)
+        ground, border, ink = self.colours()
+        rect, radius = QRectF(self.rect()), theme.px(self.radius_px)
+        if ground.alpha():
+            block(painter, rect, ground, radius)
+        if border.alpha():
+            outline(painter, rect, border, radius)
+        words, side = self.text().replace("&&", "&"), theme.px(self.glyph_px)
+        gap = theme.px(8) if self.glyph and words else 0
+        metrics = QFontMetrics(self.font())
+        room = self.width() - 2 * theme.px(self.padding_px if words else 0)
+        width = min(metrics.horizontalAdvance(words), max(room - gap - (side if self.glyph else 0), 0))
+        total = width + gap + (side if self.glyph else 0)
+        x = theme.px(self.padding_px) if self.align_left and words else (self.width() - total) / 2
+        if self.isRightToLeft():
+            x = self.width() - x - total
+        glyph_x, text_x = (x + width + gap, x) if self.isRightToLeft() else (x, x + total - width)
+        if self.glyph:
+            box = QRectF(glyph_x, (self.height() - side) / 2, side, side)
+            icons.paint(painter, self.glyph, box, self.glyph_colour(ink))
+        if words:
+            painter.setPen(ink)
+            shown = metrics.elidedText(words, Qt.TextElideMode.ElideRight, width + 1)
+            flags = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextSingleLine
+            painter.drawText(QRectF(text_x, 0, width + 2, self.height()), flags, shown)
+
+
+class IconButton(Button):
+    """A quiet button that is only an icon, at least 32 x 32; its tooltip names it and tells its shortcut."""
+
+    def __init__(self, glyph: str, tooltip: str, shortcut: str = "", parent: QWidget | None = None) -> None:
+        super().__init__("", "quiet", glyph, parent=parent)
+        self.shortcut_words = shortcut
+        self.set_words(tooltip)
+
+    def set_words(self, tooltip: str) -> None:
+        """Change what it is called."""
+        self.setAccessibleName(tooltip)
+        self.setToolTip(f"{tooltip}  ({self.shortcut_words})" if self.shortcut_words else tooltip)
+
+    def _restyle(self) -> None:
+        super()._restyle()
+        self.setFixedSize(self.sizeHint())

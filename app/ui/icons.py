@@ -1,0 +1,160 @@
+"""Line icons and the mark: 24-unit paths with one stroke width, painted as vectors in a token's colour.
+
+It holds no bitmap. A QIcon (for menus and fields, which paint icons themselves) gets pixmaps at every usual scale.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from PySide6.QtCore import QByteArray, QRectF, QSize, Qt
+from PySide6.QtGui import QColor, QIcon, QPainter, QPaintEvent, QPixmap
+from PySide6.QtSvg import QSvgRenderer
+from PySide6.QtWidgets import QSizePolicy, QWidget
+
+from app.ui import theme
+from engine.assets import asset_root
+
+SCALES = (1.0, 1.25, 1.5, 2.0, 3.0)
+
+PATHS: dict[str, str] = {
+    "plus": "M12 5v14M5 12h14",
+    "search": "M11 4.5a6.5 6.5 0 1 0 0 13 6.5 6.5 0 0 0 0-13zM16 16l4 4",
+    "chat": "M6 5h12a2.5 2.5 0 0 1 2.5 2.5v7A2.5 2.5 0 0 1 18 17h-6.5L7 20.5V17H6a2.5 2.5 0 0 "
+    "1-2.5-2.5v-7A2.5 2.5 0 0 1 6 5z",
+    "settings": "M4 7.5h8M18 7.5h2M4 16.5h2M12 16.5h8M15 5a2.5 2.5 0 1 0 0 5 2.5 2.5 0 0 0 0-5zM9 14a2.5 2.5 0 1 "
+    "0 0 5 2.5 2.5 0 0 0 0-5z",
+    "copy": "M10.5 9h8A1.5 1.5 0 0 1 20 10.5v8a1.5 1.5 0 0 1-1.5 1.5h-8A1.5 1.5 0 0 1 9 18.5v-8A1.5 1.5 0 0 1 "
+    "10.5 9zM15 9V5.5A1.5 1.5 0 0 0 13.5 4h-8A1.5 1.5 0 0 0 4 5.5v8A1.5 1.5 0 0 0 5.5 15H9",
+    "redo": "M19 8.5A8 8 0 1 0 20 13M19.5 4v4.5H15",
+    "down": "M7 10l5 5 5-5",
+    "up": "M7 14l5-5 5 5",
+    "right": "M10 7l5 5-5 5",
+    "left": "M14 7l-5 5 5 5",
+    "end": "M12 5v13M6 12.5l6 6 6-6",
+    "check": "M5 12.5l4.5 4.5L19 7.5",
+    "close": "M6.5 6.5l11 11M17.5 6.5l-11 11",
+    "send": "M12 19V5.5M6 11.5l6-6 6 6",
+    "panel": "M6 5h12a2.5 2.5 0 0 1 2.5 2.5v9A2.5 2.5 0 0 1 18 19H6a2.5 2.5 0 0 1-2.5-2.5v-9A2.5 2.5 0 0 1 6 "
+    "5zM9.5 5v14",
+    "more": "M5.5 12h.01M12 12h.01M18.5 12h.01",
+    "warn": "M12 4.5l8.5 15h-17zM12 10.5v4M12 17.2h.01",
+    "info": "M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16zM12 11v5M12 7.9h.01",
+    "pen": "M5 19l1-4L16 5l3 3L9 18zM14 7l3 3",
+    "trash": "M5 7h14M9.5 7V5.2A1.2 1.2 0 0 1 10.7 4h2.6a1.2 1.2 0 0 1 1.2 1.2V7M7 7l.8 11.6A1.5 1.5 0 0 0 9.3 "
+    "20h5.4a1.5 1.5 0 0 0 1.5-1.4L17 7M10.3 11v5M13.7 11v5",
+    "code": "M9 7l-5 5 5 5M15 7l5 5-5 5",
+    "table": "M5 5h14v14H5zM5 10h14M5 14.5h14M10.5 10v9",
+    "lock": "M7 11h10a1.5 1.5 0 0 1 1.5 1.5v5A1.5 1.5 0 0 1 17 19H7a1.5 1.5 0 0 1-1.5-1.5v-5A1.5 1.5 0 0 1 7 "
+    "11zM8.5 11V8.5a3.5 3.5 0 0 1 7 0V11",
+    "chip": "M8 6h8a2 2 0 0 1 2 2v8a2 2 0 0 1-2 2H8a2 2 0 0 1-2-2V8a2 2 0 0 1 2-2zM10 3.5V6M14 3.5V6M10 "
+    "18v2.5M14 18v2.5M3.5 10H6M3.5 14H6M18 10h2.5M18 14h2.5",
+    "tune": "M5 7h14M7.5 12h9M10 17h4",
+    "stop": "",
+}
+
+
+@cache
+def _renderer(name: str, colour: str) -> QSvgRenderer:
+    if name == "stop":  # the one filled icon
+        body = f'<rect x="7" y="7" width="10" height="10" rx="2" fill="{colour}" stroke="none"/>'
+    else:
+        body = f'<path d="{PATHS[name]}"/>'
+    svg = (
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24" fill="none" '
+        f'stroke="{colour}" stroke-width="{2.6 if name == "more" else 1.7}" stroke-linecap="round" '
+        f'stroke-linejoin="round">{body}</svg>'
+    )
+    return QSvgRenderer(QByteArray(svg.encode()))
+
+
+@cache
+def _mark(bordered: bool) -> QSvgRenderer:
+    svg = (asset_root() / "icons" / "hearth.svg").read_text(encoding="utf-8")
+    if not bordered:  # below 24 pixels the tile's border is only a blur
+        svg = svg.replace(' stroke="#45382F" stroke-width="1.25"', "")
+    return QSvgRenderer(QByteArray(svg.encode()))
+
+
+def paint(painter: QPainter, name: str, rect: QRectF, colour: str | QColor) -> None:
+    """Paint an icon into a rectangle; `name` "mark" is the product's own, which keeps its colours."""
+    if name == "mark":
+        _mark(rect.width() >= 24).render(painter, rect)
+    else:
+        _renderer(name, QColor(colour).name()).render(painter, rect)
+
+
+def _pixmap(name: str, colour: str, size: float, scale: float) -> QPixmap:
+    side = round(size * scale)
+    out = QPixmap(QSize(side, side))
+    out.fill(Qt.GlobalColor.transparent)
+    painter = QPainter(out)
+    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+    paint(painter, name, QRectF(0, 0, side, side), colour)
+    painter.end()
+    out.setDevicePixelRatio(scale)
+    return out
+
+
+def icon(name: str, token: str = "ink2", px: int = 17) -> QIcon:
+    """An icon for what paints icons itself (menus, fields), at every usual scale, Normal and Disabled.
+
+    It is of the theme in force: make it again when that changes.
+    """
+    tokens = theme.current().tokens
+    return _icon(name, getattr(tokens, token), tokens.ink3, theme.px(px))
+
+
+@cache
+def _icon(name: str, colour: str, disabled: str, size: int) -> QIcon:
+    out = QIcon()
+    for scale in SCALES:
+        out.addPixmap(_pixmap(name, colour, size, scale), QIcon.Mode.Normal)
+        out.addPixmap(_pixmap(name, disabled, size, scale), QIcon.Mode.Disabled)
+    return out
+
+
+def app_icon() -> QIcon:
+    """The window's icon at the sizes that desktops ask for."""
+    out = QIcon()
+    for size in (16, 20, 24, 32, 48, 64, 128, 256):
+        out.addPixmap(_pixmap("mark", "", size, 1.0))
+    return out
+
+
+class Glyph(QWidget):
+    """An icon as a widget, painted when shown, so it is sharp at any scale.
+
+    `disc` names a token for a rounded tile behind it, 7 px wider on every side. It says nothing to a screen reader:
+    the words beside it do.
+    """
+
+    def __init__(
+        self, name: str, token: str = "ink2", px: int = 18, disc: str = "", parent: QWidget | None = None
+    ) -> None:
+        super().__init__(parent)
+        self.name, self.token, self.px, self.disc = name, token, px, disc
+        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+
+    def set_look(self, name: str, token: str, disc: str = "") -> None:
+        """Show another icon, in another colour."""
+        self.name, self.token, self.disc = name, token, disc
+        self._restyle()
+
+    def _restyle(self) -> None:
+        side = theme.px(self.px + (14 if self.disc else 0))
+        self.setFixedSize(side, side)
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        if self.disc:
+            painter.setPen(Qt.PenStyle.NoPen)
+            painter.setBrush(theme.colour(self.disc))
+            painter.drawRoundedRect(QRectF(self.rect()), theme.px(8), theme.px(8))
+        side = theme.px(self.px)
+        inset = (self.width() - side) / 2
+        paint(painter, self.name, QRectF(inset, inset, side, side), theme.colour(self.token))

@@ -1,0 +1,167 @@
+"""Small painted signs of state: dot, share bar, progress, ring. They show a value and tell it to a screen reader."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QRectF, Qt, QTimer
+from PySide6.QtGui import QColor, QHideEvent, QPainter, QPainterPath, QPaintEvent, QPen, QShowEvent
+from PySide6.QtWidgets import QWidget
+
+from app.ui import theme
+from app.ui.painting import antialiased, block, say_changed
+
+
+class Dot(QWidget):
+    """The sign of a state: a dot of 7, with a halo that breathes while the machine works and the dot is in view."""
+
+    PERIOD_MS, TICK_MS = 1600, 100
+
+    def __init__(self, token: str = "ok", working: bool = False, name: str = "", parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.token, self.working, self.phase = token, working, 0.0
+        self.setAccessibleName(name)
+        self._clock = QTimer(self)
+        self._clock.setInterval(self.TICK_MS)
+        self._clock.timeout.connect(self._breathe)
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+
+    def set_state(self, token: str, working: bool = False) -> None:
+        """Take another colour; `working` lights the halo."""
+        if (token, working) == (self.token, self.working):
+            return
+        self.token, self.working = token, working
+        self._run()
+        self.update()
+
+    def _restyle(self) -> None:
+        self.setFixedSize(theme.px(14), theme.px(14))
+        self.update()
+
+    def _run(self) -> None:
+        if self.working and self.isVisible():
+            self._clock.start()
+        else:
+            self._clock.stop()
+
+    def _breathe(self) -> None:
+        self.phase = (self.phase + self.TICK_MS / self.PERIOD_MS) % 1.0
+        self.update()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._run()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self._run()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        paint_dot(antialiased(self), QRectF(self.rect()), theme.colour(self.token), self.working, self.phase)
+
+
+def paint_dot(painter: QPainter, rect: QRectF, colour: QColor, halo: bool, phase: float = 0.35) -> None:
+    """A dot in the middle of a square, half its width, with its halo at a phase of its breath (0 to 1)."""
+    side = rect.width()
+    if halo:
+        depth = 1 - abs(2 * phase - 1)
+        block(painter, rect, theme.alpha(colour, 0.10 + 0.20 * depth), side / 2)
+    block(painter, rect.adjusted(side / 4, side / 4, -side / 4, -side / 4), colour, side / 4)
+
+
+class ShareBar(QWidget):
+    """Share on the GPU (ember) and on the CPU (slate) of what is used; the rest is the free track."""
+
+    def __init__(
+        self, share: float = 0.0, width: int = 0, height: int = 4, rest: float = 0.0, parent: QWidget | None = None
+    ) -> None:
+        super().__init__(parent)
+        self.wide, self.high = width, height
+        theme.current().changed.connect(self._restyle)
+        self.set_share(share, rest)
+        self._restyle()
+
+    def set_share(self, share: float, rest: float = 0.0) -> None:
+        """share: GPU's part of what is used, 0 to 1; rest: part of the bar that stays empty."""
+        self.share, self.rest = min(max(share, 0.0), 1.0), min(max(rest, 0.0), 1.0)
+        self.setAccessibleName(f"Share on the GPU, {self.share:.0%}".replace("%", " percent"))
+        say_changed(self)
+        self.update()
+
+    def _restyle(self) -> None:
+        if self.wide:
+            self.setFixedWidth(theme.px(self.wide))
+        self.setFixedHeight(theme.px(self.high))
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter, width, height = antialiased(self), float(self.width()), float(self.height())
+        block(painter, QRectF(self.rect()), theme.colour("bubble"), height / 2)
+        used = width * (1 - self.rest)
+        hot = used * self.share
+        path = QPainterPath()
+        path.addRoundedRect(QRectF(0, 0, used, height), height / 2, height / 2)
+        painter.setClipPath(path)
+        gap = 1.0 if 0 < self.share < 1 else 0.0
+        painter.fillRect(QRectF(0, 0, hot - gap, height), theme.colour("hot_fill"))
+        painter.fillRect(QRectF(hot + gap, 0, used - hot, height), theme.colour("cold_fill"))
+
+
+class Progress(QWidget):
+    """How far a stage is: 6 high, ember on its track. A screen reader hears its name and the percentage."""
+
+    def __init__(self, name: str, height: int = 6, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.name, self.high, self.done = name, height, 0.0
+        theme.current().changed.connect(self._restyle)
+        self.set_done(0.0)
+        self._restyle()
+
+    def set_done(self, done: float) -> None:
+        """done: 0 to 1."""
+        self.done = min(max(done, 0.0), 1.0)
+        self.setAccessibleName(f"{self.name}, {100 * self.done:.0f} percent")
+        self.update()
+
+    def _restyle(self) -> None:
+        self.setFixedHeight(theme.px(self.high))
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter, rect = antialiased(self), QRectF(self.rect())
+        radius = rect.height() / 2
+        block(painter, rect, theme.colour("bubble"), radius)
+        if self.done > 0:
+            # Never narrower than its own two radii: a shorter one would lose its round ends.
+            width = max(rect.width() * self.done, rect.height())
+            block(painter, QRectF(0, 0, width, rect.height()), theme.colour("hot_fill"), radius)
+
+
+class Ring(QWidget):
+    """Context used of context available, as a ring of 14; ember above 90 %."""
+
+    def __init__(self, share: float = 0.0, name: str = "Context used", parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.name, self.share = name, share
+        theme.current().changed.connect(self._restyle)
+        self.set_share(share)
+        self._restyle()
+
+    def set_share(self, share: float) -> None:
+        """share: 0 to 1."""
+        self.share = min(max(share, 0.0), 1.0)
+        self.setAccessibleName(f"{self.name}, {100 * self.share:.0f} percent")
+        self.update()
+
+    def _restyle(self) -> None:
+        self.setFixedSize(theme.px(18), theme.px(18))
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter, inset, width = antialiased(self), theme.px(2), 2.4 * theme.current().zoom
+        ring = QRectF(self.rect()).adjusted(inset, inset, -inset, -inset)
+        painter.setPen(QPen(theme.colour("edge"), width))
+        painter.drawEllipse(ring)
+        if self.share > 0:
+            ink = theme.colour("hot_fill" if self.share > 0.9 else "ink2")
+            painter.setPen(QPen(ink, width, Qt.PenStyle.SolidLine, Qt.PenCapStyle.RoundCap))
+            painter.drawArc(ring, 90 * 16, round(-360 * 16 * self.share))

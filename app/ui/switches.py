@@ -1,0 +1,187 @@
+"""Controls that hold a value: toggle, segments, slider. Painted from the token table; they store nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from PySide6.QtCore import QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QFontMetrics, QMouseEvent, QPaintEvent, QPen
+from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QRadioButton, QSizePolicy, QSlider, QStyle, QWidget
+
+from app.ui import theme
+from app.ui.painting import antialiased, block
+
+
+class Toggle(QCheckBox):
+    """On or off, 38 x 22, ink when on."""
+
+    def __init__(self, name: str, on: bool = False, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setAccessibleName(name)
+        self.setChecked(on)
+        self.setProperty("focusRadius", 11)
+        self.setAttribute(Qt.WidgetAttribute.WA_Hover)
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+
+    def _restyle(self) -> None:
+        self.setFixedSize(theme.px(38), theme.px(22))
+        self.update()
+
+    def sizeHint(self) -> QSize:
+        return QSize(theme.px(38), theme.px(22))
+
+    def hitButton(self, pos: Any) -> bool:
+        return self.rect().contains(pos)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        t, on, painter = theme.current().tokens, self.isChecked(), antialiased(self)
+        ground = t.ink if on else t.control
+        if not self.isEnabled():
+            ground = t.edge
+        elif self.underMouse():
+            ground = theme.mix(ground, t.page, 0.12)
+        block(painter, QRectF(self.rect()), ground, self.height() / 2)
+        inset = theme.px(3)
+        side = self.height() - 2 * inset
+        x = self.width() - inset - side if on != self.isRightToLeft() else inset
+        block(painter, QRectF(x, inset, side, side), t.on_ink if on else t.card, side / 2)
+
+
+class _Segment(QRadioButton):
+    def __init__(self, words: str, parent: QWidget) -> None:
+        super().__init__(words, parent)
+        self.setProperty("focusRadius", 7)
+        self.setAttribute(Qt.WidgetAttribute.WA_Hover)
+        self.setSizePolicy(QSizePolicy.Policy.Minimum, QSizePolicy.Policy.Fixed)
+
+    def sizeHint(self) -> QSize:
+        # Measured in the weight of the chosen one, so that choosing moves nothing.
+        words = QFontMetrics(theme.font("smallstrong")).horizontalAdvance(self.text())
+        return QSize(max(words + 2 * theme.px(14), theme.px(64)), theme.px(28))
+
+    def minimumSizeHint(self) -> QSize:
+        return self.sizeHint()
+
+    def hitButton(self, pos: Any) -> bool:
+        return self.rect().contains(pos)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        t, painter = theme.current().tokens, antialiased(self)
+        if self.isChecked():
+            block(painter, QRectF(self.rect()), t.edge if t.dark else t.card, theme.px(7))
+        elif self.underMouse():
+            block(painter, QRectF(self.rect()), theme.wash("hover"), theme.px(7))
+        painter.setFont(theme.font("smallstrong" if self.isChecked() else "small"))
+        painter.setPen(QColor(t.ink if self.isChecked() or self.underMouse() else t.ink2))
+        painter.drawText(self.rect(), Qt.AlignmentFlag.AlignCenter, self.text())
+
+
+class Segments(QFrame):
+    """A choice of a few, all in view. The arrow keys move; `picked` gives the value that was chosen by the person."""
+
+    picked = Signal(object)
+
+    def __init__(
+        self, choices: Sequence[tuple[Any, str]], value: Any = None, name: str = "", parent: QWidget | None = None
+    ) -> None:
+        super().__init__(parent)
+        self.setAccessibleName(name)
+        self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
+        row = QHBoxLayout(self)
+        row.setContentsMargins(2, 2, 2, 2)
+        row.setSpacing(0)
+        self.buttons: dict[Any, _Segment] = {}
+        for choice, words in choices:
+            button = _Segment(words, self)
+            button.setAccessibleName(f"{name}: {words}" if name else words)
+            button.clicked.connect(lambda _=False, choice=choice: self.picked.emit(choice))
+            row.addWidget(button)
+            self.buttons[choice] = button
+        self.set_value(value)
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+
+    def value(self) -> Any:
+        """The chosen value, None if none is."""
+        return next((choice for choice, button in self.buttons.items() if button.isChecked()), None)
+
+    def set_value(self, value: Any) -> None:
+        """Choose without saying so."""
+        if value in self.buttons:
+            self.buttons[value].setChecked(True)
+
+    def _restyle(self) -> None:
+        self.setFixedHeight(theme.px(28) + 4)
+        for button in self.buttons.values():
+            button.setFixedHeight(theme.px(28))
+            button.updateGeometry()
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        block(antialiased(self), QRectF(self.rect()), theme.colour("bubble"), theme.px(9))
+
+
+class Slider(QSlider):
+    """A groove of 4 and a knob of 16. A double click asks for the automatic value: `reset`."""
+
+    reset = Signal()
+
+    def __init__(self, name: str, parent: QWidget | None = None) -> None:
+        super().__init__(Qt.Orientation.Horizontal, parent)
+        self.setAccessibleName(name)
+        self.setProperty("focusRadius", 8)
+        self.setAttribute(Qt.WidgetAttribute.WA_Hover)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+
+    def _restyle(self) -> None:
+        self.setFixedHeight(theme.px(32))
+        self.update()
+
+    def sizeHint(self) -> QSize:
+        return QSize(theme.px(180), theme.px(32))
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(theme.px(80), theme.px(32))
+
+    def _value_at(self, x: float) -> int:
+        knob = theme.px(16)
+        return QStyle.sliderValueFromPosition(
+            self.minimum(), self.maximum(), round(x - knob / 2), self.width() - knob, self.isRightToLeft()
+        )
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        if event.button() == Qt.MouseButton.LeftButton:
+            self.setSliderDown(True)
+            self.setSliderPosition(self._value_at(event.position().x()))
+            event.accept()
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        if self.isSliderDown():
+            self.setSliderPosition(self._value_at(event.position().x()))
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        self.setSliderDown(False)
+
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
+        self.setSliderDown(False)
+        self.reset.emit()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        t, painter, knob, groove = theme.current().tokens, antialiased(self), theme.px(16), theme.px(4)
+        middle = self.height() / 2
+        x = QStyle.sliderPositionFromValue(
+            self.minimum(), self.maximum(), self.sliderPosition(), self.width() - knob, self.isRightToLeft()
+        )
+        top, centre = middle - groove / 2, x + knob / 2
+        block(painter, QRectF(0, top, self.width(), groove), t.edge, groove / 2)
+        done = QRectF(0, top, centre, groove)
+        if self.isRightToLeft():
+            done = QRectF(centre, top, self.width() - centre, groove)
+        block(painter, done, t.ink2 if self.isEnabled() else t.edge, groove / 2)
+        painter.setPen(QPen(QColor(t.ink2 if self.underMouse() else t.control), 1))
+        painter.setBrush(QColor(t.card))
+        painter.drawEllipse(QRectF(x + 0.5, middle - knob / 2 + 0.5, knob - 1, knob - 1))

@@ -1,0 +1,352 @@
+"""The look in one place: colour tokens, type roles, measures, palette and style sheet, for light and dark.
+
+It draws nothing and owns no widget. Widgets take colours and fonts from here when they paint, and take them anew
+when `current().changed` fires.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Literal
+
+from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtGui import QColor, QFont, QFontDatabase, QGuiApplication, QPalette
+from PySide6.QtWidgets import QApplication, QWidget
+
+Choice = Literal["system", "light", "dark"]
+MIN_ZOOM, MAX_ZOOM = 0.8, 1.6
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Every colour of the product. Ember (`hot`) is the GPU and a machine at work, slate (`cold`) is the CPU."""
+
+    dark: bool
+    page: str
+    side: str
+    card: str
+    sunken: str
+    bubble: str
+    line: str  # hairlines: decoration only
+    edge: str  # borders of what can be pressed or typed in
+    control: str  # boundaries that carry meaning, at least 3:1
+    ink: str
+    ink2: str
+    ink3: str
+    on_ink: str
+    hot: str
+    hot_fill: str
+    hot_soft: str
+    cold: str
+    cold_fill: str
+    cold_soft: str
+    ok: str
+    ok_soft: str
+    warn: str
+    warn_soft: str
+    bad: str
+    bad_soft: str
+    code_keyword: str
+    code_string: str
+    code_function: str
+    code_number: str
+    wash: str  # laid thinly over the ground: hover, selected, pressed
+    hover: float = 0.05
+    selected: float = 0.075
+    pressed: float = 0.10
+
+
+LIGHT = Tokens(
+    dark=False, page="#FBFAF8", side="#F3F1ED", card="#FFFFFF", sunken="#F3F0EB", bubble="#EFEBE5", line="#E6E1DA",
+    edge="#D2CBC1", control="#8C8277", ink="#221D19", ink2="#5A524A", ink3="#71685F", on_ink="#FFFFFF",
+    hot="#B43F12", hot_fill="#DE5E25", hot_soft="#FBEADF", cold="#2A678F", cold_fill="#448AB8", cold_soft="#E4EEF5",
+    ok="#2A7548", ok_soft="#E4F1E8", warn="#85560A", warn_soft="#FAF0DA", bad="#B3261E", bad_soft="#FBE9E7",
+    code_keyword="#9A3470", code_string="#2A7548", code_function="#2A678F", code_number="#85560A", wash="#221D19",
+)  # fmt: skip
+DARK = Tokens(
+    dark=True, page="#1B1917", side="#151311", card="#242120", sunken="#141210", bubble="#2C2825", line="#35312D",
+    edge="#4D4741", control="#7C746B", ink="#EAE5DF", ink2="#BDB5AC", ink3="#A0978D", on_ink="#1B1917",
+    hot="#F6925E", hot_fill="#EC7638", hot_soft="#3A2519", cold="#86BCE0", cold_fill="#5698C6", cold_soft="#1C2D39",
+    ok="#74C795", ok_soft="#1C3024", warn="#E3B65C", warn_soft="#342913", bad="#F39A90", bad_soft="#3D211E",
+    code_keyword="#E39AC0", code_string="#8CCBA0", code_function="#8FC1E3", code_number="#E0B97A", wash="#F0ECE7",
+)  # fmt: skip
+
+
+def with_more_contrast(tokens: Tokens) -> Tokens:
+    """The same tokens for a desktop that asks for high contrast: every border one step stronger, washes doubled."""
+    return replace(tokens, line=tokens.edge, edge=tokens.control, hover=0.10, selected=0.15, pressed=0.20)
+
+
+@dataclass(frozen=True)
+class TypeRole:
+    """One line of the type table, in logical pixels at zoom 1."""
+
+    px: float
+    weight: int
+    line_height: int
+    token: str
+    mono: bool = False
+
+
+ROLES: dict[str, TypeRole] = {
+    "display": TypeRole(28, 600, 34, "ink"),
+    "title": TypeRole(20, 600, 26, "ink"),
+    "figure": TypeRole(36, 600, 42, "ink"),
+    "unit": TypeRole(15, 500, 20, "ink2"),
+    "number": TypeRole(18, 600, 22, "ink"),
+    "heading": TypeRole(15, 600, 20, "ink"),
+    "body": TypeRole(15, 400, 23, "ink"),
+    "strong": TypeRole(15, 600, 23, "ink"),
+    "h1": TypeRole(20, 600, 27, "ink"),
+    "h2": TypeRole(17, 600, 24, "ink"),
+    "h3": TypeRole(16, 600, 23, "ink"),
+    "label": TypeRole(14, 500, 18, "ink"),
+    "cell": TypeRole(14, 400, 20, "ink"),
+    "row": TypeRole(13.5, 400, 18, "ink"),
+    "rowstrong": TypeRole(13.5, 500, 18, "ink"),
+    "button": TypeRole(13.5, 500, 18, "ink"),
+    "small": TypeRole(13, 400, 18, "ink2"),
+    "smallstrong": TypeRole(13, 600, 18, "ink2"),
+    "meta": TypeRole(12, 400, 16, "ink3"),
+    "metastrong": TypeRole(12, 600, 16, "ink2"),
+    "chip": TypeRole(12, 500, 16, "ink2"),
+    "axis": TypeRole(11, 400, 14, "ink3"),
+    "code": TypeRole(13, 400, 21, "ink", mono=True),
+}
+
+
+class Theme(QObject):
+    """The theme in force. There is one, `current()`; `changed` fires once it is in force everywhere."""
+
+    changed = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = LIGHT
+        self.zoom = 1.0
+        self.choice: Choice = "system"
+        self._applying = False
+
+    @property
+    def is_dark(self) -> bool:
+        return self.tokens.dark
+
+    def apply(self, app: QApplication, choice: Choice, zoom: float) -> None:
+        """Put a theme in force: palette, font, style sheet; then every widget that listens takes it up."""
+        hints = app.styleHints()
+        if not app.property("hearthStyled"):
+            # Palette and style sheet are written for Fusion; a native style would paint over half of them.
+            app.setStyle("Fusion")
+            app.setProperty("hearthStyled", True)
+            hints.colorSchemeChanged.connect(self._follow_desktop)
+            hints.accessibility().contrastPreferenceChanged.connect(self._follow_desktop)
+        self._applying = True
+        if choice == "system":
+            hints.unsetColorScheme()
+        else:  # so that the window's own title bar goes along
+            hints.setColorScheme(Qt.ColorScheme.Dark if choice == "dark" else Qt.ColorScheme.Light)
+        self._applying = False
+        self.choice = choice
+        self.zoom = min(max(zoom, MIN_ZOOM), MAX_ZOOM)
+        tokens = DARK if choice == "dark" or (choice == "system" and desktop_is_dark()) else LIGHT
+        if hints.accessibility().contrastPreference() == Qt.ContrastPreference.HighContrast:
+            tokens = with_more_contrast(tokens)
+        self.tokens = tokens
+        _font.cache_clear()
+        app.setPalette(palette())
+        app.setFont(font("row"))
+        app.setStyleSheet(qss())
+        self.changed.emit()
+
+    def _follow_desktop(self) -> None:
+        app = QApplication.instance()
+        if not self._applying and isinstance(app, QApplication):
+            self.apply(app, self.choice, self.zoom)
+
+
+@cache
+def current() -> Theme:
+    """The theme in force."""
+    return Theme()
+
+
+def apply(app: QApplication, choice: Choice, zoom: float) -> None:
+    """Put a theme in force; may be called at any time."""
+    current().apply(app, choice, zoom)
+
+
+def desktop_is_dark() -> bool:
+    """What the desktop asks for; light where it does not say."""
+    return QGuiApplication.styleHints().colorScheme() == Qt.ColorScheme.Dark
+
+
+# ------------------------------------------------------------------ colours
+
+
+def colour(token: str) -> QColor:
+    """The colour of a token in the theme in force."""
+    return QColor(getattr(current().tokens, token))
+
+
+def mix(a: str, b: str, share: float) -> str:
+    """`a` moved towards `b` by a share of the way."""
+    pairs = zip(QColor(a).getRgb()[:3], QColor(b).getRgb()[:3], strict=True)  # type: ignore[index]
+    return QColor(*(round(p + (q - p) * share) for p, q in pairs)).name()
+
+
+def alpha(colour: str | QColor, a: float) -> QColor:
+    """A colour with an opacity of `a`."""
+    out = QColor(colour)
+    out.setAlphaF(a)
+    return out
+
+
+def wash(strength: Literal["hover", "selected", "pressed"]) -> QColor:
+    """The veil that marks a row or a quiet button, to be painted over its ground."""
+    tokens = current().tokens
+    return alpha(tokens.wash, getattr(tokens, strength))
+
+
+def contrast(a: str, b: str) -> float:
+    """WCAG contrast of two opaque colours, 1 to 21."""
+
+    def linear(c: float) -> float:
+        return c / 12.92 if c <= 0.04045 else float(((c + 0.055) / 1.055) ** 2.4)
+
+    def luminance(name: str) -> float:
+        ink = QColor(name)
+        r, g, b = linear(ink.redF()), linear(ink.greenF()), linear(ink.blueF())
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+    high, low = sorted((luminance(a), luminance(b)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def palette() -> QPalette:
+    """The full palette: what standard widgets use wherever the style sheet says nothing."""
+    t = current().tokens
+    group, out = QPalette.ColorRole, QPalette()
+    for role, name in {
+        group.Window: t.page, group.WindowText: t.ink, group.Base: t.card, group.AlternateBase: t.sunken,
+        group.Text: t.ink, group.PlaceholderText: t.ink3, group.Button: t.card, group.ButtonText: t.ink,
+        group.BrightText: t.bad, group.Highlight: t.hot_soft, group.HighlightedText: t.ink, group.Link: t.cold,
+        group.LinkVisited: t.cold, group.ToolTipBase: t.ink, group.ToolTipText: t.on_ink, group.Light: t.card,
+        group.Midlight: t.line, group.Mid: t.edge, group.Dark: t.control, group.Shadow: t.ink, group.Accent: t.hot_fill,
+    }.items():  # fmt: skip
+        out.setColor(role, QColor(name))
+    for role in (group.WindowText, group.Text, group.ButtonText):
+        out.setColor(QPalette.ColorGroup.Disabled, role, QColor(t.ink3))
+    for role in (group.Base, group.Button):
+        out.setColor(QPalette.ColorGroup.Disabled, role, QColor(t.sunken))
+    out.setColor(QPalette.ColorGroup.Disabled, group.Highlight, QColor(t.bubble))
+    return out
+
+
+# ------------------------------------------------------------------ measures and type
+
+
+def px(n: float) -> int:
+    """A measure at the zoom in force; halves round up."""
+    return int(n * current().zoom + 0.5)
+
+
+def font(role: str) -> QFont:
+    """The font of a type role at the zoom in force, with figures of one width."""
+    return QFont(_font(role))
+
+
+def line_height(role: str) -> int:
+    """Line height of a type role in pixels at the zoom in force."""
+    return px(ROLES[role].line_height)
+
+
+@cache
+def _font(role: str) -> QFont:
+    kind = ROLES[role]
+    out = QFont(list(families(kind.mono)))
+    out.setPixelSize(max(px(kind.px), 1))
+    out.setWeight(QFont.Weight(kind.weight))
+    out.setFeature(QFont.Tag("tnum"), 1)
+    if kind.mono:
+        out.setStyleHint(QFont.StyleHint.Monospace)
+        out.setFixedPitch(True)
+    return out
+
+
+@cache
+def families(mono: bool) -> tuple[str, ...]:
+    """Families of the chrome or of code, best first: ours where they are installed, else the desktop's own.
+
+    Only installed families are named: Qt takes the first it finds, so a missing Inter would give the Latin letters
+    of the CJK family.
+    """
+    installed = set(QFontDatabase.families())
+    kind = QFontDatabase.SystemFont.FixedFont if mono else QFontDatabase.SystemFont.GeneralFont
+    first = [f for f in (("JetBrains Mono",) if mono else ("Inter", "Inter Variable")) if f in installed]
+    rest = [f for f in ("Noto Sans CJK JP", "Noto Color Emoji") if f in installed]
+    return (*(first or [QFontDatabase.systemFont(kind).family()]), *rest)
+
+
+# ------------------------------------------------------------------ style sheet
+
+
+def set_property(widget: QWidget, name: str, value: object) -> None:
+    """Set a property that a rule of the style sheet asks for, and have the rule looked up again."""
+    if widget.property(name) == value:
+        return
+    widget.setProperty(name, value)
+    widget.style().unpolish(widget)
+    widget.style().polish(widget)
+    widget.update()
+
+
+def qss() -> str:
+    """The one style sheet. Grounds and borders of frames, fields, scroll bars; the rest is painted by its widget."""
+    t = current().tokens
+    bad, warn, info = (mix(getattr(t, name), t.card, 0.5) for name in ("bad", "warn", "cold"))
+    row = f"font-size: {px(13.5)}px;"
+    return f"""
+    * {{ outline: none; }}
+    QToolTip {{ background: {t.ink}; color: {t.on_ink}; border: 0; padding: {px(4)}px {px(8)}px; }}
+    QFrame[kind="page"], QDialog[kind="page"] {{ background: {t.page}; border: 0; }}
+    QFrame[kind="side"] {{ background: {t.side}; border: 0; border-right: 1px solid {t.line}; }}
+    QFrame[kind="bar"] {{ background: {t.page}; border: 0; border-bottom: 1px solid {t.line}; }}
+    QFrame[kind="strip"] {{ background: {t.page}; border: 0; border-top: 1px solid {t.line}; }}
+    QFrame[kind="card"] {{ background: {t.card}; border: 1px solid {t.line}; border-radius: {px(12)}px; }}
+    QFrame[kind="card"][state="hover"] {{ border-color: {t.edge}; }}
+    QFrame[kind="composer"] {{ background: {t.card}; border: 1px solid {t.edge}; border-radius: {px(16)}px; }}
+    QFrame[kind="composer"][state="focus"] {{ border-color: {t.control}; }}
+    QFrame[kind="composer"][state="drop"] {{ border: 2px solid {t.hot_fill}; }}
+    QFrame[kind="bubble"] {{ background: {t.bubble}; border: 0; border-radius: {px(16)}px; }}
+    QFrame[kind="code"] {{ background: {t.sunken}; border: 1px solid {t.line}; border-radius: {px(10)}px; }}
+    QFrame[kind="banner"] {{ background: {t.card}; border: 1px solid {info}; border-radius: {px(12)}px; }}
+    QFrame[kind="banner"][severity="bad"] {{ border-color: {bad}; }}
+    QFrame[kind="banner"][severity="warn"] {{ border-color: {warn}; }}
+    QLineEdit[kind="field"] {{ {row} color: {t.ink}; background: {t.card}; border: 1px solid {t.edge};
+        border-radius: {px(8)}px; padding: 0 {px(9)}px; min-height: {px(30)}px; max-height: {px(30)}px; }}
+    QLineEdit[kind="field"]:hover, QLineEdit[kind="field"]:focus {{ border-color: {t.control}; }}
+    QLineEdit[kind="field"]:disabled {{ color: {t.ink3}; background: {t.sunken}; border-color: {t.line}; }}
+    QLineEdit[kind="field"][state="bad"] {{ border-color: {t.bad}; }}
+    QPlainTextEdit[kind="field"] {{ {row} color: {t.ink}; background: {t.card}; border: 1px solid {t.edge};
+        border-radius: {px(8)}px; padding: {px(4)}px {px(5)}px; }}
+    QPlainTextEdit[kind="field"]:hover, QPlainTextEdit[kind="field"]:focus {{ border-color: {t.control}; }}
+    QAbstractScrollArea[kind="plain"] {{ background: transparent; border: 0; }}
+    QTextBrowser[kind="prose"] {{ background: transparent; border: 0; }}
+    QMenu {{ {row} background: {t.card}; color: {t.ink}; border: 1px solid {t.edge if t.dark else t.line};
+        border-radius: {px(12)}px; padding: {px(6)}px; }}
+    QMenu::item {{ padding: {px(8)}px {px(14)}px {px(8)}px {px(10)}px; border-radius: {px(6)}px; }}
+    QMenu::item:selected {{ background: {mix(t.card, t.wash, t.selected)}; }}
+    QMenu::item:pressed {{ background: {mix(t.card, t.wash, t.pressed)}; }}
+    QMenu::item:disabled {{ color: {t.ink3}; }}
+    QMenu::icon {{ padding-left: {px(8)}px; }}
+    QMenu::separator {{ height: 1px; background: {t.line}; margin: {px(5)}px {px(4)}px; }}
+    QScrollBar:vertical {{ background: transparent; border: 0; width: {px(12)}px; margin: 0; }}
+    QScrollBar:horizontal {{ background: transparent; border: 0; height: {px(12)}px; margin: 0; }}
+    QScrollBar::handle {{ background: {t.edge}; border-radius: {px(4)}px; margin: {px(2)}px; }}
+    QScrollBar::handle:vertical {{ min-height: {px(32)}px; }}
+    QScrollBar::handle:horizontal {{ min-width: {px(32)}px; }}
+    QScrollBar::handle:hover {{ background: {t.control}; }}
+    QScrollBar::add-line, QScrollBar::sub-line, QScrollBar::add-page, QScrollBar::sub-page
+        {{ background: none; border: 0; width: 0; height: 0; }}
+    """
