@@ -1,0 +1,339 @@
+"""The engine's process as the window sees it: started, greeted, watched, ended, and started again when it dies.
+
+Everything here runs in the worker thread and never blocks it but at the very end. What is asked of the engine, and
+what its answers mean for a chat, is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Slot
+
+import engine
+from app import __version__
+from engine import protocol
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class EngineStarted:
+    """The engine is up and takes requests. pid: 0 when it runs in the window's own process."""
+
+    pid: int = 0
+
+
+@dataclass(frozen=True)
+class EngineDied:
+    """The engine ended by itself; whatever it was doing is lost. details: the end of its log."""
+
+    reason: str  # one sentence
+    restarting: bool
+    details: str = ""
+
+
+HostEvent = protocol.Event | EngineStarted | EngineDied
+Emit = Callable[[HostEvent], None]
+
+
+class Host(Protocol):
+    """Where the engine runs: in a process of its own, or in the worker thread."""
+
+    def start(self) -> None: ...
+
+    def submit(self, request: protocol.Request) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long the engine may take. Units: seconds."""
+
+    hello_s: float = 60.0  # a cold disk and a virus scanner are slow
+    silence_s: float = 15.0  # of fifteen heartbeats, not one came
+    close_s: float = 1.2
+    backoff_s: tuple[float, ...] = (0.1, 1.0, 4.0)
+    max_deaths: int = 3  # within `window_s`: then somebody has to look at it
+    window_s: float = 60.0
+
+
+class BoundedLog:
+    """The child's stderr on disk: two files of at most `limit_bytes`, and the last lines in memory."""
+
+    def __init__(self, path: Path, limit_bytes: int = 1 << 20) -> None:
+        self._path = path
+        self._limit_bytes = limit_bytes
+        self._recent: deque[bytes] = deque(maxlen=40)
+        self._broken = False
+
+    def write(self, data: bytes) -> None:
+        """Append; a disk that refuses is reported once and the lines in memory go on."""
+        self._recent.extend(data.splitlines())
+        if self._broken:
+            return
+        try:
+            if self._path.exists() and self._path.stat().st_size + len(data) > self._limit_bytes:
+                os.replace(self._path, self._path.with_name(self._path.name + ".1"))
+            with self._path.open("ab") as file:
+                file.write(data[-self._limit_bytes :])
+        except OSError as error:
+            self._broken = True
+            log.info("the engine's log cannot be written: %s", error)
+
+    def tail(self) -> str:
+        return b"\n".join(self._recent).decode(errors="replace")
+
+
+def default_command() -> list[str]:
+    """How this very program starts its engine, whatever folder it was started from."""
+    if getattr(sys, "frozen", False):
+        return [sys.executable, "--engine-host"]
+    # -P: a file called json.py in the person's folder must not become part of the engine.
+    return [sys.executable, "-P", "-m", "engine", "host"]
+
+
+def _environment() -> QProcessEnvironment:
+    environment = QProcessEnvironment.systemEnvironment()
+    if not getattr(sys, "frozen", False):
+        root = str(Path(engine.__file__).resolve().parents[1])
+        before = environment.value("PYTHONPATH")
+        environment.insert("PYTHONPATH", root + (os.pathsep + before if before else ""))
+    environment.insert("PYTHONIOENCODING", "utf-8")
+    return environment
+
+
+def _reason_of_death(exit_code: int, crashed: bool) -> str:
+    if not crashed:
+        return f"The engine's process ended by itself with exit code {exit_code}."
+    if sys.platform == "win32":
+        return f"The engine's process crashed with code 0x{exit_code & 0xFFFFFFFF:08X}."
+    try:
+        name = signal.Signals(exit_code).name
+    except ValueError:
+        name = f"signal {exit_code}"
+    if name == "SIGKILL":
+        return "The engine's process was ended from outside (SIGKILL), as the system does when memory runs out."
+    return f"The engine's process crashed ({name})."
+
+
+class ProcessHost(QObject):
+    """A child process that speaks engine/protocol.py over stdin and stdout.
+
+    Belongs to the thread that creates it, which needs an event loop. After a death it starts again by itself and
+    sends the last Load again; requests that were under way are lost, and EngineDied says so.
+    """
+
+    def __init__(
+        self,
+        emit: Emit,
+        log_folder: Path,
+        command: Sequence[str] | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        super().__init__()
+        self._emit = emit
+        self._command = list(command or default_command())
+        self._patience = patience or Patience()
+        self._log = BoundedLog(log_folder / "engine.log")
+        self._folder = log_folder
+        self._process: QProcess | None = None
+        self._buffer = bytearray()
+        self._greeted = False
+        self._closing = False
+        self._given_up = False
+        self._verdict = ""  # why we ended the child ourselves
+        self._waiting: list[protocol.Request] = []  # until the hello has come
+        self._last_load: protocol.Load | None = None
+        self._deaths: deque[float] = deque()
+        self._heard = self._ticked = time.monotonic()
+        self._watch = QTimer(self, interval=max(20, int(self._patience.silence_s * 1000 / 15)))
+        self._watch.timeout.connect(self._look)
+        self._again = QTimer(self, singleShot=True)
+        self._again.timeout.connect(self._spawn)
+
+    # -------------------------------------------------------------- what the worker asks
+
+    def start(self) -> None:
+        """Start the child; comes back at once. EngineStarted or EngineDied follows."""
+        if self._process is None and not self._again.isActive():
+            self._given_up = False
+            self._deaths.clear()
+            self._spawn()
+
+    def submit(self, request: protocol.Request) -> None:
+        """Send a request, or keep it until the child has said hello."""
+        if isinstance(request, protocol.Load):
+            self._last_load = request
+            if self._given_up:  # somebody asks for a model again: that is a fresh chance
+                self._waiting.append(request)
+                self.start()
+                return
+        elif isinstance(request, protocol.Unload):
+            self._last_load = None
+        if self._given_up:
+            self._emit(protocol.Failed(request.id, "EngineProcessError", "The engine is not running.",
+                                       "Load the model again."))  # fmt: skip
+        elif self._greeted:
+            self._write(protocol.encode(request))
+        else:
+            self._waiting.append(request)
+
+    def close(self) -> None:
+        """End the child: asked first, then by force. Cost: at most close_s, then as long as the system takes to kill."""
+        self._closing = True
+        self._watch.stop()
+        self._again.stop()
+        process = self._process
+        if process is None:
+            return
+        if self._greeted:
+            self._write(protocol.encode(protocol.Shutdown("shutdown")))
+        process.closeWriteChannel()  # the child ends with its stdin, whatever it is doing
+        if not process.waitForFinished(int(self._patience.close_s * 1000)):
+            process.kill()
+            process.waitForFinished(1000)
+        self._process = None
+
+    # -------------------------------------------------------------- the child's life
+
+    @Slot()
+    def _spawn(self) -> None:
+        self._buffer.clear()
+        self._greeted = False
+        self._verdict = ""
+        self._heard = self._ticked = time.monotonic()
+        process = QProcess(self)
+        process.setProgram(self._command[0])
+        process.setArguments(self._command[1:])
+        process.setProcessEnvironment(_environment())
+        process.setWorkingDirectory(str(self._folder))
+        if sys.platform != "win32":  # Ctrl+C in the terminal is for the window, which then ends its child
+            options = QProcess.UnixProcessParameters()
+            options.flags = QProcess.UnixProcessFlag.CreateNewSession
+            process.setUnixProcessParameters(options)
+        process.readyReadStandardOutput.connect(self._read)
+        process.readyReadStandardError.connect(self._read_log)
+        process.finished.connect(self._finished)
+        process.errorOccurred.connect(self._failed)
+        self._process = process
+        self._watch.start()
+        process.start()
+        self._write(protocol.encode(protocol.Hello(app_version=__version__, pid=os.getpid())))
+
+    def _write(self, line: bytes) -> None:
+        if self._process is not None and self._process.state() != QProcess.ProcessState.NotRunning:
+            self._process.write(line)
+
+    @Slot()
+    def _read_log(self) -> None:
+        if self._process is not None:
+            self._log.write(self._process.readAllStandardError().data())
+
+    @Slot()
+    def _read(self) -> None:
+        if self._process is None or self._verdict:
+            return
+        self._heard = time.monotonic()
+        self._buffer += self._process.readAllStandardOutput().data()
+        *lines, rest = bytes(self._buffer).split(b"\n")
+        self._buffer = bytearray(rest)
+        if len(rest) > protocol.MAX_LINE_BYTES:
+            self._end("The engine's process sent a line without end.")
+            return
+        for line in lines:
+            if not line.strip():
+                continue
+            try:
+                self._hear(protocol.decode(line))
+            except protocol.ProtocolError as error:
+                self._end(error.message)
+                return
+
+    def _hear(self, message: protocol.Message) -> None:
+        if isinstance(message, protocol.Hello):
+            self._greet(message)
+        elif not self._greeted:
+            raise protocol.ProtocolError(f"The engine's process began with a {message.type} message, not with a hello.")
+        elif isinstance(message, protocol.Progress | protocol.Token | protocol.Stats | protocol.Heartbeat):
+            self._emit(message)
+        elif isinstance(message, protocol.Finished | protocol.Failed):
+            if isinstance(message, protocol.Failed) and self._last_load and message.id == self._last_load.id:
+                self._last_load = None  # the same would fail the same way after a restart
+            self._emit(message)
+        else:
+            raise protocol.ProtocolError(f"The engine's process sent a request of type {message.type}.")
+
+    def _greet(self, hello: protocol.Hello) -> None:
+        if hello.version != protocol.PROTOCOL_VERSION:
+            self._deaths.extend([time.monotonic()] * self._patience.max_deaths)  # trying again changes nothing
+            raise protocol.ProtocolError(
+                f"The engine speaks version {hello.version} of the protocol and this window "
+                f"version {protocol.PROTOCOL_VERSION}."
+            )
+        self._greeted = True
+        self._emit(EngineStarted(hello.pid))
+        waiting, self._waiting = self._waiting, []
+        if self._last_load is not None and not any(isinstance(request, protocol.Load) for request in waiting):
+            waiting.insert(0, self._last_load)
+        for request in waiting:
+            self._write(protocol.encode(request))
+
+    @Slot()
+    def _look(self) -> None:
+        """The watchdog. A late tick of our own (the computer slept) says nothing about the child."""
+        now = time.monotonic()
+        if now - self._ticked > 3 + 3 * self._watch.interval() / 1000:
+            self._heard = now
+        self._ticked = now
+        limit = self._patience.silence_s if self._greeted else self._patience.hello_s
+        if now - self._heard > limit:
+            self._end(f"The engine's process did not answer for {limit:.0f} s and was ended.")
+
+    def _end(self, verdict: str) -> None:
+        self._verdict = self._verdict or verdict
+        if self._process is not None:
+            self._process.kill()
+
+    @Slot(QProcess.ProcessError)
+    def _failed(self, error: QProcess.ProcessError) -> None:
+        if error == QProcess.ProcessError.FailedToStart and self._process is not None:  # `finished` will not come
+            self._died(f"The engine's process could not be started: {self._process.errorString()}.")
+
+    @Slot(int, QProcess.ExitStatus)
+    def _finished(self, exit_code: int, status: QProcess.ExitStatus) -> None:
+        self._read()
+        self._read_log()
+        if not self._closing:
+            self._died(self._verdict or _reason_of_death(exit_code, status == QProcess.ExitStatus.CrashExit))
+
+    def _died(self, reason: str) -> None:
+        self._watch.stop()
+        if self._process is not None:
+            self._process.deleteLater()
+            self._process = None
+        self._greeted = False
+        now = time.monotonic()
+        self._deaths.append(now)
+        while self._deaths and now - self._deaths[0] > self._patience.window_s:
+            self._deaths.popleft()
+        restarting = len(self._deaths) < self._patience.max_deaths
+        log.info("%s %s", reason, "It starts again." if restarting else "It is not started again.")
+        if restarting:
+            backoff = self._patience.backoff_s[min(len(self._deaths), len(self._patience.backoff_s)) - 1]
+            self._again.start(int(backoff * 1000))
+        else:
+            self._given_up = True
+            self._waiting.clear()
+            self._last_load = None
+        self._emit(EngineDied(reason, restarting, self._log.tail()))

@@ -1,0 +1,207 @@
+"""The one worker thread: it owns the engine's host and carries plain dataclasses between it and the window.
+
+It decides nothing: what to ask comes from the controller, how the engine runs from the host.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, QThread, Signal, Slot
+
+from app.engine_process import Emit, EngineStarted, Host, ProcessHost
+from engine import protocol
+
+if TYPE_CHECKING:
+    from engine.host import EngineHost
+
+log = logging.getLogger(__name__)
+
+MakeHost = Callable[[Emit], Host]
+
+
+class InThreadHost:
+    """The same engine inside the worker thread: for debugging, and where processes are not wanted.
+
+    While it generates, the worker thread's event loop stands still, so `submit` may be called from any thread and
+    `pump`, in the worker thread, does the work.
+    """
+
+    def __init__(self, emit: Emit, make_engine: Callable[[Emit], EngineHost] | None = None) -> None:
+        self._emit = emit
+        self._make_engine = make_engine
+        self._engine: EngineHost | None = None
+        self._lock = threading.Lock()
+        self._early_cancels: set[str] = set()  # of requests that are still on their way into this thread
+
+    def start(self) -> None:
+        if self._engine is None:
+            if self._make_engine is None:
+                from engine.host import EngineHost
+
+                self._make_engine = EngineHost
+            self._engine = self._make_engine(self._emit)
+            self._emit(EngineStarted())
+
+    def submit(self, request: protocol.Request) -> None:
+        """Do what is asked; comes back when it is done. A bug in the engine becomes a `failed` with its traceback."""
+        if self._engine is None:
+            return
+        self._engine.submit(request)
+        with self._lock:
+            cancelled = request.id in self._early_cancels
+        if cancelled:
+            self._engine.submit(protocol.Cancel(f"cancel-{request.id}", request.id))
+        try:
+            self._engine.run_pending(block=False)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the window must hear of it
+            self._emit(protocol.Failed(request.id, type(error).__name__, str(error), "", True, traceback.format_exc()))
+
+    def cancel(self, request: protocol.Cancel) -> None:
+        """From any thread, at once."""
+        with self._lock:
+            self._early_cancels.add(request.target)
+        if self._engine is not None:
+            self._engine.submit(request)
+
+    def close(self) -> None:
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
+
+class EngineWorker(QObject):
+    """Lives in a thread of its own. Every method may be called from any thread and comes back at once.
+
+    `event` carries protocol events, EngineStarted and EngineDied; connect it to a slot of an object in the thread
+    that is to receive them.
+    """
+
+    event = Signal(object)
+    _started = Signal()
+    _requested = Signal(object)
+    _moved = Signal(str)
+    _closed = Signal()
+
+    def __init__(self, location: str, makers: Mapping[str, MakeHost]) -> None:
+        """location: a key of `makers`, "process" or "in-thread"."""
+        super().__init__()
+        self._makers = dict(makers)
+        self._location = location
+        self._host: Host | None = None
+        self._under_way: set[str] = set()
+        self._lock = threading.Lock()
+        self._thread = QThread()
+        self._thread.setObjectName("engine-worker")
+        self.moveToThread(self._thread)
+        self._started.connect(self._start)
+        self._requested.connect(self._submit)
+        self._moved.connect(self._move)
+        self._closed.connect(self._close)
+
+    # -------------------------------------------------------------- for any thread
+
+    @property
+    def location(self) -> str:
+        return self._location
+
+    def start(self) -> None:
+        self._thread.start()
+        self._started.emit()
+
+    def load(self, request: protocol.Load) -> None:
+        self.submit(request)
+
+    def generate(self, request: protocol.Generate) -> None:
+        self.submit(request)
+
+    def unload(self, request: protocol.Unload) -> None:
+        self.submit(request)
+
+    def submit(self, request: protocol.Request) -> None:
+        with self._lock:
+            self._under_way.add(request.id)
+        self._requested.emit(request)
+
+    def cancel(self, target: str) -> None:
+        """Stop the request with that id between two tokens."""
+        request = protocol.Cancel(f"cancel-{target}", target)
+        host = self._host
+        if isinstance(host, InThreadHost):  # this thread's event loop is busy with that very request
+            host.cancel(request)
+        else:
+            self._requested.emit(request)
+
+    def use(self, location: str) -> None:
+        """End the engine and start it at another place; what was under way is lost without a word."""
+        if location != self._location:
+            self._location = location
+            self._cancel_all()
+            self._moved.emit(location)
+
+    def shutdown(self, timeout_s: float = 5.0) -> bool:
+        """End the engine and the thread. Returns whether the thread ended in time; waits that long at most."""
+        if not self._thread.isRunning():
+            return True
+        began = time.monotonic()
+        self._cancel_all()
+        self._closed.emit()
+        ended = self._thread.wait(int(timeout_s * 1000))
+        log.info("the engine's thread %s after %.2f s", "ended" if ended else "still runs", time.monotonic() - began)
+        return ended
+
+    def _cancel_all(self) -> None:
+        with self._lock:
+            under_way = list(self._under_way)
+        for target in under_way:
+            self.cancel(target)
+
+    # -------------------------------------------------------------- in the worker thread
+
+    def _emit(self, event: object) -> None:
+        if isinstance(event, protocol.Finished | protocol.Failed):
+            with self._lock:
+                self._under_way.discard(event.id)
+        self.event.emit(event)
+
+    @Slot()
+    def _start(self) -> None:
+        if self._host is None:
+            self._host = self._makers[self._location](self._emit)
+        self._host.start()
+
+    @Slot(object)
+    def _submit(self, request: protocol.Request) -> None:
+        if self._host is not None:
+            self._host.submit(request)
+
+    @Slot(str)
+    def _move(self, location: str) -> None:
+        self._end_host()
+        self._host = self._makers[location](self._emit)
+        self._host.start()
+
+    @Slot()
+    def _close(self) -> None:
+        self._end_host()
+        self._thread.quit()
+
+    def _end_host(self) -> None:
+        host, self._host = self._host, None
+        if host is not None:
+            host.close()
+        if isinstance(host, QObject):
+            host.deleteLater()
+        with self._lock:
+            self._under_way.clear()
+
+
+def default_makers(log_folder: Path) -> dict[str, MakeHost]:
+    """Both places where the engine can run."""
+    return {"process": lambda emit: ProcessHost(emit, log_folder), "in-thread": lambda emit: InThreadHost(emit)}

@@ -1,0 +1,183 @@
+"""A stand-in for the engine that speaks its protocol, behaves badly on request, and computes nothing.
+
+Run as a script it is the engine's process; `FakeEngine` is the same inside the window's own process. What it does is
+written in the model's name ("fake", "fake-slow", "fake-missing", "fake-crash") and in the last message:
+    "words 50 pace 0.01"   50 words, one each 0.01 s      "crash after 3"   the process dies after 3 words
+    "fail after 3"         an EngineError after 3 words    "hang after 3"    no word, no heartbeat any more
+    "bug"                  a fault of our own              "history"         the messages it was sent, as JSON
+    "drop 2"               two messages did not fit        anything else     is repeated
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+
+from engine import protocol
+
+WORD = "word{} "
+
+
+class FakeEngine:
+    """The interface of engine.host.EngineHost."""
+
+    def __init__(self, emit: Callable[[protocol.Event], None]) -> None:
+        self.emit = emit
+        self.queue: queue.Queue[protocol.Request | None] = queue.Queue()
+        self.cancelled: set[str] = set()
+        self.closed = threading.Event()
+        self.beating = True
+        self.model = ""
+
+    def submit(self, request: protocol.Request) -> None:
+        if isinstance(request, protocol.Cancel):
+            self.cancelled.add(request.target)
+            self.emit(protocol.Finished(request.id))
+        else:
+            self.queue.put(request)
+
+    def close(self) -> None:
+        self.closed.set()
+        self.queue.put(None)
+
+    def run_pending(self, block: bool = False) -> None:
+        while not self.closed.is_set():
+            try:
+                request = self.queue.get(block=block)
+            except queue.Empty:
+                return
+            if isinstance(request, protocol.Load):
+                self.load(request)
+            elif isinstance(request, protocol.Generate):
+                self.generate(request)
+            elif request is None or isinstance(request, protocol.Shutdown):
+                self.closed.set()
+            else:
+                self.emit(protocol.Finished(request.id))
+
+    def stopped(self, request_id: str) -> bool:
+        return request_id in self.cancelled or self.closed.is_set()
+
+    def load(self, request: protocol.Load) -> None:
+        if request.model == "fake-crash":
+            os.kill(os.getpid(), signal.SIGKILL)
+        steps = 60 if request.model == "fake-slow" else 4
+        for step in range(steps + 1):
+            self.emit(protocol.Progress(request.id, "loading", step * 1000, steps * 1000))
+            if request.model == "fake-slow":
+                time.sleep(0.02)
+            if self.stopped(request.id):
+                self.emit(protocol.Finished(request.id, {"cancelled": True}))
+                return
+        if request.model == "fake-missing":
+            self.emit(protocol.Failed(request.id, "ModelNotFoundError", "There is no model called 'fake-missing'.",
+                                      "Check the path, or choose another model."))  # fmt: skip
+            return
+        self.model = request.model
+        context = request.engine.get("context") or 512
+        threads = request.engine.get("threads") or 1
+        info = protocol.LoadedModelInfo(
+            "Fake", request.model, "llama", "relu-glu", 1000, 4000, context, "cpu", "It is a fake", threads, "exact",
+            "It is a fake", 0.1, {}, "A stand-in for a model.",
+        )  # fmt: skip
+        self.emit(protocol.Finished(request.id, asdict(info)))
+
+    def generate(self, request: protocol.Generate) -> None:
+        if not self.model:
+            self.emit(protocol.Failed(request.id, "InvalidRequestError", "No model is loaded.", "Load a model first."))
+            return
+        asked = request.messages[-1]["content"]
+        parts = asked.split()
+        number = float(parts[-1]) if parts[-1].replace(".", "").isdigit() else 0.0
+        first = asked.split()[0]
+        if first == "words":
+            words, pace = [WORD.format(i) for i in range(int(parts[1]))], number
+        elif first in ("crash", "fail", "hang"):
+            words, pace = [WORD.format(i) for i in range(int(number))], 0.01
+        elif first == "history":
+            words, pace = [json.dumps(request.messages)], 0.0
+        elif first == "bug":
+            self.emit(protocol.Failed(request.id, "ZeroDivisionError", "division by zero", "Report this fault.", True,
+                                      "Traceback (most recent call last): ..."))  # fmt: skip
+            return
+        else:
+            words, pace = [f"{part} " for part in parts], 0.0
+        self.emit(protocol.Progress(request.id, "reading", 10, 10))
+        text, reason = "", "stop"
+        for done, word in enumerate(words, start=1):
+            if self.stopped(request.id):
+                reason = "cancelled"
+                break
+            text += word
+            self.emit(protocol.Token(request.id, word, done))
+            self.emit(protocol.Stats(request.id, done, 100.0, 0.01, 10 + done, 512))
+            time.sleep(pace)
+        if first == "crash":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if first == "hang":
+            self.beating = False
+            time.sleep(3600)
+        if first == "fail":
+            self.emit(protocol.Failed(request.id, "HostMemoryError", "The RAM was used up.", "Close other programs."))
+            return
+        dropped = int(number) if first == "drop" else 0
+        result = protocol.GenerationResult(
+            text=text, finish_reason=reason, context_full=False, prompt_tokens=10, reused_tokens=0,
+            tokens=len(text.split()), dropped_messages=dropped, context_used=10 + len(text.split()), context_total=512,
+            total_s=0.5, ttft_s=0.01, prefill_tok_s=1000.0, decode_tok_s=100.0, gpu_neuron_load=None, active_share=0.1,
+            fired_share=0.1, vram_bytes=0, ram_bytes=1000, mode="exact", model="Fake",
+        )  # fmt: skip
+        self.emit(protocol.Finished(request.id, asdict(result)))
+
+
+def main() -> None:
+    arguments = sys.argv[1:]
+    if "--die" in arguments:
+        print("cannot go on", file=sys.stderr)
+        sys.exit(3)
+    if "--garbage" in arguments:
+        print("this is no protocol", flush=True)
+    lock = threading.Lock()
+
+    def emit(message: protocol.Event | protocol.Hello) -> None:
+        with lock:
+            sys.stdout.buffer.write(protocol.encode(message))
+            sys.stdout.buffer.flush()
+
+    version = 99 if "--version-99" in arguments else protocol.PROTOCOL_VERSION
+    if "--no-hello" not in arguments:
+        emit(protocol.Hello(version, pid=os.getpid()))
+    engine = FakeEngine(emit)
+
+    def read() -> None:
+        sys.stdin.buffer.readline()
+        for line in sys.stdin.buffer:
+            message = protocol.decode(line)
+            assert isinstance(message, protocol.Request)
+            engine.submit(message)
+        if "--deaf" not in arguments:
+            os._exit(0)
+
+    def beat() -> None:
+        while engine.beating:
+            emit(protocol.Heartbeat())
+            time.sleep(0.05)
+
+    threading.Thread(target=read, daemon=True).start()
+    if "--no-hello" not in arguments:
+        threading.Thread(target=beat, daemon=True).start()
+    print("fake engine is up", file=sys.stderr, flush=True)
+    engine.run_pending(block=True)
+    if "--deaf" in arguments:
+        time.sleep(3600)
+
+
+if __name__ == "__main__":
+    main()
