@@ -1,0 +1,65 @@
+"""Counts of what the FFN executors computed and what truly fired; it measures no time."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from native_kernels.backend import I32, I64
+
+
+class FfnCounters:
+    """Sums over all layers since the last reset.
+
+    tokens: positions that passed through the model. computed: neuron evaluations that decode would do for them.
+    fired: those of all neurons whose activation was not zero. per_neuron: i64 [L, F], times each one fired; None
+    until `record_per_neuron` switches it on.
+    """
+
+    def __init__(self, n_layers: int, d_ff: int) -> None:
+        self._shape = (n_layers, d_ff)
+        self.tokens = 0
+        self.computed = 0
+        self.fired = 0
+        self.per_neuron: I64 | None = None
+
+    def record_per_neuron(self) -> None:
+        """Counts every neuron by itself from now on."""
+        self.per_neuron = np.zeros(self._shape, np.int64)
+
+    def reset(self) -> None:
+        """Back to nothing counted; a switched-on per-neuron count stays on."""
+        self.tokens = self.computed = self.fired = 0
+        if self.per_neuron is not None:
+            self.per_neuron[:] = 0
+
+    @property
+    def active_share(self) -> float | None:
+        """Share of all FFN neurons computed for a token, mean over tokens and layers; None before the first token."""
+        return self._share(self.computed)
+
+    @property
+    def fired_share(self) -> float | None:
+        """Share whose activation was not zero, mean over tokens and layers; None before the first token."""
+        return self._share(self.fired)
+
+    def add_token(self, layer: int, computed: int, fired_ids: I32) -> None:
+        """One position of one layer; fired_ids [K]."""
+        self._add(layer, 1, computed, len(fired_ids))
+        if self.per_neuron is not None:
+            self.per_neuron[layer, fired_ids] += 1
+
+    def add_batch(self, layer: int, computed: int, fired: NDArray[np.bool_]) -> None:
+        """Several positions of one layer; fired [T, F]."""
+        self._add(layer, fired.shape[0], computed, int(np.count_nonzero(fired)))
+        if self.per_neuron is not None:
+            self.per_neuron[layer] += np.count_nonzero(fired, axis=0)
+
+    def _add(self, layer: int, n_tokens: int, computed: int, fired: int) -> None:
+        if layer == 0:
+            self.tokens += n_tokens
+        self.computed += computed
+        self.fired += fired
+
+    def _share(self, count: int) -> float | None:
+        return count / (self.tokens * self._shape[0] * self._shape[1]) if self.tokens else None

@@ -1,0 +1,50 @@
+"""The FFN without the neurons whose gate is not positive: the same result as dense, by skipping what adds zero.
+
+It predicts nothing: the gate of every neuron is computed. PowerInfer, section 2.1 has the observation.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.config import ModelConfig
+from engine.errors import InvalidRequestError
+from engine.executor.counters import FfnCounters
+from engine.model.weights import ModelWeights
+from native_kernels.backend import F32, I32, Operators
+
+
+class ExactExecutor:
+    """Gate first; then up and down only where the gate is positive. For activations that make exact zeros."""
+
+    name = "exact"
+
+    def __init__(self, config: ModelConfig, weights: ModelWeights, operators: Operators) -> None:
+        if not config.has_zeros:
+            raise InvalidRequestError(
+                f"This model's activation ({config.activation}) makes no zeros, so no neuron can be skipped exactly.",
+                "Use the dense mode.",
+            )
+        self.counters = FfnCounters(config.n_layers, config.d_ff)
+        self._layers = weights.layers
+        self._operators = operators
+
+    def ffn(self, layer: int, x: F32) -> F32:
+        """x [T, D], normed -> what the block adds to the residual, [T, D]."""
+        return self._one_token(layer, x[0])[None] if x.shape[0] == 1 else self._batch(layer, x)
+
+    def _one_token(self, layer: int, x: F32) -> F32:
+        w, ops = self._layers[layer], self._operators
+        gate = ops.matmul(x[None], w.gate)[0]  # [F]
+        active: I32 = np.flatnonzero(gate > 0).astype(np.int32)
+        self.counters.add_token(layer, len(active), active)
+        h = gate[active] * ops.sparse_gemv(w.up, x, active)
+        return ops.sparse_axpy(w.down_t, h, active)
+
+    def _batch(self, layer: int, x: F32) -> F32:
+        w, ops = self._layers[layer], self._operators
+        h = ops.relu(ops.matmul(x, w.gate))
+        fired = h > 0
+        self.counters.add_batch(layer, int(np.count_nonzero(fired)), fired)
+        h *= ops.matmul(x, w.up)
+        return ops.matmul_t(h, w.down_t)

@@ -1,0 +1,212 @@
+"""Finds the files of a model and opens them: configuration, tensor table, tokenizer's whereabouts. Loads no weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from engine.config import ModelConfig
+from engine.errors import ModelFormatError, ModelNotFoundError, UnsupportedModelError
+from engine.formats import TensorSource
+from engine.formats.gguf import open_gguf
+from engine.formats.safetensors import open_safetensors
+from engine.model.families import (
+    config_from_gguf,
+    config_from_hf,
+    is_surplus,
+    planned_tensors,
+    sampling_from_gguf,
+    sampling_from_hf,
+)
+
+_MAX_JSON_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """Where the parts of a model lie. A GGUF file carries configuration and tokenizer itself: those are None then."""
+
+    path: Path  # what was asked for
+    kind: Literal["safetensors", "gguf"]
+    weights: list[Path]
+    config: Path | None = None
+    generation_config: Path | None = None
+    tokenizer: Path | None = None
+    tokenizer_config: Path | None = None
+
+
+@dataclass(frozen=True)
+class OpenedModel:
+    """A model whose files are open and whose tensors agree with its configuration; no weight has been read."""
+
+    config: ModelConfig
+    source: TensorSource
+    format: str  # "safetensors" or "gguf"
+    codecs: dict[str, int]  # codec -> bytes in the file
+    parameters: int
+    files: ModelFiles
+    metadata: Mapping[str, Any]  # of the GGUF file; of config.json otherwise
+    name: str
+    description: str = ""
+    sampling: dict[str, Any] = field(default_factory=dict)  # the model's own defaults, fields of SamplingConfig
+
+
+def find_model_files(path: Path) -> ModelFiles:
+    """The files of the model at `path`: a Hugging Face directory, a GGUF file, or a directory holding one GGUF file.
+
+    Raises: ModelNotFoundError where nothing is there, UnsupportedModelError for weights of another kind.
+    """
+    if path.is_file():
+        if path.suffix.lower() == ".safetensors":
+            return _hf_files(path.parent, path)
+        return ModelFiles(path, "gguf", [path])  # by content, not by name: the reader checks the magic number
+    if not path.is_dir():
+        raise ModelNotFoundError(f"There is no model at {path}.")
+    if (single := path / "model.safetensors").is_file():
+        return _hf_files(path, single)
+    if (path / "model.safetensors.index.json").is_file():
+        raise UnsupportedModelError(
+            f"The weights in {path.name} are split over several safetensors files, which Hearth does not read yet.",
+            "Choose a GGUF file of the same model.",
+        )
+    ggufs = sorted(path.glob("*.gguf"))
+    if len(ggufs) == 1:
+        return ModelFiles(path, "gguf", ggufs)
+    if ggufs:
+        names = ", ".join(file.name for file in ggufs[:4])
+        raise ModelNotFoundError(f"{path} holds {len(ggufs)} GGUF files ({names}).", "Name the file that you want.")
+    if (path / "config.json").is_file():
+        raise ModelNotFoundError(
+            f"The weights are missing: {path} has a config.json and no model.safetensors.",
+            "Download the model again, or choose another.",
+        )
+    raise ModelNotFoundError(f"There is no model in {path}: neither model.safetensors nor a GGUF file.")
+
+
+def open_model(path: Path) -> OpenedModel:
+    """Opens the model and checks its tensor table against its configuration.
+
+    Raises: ModelNotFoundError, ModelFormatError for damage and lies, UnsupportedModelError for what is sound but
+    not implemented.
+    """
+    files = find_model_files(path)
+    return _open_hf(files) if files.kind == "safetensors" else _open_gguf(files)
+
+
+def check_tensors(config: ModelConfig, source: TensorSource, kind: Literal["safetensors", "gguf"]) -> None:
+    """Raises unless the source holds exactly the tensors that the configuration calls for, in their shapes."""
+    plan = planned_tensors(config, kind)
+    missing = [tensor.foreign_name for tensor in plan if tensor.foreign_name not in source.tensors]
+    if missing:
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        raise ModelFormatError(f"The weights lack {', '.join(missing[:3])}{more}.")
+    for tensor in plan:
+        found = source.tensors[tensor.foreign_name]
+        if found.shape != tensor.shape:
+            raise ModelFormatError(
+                f"Tensor {found.name} has the shape {_shape(found.shape)}; "
+                f"the model's configuration calls for {_shape(tensor.shape)}."
+            )
+        if found.codec not in ("f32", "f16", "bf16", "q8_0"):
+            raise UnsupportedModelError(f"Tensor {found.name} is stored as {found.codec}, which is no weight format.")
+    planned = {tensor.foreign_name for tensor in plan}
+    for name in source.tensors:
+        if name not in planned and not is_surplus(config, name):
+            raise UnsupportedModelError(f"The model has a tensor that Hearth would have to ignore: {name[:100]}.")
+
+
+def _hf_files(folder: Path, weights: Path) -> ModelFiles:
+    def present(name: str) -> Path | None:
+        return folder / name if (folder / name).is_file() else None
+
+    config = present("config.json")
+    if config is None:
+        raise ModelFormatError(f"{folder} has weights and no config.json, so their meaning is unknown.")
+    return ModelFiles(
+        path=folder,
+        kind="safetensors",
+        weights=[weights],
+        config=config,
+        generation_config=present("generation_config.json"),
+        tokenizer=present("tokenizer.json"),
+        tokenizer_config=present("tokenizer_config.json"),
+    )
+
+
+def _open_hf(files: ModelFiles) -> OpenedModel:
+    raw = _read_json(files.config)
+    generation = _read_json(files.generation_config)
+    config = config_from_hf(raw, generation)
+    source = open_safetensors(files.weights[0])
+    check_tensors(config, source, "safetensors")
+    return OpenedModel(
+        config=config,
+        source=source,
+        format="safetensors",
+        codecs=_codecs(source),
+        parameters=_parameters(config, "safetensors"),
+        files=files,
+        metadata=raw,
+        name=files.path.resolve().name,
+        sampling=sampling_from_hf(generation),
+    )
+
+
+def _open_gguf(files: ModelFiles) -> OpenedModel:
+    source = open_gguf(files.weights[0])
+    config = config_from_gguf(source.metadata, set(source.tensors))
+    check_tensors(config, source, "gguf")
+    name, description = source.metadata.get("general.name"), source.metadata.get("general.description")
+    return OpenedModel(
+        config=config,
+        source=source,
+        format="gguf",
+        codecs=_codecs(source),
+        parameters=_parameters(config, "gguf"),
+        files=files,
+        metadata=source.metadata,
+        name=name if isinstance(name, str) and name else files.weights[0].stem,
+        description=description if isinstance(description, str) else "",
+        sampling=sampling_from_gguf(source.metadata),
+    )
+
+
+def _read_json(path: Path | None) -> dict[str, Any]:
+    """The object in a JSON file; empty where there is no such file."""
+    if path is None:
+        return {}
+    try:
+        if path.stat().st_size > _MAX_JSON_BYTES:
+            raise ModelFormatError(f"{path.name} is larger than {_MAX_JSON_BYTES} bytes.")
+        values = json.loads(path.read_bytes())
+    except OSError as error:
+        raise ModelNotFoundError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise ModelFormatError(f"{path.name} is not JSON: {str(error)[:100]}.") from error
+    if not isinstance(values, dict):
+        raise ModelFormatError(f"{path.name} holds no JSON object.")
+    return values
+
+
+def _codecs(source: TensorSource) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for info in source.tensors.values():
+        sizes[info.codec] = sizes.get(info.codec, 0) + info.n_bytes
+    return sizes
+
+
+def _parameters(config: ModelConfig, kind: Literal["safetensors", "gguf"]) -> int:
+    total = 0
+    for tensor in planned_tensors(config, kind):
+        count = 1
+        for size in tensor.shape:
+            count *= size
+        total += count
+    return total
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "[" + ", ".join(str(size) for size in shape) + "]"

@@ -1,0 +1,118 @@
+"""Every operator in readable NumPy: the specification that other backends are tested against.
+
+It is also what runs where no faster backend is available, so f32 weights go to BLAS without a copy and f16 weights
+are unpacked on use in bounded tiles. It keeps no state and chooses no thread count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from native_kernels.backend import F32, I32, I64, PackedMatrix
+
+# Unpacked or gathered weights and attention scores beyond these sizes are worked off in pieces. 4 MiB keeps a tile
+# in the cache of common CPUs; the scores of a whole prefill piece may be larger, they are written and read once.
+_TILE_BYTES = 4 << 20
+_SCORE_BYTES = 32 << 20
+
+
+class ReferenceOperators:
+    """The operators of native_kernels.backend.Operators, on any CPU that NumPy runs on."""
+
+    name = "reference"
+
+    def why_unavailable(self) -> list[str]:
+        return []
+
+    def rows(self, w: PackedMatrix, ids: I64) -> F32:
+        return w.data[ids].astype(np.float32, copy=False)
+
+    def matmul(self, x: F32, w: PackedMatrix) -> F32:
+        if w.codec == "f32":
+            product: F32 = x @ w.data.T
+            return product
+        out = np.empty((x.shape[0], w.n_rows), np.float32)
+        for tile in _tiles(w.n_rows, w.n_cols):
+            np.matmul(x, w.data[tile].astype(np.float32).T, out=out[:, tile])
+        return out
+
+    def matmul_t(self, h: F32, w: PackedMatrix) -> F32:
+        if w.codec == "f32":
+            product: F32 = h @ w.data
+            return product
+        out = np.zeros((h.shape[0], w.n_cols), np.float32)
+        for tile in _tiles(w.n_rows, w.n_cols):
+            out += h[:, tile] @ w.data[tile].astype(np.float32)
+        return out
+
+    def sparse_gemv(self, w: PackedMatrix, x: F32, ids: I32) -> F32:
+        out = np.empty(len(ids), np.float32)
+        for tile in _tiles(len(ids), w.n_cols):
+            np.matmul(w.data[ids[tile]].astype(np.float32, copy=False), x, out=out[tile])
+        return out
+
+    def sparse_axpy(self, w: PackedMatrix, values: F32, ids: I32) -> F32:
+        out = np.zeros(w.n_cols, np.float32)
+        for tile in _tiles(len(ids), w.n_cols):
+            out += values[tile] @ w.data[ids[tile]].astype(np.float32, copy=False)
+        return out
+
+    def rms_norm(self, x: F32, weight: F32, eps: float) -> F32:
+        mean_square = np.mean(np.square(x), axis=-1, keepdims=True, dtype=np.float32)
+        normed: F32 = x * (1.0 / np.sqrt(mean_square + np.float32(eps))) * weight
+        return normed
+
+    def rope_angles(self, positions: I64, head_dim: int, theta: float) -> tuple[F32, F32]:
+        # float64: in float32 the angle of position 100,000 would be off by 0.004.
+        frequencies = theta ** (-np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
+        angles = positions[:, None] * frequencies
+        return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+
+    def rope(self, x: F32, cos: F32, sin: F32) -> F32:
+        half = x.shape[-1] // 2
+        first, second = x[..., :half], x[..., half:]
+        cos, sin = cos[:, None, :], sin[:, None, :]  # [T, 1, head_dim / 2]: the same for every head
+        return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+
+    def attention(self, q: F32, k: F32, v: F32) -> F32:
+        n_tokens, n_heads, head_dim = q.shape
+        n_positions, n_kv_heads, _ = k.shape
+        group, past = n_heads // n_kv_heads, n_positions - n_tokens
+        keys = k.transpose(1, 2, 0)  # [H_kv, head_dim, N]: a view that BLAS reads in place
+        values = v.transpose(1, 0, 2)  # [H_kv, N, head_dim]
+        scale = np.float32(1.0 / np.sqrt(head_dim))
+        out = np.empty_like(q)
+        step = max(1, _SCORE_BYTES // max(1, 4 * n_heads * n_positions))
+        for start in range(0, n_tokens, step):
+            t = min(step, n_tokens - start)
+            seen = past + start + t  # what lies behind the last query of this piece is invisible to all of it
+            queries = (q[start : start + t] * scale).reshape(t, n_kv_heads, group, head_dim)
+            queries = queries.transpose(1, 2, 0, 3).reshape(n_kv_heads, group * t, head_dim)
+            scores = (queries @ keys[:, :, :seen]).reshape(n_kv_heads, group, t, seen)
+            if t > 1:
+                future = np.arange(seen) > past + start + np.arange(t)[:, None]  # [t, seen]
+                scores[:, :, future] = -np.inf
+            scores -= scores.max(axis=-1, keepdims=True)
+            np.exp(scores, out=scores)
+            scores /= scores.sum(axis=-1, keepdims=True)
+            mixed = scores.reshape(n_kv_heads, group * t, seen) @ values[:, :seen]
+            mixed = mixed.reshape(n_kv_heads, group, t, head_dim).transpose(2, 0, 1, 3)
+            out[start : start + t] = mixed.reshape(t, n_heads, head_dim)
+        return out
+
+    def relu(self, x: F32) -> F32:
+        return np.maximum(x, np.float32(0))
+
+    def silu(self, x: F32) -> F32:
+        # By tanh, because exp(-x) overflows for strongly negative x.
+        gated: F32 = x * (np.float32(0.5) + np.float32(0.5) * np.tanh(np.float32(0.5) * x))
+        return gated
+
+
+def _tiles(n_rows: int, n_cols: int) -> Iterator[slice]:
+    """Slices over n_rows rows whose unpacked size stays near _TILE_BYTES."""
+    step = max(1, _TILE_BYTES // max(1, 4 * n_cols))
+    for start in range(0, n_rows, step):
+        yield slice(start, min(start + step, n_rows))
