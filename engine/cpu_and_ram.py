@@ -1,0 +1,205 @@
+"""What this process may use of the processor and the memory: name, cores, instruction sets, RAM.
+
+Affinity and control groups are respected: a process that is confined to two cores of a big machine has two cores.
+Measures nothing (engine/hardware.py does) and knows nothing of graphics cards.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+# What a kernel may ask for, in the words of Linux, and the same in the words of LLVM.
+INSTRUCTION_SETS = {
+    "avx2": "avx2",
+    "f16c": "f16c",
+    "fma": "fma",
+    "avx_vnni": "avxvnni",
+    "avx512f": "avx512f",
+    "avx512_vnni": "avx512vnni",
+    "amx_int8": "amx-int8",
+    "amx_bf16": "amx-bf16",
+}
+
+
+@dataclass(frozen=True)
+class CpuInfo:
+    """The processor, as far as this process may use it."""
+
+    name: str
+    cores: int  # physical
+    threads: int  # logical CPUs
+    isa: tuple[str, ...]  # of INSTRUCTION_SETS
+    bytes_per_s: float | None = None  # RAM read bandwidth; None: not measured
+    performance_cores: int | None = None  # physical; None: all cores are alike, or it cannot be told
+
+
+@dataclass(frozen=True)
+class RamInfo:
+    """Main memory, within the control group's limit where there is one."""
+
+    total_bytes: int
+    free_bytes: int  # what a program can get without swapping
+
+
+def read_cpu(psutil: Any, root: Path = Path("/"), cpus: Collection[int] | None = None) -> CpuInfo:
+    """The processor.
+
+    `psutil` is the module or a stand-in, `root` where /proc and /sys lie, `cpus` the logical CPUs that this process
+    may run on (None: ask the system).
+    """
+    cpuinfo = _cpuinfo(root)
+    allowed = set(cpus) if cpus is not None else _affinity(psutil)
+    threads = len(allowed)
+    cores = _physical_cores(root, allowed)
+    if cores is None:
+        cores = min(psutil.cpu_count(logical=False) or threads, threads)
+    performance = _physical_cores(root, allowed & _cpu_list(_read(root / "sys/devices/cpu_core/cpus")))
+    quota = _cpu_quota(root)
+    if quota is not None:
+        # Rounded down: a thread too many is stopped by the scheduler in the middle of a token and all others wait.
+        whole = max(1, int(quota))
+        threads, cores = min(threads, whole), min(cores, whole)
+        performance = None if performance is None else min(performance, whole)
+    return CpuInfo(_cpu_name(cpuinfo), cores, threads, _instruction_sets(cpuinfo), None, performance)
+
+
+def read_ram(psutil: Any, limiting_groups: Collection[Path] = ()) -> RamInfo:
+    """Main memory, total and free, within the control groups that memory_limits found."""
+    memory = psutil.virtual_memory()
+    total, free = int(memory.total), int(memory.available)
+    for group in limiting_groups:
+        limit = _memory_limit(group)
+        if limit is not None:
+            total, free = min(total, limit), min(free, max(0, limit - _unreclaimable(group)))
+    return RamInfo(total, min(free, total))
+
+
+def memory_limits(root: Path = Path("/")) -> tuple[Path, ...]:
+    """The control groups that limit this process's memory, for read_ram."""
+    return tuple(group for group in _control_groups(root, "memory") if _memory_limit(group) is not None)
+
+
+def _read(path: Path) -> str:
+    """The text of a file of /proc or /sys; empty where the system has no such file."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _cpuinfo(root: Path) -> dict[str, str]:
+    """The first processor's entries of /proc/cpuinfo."""
+    first = _read(root / "proc/cpuinfo").partition("\n\n")[0]
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _cpu_name(cpuinfo: dict[str, str]) -> str:
+    name = cpuinfo.get("model name", "") or _name_in_registry() or platform.processor() or platform.machine()
+    name = re.sub(r"\((R|TM|r|tm)\)", "", name)
+    name = re.sub(r" with Radeon.*| \d+-Core Processor.*| CPU(?= @)| @ .*| CPU$", "", name)
+    return " ".join(name.split()) or "Unknown processor"
+
+
+def _name_in_registry() -> str:
+    if sys.platform == "win32":
+        import winreg
+
+        try:
+            with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, r"HARDWARE\DESCRIPTION\System\CentralProcessor\0") as key:
+                return str(winreg.QueryValueEx(key, "ProcessorNameString")[0])
+        except OSError:
+            return ""
+    return ""
+
+
+def _affinity(psutil: Any) -> set[int]:
+    """The logical CPUs that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return set(os.sched_getaffinity(0))
+    if sys.platform == "win32":
+        return set(psutil.Process().cpu_affinity())
+    return set(range(os.cpu_count() or 1))
+
+
+def _cpu_list(text: str) -> set[int]:
+    """The kernel's notation for sets of CPUs: "0-3,8,10-11"."""
+    cpus: set[int] = set()
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        if first.isdecimal() and (last or first).isdecimal():
+            cpus.update(range(int(first), int(last or first) + 1))
+    return cpus
+
+
+def _physical_cores(root: Path, cpus: set[int]) -> int | None:
+    """How many physical cores the given logical CPUs belong to; None where the system does not say."""
+    siblings = {_read(root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").strip() for cpu in cpus}
+    return None if not siblings or "" in siblings else len(siblings)
+
+
+def _instruction_sets(cpuinfo: dict[str, str]) -> tuple[str, ...]:
+    flags = set(cpuinfo.get("flags", cpuinfo.get("Features", "")).split())
+    if flags:
+        return tuple(name for name in INSTRUCTION_SETS if name in flags)
+    try:
+        from llvmlite.binding import get_host_cpu_features  # type: ignore[import-untyped]  # it ships none
+    except ImportError:
+        return ()
+    features = get_host_cpu_features()
+    return tuple(name for name, llvm_name in INSTRUCTION_SETS.items() if features.get(llvm_name))
+
+
+def _control_groups(root: Path, controller: str) -> Iterator[Path]:
+    """The folders of this process's control groups, inner ones first, of version 2 and of the older version 1.
+
+    In a container the path may lead outside of what is mounted; the mount's top then is the container's own group.
+    """
+    mount = root / "sys/fs/cgroup"
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if controllers and controller not in controllers.split(","):
+            continue
+        tops = [mount] if not controllers else [mount / controllers, mount / controller]
+        inside = PurePosixPath(path.lstrip("/"))
+        for top in dict.fromkeys(tops):
+            if ".." not in inside.parts:
+                yield from (top / folder for folder in [inside, *inside.parents] if str(folder) != ".")
+            yield top
+
+
+def _cpu_quota(root: Path) -> float | None:
+    """How many CPUs' worth of time the control groups grant; None: no limit."""
+    quotas: list[float] = []
+    for group in _control_groups(root, "cpu"):
+        words = (
+            _read(group / "cpu.max") or f"{_read(group / 'cpu.cfs_quota_us')} {_read(group / 'cpu.cfs_period_us')}"
+        ).split()
+        if len(words) == 2 and words[0].isdecimal() and words[1].isdecimal() and int(words[1]):
+            quotas.append(int(words[0]) / int(words[1]))
+    return min(quotas, default=None)
+
+
+def _memory_limit(group: Path) -> int | None:
+    limit = (_read(group / "memory.max") or _read(group / "memory.limit_in_bytes")).strip()
+    # Version 2 writes "max" for no limit, version 1 a number beyond any memory.
+    return int(limit) if limit.isdecimal() and int(limit) < 1 << 60 else None
+
+
+def _unreclaimable(group: Path) -> int:
+    """Bytes in use that are not given back when somebody needs memory, as file pages are (a mapped model's too)."""
+    used = (_read(group / "memory.current") or _read(group / "memory.usage_in_bytes")).strip()
+    lines = (line.split() for line in _read(group / "memory.stat").splitlines())
+    statistics = {words[0]: int(words[1]) for words in lines if len(words) == 2 and words[1].isdecimal()}
+    files = sum(
+        statistics.get(f"total_{kind}_file", statistics.get(f"{kind}_file", 0)) for kind in ("active", "inactive")
+    )
+    return max(0, (int(used) if used.isdecimal() else 0) - files)

@@ -1,0 +1,346 @@
+"""The machine as data: processor, memory and graphics cards, read from the system or from a saved profile.
+
+A profile of a machine that one does not own serves for planning just as well. Live figures are not here
+(engine/monitor.py), nor is what CUDA alone can tell.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from engine.cpu_and_ram import CpuInfo, RamInfo, memory_limits, read_cpu, read_ram
+from engine.errors import ArtifactMismatchError, EngineError, HostMemoryError, InvalidRequestError
+from engine.graphics import GpuInfo, read_gpus
+
+__all__ = ["CpuInfo", "GpuInfo", "HardwareProfile", "RamInfo", "choose_gpu", "default_threads", "describe", "measure",
+           "probe"]  # fmt: skip
+
+SCHEMA_VERSION = 1
+_MAX_PROFILE_BYTES = 1 << 20
+_NARROW = "\u202f"  # narrow no-break space, between a number and its unit
+
+
+@dataclass(frozen=True)
+class HardwareProfile:
+    """One machine at one moment. What was not measured is None."""
+
+    cpu: CpuInfo
+    ram: RamInfo
+    gpus: tuple[GpuInfo, ...] = ()
+    gpu_reasons: tuple[str, ...] = ()  # why no GPU is usable; empty where one is
+    sync_s: float | None = None  # one exchange between CPU and GPU
+
+    def to_json(self) -> dict[str, Any]:
+        """The profile as `probe` prints it and `--hardware` reads it back."""
+        return {"schema_version": SCHEMA_VERSION, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, value: object, origin: str = "the hardware profile") -> HardwareProfile:
+        """The profile that to_json made, or that a person wrote; `origin` names it in messages.
+
+        Raises: ArtifactMismatchError with the key that is missing or wrong.
+        """
+        document = _Reader(value, origin, "")
+        version = document.whole("schema_version", default=SCHEMA_VERSION)
+        if version is None or not 1 <= version <= SCHEMA_VERSION:
+            raise ArtifactMismatchError(
+                f"{origin} has schema version {version}; this Hearth reads {SCHEMA_VERSION}.",
+                "Make it again with this version, or update Hearth.",
+            )
+        cpu, ram = document.child("cpu"), document.child("ram")
+        return cls(
+            cpu=CpuInfo(
+                name=cpu.text("name"),
+                cores=cpu.count("cores"),
+                threads=cpu.count("threads"),
+                isa=cpu.texts("isa"),
+                bytes_per_s=cpu.real("bytes_per_s"),
+                performance_cores=cpu.whole("performance_cores", default=None),
+            ),
+            ram=RamInfo(ram.count("total_bytes"), ram.count("free_bytes", least=0)),
+            gpus=tuple(_gpu(gpu) for gpu in document.children("gpus")),
+            gpu_reasons=document.texts("gpu_reasons", default=()),
+            sync_s=document.real("sync_s"),
+        )
+
+    def save(self, path: Path) -> None:
+        """Write the profile; an older file stays whole until the new one is.
+
+        Raises: EngineError where the file cannot be written.
+        """
+        fresh = path.with_name(path.name + ".new")
+        try:
+            fresh.write_text(json.dumps(self.to_json(), indent=2) + "\n", encoding="utf-8")
+            os.replace(fresh, path)
+        except OSError as error:
+            raise EngineError(
+                f"{path} cannot be written: {error.strerror or error}.", "Choose another place."
+            ) from error
+
+    @classmethod
+    def load(cls, path: Path) -> HardwareProfile:
+        """The profile that was saved at `path`.
+
+        Raises: ArtifactMismatchError, InvalidRequestError where the file cannot be read.
+        """
+        try:
+            with path.open("rb") as file:
+                raw = file.read(_MAX_PROFILE_BYTES + 1)
+        except OSError as error:
+            raise InvalidRequestError(
+                f"{path} cannot be read: {error.strerror or error}.", "Check the path."
+            ) from error
+        if len(raw) > _MAX_PROFILE_BYTES:
+            raise ArtifactMismatchError(f"{path} is larger than any hardware profile ({_MAX_PROFILE_BYTES} bytes).")
+        try:
+            value = json.loads(raw.decode("utf-8"), parse_constant=_refuse)
+        except (ValueError, RecursionError) as error:
+            raise ArtifactMismatchError(f"{path} is not JSON: {error}.", _MAKE_AGAIN) from error
+        return cls.from_json(value, str(path))
+
+
+# ------------------------------------------------------------------ reading the machine
+
+
+def probe(
+    nvml: Any = None,
+    *,
+    psutil: Any = None,
+    root: Path = Path("/"),
+    cpus: Collection[int] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> HardwareProfile:
+    """This machine, as far as this process may use it.
+
+    A missing or failing driver is an answer (`gpu_reasons`), never an exception. The parameters stand in for the real
+    machine: `nvml` and `psutil` for the modules of that name, `root` for the top of the file system, `cpus` for the
+    process's affinity, `environment` for the environment variables.
+
+    Cost: about 0.1 s, most of it importing; without a loaded driver nothing is waited for.
+    """
+    if psutil is None:
+        import psutil
+    gpus, gpu_reasons = read_gpus(nvml, root, environment)
+    return HardwareProfile(read_cpu(psutil, root, cpus), read_ram(psutil, memory_limits(root)), gpus, gpu_reasons)
+
+
+def measure(profile: HardwareProfile, threads: int | None = None) -> HardwareProfile:
+    """The profile with the processor's read bandwidth from RAM, measured with that many threads.
+
+    `threads` None: as many as default_threads says. Figures of the GPU stay as they are.
+
+    Cost: under 2 s and 256 MiB, or an eighth of the free memory where that is less.
+    Raises: HostMemoryError.
+    """
+    import numpy as np
+
+    threads = default_threads(profile) if threads is None else threads
+    if threads < 1:
+        raise InvalidRequestError(f"threads is {threads}; at least 1 is needed.")
+    n_bytes = max(16 << 20, min(256 << 20, profile.ram.free_bytes // 8))  # the former is above most private caches
+    try:
+        buffer = np.empty(n_bytes // 4, np.int32)
+    except MemoryError as error:
+        raise HostMemoryError(f"{n_bytes} bytes to measure the memory's speed with are not to be had.") from error
+    # Pieces of a few MB: small enough to share the work out evenly, large enough that Python's part is lost in it.
+    pieces = np.array_split(buffer, max(threads, n_bytes >> 23))
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(lambda piece: piece.fill(1), pieces))  # writes every page: an unwritten one is not in RAM
+        best, end = math.inf, time.perf_counter() + 0.5
+        for _ in range(8):
+            start = time.perf_counter()
+            # The maximum of int32 is the fastest read that NumPy has (2 cores: 38 GB/s, a float32 sum 32).
+            list(pool.map(np.max, pieces))
+            now = time.perf_counter()
+            best = min(best, now - start)
+            if now > end:
+                break
+    return replace(profile, cpu=replace(profile.cpu, bytes_per_s=buffer.nbytes / best))
+
+
+# ------------------------------------------------------------------ decisions
+
+
+def default_threads(profile: HardwareProfile) -> int:
+    """Usable physical cores less one for the window and the system, at least 1.
+
+    Where a processor has fast and slow cores and they can be told apart, only the fast ones count: every layer waits
+    for the slowest thread.
+    """
+    return max(1, (profile.cpu.performance_cores or profile.cpu.cores) - 1)
+
+
+def choose_gpu(profile: HardwareProfile) -> tuple[GpuInfo | None, str]:
+    """The usable card with the most free memory, and why in one line."""
+    usable = [gpu for gpu in profile.gpus if gpu.usable]
+    others = [f"{gpu.name} is not usable: {'; '.join(gpu.reasons)}" for gpu in profile.gpus if not gpu.usable]
+    if not usable:
+        return None, f"CPU only: {'; '.join(profile.gpu_reasons) or 'the machine has no GPU'}."
+    best = max(usable, key=lambda gpu: gpu.free_bytes or 0)
+    free = f"{(best.free_bytes or 0) / 1e9:.1f}{_NARROW}GB free"
+    why = "the only usable GPU" if len(usable) == 1 else f"the most of {len(usable)} usable GPUs"
+    return best, f"{best.name}: {free}, {why}. {''.join(f'{other}. ' for other in others)}".rstrip()
+
+
+# ------------------------------------------------------------------ words
+
+
+def describe(profile: HardwareProfile) -> str:
+    """The machine in one line for people.
+
+    Units: memory is named as it is sold: a card of 24 GiB is "24 GB" to everyone, though it holds 25.8e9 bytes.
+    """
+    cores = f"{profile.cpu.cores} core{'s' if profile.cpu.cores != 1 else ''}"
+    ram = f"{_sold_as(profile.ram.total_bytes)}{_NARROW}GB RAM"
+    gpu, _ = choose_gpu(profile)
+    if gpu is not None:
+        return f"{gpu.name}, {_sold_as(gpu.total_bytes or 0)}{_NARROW}GB · {ram} · {cores}"
+    return f"No {'usable GPU' if profile.gpus else 'GPU found'}: runs on {cores} · {ram}"
+
+
+_SOLD_GIB = (
+    1,
+    2,
+    3,
+    4,
+    6,
+    8,
+    10,
+    12,
+    16,
+    20,
+    24,
+    32,
+    40,
+    48,
+    64,
+    80,
+    96,
+    128,
+    192,
+    256,
+    384,
+    512,
+    768,
+    1024,
+    1536,
+    2048,
+)
+
+
+def _sold_as(n_bytes: int) -> int:
+    """Memory in the GB that the box says, which are GiB; firmware and error correction hold back up to 7 % of them."""
+    gib = n_bytes / (1 << 30)
+    return next((size for size in _SOLD_GIB if 0.93 * size <= gib <= size), max(1, round(gib)))
+
+
+# ------------------------------------------------------------------ reading JSON
+
+
+def _gpu(gpu: _Reader) -> GpuInfo:
+    usable = gpu.boolean("usable")
+    read = GpuInfo(
+        index=gpu.whole("index"),
+        name=gpu.text("name"),
+        compute_capability=gpu.optional_text("compute_capability"),
+        total_bytes=gpu.whole("total_bytes"),
+        free_bytes=gpu.whole("free_bytes"),
+        context_bytes=gpu.whole("context_bytes"),
+        bytes_per_s=gpu.real("bytes_per_s"),
+        pcie_bytes_per_s=gpu.real("pcie_bytes_per_s"),
+        driver=gpu.optional_text("driver"),
+        usable=usable,
+        reasons=gpu.texts("reasons"),
+        uuid=gpu.optional_text("uuid", default=None),
+    )
+    if usable and (read.total_bytes is None or read.free_bytes is None):
+        raise gpu.wrong("total_bytes and free_bytes", "needed for a usable GPU, and null")
+    return read
+
+
+_MAKE_AGAIN = "Make it again: python -m engine probe --measure --json > FILE."
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is not a number")
+
+
+class _Reader:
+    """Typed, explicit reads from a foreign dictionary: required means required."""
+
+    _REQUIRED = object()
+
+    def __init__(self, value: object, origin: str, where: str) -> None:
+        self._origin, self._where = origin, where
+        if not isinstance(value, dict):
+            raise self.wrong("", f"{type(value).__name__}, not an object")
+        self._value: dict[str, Any] = value
+
+    def wrong(self, key: str, what: str) -> ArtifactMismatchError:
+        place = f"{self._where}{key}" or "its content"
+        return ArtifactMismatchError(f"{self._origin} is no hardware profile: {place} is {what}.", _MAKE_AGAIN)
+
+    def _get(self, key: str, default: object) -> Any:
+        if key not in self._value and default is self._REQUIRED:
+            raise self.wrong(key, "missing")
+        return self._value.get(key, default)
+
+    def child(self, key: str) -> _Reader:
+        return _Reader(self._get(key, self._REQUIRED), self._origin, f"{self._where}{key}.")
+
+    def children(self, key: str) -> list[_Reader]:
+        values = self._get(key, self._REQUIRED)
+        if not isinstance(values, (list, tuple)):
+            raise self.wrong(key, f"{str(values)[:40]!r}, not a list")
+        return [_Reader(value, self._origin, f"{self._where}{key}[{i}].") for i, value in enumerate(values)]
+
+    def text(self, key: str) -> str:
+        value = self._get(key, self._REQUIRED)
+        if not isinstance(value, str):
+            raise self.wrong(key, f"{str(value)[:40]!r}, not a text")
+        return value
+
+    def optional_text(self, key: str, default: object = _REQUIRED) -> str | None:
+        return None if self._get(key, default) is None else self.text(key)
+
+    def texts(self, key: str, default: object = _REQUIRED) -> tuple[str, ...]:
+        values = self._get(key, default)
+        if not isinstance(values, (list, tuple)) or not all(isinstance(value, str) for value in values):
+            raise self.wrong(key, f"{str(values)[:40]!r}, not a list of texts")
+        return tuple(values)
+
+    def boolean(self, key: str) -> bool:
+        value = self._get(key, self._REQUIRED)
+        if not isinstance(value, bool):
+            raise self.wrong(key, f"{str(value)[:40]!r}, not true or false")
+        return value
+
+    def count(self, key: str, least: int = 1) -> int:
+        value = self.whole(key)
+        if value is None or value < least:
+            raise self.wrong(key, f"{str(value)[:40]!r}, not a whole number from {least}")
+        return value
+
+    def whole(self, key: str, default: object = _REQUIRED) -> int | None:
+        value = self._get(key, default)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 62:
+            raise self.wrong(key, f"{str(value)[:40]!r}, not a whole number from 0")
+        return value
+
+    def real(self, key: str) -> float | None:
+        value = self._get(key, self._REQUIRED)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e30:
+            raise self.wrong(key, f"{str(value)[:40]!r}, not a number from 0")
+        return float(value)
