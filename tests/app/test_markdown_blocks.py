@@ -1,0 +1,237 @@
+"""The incremental parser: any cutting of a text gives the blocks of the whole, and an append parses the tail alone."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app import markdown_blocks
+from app.markdown_blocks import PAD, BlockParser, CodeBlock, ProseBlock, TableBlock, displayable, parse, web_address
+
+PIECES = [
+    "a word ", "**bold** ", "`code` ", "\n", "\n\n", "# Title\n", "- item\n", "1. one\n", "   more\n", "\n  - nested\n",
+    "```python\n", "```\n", "~~~\n", "````\n", "  ```\n", "   ```sh\n   x\n   ```\n", "x = 1\n", "    indented\n",
+    "| a | b |\n", "|---|---|\n", "| 1 | 2 |\n", "> quote\n", "---\n", "===\n", "- ", "``", "`", "* * *\n", "\t",
+    "\r\n", "\r", "<b>raw</b>", "![i](http://x.y/i.png)", "[l](https://x.y)", "日本語", "שלום", "e\u0301", "👩‍👩‍👧", "|", "\\",
+]  # fmt: skip
+TEXTS = st.lists(st.sampled_from(PIECES), max_size=40).map("".join)
+
+
+def stream(text: str, cuts: list[int]) -> BlockParser:
+    parser = BlockParser()
+    position = 0
+    for size in cuts:
+        before = list(parser.blocks)
+        changed = parser.append(text[position : position + size])
+        assert parser.blocks[:changed] == before[:changed], "a block below the changed index changed"
+        position += size
+    parser.append(text[position:])
+    return parser
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXTS, st.lists(st.integers(1, 30), max_size=60))
+def test_any_cutting_ends_in_the_blocks_of_the_whole(text: str, cuts: list[int]) -> None:
+    parser = stream(text + "\n", cuts)
+    whole = parse(text + "\n")
+    assert [b for b in parser.blocks[:-1] if not isinstance(b, CodeBlock)] == [
+        b for b in whole[:-1] if not isinstance(b, CodeBlock)
+    ], "what streaming settled is not what the whole says"
+    streamed = [(b.language, b.code) for b in parser.blocks if isinstance(b, CodeBlock)]
+    assert streamed == [(b.language, b.code) for b in whole if isinstance(b, CodeBlock)]
+    parser.finish()
+    assert parser.blocks == whole
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(max_size=200), st.lists(st.integers(1, 9), max_size=40))
+def test_no_text_is_too_strange(text: str, cuts: list[int]) -> None:
+    parser = stream(text, cuts)
+    parser.finish()
+    assert parser.blocks == parse(text)
+
+
+def test_fences_of_every_kind() -> None:
+    assert parse("~~~\na\n~~~") == [CodeBlock("", "a")]
+    assert parse("````md\n```py\nx\n```\n````") == [CodeBlock("md", "```py\nx\n```")]
+    assert parse("  ```js\n  a\n    b\n  ```") == [CodeBlock("js", "a\n  b")]
+    assert parse("```{.python}\nx\n```") == [CodeBlock("python", "x")]
+    assert parse("text\n```\nx\n```\nmore") == [
+        ProseBlock("<p>text</p>\n"),
+        CodeBlock("", "x"),
+        ProseBlock("<p>more</p>\n"),
+    ]
+
+
+@pytest.mark.parametrize("mark", ["```", "~~~", "`````"])
+def test_an_open_fence_grows_and_then_closes(mark: str) -> None:
+    parser = BlockParser()
+    parser.append(f"See:\n\n{mark}py\nx =")
+    assert parser.blocks[1:] == [CodeBlock("py", "x =", closed=False)]
+    parser.append(" 1\ny\n" + mark[:-1])
+    assert parser.blocks[1:] == [CodeBlock("py", "x = 1\ny", closed=False)], "half a closing mark was shown as code"
+    parser.append(mark[-1] + "\nDone")
+    assert parser.blocks[1:] == [CodeBlock("py", "x = 1\ny"), ProseBlock("<p>Done</p>\n")]
+
+
+def test_a_shorter_or_other_mark_does_not_close_a_fence() -> None:
+    parser = BlockParser()
+    for line in ("````\n", "```\n", "~~~~\n", "    ````\n", "```` x\n"):
+        parser.append(line)
+    assert parser.blocks == [CodeBlock("", "```\n~~~~\n    ````\n```` x", closed=False)]
+
+
+def test_an_unclosed_fence_is_closed_by_the_end() -> None:
+    parser = BlockParser()
+    parser.append("```\nx")
+    assert parser.blocks == [CodeBlock("", "x", closed=False)]
+    assert parser.finish() == 0
+    assert parser.blocks == [CodeBlock("", "x", closed=True)]
+
+
+def test_a_fence_in_a_list_becomes_a_block_and_the_numbers_go_on() -> None:
+    first, code, rest = parse("1. one\n\n   ```sh\n   ls\n   ```\n\n   then\n2. two\n")
+    assert isinstance(first, ProseBlock)
+    assert code == CodeBlock("sh", "ls", depth=1)
+    assert isinstance(rest, ProseBlock)
+    assert '<p class="in1">then</p>' in rest.html
+    assert '<ol start="2">' in rest.html
+
+
+def test_a_fence_in_a_nested_list_keeps_its_depth() -> None:
+    blocks = parse("- a\n  - b\n    ```\n    x\n    ```\n  - c\n- d\n")
+    assert [b.depth for b in blocks if isinstance(b, CodeBlock)] == [2]
+    rest = blocks[-1]
+    assert isinstance(rest, ProseBlock)
+    assert '<ul style="-qt-list-indent: 2">\n<li>c</li>' in rest.html
+    assert rest.html.count("<ul") == rest.html.count("</ul>") == 2
+
+
+def test_html_stays_balanced_when_lists_are_cut() -> None:
+    text = (
+        "1. a\n   - b\n     ```\n     x\n     ```\n     after\n\n     > quote\n   - c\n\n   ```\n   y\n   ```\n2. d\n"
+    )
+    for block in parse(text):
+        if isinstance(block, ProseBlock):
+            assert_balanced(block.html)
+
+
+def test_loose_lists_are_one_block() -> None:
+    assert len(parse("- a\n\n- b\n\n  more of b\n\n- c\n")) == 1
+
+
+def test_tables_and_strikethrough() -> None:
+    (table,) = parse("| a | b |\n|---|--:|\n| 1 | ~~2~~ |\n")
+    assert isinstance(table, TableBlock)
+    assert "<s>2</s>" in table.html
+    assert 'style="text-align:right"' in table.html
+
+
+def test_line_breaks_of_a_paragraph_are_kept() -> None:
+    assert parse("one\ntwo") == [ProseBlock("<p>one<br />\ntwo</p>\n")]
+
+
+class _Balance(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack: list[str] = []
+        self.links: list[str] = []
+        self.tags: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.links += [value or "" for name, value in attrs if name in {"href", "src", "background"}]
+        if tag not in {"br", "hr"}:
+            self.stack.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in {"br", "hr"}
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.stack.pop() == tag
+
+
+def assert_balanced(html: str) -> _Balance:
+    balance = _Balance()
+    balance.feed(html)
+    assert balance.stack == []
+    return balance
+
+
+SCHEMES = ["http://ok.example/", "https://ok.example", "javascript:alert(1)", "file:///etc/passwd",
+           "data:text/html,x", "vbscript:x", "//host/x", "relative.html", "mailto:a@b.c", "http:", "JaVaScRiPt:x",
+           "\x01javascript:x"]  # fmt: skip
+
+
+@pytest.mark.parametrize("url", SCHEMES)
+@pytest.mark.parametrize(
+    "form", ["[words]({})", "![words]({})", "<{}>", "[words][r]\n\n[r]: {}\n", "![words][r]\n\n[r]: {}\n"]
+)
+def test_only_web_links_stay_links_and_nothing_is_fetched(url: str, form: str) -> None:
+    for block in parse(form.format(url)):
+        assert isinstance(block, ProseBlock)
+        seen = assert_balanced(block.html)
+        assert "img" not in seen.tags
+        assert all(re.match(r"https?://ok\.example", link) for link in seen.links)
+    html = "".join(b.html for b in parse(form.format(url)) if isinstance(b, ProseBlock))
+    if "](" in form:
+        assert "words" in html
+        assert ("<a " in html) == ("ok.example" in url)
+
+
+def test_raw_html_is_shown_as_text() -> None:
+    (block,) = parse('<img src="http://x.y/z.png"> <script>alert(1)</script>')
+    assert isinstance(block, ProseBlock)
+    assert assert_balanced(block.html).tags == {"p"}
+    assert "&lt;script&gt;" in block.html
+
+
+@settings(max_examples=150, deadline=None)
+@given(TEXTS)
+def test_html_is_balanced(text: str) -> None:
+    for block in parse(text):
+        if isinstance(block, ProseBlock | TableBlock):
+            assert_balanced(block.html)
+
+
+def test_web_address_judges() -> None:
+    assert web_address("https://a.b/c?d") == "https://a.b/c?d"
+    assert web_address("http://[") is None
+    assert web_address("https://") is None
+    assert web_address("ftp://a.b") is None
+
+
+def test_what_a_layout_cannot_hold_is_replaced() -> None:
+    assert displayable("a\x00b\ud800c\ufffcd\ufdd0e\r\nf\u2028g") == "a\ufffdb\ufffdc\ufffdd\ufffde\nf\ng"
+    assert PAD not in displayable(f"a{PAD}b")
+
+
+def test_an_append_parses_the_tail_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[int] = []
+    real = markdown_blocks._MD.parse
+
+    def counting(text: str, env: dict[str, object]) -> list[object]:
+        parsed.append(len(text))
+        return real(text, env)  # type: ignore[return-value]
+
+    monkeypatch.setattr(markdown_blocks._MD, "parse", counting)
+
+    def cost_of_the_next_word(paragraphs: int) -> int:
+        parser = BlockParser()
+        parser.append("Some words in a paragraph.\n\n" * paragraphs + "The tail ")
+        parsed.clear()
+        parser.append("word\n")
+        return sum(parsed)
+
+    assert cost_of_the_next_word(2) == cost_of_the_next_word(2000) < 200
+
+    parser = BlockParser()
+    parser.append("```\n" + "code\n" * 2000)
+    parsed.clear()
+    parser.append("more\n")
+    assert parsed == [], "lines of an open fence need no parser"
+    assert parser.tail_length == 0
