@@ -130,7 +130,7 @@ def _reason_of_death(exit_code: int, crashed: bool) -> str:
 class ProcessHost(QObject):
     """A child process that speaks engine/protocol.py over stdin and stdout.
 
-    Belongs to the thread that creates it, which needs an event loop. After a death it starts again by itself and
+    Belongs to one thread, which needs an event loop. After a death it starts again by itself and
     sends the last Load again; requests that were under way are lost, and EngineDied says so.
     """
 
@@ -190,7 +190,7 @@ class ProcessHost(QObject):
             self._waiting.append(request)
 
     def close(self) -> None:
-        """End the child: asked first, then by force. Cost: at most close_s, then as long as the system takes to kill."""
+        """End the child: asked first, then by force. Cost: at most close_s and 1 s."""
         self._closing = True
         self._watch.stop()
         self._again.stop()
@@ -238,7 +238,7 @@ class ProcessHost(QObject):
     @Slot()
     def _read_log(self) -> None:
         if self._process is not None:
-            self._log.write(self._process.readAllStandardError().data())
+            self._log.write(bytes(self._process.readAllStandardError().data()))
 
     @Slot()
     def _read(self) -> None:

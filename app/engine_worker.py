@@ -79,14 +79,14 @@ class InThreadHost:
 class EngineWorker(QObject):
     """Lives in a thread of its own. Every method may be called from any thread and comes back at once.
 
-    `event` carries protocol events, EngineStarted and EngineDied; connect it to a slot of an object in the thread
+    `happened` carries protocol events, EngineStarted and EngineDied; connect it to a slot of an object in the thread
     that is to receive them.
     """
 
-    event = Signal(object)
-    _started = Signal()
-    _requested = Signal(object)
-    _moved = Signal(str)
+    happened = Signal(object)
+    _started = Signal(object)
+    _requested = Signal(object, object)
+    _ended = Signal(object)
     _closed = Signal()
 
     def __init__(self, location: str, makers: Mapping[str, MakeHost]) -> None:
@@ -94,15 +94,15 @@ class EngineWorker(QObject):
         super().__init__()
         self._makers = dict(makers)
         self._location = location
-        self._host: Host | None = None
         self._under_way: set[str] = set()
         self._lock = threading.Lock()
         self._thread = QThread()
         self._thread.setObjectName("engine-worker")
         self.moveToThread(self._thread)
+        self._host = self._make_host()
         self._started.connect(self._start)
         self._requested.connect(self._submit)
-        self._moved.connect(self._move)
+        self._ended.connect(self._end)
         self._closed.connect(self._close)
 
     # -------------------------------------------------------------- for any thread
@@ -113,37 +113,33 @@ class EngineWorker(QObject):
 
     def start(self) -> None:
         self._thread.start()
-        self._started.emit()
+        self._started.emit(self._host)
 
     def load(self, request: protocol.Load) -> None:
-        self.submit(request)
+        self._submit_later(request)
 
     def generate(self, request: protocol.Generate) -> None:
-        self.submit(request)
+        self._submit_later(request)
 
     def unload(self, request: protocol.Unload) -> None:
-        self.submit(request)
-
-    def submit(self, request: protocol.Request) -> None:
-        with self._lock:
-            self._under_way.add(request.id)
-        self._requested.emit(request)
+        self._submit_later(request)
 
     def cancel(self, target: str) -> None:
         """Stop the request with that id between two tokens."""
         request = protocol.Cancel(f"cancel-{target}", target)
-        host = self._host
-        if isinstance(host, InThreadHost):  # this thread's event loop is busy with that very request
-            host.cancel(request)
+        if isinstance(self._host, InThreadHost):  # the worker's event loop is busy with that very request
+            self._host.cancel(request)
         else:
-            self._requested.emit(request)
+            self._requested.emit(self._host, request)
 
     def use(self, location: str) -> None:
         """End the engine and start it at another place; what was under way is lost without a word."""
         if location != self._location:
-            self._location = location
             self._cancel_all()
-            self._moved.emit(location)
+            self._ended.emit(self._host)
+            self._location = location
+            self._host = self._make_host()
+            self._started.emit(self._host)
 
     def shutdown(self, timeout_s: float = 5.0) -> bool:
         """End the engine and the thread. Returns whether the thread ended in time; waits that long at most."""
@@ -156,50 +152,50 @@ class EngineWorker(QObject):
         log.info("the engine's thread %s after %.2f s", "ended" if ended else "still runs", time.monotonic() - began)
         return ended
 
+    def _make_host(self) -> Host:
+        host = self._makers[self._location](self._emit)
+        if isinstance(host, QObject):
+            host.moveToThread(self._thread)
+        return host
+
+    def _submit_later(self, request: protocol.Request) -> None:
+        with self._lock:
+            self._under_way.add(request.id)
+        self._requested.emit(self._host, request)
+
     def _cancel_all(self) -> None:
         with self._lock:
             under_way = list(self._under_way)
+            self._under_way.clear()
         for target in under_way:
             self.cancel(target)
-
-    # -------------------------------------------------------------- in the worker thread
 
     def _emit(self, event: object) -> None:
         if isinstance(event, protocol.Finished | protocol.Failed):
             with self._lock:
                 self._under_way.discard(event.id)
-        self.event.emit(event)
+        self.happened.emit(event)
 
-    @Slot()
-    def _start(self) -> None:
-        if self._host is None:
-            self._host = self._makers[self._location](self._emit)
-        self._host.start()
+    # -------------------------------------------------------------- in the worker thread
 
     @Slot(object)
-    def _submit(self, request: protocol.Request) -> None:
-        if self._host is not None:
-            self._host.submit(request)
+    def _start(self, host: Host) -> None:
+        host.start()
 
-    @Slot(str)
-    def _move(self, location: str) -> None:
-        self._end_host()
-        self._host = self._makers[location](self._emit)
-        self._host.start()
+    @Slot(object, object)
+    def _submit(self, host: Host, request: protocol.Request) -> None:
+        host.submit(request)
+
+    @Slot(object)
+    def _end(self, host: Host) -> None:
+        host.close()
+        if isinstance(host, QObject):
+            host.deleteLater()
 
     @Slot()
     def _close(self) -> None:
-        self._end_host()
+        self._end(self._host)
         self._thread.quit()
-
-    def _end_host(self) -> None:
-        host, self._host = self._host, None
-        if host is not None:
-            host.close()
-        if isinstance(host, QObject):
-            host.deleteLater()
-        with self._lock:
-            self._under_way.clear()
 
 
 def default_makers(log_folder: Path) -> dict[str, MakeHost]:

@@ -1,0 +1,168 @@
+"""The worker thread: both hosts behind one interface, cancelled at once, ended without a thread left."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_host import FakeEngine
+from PySide6.QtCore import QObject, QThread, Slot
+from pytestqt.qtbot import QtBot
+
+from app.engine_process import EngineDied, EngineStarted, Patience, ProcessHost
+from app.engine_worker import EngineWorker, InThreadHost
+from engine import protocol
+
+FAKE = [sys.executable, str(Path(__file__).with_name("fake_host.py"))]
+
+
+class Listener(QObject):
+    """Hears in the test's thread, and remembers in which thread it heard."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[Any] = []
+        self.threads: set[QThread] = set()
+
+    @Slot(object)
+    def hear(self, event: object) -> None:
+        self.threads.add(QThread.currentThread())
+        self.heard.append(event)
+
+    def of(self, kind: type) -> list[Any]:
+        return [event for event in self.heard if isinstance(event, kind)]
+
+    def finished(self, request_id: str) -> protocol.Finished | None:
+        return next((event for event in self.of(protocol.Finished) if event.id == request_id), None)
+
+
+@pytest.fixture(params=["process", "in-thread"])
+def worker(request: pytest.FixtureRequest, tmp_path: Path, qtbot: QtBot) -> Iterator[EngineWorker]:
+    quick = Patience(backoff_s=(0.01,))
+    made = EngineWorker(
+        request.param,
+        {
+            "process": lambda emit: ProcessHost(emit, tmp_path, FAKE, quick),
+            "in-thread": lambda emit: InThreadHost(emit, FakeEngine),  # type: ignore[arg-type]
+        },
+    )
+    yield made
+    assert made.shutdown()
+    assert not made._thread.isRunning()
+
+
+@pytest.fixture
+def listener(worker: EngineWorker) -> Listener:
+    listener = Listener()
+    worker.happened.connect(listener.hear)
+    worker.start()
+    return listener
+
+
+def ask(text: str, request_id: str = "g") -> protocol.Generate:
+    return protocol.Generate(request_id, [{"role": "user", "content": text}])
+
+
+def wait(qtbot: QtBot, condition: Callable[[], object]) -> None:
+    qtbot.waitUntil(lambda: bool(condition()), timeout=30_000)
+
+
+def test_events_arrive_in_the_thread_of_the_listener(qtbot: QtBot, worker: EngineWorker, listener: Listener) -> None:
+    worker.load(protocol.Load("l", "fake"))
+    worker.generate(ask("good day"))
+    wait(qtbot, lambda: listener.finished("g"))
+    assert listener.threads == {QThread.currentThread()}
+    assert isinstance(listener.heard[0], EngineStarted)
+    assert "".join(event.text for event in listener.of(protocol.Token)) == "good day "
+
+
+def test_a_running_answer_is_cancelled_between_two_tokens(
+    qtbot: QtBot, worker: EngineWorker, listener: Listener
+) -> None:
+    worker.load(protocol.Load("l", "fake"))
+    worker.generate(ask("words 100000 pace 0.01"))
+    wait(qtbot, lambda: listener.of(protocol.Token))
+    worker.cancel("g")
+    wait(qtbot, lambda: listener.finished("g"))
+    done = listener.finished("g")
+    assert done is not None
+    assert done.result["finish_reason"] == "cancelled"
+    assert done.result["tokens"] < 1000
+
+
+def test_a_request_that_still_waits_can_be_cancelled(qtbot: QtBot, worker: EngineWorker, listener: Listener) -> None:
+    worker.load(protocol.Load("l", "fake-slow"))
+    worker.generate(ask("words 100000 pace 0.01", "waiting"))
+    worker.cancel("waiting")
+    wait(qtbot, lambda: listener.finished("waiting"))
+    assert not listener.of(protocol.Token)
+
+
+def test_a_load_is_cancelled(qtbot: QtBot, worker: EngineWorker, listener: Listener) -> None:
+    worker.load(protocol.Load("l", "fake-slow"))
+    wait(qtbot, lambda: listener.of(protocol.Progress))
+    worker.cancel("l")
+    wait(qtbot, lambda: listener.finished("l"))
+    assert listener.finished("l") == protocol.Finished("l", {"cancelled": True})
+
+
+def test_the_caller_never_waits(qtbot: QtBot, worker: EngineWorker, listener: Listener) -> None:
+    """Every call comes back while the engine is still busy with the first of them."""
+    worker.load(protocol.Load("l", "fake-slow"))
+    worker.generate(ask("one two"))
+    worker.unload(protocol.Unload("u"))
+    assert listener.finished("l") is None
+    wait(qtbot, lambda: listener.finished("u"))
+
+
+def test_cancel_may_come_from_another_thread(qtbot: QtBot, worker: EngineWorker, listener: Listener) -> None:
+    worker.load(protocol.Load("l", "fake"))
+    worker.generate(ask("words 100000 pace 0.01"))
+    wait(qtbot, lambda: listener.of(protocol.Token))
+    thread = threading.Thread(target=worker.cancel, args=("g",))
+    thread.start()
+    thread.join()
+    wait(qtbot, lambda: listener.finished("g"))
+
+
+def test_the_engine_moves_to_the_other_place_in_mid_answer(
+    qtbot: QtBot, worker: EngineWorker, listener: Listener
+) -> None:
+    worker.load(protocol.Load("l", "fake"))
+    worker.generate(ask("words 100000 pace 0.01"))
+    wait(qtbot, lambda: listener.of(protocol.Token))
+    worker.use("in-thread" if worker.location == "process" else "process")
+    wait(qtbot, lambda: len(listener.of(EngineStarted)) == 2)
+    worker.load(protocol.Load("l2", "fake"))
+    worker.generate(ask("here too", "g2"))
+    wait(qtbot, lambda: listener.finished("g2"))
+    assert not listener.of(EngineDied)
+
+
+@pytest.mark.parametrize("busy_with", ["words 100000 pace 0.01", "good day"])
+def test_shutdown_ends_the_thread(qtbot: QtBot, worker: EngineWorker, listener: Listener, busy_with: str) -> None:
+    worker.load(protocol.Load("l", "fake"))
+    worker.generate(ask(busy_with))
+    wait(qtbot, lambda: listener.of(protocol.Token))
+    began = time.monotonic()
+    assert worker.shutdown(timeout_s=10.0)
+    print(f"shutdown took {time.monotonic() - began:.3f} s")
+
+
+def test_a_fault_of_our_own_becomes_a_failed_event(qtbot: QtBot) -> None:
+    class Broken(FakeEngine):
+        def run_pending(self, block: bool = False) -> None:
+            raise ZeroDivisionError("division by zero")
+
+    heard: list[Any] = []
+    host = InThreadHost(heard.append, Broken)  # type: ignore[arg-type]
+    host.start()
+    host.submit(ask("anything"))
+    assert isinstance(heard[-1], protocol.Failed)
+    assert heard[-1].crash
+    assert "ZeroDivisionError" in heard[-1].details
