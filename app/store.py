@@ -1,0 +1,267 @@
+"""The chats in their SQLite file: every call is one transaction, and every failure of the world is a StoreError.
+
+Synchronous and without Qt; app/operations.py runs it in the background. The file itself is app/store_file.py, its
+rescue app/store_rescue.py. A killed program loses nothing that a call had returned from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+import threading
+import time
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from app.conversation import Conversation, Message, MessageState, Role, SearchHit
+from app.store_file import StoreError, StoreErrorKind, failures, open_file
+from app.store_rescue import RescueReport, copy_rows, open_in_memory, open_or_restore
+
+__all__ = ["RescueReport", "Store", "StoreError", "StoreErrorKind"]
+
+SNIPPET_LENGTH = 80
+
+_HEAD = "id, title, created_at, updated_at"
+
+
+class Store:
+    """Conversations and messages on disk (or in memory, when `in_memory` says so). May be called from any thread."""
+
+    def __init__(self, db: sqlite3.Connection, path: Path, in_memory: bool = False) -> None:
+        self._lock = threading.RLock()
+        self.path = path
+        self._adopt(db, in_memory)
+
+    def _adopt(self, db: sqlite3.Connection, in_memory: bool) -> None:
+        self._db = db
+        self.in_memory = in_memory
+        db.create_function("holds", 2, _holds, deterministic=True)
+
+    # -------------------------------------------------------------- opening
+
+    @classmethod
+    def open(cls, path: Path) -> Store:
+        """The store of that file, made where there is none. Raises StoreError."""
+        return cls(open_file(path), path)
+
+    @classmethod
+    def rescue(cls, path: Path) -> tuple[Store, RescueReport | None]:
+        """A usable store, whatever the file is like, and what was wrong with it.
+
+        A damaged file is kept aside and what can be read of it copied over. Where nothing can be written, the store
+        lives in memory and holds what can be read. Cost: reads the whole file once.
+        """
+        try:
+            db, report = open_or_restore(path)
+            return cls(db, path), report
+        except StoreError as error:
+            db, memory_report = open_in_memory(path, error)
+            return cls(db, path, in_memory=True), memory_report
+
+    def repair(self) -> RescueReport | None:
+        """Opens the file anew: rescues a damaged one, or brings a store in memory back onto the disk with all it holds.
+
+        Raises StoreError when that is not possible yet; the store then stays as it was.
+        """
+        with self._lock:
+            db, report = open_or_restore(self.path)
+            if self.in_memory:
+                try:
+                    with failures(self.path):
+                        copy_rows(self._db, db)
+                except BaseException:
+                    db.close()
+                    raise
+            self._db.close()
+            self._adopt(db, in_memory=False)
+            return report
+
+    def close(self) -> None:
+        """Closes the file. May be called twice."""
+        with self._lock, failures(self.path):
+            self._db.close()
+
+    # -------------------------------------------------------------- conversations
+
+    def conversations(self) -> list[Conversation]:
+        """All that are not deleted, the newest first."""
+        with self._reading() as db:
+            rows = db.execute(
+                f"SELECT {_HEAD} FROM conversation WHERE deleted_at IS NULL ORDER BY updated_at DESC, rowid DESC"
+            ).fetchall()
+        return [Conversation(*row) for row in rows]
+
+    def conversation(self, conversation_id: str) -> Conversation | None:
+        """One that is not deleted, or None."""
+        with self._reading() as db:
+            row = db.execute(
+                f"SELECT {_HEAD} FROM conversation WHERE id = ? AND deleted_at IS NULL", (conversation_id,)
+            ).fetchone()
+        return Conversation(*row) if row else None
+
+    def save_conversation(self, conversation: Conversation) -> None:
+        """Adds the conversation, or writes its title and time anew."""
+        with self._transaction() as db:
+            db.execute(
+                f"INSERT INTO conversation ({_HEAD}) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+                "title = excluded.title, updated_at = excluded.updated_at",
+                (conversation.id, _storable(conversation.title), conversation.created_at, conversation.updated_at),
+            )
+
+    def rename(self, conversation_id: str, title: str) -> None:
+        """Gives a conversation another title; its place in the list stays."""
+        with self._transaction() as db:
+            db.execute("UPDATE conversation SET title = ? WHERE id = ?", (_storable(title), conversation_id))
+
+    def delete(self, conversation_id: str) -> None:
+        """Hides a conversation until it is restored or purged."""
+        with self._transaction() as db:
+            db.execute("UPDATE conversation SET deleted_at = ? WHERE id = ?", (time.time(), conversation_id))
+
+    def restore(self, conversation_id: str) -> None:
+        """Undoes `delete`."""
+        with self._transaction() as db:
+            db.execute("UPDATE conversation SET deleted_at = NULL WHERE id = ?", (conversation_id,))
+
+    def purge_deleted(self) -> int:
+        """Removes for good what was deleted, with all messages; returns how many conversations."""
+        with self._transaction() as db:
+            return db.execute("DELETE FROM conversation WHERE deleted_at IS NOT NULL").rowcount
+
+    # -------------------------------------------------------------- messages
+
+    def messages(self, conversation_id: str) -> list[Message]:
+        """The messages of a conversation in their order."""
+        with self._reading() as db:
+            rows = db.execute(
+                "SELECT role, text, id, created_at, state, stats FROM message WHERE conversation_id = ? "
+                "ORDER BY position",
+                (conversation_id,),
+            ).fetchall()
+        return [self._message(row) for row in rows]
+
+    def append(self, conversation_id: str, message: Message) -> None:
+        """Adds a message at the end and makes its conversation the newest.
+
+        The same message again is written over its first self, so that a failed act can be repeated as a whole.
+        """
+        with self._transaction() as db:
+            db.execute(
+                "INSERT INTO message (id, conversation_id, position, role, text, created_at, state, stats) VALUES "
+                "(?1, ?2, (SELECT coalesce(max(position), -1) + 1 FROM message WHERE conversation_id = ?2), "
+                "?3, ?4, ?5, ?6, ?7) ON CONFLICT (id) DO UPDATE SET "
+                "text = excluded.text, state = excluded.state, stats = excluded.stats",
+                (message.id, conversation_id, message.role, _storable(message.text), message.created_at,
+                 message.state, _stats_text(message)),
+            )  # fmt: skip
+            db.execute(
+                "UPDATE conversation SET updated_at = max(updated_at, ?) WHERE id = ?",
+                (message.created_at, conversation_id),
+            )
+
+    def update_message(self, message: Message) -> bool:
+        """Writes text, state and statistics of a stored message; False where it is no longer there."""
+        with self._transaction() as db:
+            changed = db.execute(
+                "UPDATE message SET text = ?, state = ?, stats = ? WHERE id = ?",
+                (_storable(message.text), message.state, _stats_text(message), message.id),
+            ).rowcount
+        return changed > 0
+
+    def remove_message(self, message_id: str) -> None:
+        """Takes a message out of its conversation for good; the others keep their order."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM message WHERE id = ?", (message_id,))
+
+    def mark_interrupted(self) -> int:
+        """Marks what was being written when the program ended; for the start of the program. Returns how many."""
+        with self._transaction() as db:
+            return db.execute(
+                "UPDATE message SET state = ? WHERE state = ?", (MessageState.INTERRUPTED, MessageState.WRITING)
+            ).rowcount
+
+    # -------------------------------------------------------------- search
+
+    def search(self, text: str, limit: int = 100) -> list[SearchHit]:
+        """Conversations that hold the text in their title or in a message, upper or lower case, the newest first.
+
+        One hit a conversation; its snippet is from the newest message that holds the text, and empty where the title
+        does. Cost: reads every message.
+        """
+        needle = _folded(text.strip())
+        if not needle:
+            return []
+        with self._reading() as db:
+            rows = db.execute(
+                f"SELECT {_HEAD}, found FROM (SELECT {_HEAD}, rowid AS age, CASE WHEN holds(title, ?1) THEN '' ELSE "
+                "(SELECT text FROM message WHERE conversation_id = conversation.id AND holds(text, ?1) "
+                "ORDER BY position DESC LIMIT 1) END AS found FROM conversation WHERE deleted_at IS NULL) "
+                "WHERE found IS NOT NULL ORDER BY updated_at DESC, age DESC LIMIT ?2",
+                (needle, limit),
+            ).fetchall()
+        return [SearchHit(Conversation(*head), _snippet(found, needle) if found else "") for *head, found in rows]
+
+    # -------------------------------------------------------------- inside
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        with self._lock, failures(self.path):
+            yield self._db
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock, failures(self.path):
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            finally:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+
+    def _message(self, row: tuple[Any, ...]) -> Message:
+        role, text, message_id, created_at, state, stats = row
+        try:
+            return Message(
+                Role(role), text, message_id, created_at, MessageState(state), json.loads(stats) if stats else None
+            )
+        except ValueError as error:
+            raise StoreError("damaged", f"Message {message_id} is damaged: {error}.", self.path) from error
+
+
+def _storable(text: str) -> str:
+    """Text that UTF-8 can hold: halves of surrogate pairs, which Qt lets through, are joined or replaced."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _stats_text(message: Message) -> str | None:
+    return None if message.stats is None else json.dumps(message.stats, ensure_ascii=False)
+
+
+def _folded(text: str) -> str:
+    return text.casefold() if text.isascii() else unicodedata.normalize("NFC", text).casefold()
+
+
+def _holds(text: object, needle: str) -> bool:
+    return isinstance(text, str) and needle in _folded(text)
+
+
+def _snippet(text: str, needle: str) -> str:
+    """About SNIPPET_LENGTH characters around the hit, in one line, with … where it was cut."""
+    text = unicodedata.normalize("NFC", text)
+    at = _folded(text).index(needle)
+    start, seen = 0, 0  # one character may fold to several (ß to ss), so places are counted one by one
+    while seen + len(text[start].casefold()) <= at:
+        seen += len(text[start].casefold())
+        start += 1
+    begin = max(0, start - (SNIPPET_LENGTH - len(needle)) // 2)
+    if begin and (space := text.find(" ", begin, start)) >= 0:
+        begin = space + 1
+    end = min(len(text), begin + SNIPPET_LENGTH)
+    if end < len(text) and (space := text.rfind(" ", start + len(needle), end)) >= 0:
+        end = space
+    cut = " ".join(text[begin:end].split())
+    return ("…" if begin else "") + cut + ("…" if end < len(text) else "")

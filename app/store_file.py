@@ -1,0 +1,207 @@
+"""The chats' file: its tables, its versions, how it is opened, and what its failures mean.
+
+Knows nothing of conversations as objects (app/store.py) nor of saving a damaged file (app/store_rescue.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+StoreErrorKind = Literal["full", "read-only", "locked", "damaged", "newer"]
+
+BUSY_TIMEOUT_S = 0.5  # another program rarely holds the file for longer than one of its own transactions
+
+
+class StoreError(Exception):
+    """The chats could not be read or written. The message holds the system's own words.
+
+    kinds: full (no room on the disk), read-only (the file or its folder cannot be written), locked (another program
+    holds it), damaged, newer (written by a later version). For `full`, free_bytes is what the disk had left.
+    """
+
+    def __init__(
+        self, kind: StoreErrorKind, message: str, path: Path | None = None, free_bytes: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.path = path
+        self.free_bytes = free_bytes
+
+
+# One list of statements for each step: step n leads from user_version n to n + 1, in one transaction.
+# The order of a conversation's messages is `position`, never a clock. `deleted_at` is a delete that can be undone.
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        """CREATE TABLE conversation (
+            id TEXT PRIMARY KEY, title TEXT NOT NULL, created_at REAL NOT NULL, updated_at REAL NOT NULL,
+            deleted_at REAL)""",
+        """CREATE TABLE message (
+            id TEXT PRIMARY KEY, conversation_id TEXT NOT NULL REFERENCES conversation (id) ON DELETE CASCADE,
+            position INTEGER NOT NULL, role TEXT NOT NULL, text TEXT NOT NULL, created_at REAL NOT NULL,
+            state TEXT NOT NULL, stats TEXT, UNIQUE (conversation_id, position))""",
+        "CREATE INDEX conversation_newest ON conversation (updated_at)",
+        "CREATE INDEX message_writing ON message (state) WHERE state = 'writing'",
+    ),
+)
+
+_HEADER_BYTES = 100  # of an SQLite file; user_version is the big-endian number at 60
+_LAST_CREDIBLE_VERSION = 9999  # a number above it is not a later Hearth but a damaged header
+_KINDS: dict[int, StoreErrorKind] = {
+    sqlite3.SQLITE_FULL: "full",
+    sqlite3.SQLITE_READONLY: "read-only",
+    sqlite3.SQLITE_CANTOPEN: "read-only",
+    sqlite3.SQLITE_PERM: "read-only",
+    sqlite3.SQLITE_IOERR: "read-only",
+    sqlite3.SQLITE_BUSY: "locked",
+    sqlite3.SQLITE_LOCKED: "locked",
+    sqlite3.SQLITE_PROTOCOL: "locked",
+    sqlite3.SQLITE_CORRUPT: "damaged",
+    sqlite3.SQLITE_NOTADB: "damaged",
+    sqlite3.SQLITE_FORMAT: "damaged",
+}
+_NO_ROOM_BYTES = 1 << 20  # below this an input/output error is a full disk: SQLite's shared memory file fails that way
+
+
+@contextlib.contextmanager
+def failures(path: Path | None) -> Iterator[None]:
+    """Turns the world's failures of SQLite and of the file system into StoreError; mistakes of ours pass through."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0)
+        kind = _KINDS.get(code & 0xFF)
+        if code in {sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS}:
+            kind = "damaged"
+        if kind is None:
+            raise
+        free = _free_bytes(path)
+        if code & 0xFF == sqlite3.SQLITE_IOERR and free is not None and free < _NO_ROOM_BYTES:
+            kind = "full"
+        raise StoreError(kind, f"{error}.", path, free if kind == "full" else None) from error
+    except OSError as error:
+        full = error.errno in {28, 122}  # ENOSPC, EDQUOT
+        message = f"{error.strerror or error}."
+        raise StoreError("full" if full else "read-only", message, path, _free_bytes(path) if full else None) from error
+
+
+def _free_bytes(path: Path | None) -> int | None:
+    if path is None:
+        return None
+    try:
+        return shutil.disk_usage(path.parent).free
+    except OSError:
+        return None
+
+
+def open_file(path: Path) -> sqlite3.Connection:
+    """The file, made where there is none, brought to the present version and ready to be written.
+
+    Raises StoreError; a newer version's file is not touched.
+    """
+    with failures(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        finish_rescue(path)  # one that was cut off in its last steps
+        if not path.exists():
+            create(path)
+        with path.open("rb") as file:
+            header = file.read(_HEADER_BYTES)
+        if not header:
+            raise StoreError("damaged", "The file is empty.", path)
+        _refuse_newer(int.from_bytes(header[60:64], "big") if header.startswith(b"SQLite format 3\0") else 0, path)
+        db = connect(str(path))
+    try:
+        with failures(path):
+            prepare(db, path)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def create(path: Path) -> None:
+    """A new file without chats.
+
+    It appears under its name only when it is complete, so that an empty file is always a damaged one.
+    """
+    unfinished = path.with_name(path.name + ".new")
+    unfinished.unlink(missing_ok=True)
+    db = connect(str(unfinished))
+    try:
+        migrate(db, path)
+    finally:
+        db.close()
+    os.replace(unfinished, path)
+
+
+def finish_rescue(path: Path) -> Path | None:
+    """Puts a completely written rescue in the place of the damaged file, which is kept beside it; returns its new name.
+
+    Every step may be the last one before a power cut: the next start goes on from there. The journals go first,
+    because SQLite would replay one that it finds beside another file of that name.
+    """
+    rescued = path.with_name(path.name + ".rescued")
+    if not rescued.exists():
+        return None
+    stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S-%f")
+    aside = path.with_name(f"{path.stem}-damaged-{stamp}{path.suffix}")
+    for suffix in ("-wal", "-shm", ""):
+        part = path.with_name(path.name + suffix)
+        if part.exists():
+            os.replace(part, aside.with_name(aside.name + suffix))
+    os.replace(rescued, path)
+    return aside
+
+
+def connect(database: str) -> sqlite3.Connection:
+    """A connection in which every transaction is begun by hand. It may be used from any one thread at a time."""
+    db = sqlite3.connect(database, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    db.text_factory = lambda data: data.decode("utf-8", "replace")  # a flipped bit costs a character, not a chat
+    return db
+
+
+def prepare(db: sqlite3.Connection, path: Path | None) -> None:
+    """Journal, keys and version of an open connection; proves that it can be written."""
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = NORMAL")
+    migrate(db, path)
+    db.execute("PRAGMA foreign_keys = ON")
+
+
+def migrate(db: sqlite3.Connection, path: Path | None) -> None:
+    """Takes every step from the file's version to the present one, all in one transaction."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        version: int = db.execute("PRAGMA user_version").fetchone()[0]
+        _refuse_newer(version, path)
+        for step in MIGRATIONS[version:]:
+            for statement in step:
+                db.execute(statement)
+        if version != len(MIGRATIONS):
+            db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        db.execute("COMMIT")
+    finally:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+
+
+def check(db: sqlite3.Connection, path: Path) -> None:
+    """Raises StoreError where the file's structure is damaged. Cost: reads the whole file."""
+    with failures(path):
+        problem = db.execute("PRAGMA quick_check (1)").fetchone()[0]
+    if problem != "ok":
+        raise StoreError("damaged", f"{problem}.", path)
+
+
+def _refuse_newer(version: int, path: Path | None) -> None:
+    if not 0 <= version <= _LAST_CREDIBLE_VERSION:
+        raise StoreError("damaged", f"The file says it has version {version}.", path)
+    if version > len(MIGRATIONS):
+        raise StoreError("newer", f"The file has version {version}; this Hearth reads up to {len(MIGRATIONS)}.", path)
