@@ -19,10 +19,10 @@ from engine.errors import InvalidRequestError
 from engine.generate import decode_one_token, prefill
 from engine.hardware import measure, probe
 from engine.host import process_ram_bytes
-from engine.model.kv_cache import KVCache, bytes_per_token
+from engine.model.kv_cache import KVCache
 
 if TYPE_CHECKING:
-    from engine.executor.dense import FfnCounters
+    from engine.executor.counters import FfnCounters
     from engine.model.transformer import FfnExecutor, Transformer
     from engine.session import LoadedModel
 
@@ -143,10 +143,12 @@ def _bytes_moved(model: LoadedModel, active_share: float, context: int, gate_alw
 
     `gate_always`: every gate row is read, as exact mode must, and up and down of the active neurons only.
     """
-    parts = model.weights.part_bytes()
-    ffn = parts["ffn"]
-    ffn_bytes = ffn / 3 + active_share * ffn * 2 / 3 if gate_always else active_share * ffn
-    return round(parts["attention"] + parts["head"] + context * bytes_per_token(model.opened.config) + ffn_bytes)
+    weights = model.weights
+    attention = sum(w.n_bytes for layer in weights.layers for w in (layer.q, layer.k, layer.v, layer.o))
+    gate = sum(layer.gate.n_bytes for layer in weights.layers)
+    rest = sum(layer.up.n_bytes + layer.down_t.n_bytes for layer in weights.layers)
+    ffn = active_share * rest + (gate if gate_always else active_share * gate)
+    return round(attention + ffn + weights.head.n_bytes + KVCache.bytes_for(model.opened.config, context))
 
 
 def as_json(result: BenchResult) -> dict[str, Any]:

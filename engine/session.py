@@ -23,7 +23,7 @@ from engine.errors import (
 )
 from engine.generate import Cancelled, TokenEvent, generate
 from engine.hardware import HardwareProfile, default_threads, probe
-from engine.model.kv_cache import KVCache, bytes_per_token
+from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import ModelWeights, OpenedModel, load_weights, open_model
 from engine.sampling import make_sampler
@@ -99,7 +99,7 @@ class LoadedModel:
         context = choose_context(opened, engine.context, hardware.ram.free_bytes)
         threads = engine.threads or default_threads(hardware)
         threadpool_limits(limits=threads, user_api="blas")
-        weights = load_weights(opened, progress, cancelled, extra_bytes=context * bytes_per_token(opened.config))
+        weights = load_weights(opened, progress, cancelled)
         if cancelled():
             raise Cancelled
         return cls(
@@ -108,7 +108,7 @@ class LoadedModel:
             opened=opened,
             weights=weights,
             tokenizer=tokenizer,
-            sampling=opened.sampling,
+            sampling=SamplingConfig().changed(opened.sampling),
             context=context,
             device=device,
             device_reason=device_reason,
@@ -122,11 +122,12 @@ class LoadedModel:
         """The model's graph with the executor of `mode` (default: as loaded). Cheap: the weights are shared."""
         from engine.executor.dense import DenseExecutor
         from engine.executor.exact import ExactExecutor
-        from native_kernels import reference
+        from native_kernels.reference import ReferenceOperators
 
         chosen = self.mode if mode is None else choose_mode(self.opened, mode)[0]
-        executor = (ExactExecutor if chosen == "exact" else DenseExecutor)(self.opened.config, self.weights, reference)
-        return Transformer(self.opened.config, self.weights, executor, reference)
+        operators = ReferenceOperators()
+        executor = (ExactExecutor if chosen == "exact" else DenseExecutor)(self.opened.config, self.weights, operators)
+        return Transformer(self.opened.config, self.weights, executor, operators)
 
 
 def read_tokenizer(opened: OpenedModel) -> Tokenizer:
@@ -182,7 +183,7 @@ def choose_context(opened: OpenedModel, wanted: int | None, free_bytes: int) -> 
             )
         return wanted
     context = trained
-    while context > 512 and context * bytes_per_token(opened.config) > KV_SHARE_OF_FREE_RAM * free_bytes:
+    while context > 512 and KVCache.bytes_for(opened.config, context) > KV_SHARE_OF_FREE_RAM * free_bytes:
         context //= 2
     return context
 

@@ -6,8 +6,12 @@ import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from engine.session import LoadedModel
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 os.environ.setdefault("PYTEST_QT_API", "pyside6")
@@ -21,8 +25,15 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 def own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Every test has its own data, config and cache folders, so none reads or harms a person's."""
     home = tmp_path_factory.mktemp("home")
-    for variable, name in {"XDG_DATA_HOME": "data", "XDG_CONFIG_HOME": "config", "XDG_CACHE_HOME": "cache",
-                           "XDG_STATE_HOME": "state", "LOCALAPPDATA": "local", "APPDATA": "roaming"}.items():  # fmt: skip
+    folders = {
+        "XDG_DATA_HOME": "data",
+        "XDG_CONFIG_HOME": "config",
+        "XDG_CACHE_HOME": "cache",
+        "XDG_STATE_HOME": "state",
+        "LOCALAPPDATA": "local",
+        "APPDATA": "roaming",
+    }
+    for variable, name in folders.items():
         monkeypatch.setenv(variable, str(home / name))
     return home
 
@@ -62,3 +73,11 @@ def shared_starter() -> Path:
     if not (path / "model.safetensors").is_file():
         pytest.skip("the starter model's FP16 source is not beside this checkout")
     return path
+
+
+@pytest.fixture(scope="session")
+def starter() -> LoadedModel:
+    """The starter model as it ships, loaded once for all tests."""
+    from engine.session import LoadedModel
+
+    return LoadedModel.load("starter-chat")

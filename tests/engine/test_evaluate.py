@@ -1,0 +1,99 @@
+"""Figures of quality: windows that score every token once, likelihoods, and questions read with care."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine import evaluate
+from engine.errors import InvalidRequestError, ModelNotFoundError
+from engine.session import LoadedModel
+
+
+@pytest.mark.parametrize("context", [2, 5, 8, 100])
+@pytest.mark.parametrize("count", [1, 7, 8, 20])
+def test_windows_score_every_token_exactly_once(count: int, context: int) -> None:
+    tokens = list(range(10, 10 + count))
+    pairs = list(evaluate.windows(tokens, 0, context))
+    assert [token for _, targets in pairs for token in targets] == tokens
+    assert all(inputs[0] == 0 and len(inputs) == len(targets) <= context - 1 for inputs, targets in pairs)
+
+
+def test_without_a_bos_the_first_token_of_a_window_is_not_scored() -> None:
+    assert list(evaluate.windows([1, 2, 3, 4, 5], None, 4)) == [([1, 2], [2, 3]), ([4], [5])]
+
+
+def test_log_softmax_is_normal_and_survives_large_logits() -> None:
+    log_p = evaluate.log_softmax(np.array([[1e4, 0, -1e4], [0, 0, 0]], dtype=np.float32))
+    assert np.allclose(np.exp(log_p).sum(axis=-1), 1)
+    assert np.allclose(log_p[1], -np.log(3))
+
+
+def test_a_mode_agrees_with_itself_and_exact_with_dense(starter: LoadedModel) -> None:
+    tokens = starter.tokenizer.encode("The old man looked at the sea and said that it was time to go home. " * 6)
+    result = evaluate.perplexity(starter, tokens, context=32, mode="exact", against="dense")
+    assert result.tokens == len(tokens)
+    assert result.top1_agreement == 1.0
+    assert abs(result.kl_divergence or 0) < 1e-6
+    assert result.active_share == result.fired_share
+    assert 1 < result.perplexity < 500
+    dense = evaluate.perplexity(starter, tokens, context=32, mode="dense")
+    assert dense.perplexity == pytest.approx(result.perplexity, rel=1e-4)
+    assert dense.active_share == 1.0
+    assert dense.fired_share == pytest.approx(result.fired_share, rel=1e-3)
+
+
+def test_contexts_and_texts_that_cannot_be_scored_are_refused(starter: LoadedModel) -> None:
+    with pytest.raises(InvalidRequestError, match="2 to 1024"):
+        evaluate.perplexity(starter, [1, 2, 3], context=5000)
+    with pytest.raises(InvalidRequestError, match="at least 2"):
+        evaluate.perplexity(starter, [1])
+
+
+def test_the_model_picks_the_likelier_choice(starter: LoadedModel) -> None:
+    questions = [
+        (
+            "<|user|>What is the capital of Peru?<|end|><|assistant|>",
+            ["Lima is the capital of Peru.", "A blue cow."],
+            0,
+        ),
+        ("Once upon a", ["qxzzv", "time"], 1),
+    ]
+    result = evaluate.multiple_choice(starter, questions, against="dense")
+    assert (result.questions, result.accuracy, result.agreement) == (2, 1.0, 1.0)
+
+
+def test_questions_are_read_with_the_answer_as_index_or_text(tmp_path: Path) -> None:
+    file = tmp_path / "questions.jsonl"
+    entries = [
+        {"question": "a", "choices": ["x", "y"], "answer": 1},
+        {"question": "b", "choices": ["x", "y"], "answer": "x"},
+    ]
+    file.write_text("\n".join(json.dumps(entry) for entry in entries) + "\n\n", encoding="utf-8")
+    assert evaluate.read_choices(file) == [("a", ["x", "y"], 1), ("b", ["x", "y"], 0)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["what", "[]", '{"question": "a", "choices": ["x"], "answer": 1}', '{"question": "a", "choices": ["x"]}',
+     '{"question": "a", "choices": ["x"], "answer": "z"}', '{"question": 1, "choices": ["x"], "answer": 0}'],
+)  # fmt: skip
+def test_a_broken_question_is_named_by_its_line(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "questions.jsonl"
+    file.write_text('{"question": "a", "choices": ["x"], "answer": 0}\n' + line, encoding="utf-8")
+    with pytest.raises(InvalidRequestError, match="Line 2"):
+        evaluate.read_choices(file)
+
+
+def test_texts_that_cannot_be_read_say_why(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFoundError, match="cannot be read"):
+        evaluate.read_text(tmp_path / "missing.txt")
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    with pytest.raises(InvalidRequestError, match="not UTF-8"):
+        evaluate.read_text(tmp_path / "latin.txt")
+    (tmp_path / "empty.jsonl").write_text("\n")
+    with pytest.raises(InvalidRequestError, match="no question"):
+        evaluate.read_choices(tmp_path / "empty.jsonl")

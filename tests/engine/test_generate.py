@@ -1,0 +1,156 @@
+"""The main path against a model made of arithmetic: the next token is always the sum of the last two."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine import generate as main_path
+from engine.generate import StopScanner, TokenEvent, generate, prefill
+
+V = 64
+
+
+class FakeCache:
+    def __init__(self, capacity: int = 100) -> None:
+        self.capacity = capacity
+        self.tokens: list[int] = []
+
+    @property
+    def length(self) -> int:
+        return len(self.tokens)
+
+
+class FakeModel:
+    """Hidden state [T, 1]: the last two tokens' sum; logits point at it."""
+
+    def __init__(self) -> None:
+        self.pieces: list[int] = []
+        self.executor = SimpleNamespace(
+            counters=SimpleNamespace(tokens=0, active_share=0.5, fired_share=0.25, reset=lambda: None)
+        )
+
+    def forward(self, ids: np.ndarray, cache: FakeCache) -> np.ndarray:
+        self.pieces.append(len(ids))
+        hidden = []
+        for token in ids.tolist():
+            cache.tokens.append(token)
+            hidden.append([sum(cache.tokens[-2:]) % V])
+        return np.array(hidden, dtype=np.float32)
+
+    def logits(self, hidden: np.ndarray) -> np.ndarray:
+        return np.array([np.eye(V, dtype=np.float32)[int(row[0])] for row in hidden])
+
+
+class Letters:
+    """A text stream: token n is the n-th letter."""
+
+    def push(self, token: int) -> str:
+        return chr(ord("A") + token)
+
+    def flush(self) -> str:
+        return ""
+
+
+def greedy(logits: np.ndarray, history: Sequence[int]) -> int:
+    return int(logits.argmax())
+
+
+def run(prompt: Sequence[int], cache: FakeCache | None = None, **options: object) -> list[TokenEvent]:
+    model, cache = FakeModel(), cache or FakeCache()
+    return list(generate(model, cache, prompt, greedy, Letters(), **options))  # type: ignore[arg-type]
+
+
+def tokens(events: list[TokenEvent]) -> list[int]:
+    return [event.token_id for event in events if event.token_id is not None]
+
+
+def test_the_answer_continues_the_prompt_and_ends_at_the_limit() -> None:
+    events = run([1, 2], max_tokens=5)
+    assert tokens(events) == [3, 5, 8, 13, 21]
+    assert events[-1].finish_reason == "length"
+    assert not events[-1].stats.context_full
+    assert [event.finish_reason for event in events[:-1]] == [None] * 5
+
+
+def test_a_stop_token_ends_the_answer_and_is_not_part_of_it() -> None:
+    events = run([1, 2], stop_token_ids=frozenset({13}))
+    assert tokens(events) == [3, 5, 8]
+    assert events[-1].finish_reason == "stop"
+    assert events[-1].stats.tokens == 3
+
+
+def test_a_full_context_ends_the_answer_and_says_so() -> None:
+    cache = FakeCache(capacity=6)
+    events = run([1, 2], cache=cache)
+    assert tokens(events) == [3, 5, 8, 13]
+    assert events[-1].finish_reason == "length"
+    assert events[-1].stats.context_full
+    assert cache.length <= cache.capacity
+
+
+def test_a_token_limit_below_the_room_is_no_full_context() -> None:
+    assert not run([1, 2], cache=FakeCache(capacity=7), max_tokens=4)[-1].stats.context_full
+
+
+def test_what_the_cache_holds_is_not_computed_again() -> None:
+    model, cache = FakeModel(), FakeCache()
+    cache.tokens = [1, 2, 3]
+    events = list(generate(model, cache, [1, 2, 3, 4], greedy, Letters(), max_tokens=2))  # type: ignore[arg-type]
+    assert model.pieces[0] == 1
+    assert tokens(events) == [7, 11]
+    assert events[-1].stats.reused_tokens == 3
+    assert events[-1].stats.prompt_tokens == 4
+
+
+def test_cancelling_between_two_tokens_keeps_what_was_written() -> None:
+    calls = itertools.count()
+    events = run([1, 2], cancelled=lambda: next(calls) >= 4)
+    assert events[-1].finish_reason == "cancelled"
+    assert tokens(events) == [3, 5, 8]  # one look is prefill's, one comes before each token
+
+
+def test_cancelling_in_prefill_yields_no_token() -> None:
+    events = run(list(range(60)), cancelled=lambda: True)
+    assert [event.finish_reason for event in events] == ["cancelled"]
+    assert events[-1].stats.ttft_s is None
+
+
+def test_prefill_in_pieces_equals_prefill_at_once_and_reports_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main_path, "FIRST_PIECE_TOKENS", 7)
+    monkeypatch.setattr(main_path, "LARGEST_PIECE_TOKENS", 20)
+    model, cache, seen = FakeModel(), FakeCache(), []
+    logits = prefill(model, list(range(60)), cache, on_progress=lambda done, total: seen.append((done, total)))  # type: ignore[arg-type]
+    whole = FakeModel().forward(np.arange(60), FakeCache())
+    assert int(logits.argmax()) == int(whole[-1][0])
+    assert max(model.pieces) <= 20
+    assert sum(model.pieces) == 60
+    assert seen[-1] == (60, 60)
+    assert [done for done, _ in seen] == list(itertools.accumulate(model.pieces))
+
+
+def test_a_stop_text_over_several_tokens_is_cut_off() -> None:
+    events = run([1, 2], stop_texts=("IN",))  # D F I N V
+    assert "".join(event.text for event in events) == "DF"
+    assert events[-1].finish_reason == "stop"
+
+
+@given(st.text("ab", max_size=40), st.lists(st.text("ab", min_size=1, max_size=4), max_size=3), st.data())
+def test_stop_texts_cut_at_the_first_match_however_the_text_arrives(
+    text: str, stops: list[str], data: st.DataObject
+) -> None:
+    scanner, out, at = StopScanner(tuple(stops)), [], 0
+    while at < len(text) and not scanner.hit:
+        step = data.draw(st.integers(1, 5))
+        out.append(scanner.push(text[at : at + step]))
+        at += step
+    if not scanner.hit:
+        out.append(scanner.flush())
+    first = min((text[:at].find(stop) for stop in stops if stop in text[:at]), default=None)
+    assert "".join(out) == (text if first is None else text[:first])

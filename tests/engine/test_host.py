@@ -1,0 +1,233 @@
+"""The engine behind the protocol: in the caller's thread, and as a process on stdin and stdout."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from engine import protocol
+from engine.host import EngineHost
+from engine.protocol import GenerationResult, LoadedModelInfo
+
+LOAD = protocol.Load("load", "starter-chat")
+HELLO = [{"role": "user", "content": "Hello!"}]
+STORY = [{"role": "user", "content": "Tell me a long story about a shy robot called Bolt."}]
+
+
+class Heard:
+    """An EngineHost and what it emitted; events can be awaited from another thread."""
+
+    def __init__(self) -> None:
+        self.events: list[protocol.Event] = []
+        self._arrived = threading.Condition()
+        self.on_event = lambda event: None
+        self.host = EngineHost(self._take)
+
+    def _take(self, event: protocol.Event) -> None:
+        with self._arrived:
+            self.events.append(event)
+            self._arrived.notify_all()
+        self.on_event(event)
+
+    def of(self, request: str) -> list[Any]:
+        return [event for event in self.events if getattr(event, "id", None) == request]
+
+    def run(self, *requests: protocol.Request) -> None:
+        for request in requests:
+            self.host.submit(request)
+        self.host.run_pending()
+
+
+@pytest.fixture(scope="module")
+def loaded() -> Iterator[Heard]:
+    heard = Heard()
+    heard.run(LOAD)
+    yield heard
+    heard.host.close()
+
+
+@pytest.fixture
+def heard(loaded: Heard) -> Iterator[Heard]:
+    loaded.events.clear()
+    yield loaded
+    loaded.on_event = lambda event: None
+
+
+def test_loading_reports_progress_and_describes_the_model() -> None:
+    heard = Heard()
+    heard.run(LOAD)
+    *progress, finished = heard.of("load")
+    assert {event.stage for event in progress} == {"loading"}
+    assert progress[-1].done == progress[-1].total
+    info = LoadedModelInfo.from_dict(finished.result)
+    assert info.name == "Pip"
+    assert (info.context, info.mode, info.device) == (1024, "exact", "cpu")
+    assert info.parameters == 32_514_560
+    assert info.sampling["temperature"] == 0.3
+    assert "demonstration" in info.description
+    json.dumps(finished.result)
+
+
+def test_an_answer_arrives_as_tokens_and_ends_with_its_result(heard: Heard) -> None:
+    heard.run(protocol.Generate("a", HELLO, {"temperature": 0}))
+    events = heard.of("a")
+    text = "".join(event.text for event in events if isinstance(event, protocol.Token))
+    assert isinstance(events[-1], protocol.Finished)
+    result = GenerationResult.from_dict(events[-1].result)
+    assert result.text == text != ""
+    assert result.finish_reason == "stop"
+    assert result.context_used == result.prompt_tokens + result.tokens
+    assert result.decode_tok_s
+    assert result.ttft_s
+    assert any(isinstance(event, protocol.Progress) and event.stage == "reading" for event in events)
+
+
+def test_cancel_from_another_thread_stops_between_two_tokens(heard: Heard) -> None:
+    heard.on_event = lambda event: (
+        heard.host.submit(protocol.Cancel("c", target="b")) if isinstance(event, protocol.Token) else None
+    )
+    heard.run(protocol.Generate("b", STORY))
+    result = GenerationResult.from_dict(heard.of("b")[-1].result)
+    assert result.finish_reason == "cancelled"
+    assert result.text
+    assert heard.of("c") == [protocol.Finished("c")] * len(heard.of("c"))
+
+
+def test_cancelling_what_still_waits_leaves_it_unanswered_but_ended(heard: Heard) -> None:
+    heard.run(protocol.Generate("d", STORY), protocol.Cancel("e", target="d"))
+    result = GenerationResult.from_dict(heard.of("d")[-1].result)
+    assert (result.finish_reason, result.text, result.tokens) == ("cancelled", "", 0)
+
+
+def test_a_cancelled_id_does_not_stop_a_later_request(heard: Heard) -> None:
+    heard.run(protocol.Cancel("f", target="g"), protocol.Generate("g", HELLO, {"temperature": 0}))
+    assert heard.of("g")[-1].result["finish_reason"] == "stop"
+
+
+def test_failures_of_the_world_are_events_and_the_host_goes_on(heard: Heard) -> None:
+    heard.run(
+        protocol.Generate("1", [{"role": "user", "content": "word " * 4000}]),
+        protocol.Generate("2", HELLO, {"temprature": 1}),
+        protocol.Generate("3", [{"role": "robot", "content": "x"}]),
+        protocol.Generate("4", HELLO, {}, mode="sparse"),
+        protocol.Job("5", "solve"),
+        protocol.Serve("6"),
+        protocol.Generate("7", HELLO, {"temperature": 0}),
+    )
+    ends = {name: heard.of(name)[-1] for name in "1234567"}
+    assert ends["1"].error == "ContextOverflowError"
+    assert "temprature" in ends["2"].message
+    assert ends["4"].error == "UnsupportedModelError"
+    for name in "123456":
+        assert isinstance(ends[name], protocol.Failed)
+        assert not ends[name].crash
+        assert ends[name].hint
+    assert isinstance(ends["7"], protocol.Finished)
+
+
+def test_a_load_that_fails_says_why_and_answering_then_says_that_nothing_is_loaded() -> None:
+    heard = Heard()
+    heard.run(protocol.Load("1", "no-such-model"), protocol.Load("2", "starter-chat", {"colour": 1}),
+              protocol.Generate("3", HELLO))  # fmt: skip
+    assert heard.of("1")[-1].error == "ModelNotFoundError"
+    assert "colour" in heard.of("2")[-1].message
+    assert "No model is loaded" in heard.of("3")[-1].message
+
+
+def test_a_cancelled_load_ends_without_a_model() -> None:
+    heard = Heard()
+    heard.run(LOAD, protocol.Cancel("x", target="load"))
+    assert heard.of("load")[-1] == protocol.Finished("load", {"cancelled": True})
+
+
+def test_a_fault_of_our_own_is_reported_with_its_traceback(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("engine.session.ChatSession.chat", broken)
+    heard.run(protocol.Generate("1", HELLO))
+    failed = heard.of("1")[-1]
+    assert failed.crash
+    assert failed.error == "ZeroDivisionError"
+    assert "in broken" in failed.details
+
+
+def test_close_stops_a_running_answer_and_a_blocked_host() -> None:
+    heard = Heard()
+    thread = threading.Thread(target=heard.host.run_pending, kwargs={"block": True})
+    heard.on_event = lambda event: heard.host.close() if isinstance(event, protocol.Token) else None
+    heard.host.submit(LOAD)
+    heard.host.submit(protocol.Generate("1", STORY))
+    thread.start()
+    thread.join(timeout=60)
+    assert not thread.is_alive()
+
+
+# ------------------------------------------------------------------ the process
+
+
+class Child:
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "engine", "host"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    def say(self, line: bytes | protocol.Message) -> None:
+        assert self.process.stdin
+        self.process.stdin.write(line if isinstance(line, bytes) else protocol.encode(line))
+        self.process.stdin.flush()
+
+    def hear(self, *kinds: type) -> Any:
+        """The next message of one of the kinds; every line in between must be a message, too."""
+        assert self.process.stdout
+        while line := self.process.stdout.readline():
+            message = protocol.decode(line)
+            if isinstance(message, kinds):
+                return message
+        raise AssertionError(f"the engine ended: {self.process.stderr and self.process.stderr.read()!r}")
+
+
+@pytest.fixture
+def child() -> Iterator[Child]:
+    child = Child()
+    yield child
+    child.process.kill()
+    child.process.communicate()
+
+
+def test_the_process_greets_answers_beats_and_ends_when_its_stdin_closes(child: Child) -> None:
+    assert child.hear(protocol.Hello).version == protocol.PROTOCOL_VERSION
+    child.say(protocol.Hello())
+    assert child.hear(protocol.Heartbeat).ram_bytes > 1 << 20
+    child.say(LOAD)
+    assert child.hear(protocol.Finished).id == "load"
+    child.say(b"what?\n")
+    assert child.hear(protocol.Failed).error == "ProtocolError"
+    child.say(protocol.encode(protocol.Heartbeat()))
+    assert "no request" in child.hear(protocol.Failed).message
+    child.say(protocol.Generate("1", HELLO, {"temperature": 0}))
+    assert child.hear(protocol.Finished).result["text"]
+    assert child.process.stdin
+    child.process.stdin.close()
+    assert child.process.wait(timeout=10) == 0
+    child.process.stdin = None
+
+
+def test_the_process_ends_on_shutdown(child: Child) -> None:
+    child.say(protocol.Hello())
+    child.say(protocol.Shutdown("1"))
+    assert child.hear(protocol.Finished).id == "1"
+    assert child.process.wait(timeout=10) == 0
+
+
+def test_a_window_of_another_version_is_refused(child: Child) -> None:
+    child.say(protocol.Hello(version=99))
+    assert "protocol version" in child.hear(protocol.Failed).message
+    assert child.process.wait(timeout=10) == 1

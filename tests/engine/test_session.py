@@ -1,0 +1,177 @@
+"""Sessions over the starter model: reuse of the prefix, overflow that is reported, and reasons for every choice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.config import EngineConfig, SamplingConfig
+from engine.errors import (
+    ContextOverflowError,
+    DeviceUnavailableError,
+    InvalidRequestError,
+    ModelNotFoundError,
+    UnsupportedModelError,
+)
+from engine.generate import Cancelled, TokenEvent
+from engine.session import ChatMessage, ChatSession, LoadedModel, choose_mode, shared_prefix
+
+GREEDY = SamplingConfig(temperature=0, max_tokens=24)
+
+
+def say(text: str, role: str = "user") -> ChatMessage:
+    return {"role": role, "content": text}
+
+
+def answer(
+    session: ChatSession, messages: list[ChatMessage], sampling: SamplingConfig = GREEDY
+) -> tuple[str, TokenEvent]:
+    events = list(session.chat(messages, sampling)[1])
+    return "".join(event.text for event in events), events[-1]
+
+
+def test_the_starter_model_answers_and_stops_by_itself(starter: LoadedModel) -> None:
+    text, last = answer(ChatSession(starter), [say("What is the capital of Peru?")])
+    assert text == "Lima is the capital of Peru."
+    assert last.finish_reason == "stop"
+    assert 0.01 < (last.stats.active_share or 0) < 0.2
+    assert last.stats.fired_share == last.stats.active_share
+
+
+def test_the_next_turn_reuses_the_prefix_and_answers_as_if_computed_afresh(starter: LoadedModel) -> None:
+    session = ChatSession(starter)
+    messages = [say("Hello!")]
+    text, _ = answer(session, messages)
+    messages += [say(text, "assistant"), say("Tell me a riddle.")]
+    again, last = answer(session, messages)
+    fresh, cold = answer(ChatSession(starter), messages)
+    assert again == fresh
+    assert cold.stats.reused_tokens == 0
+    prompt = starter.tokenizer.encode_chat(messages)
+    before = starter.tokenizer.encode_chat(messages[:2])
+    assert last.stats.reused_tokens >= 0.95 * (shared_prefix(prompt, before) - 1)
+
+
+def test_an_answer_left_in_the_middle_leaves_the_cache_true(starter: LoadedModel) -> None:
+    session = ChatSession(starter)
+    story = [say("Tell me a story about a shy robot called Bolt.")]
+    events = session.chat(story, GREEDY)[1]
+    for _ in range(5):
+        next(events)
+    events.close()
+    assert answer(session, story)[0] == answer(ChatSession(starter), story)[0]
+
+
+def test_another_conversation_in_the_same_session_is_not_disturbed(starter: LoadedModel) -> None:
+    session = ChatSession(starter)
+    answer(session, [say("Tell me a story about a fox.")])
+    question = [say("What is the capital of France?")]
+    assert answer(session, question)[0] == answer(ChatSession(starter), question)[0]
+
+
+def test_exact_and_dense_write_the_same_and_the_mode_can_change_between_answers(starter: LoadedModel) -> None:
+    session = ChatSession(starter, "exact")
+    question = [say("Why is the sky blue?")]
+    exact, exact_end = answer(session, question)
+    session.set_mode("dense")
+    dense, dense_end = answer(session, question)
+    assert exact == dense
+    assert dense_end.stats.active_share == 1.0
+    assert (exact_end.stats.active_share or 1) < 0.5
+
+
+def test_a_seed_repeats_an_answer_and_another_changes_it(starter: LoadedModel) -> None:
+    story = [say("Tell me a story.")]
+    warm = [
+        answer(ChatSession(starter), story, SamplingConfig(temperature=1.0, seed=seed, max_tokens=24))[0]
+        for seed in (1, 1, 2)
+    ]
+    assert warm[0] == warm[1] != warm[2]
+
+
+def long_chat(turns: int) -> list[ChatMessage]:
+    words = "The little fox went over the hill and looked at the sea for a long time. " * 3
+    chat = [say("You are kind.", "system")]
+    for number in range(turns):
+        chat += [say(f"Part {number}. {words}"), say(f"I see. {words}", "assistant")]
+    return [*chat, say("What did the fox look at?")]
+
+
+def test_what_does_not_fit_is_left_out_from_the_oldest_and_counted(starter: LoadedModel) -> None:
+    session, chat = ChatSession(starter), long_chat(20)
+    prompt, dropped = session.fit(chat, None)
+    assert 0 < dropped < len(chat) - 2
+    kept = starter.tokenizer.decode(prompt, skip_special=False)
+    assert "You are kind." in kept
+    assert "What did the fox look at?" in kept
+    assert "Part 0." not in kept
+    assert kept.count("<|user|>") == kept.count("<|assistant|>")  # begins with the person's words
+    assert len(prompt) <= 0.75 * starter.context
+
+
+def test_the_same_messages_stay_out_so_that_the_next_turn_finds_its_prefix(starter: LoadedModel) -> None:
+    session, chat = ChatSession(starter), long_chat(20)
+    first, dropped = session.fit(chat, None)
+    chat += [say("At the sea.", "assistant"), say("And then?")]
+    second, still = session.fit(chat, None)
+    assert still == dropped
+    assert shared_prefix(first, second) == len(first)
+
+
+def test_a_short_conversation_after_a_long_one_loses_nothing(starter: LoadedModel) -> None:
+    session = ChatSession(starter)
+    session.fit(long_chat(20), None)
+    assert session.fit([say("Hello!")], None)[1] == 0
+
+
+def test_a_message_longer_than_the_context_is_refused_with_both_figures(starter: LoadedModel) -> None:
+    with pytest.raises(ContextOverflowError, match=r"\d{4,} tokens and the context holds 1024"):
+        ChatSession(starter).chat([say("word " * 3000)], GREEDY)
+
+
+def test_an_answer_that_fills_the_context_says_so(starter: LoadedModel) -> None:
+    session = ChatSession(starter)
+    prompt = starter.tokenizer.encode("a " * 1500)[: starter.context - 3]
+    events = list(session.generate(prompt, SamplingConfig(temperature=0)))
+    assert events[-1].finish_reason in ("length", "stop")
+    if events[-1].finish_reason == "length":
+        assert events[-1].stats.context_full
+    assert session.context_used <= session.context_total
+
+
+def test_bad_prompts_are_refused_before_anything_runs(starter: LoadedModel) -> None:
+    session = ChatSession(starter)
+    for prompt in ([], [9000], [0, -1]):
+        with pytest.raises(InvalidRequestError):
+            session.generate(prompt, GREEDY)
+
+
+def test_a_name_that_means_nothing_is_refused_with_what_would_do(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFoundError, match="no-such-model") as caught:
+        LoadedModel.load("no-such-model")
+    assert "starter-chat" in caught.value.hint
+
+
+def test_what_this_version_cannot_do_is_said_with_a_way_out(starter: LoadedModel) -> None:
+    with pytest.raises(DeviceUnavailableError, match="cannot be used"):
+        LoadedModel.load("starter-chat", EngineConfig(device="cuda"))
+    with pytest.raises(UnsupportedModelError, match="no predictors"):
+        LoadedModel.load("starter-chat", EngineConfig(mode="sparse"))
+    with pytest.raises(InvalidRequestError, match="trained with 1024"):
+        LoadedModel.load("starter-chat", EngineConfig(context=4096))
+
+
+def test_loading_can_be_cancelled_and_reports_bytes() -> None:
+    with pytest.raises(Cancelled):
+        LoadedModel.load("starter-chat", cancelled=lambda: True)
+    seen: list[tuple[int, int]] = []
+    model = LoadedModel.load("starter-chat", EngineConfig(context=64), lambda done, total: seen.append((done, total)))
+    assert seen[-1][0] == seen[-1][1] > 30_000_000
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert model.context == 64
+
+
+def test_auto_takes_exact_where_the_activation_makes_zeros(starter: LoadedModel) -> None:
+    assert starter.mode == "exact"
+    assert choose_mode(starter.opened, "dense")[0] == "dense"
