@@ -27,7 +27,8 @@ class ReferenceOperators:
         return []
 
     def rows(self, w: PackedMatrix, ids: I64) -> F32:
-        return w.data[ids].astype(np.float32, copy=False)
+        picked: F32 = w.data[ids].astype(np.float32, copy=False)
+        return picked
 
     def matmul(self, x: F32, w: PackedMatrix) -> F32:
         if w.codec == "f32":
@@ -60,9 +61,9 @@ class ReferenceOperators:
         return out
 
     def rms_norm(self, x: F32, weight: F32, eps: float) -> F32:
-        mean_square = np.mean(np.square(x), axis=-1, keepdims=True, dtype=np.float32)
-        normed: F32 = x * (1.0 / np.sqrt(mean_square + np.float32(eps))) * weight
-        return normed
+        mean_square: F32 = np.mean(np.square(x), axis=-1, keepdims=True)
+        root: F32 = np.sqrt(mean_square + np.float32(eps))
+        return x / root * weight
 
     def rope_angles(self, positions: I64, head_dim: int, theta: float) -> tuple[F32, F32]:
         # float64: in float32 the angle of position 100,000 would be off by 0.004.
@@ -88,9 +89,9 @@ class ReferenceOperators:
         for start in range(0, n_tokens, step):
             t = min(step, n_tokens - start)
             seen = past + start + t  # what lies behind the last query of this piece is invisible to all of it
-            queries = (q[start : start + t] * scale).reshape(t, n_kv_heads, group, head_dim)
-            queries = queries.transpose(1, 2, 0, 3).reshape(n_kv_heads, group * t, head_dim)
-            scores = (queries @ keys[:, :, :seen]).reshape(n_kv_heads, group, t, seen)
+            grouped = (q[start : start + t] * scale).reshape(t, n_kv_heads, group, head_dim)
+            queries = grouped.transpose(1, 2, 0, 3).reshape(n_kv_heads, group * t, head_dim)
+            scores: F32 = (queries @ keys[:, :, :seen]).reshape(n_kv_heads, group, t, seen)
             if t > 1:
                 future = np.arange(seen) > past + start + np.arange(t)[:, None]  # [t, seen]
                 scores[:, :, future] = -np.inf
@@ -98,8 +99,8 @@ class ReferenceOperators:
             np.exp(scores, out=scores)
             scores /= scores.sum(axis=-1, keepdims=True)
             mixed = scores.reshape(n_kv_heads, group * t, seen) @ values[:, :seen]
-            mixed = mixed.reshape(n_kv_heads, group, t, head_dim).transpose(2, 0, 1, 3)
-            out[start : start + t] = mixed.reshape(t, n_heads, head_dim)
+            by_token = mixed.reshape(n_kv_heads, group, t, head_dim).transpose(2, 0, 1, 3)
+            out[start : start + t] = by_token.reshape(t, n_heads, head_dim)
         return out
 
     def relu(self, x: F32) -> F32:

@@ -6,6 +6,7 @@ names or keys. PowerInfer's variant (magic PWRI) is refused by name.
 
 from __future__ import annotations
 
+import itertools
 import struct
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ class _Cursor:
         self.file_name = file_name
         self.size = len(data)
         self.at = 0
-        self._data = memoryview(data)
+        self._data = data.data  # a memoryview
         self._array_elements = 0
 
     def fail(self, words: str) -> ModelFormatError:
@@ -124,7 +125,8 @@ class _Cursor:
             return [self.text(key).decode(errors="replace") for _ in range(count)]
         dtype = np.dtype(_SCALARS.get(kind, "<u1"))
         values = np.frombuffer(self.take(count * dtype.itemsize, f"the array {key}"), dtype)
-        return (values != 0).tolist() if kind == _BOOL else values.tolist()
+        listed: list[Any] = (values != 0).tolist() if kind == _BOOL else values.tolist()
+        return listed
 
 
 def _read_preamble(cursor: _Cursor) -> tuple[int, int]:
@@ -212,6 +214,6 @@ def _read_tensor_entry(cursor: _Cursor) -> tuple[str, tuple[int, ...], str, int]
 
 def _check_overlap(cursor: _Cursor, tensors: dict[str, TensorInfo]) -> None:
     ordered = sorted(tensors.values(), key=lambda info: info.offset)
-    for before, after in zip(ordered, ordered[1:], strict=False):
+    for before, after in itertools.pairwise(ordered):
         if before.offset + before.n_bytes > after.offset:
             raise cursor.fail(f"the tensors {before.name} and {after.name} overlap")

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from engine.config import Activation, ModelConfig
-from engine.errors import ModelFormatError, UnsupportedModelError
+from engine.config import Activation, ModelConfig, SamplingConfig
+from engine.errors import InvalidRequestError, ModelFormatError, UnsupportedModelError
 
 SUPPORTED_FAMILIES = ("llama",)
 ACTIVATION_KEY = "hearth.activation"  # GGUF has no key of its own for it: "llama" means SiLU unless this says otherwise
@@ -109,7 +109,7 @@ def config_from_gguf(metadata: Mapping[str, Any], tensor_names: set[str]) -> Mod
 
 
 def sampling_from_hf(generation: Mapping[str, Any]) -> dict[str, Any]:
-    """The model's own sampling defaults as fields of SamplingConfig."""
+    """The model's own sampling defaults: fields of SamplingConfig. Raises ModelFormatError for senseless values."""
     read = _Reader(generation, "generation_config.json")
     names = {"temperature": ("temperature", float), "top_k": ("top_k", int), "top_p": ("top_p", float),
              "min_p": ("min_p", float), "repeat_penalty": ("repetition_penalty", float),
@@ -117,7 +117,7 @@ def sampling_from_hf(generation: Mapping[str, Any]) -> dict[str, Any]:
     values = {ours: read.optional(theirs, kind, None) for ours, (theirs, kind) in names.items()}
     if read.optional("do_sample", bool, True) is False:
         values["temperature"] = 0.0
-    return {name: value for name, value in values.items() if value is not None}
+    return _sampling(values)
 
 
 def sampling_from_gguf(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,7 +129,17 @@ def sampling_from_gguf(metadata: Mapping[str, Any]) -> dict[str, Any]:
              "max_tokens": ("hearth.sampling.max_tokens", int)}  # fmt: skip
     values = {ours: read.optional(theirs, kind, None) for ours, (theirs, kind) in names.items()}
     # float32 in the file: 0.3 would come back as 0.30000001192...
-    return {k: float(f"{v:.7g}") if isinstance(v, float) else v for k, v in values.items() if v is not None}
+    return _sampling({k: float(f"{v:.7g}") if isinstance(v, float) else v for k, v in values.items()})
+
+
+def _sampling(values: dict[str, Any]) -> dict[str, Any]:
+    """Those of the values that are given, once SamplingConfig has accepted them."""
+    given = {name: value for name, value in values.items() if value is not None}
+    try:
+        SamplingConfig(**given)
+    except InvalidRequestError as error:
+        raise ModelFormatError(f"The model's own sampling defaults are wrong: {error.message}") from error
+    return given
 
 
 # ------------------------------------------------------------------ tensor names

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import ModelConfig
-from engine.errors import EngineError, HostMemoryError, ModelFormatError, UnsupportedModelError
+from engine.errors import HostMemoryError, ModelFormatError, UnsupportedModelError
+from engine.generate import Cancelled
 from engine.model.families import PlannedTensor, planned_tensors
 from engine.model.model_files import ModelFiles as ModelFiles
 from engine.model.model_files import OpenedModel as OpenedModel
@@ -23,12 +24,6 @@ from native_kernels.backend import F32, Codec, PackedMatrix
 
 # RAM that stays free for the KV cache, the window and everybody else.
 MARGIN_BYTES = 512 << 20
-
-
-class LoadingCancelledError(EngineError):
-    """Loading was stopped from outside; nothing of the model stays in memory."""
-
-    hint = "Load the model again when you want it."
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,14 +57,16 @@ def load_weights(
     opened: OpenedModel,
     progress: Callable[[int, int], None] = lambda done_bytes, total_bytes: None,
     cancelled: Callable[[], bool] = lambda: False,
+    extra_bytes: int = 0,
 ) -> ModelWeights:
     """Reads, checks and repacks every tensor: as float32 where that fits into free RAM, else as float16.
 
-    Units: progress reports bytes of the file done and in total.
+    Units: progress reports bytes of the file done and in total; extra_bytes is RAM that the caller will need beside
+    the weights.
     Raises: HostMemoryError with need and have before anything is read, ModelFormatError for weights that are no
-    numbers or a norm or embedding that is all zeros, LoadingCancelledError between two tensors.
+    numbers or a norm or embedding that is all zeros, Cancelled between two tensors.
     """
-    codec = _choose_codec(opened)
+    codec = _choose_codec(opened, extra_bytes)
     plan = planned_tensors(opened.config, opened.files.kind)
     total = sum(opened.source.tensors[tensor.foreign_name].n_bytes for tensor in plan)
     done = 0
@@ -77,7 +74,7 @@ def load_weights(
     matrices: dict[str, PackedMatrix] = {}
     for tensor in plan:
         if cancelled():
-            raise LoadingCancelledError("Loading the model was stopped.")
+            raise Cancelled
         try:
             values = _read(opened, tensor)
             if values.ndim == 1:
@@ -91,13 +88,14 @@ def load_weights(
     return _assemble(opened.config, norms, matrices, codec)
 
 
-def _choose_codec(opened: OpenedModel) -> Codec:
+def _choose_codec(opened: OpenedModel, extra_bytes: int) -> Codec:
     """float32 where it fits with a margin, because then nothing is unpacked on use; else float16; else refused."""
     import psutil
 
     have = int(psutil.virtual_memory().available)
     sizes = [math.prod(tensor.shape) for tensor in planned_tensors(opened.config, opened.files.kind)]
-    spare = MARGIN_BYTES + 2 * 4 * max(sizes)  # while one tensor is repacked, it lies there twice as float32
+    # While one tensor is repacked, it lies there twice as float32.
+    spare = extra_bytes + MARGIN_BYTES + 2 * 4 * max(sizes)
     for codec, item_bytes in (("f32", 4), ("f16", 2)):
         need = sum(sizes) * item_bytes + spare
         if need <= have:
