@@ -325,6 +325,7 @@ def qss() -> str:
     QFrame[kind="banner"][severity="warn"] {{ border-color: {warn}; }}
     QLineEdit[kind="field"] {{ {row} color: {t.ink}; background: {t.card}; border: 1px solid {t.edge};
         border-radius: {px(8)}px; padding: 0 {px(9)}px; min-height: {px(30)}px; max-height: {px(30)}px; }}
+    QLineEdit[kind="field"][glyph="true"] {{ padding-left: {px(2)}px; }}
     QLineEdit[kind="field"]:hover, QLineEdit[kind="field"]:focus {{ border-color: {t.control}; }}
     QLineEdit[kind="field"]:disabled {{ color: {t.ink3}; background: {t.sunken}; border-color: {t.line}; }}
     QLineEdit[kind="field"][state="bad"] {{ border-color: {t.bad}; }}

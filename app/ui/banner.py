@@ -1,0 +1,126 @@
+"""A banner at the top of the column: what did not happen, why, and the next act. One at a time; it logs nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QPlainTextEdit, QSizePolicy, QVBoxLayout, QWidget
+
+from app.ui import theme
+from app.ui.controls import Button, IconButton, Label
+from app.ui.floating import announce
+from app.ui.icons import Glyph
+
+if TYPE_CHECKING:
+    from app.user_messages import UserMessage
+
+_SIGNS = {"bad": ("warn", "bad"), "warn": ("warn", "warn"), "info": ("info", "cold")}
+
+
+class Banner(QFrame):
+    """Hidden until `show_message`; stays until it is closed or `clear`ed. `remedy` gives the action of the message."""
+
+    remedy = Signal(str)
+    closed = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setProperty("kind", "banner")
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Minimum)
+        self.message: UserMessage | None = None
+        self._row = QHBoxLayout(self)
+        self._sign = Glyph("warn", "bad", 18, "bad_soft")
+        self._row.addWidget(self._sign, 0, Qt.AlignmentFlag.AlignTop)
+        self._column = QVBoxLayout()
+        self._row.addLayout(self._column, 1)
+        self._title = Label("", "label", wrap=True)
+        self._sentence = Label("", "small", wrap=True)
+        self._column.addWidget(self._title)
+        self._column.addWidget(self._sentence)
+        self._buttons = QHBoxLayout()
+        self._remedy = Button("", "primary")
+        self._second = Button("", "secondary")
+        self._details = Button("Details", "quiet")
+        self._copy = Button("Copy details", "quiet")
+        for button in (self._remedy, self._second, self._details, self._copy):
+            self._buttons.addWidget(button)
+        self._buttons.addStretch(1)
+        self._column.addSpacing(2)
+        self._column.addLayout(self._buttons)
+        self._text = QPlainTextEdit()
+        self._text.setReadOnly(True)
+        self._text.setProperty("kind", "field")
+        self._text.setAccessibleName("Details")
+        self._text.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
+        self._column.addWidget(self._text)
+        self._close = IconButton("close", "Close")
+        self._close.glyph_px = 16
+        self._row.addWidget(self._close, 0, Qt.AlignmentFlag.AlignTop)
+        self._remedy.clicked.connect(self._choose_remedy)
+        self._second.clicked.connect(self._choose_second)
+        self._details.clicked.connect(self._toggle_details)
+        self._copy.clicked.connect(self._copy_details)
+        self._close.clicked.connect(self._close_by_hand)
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+        self.hide()
+
+    def show_message(self, message: UserMessage) -> None:
+        """Show a message in place of the one that may be showing."""
+        self.message = message
+        glyph, token = _SIGNS[message.severity]
+        self._sign.set_look(glyph, token, f"{token}_soft")
+        self._title.setText(message.title)
+        self._sentence.setText(message.sentence)
+        self._sentence.setVisible(bool(message.sentence))
+        self._remedy.setText(message.remedy)
+        self._remedy.setVisible(bool(message.remedy and message.remedy_action))
+        self._second.setText(message.second[0] if message.second else "")
+        self._second.setVisible(message.second is not None)
+        self._details.setVisible(bool(message.details))
+        self._text.setPlainText(message.details)
+        self._text.hide()
+        self._copy.hide()
+        self._details.setText("Details")
+        theme.set_property(self, "severity", message.severity)
+        words = f"{message.title}. {message.sentence}"
+        self.setAccessibleName(words)
+        self.show()
+        announce(self, words)
+
+    def clear(self) -> None:
+        """Take the message away: what it told of is solved."""
+        self.message = None
+        self.hide()
+
+    def _restyle(self) -> None:
+        self._row.setContentsMargins(theme.px(14), theme.px(12), theme.px(10), theme.px(14))
+        self._row.setSpacing(theme.px(12))
+        self._column.setSpacing(theme.px(4))
+        self._buttons.setSpacing(theme.px(8))
+        self._text.setFont(theme.font("code"))
+        self._text.setFixedHeight(theme.px(150))
+
+    def _choose_remedy(self) -> None:
+        if self.message is not None:
+            self.remedy.emit(self.message.remedy_action)
+
+    def _choose_second(self) -> None:
+        if self.message is not None and self.message.second is not None:
+            self.remedy.emit(self.message.second[1])
+
+    def _toggle_details(self) -> None:
+        shown = not self._text.isVisibleTo(self)
+        self._text.setVisible(shown)
+        self._copy.setVisible(shown)
+        self._details.setText("Hide details" if shown else "Details")
+
+    def _copy_details(self) -> None:
+        QGuiApplication.clipboard().setText(self._text.toPlainText())
+        self._copy.setText("Copied")
+
+    def _close_by_hand(self) -> None:
+        self.clear()
+        self.closed.emit()

@@ -1,0 +1,212 @@
+"""What floats over a page: menu, toast and the question before something that cannot be undone.
+
+Their shadow is painted, never a graphics effect. They decide nothing: what was chosen goes to the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtCore import QEasingCurve, QEvent, QObject, QPoint, QPropertyAnimation, QRectF, Qt, QTimer, Signal
+from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QEnterEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QMenu, QVBoxLayout, QWidget
+
+from app.ui import focus_ring, icons, theme
+from app.ui.controls import Button, Label
+from app.ui.icons import Glyph
+from app.ui.painting import antialiased
+
+RINGS, DROP = 18, 5
+PAD = RINGS + DROP + 1  # room for the shadow on every side
+UNDO_MS, PLAIN_MS = 10_000, 4_000
+IN_MS, OUT_MS = 160, 120
+
+
+def paint_floating(painter: QPainter, rect: QRectF, radius: float) -> None:
+    """A card that floats: its shadow around the rectangle, then ground and border."""
+    dark = theme.current().is_dark
+    painter.setPen(Qt.PenStyle.NoPen)
+    painter.setBrush(theme.alpha("#000000" if dark else "#2A1A10", 0.03 if dark else 0.0055))
+    for ring in range(RINGS):
+        painter.drawRoundedRect(rect.adjusted(-ring, -ring + DROP, ring, ring + DROP), radius + ring, radius + ring)
+    painter.setPen(QPen(theme.colour("edge" if dark else "line"), 1))
+    painter.setBrush(theme.colour("card"))
+    painter.drawRoundedRect(rect.adjusted(0.5, 0.5, -0.5, -0.5), radius, radius)
+
+
+def announce(widget: QWidget, words: str) -> None:
+    """Have a screen reader say something that has just appeared."""
+    QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(widget, words))
+
+
+class Menu(QMenu):
+    """A menu in the product's look: rounded, with its own border instead of the desktop's frame."""
+
+    def __init__(self, name: str, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setAccessibleName(name)
+        self.setAttribute(Qt.WidgetAttribute.WA_TranslucentBackground)
+        self.setWindowFlag(Qt.WindowType.FramelessWindowHint)
+        self.setWindowFlag(Qt.WindowType.NoDropShadowWindowHint)
+        self.setFont(theme.font("row"))
+        self.setToolTipsVisible(True)
+
+    def add(self, words: str, glyph: str, act: Callable[[], None], shortcut: str = "", token: str = "ink2") -> None:
+        """Add a row; a shortcut is shown at its right but bound by whoever owns it."""
+        action = self.addAction(icons.icon(glyph, token, 16), f"{words}\t{shortcut}" if shortcut else words)
+        action.triggered.connect(lambda _=False: act())
+
+
+class Toast(QFrame):
+    """A short word at the bottom of a page that something was done, with the way back where there is one."""
+
+    gone = Signal()
+
+    def __init__(self, page: QWidget, words: str, undo: Callable[[], None] | None, lift: int) -> None:
+        super().__init__(page)
+        self.setAccessibleName(words)
+        self._undo, self._lift = undo, lift
+        row = QHBoxLayout(self)
+        row.setContentsMargins(PAD + theme.px(14), PAD, PAD + theme.px(8 if undo else 16), PAD)
+        row.setSpacing(theme.px(10))
+        row.addWidget(Glyph("check", "ok", 17))
+        self.words = Label(words, "small", "ink", elide=True)
+        row.addWidget(self.words, 1)
+        self.button: Button | None = None
+        if undo is not None:
+            self.button = Button("Undo", "quiet")
+            self.button.clicked.connect(self._take_back)
+            row.addWidget(self.button)
+        self._clock = QTimer(self)
+        self._clock.setSingleShot(True)
+        self._clock.setInterval(UNDO_MS if undo else PLAIN_MS)
+        self._clock.timeout.connect(self.leave)
+        self._move = QPropertyAnimation(self, b"pos", self)
+        self._leaving = False
+        page.installEventFilter(self)
+        theme.current().changed.connect(self._place)
+
+    @staticmethod
+    def show_on(page: QWidget, words: str, undo: Callable[[], None] | None = None, lift: int = 24) -> Toast:
+        """Show a toast on a page, in place of the one it may be showing; `lift` is its height above the page's foot."""
+        for child in page.findChildren(Toast, options=Qt.FindChildOption.FindDirectChildrenOnly):
+            child.close_now()
+        toast = Toast(page, words, undo, lift)
+        toast._place()
+        toast.raise_()
+        toast.show()
+        toast._slide(8, 0, IN_MS)
+        toast._clock.start()
+        announce(toast, words)
+        return toast
+
+    def leave(self) -> None:
+        """Go, in good order."""
+        if self._leaving:
+            return
+        self._leaving = True
+        self._slide(0, 8, OUT_MS)
+        self._move.finished.connect(self.close_now)
+
+    def close_now(self) -> None:
+        """Go at once."""
+        self._clock.stop()
+        self._move.stop()
+        page = self.parentWidget()
+        if page is not None:
+            page.removeEventFilter(self)
+            self.hide()
+            self.setParent(None)
+            self.gone.emit()
+            self.deleteLater()
+
+    def _take_back(self) -> None:
+        undo, self._undo = self._undo, None
+        self.close_now()
+        if undo is not None:
+            undo()
+
+    def _home(self) -> QPoint:
+        page = self.parentWidget()
+        assert page is not None
+        foot = page.height() - theme.px(self._lift) - self.height() + PAD
+        return QPoint((page.width() - self.width()) // 2, foot)
+
+    def _place(self) -> None:
+        page = self.parentWidget()
+        if page is None:
+            return
+        width = min(self.sizeHint().width(), page.width() - 2 * theme.px(12) + 2 * PAD)
+        self.resize(width, theme.px(44) + 2 * PAD)
+        self.move(self._home())
+
+    def _slide(self, start: int, end: int, duration: int) -> None:
+        home = self._home()
+        self._move.stop()
+        self._move.setDuration(duration)
+        self._move.setEasingCurve(QEasingCurve.Type.OutCubic)
+        self._move.setStartValue(home + QPoint(0, theme.px(start)))
+        self._move.setEndValue(home + QPoint(0, theme.px(end)))
+        self._move.start()
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.Resize:
+            self._move.stop()
+            self._place()
+        return False
+
+    def enterEvent(self, event: QEnterEvent) -> None:
+        self._clock.stop()
+
+    def leaveEvent(self, event: QEvent) -> None:
+        if not self._leaving:
+            self._clock.start()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        paint_floating(antialiased(self), QRectF(self.rect()).adjusted(PAD, PAD, -PAD, -PAD), theme.px(12))
+
+
+class ConfirmDialog(QDialog):
+    """A question before something that cannot be undone. Esc is the safe button, which has the focus."""
+
+    def __init__(self, parent: QWidget, title: str, sentence: str, safe: str, danger: str) -> None:
+        super().__init__(parent, Qt.WindowType.Dialog | Qt.WindowType.FramelessWindowHint)
+        self.setAttribute(Qt.WidgetAttribute.WA_TranslucentBackground)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.setWindowTitle(title)
+        self.setAccessibleName(title)
+        self.setAccessibleDescription(sentence)
+        column = QVBoxLayout(self)
+        inset = PAD + theme.px(20)
+        column.setContentsMargins(inset, inset, inset, inset)
+        column.setSpacing(theme.px(6))
+        column.addWidget(Label(title, "heading", wrap=True))
+        column.addWidget(Label(sentence, "small", wrap=True))
+        column.addSpacing(theme.px(12))
+        row = QHBoxLayout()
+        row.setSpacing(theme.px(8))
+        row.addStretch(1)
+        self.safe, self.danger = Button(safe), Button(danger, "danger")
+        self.safe.setDefault(True)
+        self.safe.clicked.connect(self.reject)
+        self.danger.clicked.connect(self.accept)
+        row.addWidget(self.safe)
+        row.addWidget(self.danger)
+        column.addLayout(row)
+        wide = max(theme.px(330), min(self.sizeHint().width() - 2 * PAD, theme.px(480)))
+        self.setFixedWidth(wide + 2 * PAD)
+        self.safe.setFocus()
+        focus_ring.install(self)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        paint_floating(antialiased(self), QRectF(self.rect()).adjusted(PAD, PAD, -PAD, -PAD), theme.px(14))
+
+
+def confirm(
+    parent: QWidget, title: str, sentence: str, safe: str, danger: str, on_danger: Callable[[], None]
+) -> ConfirmDialog:
+    """Ask, without blocking; `on_danger` is called if the person goes through with it."""
+    dialog = ConfirmDialog(parent, title, sentence, safe, danger)
+    dialog.accepted.connect(on_danger)
+    dialog.open()
+    return dialog
