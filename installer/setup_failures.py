@@ -1,0 +1,140 @@
+"""What can go wrong while Hearth is being set up, as one sentence and the next act.
+
+It reads pip's words and decides nothing else: it neither runs pip nor prints.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+from pathlib import Path
+
+COMMAND = "python3 installer/bootstrap.py"
+
+
+class SetupError(Exception):
+    """The set-up cannot go on; `act` says what the person can do, `log` where the details are."""
+
+    def __init__(self, what: str, act: str, log: Path | None = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.act = act
+        self.log = log
+
+    def __str__(self) -> str:
+        lines = [f"Hearth is not set up: {self.what}", f"  What to do: {self.act}"]
+        if self.log is not None:
+            lines.append(f"  Details: {self.log}")
+        return "\n".join(lines)
+
+
+_NO_SPACE = re.compile(
+    r"No space left on device|Errno 28\b|Disk quota exceeded|not enough space on the disk|WinError 112"
+)
+_NO_PERMISSION = re.compile(r"Permission denied|Errno 13\b|WinError 5\b|Read-only file system|Errno 30\b")
+_PROXY = re.compile(r"ProxyError|Cannot connect to proxy|407 Proxy|Tunnel connection failed")
+_SSL = re.compile(r"CERTIFICATE_VERIFY_FAILED|SSLError|SSLCertVerificationError|confirming the ssl certificate", re.I)
+_NO_NETWORK = re.compile(
+    r"Temporary failure in name resolution|Name or service not known|nodename nor servname|getaddrinfo failed"
+    r"|NameResolutionError|Failed to establish a new connection|NewConnectionError|Network is unreachable"
+    r"|No route to host|Connection refused|Connection reset|Connection aborted|RemoteDisconnected"
+    r"|ConnectTimeoutError|ReadTimeoutError|Read timed out|timed out\. \(connect",
+    re.I,
+)
+_REFUSED = re.compile(r"\b(40[13]) (?:Client )?Error")
+_NO_VERSION = re.compile(
+    r"Could not find a version that satisfies the requirement (\S+)[^\n]*?\(from versions: ([^)]*)\)"
+    r"|No matching distribution found for (\S+)"
+)
+_CONFLICT = re.compile(r"ResolutionImpossible|conflicting dependencies")
+_BAD_HASH = re.compile(r"DO NOT MATCH THE HASHES|is not a valid wheel|BadZipFile|invalid wheel", re.I)
+_ERROR_LINE = re.compile(r"^ERROR: (.+)$", re.M)
+
+AGAIN = f"Then run the same command again ({COMMAND} ...): what was fetched is kept."
+
+
+def explain_pip(output: str, code: int, log: Path) -> SetupError:
+    """The reason why pip ended with `code`, sorted out of what it printed."""
+    missing = _NO_VERSION.search(output)
+    versions = (missing.group(2) or "none") if missing else ""
+    # pip reports a network that is away as "no such version" as well, so an empty list of versions proves nothing.
+    index_answered = missing is not None and versions != "none"
+    if _NO_SPACE.search(output):
+        return no_space_failure("the disk is full", log)
+    if not index_answered:
+        if _PROXY.search(output):
+            return SetupError(
+                "the proxy refused the connection to the package index.",
+                f"check HTTPS_PROXY and `pip config get global.proxy`. {AGAIN}",
+                log,
+            )
+        if _SSL.search(output):
+            return SetupError(
+                "the package index's certificate is not trusted here.",
+                "check the computer's clock; behind a company proxy give pip its certificate with "
+                f"`pip config set global.cert FILE`. {AGAIN}",
+                log,
+            )
+        if _NO_NETWORK.search(output):
+            return SetupError(
+                "no network: the package index cannot be reached.", f"connect to the internet. {AGAIN}", log
+            )
+    refused = _REFUSED.search(output)
+    if refused:
+        return SetupError(
+            f"the package index refused the request (HTTP {refused.group(1)}).",
+            f"check the index and its password with `pip config list`. {AGAIN}",
+            log,
+        )
+    if missing is not None:
+        wanted = (missing.group(1) or missing.group(3)).rstrip(",;")
+        return SetupError(
+            f"the package index has no {wanted} for {_this_machine()}"
+            + (f" (it has {versions})." if index_answered else "."),
+            "Hearth needs a 64-bit Python 3.11 to 3.13 on Linux with glibc 2.34 or newer (Debian 12, Ubuntu 22.04, "
+            "Fedora 35), Windows 10 or macOS 13 on Apple silicon; with an index of your own, check `pip config list`.",
+            log,
+        )
+    if _CONFLICT.search(output):
+        return SetupError(
+            "the pinned versions contradict each other.",
+            "put pyproject.toml and constraints.txt back as they came (`git checkout pyproject.toml constraints.txt`); "
+            "with --torch-index, choose an index whose torch fits them.",
+            log,
+        )
+    if _NO_PERMISSION.search(output):
+        return SetupError(
+            "a file may not be written here.",
+            "make the project's folder and everything in it your own (a .venv made by root stops you), "
+            "or move the project to a folder of yours. Then run the same command again.",
+            log,
+        )
+    if _BAD_HASH.search(output):
+        return SetupError(
+            "a package arrived damaged.", "run `pip cache purge`, then the same command again.", log
+        )  # fmt: skip
+    if code in (-9, 137):
+        return SetupError(
+            "the system ended pip, most likely for want of memory.", f"close other programs. {AGAIN}", log
+        )
+    said = _ERROR_LINE.findall(output)
+    return SetupError(
+        f"pip ended with code {code}" + (f": {said[-1].strip()}" if said else "."),
+        f"read the end of the log. {AGAIN}",
+        log,
+    )
+
+
+def no_space_failure(what: str, log: Path | None = None) -> SetupError:
+    """The disk cannot take what is still to come."""
+    return SetupError(
+        f"no disk space: {what}.",
+        "free some space, or move the project to a larger disk; with a CUDA build of PyTorch an index that offers the "
+        f"CPU build (--torch-index) needs far less. {AGAIN}",
+        log,
+    )
+
+
+def _this_machine() -> str:
+    libc = " ".join(platform.libc_ver())
+    return f"{platform.system()} {platform.machine()}" + (f" ({libc})" if libc.strip() else "")
