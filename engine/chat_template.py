@@ -32,8 +32,8 @@ class ChatTemplate:
     def render(self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True) -> str:
         """The prompt for these messages, as transformers' apply_chat_template would write it.
 
-        Cost: about 60 ms the first time (jinja2 loads), then below 1 ms; at most TIME_LIMIT_S of this thread's CPU time each for
-        compiling and rendering, and OUTPUT_LIMIT_CHARS.
+        Cost: about 60 ms the first time (jinja2 loads), then below 1 ms; at most TIME_LIMIT_S of this thread's CPU
+        time each for compiling and rendering, and OUTPUT_LIMIT_CHARS.
         Raises: ChatTemplateError, with the template's own words where it called raise_exception.
         """
         with self._lock:

@@ -25,8 +25,9 @@ from jinja2 import nodes
 from jinja2.compiler import CodeGenerator
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
+from jinja2.nodes import EvalContext
 from jinja2.parser import Parser
-from jinja2.runtime import Context, EvalContext, Undefined
+from jinja2.runtime import Context, Undefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
@@ -35,23 +36,38 @@ from engine.errors import ChatTemplateError
 
 _ITEM_WEIGHT = 16  # characters that one item of a container counts as: about its memory
 _MAX_INT_BITS = 4096
+# fmt: off
 _FILTERS = (
-    "abs capitalize count d default dictsort e escape first float groupby indent int items join last length list lower "
-    "map max min reject rejectattr replace reverse round safe select selectattr sort string sum title trim truncate "
-    "unique upper wordcount"
-).split()
+    "abs", "capitalize", "count", "d", "default", "dictsort", "e", "escape", "first", "float", "groupby",
+    "indent", "int", "items", "join", "last", "length", "list", "lower", "map", "max", "min", "reject",
+    "rejectattr", "replace", "reverse", "round", "safe", "select", "selectattr", "sort", "string", "sum",
+    "title", "trim", "truncate", "unique", "upper", "wordcount",
+)
 _METHODS: dict[type, frozenset[str]] = {
-    str: frozenset(
-        "capitalize casefold center count endswith find index isalnum isalpha isascii isdecimal isdigit islower isnumeric "
-        "isspace istitle isupper join ljust lower lstrip partition removeprefix removesuffix replace rfind rindex rjust "
-        "rpartition rsplit rstrip split splitlines startswith strip swapcase title upper zfill".split()
-    ),
-    dict: frozenset("copy get items keys values".split()),
-    list: frozenset("copy count index".split()),
-    tuple: frozenset("count index".split()),
-    int: frozenset("is_integer real imag numerator denominator".split()),
-    float: frozenset("is_integer real imag".split()),
+    str: frozenset({
+        "capitalize", "casefold", "center", "count", "endswith", "find", "index", "isalnum", "isalpha",
+        "isascii", "isdecimal", "isdigit", "islower", "isnumeric", "isspace", "istitle", "isupper", "join",
+        "ljust", "lower", "lstrip", "partition", "removeprefix", "removesuffix", "replace", "rfind",
+        "rindex", "rjust", "rpartition", "rsplit", "rstrip", "split", "splitlines", "startswith", "strip",
+        "swapcase", "title", "upper", "zfill",
+    }),
+    dict: frozenset({
+        "copy", "get", "items", "keys", "values",
+    }),
+    list: frozenset({
+        "copy", "count", "index",
+    }),
+    tuple: frozenset({
+        "count", "index",
+    }),
+    int: frozenset({
+        "denominator", "imag", "is_integer", "numerator", "real",
+    }),
+    float: frozenset({
+        "imag", "is_integer", "real",
+    }),
 }
+# fmt: on
 
 
 class Budget:
@@ -266,7 +282,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
             budget.allow(len(left) + left.count("%") * (2000 + budget.weigh(right, printable=True)))
         return super().call_binop(context, operator, left, right)
 
-    def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+    def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         self.budget.tick()
         receiver = getattr(obj, "__self__", None)
         if isinstance(receiver, tuple(_METHODS)) and not isinstance(obj, type):
@@ -290,7 +306,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
 
         return guarded
 
-    def _guarded_test(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _guarded_test(self, function: Any) -> Callable[..., Any]:
         @functools.wraps(function)
         def guarded(*args: Any, **kwargs: Any) -> Any:
             self.budget.tick()

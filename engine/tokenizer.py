@@ -1,0 +1,297 @@
+"""Text to token ids and back: a model's own vocabulary, from tokenizer.json or out of a GGUF file.
+
+The byte-pair merging is the tokenizers library's; decoding, streaming and the rule that text typed by a person never
+becomes a special token are here. Files are read in engine/vocabulary.py.
+"""
+
+from __future__ import annotations
+
+import codecs
+import itertools
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from engine.chat_template import ChatTemplate
+from engine.config import ModelConfig
+from engine.errors import ChatTemplateError, InvalidRequestError, ModelFormatError, TokenizerMismatchError
+from engine.vocabulary import Vocabulary, read_files, read_gguf
+
+_MAX_ID = 1 << 21
+_FAR_SMALLER = 0.8  # models pad their embedding by a few rows, never by a fifth of the vocabulary
+_JOINER = "\u200d"  # zero-width: breaks a special token's text apart and shows nothing
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """GPT-2's printable stand-in for each byte -> the byte."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = (byte for byte in range(256) if byte not in printable)
+    return {chr(b): b for b in printable} | {chr(256 + n): b for n, b in enumerate(others)}
+
+
+_BYTES = _byte_alphabet()
+
+
+class TextStream:
+    """Turns token ids, one at a time, into text that never ends within a character.
+
+    What `push` returned, joined, plus `flush`, equals `Tokenizer.decode` of the same ids.
+    Cost: O(bytes of the token) a push; nothing is decoded twice.
+    """
+
+    def __init__(self, bytes_of: Callable[[int], bytes], strip_first_space: bool) -> None:
+        self._bytes_of = bytes_of
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._strip_first_space = strip_first_space
+
+    def push(self, token_id: int) -> str:
+        """The characters that this token completes, perhaps none."""
+        return self._decode(self._bytes_of(token_id), False)
+
+    def flush(self) -> str:
+        """What is left of an incomplete character, as U+FFFD. The stream starts afresh."""
+        return self._decode(b"", True)
+
+    def _decode(self, data: bytes, final: bool) -> str:
+        if self._strip_first_space and data:
+            self._strip_first_space = False
+            data = data.removeprefix(b" ")
+        return self._decoder.decode(data, final)
+
+
+class Tokenizer:
+    """One model's vocabulary. Safe to use from several threads."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._backend = backend = vocabulary.backend
+        self._lock = threading.Lock()  # whether special tokens are parsed is a switch on the library's object
+        self._pieces = vocabulary.pieces
+        self._piece_bytes: dict[int, bytes] = {}
+        added = backend.get_added_tokens_decoder()
+        self._added = {int(i) for i in added}
+        self._special = {int(i): token for i, token in added.items() if token.special and token.content}
+        ids = backend.get_vocab(with_added_tokens=True).values()
+        if not ids:
+            raise ModelFormatError(f"{vocabulary.origin} holds no tokens.")
+        self.vocab_size: int = max(ids) + 1
+        self.bos_token_id = vocabulary.bos_token_id
+        self.eos_token_ids = vocabulary.eos_token_ids
+        self.adds_bos = vocabulary.adds_bos and self.bos_token_id is not None
+        self.chat_template = vocabulary.chat_template
+        texts = sorted((token.content for token in self._special.values()), key=len, reverse=True)
+        self._special_text = re.compile("|".join(map(re.escape, texts))) if texts else None
+        self._special_by_text = {token.content: (i, token) for i, token in self._special.items()}
+        self._template: ChatTemplate | None = None
+        if self.chat_template is not None:
+            bos, eos = (
+                None if token is None else backend.id_to_token(token)
+                for token in (self.bos_token_id, next(iter(self.eos_token_ids), None))
+            )
+            self._template = ChatTemplate(self.chat_template, bos, eos)
+
+    # ------------------------------------------------------------------ where vocabularies come from
+
+    @classmethod
+    def from_files(cls, tokenizer_json: Path, tokenizer_config: Path | None = None) -> Tokenizer:
+        """The tokenizer of a Hugging Face model directory.
+
+        Raises: ModelFormatError for a missing or damaged file, UnsupportedModelError for a kind of vocabulary that
+        Hearth does not decode.
+        """
+        return cls(read_files(tokenizer_json, tokenizer_config))
+
+    @classmethod
+    def from_gguf(cls, metadata: Mapping[str, Any]) -> Tokenizer:
+        """The tokenizer inside a GGUF file, for vocabularies of GPT-2's kind.
+
+        Raises: ModelFormatError for missing or contradictory entries, UnsupportedModelError for another kind of
+        vocabulary or of splitting.
+        """
+        return cls(read_gguf(metadata))
+
+    def check_against(self, config: ModelConfig) -> None:
+        """Refuse a tokenizer that belongs to another model.
+
+        Raises: TokenizerMismatchError with the figures.
+        """
+        if self.vocab_size > config.vocab_size:
+            raise TokenizerMismatchError(
+                f"The tokenizer has ids up to {self.vocab_size - 1}, the model only {config.vocab_size} tokens."
+            )
+        if self.vocab_size < _FAR_SMALLER * config.vocab_size:
+            raise TokenizerMismatchError(
+                f"The tokenizer has {self.vocab_size} tokens, the model {config.vocab_size}: one of them is another's."
+            )
+        if None not in (self.bos_token_id, config.bos_token_id) and self.bos_token_id != config.bos_token_id:
+            raise TokenizerMismatchError(
+                f"The tokenizer begins text with token {self.bos_token_id}, the model with {config.bos_token_id}."
+            )
+        if self.eos_token_ids and config.eos_token_ids and not set(self.eos_token_ids) & set(config.eos_token_ids):
+            raise TokenizerMismatchError(
+                f"The tokenizer ends text with token {_listed(self.eos_token_ids)}, "
+                f"the model with {_listed(config.eos_token_ids)}."
+            )
+
+    # ------------------------------------------------------------------ text to ids
+
+    def encode(self, text: str, special: bool = False, add_bos: bool = False) -> list[int]:
+        """The ids of a text. special: whether the text of a special token stands for it; if not, it is ordinary text.
+
+        add_bos puts the BOS token first, where there is one and the ids do not begin with it already.
+        """
+        text = _without_surrogates(text)
+        ids = [i for i, _ in self._parse(text)] if special else self._encode_literally(text)
+        if add_bos and self.bos_token_id is not None and ids[:1] != [self.bos_token_id]:
+            ids.insert(0, self.bos_token_id)
+        return ids
+
+    def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """The prompt for a conversation. Special tokens come from the template alone, never out of a message.
+
+        The template is rendered twice: as it is, and with every character of the messages that could be part of a
+        special token replaced by a stand-in of its own. If both say the same, the stand-ins show which characters
+        people wrote. Where no special token touches one of those, the ids are those of plain rendering and parsing;
+        else only the template's own special tokens are taken and the text between them is ordinary text.
+        A template that changes the contents by rules of spelling (upper case, say) loses the stand-ins; then special
+        tokens' text in the messages is broken up with a zero-width joiner, if it is what makes special tokens appear.
+
+        Raises: ChatTemplateError (also where the model has no template), InvalidRequestError for an odd role.
+        """
+        if self._template is None:
+            raise ChatTemplateError("The model has no chat template.")
+        turns = [{key: _without_surrogates(value) for key, value in message.items()} for message in messages]
+        for turn in turns:
+            if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", turn.get("role", "")):
+                raise InvalidRequestError(f"A message's role is {turn.get('role')!r}; it must be a word like 'user'.")
+        plain = self._template.render(turns)
+        if self._special_text is None:
+            return self._encode_literally(plain)
+        stand_ins = self._stand_ins([plain, *(value for turn in turns for value in turn.values())])
+        originals = {ord(mark): chr(char) for char, mark in stand_ins.items()}
+        try:
+            marked = self._template.render([_rewritten(turn, lambda text: text.translate(stand_ins)) for turn in turns])
+        except ChatTemplateError:
+            marked = ""  # the template checks how contents are spelt; what it says of the real ones is already known
+        if marked.translate(originals) == plain:
+            parsed = self._parse(plain)
+            if not any(i in self._special and marked[a:b].translate(originals) != marked[a:b] for i, (a, b) in parsed):
+                return [i for i, _ in parsed]
+            return self._encode_marked(marked, originals)
+        return self._encode_transformed(plain, turns)
+
+    def _stand_ins(self, texts: Iterable[str]) -> dict[int, str]:
+        """Each character of special tokens, white space aside (templates trim it) -> an unused private character."""
+        used = set(itertools.chain.from_iterable(texts))
+        free = (char for char in map(chr, range(0xF0000, 0x10FFFE)) if char not in used)
+        alphabet = {char for token in self._special.values() for char in token.content if not char.isspace()}
+        return {ord(char): next(free) for char in sorted(alphabet)}
+
+    def _encode_marked(self, marked: str, originals: dict[int, str]) -> list[int]:
+        """Ids of a rendering whose people's characters are stand-ins: no special token can match one."""
+        assert self._special_text is not None
+        ids: list[int] = []
+        start, strip_left = 0, False
+        for match in [*self._special_text.finditer(marked), None]:
+            text = marked[start : match.start() if match else None].translate(originals)
+            token_id, token = self._special_by_text[match.group()] if match else (None, None)
+            text = text.lstrip() if strip_left else text
+            text = text.rstrip() if token is not None and token.lstrip else text
+            ids += self._encode_literally(text)
+            if match and token is not None and token_id is not None:
+                ids.append(token_id)
+                start, strip_left = match.end(), token.rstrip
+        return ids
+
+    def _encode_transformed(self, plain: str, turns: list[dict[str, str]]) -> list[int]:
+        """Ids where the template spells contents anew, so that no mark survives in them."""
+        assert self._template is not None
+        marks = {char for token in self._special.values() for char in token.content if not char.isalnum()}
+        marks |= {token.content[0] for token in self._special.values() if token.content.isalnum()}
+        table = {ord(char): char + _JOINER for char in marks if not char.isspace()}
+        harmless = self._template.render([_rewritten(turn, lambda text: text.translate(table)) for turn in turns])
+
+        def special_ids(ids: list[int]) -> list[int]:
+            return [i for i in ids if i in self._special]
+
+        ids, safe_ids = ([i for i, _ in self._parse(text)] for text in (plain, harmless))
+        return ids if special_ids(ids) == special_ids(safe_ids) else safe_ids
+
+    def _parse(self, text: str) -> list[tuple[int, tuple[int, int]]]:
+        """(id, (start, end) in the text) with special tokens parsed."""
+        with self._lock:
+            self._backend.encode_special_tokens = False
+            encoding = self._backend.encode(text, add_special_tokens=False)
+        return list(zip(encoding.ids, encoding.offsets, strict=True))
+
+    def _encode_literally(self, text: str) -> list[int]:
+        """Ids of text in which nothing is special."""
+        if not text:
+            return []
+        with self._lock:
+            self._backend.encode_special_tokens = True
+            ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+        if self._special_text is None or self._special.keys().isdisjoint(ids):
+            return ids
+        # The merges themselves lead to a special token: take its text apart. A piece of one character cannot be split.
+        cuts = [0, *(match.start() + 1 for match in self._special_text.finditer(text)), len(text)]
+        if len(text) == 1 or len(cuts) == 2:
+            return [i for i in ids if i not in self._special]
+        return [i for a, b in itertools.pairwise(cuts) if a < b for i in self._encode_literally(text[a:b])]
+
+    # ------------------------------------------------------------------ ids to text
+
+    def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
+        """The text of these ids; bytes that are no UTF-8 become U+FFFD."""
+        stream = self._stream(skip_special)
+        return "".join([*map(stream.push, ids), stream.flush()])
+
+    def stream(self) -> TextStream:
+        """A new decoder for tokens that arrive one at a time; special tokens are skipped."""
+        return self._stream(skip_special=True)
+
+    def token_text(self, token_id: int) -> str:
+        """The token for people's eyes: its own characters, or its name where it is special."""
+        return self._bytes_of(token_id).decode("utf-8", "replace")
+
+    def _stream(self, skip_special: bool) -> TextStream:
+        def visible(token_id: int) -> bytes:
+            return b"" if token_id in self._special else self._bytes_of(token_id)
+
+        return TextStream(visible if skip_special else self._bytes_of, strip_first_space=self._pieces == "spaced")
+
+    def _bytes_of(self, token_id: int) -> bytes:
+        """The bytes that a token stands for; none for an id without a token (rows that only pad the embedding)."""
+        known = self._piece_bytes.get(token_id)
+        if known is None:
+            text = self._backend.id_to_token(token_id) if 0 <= token_id < _MAX_ID else None
+            known = self._piece_bytes[token_id] = b"" if text is None else self._spelt(token_id, text)
+        return known
+
+    def _spelt(self, token_id: int, text: str) -> bytes:
+        if token_id in self._added:
+            return text.encode("utf-8", "replace")
+        if self._pieces == "byte-level":
+            if all(char in _BYTES for char in text):
+                return bytes(_BYTES[char] for char in text)
+            return text.encode("utf-8", "replace")
+        if match := _BYTE_TOKEN.fullmatch(text):
+            return bytes([int(match[1], 16)])
+        return text.replace("\u2581", " ").encode("utf-8", "replace")
+
+
+def _rewritten(turn: Mapping[str, str], change: Callable[[str], str]) -> dict[str, str]:
+    return {key: value if key == "role" else change(value) for key, value in turn.items()}
+
+
+def _without_surrogates(text: str) -> str:
+    """Halves of characters, which some keyboards and files produce, as whole characters or U+FFFD."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _listed(ids: Iterable[int]) -> str:
+    return " or ".join(map(str, ids))
