@@ -1,0 +1,340 @@
+"""Every failure as a person reads it: what did not happen, why, and what to do. The only file with error prose.
+
+Titles and sentences carry no codes and no names from inside; those are in the details. Knows no Qt and does nothing
+about the failures.
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from app.engine_status import NARROW, gigabytes
+from app.settings import SettingsError
+from app.store_file import StoreError
+from app.store_rescue import RescueReport
+from engine import errors, protocol
+
+Severity = Literal["bad", "warn", "info"]
+During = Literal["load", "answer"]
+
+
+class Action(StrEnum):
+    """What a remedy button asks for."""
+
+    RETRY_LOAD = "retry-load"  # load the same model again
+    LOAD_STARTER = "load-starter"  # load the bundled starter model
+    RESTART_ENGINE = "restart-engine"  # start the engine's process again, and load
+    SEND_AGAIN = "send-again"  # answer the last message of the person again
+    NEW_CHAT = "new-chat"
+    RETRY_SAVE = "retry-save"  # Operations.retry_now()
+    REPAIR_CHATS = "repair-chats"  # Store.repair() in the background
+    REOPEN_CHATS = "reopen-chats"  # the same, for chats that are in memory only
+    OPEN_SETTINGS = "open-settings"
+    OPEN_DATA_FOLDER = "open-data-folder"
+    SHOW_DETAILS = "show-details"
+
+
+@dataclass(frozen=True)
+class UserMessage:
+    """A failure in words. An empty remedy_action means that there is nothing to press; `second` is (words, action)."""
+
+    title: str
+    sentence: str
+    remedy: str = ""
+    details: str = ""
+    severity: Severity = "bad"
+    remedy_action: str = ""
+    second: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class _Words:
+    """How one class of errors reads. {model} and {fact} (the error's own message, in plain figures) may be used.
+
+    Where the message holds a name from inside (a tensor, a code), `instead` takes the sentence's place.
+    """
+
+    sentence: str
+    instead: str = ""
+    title: str = ""  # empty: after what was going on
+    during: During = "load"  # when the caller does not say
+    remedies: tuple[Action, ...] = ()  # empty: after what was going on
+
+
+_BUTTONS = {
+    Action.RETRY_LOAD: "Try again",
+    Action.LOAD_STARTER: "Load the starter model",
+    Action.RESTART_ENGINE: "Restart the engine",
+    Action.SEND_AGAIN: "Send again",
+    Action.NEW_CHAT: "Start a new chat",
+    Action.RETRY_SAVE: "Try again",
+    Action.REPAIR_CHATS: "Repair",
+    Action.REOPEN_CHATS: "Try again",
+    Action.OPEN_SETTINGS: "Open settings",
+    Action.OPEN_DATA_FOLDER: "Open the folder",
+    Action.SHOW_DETAILS: "Show details",
+}
+_TITLES: dict[During, str] = {"load": "{model} was not loaded", "answer": "The answer was not finished"}
+_REMEDIES: dict[During, tuple[Action, ...]] = {"load": (Action.RETRY_LOAD,), "answer": (Action.SEND_AGAIN,)}
+_OTHER_MODEL = (Action.LOAD_STARTER, Action.RETRY_LOAD)
+
+# By class name: some classes live in modules that the window's process never loads.
+_ENGINE_WORDS: dict[str, _Words] = {
+    "EngineError": _Words("{fact}", "The engine could not do what was asked.", during="answer"),
+    "ModelNotFoundError": _Words("{fact}", remedies=_OTHER_MODEL),
+    "ModelFormatError": _Words(
+        "One of the model's files is damaged or incomplete. Fetch it again, or use another model.",
+        remedies=_OTHER_MODEL,
+    ),
+    "UnsupportedModelError": _Words("The model is of a kind that Hearth does not run.", remedies=_OTHER_MODEL),
+    "TokenizerMismatchError": _Words(
+        "The tokenizer beside the model's weights belongs to another model.", remedies=_OTHER_MODEL
+    ),
+    "ChatTemplateError": _Words(
+        "The model's chat template, which lays a chat out for it, does not work.",
+        during="answer", remedies=(Action.LOAD_STARTER,),
+    ),
+    "ContextOverflowError": _Words(
+        "{fact}", "The message is longer than what the model can see at once.", title="The message was not answered",
+        during="answer", remedies=(Action.NEW_CHAT, Action.OPEN_SETTINGS),
+    ),
+    "HostMemoryError": _Words(
+        "{fact} Close other programs, or give the model a smaller context.",
+        "There is not enough free memory. Close other programs, or give the model a smaller context.",
+        title="{model} does not fit right now", remedies=(Action.RETRY_LOAD, Action.OPEN_SETTINGS),
+    ),
+    "DeviceMemoryError": _Words(
+        "{fact} Close programs that use the graphics card.",
+        "There is not enough free memory on the graphics card. Close programs that use it.",
+        title="{model} does not fit right now", remedies=(Action.RETRY_LOAD, Action.OPEN_SETTINGS),
+    ),
+    "DeviceUnavailableError": _Words(
+        "{fact}", "The graphics card cannot be used on this PC.",
+        remedies=(Action.RETRY_LOAD, Action.OPEN_SETTINGS),
+    ),
+    "KernelUnavailableError": _Words("{fact}", "A part of the engine does not run on this PC's processor."),
+    "ArtifactMismatchError": _Words("{fact}", "The model was prepared for another PC or another version of Hearth."),
+    "InvalidRequestError": _Words(
+        "A setting has a value that this model does not take.", during="answer",
+        remedies=(Action.OPEN_SETTINGS, Action.SEND_AGAIN),
+    ),
+    "EngineProcessError": _Words(
+        "The engine stopped in the middle of it. What was written until then is kept.", during="answer"
+    ),
+    "ProtocolError": _Words(
+        "The window and the engine do not understand each other: they are of different versions. "
+        "Install Hearth again.",
+        title="The engine was not started", remedies=(Action.RESTART_ENGINE,),
+    ),
+    "BrokenLogitsError": _Words(
+        "The model's computation went wrong. If it happens again, its files are damaged.",
+        during="answer", remedies=(Action.RETRY_LOAD, Action.LOAD_STARTER),
+    ),
+}  # fmt: skip
+
+_BUG_SENTENCES: dict[During | None, str] = {
+    "load": "The model could not be loaded. Your chats are safe.",
+    "answer": "The answer ends here; what was written until then is kept. Your chats are safe.",
+    None: "Something did not work as it should. Your chats are safe.",
+}
+_INSTALL_AGAIN = " If it stays so, install Hearth again."
+
+
+def describe(
+    error: BaseException | protocol.Failed | RescueReport,
+    *,
+    during: During | None = None,
+    model: str = "",
+    is_starter: bool = False,
+) -> UserMessage:
+    """The words for a failure.
+
+    during: what was going on when it happened, where the caller knows. model: the display name of the model in
+    question; is_starter: it is the bundled one, so that loading it instead is no remedy.
+    """
+    if isinstance(error, protocol.Failed):
+        if error.crash:
+            return _bug(during, f"{error.error}: {error.message}\n\n{error.details}".strip())
+        return _engine_message(error.as_error(), during, model, is_starter, error.error, error.details)
+    if isinstance(error, errors.EngineError):
+        return _engine_message(error, during, model, is_starter, type(error).__name__, "")
+    if isinstance(error, StoreError):
+        return _store_message(error)
+    if isinstance(error, SettingsError):
+        return _message(
+            "Your settings were not saved",
+            f"The folder {error.path.parent} cannot be written, so they hold only until Hearth is closed.",
+            error.message,
+            "warn",
+            Action.OPEN_SETTINGS,
+        )
+    if isinstance(error, RescueReport):
+        return _rescue_message(error)
+    return _bug(during, "".join(traceback.format_exception(error)).strip())
+
+
+def describe_settings_problem(problem: str) -> UserMessage:
+    """The words for what `load_settings` found wrong."""
+    return _message(
+        "Some of your settings were not read",
+        "Hearth uses its defaults in their place.",
+        problem,
+        "warn",
+        Action.OPEN_SETTINGS,
+    )
+
+
+def describe_engine_death(reason: str, restarting: bool, details: str = "") -> UserMessage:
+    """The words for an engine process that ended by itself: once, or so often that it is not started again."""
+    details = f"{reason}\n\n{details}".strip()
+    if restarting:
+        return _message(
+            "The engine stopped",
+            "It is starting again by itself. Every word of the chat is kept.",
+            details,
+            "warn",
+            Action.SEND_AGAIN,
+        )
+    return _message(
+        "The engine does not stay up",
+        "It stopped several times in a row and is not started again by itself. Every word of the chat is kept.",
+        details,
+        "bad",
+        Action.RESTART_ENGINE,
+        Action.OPEN_SETTINGS,
+    )
+
+
+def _message(title: str, sentence: str, details: str, severity: Severity, *actions: Action) -> UserMessage:
+    second = (_BUTTONS[actions[1]], actions[1].value) if len(actions) > 1 else None
+    return UserMessage(title, sentence, _BUTTONS[actions[0]], details, severity, actions[0].value, second)
+
+
+# ------------------------------------------------------------------ the engine
+
+
+def _engine_message(
+    error: errors.EngineError, during: During | None, model: str, is_starter: bool, class_name: str, details: str
+) -> UserMessage:
+    words = _engine_words(type(error), class_name)
+    during = during or words.during
+    name = model or "The model"
+    fact = plain_figures(error.message)
+    sentence = words.sentence
+    if "{fact}" in sentence and words.instead and not _is_plain(fact):
+        sentence = words.instead
+    sentence = sentence.replace("{fact}", fact).replace("{model}", name)
+    actions = words.remedies or _REMEDIES[during]
+    if is_starter and Action.LOAD_STARTER in actions:
+        actions = tuple(action for action in actions if action != Action.LOAD_STARTER) or (Action.RETRY_LOAD,)
+        sentence += _INSTALL_AGAIN
+    details = "\n".join(part for part in (f"{class_name}: {error.message}", error.hint, details) if part)
+    return _message((words.title or _TITLES[during]).replace("{model}", name), sentence, details, "bad", *actions)
+
+
+def _engine_words(cls: type[errors.EngineError], class_name: str) -> _Words:
+    names = (class_name, *(base.__name__ for base in cls.__mro__))
+    return next(_ENGINE_WORDS[name] for name in names if name in _ENGINE_WORDS)
+
+
+def _bug(during: During | None, details: str) -> UserMessage:
+    action = _REMEDIES[during][0] if during else Action.SHOW_DETAILS
+    return _message("Hearth found a fault of its own", _BUG_SENTENCES[during], details, "bad", action)
+
+
+# ------------------------------------------------------------------ chats on disk
+
+
+def _store_message(error: StoreError) -> UserMessage:
+    details = _store_details(error)
+    if error.kind == "damaged":
+        return _message(
+            "A part of your chats was not read",
+            "Their file is damaged. Repairing copies everything readable into a new file and keeps the old one.",
+            details,
+            "bad",
+            Action.REPAIR_CHATS,
+            Action.OPEN_DATA_FOLDER,
+        )
+    if error.kind == "newer":
+        return _message("Your chats were not opened", _why(error), details, "bad", Action.OPEN_DATA_FOLDER)
+    return _message(
+        "Your chats are not saved right now",
+        f"{_why(error)} What is said meanwhile is kept in memory and saved as soon as it can be.",
+        details,
+        "bad",
+        Action.RETRY_SAVE,
+        Action.OPEN_DATA_FOLDER,
+    )
+
+
+def _rescue_message(report: RescueReport) -> UserMessage:
+    error = report.error
+    details = _store_details(error)
+    if not report.in_memory:
+        found = f"{_count(report.conversations, 'chat')} with {_count(report.messages, 'message')} could be read."
+        aside = f"\nThe damaged file is kept as {report.kept_aside}." if report.kept_aside else ""
+        return _message(
+            "The file of your chats was damaged",
+            f"{found if report.messages else 'Nothing in it could be read.'} It is kept beside a new one.",
+            details + aside,
+            "warn",
+            Action.OPEN_DATA_FOLDER,
+        )
+    sentence = f"{_why(error)} What you write now is lost when Hearth is closed."
+    if error.kind == "newer":
+        return _message("Your chats were not opened", sentence, details, "bad", Action.OPEN_DATA_FOLDER)
+    return _message(
+        "Your chats cannot be saved", sentence, details, "bad", Action.REOPEN_CHATS, Action.OPEN_DATA_FOLDER
+    )
+
+
+def _why(error: StoreError) -> str:
+    match error.kind:
+        case "full":
+            free = "" if error.free_bytes is None else f": {gigabytes(error.free_bytes)} is free"
+            return f"The disk is full{free}."
+        case "read-only":
+            folder = "The folder of your chats" if error.path is None else f"The folder {error.path.parent}"
+            return f"{folder} cannot be written."
+        case "locked":
+            return "Another program holds the file of your chats."
+        case "damaged":
+            return "The file of your chats is damaged, and no new one can be written beside it."
+        case "newer":
+            return "They were saved by a newer Hearth and stay untouched. Install the newer version to read them."
+
+
+def _store_details(error: StoreError) -> str:
+    return f"{error.path}: {error.message}" if error.path else error.message
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+# ------------------------------------------------------------------ figures
+
+_SIZES = {"bytes": 1, "kB": 10**3, "KiB": 1 << 10, "MB": 10**6, "MiB": 1 << 20, "GB": 10**9, "GiB": 1 << 30}
+_SIZE = re.compile(rf"\b(\d+(?:\.\d+)?)[ {NARROW}]({'|'.join(_SIZES)})\b")
+_UNIT = re.compile(r"(?<=\d) (?=(?:tok/s|ms|s|min|h|GB|MB)\b)")
+_CODE = re.compile(r"""[_{}<>\[\]`'"|\\]|\w[.:/]\w*[A-Za-z]|\b0x|[a-z][A-Z]|\b[A-Z]{5,}""")
+
+
+def plain_figures(text: str) -> str:
+    """Sizes in GB of 10^9 bytes, and the product's narrow space between a number and its unit."""
+
+    def size(match: re.Match[str]) -> str:
+        n_bytes = float(match[1]) * _SIZES[match[2]]
+        return gigabytes(n_bytes) if n_bytes >= 1e6 else match[0]
+
+    return _UNIT.sub(NARROW, _SIZE.sub(size, text))
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a message consists of words and figures, with no name from inside."""
+    return _CODE.search(text) is None

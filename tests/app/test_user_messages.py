@@ -1,0 +1,203 @@
+"""What people read when something fails: every failure has words, and all words keep the product's tone."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+import engine
+from app import user_messages as module
+from app.settings import SettingsError
+from app.store_file import StoreError, StoreErrorKind
+from app.store_rescue import RescueReport
+from app.user_messages import (
+    Action,
+    UserMessage,
+    describe,
+    describe_engine_death,
+    describe_settings_problem,
+    plain_figures,
+)
+from engine import errors, protocol
+
+KINDS: tuple[StoreErrorKind, ...] = get_args(StoreErrorKind)
+INSIDE = "tensor blk.3.ffn_up.weight ends 4096 bytes past the file (0x1F, errno 28)"
+
+
+def engine_errors() -> list[type[errors.EngineError]]:
+    """Every class of failure that the engine has, wherever it is declared."""
+    for found in pkgutil.walk_packages(engine.__path__, "engine."):
+        if not found.name.endswith("__main__"):
+            importlib.import_module(found.name)
+
+    def walk(cls: type[errors.EngineError]) -> Iterator[type[errors.EngineError]]:
+        yield cls
+        for sub in cls.__subclasses__():
+            yield from walk(sub)
+
+    return sorted({cls for cls in walk(errors.EngineError) if cls.__module__.startswith("engine.")}, key=str)
+
+
+def fact_for(cls: type[errors.EngineError]) -> str:
+    """A message as the engine writes them: only the one about a missing model is fit to be shown with its names."""
+    return "There is no model at /home/ann/pip.gguf." if cls is errors.ModelNotFoundError else INSIDE
+
+
+def every_message() -> Iterator[UserMessage]:
+    for cls in engine_errors():
+        for during in ("load", "answer", None):
+            for is_starter in (False, True):
+                yield describe(cls(fact_for(cls)), during=during, is_starter=is_starter)  # type: ignore[arg-type]
+    for during in ("load", "answer", None):
+        failed = protocol.Failed("1", "ZeroDivisionError", "division by zero", "", True, "Traceback ...")
+        yield describe(failed, during=during)  # type: ignore[arg-type]
+    for kind in KINDS:
+        for path in (None, Path("/home/ann/Hearth/chats.db")):
+            error = StoreError(kind, "database or disk is full (SQLITE_FULL).", path, 123_000_000)
+            yield describe(error)
+            for counts in ((0, 0), (1, 1), (1200, 34567)):
+                yield describe(RescueReport(error, *counts, kept_aside=Path("/home/ann/Hearth/chats-damaged.db")))
+            yield describe(RescueReport(error, 1, 1, in_memory=True))
+    yield describe(SettingsError("Errno 28: no space.", Path("/home/ann/settings.json")))
+    yield describe(KeyError("x"))
+    yield describe_settings_problem("zoom is 9; it must lie between 0.8 and 1.6.")
+    yield describe_engine_death("The engine's process crashed (SIGSEGV).", restarting=True)
+    yield describe_engine_death("The engine's process crashed (SIGSEGV).", restarting=False)
+
+
+def test_every_engine_error_has_words_of_its_own() -> None:
+    classes = engine_errors()
+    assert len(classes) > 12
+    without = [cls.__name__ for cls in classes if cls.__name__ not in module._ENGINE_WORDS]
+    assert not without, f"no words in app/user_messages.py for {without}"
+    assert not set(module._ENGINE_WORDS) - {cls.__name__ for cls in classes}
+
+
+def test_all_words_keep_the_tone() -> None:
+    for message in every_message():
+        said = f"{message.title} {message.sentence}"
+        assert message.title[0].isupper(), message
+        assert not message.title.endswith("."), message
+        assert message.sentence.endswith("."), message
+        assert "{" not in said, message
+        assert not re.search(r"!|Oops|\bError\b|[Ee]rror:|\bI\b|SQLITE|SIG[A-Z]|errno|0x|blk\.", said), message
+        assert not re.search(r"(?i)\b(sorry|please|device|response|offload|failed)\b", said), message
+        assert not re.search(r"\d (GB|MB|GiB|MiB)\b", said), message
+        assert len(message.sentence) < 220, message
+
+
+def test_every_message_has_a_remedy_that_the_window_knows() -> None:
+    for message in every_message():
+        assert message.remedy, message
+        assert message.remedy_action in list(Action), message
+        assert type(message.remedy_action) is str
+        assert message.severity in {"bad", "warn", "info"}
+        if message.second is not None:
+            words, action = message.second
+            assert words != message.remedy
+            assert action in list(Action)
+            assert action != message.remedy_action
+
+
+def test_the_facts_are_in_the_details() -> None:
+    for cls in engine_errors():
+        details = describe(cls(INSIDE, "Do this.")).details
+        assert cls.__name__ in details
+        assert INSIDE in details
+        assert "Do this." in details
+
+
+def test_memory_is_told_with_need_and_have() -> None:
+    message = describe(
+        errors.HostMemoryError("The model needs 12.48 GiB of free RAM; 8.475 GiB are free."), model="ProSparse 13B"
+    )
+    assert message.title == "ProSparse 13B does not fit right now"
+    assert message.sentence.startswith("The model needs 13.4\u202fGB of free RAM; 9.1\u202fGB are free.")
+
+
+def test_a_message_with_a_name_from_inside_is_replaced() -> None:
+    message = describe(errors.HostMemoryError("The memory ran out while loading model.layers.3.mlp."))
+    assert message.sentence.startswith("There is not enough free memory.")
+    overflow = describe(errors.ContextOverflowError("The message has 700 tokens and the context holds 512."))
+    assert overflow.sentence == "The message has 700 tokens and the context holds 512."
+    assert overflow.remedy_action == "new-chat"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("needs 1073741824 bytes", "needs 1.1\u202fGB"),
+        ("64 MiB", "67\u202fMB"),
+        ("13.4 GB is free", "13.4\u202fGB is free"),
+        ("4096 bytes", "4096 bytes"),
+        ("39.1 tok/s in 25.6 ms", "39.1\u202ftok/s in 25.6\u202fms"),
+        ("3 models", "3 models"),
+    ],
+)
+def test_figures_are_written_as_the_product_writes_them(text: str, shown: str) -> None:
+    assert plain_figures(text) == shown
+
+
+def test_what_comes_over_the_wire_reads_the_same() -> None:
+    error = errors.ModelFormatError("The file ends early.")
+    failed = protocol.Failed("1", "ModelFormatError", error.message, error.hint)
+    assert describe(failed, during="load", model="Pip") == describe(error, during="load", model="Pip")
+    assert describe(error, model="Pip").title == "Pip was not loaded"
+    assert describe(error, during="answer").title == "The answer was not finished"
+
+
+def test_a_class_of_another_version_still_has_words() -> None:
+    message = describe(protocol.Failed("1", "FrostbiteError", "The room is too cold.", "Light a fire."))
+    assert message.sentence == "The room is too cold."
+    assert "FrostbiteError" in message.details
+
+
+def test_a_bug_of_ours_says_so_and_keeps_the_traceback() -> None:
+    failed = protocol.Failed("1", "ZeroDivisionError", "division by zero", "", crash=True, details="Traceback: line 7")
+    message = describe(failed, during="answer")
+    assert message.title == "Hearth found a fault of its own"
+    assert "ZeroDivisionError: division by zero" in message.details
+    assert "Traceback: line 7" in message.details
+    assert message.remedy_action == "send-again"
+    try:
+        raise KeyError("lost")
+    except KeyError as error:
+        message = describe(error)
+    assert "KeyError: 'lost'" in message.details
+    assert message.remedy_action == "show-details"
+
+
+def test_the_starter_model_is_no_remedy_for_itself() -> None:
+    error = errors.ModelFormatError("The file ends early.")
+    assert describe(error).remedy_action == "load-starter"
+    message = describe(error, is_starter=True)
+    assert message.remedy_action == "retry-load"
+    assert message.second is None
+    assert "install Hearth again" in message.sentence
+
+
+def test_a_full_disk_says_what_is_free() -> None:
+    message = describe(StoreError("full", "database or disk is full.", Path("/d/chats.db"), 12_000_000))
+    assert "The disk is full: 12\u202fMB is free." in message.sentence
+    assert message.remedy_action == "retry-save"
+
+
+def test_a_rescue_says_how_much_came_over() -> None:
+    error = StoreError("damaged", "malformed", Path("/d/chats.db"))
+    message = describe(RescueReport(error, 3, 1200, kept_aside=Path("/d/chats-damaged-1.db")))
+    assert "3 chats with 1,200 messages could be read" in message.sentence
+    assert "/d/chats-damaged-1.db" in message.details
+    assert message.severity == "warn"
+
+
+def test_no_qt_is_needed() -> None:
+    code = "import sys; sys.modules['PySide6'] = None; import app.user_messages, app.store, app.settings"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(module.__file__).parents[1], timeout=60)
