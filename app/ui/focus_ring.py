@@ -10,6 +10,7 @@ from typing import Protocol, runtime_checkable
 from PySide6.QtCore import QEvent, QObject, QPoint, QRect, QRectF, Qt, SignalInstance
 from PySide6.QtGui import QFocusEvent, QKeyEvent, QPaintEvent, QPen
 from PySide6.QtWidgets import QAbstractScrollArea, QApplication, QWidget
+from shiboken6 import isValid
 
 from app.ui import theme
 from app.ui.painting import antialiased
@@ -38,6 +39,7 @@ class FocusRing(QWidget):
 
     def __init__(self, window: QWidget) -> None:
         super().__init__(window)
+        self.host = window
         self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
         self.setAttribute(Qt.WidgetAttribute.WA_NoSystemBackground)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
@@ -51,7 +53,7 @@ class FocusRing(QWidget):
         app = QApplication.instance()
         assert isinstance(app, QApplication)
         app.focusChanged.connect(self._focus_moved)
-        theme.current().changed.connect(self._place)
+        theme.current().changed.connect(self.place)
 
     @property
     def target(self) -> QWidget | None:
@@ -60,30 +62,25 @@ class FocusRing(QWidget):
 
     def _focus_moved(self, old: QWidget | None, now: QWidget | None) -> None:
         reason, self._reason = self._reason, Qt.FocusReason.OtherFocusReason
-        if now is None or now.window() is not self.parentWidget():
+        if now is None or now.window() is not self.host:
             self.hide()
             return
         keeps = reason in _RETURNING and now is self._target
         if now is not self._focused:
-            if self._focused is not None:
+            if self._focused is not None and isValid(self._focused):
                 self._focused.removeEventFilter(self)
-                self._focused.destroyed.disconnect(self._forget)
             # Only what has the focus is watched: its FocusOut carries the reason of the next move.
             now.installEventFilter(self)
-            now.destroyed.connect(self._forget)
             self._focused = now
         self._follow(now if reason in _KEYBOARD or keeps else None)
 
-    def _forget(self) -> None:
-        self._focused = None
-        self._follow(None)
-
     def _follow(self, target: QWidget | None) -> None:
         for watched in self._watched:
-            watched.removeEventFilter(self)
+            if isValid(watched):
+                watched.removeEventFilter(self)
         self._watched = []
-        if self._target is not None and isinstance(self._target, _Parted):
-            self._target.focus_rect_changed.disconnect(self._place)
+        if isinstance(self._target, _Parted) and isValid(self._target):
+            self._target.focus_rect_changed.disconnect(self.place)
         if target is not None and target.property("focusRing") is False:
             target = None
         self._target = target
@@ -91,14 +88,14 @@ class FocusRing(QWidget):
             self.hide()
             return
         if isinstance(target, _Parted):
-            target.focus_rect_changed.connect(self._place)
+            target.focus_rect_changed.connect(self.place)
         # Scrolling moves an ancestor, so every widget on the way up is watched.
         widget = target.parentWidget()
-        while widget is not None and widget is not self.parentWidget():
+        while widget is not None and widget is not self.host:
             widget.installEventFilter(self)
             self._watched.append(widget)
             widget = widget.parentWidget()
-        self._place()
+        self.place()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         kind = event.type()
@@ -106,15 +103,19 @@ class FocusRing(QWidget):
             self._reason = event.reason()
         elif kind == QEvent.Type.KeyPress and isinstance(event, QKeyEvent):
             # With nothing focused the first Tab has no FocusOut to tell of it.
-            if self._focused is None and event.key() in {Qt.Key.Key_Tab, Qt.Key.Key_Backtab}:
+            if (self._focused is None or not isValid(self._focused)) and event.key() in {
+                Qt.Key.Key_Tab,
+                Qt.Key.Key_Backtab,
+            }:
                 self._reason = Qt.FocusReason.TabFocusReason
-        elif kind in _MOVES:
-            self._place()
+        elif kind in _MOVES and getattr(self, "_target", None) is not None:  # none: the window is being taken down
+            self.place()
         return False
 
-    def _place(self) -> None:
-        target, window = self._target, self.parentWidget()
-        if target is None or not target.isVisibleTo(window) or not target.hasFocus():
+    def place(self) -> None:
+        """Draw the ring where its target is now."""
+        target, window = self._target, self.host
+        if target is None or not isValid(target) or not target.isVisibleTo(window) or not target.hasFocus():
             self.hide()
             return
         reach = GAP + LINE

@@ -332,6 +332,8 @@ def qss() -> str:
     QPlainTextEdit[kind="field"] {{ {row} color: {t.ink}; background: {t.card}; border: 1px solid {t.edge};
         border-radius: {px(8)}px; padding: {px(4)}px {px(5)}px; }}
     QPlainTextEdit[kind="field"]:hover, QPlainTextEdit[kind="field"]:focus {{ border-color: {t.control}; }}
+    QListView[kind="chats"] {{ background: transparent; border: 0; }}
+    QListView[kind="chats"] QScrollBar:vertical {{ width: {px(10)}px; }}
     QAbstractScrollArea[kind="plain"] {{ background: transparent; border: 0; }}
     QTextBrowser[kind="prose"] {{ background: transparent; border: 0; }}
     QMenu {{ {row} background: {t.card}; color: {t.ink}; border: 1px solid {t.edge if t.dark else t.line};

@@ -1,0 +1,176 @@
+"""The strip at the foot of the page: model, device, rate, context, load of the machine. It shows and decides nothing.
+
+Where there is not room for everything, the least needed facts give way first; a screen reader always gets all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from PySide6.QtCore import QEvent, QRectF, QSize, Qt
+from PySide6.QtGui import QFontMetrics, QHelpEvent, QPaintEvent
+from PySide6.QtWidgets import QFrame, QSizePolicy, QToolTip, QWidget
+
+from app.engine_status import NARROW, EngineStatus, gigabytes, rate
+from app.ui import theme
+from app.ui.painting import antialiased, say_changed
+from engine.monitor import MachineSample
+
+HEIGHT_PX, MARGIN_PX, GAP_PX = 28, 24, 18
+UNKNOWN = "–"
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One figure of the strip. `spoken` is how a screen reader says it; the highest `rank` gives way first.
+
+    `widest` is the widest that the words get, so that the facts beside it stand still while figures change.
+    """
+
+    words: str
+    spoken: str
+    rank: int
+    widest: str = ""
+    strong: bool = False
+
+
+def of_total(used: float | None, total: float | None) -> str:
+    """Two sizes under one unit: "9.4 of 12.0 GB"."""
+    if used is None or total is None:
+        return UNKNOWN
+    return f"{used / 1e9:.1f} of {gigabytes(total)}"
+
+
+def percent(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.0f}%"
+
+
+def engine_facts(status: EngineStatus) -> list[Fact]:
+    """What the strip says of the engine, from the left."""
+    facts = [Fact(status.model or "No model", f"Model {status.model or 'none'}", 3)]
+    if status.device:
+        facts.append(Fact(status.device, f"Runs on {status.device}", 5))
+    speed = rate(status.tok_s)
+    said = "unknown" if status.tok_s is None else speed.replace("tok/s", "tokens per second")
+    facts.append(Fact(speed, f"Speed {said}", 1, f"888.8{NARROW}tok/s", strong=status.answering))
+    if status.context_total is not None:
+        used = UNKNOWN if status.context_used is None else f"{status.context_used:,}"
+        words = f"{used} of {status.context_total:,}"
+        facts.append(Fact(f"Context {words}", f"Context used {words} tokens", 2))
+    return facts
+
+
+def machine_facts(sample: MachineSample) -> list[Fact]:
+    """What the strip says of the machine, from the left of its right part."""
+    ram = of_total(sample.ram_used_bytes, sample.ram_total_bytes)
+    facts = [
+        Fact(f"CPU {percent(sample.cpu_percent)}", f"Processor load {percent(sample.cpu_percent)}", 4, "CPU 100%"),
+        Fact(f"RAM {ram}", f"Memory used {ram}", 6),
+    ]
+    for number, gpu in enumerate(sample.gpus):
+        if gpu.load_percent is None and gpu.vram_used_bytes is None:
+            continue
+        name = "GPU" if len(sample.gpus) == 1 else f"GPU {gpu.index}"
+        load, memory = percent(gpu.load_percent), of_total(gpu.vram_used_bytes, gpu.vram_total_bytes)
+        facts.append(Fact(f"{name} {load}", f"{gpu.name} load {load}", 7 + 2 * number, f"{name} 100%"))
+        facts.append(Fact(f"VRAM {memory}", f"{gpu.name} memory used {memory}", 8 + 2 * number))
+    return facts
+
+
+class StatusStrip(QFrame):
+    """28 high, painted: facts of the engine from the left, facts of the machine from the right."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setProperty("kind", "strip")
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self._left: list[Fact] = engine_facts(EngineStatus())
+        self._right: list[Fact] = []
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+        self._tell()
+
+    def set_status(self, status: EngineStatus) -> None:
+        """Show the engine at this moment."""
+        facts = engine_facts(status)
+        if facts != self._left:
+            self._left = facts
+            self._tell()
+
+    def set_sample(self, sample: MachineSample) -> None:
+        """Show the machine at this moment."""
+        facts = machine_facts(sample)
+        if facts != self._right:
+            self._right = facts
+            self._tell()
+
+    def words(self) -> str:
+        """Everything the strip knows, as it is spoken."""
+        return ", ".join(fact.spoken for fact in (*self._left, *self._right))
+
+    def shown(self) -> list[str]:
+        """The facts that there is room for at the present width, from the left."""
+        left, right = self._fitting()
+        return [fact.words for fact in (*left, *right)]
+
+    def _tell(self) -> None:
+        self.setAccessibleName(self.words())
+        say_changed(self)
+        self.update()
+
+    def _restyle(self) -> None:
+        self.setFixedHeight(theme.px(HEIGHT_PX) + 1)
+        self.update()
+
+    def sizeHint(self) -> QSize:
+        return QSize(theme.px(400), theme.px(HEIGHT_PX) + 1)
+
+    @staticmethod
+    def _width(fact: Fact) -> int:
+        metrics = QFontMetrics(theme.font("metastrong" if fact.strong else "meta"))
+        return max(metrics.horizontalAdvance(fact.words), metrics.horizontalAdvance(fact.widest))
+
+    def _fitting(self) -> tuple[list[Fact], list[Fact]]:
+        left, right = list(self._left), list(self._right)
+        room, gap = self.width() - 2 * theme.px(MARGIN_PX), theme.px(GAP_PX)
+        while len(left) + len(right) > 1:
+            facts = (*left, *right)
+            if sum(self._width(fact) for fact in facts) + gap * (len(facts) - 1) <= room:
+                break
+            least = max(facts, key=lambda fact: fact.rank)
+            (left if least in left else right).remove(least)
+        return left, right
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        painter = antialiased(self)
+        left, right = self._fitting()
+        gap, x = theme.px(GAP_PX), theme.px(MARGIN_PX)
+        end = self.width() - x
+        mirrored = self.isRightToLeft()
+
+        def draw(fact: Fact, at: int, width: int) -> None:
+            role = "metastrong" if fact.strong else "meta"
+            painter.setFont(theme.font(role))
+            painter.setPen(theme.colour(theme.ROLES[role].token))
+            box = QRectF(self.width() - at - width if mirrored else at, 1, width, self.height() - 1)
+            words = QFontMetrics(painter.font()).elidedText(fact.words, Qt.TextElideMode.ElideRight, width + 1)
+            side = Qt.AlignmentFlag.AlignRight if mirrored else Qt.AlignmentFlag.AlignLeft
+            painter.drawText(box, side | Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextSingleLine, words)
+
+        for fact in left:
+            width = min(self._width(fact), max(end - x, 0))
+            draw(fact, x, width)
+            x += width + gap
+        x = end - sum(self._width(fact) for fact in right) - gap * (len(right) - 1)
+        for fact in right:
+            draw(fact, x, self._width(fact))
+            x += self._width(fact) + gap
+
+    def event(self, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.ToolTip and isinstance(event, QHelpEvent):
+            hidden = len(self._left) + len(self._right) > len(self.shown())
+            said = "\n".join(fact.spoken for fact in (*self._left, *self._right))
+            QToolTip.showText(event.globalPos(), said if hidden else "", self)
+            return True
+        return super().event(event)
