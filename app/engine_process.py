@@ -217,7 +217,8 @@ class ProcessHost(QObject):
         process.setProgram(self._command[0])
         process.setArguments(self._command[1:])
         process.setProcessEnvironment(_environment())
-        process.setWorkingDirectory(str(self._folder))
+        if self._folder.is_dir():  # not the folder of whoever started us: it may go away
+            process.setWorkingDirectory(str(self._folder))
         if sys.platform != "win32":  # Ctrl+C in the terminal is for the window, which then ends its child
             options = QProcess.UnixProcessParameters()
             options.flags = QProcess.UnixProcessFlag.CreateNewSession

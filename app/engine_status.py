@@ -42,6 +42,7 @@ class EngineStatus:
     context_total: int | None = None
     load_s: float | None = None
     description: str = ""  # the model in one honest sentence
+    queued: bool = False  # an answer waits for the engine, so that Send is Stop already
 
     @property
     def working(self) -> bool:
@@ -52,7 +53,7 @@ class EngineStatus:
     @property
     def answering(self) -> bool:
         """Whether an answer is under way, so that Send is Stop."""
-        return self.phase in {Phase.READING, Phase.THINKING, Phase.WRITING, Phase.STOPPING}
+        return self.queued or self.phase in {Phase.READING, Phase.THINKING, Phase.WRITING, Phase.STOPPING}
 
     @property
     def word(self) -> str:

@@ -1,0 +1,342 @@
+"""What a person does with chats, turned into store and engine calls: a message in, an answer out.
+
+It puts chat_memory, answer_queue and engine_client together and says what the window is to show. Knows no widget.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from PySide6.QtCore import QObject, Signal, Slot
+
+from app.answer_queue import Answer, AnswerQueue, history
+from app.chat_memory import ChatMemory
+from app.conversation import Conversation, Message, MessageState, Role, SearchHit, title_from
+from app.engine_client import EngineClient
+from app.engine_process import EngineDied
+from app.engine_status import EngineStatus, Phase
+from app.settings import AppSettings
+from app.store import RescueReport, StoreError
+from app.user_messages import Action, UserMessage, describe, describe_engine_death
+from engine import protocol
+
+STARTER = "starter-chat"
+
+
+class ChatController(QObject):
+    """Every slot comes back at once. After `start`, everything that happens is a signal on the main thread."""
+
+    conversations_changed = Signal(list)
+    conversation_opened = Signal(object, list)  # Conversation | None, its messages
+    search_results = Signal(str, object)  # list[SearchHit], or None: the search is over
+    message_added = Signal(object)
+    message_removed = Signal(str)
+    text_appended = Signal(str, str)
+    message_finished = Signal(object)
+    messages_dropped = Signal(str, int)
+    status_changed = Signal(EngineStatus)  # of the engine
+    chat_status_changed = Signal(EngineStatus)  # as the open chat sees it: ready while another chat is answered
+    running_changed = Signal(object)  # id of the chat that is being answered, or None
+    problem = Signal(UserMessage)
+    problem_solved = Signal()
+    toast = Signal(str, object)  # words, and a callable that undoes it, or None
+    title_changed = Signal(str)
+    draft_restored = Signal(str)
+    window_action = Signal(str)  # a remedy that only the window can do: settings, folder
+
+    def __init__(self, engine: EngineClient, memory: ChatMemory, settings: AppSettings, model: str = STARTER) -> None:
+        super().__init__()
+        self._engine = engine
+        self._memory = memory
+        self._settings = settings
+        self._model = model
+        self._answers = AnswerQueue(engine)
+        self._open: str | None = None
+        self._wanted: str | None = None  # the chat that is being read from the store
+        self._search = ""
+        self._problem_of = ""  # "engine", "store" or "answer": whose banner is showing
+        self._unanswered: str | None = None  # the chat whose answer failed last
+        memory.opened.connect(self._reopen_last)
+        memory.changed.connect(self._tell_conversations)
+        memory.trouble.connect(self._store_trouble)
+        memory.solved.connect(partial(self._solved, "store"))
+        engine.status_changed.connect(self._tell_status)
+        engine.load_failed.connect(self._load_failed)
+        engine.ready.connect(partial(self._solved, "engine"))
+        engine.died.connect(self._engine_died)
+        self._answers.grew.connect(self._answer_grew)
+        self._answers.ended.connect(self._answer_ended)
+        self._answers.failed.connect(self._answer_failed)
+        self._answers.running_changed.connect(self.running_changed)
+
+    def start(self) -> None:
+        """Open the chats and load the model, both in the background."""
+        self._memory.open()
+        self.load_model()
+
+    @property
+    def open_conversation(self) -> str | None:
+        return self._open
+
+    # -------------------------------------------------------------- messages
+
+    @Slot(str)
+    def send(self, text: str) -> None:
+        """A message of the person's into the open chat, or into a new one."""
+        text = text.strip()
+        if not text:
+            return
+        if self._open is not None and self._answers.of(self._open) is not None:
+            self.draft_restored.emit(text)
+            self.toast.emit("Still answering: stop it first, or wait", None)
+            return
+        self._solved("answer")
+        if self._open is None:
+            conversation = Conversation(title=title_from(text))
+            self._memory.add(conversation)
+            self._open, self._wanted = conversation.id, None
+            self.conversation_opened.emit(conversation, [])
+        question = Message(Role.USER, text)
+        answer = self._new_answer(self._open, question)
+        self._memory.append(self._open, question, partial(self._question_stored, answer))
+        self.message_added.emit(question)
+        self._begin(answer)
+
+    def _new_answer(self, chat: str, question: Message) -> Answer:
+        def request() -> tuple[list[dict[str, str]], dict[str, Any], str | None]:
+            said = history(self._memory.messages(chat) or [question], question.id, self._settings.system_prompt)
+            mode = self._settings.mode
+            return said, self._settings.sampling(), None if mode == "auto" else mode
+
+        return Answer(chat, Message(Role.ASSISTANT, "", state=MessageState.WRITING), request)
+
+    def _begin(self, answer: Answer) -> None:
+        self._memory.append(answer.conversation_id, answer.message)
+        if answer.conversation_id == self._open:
+            self.message_added.emit(answer.message)
+        answer.may_start = answer.may_start or self._memory.is_stalled
+        self._answers.add(answer)
+        self._tell_status()
+
+    def _question_stored(self, answer: Answer) -> None:
+        answer.may_start = True
+        self._answers.advance()
+
+    @Slot()
+    def stop(self) -> None:
+        """Stop the open chat's answer, or else the one that runs; what is written of it is kept."""
+        answer = self._answers.of(self._open) or self._answers.running
+        if answer is not None:
+            self._answers.stop(answer)
+
+    def _send_again(self) -> None:
+        """Answer the last question anew. An attempt with words in it stays; an empty one goes."""
+        chat = self._unanswered or self._open
+        messages = self._memory.messages(chat) if chat else None
+        if chat is None or not messages or self._memory.conversation(chat) is None or self._answers.of(chat):
+            return
+        if chat != self._open:
+            self.open(chat)
+        question = next((message for message in reversed(messages) if message.role is Role.USER), None)
+        if question is None:
+            return
+        last = messages[-1]
+        if last.role is Role.ASSISTANT and not last.text.strip():
+            self._memory.remove(chat, last.id)
+            self.message_removed.emit(last.id)
+        answer = self._new_answer(chat, question)
+        answer.may_start = True
+        self._begin(answer)
+
+    # -------------------------------------------------------------- chats
+
+    @Slot()
+    def new_chat(self) -> None:
+        self._open = self._wanted = None
+        self.conversation_opened.emit(None, [])
+        self._tell_status()
+
+    @Slot(str)
+    def open(self, conversation_id: str) -> None:
+        conversation = self._memory.conversation(conversation_id)
+        if conversation is None:
+            return
+        self._wanted = conversation_id
+        messages = self._memory.messages(conversation_id)
+        if messages is None:
+            self._memory.read(conversation_id, partial(self._open_read, conversation_id))
+            return
+        self._open, self._wanted = conversation_id, None
+        self.conversation_opened.emit(conversation, list(messages))
+        self._tell_status()
+
+    def _open_read(self, conversation_id: str) -> None:
+        if self._wanted == conversation_id:
+            self.open(conversation_id)
+
+    def _reopen_last(self) -> None:
+        if self._open is None and self._wanted is None:
+            self.open(self._settings.last_conversation)
+
+    @Slot(str, str)
+    def rename(self, conversation_id: str, title: str) -> None:
+        title = " ".join(title.split())
+        conversation = self._memory.conversation(conversation_id)
+        if conversation is None or not title or title == conversation.title:
+            return
+        self._memory.rename(conversation_id, title)
+        if conversation_id == self._open:
+            self.title_changed.emit(title)
+
+    @Slot(str)
+    def delete(self, conversation_id: str) -> None:
+        """Hide a chat; it is gone for good at the next start. An answer that is on its way into it is stopped."""
+        if self._memory.conversation(conversation_id) is None:
+            return
+        if (answer := self._answers.of(conversation_id)) is not None:
+            self._answers.stop(answer)
+        was_open = conversation_id in (self._open, self._wanted)
+        self._memory.delete(conversation_id)
+        if was_open:
+            self.new_chat()
+        self.toast.emit("Chat deleted", partial(self._undo_delete, conversation_id, was_open))
+
+    @Slot(str)
+    def undo_delete(self, conversation_id: str) -> None:
+        self._undo_delete(conversation_id, reopen=False)
+
+    def _undo_delete(self, conversation_id: str, reopen: bool) -> None:
+        if self._memory.restore(conversation_id) and reopen and self._open is None:
+            self.open(conversation_id)
+
+    @Slot(str)
+    def search(self, text: str) -> None:
+        """Search all chats; an empty text ends the search."""
+        self._search = text = text.strip()
+        if text:
+            self._memory.search(text, partial(self._found, text))
+        else:
+            self.search_results.emit("", None)
+
+    def _found(self, text: str, hits: list[SearchHit]) -> None:
+        if self._search == text:
+            self.search_results.emit(text, hits)
+
+    # -------------------------------------------------------------- settings, remedies, end
+
+    @Slot(AppSettings)
+    def settings_changed(self, settings: AppSettings) -> None:
+        """Sampling counts from the next answer on; what concerns the engine loads the model again."""
+        before, self._settings = self._settings, settings
+        if settings.engine_location != before.engine_location:
+            self._answers.abandon(MessageState.CANCELLED, waiting_too=False)
+            self._engine.move(settings.engine_location)
+            self.load_model()
+        elif (settings.threads, settings.context) != (before.threads, before.context):
+            self.load_model()
+
+    @Slot()
+    def load_model(self) -> None:
+        self._engine.load(self._model, {"threads": self._settings.threads, "context": self._settings.context})
+
+    @Slot(str)
+    def remedy(self, action: str) -> None:
+        """Do what a banner's button offers."""
+        match action:
+            case Action.RETRY_LOAD | Action.RESTART_ENGINE | Action.LOAD_STARTER:
+                self._solved("engine")
+                if action == Action.LOAD_STARTER:
+                    self._model = STARTER
+                self.load_model()
+            case Action.SEND_AGAIN:
+                self._solved("answer", "engine")
+                self._send_again()
+            case Action.NEW_CHAT:
+                self._solved("answer")
+                self.new_chat()
+            case Action.RETRY_SAVE:
+                self._memory.retry_now()
+            case Action.REPAIR_CHATS | Action.REOPEN_CHATS:
+                self._memory.repair()
+            case _:
+                self.window_action.emit(action)
+
+    def close(self) -> None:
+        """Hand over everything that is not saved yet. The queues are closed by whoever made them."""
+        self._answers.abandon(MessageState.INTERRUPTED, waiting_too=True)
+
+    # -------------------------------------------------------------- what happens
+
+    def _tell_conversations(self) -> None:
+        self.conversations_changed.emit(self._memory.conversations())
+
+    def _tell_status(self) -> None:
+        self.status_changed.emit(self._engine.status)
+        self.chat_status_changed.emit(self._chat_status())
+
+    def _chat_status(self) -> EngineStatus:
+        status = self._engine.status
+        answer = self._answers.of(self._open)
+        if answer is not None and answer is self._answers.running:
+            return status
+        if answer is not None:  # it waits: for the engine, or for another chat's answer
+            can_think = status.answering or status.phase is Phase.READY
+            return replace(status, phase=Phase.THINKING if can_think else status.phase, queued=True)
+        messages = (self._memory.messages(self._open) if self._open else None) or []
+        stats = next((m.stats for m in reversed(messages) if m.stats), {})
+        return replace(
+            status,
+            phase=Phase.READY if status.answering else status.phase,
+            tok_s=stats.get("decode_tok_s"),
+            tokens=stats.get("tokens", 0),
+            context_used=stats.get("context_used"),
+        )
+
+    def _answer_grew(self, answer: Answer, text: str) -> None:
+        self._memory.update(answer.conversation_id, answer.message)
+        if answer.conversation_id == self._open:
+            self.text_appended.emit(answer.message.id, text)
+
+    def _answer_ended(self, answer: Answer, result: protocol.GenerationResult | None) -> None:
+        self._memory.update(answer.conversation_id, answer.message)
+        if answer.conversation_id == self._open:
+            if result is not None and result.dropped_messages:
+                self.messages_dropped.emit(answer.message.id, result.dropped_messages)
+            self.message_finished.emit(answer.message)
+        self._tell_status()
+
+    def _answer_failed(self, answer: Answer, why: protocol.Failed | EngineDied) -> None:
+        self._unanswered = answer.conversation_id
+        if isinstance(why, protocol.Failed):
+            self._show("answer", self._describe(why, "answer"))
+
+    def _load_failed(self, failed: protocol.Failed) -> None:
+        self._show("engine", self._describe(failed, "load"))
+
+    def _describe(self, failed: protocol.Failed, during: Any) -> UserMessage:
+        name = self._engine.status.model or ("The starter model" if self._model == STARTER else self._model)
+        return describe(failed, during=during, model=name, is_starter=self._model == STARTER)
+
+    def _engine_died(self, died: EngineDied) -> None:
+        message = describe_engine_death(died.reason, died.restarting, died.details)
+        if died.restarting and self._unanswered is None:  # nothing was lost, so there is nothing to send again
+            message = replace(message, remedy="", remedy_action="")
+        # With an answer cut short the banner stays until it is sent again; else until the engine is back.
+        self._show("answer" if died.restarting and self._unanswered else "engine", message)
+
+    def _store_trouble(self, error: StoreError | RescueReport | BaseException) -> None:
+        self._answers.allow_all()
+        self._show("store", describe(error))
+
+    def _show(self, whose: str, message: UserMessage) -> None:
+        self._problem_of = whose
+        self.problem.emit(message)
+
+    def _solved(self, *whose: str) -> None:
+        if self._problem_of in whose:
+            self._problem_of = ""
+            self.problem_solved.emit()
+        if "answer" in whose:
+            self._unanswered = None

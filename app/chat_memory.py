@@ -1,0 +1,220 @@
+"""Every chat that was touched since the start, in memory; the store follows in the background and is never waited for.
+
+It decides what to keep and how to save it. What is said in a chat is decided elsewhere, and it shows nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from app.conversation import Conversation, Message, MessageState, SearchHit
+from app.operations import Operations
+from app.store import RescueReport, Store, StoreError
+
+log = logging.getLogger(__name__)
+
+SAVE_EVERY_MS = 500  # of a growing message: so much of it a kill can cost
+
+OpenStore = Callable[[], tuple[Store, RescueReport | None]]
+
+
+class ChatMemory(QObject):
+    """Conversations and messages, newest state first in memory, then in the store. All methods come back at once.
+
+    saves and reads are two queues, so that a save that a full disk holds up keeps nobody from reading an old chat.
+    """
+
+    opened = Signal()  # the store's chats are there
+    changed = Signal()  # the list of conversations
+    trouble = Signal(object)  # StoreError or RescueReport, for a banner
+    solved = Signal()  # saves are through again
+
+    def __init__(self, open_store: OpenStore, saves: Operations, reads: Operations) -> None:
+        super().__init__()
+        self._open_store = open_store
+        self._saves, self._reads = saves, reads
+        self._store: Store | None = None  # set in the thread of `saves`, before any other work there
+        self._conversations: dict[str, Conversation] = {}
+        self._deleted: dict[str, Conversation] = {}
+        self._chats: dict[str, list[Message]] = {}
+        self._growing: dict[str, Message] = {}  # newest state of messages that are not saved yet
+        self._report: RescueReport | None = None  # what was wrong with the store, as long as it lives in memory
+        self._repaired = False
+        self.is_stalled = False
+        self._timer = QTimer(self, singleShot=True, interval=SAVE_EVERY_MS)
+        self._timer.timeout.connect(self._save_growing)
+        saves.stalled.connect(self._stalled)
+        saves.resumed.connect(self._resumed)
+
+    # -------------------------------------------------------------- opening
+
+    def open(self) -> None:
+        """Open the store in the background; `opened` follows, with `trouble` where there was some."""
+        self._saves.run("open the chats", self._read_store, self._is_open, self.trouble.emit)
+
+    def _read_store(self) -> tuple[RescueReport | None, list[Conversation]]:
+        self._store, report = self._open_store()
+        with contextlib.suppress(StoreError):  # the next start marks them, and `read` shows them as interrupted
+            self._store.mark_interrupted()
+        return report, self._store.conversations()
+
+    def _is_open(self, result: tuple[RescueReport | None, list[Conversation]]) -> None:
+        report, conversations = result
+        self._conversations = {c.id: c for c in conversations} | self._conversations
+        self._take(report)
+        self._keep("remove deleted chats", lambda: self._stored.purge_deleted())
+        self.changed.emit()
+        self.opened.emit()
+
+    def repair(self) -> None:
+        """Open the file anew and write everything that is in memory into it."""
+        self._saves.run("repair the chats", lambda: self._stored.repair(), self._is_repaired, self._not_repaired)
+
+    def _take(self, report: RescueReport | None) -> None:
+        self._report = report
+        if report is not None:
+            self.trouble.emit(report)
+
+    def _not_repaired(self, error: BaseException) -> None:
+        self.trouble.emit(self._report if self._report is not None and self._report.in_memory else error)
+
+    def _is_repaired(self, report: RescueReport | None) -> None:
+        self.solved.emit()
+        self._take(report)
+        for conversation_id, messages in self._chats.items():
+            if conversation := self._conversations.get(conversation_id):
+                self._keep("save the chat", partial(self._save_head, conversation))
+                for message in messages:
+                    self._keep("save the message", partial(self._append, conversation_id, message))
+
+    # -------------------------------------------------------------- conversations
+
+    def conversations(self) -> list[Conversation]:
+        """The newest first."""
+        return sorted(self._conversations.values(), key=lambda c: c.updated_at, reverse=True)
+
+    def conversation(self, conversation_id: str | None) -> Conversation | None:
+        return self._conversations.get(conversation_id or "")
+
+    def add(self, conversation: Conversation) -> None:
+        self._conversations[conversation.id] = conversation
+        self._chats[conversation.id] = []
+        self._keep("save the chat", partial(self._save_head, conversation))
+
+    def rename(self, conversation_id: str, title: str) -> None:
+        self._conversations[conversation_id] = replace(self._conversations[conversation_id], title=title)
+        self._keep("rename a chat", lambda: self._stored.rename(conversation_id, title))
+        self.changed.emit()
+
+    def delete(self, conversation_id: str) -> None:
+        """Hide a chat until `restore`; the next start removes it for good."""
+        self._deleted[conversation_id] = self._conversations.pop(conversation_id)
+        self._keep("delete a chat", lambda: self._stored.delete(conversation_id))
+        self.changed.emit()
+
+    def restore(self, conversation_id: str) -> bool:
+        conversation = self._deleted.pop(conversation_id, None)
+        if conversation is None:
+            return False
+        self._conversations[conversation_id] = conversation
+        self._keep("bring a chat back", lambda: self._stored.restore(conversation_id))
+        self.changed.emit()
+        return True
+
+    def search(self, text: str, then: Callable[[list[SearchHit]], None]) -> None:
+        if self._store is not None:
+            self._reads.run("search the chats", lambda: self._stored.search(text), then, self.trouble.emit)
+
+    # -------------------------------------------------------------- messages
+
+    def messages(self, conversation_id: str) -> list[Message] | None:
+        """The messages of a chat that is in memory, else None: then `read` it."""
+        return self._chats.get(conversation_id)
+
+    def read(self, conversation_id: str, then: Callable[[], None]) -> None:
+        def take(messages: list[Message]) -> None:
+            # Whatever is being written in the file was interrupted: what we write ourselves is in memory.
+            self._chats.setdefault(conversation_id, [
+                replace(m, state=MessageState.INTERRUPTED) if m.state is MessageState.WRITING else m for m in messages
+            ])  # fmt: skip
+            then()
+
+        self._reads.run("read a chat", lambda: self._stored.messages(conversation_id), take, self.trouble.emit)
+
+    def append(self, conversation_id: str, message: Message, then: Callable[[], None] = lambda: None) -> None:
+        """Add a message; `then` is called when it is stored."""
+        self._chats[conversation_id].append(message)
+        conversation = self._conversations[conversation_id]
+        self._conversations[conversation_id] = replace(conversation, updated_at=message.created_at)
+        self._keep("save the message", partial(self._append, conversation_id, message), lambda _: then())
+        self.changed.emit()
+
+    def update(self, conversation_id: str, message: Message) -> None:
+        """Put a newer state in a message's place. One that is being written is saved every SAVE_EVERY_MS."""
+        messages = self._chats[conversation_id]
+        messages[next(i for i, old in enumerate(messages) if old.id == message.id)] = message
+        if message.state is MessageState.WRITING:
+            self._growing[message.id] = message
+            if not self._timer.isActive():
+                self._timer.start()
+        else:
+            self._growing.pop(message.id, None)
+            self._keep("save the answer", lambda: self._stored.update_message(message))
+
+    def remove(self, conversation_id: str, message_id: str) -> None:
+        self._chats[conversation_id] = [m for m in self._chats[conversation_id] if m.id != message_id]
+        self._keep("remove a message", lambda: self._stored.remove_message(message_id))
+
+    def _save_growing(self) -> None:
+        # While a save waits for room on the disk, another copy of the same message behind it would only pile up.
+        if self._growing and "save what is written" in self._saves.waiting():
+            self._timer.start()
+            return
+        growing, self._growing = self._growing, {}
+        for message in growing.values():
+            self._keep("save what is written", partial(self._update, message))
+
+    # -------------------------------------------------------------- saving
+
+    @property
+    def _stored(self) -> Store:
+        if self._store is None:
+            raise RuntimeError("The chats could not be opened, so nothing can be saved.")
+        return self._store
+
+    def _save_head(self, conversation: Conversation) -> None:
+        self._stored.save_conversation(conversation)
+
+    def _append(self, conversation_id: str, message: Message) -> None:
+        self._stored.append(conversation_id, message)
+
+    def _update(self, message: Message) -> None:
+        self._stored.update_message(message)
+
+    def _keep(self, name: str, work: Callable[[], object], then: Callable[[object], None] | None = None) -> None:
+        self._saves.keep_trying(name, work, then, self._lost)
+
+    def _lost(self, error: BaseException) -> None:
+        """A save that no waiting helps. A file that was damaged under our hands is rescued once and written again."""
+        log.info("a chat could not be saved: %s", error)
+        self.trouble.emit(error)
+        if isinstance(error, StoreError) and error.kind == "damaged" and not self._repaired:
+            self._repaired = True
+            self.repair()
+
+    def _stalled(self, error: StoreError) -> None:
+        self.is_stalled = True
+        self.trouble.emit(error)
+
+    def _resumed(self) -> None:
+        self.is_stalled = False
+        self.solved.emit()
+
+    def retry_now(self) -> None:
+        self._saves.retry_now()
