@@ -1,0 +1,625 @@
+"""The chats on disk: what is kept, found and undone, and what a killed program or a hostile disk does to it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app import store_file
+from app.conversation import Conversation, Message, MessageState, Role
+from app.store import Store, StoreError
+
+ROOT = Path(store_file.__file__).parents[1]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "Данные 数据　x" / "chats.db"
+
+
+@pytest.fixture
+def store(file: Path) -> Iterator[Store]:
+    made = Store.open(file)
+    yield made
+    made.close()
+
+
+def chat(store: Store, title: str, *texts: str, at: float = 1000.0) -> Conversation:
+    """A stored conversation of alternating turns."""
+    made = Conversation(title=title, created_at=at, updated_at=at)
+    store.save_conversation(made)
+    for number, text in enumerate(texts):
+        role = Role.USER if number % 2 == 0 else Role.ASSISTANT
+        store.append(made.id, Message(role, text, created_at=at + number))
+    return made
+
+
+# ------------------------------------------------------------------ keeping
+
+
+def test_everything_comes_back_after_a_restart(file: Path) -> None:
+    store = Store.open(file)
+    made = chat(store, "Grüße")
+    question = Message(Role.USER, "Wie geht's? 火 \U0001f525 \x00 end", created_at=5.5)
+    answer = Message(
+        Role.ASSISTANT, "**Gut**", created_at=6.5, state=MessageState.LENGTH, stats={"tokens": 3, "decode_tok_s": None}
+    )
+    store.append(made.id, question)
+    store.append(made.id, answer)
+    store.close()
+    store.close()
+    store = Store.open(file)
+    assert store.conversations() == [made]
+    assert store.conversation(made.id) == made
+    assert store.messages(made.id) == [question, answer]
+    store.close()
+
+
+def test_the_newest_conversation_is_first_and_a_message_makes_it_so(store: Store) -> None:
+    old, middle, new = (chat(store, title, at=at) for title, at in [("old", 1.0), ("middle", 2.0), ("new", 3.0)])
+    assert store.conversations() == [new, middle, old]
+    store.append(old.id, Message(Role.USER, "again", created_at=9.0))
+    store.append(middle.id, Message(Role.USER, "a clock that was set back", created_at=0.5))
+    assert [c.title for c in store.conversations()] == ["old", "new", "middle"]
+    store.rename(middle.id, "renamed")
+    assert [c.title for c in store.conversations()] == ["old", "new", "renamed"]
+
+
+def test_messages_keep_their_order_whatever_the_clock_says(store: Store) -> None:
+    made = chat(store, "clock")
+    for number, at in enumerate([50.0, 10.0, 30.0, 10.0]):
+        store.append(made.id, Message(Role.USER, str(number), created_at=at))
+    assert [m.text for m in store.messages(made.id)] == ["0", "1", "2", "3"]
+    store.remove_message(store.messages(made.id)[1].id)
+    store.append(made.id, Message(Role.USER, "4", created_at=0.0))
+    assert [m.text for m in store.messages(made.id)] == ["0", "2", "3", "4"]
+
+
+def test_the_same_act_may_be_repeated(store: Store) -> None:
+    made = chat(store, "twice")
+    first, second = Message(Role.USER, "a"), Message(Role.ASSISTANT, "b", state=MessageState.WRITING)
+    for _ in range(2):
+        store.save_conversation(made)
+        store.append(made.id, first)
+        store.append(made.id, second)
+    store.append(made.id, dataclasses.replace(second, text="bb"))
+    assert [m.text for m in store.messages(made.id)] == ["a", "bb"]
+
+
+def test_an_answer_grows_in_place(store: Store) -> None:
+    made = chat(store, "grow", "question")
+    answer = Message(Role.ASSISTANT, "", state=MessageState.WRITING)
+    store.append(made.id, answer)
+    done = dataclasses.replace(answer, text="All of it.", state=MessageState.CANCELLED, stats={"tokens": 3})
+    assert store.update_message(done) is True
+    assert store.messages(made.id)[1] == done
+    assert store.update_message(Message(Role.USER, "never stored")) is False
+
+
+def test_what_was_being_written_is_marked_at_the_next_start(store: Store) -> None:
+    made = chat(store, "killed", "question")
+    store.append(made.id, Message(Role.ASSISTANT, "half an ans", state=MessageState.WRITING))
+    assert store.mark_interrupted() == 1
+    assert store.mark_interrupted() == 0
+    assert [(m.text, m.state) for m in store.messages(made.id)] == [
+        ("question", MessageState.COMPLETE), ("half an ans", MessageState.INTERRUPTED)]  # fmt: skip
+
+
+def test_delete_can_be_undone_until_it_is_purged(store: Store) -> None:
+    kept, gone = chat(store, "kept", "a"), chat(store, "gone", "b", "c")
+    store.delete(gone.id)
+    assert [c.id for c in store.conversations()] == [kept.id]
+    assert store.conversation(gone.id) is None
+    assert store.search("b") == []
+    store.restore(gone.id)
+    assert len(store.conversations()) == 2
+    assert [m.text for m in store.messages(gone.id)] == ["b", "c"]
+    store.delete(gone.id)
+    assert store.purge_deleted() == 1
+    assert store.messages(gone.id) == []
+    store.restore(gone.id)
+    assert [c.id for c in store.conversations()] == [kept.id]
+    assert [m.text for m in store.messages(kept.id)] == ["a"]
+
+
+def test_halves_of_characters_are_stored_and_not_lost(store: Store) -> None:
+    made = chat(store, "half \ud83d")
+    store.append(made.id, Message(Role.USER, "joined \ud83d\udd25, alone \ud83d, after"))
+    assert store.messages(made.id)[0].text == "joined \U0001f525, alone \ufffd, after"
+    assert store.conversations()[0].title == "half \ufffd"
+
+
+def test_a_message_without_its_conversation_is_a_mistake_of_ours(store: Store) -> None:
+    with pytest.raises(sqlite3.IntegrityError):
+        store.append("nowhere", Message(Role.USER, "lost"))
+
+
+def test_many_threads_may_call(store: Store) -> None:
+    made = chat(store, "threads")
+
+    def write(name: int) -> None:
+        for number in range(20):
+            store.append(made.id, Message(Role.USER, f"{name}.{number}"))
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(store.messages(made.id)) == 80
+
+
+def test_ten_thousand_messages_are_found_by_index(store: Store) -> None:
+    made = chat(store, "long")
+    other = chat(store, "other", "x")
+    with store._transaction() as db:
+        db.executemany(
+            "INSERT INTO message (id, conversation_id, position, role, text, created_at, state) "
+            "VALUES (?, ?, ?, 'user', 'text', 0.0, 'complete')",
+            [(f"m{number}", made.id, number) for number in range(10_000)],
+        )
+    assert [m.id for m in store.messages(made.id)] == [f"m{number}" for number in range(10_000)]
+    assert len(store.messages(other.id)) == 1
+    plan = store._db.execute(
+        "EXPLAIN QUERY PLAN SELECT text FROM message WHERE conversation_id = ? ORDER BY position", ("x",)
+    ).fetchall()
+    assert "USING INDEX" in plan[0][3]
+    assert len(plan) == 1, "a sort besides the index"
+
+
+# ------------------------------------------------------------------ search
+
+
+def test_search_finds_titles_and_messages_newest_first(store: Store) -> None:
+    titled = chat(store, "About a Hearth", "nothing here", at=10.0)
+    said = chat(store, "Other", "first hearth", "the second HEARTH of this chat", at=20.0)
+    chat(store, "Third", "neither", at=30.0)
+    hits = store.search(" hEaRtH ")
+    assert [hit.conversation.id for hit in hits] == [said.id, titled.id]
+    assert [hit.snippet for hit in hits] == ["the second HEARTH of this chat", ""]
+    assert [hit.conversation.id for hit in store.search("hearth", limit=1)] == [said.id]
+    assert store.search("") == store.search("  \n") == store.search("no such word") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "unwanted"),
+    [
+        ("100% sure", "0% s", "0x s"), ("snake_case", "e_c", "exc"), ("C:\\path", ":\\p", ":\\\\p"),
+        ("it's \"quoted\"", "'s \"q", "''s"), ("ПРИВЕТ мир", "привет МИР", "приветмир"),
+        ("Straße", "STRASSE", "STRASE"),
+        ("ÉTÉ", "e\u0301te\u0301", "ete"), ("I*[a-z]?", "*[A-Z]?", "ia"), ("İstanbul", "İSTANBUL", "ostanbul"),
+    ],
+)  # fmt: skip
+def test_search_takes_every_character_literally_and_ignores_case(
+    store: Store, text: str, wanted: str, unwanted: str
+) -> None:
+    made = chat(store, "t", f"Before that, {text} was said.")
+    (hit,) = store.search(wanted)
+    assert hit.conversation.id == made.id
+    assert hit.snippet == f"Before that, {text} was said."
+    assert store.search(unwanted) == []
+
+
+def test_a_snippet_shows_the_hit_in_its_surroundings(store: Store) -> None:
+    chat(store, "long", "ß" * 30 + " many words before\n\tand the  needle, " + "then many words after it " * 20)
+    (hit,) = store.search("NEEDLE")
+    assert "and the needle, then" in hit.snippet
+    assert hit.snippet.startswith("…")
+    assert hit.snippet.endswith("…")
+    assert 40 <= len(hit.snippet) <= 82
+    chat(store, "one word", "x" * 500 + "Needle" + "y" * 500)
+    assert "Needle" in store.search("needley")[0].snippet
+    chat(store, "longer than a snippet", "z" * 300)
+    assert store.search("z" * 200)[0].snippet
+
+
+# ------------------------------------------------------------------ kill -9
+
+WRITER = """
+import dataclasses, sys, time
+from pathlib import Path
+from app.conversation import Conversation, Message, MessageState, Role
+from app.store import Store
+store = Store.open(Path(sys.argv[1]))
+chat = Conversation(title="killed")
+store.save_conversation(chat)
+number = 0
+while True:
+    answer = Message(Role.ASSISTANT, "", state=MessageState.WRITING)
+    store.append(chat.id, answer)
+    for _ in range(40):
+        number += 1
+        store.update_message(dataclasses.replace(answer, text=f"{number} " + "word " * 300))
+        print(number, flush=True)
+        time.sleep(0.002)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is POSIX's")
+def test_kill_nine_loses_nothing_that_a_call_had_returned_from(file: Path) -> None:
+    committed = 0
+    for attempt in range(5):
+        with subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(file)], stdout=subprocess.PIPE, cwd=ROOT, text=True
+        ) as child:
+            assert child.stdout is not None
+            said = [child.stdout.readline() for _ in range(3 + 17 * attempt)]  # killed at another moment each time
+            time.sleep(0.0007 * attempt)
+            os.kill(child.pid, signal.SIGKILL)
+            said += child.stdout.read().splitlines(keepends=True)
+        committed = max(int(line) for line in said if line.endswith("\n"))
+        store, report = Store.rescue(file)
+        assert report is None
+        assert store._db.execute("PRAGMA quick_check").fetchall() == [("ok",)]
+        newest = store.conversations()[0]
+        found = max(int(m.text.split()[0]) for m in store.messages(newest.id) if m.text)
+        assert found >= committed
+        assert store.mark_interrupted() >= 1
+        assert {m.state for m in store.messages(newest.id)} == {MessageState.INTERRUPTED}
+        store.close()
+    assert committed > 40
+
+
+# ------------------------------------------------------------------ damage
+
+
+@pytest.fixture
+def filled(file: Path) -> Path:
+    """A closed file with 60 conversations of 10 messages, a few hundred pages."""
+    store = Store.open(file)
+    store._db.execute("PRAGMA synchronous = OFF")
+    for number in range(60):
+        chat(store, f"Chat {number}", *(f"message {number}.{turn} " + "word " * 150 for turn in range(10)), at=number)
+    store.delete(store.conversations()[0].id)
+    store.close()
+    return file
+
+
+def damaged_files(file: Path) -> list[Path]:
+    return sorted(path for path in file.parent.iterdir() if "-damaged-" in path.name)
+
+
+def test_a_sound_file_is_not_rescued(filled: Path) -> None:
+    store, report = Store.rescue(filled)
+    assert report is None
+    assert len(store.conversations()) == 59
+    store.close()
+    assert damaged_files(filled) == []
+
+
+def rescued(file: Path) -> tuple[int, int]:
+    """Rescues, checks that the damaged file is kept and that the new one can be used; conversations and messages."""
+    before = file.read_bytes()
+    store, report = Store.rescue(file)
+    assert report is not None
+    assert report.error.kind == "damaged"
+    assert not store.in_memory
+    assert report.kept_aside is not None
+    assert damaged_files(file) == [report.kept_aside]
+    assert report.kept_aside.read_bytes() == before
+    found = [store.messages(c.id) for c in store.conversations()]
+    for messages in found:
+        numbers = [m.text.split()[1] for m in messages]
+        assert numbers == sorted(numbers)
+    chat(store, "after", "life goes on", at=9e9)
+    store.close()
+    store, again = Store.rescue(file)
+    assert again is None
+    assert store.conversations()[0].title == "after"
+    assert store._db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    store.close()
+    assert {path.suffix for path in file.parent.iterdir()} == {".db"}
+    return report.conversations, report.messages
+
+
+def test_random_bytes_in_the_middle(filled: Path) -> None:
+    data = bytearray(filled.read_bytes())
+    middle = len(data) // 2 // 4096 * 4096
+    data[middle : middle + 3 * 4096] = os.urandom(3 * 4096)
+    filled.write_bytes(data)
+    conversations, messages = rescued(filled)
+    assert conversations == 60
+    assert 550 <= messages < 600
+
+
+def test_a_truncated_file(filled: Path) -> None:
+    data = filled.read_bytes()
+    filled.write_bytes(data[: len(data) * 2 // 3 - 1000])
+    conversations, messages = rescued(filled)
+    assert conversations >= 40
+    assert 300 < messages < 600
+
+
+def test_a_lost_beginning(filled: Path) -> None:
+    data = bytearray(filled.read_bytes())
+    data[:4096] = bytes(4096)
+    filled.write_bytes(data)
+    assert rescued(filled) == (60, 600)
+
+
+def test_lost_conversations_are_named_after_their_messages(filled: Path) -> None:
+    db = sqlite3.connect(filled)
+    root = db.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'conversation'").fetchone()[0]
+    db.close()
+    data = bytearray(filled.read_bytes())
+    data[(root - 1) * 4096 : root * 4096] = os.urandom(4096)
+    filled.write_bytes(data)
+    store, report = Store.rescue(filled)
+    assert report is not None
+    assert report.messages == 600
+    titles = {c.title for c in store.conversations()}
+    assert len(titles) == 60
+    assert all(title.startswith("message ") for title in titles)
+    store.close()
+
+
+@pytest.mark.parametrize("content", [b"", b"SQLite", b"<html>" * 5000, b"SQLite format 3\0" + bytes(5000)],
+                         ids=["empty", "tiny", "no database", "zeros"])  # fmt: skip
+def test_nothing_to_be_read(file: Path, content: bytes) -> None:
+    file.parent.mkdir(parents=True)
+    file.write_bytes(content)
+    with pytest.raises(StoreError) as caught:
+        Store.open(file).close()
+    assert caught.value.kind == "damaged"
+    assert rescued(file) == (0, 0)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_is_broken_the_program_starts(filled: Path, seed: int) -> None:
+    dice = random.Random(seed)
+    data = bytearray(filled.read_bytes())
+    for _ in range(dice.choice([1, 5, 40])):
+        at, length = dice.randrange(len(data)), dice.choice([1, 20, 5000])
+        data[at : at + length] = dice.randbytes(length)
+    filled.write_bytes(data)
+    store, report = Store.rescue(filled)
+    for conversation in store.conversations():
+        store.messages(conversation.id)
+    store.search("word")
+    chat(store, "after", "life goes on")
+    if report is not None:
+        assert damaged_files(filled)
+    store.close()
+
+
+def test_damage_that_is_met_later_can_be_repaired(filled: Path) -> None:
+    store = Store.open(filled)
+    data = bytearray(filled.read_bytes())
+    for page in range(8, len(data) // 4096 - 1):
+        data[page * 4096 : page * 4096 + 100] = os.urandom(100)
+    filled.write_bytes(data)
+    with pytest.raises(StoreError) as caught:
+        store.search("no such word")
+    assert caught.value.kind == "damaged"
+    report = store.repair()
+    assert report is not None
+    store.search("no such word")
+    chat(store, "after", "life goes on")
+    store.close()
+
+
+def test_a_role_that_is_none_is_damage(store: Store) -> None:
+    made = chat(store, "odd", "text")
+    store._db.execute("UPDATE message SET role = 'wizard'")
+    with pytest.raises(StoreError) as caught:
+        store.messages(made.id)
+    assert caught.value.kind == "damaged"
+
+
+@pytest.mark.parametrize("step", ["-wal", "-shm", "", "last"])
+def test_a_rescue_that_is_cut_off_is_finished_at_the_next_start(
+    filled: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    filled.rename(filled.with_name("chats.db.rescued"))
+    parts = {"": b"damaged", "-wal": b"journal", "-shm": b"shared"}
+    for suffix, content in parts.items():
+        filled.with_name(filled.name + suffix).write_bytes(content)
+    real = os.replace
+
+    def cut(source: Path, target: Path) -> None:
+        if source.name == ("chats.db.rescued" if step == "last" else f"chats.db{step}"):
+            raise KeyboardInterrupt
+        real(source, target)
+
+    monkeypatch.setattr(store_file.os, "replace", cut)
+    with pytest.raises(KeyboardInterrupt):
+        Store.rescue(filled)
+    monkeypatch.setattr(store_file.os, "replace", real)
+    store, report = Store.rescue(filled)
+    assert report is None
+    assert len(store.conversations()) == 59
+    store.close()
+    assert sorted(path.read_bytes() for path in damaged_files(filled)) == sorted(parts.values())
+
+
+# ------------------------------------------------------------------ versions
+
+
+def test_a_file_of_a_newer_version_is_refused_and_left_untouched(filled: Path) -> None:
+    db = sqlite3.connect(filled)
+    db.execute(f"PRAGMA user_version = {len(store_file.MIGRATIONS) + 1}")
+    db.close()
+    before = {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in filled.parent.iterdir()}
+    with pytest.raises(StoreError) as caught:
+        Store.open(filled)
+    assert caught.value.kind == "newer"
+    store, report = Store.rescue(filled)
+    assert report is not None
+    assert report.error.kind == "newer"
+    assert store.in_memory
+    chat(store, "in memory", "text")
+    store.close()
+    assert {p.name: (p.read_bytes(), p.stat().st_mtime_ns) for p in filled.parent.iterdir()} == before
+
+
+def test_an_older_file_is_brought_up_step_by_step(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    later = (
+        ("ALTER TABLE conversation ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0",),
+        ("UPDATE conversation SET pinned = 1 WHERE title = 'Chat 7'", "CREATE TABLE tag (name TEXT)"),
+    )
+    monkeypatch.setattr(store_file, "MIGRATIONS", store_file.MIGRATIONS + later)
+    store = Store.open(filled)
+    assert store._db.execute("PRAGMA user_version").fetchone() == (3,)
+    assert store._db.execute("SELECT title FROM conversation WHERE pinned").fetchall() == [("Chat 7",)]
+    assert len(store.conversations()) == 59
+    store.close()
+    Store.open(filled).close()
+
+
+def test_a_migration_that_fails_changes_nothing(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        later = (("ALTER TABLE conversation ADD COLUMN pinned INTEGER",), ("THIS IS NO SQL",))
+        patched.setattr(store_file, "MIGRATIONS", store_file.MIGRATIONS + later)
+        with pytest.raises(sqlite3.OperationalError):
+            Store.open(filled)
+    store = Store.open(filled)
+    assert store._db.execute("PRAGMA user_version").fetchone() == (1,)
+    assert "pinned" not in {row[1] for row in store._db.execute("PRAGMA table_info (conversation)")}
+    store.close()
+
+
+# ------------------------------------------------------------------ full, read-only, locked
+
+
+def test_a_full_disk_fails_one_call_and_harms_nothing(store: Store) -> None:
+    made = chat(store, "full", "first")
+    pages = store._db.execute("PRAGMA page_count").fetchone()[0]
+    store._db.execute(f"PRAGMA max_page_count = {pages}")
+    big = Message(Role.USER, "word " * 5000)
+    with pytest.raises(StoreError) as caught:
+        store.append(made.id, big)
+    assert caught.value.kind == "full"
+    assert caught.value.path == store.path
+    assert caught.value.free_bytes is not None
+    assert [m.text for m in store.messages(made.id)] == ["first"]
+    store._db.execute(f"PRAGMA max_page_count = {pages + 100}")
+    store.append(made.id, big)
+    assert [m.text for m in store.messages(made.id)] == ["first", big.text]
+
+
+def test_a_locked_file_is_told_soon_and_works_again(store: Store, file: Path) -> None:
+    made = chat(store, "locked", "first")
+    other = sqlite3.connect(file, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(StoreError) as caught:
+        store.append(made.id, Message(Role.USER, "second"))
+    assert caught.value.kind == "locked"
+    assert [m.text for m in store.messages(made.id)] == ["first"]  # readers are not held up
+    other.execute("ROLLBACK")
+    other.close()
+    store.append(made.id, Message(Role.USER, "second"))
+
+
+def test_a_locked_file_at_start_gives_a_store_in_memory(filled: Path) -> None:
+    other = sqlite3.connect(filled, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    store, report = Store.rescue(filled)
+    assert report is not None
+    assert report.error.kind == "locked"
+    assert store.in_memory
+    made = chat(store, "meanwhile", "text")
+    with pytest.raises(StoreError):
+        store.repair()
+    assert store.in_memory
+    other.execute("ROLLBACK")
+    other.close()
+    assert store.repair() is None
+    assert not store.in_memory
+    store.close()
+    store = Store.open(filled)
+    assert len(store.conversations()) == 60
+    assert [m.text for m in store.messages(made.id)] == ["text"]
+    store.close()
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    path = tmp_path / "file" / "chats.db"
+    with pytest.raises(StoreError) as caught:
+        Store.open(path)
+    assert caught.value.kind == "read-only"
+    store, report = Store.rescue(path)
+    assert report is not None
+    assert (report.error.kind, report.in_memory, report.conversations) == ("read-only", True, 0)
+    made = chat(store, "in memory", "text")
+    (tmp_path / "file").unlink()
+    assert store.repair() is None
+    assert [c.id for c in store.conversations()] == [made.id]
+    store.close()
+    store = Store.open(path)
+    assert [m.text for m in store.messages(made.id)] == ["text"]
+    store.close()
+
+
+def read_only(database: str, **options: object) -> sqlite3.Connection:
+    """A connection as a read-only disk gives it: opens, reads, and refuses the first write."""
+    db = real_connect(database, **options)  # type: ignore[arg-type]
+    if database != ":memory:" and "hearth-" not in database:
+        db.execute("PRAGMA query_only = ON")
+    return db
+
+
+real_connect = sqlite3.connect
+
+
+def test_a_read_only_folder_is_read_into_memory(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store.open(filled)
+    unfinished = chat(store, "only in the journal", "written before the disk became read-only", at=8e9)
+    journal = filled.with_name("chats.db-wal").read_bytes()
+    main = filled.read_bytes()
+    store.close()
+    filled.write_bytes(main)
+    filled.with_name("chats.db-wal").write_bytes(journal)
+
+    monkeypatch.setattr(store_file.sqlite3, "connect", read_only)
+    store, report = Store.rescue(filled)
+    assert report is not None
+    assert (report.error.kind, report.in_memory, report.kept_aside) == ("read-only", True, None)
+    assert (report.conversations, report.messages) == (61, 601)
+    assert store.conversations()[0] == dataclasses.replace(unfinished, updated_at=8e9)
+    chat(store, "in memory", "text", at=9e9)
+    with pytest.raises(StoreError):
+        store.repair()
+    monkeypatch.undo()
+    assert store.repair() is None
+    assert store.conversations()[0].title == "in memory"
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (sqlite3.SQLITE_IOERR_SHMSIZE, "read-only"), (sqlite3.SQLITE_IOERR_SHORT_READ, "damaged"),
+        (sqlite3.SQLITE_CANTOPEN, "read-only"), (sqlite3.SQLITE_BUSY_SNAPSHOT, "locked"),
+        (sqlite3.SQLITE_READONLY_DIRECTORY, "read-only"), (sqlite3.SQLITE_CORRUPT_INDEX, "damaged"),
+    ],
+)  # fmt: skip
+def test_every_failure_of_the_disk_has_a_kind(tmp_path: Path, code: int, kind: str) -> None:
+    error = sqlite3.OperationalError("made up")
+    error.sqlite_errorcode = code
+    with pytest.raises(StoreError) as caught, store_file.failures(tmp_path / "chats.db"):
+        raise error
+    assert caught.value.kind == kind
+
+
+def test_an_input_output_error_on_a_full_disk_is_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHMSIZE
+    monkeypatch.setattr(store_file, "_free_bytes", lambda path: 4096)
+    with pytest.raises(StoreError) as caught, store_file.failures(tmp_path / "chats.db"):
+        raise error
+    assert (caught.value.kind, caught.value.free_bytes) == ("full", 4096)
+    with pytest.raises(StoreError) as caught, store_file.failures(tmp_path / "chats.db"):
+        raise OSError(28, "No space left on device")
+    assert caught.value.kind == "full"
