@@ -13,6 +13,11 @@ from engine.executor.counters import FfnCounters
 from engine.model.weights import ModelWeights
 from native_kernels.backend import F32, I32, Operators
 
+# Up to so many positions at once each is worked off by itself; from there on one multiplication of everything, with
+# the zeros left in, is faster: it reads the weights once. Starter model (1792 x 512, 9 % active), 2 cores, per layer:
+# 6 positions 0.62 ms against 1.08 ms, 8 positions 0.77 ms against 0.60 ms, 128 positions 9.2 ms against 3.4 ms.
+PER_TOKEN_LIMIT = 6
+
 
 class ExactExecutor:
     """Gate first; then up and down only where the gate is positive. For activations that make exact zeros."""
@@ -31,7 +36,9 @@ class ExactExecutor:
 
     def ffn(self, layer: int, x: F32) -> F32:
         """x [T, D], normed -> what the block adds to the residual, [T, D]."""
-        return self._one_token(layer, x[0])[None] if x.shape[0] == 1 else self._batch(layer, x)
+        if 1 <= x.shape[0] <= PER_TOKEN_LIMIT:
+            return np.stack([self._one_token(layer, token) for token in x])
+        return self._batch(layer, x)
 
     def _one_token(self, layer: int, x: F32) -> F32:
         w, ops = self._layers[layer], self._operators

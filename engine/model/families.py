@@ -98,8 +98,8 @@ def config_from_gguf(metadata: Mapping[str, Any], tensor_names: set[str]) -> Mod
         n_kv_heads=read.optional("llama.attention.head_count_kv", int, n_heads),
         head_dim=head_dim,
         vocab_size=vocab_size,
-        rope_theta=read.optional("llama.rope.freq_base", float, 10000.0),
-        norm_eps=read.required("llama.attention.layer_norm_rms_epsilon", float),
+        rope_theta=_decimal(read.optional("llama.rope.freq_base", float, 10000.0)),
+        norm_eps=_decimal(read.required("llama.attention.layer_norm_rms_epsilon", float)),
         activation=activation,
         max_context=read.required("llama.context_length", int),
         tied_embeddings="output.weight" not in tensor_names,
@@ -128,8 +128,7 @@ def sampling_from_gguf(metadata: Mapping[str, Any]) -> dict[str, Any]:
              "repeat_penalty": ("general.sampling.penalty_repeat", float),
              "max_tokens": ("hearth.sampling.max_tokens", int)}  # fmt: skip
     values = {ours: read.optional(theirs, kind, None) for ours, (theirs, kind) in names.items()}
-    # float32 in the file: 0.3 would come back as 0.30000001192...
-    return _sampling({k: float(f"{v:.7g}") if isinstance(v, float) else v for k, v in values.items()})
+    return _sampling({k: _decimal(v) if isinstance(v, float) else v for k, v in values.items()})
 
 
 def _sampling(values: dict[str, Any]) -> dict[str, Any]:
@@ -256,6 +255,11 @@ def _head_dim(d_model: int, n_heads: int) -> int:
     if n_heads < 1 or d_model % n_heads:
         raise ModelFormatError(f"A width of {d_model} cannot be shared by {n_heads} attention heads.")
     return d_model // n_heads
+
+
+def _decimal(value: float) -> float:
+    """The decimal number that was meant by a float32 of a file: 0.3, which would come back as 0.30000001192."""
+    return float(f"{value:.7g}")
 
 
 def _hf_activation(read: _Reader) -> Activation:

@@ -126,7 +126,7 @@ def _unpair(values: F32, head_dim: int) -> F32:
 
 
 def _pack(values: F32, tensor: PlannedTensor, codec: Codec) -> PackedMatrix:
-    if codec == "f16" and float(np.abs(values).max()) > np.finfo(np.float16).max:
+    if codec == "f16" and float(np.abs(values).max()) > float(np.finfo(np.float16).max):
         raise UnsupportedModelError(
             f"Tensor {tensor.foreign_name} holds values beyond 16 bits, and for 32 bits the free RAM is too small."
         )

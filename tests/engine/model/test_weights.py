@@ -1,0 +1,134 @@
+"""Opening and loading models: the layout of the weights, both formats, memory, progress, cancellation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from tiny_model import make_tiny_gguf, make_tiny_model
+
+from engine.errors import HostMemoryError, ModelFormatError, UnsupportedModelError
+from engine.executor.dense import DenseExecutor
+from engine.generate import Cancelled
+from engine.model import weights as weights_module
+from engine.model.kv_cache import KVCache
+from engine.model.transformer import Transformer
+from engine.model.weights import load_weights, open_model
+from native_kernels.reference import ReferenceOperators
+
+
+def logits(path: Path) -> np.ndarray:
+    opened = open_model(path)
+    loaded, ops = load_weights(opened), ReferenceOperators()
+    model = Transformer(opened.config, loaded, DenseExecutor(opened.config, loaded, ops), ops)
+    return model.logits(model.forward(np.arange(12, dtype=np.int64) * 7, KVCache(opened.config, 16)))
+
+
+def free_ram(monkeypatch: pytest.MonkeyPatch, n_bytes: int) -> None:
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=n_bytes))
+
+
+def test_down_is_stored_neuron_by_neuron(tmp_path: Path) -> None:
+    opened = open_model(make_tiny_model(tmp_path / "m"))
+    loaded = load_weights(opened)
+    down = opened.source.read_f32("model.layers.1.mlp.down_proj.weight")
+    np.testing.assert_array_equal(loaded.layers[1].down_t.data, down.T)
+    assert loaded.layers[1].down_t.data.flags.c_contiguous
+
+
+def test_tied_and_own_heads(tmp_path: Path) -> None:
+    tied = load_weights(open_model(make_tiny_model(tmp_path / "tied")))
+    own_model = open_model(make_tiny_model(tmp_path / "own", tied=False))
+    own = load_weights(own_model)
+    assert tied.head is tied.embedding
+    np.testing.assert_array_equal(own.head.data, own_model.source.read_f32("lm_head.weight"))
+    assert own.n_bytes - tied.n_bytes == own.head.n_bytes
+    assert own_model.parameters * 4 == own.n_bytes
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("activation", ["relu", "silu"])
+def test_a_gguf_file_gives_what_its_source_gives(tmp_path: Path, activation: str, tied: bool) -> None:
+    source = logits(make_tiny_model(tmp_path / "m", activation=activation, tied=tied))
+    packed = logits(make_tiny_gguf(tmp_path / "m.gguf", activation=activation, tied=tied))
+    assert 0 < np.abs(packed - source).max() < 0.15 * np.abs(source).max()  # 8 bits are near; swapped rows would not be
+    opened = open_model(tmp_path / "m.gguf")
+    assert opened.config == open_model(tmp_path / "m").config
+    assert (opened.name, opened.description, opened.sampling) == ("Tiny", "Random numbers.", {"temperature": 0.5})
+    assert set(opened.codecs) == {"q8_0", "f32"}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_the_stored_precision_does_not_matter(tmp_path: Path, dtype: str) -> None:
+    base = logits(make_tiny_model(tmp_path / "base"))
+    np.testing.assert_allclose(logits(make_tiny_model(tmp_path / "m", dtype=dtype)), base, atol=0.02)
+
+
+def test_little_ram_means_sixteen_bits_and_too_little_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_tiny_model(tmp_path / "m")
+    opened = open_model(path)
+    largest = opened.config.vocab_size * opened.config.d_model
+    spare = weights_module.MARGIN_BYTES + 8 * largest
+    wide = logits(path)
+    free_ram(monkeypatch, opened.parameters * 4 + spare)
+    assert load_weights(opened).codec == "f32"
+    assert load_weights(opened, extra_bytes=1).codec == "f16"
+    free_ram(monkeypatch, opened.parameters * 2 + spare)
+    loaded = load_weights(opened)
+    assert (loaded.codec, loaded.layers[0].gate.codec, loaded.layers[0].down_t.data.dtype) == ("f16", "f16", np.float16)
+    np.testing.assert_allclose(logits(path), wide, atol=0.05)
+    free_ram(monkeypatch, opened.parameters * 2 + spare - 1)
+    with pytest.raises(HostMemoryError, match=r"needs .* GiB of free RAM; .* GiB are free"):
+        load_weights(opened)
+
+
+def test_values_beyond_sixteen_bits_are_not_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    big = np.full((64, 32), 1e6, np.float32)
+    opened = open_model(make_tiny_model(tmp_path / "m", tensors={"model.layers.0.mlp.up_proj.weight": big}))
+    assert load_weights(opened).codec == "f32"
+    free_ram(
+        monkeypatch,
+        opened.parameters * 2 + weights_module.MARGIN_BYTES + 8 * opened.config.vocab_size * opened.config.d_model,
+    )
+    with pytest.raises(UnsupportedModelError, match=r"layers\.0\.mlp\.up_proj"):
+        load_weights(opened)
+
+
+def test_progress_counts_bytes_up_to_the_end(tmp_path: Path) -> None:
+    opened = open_model(make_tiny_model(tmp_path / "m"))
+    seen: list[tuple[int, int]] = []
+    load_weights(opened, lambda done, total: seen.append((done, total)))
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert seen[-1] == (sum(opened.codecs.values()),) * 2
+
+
+def test_cancelling_stops_between_two_tensors(tmp_path: Path) -> None:
+    seen: list[int] = []
+    with pytest.raises(Cancelled):
+        load_weights(
+            open_model(make_tiny_model(tmp_path / "m")),
+            lambda done, total: seen.append(done),
+            cancelled=lambda: len(seen) >= 3,
+        )
+    assert len(seen) == 3
+
+
+@pytest.mark.parametrize("name", ["model.norm.weight", "model.layers.1.mlp.gate_proj.weight"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_weights_that_are_no_numbers_are_refused(tmp_path: Path, name: str, value: float) -> None:
+    shape = (32,) if name == "model.norm.weight" else (64, 32)
+    broken = np.ones(shape, np.float32)
+    broken[-1] = value
+    opened = open_model(make_tiny_model(tmp_path / "m", tensors={name: broken}))
+    with pytest.raises(ModelFormatError, match=name):
+        load_weights(opened)
+
+
+def test_a_download_padded_with_zeros_is_refused(tmp_path: Path) -> None:
+    opened = open_model(make_tiny_model(tmp_path / "m", tensors={"model.norm.weight": np.zeros(32, np.float32)}))
+    with pytest.raises(ModelFormatError, match=r"model\.norm\.weight holds nothing but zeros"):
+        load_weights(opened)
