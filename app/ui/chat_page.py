@@ -1,0 +1,282 @@
+"""The page of one chat: title bar, banner, messages or the empty page, composer. It wires these parts and keeps drafts.
+
+It stores nothing and knows no engine: whoever owns the chat listens to its signals and calls its slots.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QPoint, Qt, QUrl, Signal
+from PySide6.QtGui import QDesktopServices, QGuiApplication, QKeyEvent, QKeySequence, QResizeEvent, QShortcut
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QStackedWidget, QVBoxLayout, QWidget
+
+from app.conversation import Conversation, Message, Role
+from app.engine_status import EngineStatus, Phase
+from app.markdown_blocks import web_address
+from app.ui import theme
+from app.ui.banner import Banner
+from app.ui.composer import Composer
+from app.ui.controls import IconButton, Label
+from app.ui.empty_page import EmptyPage
+from app.ui.floating import ConfirmDialog, Menu, confirm
+from app.ui.transcript import Transcript, text_column
+
+if TYPE_CHECKING:
+    from app.user_messages import UserMessage
+
+UNTITLED = "New chat"
+COMPOSER_OUTSET = 24  # the composer reaches this far beyond the text column
+
+
+def chat_as_markdown(title: str, messages: list[Message]) -> str:
+    """A chat as one Markdown document: the person's words quoted, the answers as they are."""
+    parts = [f"# {title}"]
+    for message in messages:
+        if message.role is Role.USER:
+            parts.append("\n".join(f"> {line}".rstrip() for line in message.text.split("\n")))
+        elif message.role is Role.ASSISTANT and message.text:
+            parts.append(message.text.strip("\n"))
+    return "\n\n".join(parts) + "\n"
+
+
+class ChatPage(QFrame):
+    """One chat, or the start of one.
+
+    submitted: text to send. stop_requested: end the running answer. title_menu: "rename" or "delete" was chosen for
+    this chat. copied: words for a note that something is on the clipboard now. remedy: action of the banner's button.
+    prompt_chosen: text of a card of the empty page, while a model is ready (else it becomes the draft).
+    """
+
+    submitted = Signal(str)
+    stop_requested = Signal()
+    title_menu = Signal(str)
+    copied = Signal(str)
+    remedy = Signal(str)
+    prompt_chosen = Signal(str)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setProperty("kind", "page")
+        self._conversation_id = ""
+        self._title = ""
+        self._drafts: dict[str, str] = {}
+        self._status = EngineStatus()
+
+        self._bar = QFrame()
+        self._bar.setProperty("kind", "bar")
+        self._title_label = Label("", "label", elide=True)
+        self._more = IconButton("more", "Chat menu")
+        self._more.clicked.connect(self._open_menu)
+        bar = QHBoxLayout(self._bar)
+        bar.addWidget(self._title_label, 1)
+        bar.addWidget(self._more)
+        self.banner = Banner()
+        self.banner.remedy.connect(self.remedy)
+        self.banner.closed.connect(self._lay_out)
+        self._banner_place = QHBoxLayout()
+        self._banner_place.addWidget(self.banner)
+        self.composer = Composer()
+        self.transcript = Transcript()
+        self.empty = EmptyPage()
+        self._composer_place = QVBoxLayout()
+        self._chat = QWidget()
+        chat = QVBoxLayout(self._chat)
+        chat.setContentsMargins(0, 0, 0, 0)
+        chat.setSpacing(0)
+        chat.addWidget(self.transcript, 1)
+        chat.addLayout(self._composer_place)
+        self._stack = QStackedWidget()
+        self._stack.addWidget(self.empty)
+        self._stack.addWidget(self._chat)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(0)
+        column.addWidget(self._bar)
+        column.addLayout(self._banner_place)
+        column.addWidget(self._stack, 1)
+
+        self.composer.submitted.connect(self._submit)
+        self.composer.stop_requested.connect(self.stop_requested)
+        self.transcript.link_activated.connect(self._ask_to_open)
+        self.empty.prompt_chosen.connect(self._choose_prompt)
+        copy = QShortcut(QKeySequence("Ctrl+Shift+C"), self)
+        copy.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
+        copy.activated.connect(self.copy_last_answer)
+        theme.current().changed.connect(self._lay_out)
+        self._place_composer(empty=True)
+        self._lay_out()
+
+    # ------------------------------------------------------------------ slots
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the empty page is shown."""
+        return self._stack.currentWidget() is self.empty
+
+    def show_conversation(self, conversation: Conversation | None, messages: list[Message]) -> None:
+        """Show a chat from its end, or the empty page; the draft that was written there comes back."""
+        wanted = conversation.id if conversation is not None else ""
+        if wanted != self._conversation_id:
+            self._drafts[self._conversation_id] = self.composer.text()
+            self._conversation_id = wanted
+            self.composer.set_text(self._drafts.pop(wanted, ""))
+        self.set_title(conversation.title if conversation is not None else "")
+        self.transcript.show_messages(messages)
+        self.transcript.set_status(self._status)
+        self._show_empty(not messages)
+
+    def add_message(self, message: Message) -> None:
+        """Show one message more."""
+        self._show_empty(False)
+        self.transcript.add_message(message)
+
+    def append_text(self, message_id: str, text: str) -> None:
+        """Add text to the answer that is being written."""
+        self.transcript.append_text(message_id, text)
+
+    def finish_message(self, message: Message) -> None:
+        """Show an answer as it is kept now."""
+        self.transcript.finish_message(message)
+
+    def remove_message(self, message_id: str) -> None:
+        """Take a message away."""
+        self.transcript.remove_message(message_id)
+        self._show_empty(not self.transcript.messages)
+
+    def set_dropped(self, message_id: str, count: int) -> None:
+        """Mark above the question of that answer that `count` earlier messages are out of the context."""
+        self.transcript.set_dropped(message_id, count)
+
+    def set_status(self, status: EngineStatus) -> None:
+        """What the engine is doing."""
+        self._status = status
+        self.composer.set_status(status)
+        self.empty.set_status(status)
+        self.transcript.set_status(status)
+
+    def set_machine_line(self, line: str) -> None:
+        """This PC in one line."""
+        self.empty.set_machine_line(line)
+
+    def show_banner(self, message: UserMessage) -> None:
+        """Show a problem at the top of the column."""
+        self.banner.show_message(message)
+        self._lay_out()
+
+    def clear_banner(self) -> None:
+        """The problem is solved."""
+        self.banner.clear()
+        self._lay_out()
+
+    def set_title(self, title: str) -> None:
+        """The chat's title; an empty one is shown as "New chat"."""
+        self._title = title
+        self._title_label.setText(title or UNTITLED)
+
+    def focus_composer(self) -> None:
+        """Let the person type."""
+        self.composer.field.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def restore_draft(self, text: str) -> None:
+        """Give words back that were not sent. What has been typed since stays, behind them."""
+        since = self.composer.text()
+        self.composer.set_text(f"{text}\n{since}" if since.strip() else text)
+        self.focus_composer()
+
+    # ------------------------------------------------------------------ acts of the person
+
+    def copy_last_answer(self) -> None:
+        """Put the newest answer on the clipboard, as Markdown."""
+        answer = self.transcript.last_answer()
+        if answer is not None and answer.text:
+            QGuiApplication.clipboard().setText(answer.text)
+            self.copied.emit("Answer copied")
+
+    def copy_chat(self) -> None:
+        """Put the whole chat on the clipboard, as Markdown."""
+        text = chat_as_markdown(self._title or UNTITLED, self.transcript.messages)
+        QGuiApplication.clipboard().setText(text)
+        self.copied.emit("Chat copied as Markdown")
+
+    def _submit(self, text: str) -> None:
+        self._drafts.pop(self._conversation_id, None)
+        self.submitted.emit(text)
+
+    def _choose_prompt(self, prompt: str) -> None:
+        if self._status.phase is Phase.READY:
+            self.prompt_chosen.emit(prompt)
+        else:
+            self.composer.set_text(prompt)
+            self.focus_composer()
+
+    def _open_menu(self) -> None:
+        menu = self.make_menu()
+        corner = self._more.mapToGlobal(QPoint(self._more.width(), self._more.height() + theme.px(4)))
+        menu.popup(corner - QPoint(menu.sizeHint().width(), 0))
+
+    def make_menu(self) -> Menu:
+        """The menu of the title bar."""
+        menu = Menu("Chat menu", self)
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        menu.add("Rename", "pen", lambda: self.title_menu.emit("rename"))
+        menu.add("Copy chat as Markdown", "copy", self.copy_chat)
+        menu.addSeparator()
+        menu.add("Delete", "trash", lambda: self.title_menu.emit("delete"), token="bad")
+        return menu
+
+    def _ask_to_open(self, address: str) -> ConfirmDialog | None:
+        """A link in an answer leads out of Hearth: show where before it is opened."""
+        if web_address(address) is None:
+            return None
+        shown = address if len(address) <= 200 else address[:200] + "…"
+        broken = "\u200b".join(shown[i : i + 24] for i in range(0, len(shown), 24))  # no spaces to wrap at
+        dialog = confirm(
+            self, "Open this link in your browser?", broken, "Stay", "Open",
+            lambda: _open(address),
+        )  # fmt: skip
+        dialog.danger.set_look("secondary")  # it leaves the program; it destroys nothing
+        return dialog
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Escape and self._status.answering:
+            if self._status.phase is not Phase.STOPPING:
+                self.stop_requested.emit()
+        else:
+            super().keyPressEvent(event)
+
+    # ------------------------------------------------------------------ layout
+
+    def _show_empty(self, empty: bool) -> None:
+        if empty == self.is_empty:
+            return
+        typing = self.composer.field.hasFocus()
+        self._place_composer(empty)
+        if typing:
+            self.focus_composer()
+
+    def _place_composer(self, empty: bool) -> None:
+        (self.empty.composer_place if empty else self._composer_place).addWidget(self.composer)
+        self._stack.setCurrentWidget(self.empty if empty else self._chat)
+        self._bar.setVisible(not empty)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        px = theme.px
+        left, width = text_column(self.width())
+        outset = min(px(COMPOSER_OUTSET), left)
+        sides = (left - outset, self.width() - left - width - outset)
+        shown = not self.banner.isHidden()
+        self._banner_place.setContentsMargins(sides[0], px(12) if shown else 0, sides[1], px(12) if shown else 0)
+        self._composer_place.setContentsMargins(sides[0], 0, sides[1], px(20))
+        self._bar.setFixedHeight(px(48))
+        bar = self._bar.layout()
+        if bar is not None:
+            bar.setContentsMargins(px(24), 0, px(14), 0)
+
+
+def _open(address: str) -> None:
+    QDesktopServices.openUrl(QUrl(address))

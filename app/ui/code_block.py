@@ -1,0 +1,232 @@
+"""A fence as a widget: head with language and Copy, code in the colours of its language. It runs nothing."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtGui import QFontMetricsF, QGuiApplication, QTextBlockFormat, QTextCharFormat, QTextCursor, QWheelEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
+
+from app.markdown_blocks import CodeBlock
+from app.ui import theme
+from app.ui.controls import Button, Label
+from app.ui.prose import LIST_INDENT, TextView, scroll_sideways
+
+COPIED_MS = 1500
+FOLD_OVER = 30  # lines
+FOLDED_LINES = 16
+HIGHLIGHT_UP_TO = 60_000  # characters; a lexer is Python and runs in the window's thread
+
+
+class CodeText(TextView):
+    """The code itself: never wrapped, highlighted once it is whole."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__("Code", parent)
+        self.code = ""
+        self.language = ""
+        self.max_lines: int | None = None
+        self._highlighted = False
+        self.setLineWrapMode(TextView.LineWrapMode.NoWrap)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAsNeeded)
+        self.horizontalScrollBar().rangeChanged.connect(self._fit)
+        self._style()
+        self._fit()
+
+    def set_width(self, width: int) -> None:
+        """Code keeps its own width."""
+
+    def set_code(self, code: str) -> None:
+        """Show this code; when it continues what is shown, only the rest is inserted."""
+        if code == self.code:
+            return
+        cursor = QTextCursor(self.document())
+        cursor.beginEditBlock()
+        if code.startswith(self.code) and not self._highlighted:
+            cursor.movePosition(QTextCursor.MoveOperation.End)
+            cursor.insertText(code[len(self.code) :])
+        else:
+            cursor.select(QTextCursor.SelectionType.Document)
+            cursor.insertText(code, QTextCharFormat())
+            self._highlighted = False
+        cursor.endEditBlock()
+        self.code = code
+
+    def highlight(self) -> None:
+        """Colour the code by its language; unknown languages stay plain."""
+        if self._highlighted or not self.language or len(self.code) > HIGHLIGHT_UP_TO:
+            return
+        self._highlighted = True
+        cursor = QTextCursor(self.document())
+        cursor.beginEditBlock()
+        for start, length, token in coloured_spans(self.language, self.code):
+            cursor.setPosition(start)
+            cursor.setPosition(start + length, QTextCursor.MoveMode.KeepAnchor)
+            ink = QTextCharFormat()
+            ink.setForeground(theme.colour(token))
+            cursor.setCharFormat(ink)
+        cursor.endEditBlock()
+
+    def set_max_lines(self, lines: int | None) -> None:
+        """Show only the first lines, or all."""
+        self.max_lines = lines
+        self._fit()
+
+    def _style(self) -> None:
+        self.document().setDefaultFont(theme.font("code"))
+        option = self.document().defaultTextOption()
+        option.setTabStopDistance(4 * QFontMetricsF(theme.font("code")).horizontalAdvance(" "))
+        option.setTextDirection(Qt.LayoutDirection.LeftToRight)
+        self.document().setDefaultTextOption(option)
+        shape = QTextBlockFormat()
+        shape.setLineHeight(theme.line_height("code"), QTextBlockFormat.LineHeightTypes.FixedHeight.value)
+        cursor = QTextCursor(self.document())
+        cursor.select(QTextCursor.SelectionType.Document)
+        cursor.setBlockFormat(shape)
+
+    def _restyle(self) -> None:
+        self._style()
+        if self._highlighted:
+            cursor = QTextCursor(self.document())
+            cursor.select(QTextCursor.SelectionType.Document)
+            cursor.setCharFormat(QTextCharFormat())
+            self._highlighted = False
+            self.highlight()
+        self._fit()
+
+    def _fit(self) -> None:
+        height = math.ceil(self.document().size().height())
+        if self.max_lines is not None:
+            height = min(height, self.max_lines * theme.line_height("code"))
+        bar = self.horizontalScrollBar()
+        if bar.maximum() > 0:
+            height += bar.sizeHint().height()
+        if height != self.height() or self.minimumHeight() != height:
+            self.setFixedHeight(height)
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        scroll_sideways(self, event)
+
+
+def coloured_spans(language: str, code: str) -> list[tuple[int, int, str]]:
+    """Start and length (in UTF-16 units, as Qt counts) and colour token of what is not plain text in the code."""
+    from pygments.lexers import get_lexer_by_name  # here: it costs 20 ms, and not every chat has code
+    from pygments.token import Comment, Keyword, Literal, Name, Number, Operator, String
+    from pygments.util import ClassNotFound
+
+    try:
+        lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
+    except ClassNotFound:
+        return []
+    tokens: tuple[tuple[Any, str], ...] = (
+        (Comment, "ink3"), (Keyword, "code_keyword"), (Operator.Word, "code_keyword"), (Name.Tag, "code_keyword"),
+        (Name.Function, "code_function"), (Name.Class, "code_function"), (Name.Decorator, "code_function"),
+        (Name.Builtin, "code_function"), (Name.Attribute, "code_function"), (String, "code_string"),
+        (Number, "code_number"), (Keyword.Constant, "code_number"), (Literal, "code_number"),
+    )  # fmt: skip
+    spans: list[tuple[int, int, str]] = []
+    position = 0
+    for kind, text in lexer.get_tokens(code):
+        length = len(text) + sum(ch > "\uffff" for ch in text)
+        colour = next((token for family, token in tokens if kind in family), "")
+        if colour and text.strip():
+            spans.append((position, length, colour))
+        position += length
+    return spans
+
+
+class CodeBlockView(QFrame):
+    """One code block. Over 30 lines folds behind "Show 84 lines" unless it was seen being written."""
+
+    def __init__(self, block: CodeBlock, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setProperty("kind", "code")
+        self._label = Label("", "meta")
+        self._copy = Button("Copy", "quiet", "copy")
+        self._copy.glyph_px = 15
+        self._copy.clicked.connect(self.copy)
+        self._timer = QTimer(self)
+        self._timer.setSingleShot(True)
+        self._timer.setInterval(COPIED_MS)
+        self._timer.timeout.connect(self._show_copy)
+        self._fold = Button("", "quiet", "down")
+        self._fold.clicked.connect(self._toggle)
+        self._fold.hide()
+        self.text = CodeText(self)
+        self._folds = block.closed and block.code.count("\n") >= FOLD_OVER
+        self._opened = False
+
+        head = QHBoxLayout()
+        head.addWidget(self._label, 1)
+        head.addWidget(self._copy)
+        self._head = head
+        body = QHBoxLayout()
+        body.addWidget(self.text)
+        self._body = body
+        foot = QHBoxLayout()
+        foot.addWidget(self._fold)
+        foot.addStretch(1)
+        self._foot = foot
+        self._column = QVBoxLayout(self)
+        self._column.setSpacing(0)
+        for row in (head, body, foot):
+            self._column.addLayout(row)
+        theme.current().changed.connect(self._restyle)
+        self.level = block.depth
+        self._restyle()
+        self.update_block(block)
+
+    @property
+    def indent(self) -> int:
+        """Pixels from the column's left edge: as deep as the list item it stands in."""
+        return self.level * theme.px(LIST_INDENT)
+
+    def update_block(self, block: CodeBlock) -> None:
+        """Take the block as it stands now."""
+        if block.language != self.text.language or not self._label.words:
+            self.text.language = block.language
+            self._label.setText(block.language or "code")
+            words = f"{block.language} code" if block.language else "Code"
+            self.text.setAccessibleName(words)
+            self._copy.setAccessibleName(f"Copy {words[0].lower()}{words[1:]}")
+        self.text.set_code(block.code)
+        if block.closed:
+            self.text.highlight()
+        self._show_fold()
+
+    def set_width(self, width: int) -> None:
+        """Code keeps its own width."""
+
+    def set_caret(self, shown: bool) -> None:
+        """Show the ember bar behind the last character."""
+        self.text.set_caret(shown)
+
+    def copy(self) -> None:
+        """Put the code on the clipboard, and say so for a moment."""
+        QGuiApplication.clipboard().setText(self.text.code)
+        self._copy.setText("Copied")
+        self._copy.set_glyph("check")
+        self._timer.start()
+
+    def _show_copy(self) -> None:
+        self._copy.setText("Copy")
+        self._copy.set_glyph("copy")
+
+    def _toggle(self) -> None:
+        self._opened = not self._opened
+        self._show_fold()
+
+    def _show_fold(self) -> None:
+        self._fold.setVisible(self._folds)
+        lines = self.text.code.count("\n") + 1
+        self._fold.setText("Show fewer lines" if self._opened else f"Show {lines} lines")
+        self._fold.set_glyph("up" if self._opened else "down")
+        self.text.set_max_lines(FOLDED_LINES if self._folds and not self._opened else None)
+
+    def _restyle(self) -> None:
+        px = theme.px
+        self._head.setContentsMargins(px(14), px(3), px(5), px(3))
+        self._body.setContentsMargins(px(14), 0, px(14), px(12))
+        self._foot.setContentsMargins(px(5), 0, px(5), px(5) if self._folds else 0)

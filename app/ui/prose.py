@@ -1,0 +1,298 @@
+"""Text of messages as widgets: they take the height of their text, pass the wheel on and fetch nothing.
+
+They show HTML made by app.markdown_blocks and plain text; they parse nothing and open no link by themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+from PySide6.QtCore import QMimeData, QPointF, QRectF, Qt, QUrl, Signal
+from PySide6.QtGui import QKeyEvent, QKeySequence, QPainter, QPaintEvent, QTextCursor, QTextOption, QWheelEvent
+from PySide6.QtWidgets import QFrame, QSizePolicy, QTextBrowser, QTextEdit, QWidget
+
+from app.markdown_blocks import MAX_DEPTH, PAD, displayable, web_address
+from app.ui import theme
+from app.ui.painting import block
+
+LIST_INDENT = 24
+
+
+class TextView(QTextBrowser):
+    """Read-only text as high as its document. `link_activated` gives the address of a link that was followed."""
+
+    link_activated = Signal(str)
+
+    def __init__(self, name: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._caret = False
+        self.setAccessibleName(name)
+        self.setProperty("kind", "prose")
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self.setOpenLinks(False)
+        self.setUndoRedoEnabled(False)
+        self.setFocusPolicy(Qt.FocusPolicy.ClickFocus)
+        self.setWordWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
+        self.document().setDocumentMargin(0)
+        self.document().documentLayout().documentSizeChanged.connect(self._fit)
+        self.anchorClicked.connect(self._follow)
+        theme.current().changed.connect(self._restyle)
+
+    def set_width(self, width: int) -> None:
+        """Lay the text out for a width now, so that the height is right before the next event."""
+        self.document().setTextWidth(width)
+
+    def set_caret(self, shown: bool) -> None:
+        """Show the ember bar behind the last character: text is being written here."""
+        if shown != self._caret:
+            self._caret = shown
+            self.viewport().update()
+
+    def _restyle(self) -> None:
+        """Take up fonts and colours; subclasses render again."""
+
+    def _fit(self) -> None:
+        height = math.ceil(self.document().size().height())
+        if height != self.height() or self.minimumHeight() != height:
+            self.setFixedHeight(height)
+
+    def _follow(self, url: QUrl) -> None:
+        address = web_address(url.toString())
+        if address:
+            self.link_activated.emit(address)
+
+    def loadResource(self, kind: int, name: QUrl | str) -> Any:
+        """Nothing: an answer can pull in neither a file nor an address."""
+        return None
+
+    def createMimeDataFromSelection(self) -> QMimeData:
+        """Words only: colours of a theme have no business in another program."""
+        data = QMimeData()
+        data.setText(self.textCursor().selection().toPlainText().replace(PAD, ""))
+        return data
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        event.ignore()  # the page scrolls, not the text
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        moves_among_links = event.key() in {Qt.Key.Key_Tab, Qt.Key.Key_Backtab, Qt.Key.Key_Return, Qt.Key.Key_Enter}
+        if moves_among_links or event.matches(QKeySequence.StandardKey.Copy):
+            super().keyPressEvent(event)
+        elif event.matches(QKeySequence.StandardKey.SelectAll):
+            self.selectAll()
+        else:
+            event.ignore()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        if not self._caret:
+            return
+        end = QTextCursor(self.document())
+        end.movePosition(QTextCursor.MoveOperation.End)
+        place = self.cursorRect(end)
+        height = min(theme.px(18), place.height())
+        # A line's extra height lies above its letters: the bar stands on their foot.
+        corner = QPointF(min(place.x() + 2, self.viewport().width() - 2), place.bottom() + 1 - height)
+        painter = QPainter(self.viewport())
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        block(painter, QRectF(corner, corner + QPointF(2, height)), theme.colour("hot_fill"), 1)
+
+
+def style_sheet() -> str:
+    """The style sheet of an answer's document, from the tokens in force."""
+    t, px = theme.current().tokens, theme.px
+    mono = ", ".join(f"'{family}'" for family in theme.families(mono=True))
+
+    def lines(role: str) -> str:
+        kind = theme.ROLES[role]
+        return (
+            f"font-size: {px(kind.px)}px; font-weight: {kind.weight}; -qt-line-height-type: minimum; "
+            f"line-height: {theme.line_height(role)}px; color: {getattr(t, kind.token)};"
+        )
+
+    step = px(LIST_INDENT)
+    indents = "".join(f".in{depth} {{ margin-left: {depth * step}px; }}" for depth in range(1, MAX_DEPTH + 1))
+    return f"""
+    p, li {{ {lines("body")} margin: 0 0 {px(10)}px 0; }}
+    li {{ margin-bottom: {px(4)}px; }}
+    ul, ol {{ margin: 0 0 {px(6)}px 0; }}
+    h1 {{ {lines("h1")} margin: {px(14)}px 0 {px(8)}px 0; }}
+    h2 {{ {lines("h2")} margin: {px(12)}px 0 {px(6)}px 0; }}
+    h3 {{ {lines("h3")} margin: {px(10)}px 0 {px(4)}px 0; }}
+    code, pre {{ font-family: {mono}; font-size: {px(13)}px; }}
+    code {{ background-color: {t.bubble}; }}
+    .pad {{ font-size: {px(6)}px; }}
+    pre {{ margin: 0 0 {px(10)}px 0; }}
+    a {{ color: {t.cold}; text-decoration: underline; }}
+    td.quote {{ border-left: 2px solid {t.edge}; padding: 0 0 0 {px(14)}px; }}
+    td.quote p, td.quote li {{ color: {t.ink2}; }}
+    {indents}
+    """
+
+
+def table_sheet() -> str:
+    """The same for the document of a table."""
+    t, px = theme.current().tokens, theme.px
+    head, cell = theme.ROLES["smallstrong"], theme.ROLES["cell"]
+    pad = f"padding: {px(7)}px {px(16)}px {px(7)}px 0;"
+    return f"""{style_sheet()}
+    table {{ border-collapse: collapse; margin: 0; }}
+    th {{ font-size: {px(head.px)}px; font-weight: {head.weight}; color: {t.ink2}; text-align: left; {pad}
+          border-bottom: 1px solid {t.edge}; }}
+    td {{ font-size: {px(cell.px)}px; color: {t.ink}; {pad} border-bottom: 1px solid {t.line}; }}
+    """
+
+
+class Prose(TextView):
+    """Paragraphs, headings, lists and quotes of an answer."""
+
+    def __init__(self, name: str, parent: QWidget | None = None) -> None:
+        super().__init__(name, parent)
+        self._html = ""
+        self._style()
+
+    def show_html(self, html: str) -> None:
+        """Show this; a selection stays where it was. Cost: linear in the HTML."""
+        if html == self._html:
+            return
+        self._html = html
+        self._render()
+
+    def _style(self) -> None:
+        self.document().setDefaultFont(theme.font("body"))
+        self.document().setIndentWidth(theme.px(LIST_INDENT))
+        self.document().setDefaultStyleSheet(style_sheet())
+
+    def _restyle(self) -> None:
+        self._style()
+        self._render()
+
+    def _render(self) -> None:
+        before = self.textCursor()
+        anchor, position = before.anchor(), before.position()
+        self.setHtml(self._html)
+        self._trim()
+        has_links = "<a " in self._html
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus if has_links else Qt.FocusPolicy.ClickFocus)
+        if anchor != position:
+            end = self.document().characterCount() - 1
+            cursor = self.textCursor()
+            cursor.setPosition(min(anchor, end))
+            cursor.setPosition(min(position, end), QTextCursor.MoveMode.KeepAnchor)
+            self.setTextCursor(cursor)
+
+    def _trim(self) -> None:
+        """Take the space above the first and below the last line away: the gap between parts is the layout's."""
+        document = self.document()
+        for end, edge in ((document.begin(), "setTopMargin"), (document.lastBlock(), "setBottomMargin")):
+            cursor = QTextCursor(end)
+            if cursor.currentTable() is None:
+                shape = cursor.blockFormat()
+                getattr(shape, edge)(0)
+                cursor.setBlockFormat(shape)
+
+
+class Table(Prose):
+    """One table, as wide as the column; a wider one scrolls inside."""
+
+    def __init__(self, name: str, parent: QWidget | None = None) -> None:
+        super().__init__(name, parent)
+        self.setWordWrapMode(QTextOption.WrapMode.WordWrap)  # a column is as wide as its longest word, then it scrolls
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAsNeeded)
+        self.horizontalScrollBar().rangeChanged.connect(self._fit)
+
+    def _style(self) -> None:
+        super()._style()
+        self.document().setDefaultStyleSheet(table_sheet())
+
+    def _fit(self) -> None:
+        bar = self.horizontalScrollBar()
+        height = math.ceil(self.document().size().height()) + (bar.sizeHint().height() if bar.maximum() > 0 else 0)
+        if height != self.height() or self.minimumHeight() != height:
+            self.setFixedHeight(height)
+
+    def _trim(self) -> None:
+        """A table stands alone in its document; the empty lines that Qt puts around it are made flat."""
+        document = self.document()
+        for end in (document.begin(), document.lastBlock()):
+            cursor = QTextCursor(end)
+            if cursor.currentTable() is None:
+                shape = cursor.blockFormat()
+                shape.setLineHeight(0, 1)  # fixed
+                cursor.setBlockFormat(shape)
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        scroll_sideways(self, event)
+
+    def createMimeDataFromSelection(self) -> QMimeData:
+        """Cells with tabs between them, so that a spreadsheet takes them."""
+        cursor = self.textCursor()
+        table = QTextCursor(self.document().begin().next()).currentTable() or cursor.currentTable()
+        if table is None:
+            return super().createMimeDataFromSelection()
+        first, rows, column, columns = cast("tuple[int, int, int, int]", cursor.selectedTableCells())
+        if first < 0:
+            whole = cursor.selectionStart() < table.firstPosition() or cursor.selectionEnd() > table.lastPosition()
+            if not whole:
+                return super().createMimeDataFromSelection()
+            first, rows, column, columns = 0, table.rows(), 0, table.columns()
+        lines = []
+        for row in range(first, first + rows):
+            words = []
+            for place in range(column, column + columns):
+                cell = table.cellAt(row, place)
+                inside = cell.firstCursorPosition()
+                inside.setPosition(cell.lastPosition(), QTextCursor.MoveMode.KeepAnchor)
+                words.append(inside.selection().toPlainText().replace(PAD, ""))
+            lines.append("\t".join(words))
+        data = QMimeData()
+        data.setText("\n".join(lines))
+        return data
+
+
+class PlainText(TextView):
+    """Words as they were typed: no Markdown, line breaks kept."""
+
+    def __init__(self, text: str, name: str, parent: QWidget | None = None) -> None:
+        super().__init__(name, parent)
+        self._text = displayable(text)
+        self._restyle()
+
+    def natural_width(self, most: int) -> int:
+        """Width that the text wants, at most `most`."""
+        if len(self._text) > 2000:  # surely wider, and measuring it would lay it out once more
+            return most
+        self.document().setTextWidth(-1)
+        return min(most, math.ceil(self.document().idealWidth()) + 1)
+
+    def _restyle(self) -> None:
+        self.document().setDefaultFont(theme.font("body"))
+        self.setPlainText(self._text)
+        set_line_height(self, "body")
+
+
+def set_line_height(view: QTextEdit, role: str) -> None:
+    """Give every line of a plain document at least the role's line height."""
+    cursor = QTextCursor(view.document())
+    cursor.select(QTextCursor.SelectionType.Document)
+    shape = cursor.blockFormat()
+    shape.setLineHeight(theme.line_height(role), 3)  # QTextBlockFormat.LineHeightTypes.MinimumHeight
+    cursor.setBlockFormat(shape)
+
+
+def scroll_sideways(view: TextView, event: QWheelEvent) -> None:
+    """Scroll a wide part with a sideways wheel (or Shift) as far as it goes; anything else is the page's."""
+    angle = event.angleDelta()
+    sideways = angle.x() if abs(angle.x()) > abs(angle.y()) else 0
+    if not sideways and event.modifiers() & Qt.KeyboardModifier.ShiftModifier:
+        sideways = angle.y()
+    bar = view.horizontalScrollBar()
+    if not sideways or bar.value() == (bar.minimum() if sideways > 0 else bar.maximum()):
+        event.ignore()
+        return
+    bar.setValue(bar.value() - sideways // 2)
+    event.accept()
