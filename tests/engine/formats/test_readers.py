@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -11,16 +12,18 @@ from engine.formats.safetensors import open_safetensors
 
 
 def test_safetensors_in_three_codecs(tmp_path: Path) -> None:
-    import safetensors
-
     values = np.arange(6, dtype=np.float32).reshape(2, 3)
-    bf16 = (values.view(np.uint32) >> 16).astype(np.uint16)
-    entries = {
-        "a": {"dtype": "float32", "shape": [2, 3], "data": values.tobytes()},
-        "b": {"dtype": "float16", "shape": [2, 3], "data": values.astype(np.float16).tobytes()},
-        "c": {"dtype": "bfloat16", "shape": [2, 3], "data": bf16.tobytes()},
-    }
-    safetensors.serialize_file(entries, str(tmp_path / "m.safetensors"), {"format": "pt"})
+    upper_halves = (values.view(np.uint32) >> 16).astype(np.uint16)
+    parts = {"a": ("F32", values), "b": ("F16", values.astype(np.float16)), "c": ("BF16", upper_halves)}
+    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    data = b""
+    for name, (dtype, stored) in parts.items():
+        stop = len(data) + stored.nbytes
+        header[name] = {"dtype": dtype, "shape": [2, 3], "data_offsets": [len(data), stop]}
+        data += stored.tobytes()
+    head = json.dumps(header).encode()
+    (tmp_path / "m.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + data)
+
     source = open_safetensors(tmp_path / "m.safetensors")
     assert {name: info.codec for name, info in source.tensors.items()} == {"a": "f32", "b": "f16", "c": "bf16"}
     assert source.metadata == {"format": "pt"}
