@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QPlainTextEdit, QSizePolicy, QVBoxLayout, QWidget
@@ -12,11 +10,12 @@ from app.ui import theme
 from app.ui.controls import Button, IconButton, Label
 from app.ui.floating import announce
 from app.ui.icons import Glyph
-
-if TYPE_CHECKING:
-    from app.user_messages import UserMessage
+from app.user_messages import UserMessage
 
 _SIGNS = {"bad": ("warn", "bad"), "warn": ("warn", "warn"), "info": ("info", "cold")}
+
+
+MAX_LINES = 8  # of details before they scroll
 
 
 class Banner(QFrame):
@@ -47,7 +46,7 @@ class Banner(QFrame):
         for button in (self._remedy, self._second, self._details, self._copy):
             self._buttons.addWidget(button)
         self._buttons.addStretch(1)
-        self._column.addSpacing(2)
+        self._column.addSpacing(4)
         self._column.addLayout(self._buttons)
         self._text = QPlainTextEdit()
         self._text.setReadOnly(True)
@@ -81,6 +80,7 @@ class Banner(QFrame):
         self._second.setVisible(message.second is not None)
         self._details.setVisible(bool(message.details))
         self._text.setPlainText(message.details)
+        self._fit_details()
         self._text.hide()
         self._copy.hide()
         self._details.setText("Details")
@@ -101,7 +101,11 @@ class Banner(QFrame):
         self._column.setSpacing(theme.px(4))
         self._buttons.setSpacing(theme.px(8))
         self._text.setFont(theme.font("code"))
-        self._text.setFixedHeight(theme.px(150))
+        self._fit_details()
+
+    def _fit_details(self) -> None:
+        lines = min(max(self._text.blockCount(), 2), MAX_LINES)
+        self._text.setFixedHeight(lines * self._text.fontMetrics().lineSpacing() + theme.px(30))
 
     def _choose_remedy(self) -> None:
         if self.message is not None:
@@ -115,6 +119,7 @@ class Banner(QFrame):
         shown = not self._text.isVisibleTo(self)
         self._text.setVisible(shown)
         self._copy.setVisible(shown)
+        self._copy.setText("Copy details")
         self._details.setText("Hide details" if shown else "Details")
 
     def _copy_details(self) -> None:

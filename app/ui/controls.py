@@ -81,7 +81,7 @@ class Label(QLabel):
         if not self.elides:
             super().setText(self.words)
             return
-        line = " ".join(self.words.split())
+        line = " ".join(self.words.splitlines())
         shown = QFontMetrics(self.font()).elidedText(line, Qt.TextElideMode.ElideRight, max(self.width(), 1))
         super().setText(shown)
         self.setToolTip(line if shown != line else "")
@@ -91,7 +91,7 @@ class Label(QLabel):
         if not self.elides:
             return super().sizeHint()
         metrics = QFontMetrics(self.font())
-        return QSize(metrics.horizontalAdvance(" ".join(self.words.split())) + 1, theme.line_height(self.role))
+        return QSize(metrics.horizontalAdvance(" ".join(self.words.splitlines())) + 1, theme.line_height(self.role))
 
     def minimumSizeHint(self) -> QSize:
         return QSize(theme.px(24), theme.line_height(self.role)) if self.elides else super().minimumSizeHint()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from PySide6.QtCore import QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QFontMetrics, QMouseEvent, QPaintEvent, QPen
+from PySide6.QtGui import QColor, QFontMetrics, QKeyEvent, QMouseEvent, QPaintEvent, QPen, QWheelEvent
 from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QRadioButton, QSizePolicy, QSlider, QStyle, QWidget
 
 from app.ui import theme
@@ -124,12 +124,13 @@ class Segments(QFrame):
 
 
 class Slider(QSlider):
-    """A groove of 4 and a knob of 16. A double click asks for the automatic value: `reset`."""
+    """A groove of 4 and a knob of 16. A double click, Backspace or Delete asks for the automatic value: `reset`."""
 
     reset = Signal()
 
     def __init__(self, name: str, parent: QWidget | None = None) -> None:
         super().__init__(Qt.Orientation.Horizontal, parent)
+        self.automatic = False
         self.setAccessibleName(name)
         self.setProperty("focusRadius", 8)
         self.setAttribute(Qt.WidgetAttribute.WA_Hover)
@@ -146,6 +147,20 @@ class Slider(QSlider):
 
     def minimumSizeHint(self) -> QSize:
         return QSize(theme.px(80), theme.px(32))
+
+    def set_automatic(self, automatic: bool) -> None:
+        """Show the value as one that nobody chose: no filled groove, a smaller knob."""
+        self.automatic = automatic
+        self.update()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() in {Qt.Key.Key_Backspace, Qt.Key.Key_Delete}:
+            self.reset.emit()
+        else:
+            super().keyPressEvent(event)
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        event.ignore()  # the page under it scrolls; a value must not change in passing
 
     def _value_at(self, x: float) -> int:
         knob = theme.px(16)
@@ -181,7 +196,9 @@ class Slider(QSlider):
         done = QRectF(0, top, centre, groove)
         if self.isRightToLeft():
             done = QRectF(centre, top, self.width() - centre, groove)
-        block(painter, done, t.ink2 if self.isEnabled() else t.edge, groove / 2)
+        if not self.automatic:
+            block(painter, done, t.ink2 if self.isEnabled() else t.edge, groove / 2)
         painter.setPen(QPen(QColor(t.ink2 if self.underMouse() else t.control), 1))
         painter.setBrush(QColor(t.card))
-        painter.drawEllipse(QRectF(x + 0.5, middle - knob / 2 + 0.5, knob - 1, knob - 1))
+        inset = 0.5 + (theme.px(3) if self.automatic else 0)
+        painter.drawEllipse(QRectF(x, middle - knob / 2, knob, knob).adjusted(inset, inset, -inset, -inset))

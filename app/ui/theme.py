@@ -323,20 +323,21 @@ def qss() -> str:
     QFrame[kind="banner"] {{ background: {t.card}; border: 1px solid {info}; border-radius: {px(12)}px; }}
     QFrame[kind="banner"][severity="bad"] {{ border-color: {bad}; }}
     QFrame[kind="banner"][severity="warn"] {{ border-color: {warn}; }}
-    QLineEdit[kind="field"] {{ {row} color: {t.ink}; background: {t.card}; border: 1px solid {t.edge};
+    QLineEdit[kind="field"] {{ {row} color: {t.ink}; placeholder-text-color: {t.ink3}; background: {t.card}; border: 1px solid {t.edge};
         border-radius: {px(8)}px; padding: 0 {px(9)}px; min-height: {px(30)}px; max-height: {px(30)}px; }}
     QLineEdit[kind="field"][glyph="true"] {{ padding-left: {px(2)}px; }}
     QLineEdit[kind="field"]:hover, QLineEdit[kind="field"]:focus {{ border-color: {t.control}; }}
     QLineEdit[kind="field"]:disabled {{ color: {t.ink3}; background: {t.sunken}; border-color: {t.line}; }}
     QLineEdit[kind="field"][state="bad"] {{ border-color: {t.bad}; }}
-    QPlainTextEdit[kind="field"] {{ {row} color: {t.ink}; background: {t.card}; border: 1px solid {t.edge};
+    QPlainTextEdit[kind="field"] {{ color: {t.ink}; placeholder-text-color: {t.ink3}; background: {t.card}; border: 1px solid {t.edge};
         border-radius: {px(8)}px; padding: {px(4)}px {px(5)}px; }}
     QPlainTextEdit[kind="field"]:hover, QPlainTextEdit[kind="field"]:focus {{ border-color: {t.control}; }}
     QListView[kind="chats"] {{ background: transparent; border: 0; }}
     QListView[kind="chats"] QScrollBar:vertical {{ width: {px(10)}px; }}
+    QListView[kind="chats"] QScrollBar::handle:vertical {{ border-radius: {px(3)}px; }}
     QAbstractScrollArea[kind="plain"] {{ background: transparent; border: 0; }}
     QTextBrowser[kind="prose"] {{ background: transparent; border: 0; }}
-    QMenu {{ {row} background: {t.card}; color: {t.ink}; border: 1px solid {t.edge if t.dark else t.line};
+    QMenu {{ {row} background: {t.card}; color: {t.ink}; border: 1px solid {t.edge};
         border-radius: {px(12)}px; padding: {px(6)}px; }}
     QMenu::item {{ padding: {px(8)}px {px(14)}px {px(8)}px {px(10)}px; border-radius: {px(6)}px; }}
     QMenu::item:selected {{ background: {mix(t.card, t.wash, t.selected)}; }}

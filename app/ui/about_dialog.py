@@ -1,0 +1,176 @@
+"""What Hearth is: version, licence, the starter model's card with its licence table, and what it is built with.
+
+Everything shown lies on this computer; nothing is fetched.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from markdown_it import MarkdownIt
+from PySide6.QtCore import Qt, QUrl, qVersion
+from PySide6.QtGui import QDesktopServices, QTextOption
+from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QTextBrowser, QVBoxLayout, QWidget
+
+from app.ui import focus_ring, theme
+from app.ui.controls import Button, Label, Segments
+from app.ui.icons import Glyph
+from engine import __version__
+from engine.assets import asset_root
+
+SENTENCE = (
+    "Hearth runs large language models on this PC: the neurons that are often needed on the GPU, the others on the CPU."
+)
+NOTICE = "Hearth's own code is under the MIT licence. The starter model and the parts below are under their own."
+# Distribution, name for people, licence.
+PARTS = (
+    ("pyside6-essentials", "Qt for Python", "LGPL 3.0"),
+    ("numpy", "NumPy", "BSD 3-Clause"),
+    ("torch", "PyTorch", "BSD 3-Clause"),
+    ("numba", "Numba", "BSD 2-Clause"),
+    ("tokenizers", "Tokenizers", "Apache 2.0"),
+    ("safetensors", "Safetensors", "Apache 2.0"),
+    ("gguf", "GGUF", "MIT"),
+    ("huggingface_hub", "Hugging Face Hub", "Apache 2.0"),
+    ("jinja2", "Jinja", "BSD 3-Clause"),
+    ("markdown-it-py", "markdown-it-py", "MIT"),
+    ("pygments", "Pygments", "BSD 2-Clause"),
+    ("psutil", "psutil", "BSD 3-Clause"),
+    ("nvidia-ml-py", "NVIDIA Management Library for Python", "BSD 3-Clause"),
+    ("platformdirs", "platformdirs", "MIT"),
+    ("threadpoolctl", "threadpoolctl", "BSD 3-Clause"),
+)
+
+
+def model_card() -> Path:
+    """Where the starter model's card lies."""
+    return asset_root() / "models" / "starter-chat" / "MODEL_CARD.md"
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        return f"This text cannot be read: {path} ({getattr(error, 'strerror', None) or error}). Install Hearth again."
+
+
+def built_with() -> str:
+    """The parts that Hearth is built with, as a Markdown table: name, version here, licence."""
+    rows = [f"| Python | {platform.python_version()} | PSF 2.0 |", f"| Qt | {qVersion()} | LGPL 3.0 |"]
+    for distribution, name, licence in PARTS:
+        try:
+            version = metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            version = "–"
+        rows.append(f"| {name} | {version} | {licence} |")
+    return "\n".join((NOTICE, "", "| Part | Version | Licence |", "| --- | --- | --- |", *rows))
+
+
+class Page(QTextBrowser):
+    """Markdown of ours to read and scroll; loads nothing, links open in the web browser."""
+
+    def __init__(self, name: str, markdown: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setAccessibleName(name)
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setProperty("kind", "prose")
+        self.setOpenLinks(False)
+        self.anchorClicked.connect(QDesktopServices.openUrl)
+        self.document().setDocumentMargin(0)
+        self.viewport().setAutoFillBackground(False)
+        self._html = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
+        self._html = self._html.replace("<table>", '<table width="100%" cellspacing="0">')
+        # Qt scales a heading's own size once more, so headings are paragraphs with a class here.
+        self._html = re.sub(r"<(/?)h([1-3])>", lambda m: "</p>" if m[1] else f'<p class="h{m[2]}">', self._html)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setWordWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
+        theme.current().changed.connect(self.restyle)
+        self.restyle()
+
+    def loadResource(self, kind: int, name: QUrl | str) -> Any:
+        return None
+
+    def restyle(self) -> None:
+        """Take up colours and sizes anew: a document keeps those it was made with."""
+        t, at = theme.current().tokens, self.verticalScrollBar().value()
+        mono = ", ".join(f"'{family}'" for family in theme.families(True))
+        px = theme.px
+        self.document().setDefaultFont(theme.font("small"))
+        self.document().setDefaultStyleSheet(f"""
+            body, p, li {{ color: {t.ink}; line-height: 122%; }}
+            p {{ margin: 0 0 {px(9)}px 0; }} li {{ margin: 0 0 {px(4)}px 0; }}
+            p.h1 {{ font-size: {px(17)}px; font-weight: 600; margin: 0 0 {px(8)}px 0; color: {t.ink}; }}
+            p.h2 {{ font-size: {px(15)}px; font-weight: 600; margin: {px(14)}px 0 {px(6)}px 0; color: {t.ink}; }}
+            p.h3 {{ font-size: {px(14)}px; font-weight: 600; margin: {px(10)}px 0 {px(4)}px 0; color: {t.ink}; }}
+            a {{ color: {t.cold}; text-decoration: none; }}
+            code, pre {{ font-family: {mono}; font-size: {px(12)}px; color: {t.ink2}; white-space: pre-wrap; }}
+            table {{ border-collapse: collapse; margin: {px(2)}px 0 {px(12)}px 0; }}
+            th {{ font-weight: 600; color: {t.ink2}; text-align: left;
+                  padding: {px(5)}px {px(14)}px {px(5)}px 0; border-bottom: 1px solid {t.edge}; }}
+            td {{ color: {t.ink}; padding: {px(5)}px {px(14)}px {px(5)}px 0; border-bottom: 1px solid {t.line}; }}""")
+        self.setHtml(self._html)
+        self.verticalScrollBar().setValue(at)
+
+
+class AboutDialog(QDialog):
+    """Mark, name, version and one sentence; below them three texts to choose from. Esc closes."""
+
+    def __init__(self, parent: QWidget | None = None, card: Path | None = None) -> None:
+        super().__init__(parent)
+        self.setWindowTitle("About Hearth")
+        self.setAccessibleName("About Hearth")
+        self.setProperty("kind", "page")
+        self._column = QVBoxLayout(self)
+        self._head = QHBoxLayout()
+        self._head.addWidget(Glyph("mark", px=56), 0, Qt.AlignmentFlag.AlignTop)
+        words = QVBoxLayout()
+        words.setSpacing(2)
+        words.addWidget(Label("Hearth", "title"))
+        words.addWidget(Label(f"Version {__version__}", "meta"))
+        words.addSpacing(4)
+        words.addWidget(Label(SENTENCE, "small", wrap=True))
+        self._head.addLayout(words, 1)
+        self._column.addLayout(self._head)
+        self.pages = {
+            "model": Page("Starter model", _read(card or model_card())),
+            "licence": Page("Licence", _read(asset_root() / "licences" / "hearth.txt")),
+            "parts": Page("Built with", built_with()),
+        }
+        choices = [("model", "Starter model"), ("licence", "Licence"), ("parts", "Built with")]
+        self.segments = Segments(choices, "model", "Text")
+        self.segments.picked.connect(self.show_page)
+        self._column.addWidget(self.segments, 0, Qt.AlignmentFlag.AlignLeft)
+        card_frame = QFrame()
+        card_frame.setProperty("kind", "card")
+        self._inside = QVBoxLayout(card_frame)
+        for page in self.pages.values():
+            self._inside.addWidget(page)
+        self._column.addWidget(card_frame, 1)
+        self._foot = QHBoxLayout()
+        self._foot.addStretch(1)
+        self.close_button = Button("Close")
+        self.close_button.clicked.connect(self.reject)
+        self._foot.addWidget(self.close_button)
+        self._column.addLayout(self._foot)
+        self.show_page("model")
+        focus_ring.install(self)
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+        self.resize(theme.px(700), theme.px(620))
+
+    def show_page(self, name: str) -> None:
+        """Show one of the texts: "model", "licence" or "parts"."""
+        self.segments.set_value(name)
+        for key, page in self.pages.items():
+            page.setVisible(key == name)
+
+    def _restyle(self) -> None:
+        self._column.setContentsMargins(theme.px(24), theme.px(24), theme.px(24), theme.px(20))
+        self._column.setSpacing(theme.px(16))
+        self._head.setSpacing(theme.px(16))
+        self._inside.setContentsMargins(theme.px(18), theme.px(14), theme.px(4), theme.px(4))
+        self.setMinimumSize(theme.px(520), theme.px(400))

@@ -1,0 +1,322 @@
+"""One row of the settings for each kind of field: words at the left, the control at the right or below.
+
+A row shows one value and tells of a new one by `edited`; it knows neither the file nor the other rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QFocusEvent, QFontMetrics
+from PySide6.QtWidgets import (
+    QBoxLayout,
+    QFrame,
+    QHBoxLayout,
+    QLineEdit,
+    QPlainTextEdit,
+    QSizePolicy,
+    QVBoxLayout,
+    QWidget,
+)
+
+from app.engine_status import NARROW
+from app.settings import Setting
+from app.ui import theme
+from app.ui.controls import IconButton, Label, Segments, Slider, Toggle
+
+ROW_PX = 58
+MAX_STEPS = 200  # a range with more steps than this cannot be aimed at with a slider
+ONE_LINE = 200  # a text field of at most so many characters is one line
+TYPING_MS = 400
+
+
+def in_words(setting: Setting, value: float | None) -> str:
+    """A number as the dialog writes it, with its unit."""
+    if value is None:
+        return setting.none
+    if setting.name == "zoom":
+        return f"{100 * value:.0f}%"
+    unit = f"{NARROW}{setting.unit}" if setting.unit else ""
+    if setting.kind == "whole":
+        return f"{value:,.0f}{unit}"
+    step = setting.step or 1.0
+    digits = next((n for n in range(4) if abs(step * 10**n - round(step * 10**n)) < 1e-9), 4)
+    return f"{value:.{digits}f}{unit}"
+
+
+class SettingRow(QFrame):
+    """Title and description at the left; what a subclass puts in at the right."""
+
+    edited = Signal(object)
+
+    def __init__(self, setting: Setting, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setting = setting
+        self.row = QHBoxLayout(self)
+        words = QVBoxLayout()
+        words.setSpacing(1)
+        self.title = Label(setting.title, "label", wrap=True)
+        self.description = Label(setting.description, "small", "ink3", wrap=True)
+        words.addStretch(1)
+        words.addWidget(self.title)
+        if setting.description:
+            words.addWidget(self.description)
+        words.addStretch(1)
+        self.row.addLayout(words, 1)
+        policy = QSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Minimum)
+        policy.setHeightForWidth(True)
+        self.setSizePolicy(policy)
+        theme.current().changed.connect(self.restyle)
+
+    def show_value(self, value: Any) -> None:
+        """Show a value without telling of it."""
+        raise NotImplementedError
+
+    def restyle(self) -> None:
+        """Take up measures anew."""
+        self.row.setContentsMargins(theme.px(16), theme.px(9), theme.px(16), theme.px(9))
+        self.row.setSpacing(theme.px(20))
+        self.setMinimumHeight(theme.px(ROW_PX))
+
+    def name(self) -> str:
+        """What a screen reader calls the control."""
+        return f"{self.setting.title}. {self.setting.description}" if self.setting.description else self.setting.title
+
+
+class ChoiceRow(SettingRow):
+    """A choice of a few."""
+
+    def __init__(self, setting: Setting, parent: QWidget | None = None) -> None:
+        super().__init__(setting, parent)
+        self.segments = Segments(setting.choices, name=setting.title)
+        self.segments.picked.connect(self.edited)
+        self.row.addWidget(self.segments)
+        self.restyle()
+
+    def show_value(self, value: Any) -> None:
+        self.segments.set_value(value)
+
+
+class SwitchRow(SettingRow):
+    """On or off."""
+
+    def __init__(self, setting: Setting, parent: QWidget | None = None) -> None:
+        super().__init__(setting, parent)
+        self.toggle = Toggle(self.name())
+        self.toggle.clicked.connect(self.edited)
+        self.row.addWidget(self.toggle)
+        self.restyle()
+
+    def show_value(self, value: Any) -> None:
+        self.toggle.setChecked(bool(value))
+
+
+class SliderRow(SettingRow):
+    """A number within a short range; a double click or Backspace goes back to the automatic value."""
+
+    def __init__(self, setting: Setting, automatic: float | None = None, parent: QWidget | None = None) -> None:
+        super().__init__(setting, parent)
+        assert setting.low is not None
+        assert setting.high is not None
+        self.low, self.step = setting.low, setting.step or 1.0
+        self.automatic = automatic  # what None stands for at present, where that is known
+        self.slider = Slider(self.name())
+        self.slider.setRange(0, round((setting.high - setting.low) / self.step))
+        self.slider.setPageStep(max(self.slider.maximum() // 10, 1))
+        back = setting.none or in_words(setting, setting.default)
+        self.slider.setToolTip(f"Double-click for: {back}")
+        self.words = Label("", "row", align=Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        self.back = IconButton("redo", f"{setting.title}: {back}", "double-click")
+        self.back.glyph_px = 15
+        side = QHBoxLayout()
+        for widget in (self.back, self.slider, self.words):
+            side.addWidget(widget)
+        self._side = side
+        self.row.addLayout(side)
+        self.slider.valueChanged.connect(self._slid)
+        self.slider.reset.connect(self._reset)
+        self.back.clicked.connect(self._reset)
+        self.restyle()
+
+    def show_value(self, value: Any) -> None:
+        shown = value if value is not None else self.automatic
+        self.slider.blockSignals(True)
+        self.slider.set_automatic(value is None)
+        self.slider.setValue(0 if shown is None else round((shown - self.low) / self.step))
+        self.slider.blockSignals(False)
+        words = in_words(self.setting, value)
+        self.words.setText(words)
+        self.words.set_look("row", "ink2" if value is None else "ink")
+        if value is None and self.automatic is not None:
+            words = f"{words}, {in_words(self.setting, self.automatic)}"
+        self.words.setToolTip(words if value is None else "")
+        self.slider.setAccessibleDescription(words)
+        self.back.setVisible(value != self.setting.default)
+
+    def set_automatic(self, automatic: float | None, value: Any) -> None:
+        """What None stands for has become known, or another one."""
+        self.automatic = automatic
+        self.show_value(value)
+
+    def restyle(self) -> None:
+        super().restyle()
+        self._side.setSpacing(theme.px(8))
+        self.slider.setFixedWidth(theme.px(150))
+        metrics = QFontMetrics(theme.font("row"))
+        words = (self.setting.none, in_words(self.setting, self.setting.high))
+        widest = max(metrics.horizontalAdvance(one) for one in words)
+        self.words.setMinimumWidth(max(widest + 2, theme.px(112)))  # one width for all, so that the sliders line up
+
+    def _value(self) -> float:
+        value = round(self.low + self.slider.value() * self.step, 6)
+        return int(value) if self.setting.kind == "whole" else value
+
+    def _slid(self) -> None:
+        value = self._value()
+        self.show_value(value)
+        self.edited.emit(value)
+
+    def _reset(self) -> None:
+        self.show_value(self.setting.default)
+        self.edited.emit(self.setting.default)
+
+
+class NumberRow(SettingRow):
+    """A number typed in; an empty field is the automatic value."""
+
+    def __init__(self, setting: Setting, parent: QWidget | None = None) -> None:
+        super().__init__(setting, parent)
+        self._good: Any = setting.default
+        self.field = QLineEdit()
+        self.field.setProperty("kind", "field")
+        self.field.setAccessibleName(self.name())
+        self.field.setPlaceholderText(setting.none)
+        self.field.setAlignment(Qt.AlignmentFlag.AlignRight)
+        self.unit = Label(setting.unit, "small", "ink3")
+        self.unit.setVisible(bool(setting.unit))
+        self._side = QHBoxLayout()
+        self._side.addWidget(self.field)
+        self._side.addWidget(self.unit)
+        self.row.addLayout(self._side)
+        self.field.textEdited.connect(self._typed)
+        self.field.editingFinished.connect(self._finish)
+        self.restyle()
+
+    def restyle(self) -> None:
+        super().restyle()
+        self._side.setSpacing(theme.px(8))
+        words = QFontMetrics(theme.font("row")).horizontalAdvance(self.setting.none)
+        self.field.setFixedWidth(max(words + theme.px(28), theme.px(140)))
+
+    def show_value(self, value: Any) -> None:
+        self._good = value
+        self._mark("")
+        if not self.field.hasFocus() or self._parsed()[0] != value:
+            self.field.setText("" if value is None else f"{value}")
+
+    def _parsed(self) -> tuple[Any, str]:
+        """The value in the field and what is wrong with it."""
+        words = self.field.text().strip().replace(",", "").replace("\u202f", "")
+        if not words:
+            return None, self.setting.fault(None) or ""
+        try:
+            value = int(words) if self.setting.kind == "whole" else float(words)
+        except ValueError:
+            return None, f"“{self.field.text().strip()}” is no number."
+        if self.setting.fault(value) is None:
+            return value, ""
+        assert self.setting.low is not None
+        assert self.setting.high is not None
+        return value, f"Must lie between {self.setting.low:,.10g} and {self.setting.high:,.10g}."
+
+    def _mark(self, fault: str) -> None:
+        theme.set_property(self.field, "state", "bad" if fault else "")
+        self.description.setText(fault or self.setting.description)
+        self.description.set_look("small", "bad" if fault else "ink3")
+
+    def _typed(self) -> None:
+        value, fault = self._parsed()
+        self._mark(fault)
+        if not fault and value != self._good:
+            self._good = value
+            self.edited.emit(value)
+
+    def _finish(self) -> None:
+        # What cannot be used is not kept: the field shows again what is in force.
+        self.field.setText("" if self._good is None else f"{self._good}")
+        self._mark("")
+
+
+class TextRow(SettingRow):
+    """Text: one line at the right, or several below the words. Told once the typing rests."""
+
+    def __init__(self, setting: Setting, parent: QWidget | None = None) -> None:
+        super().__init__(setting, parent)
+        self._told = ""
+        self._rest = QTimer(self)
+        self._rest.setSingleShot(True)
+        self._rest.setInterval(TYPING_MS)
+        self._rest.timeout.connect(self.flush)
+        self.field = _TextField(self)
+        self.field.setAccessibleName(self.name())
+        self.field.textChanged.connect(self._typed)
+        self.field.left.connect(self.flush)
+        self.row.setDirection(QBoxLayout.Direction.TopToBottom)
+        self.row.addWidget(self.field)
+        self.restyle()
+
+    def restyle(self) -> None:
+        super().restyle()
+        self.row.setContentsMargins(theme.px(16), theme.px(12), theme.px(16), theme.px(14))
+        self.row.setSpacing(theme.px(8))
+        lines = 1 if (self.setting.high or 0) <= ONE_LINE else 4
+        self.field.setFont(theme.font("row"))
+        self.field.setFixedHeight(lines * theme.line_height("row") + theme.px(18))
+
+    def show_value(self, value: Any) -> None:
+        if value == self.field.toPlainText():
+            return
+        self._told = str(value)
+        self.field.blockSignals(True)
+        self.field.setPlainText(self._told)
+        self.field.blockSignals(False)
+
+    def _typed(self) -> None:
+        if self.setting.high is not None and len(self.field.toPlainText()) > self.setting.high:
+            self.field.undo()
+        self._rest.start()
+
+    def flush(self) -> None:
+        """Tell of what was typed, without waiting."""
+        self._rest.stop()
+        words = self.field.toPlainText()
+        if words != self._told and self.setting.fault(words) is None:
+            self._told = words
+            self.edited.emit(words)
+
+
+class _TextField(QPlainTextEdit):
+    left = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setProperty("kind", "field")
+        self.setTabChangesFocus(True)
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        super().focusOutEvent(event)
+        self.left.emit()
+
+
+def row_for(setting: Setting, automatic: float | None = None) -> SettingRow:
+    """The row for a field, by its kind and range."""
+    if setting.kind == "choice":
+        return ChoiceRow(setting)
+    if setting.kind == "switch":
+        return SwitchRow(setting)
+    if setting.kind == "text":
+        return TextRow(setting)
+    reach = (setting.high or 0) - (setting.low or 0)
+    aimable = setting.step is not None and reach / setting.step <= MAX_STEPS
+    return SliderRow(setting, automatic) if aimable else NumberRow(setting)
