@@ -311,6 +311,14 @@ def test_a_gguf_file_with_flipped_bytes_opens_or_is_refused(
         assert error.message  # noqa: PT017 - either outcome is right; what is wrong is any other exception
 
 
+def test_a_block_scale_that_is_no_number(tmp_path: Path, sound_gguf: bytes) -> None:
+    file = tmp_path / "m.gguf"
+    file.write_bytes(sound_gguf)
+    at = open_model(file).source.tensors["blk.0.ffn_up.weight"].offset
+    file.write_bytes(sound_gguf[:at] + b"\x00\x7c" + bytes(32) + sound_gguf[at + 34 :])  # infinity times zero
+    refused(file, ModelFormatError, r"blk\.0\.ffn_up\.weight holds values that are no numbers")
+
+
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
