@@ -52,11 +52,12 @@ class _TimedExecutor:
 
     def __init__(self, inner: FfnExecutor) -> None:
         self._inner = inner
+        self.counters: FfnCounters = inner.counters
         self.seconds = 0.0
 
     @property
-    def counters(self) -> FfnCounters:
-        return self._inner.counters
+    def name(self) -> str:
+        return self._inner.name
 
     def ffn(self, layer: int, x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         started = time.perf_counter()

@@ -93,7 +93,7 @@ def prefill(
         done += len(hidden)
         on_progress(done, len(ids))
         if done == len(ids):
-            return model.logits(hidden[-1:])[0]
+            return last_row(model.logits(hidden[-1:]))
         if time.perf_counter() - started < PIECE_S:
             piece = min(2 * piece, LARGEST_PIECE_TOKENS)
 
@@ -101,7 +101,13 @@ def prefill(
 def decode_one_token(model: Transformer, token: int, cache: KVCache) -> Logits:
     """Append one token to the cache; the logits [V] for the next one."""
     hidden = model.forward(np.array([token], dtype=np.int64), cache)  # [1, D]
-    return model.logits(hidden)[0]
+    return last_row(model.logits(hidden))
+
+
+def last_row(logits: Logits) -> Logits:
+    """[1, V] -> [V]."""
+    row: Logits = logits[-1]
+    return row
 
 
 def generate(

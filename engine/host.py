@@ -277,7 +277,8 @@ def serve_stdio(app_version: str = "") -> int:
 
     host = EngineHost(emit)
     emit(protocol.Hello(app_version=app_version, pid=os.getpid()))
-    requests = sys.stdin.buffer
+    # A reader of our own: the interpreter waits at its end for sys.stdin's lock, which a blocked reader never gives.
+    requests = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
     first = requests.readline(protocol.MAX_LINE_BYTES)
     if not first:
         return 0
