@@ -216,5 +216,10 @@ class ChatMemory(QObject):
         self.is_stalled = False
         self.solved.emit()
 
+    def close(self) -> None:
+        """Close the file; after both queues have ended."""
+        if self._store is not None:
+            self._store.close()
+
     def retry_now(self) -> None:
         self._saves.retry_now()

@@ -20,7 +20,6 @@ from typing import Protocol
 from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Slot
 
 import engine
-from app import __version__
 from engine import protocol
 
 log = logging.getLogger(__name__)
@@ -230,7 +229,7 @@ class ProcessHost(QObject):
         self._process = process
         self._watch.start()
         process.start()
-        self._write(protocol.encode(protocol.Hello(app_version=__version__, pid=os.getpid())))
+        self._write(protocol.encode(protocol.Hello(app_version=engine.__version__, pid=os.getpid())))
 
     def _write(self, line: bytes) -> None:
         if self._process is not None and self._process.state() != QProcess.ProcessState.NotRunning:

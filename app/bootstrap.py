@@ -1,0 +1,198 @@
+"""The start of the window, in order, and its end. The only place where objects are wired together.
+
+The window is painted before anything is read from a disk but the settings, and before the engine is even asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from PySide6.QtCore import QObject, QSocketNotifier, Signal
+from PySide6.QtWidgets import QApplication
+
+import engine
+from app import crash_notes
+from app.chat_controller import STARTER, ChatController
+from app.chat_memory import ChatMemory
+from app.engine_client import EngineClient
+from app.engine_worker import EngineWorker, MakeHost, default_makers
+from app.machine_monitor import MachineMonitor
+from app.operations import Operations
+from app.settings import AppPaths, AppSettings, load_settings, paths, save_settings
+from app.store import Store
+from app.ui import icons, theme
+from app.ui.main_window import FirstPaint, MainWindow
+from app.user_messages import describe, describe_settings_problem
+
+log = logging.getLogger(__name__)
+
+ENGINE_ENDS_WITHIN_S = 5.0
+
+
+def run(location: str | None = None, model: str | None = None, data_folder: Path | None = None) -> int:
+    """Open the window and live until it is closed; returns the exit code.
+
+    location: "process" or "in-thread" instead of the setting. data_folder: everything is kept in there.
+    """
+    # 1. The log: whatever goes wrong from here on is written down.
+    places = paths() if data_folder is None else folders_in(data_folder)
+    log_problem = crash_notes.open_log(places.log_file)
+    began = time.perf_counter()
+
+    # 2. The settings: the only file that is read before the window is there.
+    settings, settings_problem = load_settings(places.settings_file)
+
+    # 3. Qt.
+    app = QApplication(sys.argv[:1])
+    app.setOrganizationName("Hearth")
+    app.setOrganizationDomain("io.github.hearth")
+    app.setApplicationName("Hearth")
+    app.setApplicationVersion(engine.__version__)
+    app.setDesktopFileName("io.github.hearth.Hearth")
+    app.setWindowIcon(icons.app_icon())
+
+    # 4. The look.
+    theme.apply(app, settings.theme, settings.zoom)  # type: ignore[arg-type]
+
+    # 5. The window, painted.
+    hearth = Hearth(places, settings, location, model)
+    crash_notes.catch_faults(places.log, hearth.tell_fault)
+    signals = QuitOnSignals(app)
+    hearth.show()
+    log.info("window shown after %.0f ms", 1000 * (time.perf_counter() - began))
+
+    # 6. From the first paint on, in the background: chats, engine, machine. See Hearth.start.
+    if settings_problem is not None:
+        hearth.window.page.show_banner(describe_settings_problem(settings_problem))
+    if log_problem is not None:
+        log.info("the log cannot be written: %s", log_problem)
+
+    # 7. Until the window is closed. Then everything is saved.
+    code = app.exec()
+    ended = hearth.close()
+    signals.close()
+    logging.shutdown()
+    if not ended:  # a thread that computes on must not keep the program alive, nor crash it on the way out
+        os._exit(code)
+    return code
+
+
+def folders_in(folder: Path) -> AppPaths:
+    """Hearth's folders, all in one."""
+    folder = folder.expanduser().resolve()
+    return AppPaths(folder, folder, folder / "cache", folder / "logs")
+
+
+class Hearth(QObject):
+    """The window with everything behind it."""
+
+    painted = Signal()
+
+    def __init__(
+        self,
+        places: AppPaths,
+        settings: AppSettings,
+        location: str | None = None,
+        model: str | None = None,
+        makers: dict[str, MakeHost] | None = None,
+    ) -> None:
+        """Nothing is read or started here. makers: other engines than the real ones."""
+        super().__init__()
+        self._places = places
+        self._closed = False
+        self._ended = True
+        # A flag counts for this run and is not written into the settings.
+        self._kept_location = settings.engine_location
+        if location is not None:
+            settings = replace(settings, engine_location=location)
+        self.saves, self.reads = Operations(self), Operations(self)
+        self.worker = EngineWorker(settings.engine_location, makers or default_makers(places.log))
+        self.engine = EngineClient(self.worker)
+        self.memory = ChatMemory(lambda: Store.rescue(places.chats_file), self.saves, self.reads)
+        self.controller = ChatController(self.engine, self.memory, settings, model or STARTER)
+        self.monitor = MachineMonitor()
+        self.window = MainWindow(settings, places)
+        self.window.connect_controller(self.controller)
+        self.window.visible_changed.connect(self.monitor.set_visible)
+        self.window.settings_changed.connect(self._save_settings)
+        self.monitor.described.connect(self.window.page.set_machine_line)
+        self.monitor.sampled.connect(self.window.strip.set_sample)
+        self.engine.process_started.connect(self.monitor.watch)
+
+    def show(self) -> None:
+        """Show the window; everything else starts once it is painted."""
+        self._first_paint = FirstPaint(self.window, self.start)
+        self.window.show()
+        self.window.page.focus_composer()
+
+    def start(self) -> None:
+        """Chats, engine and machine, each in its own thread."""
+        self.painted.emit()
+        self.worker.start()
+        self.controller.start()
+        self.monitor.start()
+        self.monitor.set_visible(self.window.isVisible())
+
+    def tell_fault(self, error: BaseException) -> None:
+        """A fault of our own, in words; may be called from any thread."""
+        self.controller.problem.emit(describe(error))
+
+    def close(self) -> bool:
+        """Save everything and end every thread; whether all ended in time."""
+        if self._closed:
+            return self._ended
+        self._closed = True
+        began = time.perf_counter()
+        self.controller.close()
+        self._save_settings(
+            replace(
+                self.window.settings,
+                window_geometry=self.window.geometry_to_keep(),
+                last_conversation=self.controller.open_conversation or "",
+            )
+        )
+        self.window.hide()
+        self._ended = self.worker.shutdown(ENGINE_ENDS_WITHIN_S) and self.monitor.close()
+        for operations in (self.saves, self.reads):
+            if left := operations.close():
+                log.error("not done at the end: %s", ", ".join(left))
+        self.memory.close()
+        log.info("closed in %.0f ms", 1000 * (time.perf_counter() - began))
+        return self._ended
+
+    def _save_settings(self, settings: AppSettings) -> None:
+        if settings.engine_location == self.worker.location != self._kept_location:
+            settings = replace(settings, engine_location=self._kept_location)
+        self.reads.run(
+            "save the settings",
+            lambda: save_settings(self._places.settings_file, settings),
+            on_failure=lambda error: self.controller.problem.emit(describe(error)),
+        )
+
+
+class QuitOnSignals(QObject):
+    """Has Ctrl+C and a polite kill close the window, without a timer that wakes Python for it."""
+
+    def __init__(self, app: QApplication) -> None:
+        super().__init__()
+        self._ours, self._pythons = socket.socketpair()
+        for end in (self._ours, self._pythons):
+            end.setblocking(False)
+        signal.set_wakeup_fd(self._pythons.fileno())
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: None)
+        self._notifier = QSocketNotifier(self._ours.fileno(), QSocketNotifier.Type.Read, self)
+        self._notifier.activated.connect(app.quit)
+
+    def close(self) -> None:
+        self._notifier.setEnabled(False)
+        signal.set_wakeup_fd(-1)
+        self._ours.close()
+        self._pythons.close()

@@ -1,0 +1,241 @@
+"""The window: sidebar, page and status strip side by side, with the shortcuts that hold everywhere.
+
+It places and wires widgets. What the acts mean is the controller's business.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from dataclasses import replace
+
+from PySide6.QtCore import QByteArray, QEvent, QObject, Qt, QTimer, QUrl, Signal
+from PySide6.QtGui import QCloseEvent, QDesktopServices, QHideEvent, QKeyEvent, QKeySequence, QShortcut, QShowEvent
+from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QMainWindow, QVBoxLayout
+
+from app.chat_controller import ChatController
+from app.conversation import Conversation, Message
+from app.engine_status import EngineStatus
+from app.settings import AppPaths, AppSettings
+from app.ui import focus_ring, theme
+from app.ui.chat_page import ChatPage
+from app.ui.floating import Toast
+from app.ui.sidebar import Sidebar
+from app.ui.status_strip import StatusStrip
+from app.user_messages import Action
+
+FIRST_SIZE = (1280, 832)
+SMALLEST = (720, 520)
+TOAST_ABOVE_COMPOSER = 150
+
+
+class MainWindow(QMainWindow):
+    """visible_changed: whether anybody can see the window. settings_changed: chosen in the window, to be kept."""
+
+    visible_changed = Signal(bool)
+    settings_changed = Signal(AppSettings)
+    closing = Signal()
+
+    def __init__(self, settings: AppSettings, paths: AppPaths) -> None:
+        super().__init__()
+        self.settings = settings
+        self._paths = paths
+        self._conversation: Conversation | None = None
+        self._status = EngineStatus()
+        self._seen = False
+        self.setWindowTitle("Hearth")
+        self.setMinimumSize(*SMALLEST)
+        self.sidebar, self.page, self.strip = Sidebar(), ChatPage(), StatusStrip()
+        self.ground = QFrame()
+        self.ground.setProperty("kind", "page")
+        row = QHBoxLayout(self.ground)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(0)
+        row.addWidget(self.sidebar)
+        column = QVBoxLayout()
+        column.setSpacing(0)
+        column.addWidget(self.page, 1)
+        column.addWidget(self.strip)
+        row.addLayout(column, 1)
+        self.setCentralWidget(self.ground)
+        focus_ring.install(self)
+        self.sidebar.set_collapsed(not settings.sidebar_open)
+        self.sidebar.collapsed_changed.connect(lambda collapsed: self._set(sidebar_open=not collapsed))
+        self.sidebar.settings_requested.connect(self.open_settings)
+        self.sidebar.about_requested.connect(self.open_about)
+        self.page.copied.connect(lambda words: self.show_toast(words, None))
+        self.page.title_menu.connect(self._title_menu)
+        self._bind_shortcuts()
+        self._restore_geometry()
+
+    def _bind_shortcuts(self) -> None:
+        for keys, act in {
+            "Ctrl+N": lambda: self.sidebar.new_chat.emit(),
+            "Ctrl+K": self.sidebar.open_search,
+            "Ctrl+,": self.open_settings,
+            "Ctrl++": lambda: self._zoom(0.1),
+            "Ctrl+=": lambda: self._zoom(0.1),
+            "Ctrl+-": lambda: self._zoom(-0.1),
+            "Ctrl+0": lambda: self._zoom(None),
+            "Ctrl+Q": self.close,
+            "F1": self.open_about,
+        }.items():
+            QShortcut(QKeySequence(keys), self).activated.connect(act)
+
+    def connect_controller(self, controller: ChatController) -> None:
+        """Every signal of the controller to the slot that shows it, every act of the person to the controller."""
+        page, sidebar = self.page, self.sidebar
+        controller.conversations_changed.connect(sidebar.set_conversations)
+        controller.search_results.connect(sidebar.set_search_hits)
+        controller.running_changed.connect(sidebar.set_running)
+        controller.status_changed.connect(self._show_status)
+        controller.conversation_opened.connect(self._show_conversation)
+        controller.chat_status_changed.connect(page.set_status)
+        controller.message_added.connect(page.add_message)
+        controller.message_removed.connect(page.remove_message)
+        controller.text_appended.connect(page.append_text)
+        controller.message_finished.connect(page.finish_message)
+        controller.messages_dropped.connect(page.set_dropped)
+        controller.problem.connect(page.show_banner)
+        controller.problem_solved.connect(page.clear_banner)
+        controller.toast.connect(self.show_toast)
+        controller.title_changed.connect(self._set_title)
+        controller.draft_restored.connect(page.restore_draft)
+        controller.window_action.connect(self._window_action)
+        page.submitted.connect(controller.send)
+        page.prompt_chosen.connect(controller.send)
+        page.stop_requested.connect(controller.stop)
+        page.remedy.connect(controller.remedy)
+        sidebar.new_chat.connect(controller.new_chat)
+        sidebar.new_chat.connect(page.focus_composer)
+        sidebar.conversation_selected.connect(controller.open)
+        sidebar.rename_requested.connect(controller.rename)
+        sidebar.delete_requested.connect(controller.delete)
+        sidebar.search_changed.connect(controller.search)
+        self.settings_changed.connect(controller.settings_changed)
+
+    # -------------------------------------------------------------- what is shown
+
+    def _show_conversation(self, conversation: Conversation | None, messages: list[Message]) -> None:
+        self._conversation = conversation
+        self.page.show_conversation(conversation, messages)
+        self.sidebar.set_current(conversation.id if conversation else None)
+        self._set_title(conversation.title if conversation else "")
+
+    def _set_title(self, title: str) -> None:
+        self.page.set_title(title)
+        self.setWindowTitle(f"{title} – Hearth" if title else "Hearth")
+
+    def _show_status(self, status: EngineStatus) -> None:
+        self._status = status
+        self.sidebar.set_status(status)
+        self.strip.set_status(status)
+
+    def show_toast(self, words: str, undo: Callable[[], None] | None) -> None:
+        Toast.show_on(self.page, words, undo, lift=24 if self.page.is_empty else TOAST_ABOVE_COMPOSER)
+
+    # -------------------------------------------------------------- what the person does
+
+    def _title_menu(self, action: str) -> None:
+        if self._conversation is None:
+            return
+        if action == "rename":
+            self.sidebar.rename(self._conversation.id)
+        elif action == "delete":
+            self.sidebar.delete_requested.emit(self._conversation.id)
+
+    def _window_action(self, action: str) -> None:
+        if action == Action.OPEN_SETTINGS:
+            self.open_settings()
+        elif action == Action.OPEN_DATA_FOLDER:
+            QDesktopServices.openUrl(QUrl.fromLocalFile(str(self._paths.data)))
+
+    def open_settings(self) -> None:
+        from app.ui.settings_dialog import SettingsDialog
+
+        dialog = SettingsDialog(self.settings, self)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.changed.connect(self.take_settings)
+        dialog.open()
+
+    def open_about(self) -> None:
+        from app.ui.about_dialog import AboutDialog
+
+        dialog = AboutDialog(self)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.open()
+
+    def _zoom(self, step: float | None) -> None:
+        zoom = 1.0 if step is None else min(max(round(self.settings.zoom + step, 1), theme.MIN_ZOOM), theme.MAX_ZOOM)
+        self._set(zoom=zoom)
+
+    def _set(self, **values: object) -> None:
+        self.take_settings(replace(self.settings, **values))  # type: ignore[arg-type]
+
+    def take_settings(self, settings: AppSettings) -> None:
+        """Put settings in force that were chosen in this window."""
+        before, self.settings = self.settings, settings
+        if (settings.theme, settings.zoom) != (before.theme, before.zoom):
+            app = QApplication.instance()
+            assert isinstance(app, QApplication)
+            theme.apply(app, settings.theme, settings.zoom)  # type: ignore[arg-type]
+        self.settings_changed.emit(settings)
+
+    # -------------------------------------------------------------- place on the screen, and the end
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Escape and self._status.answering:  # nobody closer to the focus wanted it
+            self.page.stop_requested.emit()
+        else:
+            super().keyPressEvent(event)
+
+    def _restore_geometry(self) -> None:
+        try:
+            saved = base64.b64decode(self.settings.window_geometry, validate=True)
+        except ValueError:
+            saved = b""
+        if not saved or not self.restoreGeometry(QByteArray(saved)):
+            self.resize(*FIRST_SIZE)
+
+    def geometry_to_keep(self) -> str:
+        return base64.b64encode(self.saveGeometry().data()).decode()
+
+    def _tell_visible(self) -> None:
+        seen = self.isVisible() and not self.isMinimized()
+        if seen != self._seen:
+            self._seen = seen
+            self.visible_changed.emit(seen)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._tell_visible()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self._tell_visible()
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.WindowStateChange:
+            self._tell_visible()
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        super().closeEvent(event)
+        if event.isAccepted():
+            self.closing.emit()
+
+
+class FirstPaint(QObject):
+    """Calls back once, after the window was painted for the first time."""
+
+    def __init__(self, window: MainWindow, then: Callable[[], None]) -> None:
+        super().__init__(window)
+        self._then: Callable[[], None] | None = then
+        window.ground.installEventFilter(self)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.Paint and self._then is not None:
+            then, self._then = self._then, None
+            watched.removeEventFilter(self)
+            QTimer.singleShot(0, then)  # after this paint, not within it
+        return False
