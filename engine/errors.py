@@ -22,6 +22,10 @@ class EngineError(Exception):
             self.hint = hint
 
 
+class Cancelled(Exception):  # noqa: N818 - a wish of the person's, not an error
+    """Raised between two pieces of work when the caller asked to stop. No EngineError: nothing has failed."""
+
+
 class ModelNotFoundError(EngineError):
     """The path or name leads to nothing that can be opened."""
 

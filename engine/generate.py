@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
+from engine.errors import Cancelled
+
 if TYPE_CHECKING:
     from engine.model.kv_cache import KVCache
     from engine.model.transformer import Transformer
@@ -28,10 +30,6 @@ FinishReason = Literal["stop", "length", "cancelled"]
 FIRST_PIECE_TOKENS = 32
 LARGEST_PIECE_TOKENS = 512
 PIECE_S = 0.05
-
-
-class Cancelled(Exception):  # noqa: N818 - a wish of the person's, not an error
-    """Raised between two pieces of work when the caller asked to stop."""
 
 
 @dataclass

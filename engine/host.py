@@ -127,7 +127,7 @@ class EngineHost:
 
     def _load(self, request: protocol.Load) -> dict[str, Any]:
         from engine.config import EngineConfig
-        from engine.generate import Cancelled
+        from engine.errors import Cancelled
         from engine.session import ChatSession, LoadedModel, plain_values
 
         self._unload()  # first, so that two models never need room at once

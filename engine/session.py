@@ -15,13 +15,14 @@ from typing import Any
 
 from engine.config import EngineConfig, Mode, SamplingConfig
 from engine.errors import (
+    Cancelled,
     ContextOverflowError,
     DeviceUnavailableError,
     InvalidRequestError,
     ModelNotFoundError,
     UnsupportedModelError,
 )
-from engine.generate import Cancelled, TokenEvent, generate
+from engine.generate import TokenEvent, generate
 from engine.hardware import HardwareProfile, default_threads, probe
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
@@ -99,7 +100,7 @@ class LoadedModel:
         context = choose_context(opened, engine.context, hardware.ram.free_bytes)
         threads = engine.threads or default_threads(hardware)
         threadpool_limits(limits=threads, user_api="blas")
-        weights = load_weights(opened, progress, cancelled)
+        weights = load_weights(opened, progress, cancelled, extra_bytes=KVCache.bytes_for(opened.config, context))
         if cancelled():
             raise Cancelled
         return cls(

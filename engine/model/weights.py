@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import ModelConfig
-from engine.errors import HostMemoryError, ModelFormatError, UnsupportedModelError
-from engine.generate import Cancelled
+from engine.errors import Cancelled, HostMemoryError, ModelFormatError, UnsupportedModelError
 from engine.model.families import PlannedTensor, planned_tensors
 from engine.model.model_files import ModelFiles as ModelFiles
 from engine.model.model_files import OpenedModel as OpenedModel

@@ -8,13 +8,14 @@ import pytest
 
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import (
+    Cancelled,
     ContextOverflowError,
     DeviceUnavailableError,
     InvalidRequestError,
     ModelNotFoundError,
     UnsupportedModelError,
 )
-from engine.generate import Cancelled, TokenEvent
+from engine.generate import TokenEvent
 from engine.session import ChatMessage, ChatSession, LoadedModel, choose_mode, shared_prefix
 
 GREEDY = SamplingConfig(temperature=0, max_tokens=24)

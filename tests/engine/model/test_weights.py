@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from tiny_model import make_tiny_gguf, make_tiny_model
 
-from engine.errors import HostMemoryError, ModelFormatError, UnsupportedModelError
+from engine.errors import Cancelled, HostMemoryError, ModelFormatError, UnsupportedModelError
 from engine.executor.dense import DenseExecutor
-from engine.generate import Cancelled
 from engine.model import weights as weights_module
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
