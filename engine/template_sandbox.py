@@ -36,6 +36,10 @@ from engine.errors import ChatTemplateError
 
 _ITEM_WEIGHT = 16  # characters that one item of a container counts as: about its memory
 _MAX_INT_BITS = 4096
+# A width or precision of four digits or from an argument, behind a key or not; and keys with brackets in them.
+_WIDE_FORMAT = re.compile(r"%(\([^()]*\))?[^a-zA-Z%(]*(\*|\d{4})|%\([^()]*\(")
+# These only look at the outside of a value or hand on a part of it: weighing a long chat for each would be quadratic.
+_CHEAP_FILTERS = frozenset({"count", "d", "default", "first", "last", "length"})
 # fmt: off
 _FILTERS = (
     "abs", "capitalize", "count", "d", "default", "dictsort", "e", "escape", "first", "float", "groupby",
@@ -115,6 +119,8 @@ class Budget:
                 left.extend(item.values())
             elif isinstance(item, range):
                 total += _ITEM_WEIGHT * len(item)
+            elif isinstance(item, int):
+                total += _ITEM_WEIGHT + item.bit_length() // 3
             elif isinstance(item, Namespace) and printable:
                 raise ChatTemplateError("The model's chat template uses a whole namespace as a value.")
             else:
@@ -274,10 +280,11 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         elif operator == "+":
             budget.allow(sum(sizes))
         elif operator == "*":
-            times = left if isinstance(left, int) else right if isinstance(right, int) else 0
-            budget.allow(max(times, 0) * max(sizes))
+            times, other, size = (left, right, sizes[1]) if isinstance(left, int) else (right, left, sizes[0])
+            if isinstance(times, int) and not isinstance(other, float):
+                budget.allow(max(times, 0) * size)
         elif operator == "%" and isinstance(left, str):
-            if re.search(r"%[^a-zA-Z%]*(\*|\d{4})", left):
+            if _WIDE_FORMAT.search(left):
                 raise ChatTemplateError("The model's chat template formats with a width of more than 999 characters.")
             budget.allow(len(left) + left.count("%") * (2000 + budget.weigh(right, printable=True)))
         return super().call_binop(context, operator, left, right)
@@ -298,6 +305,8 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         @functools.wraps(function)
         def guarded(*args: Any, **kwargs: Any) -> Any:
             self.budget.tick()
+            if name in _CHEAP_FILTERS:
+                return function(*args, **kwargs)
             n_given = 1 if isinstance(args[0], (TemplateSandbox, Context, EvalContext)) else 0
             args = (*args[:n_given], *self._checked_arguments(name, args[n_given:], kwargs))
             result = function(*args, **kwargs)
@@ -310,7 +319,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         @functools.wraps(function)
         def guarded(*args: Any, **kwargs: Any) -> Any:
             self.budget.tick()
-            for value in args:
+            for value in args if len(args) > 1 else ():  # comparisons; the others look at one value's outside
                 self.budget.weigh(value)
             return function(*args, **kwargs)
 

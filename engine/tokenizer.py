@@ -17,7 +17,7 @@ from typing import Any
 from engine.chat_template import ChatTemplate
 from engine.config import ModelConfig
 from engine.errors import ChatTemplateError, InvalidRequestError, ModelFormatError, TokenizerMismatchError
-from engine.vocabulary import Vocabulary, read_files, read_gguf
+from engine.vocabulary import Vocabulary, guarded, read_files, read_gguf
 
 _MAX_ID = 1 << 21
 _FAR_SMALLER = 0.8  # models pad their embedding by a few rows, never by a fifth of the vocabulary
@@ -69,6 +69,7 @@ class Tokenizer:
         self._backend = backend = vocabulary.backend
         self._lock = threading.Lock()  # whether special tokens are parsed is a switch on the library's object
         self._pieces = vocabulary.pieces
+        self._origin = vocabulary.origin
         self._piece_bytes: dict[int, bytes] = {}
         added = backend.get_added_tokens_decoder()
         self._added = {int(i) for i in added}
@@ -221,25 +222,31 @@ class Tokenizer:
 
     def _parse(self, text: str) -> list[tuple[int, tuple[int, int]]]:
         """(id, (start, end) in the text) with special tokens parsed."""
-        with self._lock:
-            self._backend.encode_special_tokens = False
-            encoding = self._backend.encode(text, add_special_tokens=False)
+        encoding = self._run(text, literally=False)
         return list(zip(encoding.ids, encoding.offsets, strict=True))
+
+    def _run(self, text: str, literally: bool) -> Any:
+        def run() -> Any:
+            with self._lock:
+                self._backend.encode_special_tokens = literally
+                return self._backend.encode(text, add_special_tokens=False)
+
+        return guarded(run, self._origin)
 
     def _encode_literally(self, text: str) -> list[int]:
         """Ids of text in which nothing is special."""
         if not text:
             return []
-        with self._lock:
-            self._backend.encode_special_tokens = True
-            ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+        ids: list[int] = self._run(text, literally=True).ids
         if self._special_text is None or self._special.keys().isdisjoint(ids):
             return ids
-        # The merges themselves lead to a special token: take its text apart. A piece of one character cannot be split.
-        cuts = [0, *(match.start() + 1 for match in self._special_text.finditer(text)), len(text)]
-        if len(text) == 1 or len(cuts) == 2:
+        # The merges themselves lead to a special token: take its text apart. What cannot be split is left out.
+        matches = list(self._special_text.finditer(text))
+        inner = (match.start() + 1 if len(match.group()) > 1 else match.start() for match in matches)
+        cuts = sorted({0, *inner, *(match.end() for match in matches), len(text)})
+        if len(cuts) == 2:
             return [i for i in ids if i not in self._special]
-        return [i for a, b in itertools.pairwise(cuts) if a < b for i in self._encode_literally(text[a:b])]
+        return [i for a, b in itertools.pairwise(cuts) for i in self._encode_literally(text[a:b])]
 
     # ------------------------------------------------------------------ ids to text
 

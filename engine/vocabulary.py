@@ -6,7 +6,7 @@ It encodes and decodes nothing (engine/tokenizer.py does). The tokenizers librar
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -53,9 +53,9 @@ def read_files(tokenizer_json: Path, tokenizer_config: Path | None) -> Vocabular
         backend.no_padding()
         return backend
 
-    backend = _guarded(build, str(tokenizer_json))
+    backend = guarded(build, str(tokenizer_json))
     bos, eos = (_named_id(backend, config, key, str(tokenizer_config)) for key in ("bos_token", "eos_token"))
-    first = backend.encode("", add_special_tokens=True).ids[:1]
+    first = guarded(lambda: backend.encode("", add_special_tokens=True).ids[:1], str(tokenizer_json))
     if bos is None and "bos_token" not in config and first:
         bos = int(first[0])
     adds_bos = config.get("add_bos_token")
@@ -87,9 +87,9 @@ def read_gguf(metadata: Mapping[str, Any]) -> Vocabulary:
     tokens = _strings(metadata, "tokenizer.ggml.tokens")
     merges = [_merge(line) for line in _strings(metadata, "tokenizer.ggml.merges")]
     types = metadata.get("tokenizer.ggml.token_type")
-    types = [1] * len(tokens) if types is None else [int(kind) for kind in types]
-    if len(types) != len(tokens):
-        raise ModelFormatError(f"The GGUF file types {len(types)} tokens but holds {len(tokens)}.")
+    types = [1] * len(tokens) if types is None else types
+    if not isinstance(types, Sequence) or len(types) != len(tokens):
+        raise ModelFormatError(f"The GGUF file's tokenizer.ggml.token_type is no list of {len(tokens)} types.")
     vocabulary = {text: i for i, text in enumerate(tokens)}
     if len(vocabulary) != len(tokens):
         raise ModelFormatError(f"{len(tokens) - len(vocabulary)} of the GGUF file's tokens appear twice.")
@@ -112,7 +112,7 @@ def read_gguf(metadata: Mapping[str, Any]) -> Vocabulary:
     eos = (_gguf_id(metadata, f"tokenizer.ggml.{name}_token_id", len(tokens)) for name in ("eos", "eot", "eom"))
     template = metadata.get("tokenizer.chat_template")
     return Vocabulary(
-        backend=_guarded(build, "The GGUF file's vocabulary"),
+        backend=guarded(build, "The GGUF file's vocabulary"),
         bos_token_id=_gguf_id(metadata, "tokenizer.ggml.bos_token_id", len(tokens)),
         eos_token_ids=tuple(dict.fromkeys(token for token in eos if token is not None)),
         adds_bos=bool(metadata.get("tokenizer.ggml.add_bos_token", False)),
@@ -122,7 +122,7 @@ def read_gguf(metadata: Mapping[str, Any]) -> Vocabulary:
     )
 
 
-def _guarded(build: Callable[[], _T], origin: str) -> _T:
+def guarded(build: Callable[[], _T], origin: str) -> _T:
     """Whatever the tokenizers library says of a file, as a ModelFormatError; its panics are no Exceptions."""
     try:
         return build()
