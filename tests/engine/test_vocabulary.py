@@ -1,0 +1,210 @@
+"""Vocabularies from files: what configurations may say, another model's tokenizer, and files that lie."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starter_vocabulary import as_files, metadata, written
+
+from engine.config import ModelConfig
+from engine.errors import ModelFormatError, TokenizerMismatchError, UnsupportedModelError
+from engine.tokenizer import Tokenizer
+
+
+@pytest.fixture(scope="module", params=["gguf", "files"])
+def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return Tokenizer.from_gguf(metadata()) if request.param == "gguf" else as_files(tmp_path_factory.mktemp("model"))
+
+
+@pytest.mark.parametrize(
+    ("config", "bos", "eos", "adds_bos"),
+    [
+        ({}, None, (), False),
+        ({"bos_token": "<|begin|>", "eos_token": "<|end|>"}, 0, (1,), False),
+        (
+            {"bos_token": {"content": "<|begin|>", "special": True}, "eos_token": None, "add_bos_token": True},
+            0,
+            (),
+            True,
+        ),
+        ({"bos_token": None, "add_bos_token": True}, None, (), False),
+    ],
+)
+def test_tokens_are_named_in_two_ways(
+    tmp_path: Path, config: dict[str, Any], bos: int | None, eos: tuple[int, ...], adds_bos: bool
+) -> None:
+    tokenizer = as_files(tmp_path, config=config)
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_ids, tokenizer.adds_bos) == (bos, eos, adds_bos)
+
+
+def test_a_post_processor_says_that_bos_is_added(tmp_path: Path) -> None:
+    begin = {"SpecialToken": {"id": "<|begin|>", "type_id": 0}}
+    sequence = {"Sequence": {"id": "A", "type_id": 0}}
+    post = {"type": "TemplateProcessing", "single": [begin, sequence], "pair": [begin, sequence, sequence],
+            "special_tokens": {"<|begin|>": {"id": "<|begin|>", "ids": [0], "tokens": ["<|begin|>"]}}}  # fmt: skip
+    tokenizer = Tokenizer.from_files(written(tmp_path, post_processor=post)[0])
+    assert (tokenizer.bos_token_id, tokenizer.adds_bos) == (0, True)
+    assert tokenizer.encode("Hi") == [809], "only add_bos adds it"
+
+
+def test_named_templates(tmp_path: Path) -> None:
+    named = [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]
+    assert as_files(tmp_path, config={"chat_template": named}).chat_template == "D"
+    assert as_files(tmp_path, config={"chat_template": named[:1]}).chat_template is None
+
+
+def test_a_gguf_may_have_several_ends() -> None:
+    tokenizer = Tokenizer.from_gguf({**metadata(), "tokenizer.ggml.eot_token_id": 4, "tokenizer.ggml.eom_token_id": 1})
+    assert tokenizer.eos_token_ids == (1, 4)
+
+
+def test_user_defined_tokens_are_ordinary_text() -> None:
+    facts = metadata()
+    facts["tokenizer.ggml.token_type"] = [3, 3, 3, 3, 3, 4, *[1] * 8186]
+    tokenizer = Tokenizer.from_gguf(facts)
+    assert tokenizer.encode("<|pad|>") == [5]
+    assert tokenizer.decode([5]) == "<|pad|>"
+
+
+# ------------------------------------------------------------------ another model's tokenizer, bad files
+
+
+def model_config(**changes: Any) -> ModelConfig:
+    values: dict[str, Any] = {
+        "family": "llama", "n_layers": 1, "d_model": 8, "d_ff": 8, "n_heads": 1, "n_kv_heads": 1, "head_dim": 8,
+        "vocab_size": 8192, "rope_theta": 1e4, "norm_eps": 1e-5, "activation": "relu-glu", "max_context": 64,
+        "tied_embeddings": True, "bos_token_id": 0, "eos_token_ids": (1,),
+    }  # fmt: skip
+    return ModelConfig(**{**values, **changes})
+
+
+def test_a_model_and_its_tokenizer_agree(tokenizer: Tokenizer) -> None:
+    tokenizer.check_against(model_config())
+    tokenizer.check_against(model_config(vocab_size=8256))  # padded
+    tokenizer.check_against(model_config(bos_token_id=None, eos_token_ids=()))
+    tokenizer.check_against(model_config(eos_token_ids=(7, 1)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"vocab_size": 8191}, "ids up to 8191, the model only 8191"),
+        ({"vocab_size": 32000}, "8192 tokens, the model 32000"),
+        ({"bos_token_id": 3}, "begins text with token 0, the model with 3"),
+        ({"eos_token_ids": (2, 5)}, "ends text with token 1, the model with 2 or 5"),
+    ],
+)
+def test_another_models_tokenizer_is_refused(tokenizer: Tokenizer, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(TokenizerMismatchError, match=words):
+        tokenizer.check_against(model_config(**changes))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b"null", b"\xff\xfe\x00", b'{"model": {}, "decoder": {"type": "ByteLevel"}}', b"[" * 100_000],
+)
+def test_garbage_is_named_with_its_path(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(content)
+    with pytest.raises(ModelFormatError, match=r"tokenizer\.json") as caught:
+        Tokenizer.from_files(path)
+    assert caught.value.hint
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelFormatError, match=r"tokenizer\.json cannot be read: No such file"):
+        Tokenizer.from_files(tmp_path / "tokenizer.json")
+    files = written(tmp_path)
+    files[1].unlink()
+    with pytest.raises(ModelFormatError, match=r"tokenizer_config\.json cannot be read"):
+        Tokenizer.from_files(*files)
+
+
+def test_spoilt_copies_of_a_good_file_end_in_a_clear_error_or_a_tokenizer(tmp_path: Path) -> None:
+    good = written(tmp_path, model={"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]},
+                   added_tokens=[])[0].read_bytes()  # fmt: skip
+    rng = random.Random(7)
+    path = tmp_path / "spoilt.json"
+    outcomes = set()
+    for _ in range(300):
+        spoilt = bytearray(good)
+        for _ in range(rng.randint(1, 4)):
+            at = rng.randrange(len(spoilt))
+            spoilt[at : at + rng.randint(0, 9)] = bytes(
+                rng.choices(b'{}[]",:0123456789abnull\xff', k=rng.randint(0, 5))
+            )
+        path.write_bytes(spoilt)
+        try:
+            Tokenizer.from_files(path).decode(Tokenizer.from_files(path).encode("abba"))
+            outcomes.add("sound")
+        except (ModelFormatError, UnsupportedModelError):
+            outcomes.add("refused")
+    assert outcomes == {"sound", "refused"}
+
+
+@pytest.mark.parametrize(
+    ("config", "error", "words"),
+    [
+        ({"bos_token": "<s>"}, TokenizerMismatchError, "bos_token '<s>' is not in the vocabulary"),
+        ({"eos_token": 2}, ModelFormatError, "eos_token is int"),
+        ({"chat_template": 7}, ModelFormatError, "chat_template is int"),
+    ],
+)
+def test_a_lying_configuration(tmp_path: Path, config: dict[str, Any], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        as_files(tmp_path, config=config)
+
+
+def test_an_unknown_decoder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModelError, match="WordPiece"):
+        as_files(tmp_path, decoder={"type": "WordPiece", "prefix": "##", "cleanup": True})
+
+
+def spoil(**changes: Any) -> Callable[[dict[str, Any]], None]:
+    def change(facts: dict[str, Any]) -> None:
+        for name, value in changes.items():
+            key = f"tokenizer.ggml.{name}"
+            facts.pop(key, None) if value is None else facts.update({key: value})
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        (spoil(model=None), ModelFormatError, "tokenizer.ggml.model is missing"),
+        (spoil(model="llama"), UnsupportedModelError, "'llama'"),
+        (spoil(pre="qwen2"), UnsupportedModelError, "'qwen2'"),
+        (spoil(tokens=None), ModelFormatError, "tokens is missing"),
+        (spoil(tokens=[1, 2]), ModelFormatError, "no text"),
+        (spoil(tokens="abc"), ModelFormatError, "missing"),
+        (spoil(tokens=["a", "a"], merges=[], token_type=[1, 1]), ModelFormatError, "appear twice"),
+        (
+            spoil(tokens=[], merges=[], token_type=[], bos_token_id=None, eos_token_id=None),
+            ModelFormatError,
+            "no tokens",
+        ),
+        (spoil(merges=["ab"]), ModelFormatError, "not two pieces"),
+        (spoil(merges=["nonsense here"]), ModelFormatError, "damaged"),
+        (spoil(token_type=[1, 2, 3]), ModelFormatError, "8192 types"),
+        (spoil(token_type=7), ModelFormatError, "8192 types"),
+        (spoil(eos_token_id=8192), ModelFormatError, "8192"),
+        (spoil(bos_token_id="x"), ModelFormatError, "bos_token_id is 'x'"),
+        (spoil(bos_token_id=-1), ModelFormatError, "-1"),
+    ],
+)
+def test_a_lying_gguf_vocabulary(change: Callable[[dict[str, Any]], None], error: type[Exception], words: str) -> None:
+    facts = metadata()
+    change(facts)
+    with pytest.raises(error, match=words):
+        Tokenizer.from_gguf(facts)
+
+
+@pytest.mark.parametrize("pre", [None, "", "gpt-2", "default"])
+def test_splittings_of_gpt2(pre: str | None) -> None:
+    facts = {**metadata(), "tokenizer.ggml.pre": pre}
+    assert Tokenizer.from_gguf(facts).encode("Hi") == [809]
