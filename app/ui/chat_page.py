@@ -250,13 +250,14 @@ class ChatPage(QFrame):
     def _show_empty(self, empty: bool) -> None:
         if empty == self.is_empty:
             return
-        typing = self.composer.field.hasFocus()
+        typing = self.focusWidget() is self.composer.field
         self._place_composer(empty)
         if typing:
             self.focus_composer()
 
     def _place_composer(self, empty: bool) -> None:
         (self.empty.composer_place if empty else self._composer_place).addWidget(self.composer)
+        self.composer.show()  # a new parent hides it, and what is hidden takes no focus
         self._stack.setCurrentWidget(self.empty if empty else self._chat)
         self._bar.setVisible(not empty)
 

@@ -42,6 +42,7 @@ class CodeText(TextView):
         """Show this code; when it continues what is shown, only the rest is inserted."""
         if code == self.code:
             return
+        sideways = self.horizontalScrollBar().value()
         cursor = QTextCursor(self.document())
         cursor.beginEditBlock()
         if code.startswith(self.code) and not self._highlighted:
@@ -53,6 +54,10 @@ class CodeText(TextView):
             self._highlighted = False
         cursor.endEditBlock()
         self.code = code
+        if not self.textCursor().hasSelection():  # else Qt keeps the end in view, where it has put its own cursor
+            self.moveCursor(QTextCursor.MoveOperation.Start)
+        self.horizontalScrollBar().setValue(sideways)
+        self.verticalScrollBar().setValue(0)
 
     def highlight(self) -> None:
         """Colour the code by its language; unknown languages stay plain."""
@@ -170,6 +175,7 @@ class CodeBlockView(QFrame):
         foot.addStretch(1)
         self._foot = foot
         self._column = QVBoxLayout(self)
+        self._column.setContentsMargins(0, 0, 0, 0)
         self._column.setSpacing(0)
         for row in (head, body, foot):
             self._column.addLayout(row)

@@ -21,7 +21,7 @@ from app.ui.controls import Dot, IconButton, Label, Rule, ShareBar
 from app.ui.prose import PlainText, Prose, Table
 
 BUBBLE_WIDTH = 560
-PART_GAP = 10
+PART_GAP = 14
 # A run of prose is cut into widgets of about this many characters, at a block's end, so that painting the last one
 # again costs the same however long the answer has become.
 PROSE_CHUNK = 3000
@@ -130,6 +130,8 @@ class StatLine(QWidget):
         figures = facts_of(stats)
         speed = rate(stats["decode_tok_s"]) if stats.get("decode_tok_s") is not None else ""
         state = state_words(message.state, stats)
+        if state and speed:  # one bold word is enough
+            figures, speed = [speed, *figures], ""
         self._show(working=False, state=state, rate_words=speed, facts="  ·  ".join(figures))
         self._bar.setVisible(share is not None)
         if share is not None:
@@ -240,7 +242,7 @@ class OwnMessage(MessageView):
 
     def _restyle(self) -> None:
         px = theme.px
-        self._inside.setContentsMargins(px(16), px(9), px(16), px(9))
+        self._inside.setContentsMargins(px(16), px(8), px(16), px(12))  # a line's extra height is above it
         width, self._width = self._width, 0
         if width:
             self.set_width(width)

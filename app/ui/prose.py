@@ -9,14 +9,28 @@ import math
 from typing import Any, cast
 
 from PySide6.QtCore import QMimeData, QPointF, QRectF, Qt, QUrl, Signal
-from PySide6.QtGui import QKeyEvent, QKeySequence, QPainter, QPaintEvent, QTextCursor, QTextOption, QWheelEvent
+from PySide6.QtGui import (
+    QKeyEvent,
+    QKeySequence,
+    QPainter,
+    QPaintEvent,
+    QTextCursor,
+    QTextListFormat,
+    QTextOption,
+    QWheelEvent,
+)
 from PySide6.QtWidgets import QFrame, QSizePolicy, QTextBrowser, QTextEdit, QWidget
 
-from app.markdown_blocks import MAX_DEPTH, PAD, displayable, web_address
+from app.markdown_blocks import MAX_DEPTH, displayable, web_address, without_padding
 from app.ui import theme
 from app.ui.painting import block
 
-LIST_INDENT = 24
+LIST_INDENT = 28
+# Qt sets its bullets, larger and in ink, one narrow space before the text, and lets nobody change that.
+BULLET, BULLET_GAP = 5, 10
+_BULLETED = {
+    QTextListFormat.Style.ListDisc, QTextListFormat.Style.ListCircle, QTextListFormat.Style.ListSquare
+}  # fmt: skip
 
 
 class TextView(QTextBrowser):
@@ -72,7 +86,7 @@ class TextView(QTextBrowser):
     def createMimeDataFromSelection(self) -> QMimeData:
         """Words only: colours of a theme have no business in another program."""
         data = QMimeData()
-        data.setText(self.textCursor().selection().toPlainText().replace(PAD, ""))
+        data.setText(without_padding(self.textCursor().selection().toPlainText()))
         return data
 
     def wheelEvent(self, event: QWheelEvent) -> None:
@@ -120,14 +134,16 @@ def style_sheet() -> str:
     p, li {{ {lines("body")} margin: 0 0 {px(10)}px 0; }}
     li {{ margin-bottom: {px(4)}px; }}
     ul, ol {{ margin: 0 0 {px(6)}px 0; }}
-    h1 {{ {lines("h1")} margin: {px(14)}px 0 {px(8)}px 0; }}
-    h2 {{ {lines("h2")} margin: {px(12)}px 0 {px(6)}px 0; }}
-    h3 {{ {lines("h3")} margin: {px(10)}px 0 {px(4)}px 0; }}
+    .h1 {{ {lines("h1")} margin: {px(20)}px 0 {px(10)}px 0; }}
+    .h2 {{ {lines("h2")} margin: {px(18)}px 0 {px(8)}px 0; }}
+    .h3 {{ {lines("h3")} margin: {px(14)}px 0 {px(6)}px 0; }}
+    hr {{ background-color: {t.edge}; margin: {px(10)}px 0 {px(16)}px 0; }}
     code, pre {{ font-family: {mono}; font-size: {px(13)}px; }}
     code {{ background-color: {t.bubble}; }}
     .pad {{ font-size: {px(6)}px; }}
     pre {{ margin: 0 0 {px(10)}px 0; }}
     a {{ color: {t.cold}; text-decoration: underline; }}
+    table.quote {{ margin: {px(4)}px 0 {px(12)}px 0; }}
     td.quote {{ border-left: 2px solid {t.edge}; padding: 0 0 0 {px(14)}px; }}
     td.quote p, td.quote li {{ color: {t.ink2}; }}
     {indents}
@@ -153,6 +169,7 @@ class Prose(TextView):
     def __init__(self, name: str, parent: QWidget | None = None) -> None:
         super().__init__(name, parent)
         self._html = ""
+        self._bullets: list[int] = []  # positions of list items that have one
         self._style()
 
     def show_html(self, html: str) -> None:
@@ -186,7 +203,7 @@ class Prose(TextView):
             self.setTextCursor(cursor)
 
     def _trim(self) -> None:
-        """Take the space above the first and below the last line away: the gap between parts is the layout's."""
+        """Mend what a style sheet cannot say: no space at the ends, where the gap is the layout's; our bullets."""
         document = self.document()
         for end, edge in ((document.begin(), "setTopMargin"), (document.lastBlock(), "setBottomMargin")):
             cursor = QTextCursor(end)
@@ -194,6 +211,37 @@ class Prose(TextView):
                 shape = cursor.blockFormat()
                 getattr(shape, edge)(0)
                 cursor.setBlockFormat(shape)
+        self._bullets = []
+        line = document.begin()
+        while "<ul" in self._html and line.isValid():
+            points = line.textList()
+            if points is not None and points.format().style() in _BULLETED:
+                plain = points.format()
+                plain.setStyle(QTextListFormat.Style.ListStyleUndefined)
+                points.setFormat(plain)
+                self._bullets += [points.item(index).position() for index in range(points.count())]
+            line = line.next()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        if not self._bullets:
+            return
+        painter = QPainter(self.viewport())
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        document, side = self.document(), theme.px(BULLET)
+        for position in self._bullets:
+            item = document.findBlock(position)
+            layout = item.layout()
+            if layout.lineCount() == 0:
+                continue
+            first = layout.lineAt(0)
+            origin = document.documentLayout().blockBoundingRect(item).topLeft() - layout.boundingRect().topLeft()
+            text = first.naturalTextRect().translated(origin)
+            gap = theme.px(BULLET_GAP)
+            rightward = item.textDirection() == Qt.LayoutDirection.RightToLeft
+            x = text.right() + gap if rightward else text.left() - gap - side
+            middle = origin.y() + first.y() + first.ascent() - theme.px(5)  # of a small letter
+            block(painter, QRectF(x, middle - side / 2, side, side), theme.colour("ink3"), side / 2)
 
 
 class Table(Prose):
@@ -202,16 +250,17 @@ class Table(Prose):
     def __init__(self, name: str, parent: QWidget | None = None) -> None:
         super().__init__(name, parent)
         self.setWordWrapMode(QTextOption.WrapMode.WordWrap)  # a column is as wide as its longest word, then it scrolls
-        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAsNeeded)
-        self.horizontalScrollBar().rangeChanged.connect(self._fit)
 
     def _style(self) -> None:
         super()._style()
         self.document().setDefaultStyleSheet(table_sheet())
 
     def _fit(self) -> None:
-        bar = self.horizontalScrollBar()
-        height = math.ceil(self.document().size().height()) + (bar.sizeHint().height() if bar.maximum() > 0 else 0)
+        size, policy = self.document().size(), Qt.ScrollBarPolicy
+        # A table of 100 % is a pixel wider than its place: that is no reason to scroll.
+        scrolls = size.width() > self.document().textWidth() + 2
+        self.setHorizontalScrollBarPolicy(policy.ScrollBarAlwaysOn if scrolls else policy.ScrollBarAlwaysOff)
+        height = math.ceil(size.height()) + (self.horizontalScrollBar().sizeHint().height() if scrolls else 0)
         if height != self.height() or self.minimumHeight() != height:
             self.setFixedHeight(height)
 
@@ -247,7 +296,7 @@ class Table(Prose):
                 cell = table.cellAt(row, place)
                 inside = cell.firstCursorPosition()
                 inside.setPosition(cell.lastPosition(), QTextCursor.MoveMode.KeepAnchor)
-                words.append(inside.selection().toPlainText().replace(PAD, ""))
+                words.append(without_padding(inside.selection().toPlainText()))
             lines.append("\t".join(words))
         data = QMimeData()
         data.setText("\n".join(lines))

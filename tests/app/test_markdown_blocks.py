@@ -10,7 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app import markdown_blocks
-from app.markdown_blocks import PAD, BlockParser, CodeBlock, ProseBlock, TableBlock, displayable, parse, web_address
+from app.markdown_blocks import (
+    PAD,
+    BlockParser,
+    CodeBlock,
+    ProseBlock,
+    TableBlock,
+    displayable,
+    parse,
+    web_address,
+    without_padding,
+)
 
 PIECES = [
     "a word ", "**bold** ", "`code` ", "\n", "\n\n", "# Title\n", "- item\n", "1. one\n", "   more\n", "\n  - nested\n",
@@ -207,7 +217,14 @@ def test_web_address_judges() -> None:
 
 def test_what_a_layout_cannot_hold_is_replaced() -> None:
     assert displayable("a\x00b\ud800c\ufffcd\ufdd0e\r\nf\u2028g") == "a\ufffdb\ufffdc\ufffdd\ufffde\nf\ng"
-    assert PAD not in displayable(f"a{PAD}b")
+
+
+def test_padding_of_inline_code_goes_when_text_is_copied() -> None:
+    (block,) = parse("`code`")
+    assert isinstance(block, ProseBlock)
+    assert block.html.count(PAD) == 2
+    assert without_padding(f"a {PAD}code{PAD} b") == "a code b"
+    assert without_padding(f"a {PAD}code{PAD} b".replace("\u00a0", " ")) == "a code b"
 
 
 def test_an_append_parses_the_tail_alone(monkeypatch: pytest.MonkeyPatch) -> None:
