@@ -11,6 +11,7 @@ that it can say so and go on with a newer one. It holds none of Hearth's own cod
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import shutil
 import subprocess
@@ -25,6 +26,7 @@ if str(HERE) not in sys.path:  # `python3 -I` leaves the script's own folder out
     sys.path.insert(0, str(HERE))
 
 import qt_libraries  # noqa: E402 - the path above comes first
+import setup_failures  # noqa: E402
 import setup_progress  # noqa: E402
 import setup_venv  # noqa: E402
 import system_packages  # noqa: E402
@@ -103,6 +105,8 @@ def make_ready(
             if not venv.is_ready(dev, torch_index, fitting):  # the other one may have done it meanwhile
                 set_up(venv, dev, torch_index, progress)
     check_libraries(venv, command, not ready, progress)
+    if not ready:
+        progress.note("Hearth is set up.")
 
 
 def set_up(venv: setup_venv.Venv, dev: bool, torch_index: str | None, progress: setup_progress.Progress) -> None:
@@ -117,12 +121,13 @@ def set_up(venv: setup_venv.Venv, dev: bool, torch_index: str | None, progress: 
     try:
         setup_venv.install(venv, dev, torch_index, progress, lambda: setup_venv.free_bytes_at(venv.path))
     except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise setup_failures.no_space_failure("the disk is full", venv.log) from error
         raise SetupError(
             f"{error.filename or venv.path} cannot be written ({error.strerror or error}).",
-            "free some space and make the project's folder your own, then run the same command again.",
+            "make the project's folder your own, then run the same command again.",
             venv.log,
         ) from error
-    progress.note("Hearth is set up.")
 
 
 def is_supported(version: tuple[int, ...]) -> bool:

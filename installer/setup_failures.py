@@ -41,12 +41,14 @@ _NO_NETWORK = re.compile(
     r"|ConnectTimeoutError|ReadTimeoutError|Read timed out|timed out\. \(connect",
     re.I,
 )
+# A try that was followed by another one is no reason; the last one (total=0) is.
+_RECOVERED = re.compile(r"^.*Retrying \(Retry\(total=[1-9].*$", re.M)
 _REFUSED = re.compile(r"\b(40[13]) (?:Client )?Error")
 _NO_VERSION = re.compile(
     r"Could not find a version that satisfies the requirement (\S+)[^\n]*?\(from versions: ([^)]*)\)"
     r"|No matching distribution found for (\S+)"
 )
-_CONFLICT = re.compile(r"ResolutionImpossible|conflicting dependencies")
+_CONFLICT = re.compile(r"^ERROR: (Cannot install [^\n]*?)(?: because [^\n]*)?$", re.M)
 _BAD_HASH = re.compile(r"DO NOT MATCH THE HASHES|is not a valid wheel|BadZipFile|invalid wheel", re.I)
 _ERROR_LINE = re.compile(r"^ERROR: (.+)$", re.M)
 
@@ -55,6 +57,7 @@ AGAIN = f"Then run the same command again ({COMMAND} ...): what was fetched is k
 
 def explain_pip(output: str, code: int, log: Path) -> SetupError:
     """The reason why pip ended with `code`, sorted out of what it printed."""
+    output = _RECOVERED.sub("", output)
     missing = _NO_VERSION.search(output)
     versions = (missing.group(2) or "none") if missing else ""
     # pip reports a network that is away as "no such version" as well, so an empty list of versions proves nothing.
@@ -88,18 +91,19 @@ def explain_pip(output: str, code: int, log: Path) -> SetupError:
         )
     if missing is not None:
         wanted = (missing.group(1) or missing.group(3)).rstrip(",;")
+        offers = f"it has {versions}" if index_answered else "it has no version at all: is the network there?"
         return SetupError(
-            f"the package index has no {wanted} for {_this_machine()}"
-            + (f" (it has {versions})." if index_answered else "."),
+            f"the package index has no {wanted} for {_this_machine()} ({offers}).",
             "Hearth needs a 64-bit Python 3.11 to 3.13 on Linux with glibc 2.34 or newer (Debian 12, Ubuntu 22.04, "
-            "Fedora 35), Windows 10 or macOS 13 on Apple silicon; with an index of your own, check `pip config list`.",
+            "Fedora 35), Windows 10 or macOS 13 on Apple silicon; `pip config list` says which index pip asks.",
             log,
         )
-    if _CONFLICT.search(output):
+    conflict = _CONFLICT.search(output)
+    if conflict:
         return SetupError(
-            "the pinned versions contradict each other.",
-            "put pyproject.toml and constraints.txt back as they came (`git checkout pyproject.toml constraints.txt`); "
-            "with --torch-index, choose an index whose torch fits them.",
+            f"the package index cannot give the pinned versions together ({conflict.group(1)}).",
+            "check that pyproject.toml and constraints.txt are as they came (`git status`), and which index pip asks "
+            "(`pip config list`); with --torch-index, choose one whose torch fits them.",
             log,
         )
     if _NO_PERMISSION.search(output):

@@ -40,9 +40,10 @@ class Progress:
         self._end(f"{time.monotonic() - self._began:.1f} s")
 
     def detail(self, text: str) -> None:
-        """What the stage is at just now; seen on a terminal only."""
-        self._detail = text
-        self.tick()
+        """What the stage is at just now; seen on a terminal only. No words change nothing."""
+        if text:
+            self._detail = text
+            self.tick()
 
     def tick(self) -> None:
         """Draw the live line again."""

@@ -15,8 +15,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from setup_failures import SetupError
 STAMP_FORMAT = 1
 GB = 1_000_000_000
 # With the CPU build: 1.9 GB of files with the tests' tools (measured, Linux), 0.4 GB of wheels until they are unpacked.
-# With a CUDA build: 2.7 GB of wheels (measured), about 5.5 GB of files (partly estimated).
+# With a CUDA build: 5.5 GB of files and 2.7 GB of wheels (measured, Linux, CUDA 13).
 NEED_BYTES = int(2.3 * GB)
 NEED_CUDA_BYTES = int(8.2 * GB)
 _CUDA_PACKAGE = re.compile(r"^\s*Collecting (?:nvidia-c|cuda-toolkit|triton)")
@@ -255,36 +255,27 @@ def _run_pip(
     watch_space = True
     with venv.log.open("a", encoding="utf-8") as log:
         log.write(f"$ {' '.join(command)}\n")
-        with subprocess.Popen(
+        process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=environment,
             cwd=str(venv.root),
-        ) as process:
-            try:
-                for line in _lines_of(process, progress):
-                    log.write(line + "\n")
-                    log.flush()
-                    lines.append(line)
-                    progress.raw(line)
-                    words = setup_progress.pip_line_in_words(line)
-                    if words:
-                        progress.detail(words)
-                    # Only here does it show that the index offers a CUDA build, three times as large.
-                    if watch_space and _CUDA_PACKAGE.match(line):
-                        watch_space = False
-                        if free_bytes() < NEED_CUDA_BYTES:
-                            process.kill()
-                            failure = setup_failures.no_space_failure(
-                                "the index offers torch with CUDA; " + _space_words(NEED_CUDA_BYTES, free_bytes()),
-                                venv.log,
-                            )
-                            raise _NothingUnpackedError(failure)
-            except KeyboardInterrupt:
-                process.terminate()
-                raise
+        )
+        with process, closing(_lines_of(process, progress)) as arriving:
+            for line in arriving:
+                log.write(line + "\n")
+                log.flush()
+                lines.append(line)
+                progress.raw(line)
+                progress.detail(setup_progress.pip_line_in_words(line))
+                # Only here does it show that the index offers a CUDA build, more than three times as large.
+                if watch_space and _CUDA_PACKAGE.match(line):
+                    watch_space = False
+                    if free_bytes() < NEED_CUDA_BYTES:
+                        words = f"the index offers torch with CUDA: {_space_words(NEED_CUDA_BYTES, free_bytes())}"
+                        raise _NothingUnpackedError(setup_failures.no_space_failure(words, venv.log))
     shutil.rmtree(venv.downloads, ignore_errors=True)
     if process.returncode != 0:
         failure = setup_failures.explain_pip("\n".join(lines), process.returncode, venv.log)
@@ -293,8 +284,8 @@ def _run_pip(
         raise _NothingUnpackedError(failure)
 
 
-def _lines_of(process: subprocess.Popen[bytes], progress: setup_progress.Progress) -> Iterator[str]:
-    """Lines as they come; the live line keeps counting while none comes."""
+def _lines_of(process: subprocess.Popen[bytes], progress: setup_progress.Progress) -> Generator[str, None, None]:
+    """Lines as they come; the live line keeps counting while none comes. Closing it ends pip."""
     arrived: queue.Queue[bytes | None] = queue.Queue()
 
     def read() -> None:
@@ -303,16 +294,22 @@ def _lines_of(process: subprocess.Popen[bytes], progress: setup_progress.Progres
             arrived.put(line)
         arrived.put(None)
 
-    threading.Thread(target=read, daemon=True).start()
-    while True:
-        try:
-            line = arrived.get(timeout=0.2)
-        except queue.Empty:
-            progress.tick()
-            continue
-        if line is None:
-            return
-        yield line.decode("utf-8", "replace").rstrip()
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    try:
+        while True:
+            try:
+                line = arrived.get(timeout=0.2)
+            except queue.Empty:
+                progress.tick()
+                continue
+            if line is None:
+                return
+            yield line.decode("utf-8", "replace").rstrip()
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        reader.join()  # before its pipe is closed
 
 
 def _space_words(need: int, free: int) -> str:

@@ -1,0 +1,229 @@
+"""When there is nothing to do, what is asked of pip, and what survives a set-up that was cut short."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import setup_progress
+import setup_venv
+from setup_failures import SetupError
+
+INSTALLER = Path(setup_venv.__file__).parent
+THIS = sys.version_info[:2]
+PLENTY = 100 * setup_venv.GB
+
+
+def quiet() -> setup_progress.Progress:
+    return setup_progress.Progress(setup_progress.QUIET, io.StringIO())
+
+
+def install(project: Any, dev: bool = False, torch_index: str | None = None, free: int = PLENTY) -> None:
+    setup_venv.install(project.venv, dev, torch_index, quiet(), lambda: free)
+
+
+def test_a_finished_set_up_leaves_nothing_to_do(project: Any) -> None:
+    assert not project.venv.is_ready(False, None, THIS)
+    install(project)
+    assert project.venv.is_ready(False, None, THIS)
+    assert project.venv.is_ready(False, None, None)
+    assert not project.venv.unfinished.exists()
+    assert not project.venv.downloads.exists()
+
+
+def test_the_tests_need_more_than_the_app_and_the_app_no_less(project: Any) -> None:
+    install(project)
+    assert not project.venv.is_ready(True, None, THIS)
+    install(project, dev=True)
+    assert project.venv.is_ready(True, None, THIS)
+    assert project.venv.is_ready(False, None, THIS)
+    project.pip()
+    install(project)  # never takes the tests' tools away again
+    assert project.calls()[-1].endswith(f"-e {project.root}[dev]")
+
+
+@pytest.mark.parametrize("name", ["pyproject.toml", "constraints.txt"])
+def test_a_changed_pin_asks_for_another_set_up(project: Any, name: str) -> None:
+    install(project)
+    with (project.root / name).open("a") as file:
+        file.write("# another\n")
+    assert not project.venv.is_ready(False, None, THIS)
+
+
+def test_another_python_or_one_that_went_away_asks_for_another_set_up(project: Any) -> None:
+    install(project)
+    assert not project.venv.is_ready(False, None, (3, 99))
+    assert not project.venv.is_healthy((3, 99))
+    project.make_venv("3.99.1")
+    assert not project.venv.is_ready(False, None, None), "the stamp was made with another Python"
+    project.make_venv()
+    project.venv.python.unlink()
+    project.venv.python.symlink_to(project.root / "gone")
+    assert project.venv.version() is None
+    assert not project.venv.is_ready(False, None, None)
+    assert not project.venv.is_healthy(THIS)
+
+
+def test_a_folder_that_was_moved_is_set_up_again(project: Any, tmp_path: Path) -> None:
+    install(project)
+    moved = setup_venv.Venv(project.root.rename(tmp_path / "elsewhere"))
+    assert not moved.is_ready(False, None, THIS)
+    assert not moved.is_healthy(THIS)
+
+
+def test_a_broken_stamp_is_no_stamp(project: Any) -> None:
+    install(project)
+    project.venv.stamp.write_text("[1")
+    assert not project.venv.is_ready(False, None, THIS)
+    project.venv.stamp.write_text("[1]")
+    assert not project.venv.is_ready(False, None, THIS)
+
+
+def test_pip_is_given_torch_by_its_pin_and_every_pin_and_no_index(project: Any) -> None:
+    install(project, dev=True)
+    torch, rest = project.calls()
+    for call in (torch, rest):
+        assert call.startswith("-I -m pip install ")
+        assert f"-c {project.root}/constraints.txt" in call
+        assert "index" not in call
+    assert " torch==2.13.0 " in torch
+    assert rest.endswith(f"--no-build-isolation -e {project.root}[dev]")
+
+
+def test_a_torch_index_is_used_alone_for_torch_and_remembered(project: Any) -> None:
+    install(project)
+    project.pip()
+    install(project, torch_index="file:///builds")
+    alone, torch, rest = project.calls()
+    assert alone.endswith("--no-deps --force-reinstall --index-url file:///builds torch==2.13.0")
+    assert "--extra-index-url file:///builds" in torch
+    assert "--extra-index-url file:///builds" in rest
+    assert project.venv.is_ready(False, "file:///builds", THIS)
+    assert project.venv.is_ready(False, None, THIS), "no index given means the one chosen before"
+    assert not project.venv.is_ready(False, "file:///others", THIS)
+    project.pip()
+    install(project)
+    assert len(project.calls()) == 2, "the chosen torch is not installed once more"
+
+
+def test_a_disk_too_small_is_told_before_anything_is_fetched(project: Any) -> None:
+    with pytest.raises(SetupError, match=r"no disk space: about 2\.3 GB are needed, 1\.0 GB are free"):
+        install(project, free=setup_venv.GB)
+    assert project.calls() == []
+    (project.venv.site_packages() / "torch-2.13.0.dist-info").mkdir()
+    install(project, free=setup_venv.GB)  # the large part is there already
+
+
+def test_a_disk_too_small_for_the_cuda_build_ends_pip_as_soon_as_that_shows(project: Any) -> None:
+    project.pip(says="Collecting torch==2.13.0\nCollecting nvidia-cudnn-cu13==9.20 (from torch)", sleeps=60)
+    with pytest.raises(SetupError, match=r"torch with CUDA: about 8\.2 GB are needed, 4\.0 GB are free"):
+        install(project, free=4 * setup_venv.GB)
+    assert len(project.calls()) == 1
+    assert not project.ended_by_itself(), "pip was waited for instead of ended"
+    assert not project.venv.unfinished.exists()
+
+
+def test_watching_the_gpu_through_nvml_is_no_cuda_build(project: Any) -> None:
+    project.pip(says="Collecting nvidia-ml-py>=13")
+    install(project, free=4 * setup_venv.GB)
+
+
+def test_a_failed_download_keeps_the_venv_and_a_failed_unpacking_does_not(project: Any) -> None:
+    project.pip(says="Collecting torch\nNetwork is unreachable", code=1)
+    with pytest.raises(SetupError, match="no network") as caught:
+        install(project)
+    assert caught.value.log == project.venv.log
+    assert "Network is unreachable" in project.venv.log.read_text()
+    assert project.venv.is_healthy(THIS)
+    assert not project.venv.is_ready(False, None, THIS)
+
+    project.pip(says="Installing collected packages: a, b\n[Errno 28] No space left on device", code=1)
+    with pytest.raises(SetupError, match="no disk space"):
+        install(project)
+    assert not project.venv.is_healthy(THIS)
+
+
+def test_a_set_up_killed_in_the_middle_is_noticed(project: Any) -> None:
+    install(project)
+    assert project.venv.is_ready(False, None, THIS)
+    project.pip(says="Installing collected packages: a", sleeps=60)
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from pathlib import Path; import setup_venv, setup_progress\n"
+        "venv = setup_venv.Venv(Path(sys.argv[2]))\n"
+        "setup_venv.install(venv, False, None, setup_progress.Progress(0), lambda: 1 << 40)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", script, INSTALLER, project.root], start_new_session=True)
+    try:
+        deadline = time.monotonic() + 60
+        while not project.calls() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert project.calls()
+    finally:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    assert not project.venv.is_ready(False, None, THIS)
+    assert not project.venv.is_healthy(THIS), "half a package may lie there: it has to be made anew"
+
+
+def test_a_real_venv_is_made_and_made_again_when_broken(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    venv = setup_venv.Venv(tmp_path)
+    venv.path.mkdir()
+    (venv.path / "rubbish").touch()
+    base = getattr(sys, "_base_executable", sys.executable)
+    said = io.StringIO()
+    setup_venv.create(venv, base, setup_progress.Progress(setup_progress.NORMAL, said))
+    assert venv.version() == THIS
+    assert venv.is_healthy(THIS)
+    assert venv.site_packages().is_dir()
+    assert not (venv.path / "rubbish").exists()
+    assert [line.split(" ... ")[0] for line in said.getvalue().splitlines()] == [
+        "Removing the old .venv",
+        "Making .venv",
+    ]
+
+
+def test_a_python_that_cannot_make_a_venv_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match=r"-m venv` failed") as caught:
+        setup_venv.create(setup_venv.Venv(tmp_path), "/bin/false", quiet())
+    assert "python3-venv" in caught.value.act
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    venv = setup_venv.Venv(tmp_path)
+    venv.path.mkdir()
+    monkeypatch.setattr(setup_venv.shutil, "rmtree", refuse)
+    with pytest.raises(SetupError, match="cannot be written") as caught:
+        setup_venv.create(venv, sys.executable, quiet())
+    assert "make the project's folder your own" in caught.value.act
+
+
+def test_free_space_is_asked_of_the_first_folder_that_exists(tmp_path: Path) -> None:
+    assert setup_venv.free_bytes_at(tmp_path / "not" / "there") > 0
+
+
+def test_two_set_ups_of_one_folder_wait_for_each_other(tmp_path: Path) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    with setup_venv.only_one_at_a_time(tmp_path, quiet()):
+        import hashlib
+        import tempfile
+
+        name = hashlib.sha256(f"{os.getuid()} {tmp_path}".encode()).hexdigest()[:16]
+        with (
+            (Path(tempfile.gettempdir()) / f"hearth-setup-{name}.lock").open("w") as lock,
+            pytest.raises(BlockingIOError),
+        ):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with setup_venv.only_one_at_a_time(tmp_path, quiet()):
+        pass
