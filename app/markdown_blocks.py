@@ -18,7 +18,9 @@ from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 from markdown_it.utils import OptionsDict
 
-PAD = "\u2007"  # stands at both ends of inline code, whose box Qt cannot pad; whoever copies text takes it out
+# Stands at both ends of inline code, whose box Qt cannot pad: a no-break space between two marks of no width that
+# nobody types. `without_padding` takes it out of what is copied.
+PAD = "\u2060\u00a0\u2060"
 MAX_DEPTH = 6  # indents deeper than this look the same
 
 
@@ -55,7 +57,12 @@ _CLOSING = {"`": re.compile(r" {0,3}(`{3,})[ \t]*$"), "~": re.compile(r" {0,3}(~
 
 def displayable(text: str) -> str:
     """The text with what a text layout cannot hold replaced: control characters, halves of characters, Qt's marks."""
-    return _UNSHOWABLE.sub("\ufffd", _LINE_END.sub("\n", text)).replace(PAD, "\u00a0")
+    return _UNSHOWABLE.sub("\ufffd", _LINE_END.sub("\n", text))
+
+
+def without_padding(text: str) -> str:
+    """Copied text as it was written (Qt gives no-break spaces as plain ones)."""
+    return text.replace(PAD, "").replace(PAD.replace("\u00a0", " "), "")
 
 
 def web_address(url: str) -> str | None:
@@ -123,12 +130,13 @@ class _QtRenderer(RendererHTML):
     def heading_open(
         self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: MutableMapping[str, Any]
     ) -> str:
-        return f"<h{min(int(tokens[idx].tag[1]), 3)}>"
+        # A paragraph with a class: Qt multiplies the size of its own headings.
+        return f'<p class="h{min(int(tokens[idx].tag[1]), 3)}">'
 
     def heading_close(
         self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: MutableMapping[str, Any]
     ) -> str:
-        return f"</h{min(int(tokens[idx].tag[1]), 3)}>\n"
+        return "</p>\n"
 
 
 def _spaced(code: str) -> str:
