@@ -1,0 +1,201 @@
+"""The layers hold in a fresh interpreter, and the tree holds nothing that is foreign to it."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCKED = ["PySide6", "shiboken6", "torch", "cuda", "cupy", "numba.cuda", "pynvml"]
+BLOCK_AND_IMPORT = """
+import importlib, json, sys
+blocked, modules = json.loads(sys.argv[1]), json.loads(sys.argv[2])
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if any(name == part or name.startswith(part + ".") for part in blocked):
+            raise ModuleNotFoundError(f"{name} is blocked here", name=name)
+
+sys.meta_path.insert(0, Blocker())
+for module in modules:
+    importlib.import_module(module)
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+def modules_of(*packages: str) -> list[str]:
+    """Every module of the packages; to import a __main__ would be to run the program."""
+    files = [file for package in packages for file in sorted((ROOT / package).rglob("*.py")) if file.stem != "__main__"]
+    names = [".".join(file.relative_to(ROOT).with_suffix("").parts) for file in files]
+    return [name.removesuffix(".__init__") for name in names]
+
+
+def imported_fresh(blocked: list[str], modules: list[str]) -> set[str]:
+    """Every module that a fresh interpreter holds after importing these, while the others cannot be imported."""
+    command = [sys.executable, "-W", "error", "-c", BLOCK_AND_IMPORT, json.dumps(blocked), json.dumps(modules)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout))
+
+
+def test_engine_and_kernels_import_without_qt_torch_and_cuda() -> None:
+    modules = modules_of("native_kernels", "engine")
+    assert len(modules) > 10
+    assert set(modules) <= imported_fresh(BLOCKED, modules)
+
+
+def test_the_blocker_blocks() -> None:
+    with pytest.raises(AssertionError, match="PySide6 is blocked here"):
+        imported_fresh(["PySide6"], ["PySide6.QtCore"])
+
+
+@pytest.mark.parametrize("package", ["engine", "native_kernels"])
+def test_importing_the_package_loads_numpy_only(package: str) -> None:
+    before = imported_fresh([], [])
+    foreign = {name.split(".")[0] for name in imported_fresh([], [package]) - before} - set(sys.stdlib_module_names)
+    assert foreign <= {"engine", "native_kernels", "numpy"}
+
+
+def test_the_window_is_painted_before_anything_heavy_is_loaded() -> None:
+    modules = modules_of("app")
+    assert len(modules) > 5
+    heavy = {"torch", "numba", "llvmlite", "tokenizers", "huggingface_hub"} & imported_fresh([], modules)
+    assert heavy == set()
+
+
+def test_the_plain_rooms_of_app_do_without_qt() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    plain = next(contract for contract in contracts if "plain-data" in contract["name"])["source_modules"]
+    imported_fresh(["PySide6", "shiboken6"], plain)
+
+
+@functools.cache
+def tracked() -> tuple[Path, ...]:
+    """The files of the project that git keeps, or would keep."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("this copy of the project is no git checkout")
+    paths = (ROOT / name for name in done.stdout.split("\0") if name)
+    return tuple(path for path in paths if path.is_file())
+
+
+def test_no_module_is_a_drawer_for_odds_and_ends() -> None:
+    drawers = {"utils", "util", "helpers", "helper", "common", "misc"}
+    parts = {path: {part.removesuffix(".py") for part in path.relative_to(ROOT).parts} for path in tracked()}
+    assert [str(path) for path, names in parts.items() if path.suffix == ".py" and names & drawers] == []
+
+
+def test_nothing_names_this_machine_or_a_package_host() -> None:
+    # Written in two halves, so that this file is not its own finding.
+    words = [
+        "pypi" + ".org",
+        "python" + "hosted.org",
+        "download." + "pytorch.org",
+        "/opt" + "/pypi",
+        "/opt" + "/wheels",
+    ]
+    words += ["/root" + "/.", "/work" + "/main", "/work" + "/shared", "/work" + "/plan"]
+    words += [str(place) for place in (ROOT, Path.home()) if len(place.parts) > 3]
+    found = []
+    for path in tracked():
+        text = path.read_bytes()
+        if b"\0" not in text[:1024]:
+            found += [f"{path.relative_to(ROOT)}: {word}" for word in words if word.encode() in text]
+    assert found == []
+
+
+def test_the_working_tree_stays_small() -> None:
+    sizes = sorted(((path.stat().st_size, path) for path in tracked()), reverse=True)
+    total = sum(size for size, _ in sizes)
+    assert total < 50 * 2**20, [f"{path.relative_to(ROOT)}: {size / 2**20:.1f} MiB" for size, path in sizes[:5]]
+
+
+def test_every_test_module_has_a_name_of_its_own_and_collects() -> None:
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    names = [file.name for file in files]
+    assert sorted({name for name in names if names.count(name) > 1}) == []
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-qq", "-p", "no:cacheprovider", "tests"]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    collected = {line.split(":")[0] for line in done.stdout.splitlines() if ": " in line}
+    assert {file.relative_to(ROOT).as_posix() for file in files} - collected == set(), "files without a test in them"
+
+
+def pins() -> dict[str, Requirement]:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    wanted = [Requirement(line) for line in lines if line.strip() and not line.startswith("#")]
+    names = [canonicalize_name(requirement.name) for requirement in wanted]
+    assert len(names) == len(set(names)), "one pin a package"
+    return dict(zip(names, wanted, strict=True))
+
+
+def declared() -> list[Requirement]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    groups = [project["project"]["dependencies"], *project["project"]["optional-dependencies"].values()]
+    return [
+        Requirement(text)
+        for text in [*project["build-system"]["requires"], *(text for group in groups for text in group)]
+    ]
+
+
+def version(requirement: Requirement) -> str:
+    (specifier,) = requirement.specifier
+    assert specifier.operator == "==", requirement
+    return specifier.version
+
+
+def test_what_the_project_asks_for_is_pinned_to_a_version_that_fits() -> None:
+    pinned = pins()
+    for requirement in declared():
+        name = canonicalize_name(requirement.name)
+        assert name in pinned, f"{name} has no pin"
+        assert requirement.specifier.contains(version(pinned[name])), requirement
+
+
+def test_the_versions_that_traps_were_found_around() -> None:
+    pinned = {name: version(requirement) for name, requirement in pins().items()}
+    assert pinned["pyside6-essentials"] == pinned["shiboken6"] == "6.11.3", "6.12.0 aborts on Python 3.11"
+    assert pinned["torch"] == "2.13.0"
+
+
+def test_the_pins_are_what_is_needed_no_more_and_no_less() -> None:
+    """On this system; pins with a marker belong to another one, and a CUDA build of torch pins its own companions."""
+    needed: set[str] = set()
+    waiting = list(declared())
+    while waiting:
+        requirement = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        if name in needed or (requirement.marker is not None and not requirement.marker.evaluate({"extra": ""})):
+            continue
+        needed.add(name)
+        waiting += [Requirement(text) for text in importlib.metadata.requires(name) or []]
+    needed = {name for name in needed if not re.match(r"(nvidia-(?!ml-py)|cuda-|triton$)", name)}
+    pinned = pins()
+    assert needed - set(pinned) == set(), "needed and not pinned"
+    assert {name for name, pin in pinned.items() if pin.marker is None} - needed == set(), "pinned and not needed"
+
+
+def test_what_is_installed_is_what_is_pinned() -> None:
+    different = {}
+    for name, pin in pins().items():
+        if pin.marker is None or pin.marker.evaluate():
+            installed = importlib.metadata.version(name).split("+")[0]
+            if installed != version(pin):
+                different[name] = f"{installed} installed, {version(pin)} pinned"
+    assert different == {}, "run installer/bootstrap.py setup again"
