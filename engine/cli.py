@@ -1,26 +1,19 @@
 """The engine's command line: `python -m engine COMMAND ...`.
 
-Parses, calls the library, prints. With --json exactly one JSON object goes to stdout and nothing else; progress and
-logs go to stderr. Exit codes: 0 done, 1 a failure of the world, 2 usage, 130 interrupted.
+Parses arguments and turns failures into words and exit codes: 0 done, 1 a failure of the world, 2 usage, 130
+interrupted. What the commands do is in engine/commands.py.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from engine.config import DEVICES, MODES, EngineConfig
-from engine.errors import EngineError, InvalidRequestError
-
-if TYPE_CHECKING:
-    from engine.generate import GenerationStats
-    from engine.session import LoadedModel
+from engine import commands
+from engine.config import DEVICES, MODES
+from engine.errors import EngineError
 
 Handler = Callable[[argparse.Namespace], int]
 
@@ -55,10 +48,10 @@ def build_parser() -> argparse.ArgumentParser:
         description="Hearth's engine: run, measure and look into language models on this PC.",
         epilog='Example: hearth-engine generate starter-chat --prompt "What is the capital of Peru?"',
     )
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    names = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     def command(name: str, handler: Handler, about: str, example: str) -> argparse.ArgumentParser:
-        sub = commands.add_parser(
+        sub = names.add_parser(
             name, help=about, description=about, epilog=f"Example: hearth-engine {name} {example}".rstrip()
         )
         sub.set_defaults(handler=handler)
@@ -88,26 +81,30 @@ def build_parser() -> argparse.ArgumentParser:
     def add_json(sub: argparse.ArgumentParser) -> None:
         sub.add_argument("--json", action="store_true", help="print one JSON object")
 
-    sub = command("generate", _generate, "One answer, streamed.", 'starter-chat --prompt "Tell me a story."')
+    sub = command("generate", commands.generate, "One answer, streamed.", 'starter-chat --prompt "Tell me a story."')
     add_model(sub)
     sub.add_argument("--prompt", required=True, metavar="TEXT")
     sub.add_argument("--raw", action="store_true", help="no chat template: encode the text as it stands")
     add_sampling(sub)
     add_json(sub)
 
-    sub = command("chat", _chat, "A conversation in the terminal.", "starter-chat")
+    sub = command("chat", commands.chat, "A conversation in the terminal.", "starter-chat")
     add_model(sub)
     sub.add_argument("--system", metavar="TEXT", help="a system message")
     add_sampling(sub)
 
-    sub = command("logits", _logits, "Logits after given tokens.", "starter-chat --tokens 0,1750,759 --out logits.npz")
+    sub = command(
+        "logits", commands.logits, "Logits after given tokens.", "starter-chat --tokens 0,1750,759 --out logits.npz"
+    )
     add_model(sub)
     sub.add_argument("--tokens", required=True, metavar="IDS", help="token ids, as 1,2,3")
     sub.add_argument("--out", required=True, metavar="FILE.npz")
     sub.add_argument("--all", action="store_true", help="of every position [T, V], not only of the last [V]")
     add_json(sub)
 
-    sub = command("eval", _eval, "Perplexity over a text, or multiple choice.", "starter-chat --text story.txt")
+    sub = command(
+        "eval", commands.evaluate, "Perplexity over a text, or multiple choice.", "starter-chat --text story.txt"
+    )
     add_model(sub)
     what = sub.add_mutually_exclusive_group(required=True)
     what.add_argument("--text", metavar="FILE")
@@ -116,7 +113,7 @@ def build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--against", choices=("exact", "dense"), help="compare with another mode")
     add_json(sub)
 
-    sub = command("bench", _bench, "Decode and prefill rates on random tokens.", "starter-chat --gen-tokens 64")
+    sub = command("bench", commands.bench, "Decode and prefill rates on random tokens.", "starter-chat --gen-tokens 64")
     add_model(sub)
     sub.add_argument("--prompt-tokens", type=int, default=128)
     sub.add_argument("--gen-tokens", type=int, default=64)
@@ -124,344 +121,14 @@ def build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--repeat", type=int, default=3)
     add_json(sub)
 
-    sub = command("inspect", _inspect, "What a model file is.", "starter-chat")
+    sub = command("inspect", commands.inspect, "What a model file is.", "starter-chat")
     sub.add_argument("model", metavar="MODEL", help="a model folder, a GGUF file, or the name of an installed model")
     add_json(sub)
 
-    sub = command("probe", _probe, "What this machine is.", "--measure")
+    sub = command("probe", commands.probe, "What this machine is.", "--measure")
     sub.add_argument("--measure", action="store_true", help="also measure bandwidths")
     sub.add_argument("--threads", type=int, help="CPU threads to measure with (default: usable physical cores - 1)")
     add_json(sub)
 
-    command("host", _host, "The engine process that the window drives, over stdin and stdout.", "")
+    command("host", commands.host, "The engine process that the window drives, over stdin and stdout.", "")
     return parser
-
-
-def _load(arguments: argparse.Namespace, default_context: int | None = None) -> LoadedModel:
-    from engine.session import LoadedModel
-
-    return LoadedModel.load(
-        arguments.model,
-        EngineConfig(
-            device=arguments.device,
-            threads=arguments.threads,
-            context=arguments.context if arguments.context is not None else default_context,
-            mode=arguments.mode,
-            vram_budget_gib=arguments.vram_budget,
-            hardware_file=arguments.hardware,
-        ),
-        progress=ProgressBar("Loading"),
-    )
-
-
-def _sampling_values(arguments: argparse.Namespace) -> dict[str, Any]:
-    names = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "repeat_penalty", "seed")
-    return {name: value for name in names if (value := getattr(arguments, name)) is not None}
-
-
-class ProgressBar:
-    """A line on stderr that shows done of total; silent where stderr is no terminal."""
-
-    WIDTH = 24
-
-    def __init__(self, word: str) -> None:
-        self._word = word
-        self._shown = False
-        self._on = sys.stderr.isatty()
-
-    def __call__(self, done: int, total: int) -> None:
-        if not self._on or not total:
-            return
-        if done >= total:
-            self.clear()
-            return
-        filled = self.WIDTH * done // total
-        bar = "█" * filled + "·" * (self.WIDTH - filled)
-        print(f"\r{self._word} {bar} {100 * done // total:3d}%", end="", file=sys.stderr, flush=True)
-        self._shown = True
-
-    def clear(self) -> None:
-        if self._shown:
-            print("\r" + " " * (len(self._word) + self.WIDTH + 7) + "\r", end="", file=sys.stderr, flush=True)
-            self._shown = False
-
-
-def _print_json(values: dict[str, Any]) -> None:
-    print(json.dumps(values, ensure_ascii=False, allow_nan=False), flush=True)
-
-
-def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:.1f}%"
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1f}" if value < 100 else f"{value:.0f}"
-
-
-# ------------------------------------------------------------------ generate and chat
-
-
-def _generate(arguments: argparse.Namespace) -> int:
-    from engine.host import process_ram_bytes
-    from engine.session import ChatSession
-
-    model = _load(arguments)
-    sampling = model.sampling.changed(_sampling_values(arguments))
-    tokenizer = model.tokenizer
-    if arguments.raw:
-        prompt = tokenizer.encode(arguments.prompt, special=True)
-        bos = tokenizer.bos_token_id
-        if tokenizer.adds_bos and bos is not None and prompt[:1] != [bos]:
-            prompt = [bos, *prompt]
-    else:
-        prompt = tokenizer.encode_chat([{"role": "user", "content": arguments.prompt}])
-    session = ChatSession(model)
-    tokens: list[int] = []
-    text: list[str] = []
-    reason, stats = "cancelled", None
-    try:
-        for event in session.generate(prompt, sampling, on_progress=ProgressBar("Reading")):
-            stats = event.stats
-            text.append(event.text)
-            if event.token_id is not None:
-                tokens.append(event.token_id)
-            if not arguments.json:
-                print(event.text, end="", flush=True)
-            if event.finish_reason:
-                reason = event.finish_reason
-    except KeyboardInterrupt:
-        if not arguments.json:
-            print()
-            return 130
-    assert stats is not None, "generate yields at least one event"
-    if not arguments.json:
-        print()
-        print(_stats_line(stats), file=sys.stderr)
-        return 0
-    _print_json(
-        {
-            "prompt_tokens": prompt,
-            "tokens": tokens,
-            "text": "".join(text),
-            "finish_reason": reason,
-            "stats": {
-                "ttft_s": stats.ttft_s,
-                "prefill_tok_s": stats.prefill_tok_s,
-                "decode_tok_s": stats.decode_tok_s,
-                "gpu_neuron_load": stats.gpu_neuron_load,
-                "active_share": stats.active_share,
-                "fired_share": stats.fired_share,
-                "vram_bytes": 0,
-                "ram_bytes": process_ram_bytes(),
-                "context_full": stats.context_full,
-            },
-        }
-    )
-    return 130 if reason == "cancelled" else 0
-
-
-def _stats_line(stats: GenerationStats) -> str:
-    first = "–" if stats.ttft_s is None else f"{stats.ttft_s:.2f} s"
-    note = ", the context is full" if stats.context_full else ""
-    return (
-        f"[{_number(stats.decode_tok_s)} tok/s, {stats.tokens} tokens in {stats.total_s:.1f} s, first after {first}, "
-        f"{_percent(stats.active_share)} of neurons{note}]"
-    )
-
-
-def _chat(arguments: argparse.Namespace) -> int:
-    """Reads lines until end of file or /bye. Ctrl-C stops the answer, or ends the chat where none is running."""
-    from engine.session import ChatSession
-
-    model = _load(arguments)
-    sampling = model.sampling.changed(_sampling_values(arguments))
-    session = ChatSession(model)
-    messages = [{"role": "system", "content": arguments.system}] if arguments.system else []
-    print(f"{model.name}. {model.description}".strip())
-    print("An empty line sends nothing; /new starts over, /bye or Ctrl-D ends; Ctrl-C stops an answer.\n")
-    while True:
-        try:
-            line = input("> ").strip()
-        except EOFError:
-            print()
-            return 0
-        if not line:
-            continue
-        if line == "/bye":
-            return 0
-        if line == "/new":
-            messages = messages[:1] if arguments.system else []
-            print("A new chat.\n")
-            continue
-        messages.append({"role": "user", "content": line})
-        answer: list[str] = []
-        try:
-            dropped, events = session.chat(messages, sampling)
-            if dropped:
-                print(f"[{dropped} earlier messages are no longer in the context]")
-            for event in events:
-                answer.append(event.text)
-                print(event.text, end="", flush=True)
-                if event.finish_reason:
-                    print(f"\n{_stats_line(event.stats)}\n", flush=True)
-        except KeyboardInterrupt:
-            print("\n[Stopped]\n")
-        except EngineError as error:
-            print(f"{error.message}\n{error.hint}\n", file=sys.stderr)
-        if any(answer):
-            messages.append({"role": "assistant", "content": "".join(answer)})
-        else:
-            messages.pop()  # nothing was answered: the words can be sent again
-
-
-# ------------------------------------------------------------------ measuring
-
-
-def _logits(arguments: argparse.Namespace) -> int:
-    import numpy as np
-
-    from engine.evaluate import last_logits
-
-    try:
-        tokens = [int(part) for part in arguments.tokens.split(",") if part.strip()]
-    except ValueError as error:
-        raise InvalidRequestError(f"--tokens {arguments.tokens!r} is no list of ids.", "Write it as 1,2,3.") from error
-    model = _load(arguments)
-    logits = last_logits(model, tokens, every=arguments.all)
-    out = Path(arguments.out)
-    try:
-        with out.open("wb") as file:
-            np.savez(file, logits=logits)
-    except OSError as error:
-        raise InvalidRequestError(f"{out} cannot be written: {error.strerror}.", "Choose another --out.") from error
-    if arguments.json:
-        _print_json({"file": str(out), "vocab_size": model.opened.config.vocab_size})
-    else:
-        print(f"{out}: logits {list(logits.shape)}")
-    return 0
-
-
-def _eval(arguments: argparse.Namespace) -> int:
-    from engine import evaluate
-
-    text = evaluate.read_text(Path(arguments.text)) if arguments.text else ""
-    questions = evaluate.read_choices(Path(arguments.choices)) if arguments.choices else []
-    model = _load(arguments)
-    progress = ProgressBar("Scoring")
-    result: evaluate.Choices | evaluate.Perplexity
-    if arguments.choices:
-        result = evaluate.multiple_choice(model, questions, against=arguments.against, on_progress=progress)
-        progress.clear()
-        words = f"{result.questions} questions, {_percent(result.accuracy)} right"
-        if result.agreement is not None:
-            words += f", {_percent(result.agreement)} chosen as in {arguments.against} mode"
-    else:
-        tokens = model.tokenizer.encode(text)[: arguments.max_tokens]
-        context = min(arguments.context or evaluate.DEFAULT_CONTEXT, model.context)
-        result = evaluate.perplexity(model, tokens, context, against=arguments.against, on_progress=progress)
-        progress.clear()
-        words = (
-            f"perplexity {result.perplexity:.4f} over {result.tokens} tokens; {_percent(result.active_share)} of "
-            f"neurons active, {_percent(result.fired_share)} fired"
-        )
-        if result.top1_agreement is not None:
-            words += (
-                f"; agrees with {arguments.against} mode at {_percent(result.top1_agreement)} of the positions, "
-                f"KL divergence {result.kl_divergence:.2e} nats"
-            )
-    if arguments.json:
-        _print_json(asdict(result))
-    else:
-        print(words)
-    return 0
-
-
-def _bench(arguments: argparse.Namespace) -> int:
-    from engine import bench
-
-    if arguments.batch != 1:
-        raise InvalidRequestError(
-            f"This version decodes one sequence at a time, not {arguments.batch}.", "Use --batch 1."
-        )
-    model = _load(arguments)
-    progress = ProgressBar("Measuring")
-    result = bench.run(model, arguments.prompt_tokens, arguments.gen_tokens, arguments.repeat, on_progress=progress)
-    progress.clear()
-    if arguments.json:
-        _print_json(bench.as_json(result))
-        return 0
-    moved = sum(result.bytes_per_token.values())
-    print(f"decode   {_number(result.decode_tok_s)} tok/s ({result.mode}, {result.threads} threads)")
-    print(f"prefill  {_number(result.prefill_tok_s)} tok/s")
-    print(f"bytes    {moved / 1e6:.1f} MB per token, {_percent(result.active_share)} of neurons active")
-    print(f"floor    {1e3 * result.floor_s_per_token:.2f} ms per token; share of floor {result.share_of_floor:.2f}")
-    print("time     " + ", ".join(f"{name} {1e3 * value:.2f} ms" for name, value in result.timings.items()))
-    return 0
-
-
-# ------------------------------------------------------------------ looking
-
-
-def _inspect(arguments: argparse.Namespace) -> int:
-    from engine.model.weights import open_model
-    from engine.session import plain_values, read_tokenizer, resolve_model
-
-    opened = open_model(resolve_model(arguments.model))
-    template = read_tokenizer(opened).chat_template is not None
-    config = plain_values(opened.config)
-    values = {
-        "format": opened.format,
-        "family": opened.config.family,
-        "activation": opened.config.activation,
-        "config": config,
-        "tensors": len(opened.source.tensors),
-        "codecs": dict(opened.codecs),
-        "parameters": opened.parameters,
-        "has_predictors": False,
-        "has_stats": False,
-        "has_placement": False,
-        "chat_template": template,
-        "name": opened.name,
-    }
-    if arguments.json:
-        _print_json(values)
-        return 0
-    sizes = ", ".join(f"{n_bytes / 1e6:.1f} MB {codec}" for codec, n_bytes in opened.codecs.items())
-    print(f"{opened.name}: {opened.config.family}, {opened.parameters / 1e6:.1f} million parameters, {opened.format}")
-    print(f"  {sizes} in {values['tensors']} tensors")
-    print(f"  {config['n_layers']} layers, width {config['d_model']}, {config['d_ff']} neurons a layer, "
-          f"{config['n_heads']} heads ({config['n_kv_heads']} key-value)")  # fmt: skip
-    print(f"  vocabulary {config['vocab_size']}, context {config['max_context']}, chat template: "
-          f"{'yes' if template else 'no'}")  # fmt: skip
-    zeros = (
-        "neurons whose gate is zero can be skipped" if opened.config.has_zeros else "no zeros: nothing can be skipped"
-    )
-    print(f"  activation {opened.config.activation}: {zeros}")
-    return 0
-
-
-def _probe(arguments: argparse.Namespace) -> int:
-    from engine.hardware import describe, measure, probe
-
-    profile = probe()
-    if arguments.measure:
-        profile = measure(profile, threads=arguments.threads)
-    if arguments.json:
-        _print_json(profile.to_json())
-        return 0
-    print(describe(profile))
-    print(
-        f"  {profile.cpu.name}: {profile.cpu.cores} cores, {profile.cpu.threads} threads, {' '.join(profile.cpu.isa)}"
-    )
-    print(f"  RAM: {profile.ram.free_bytes / 1e9:.1f} of {profile.ram.total_bytes / 1e9:.1f} GB free")
-    if profile.cpu.bytes_per_s:
-        print(f"  memory read at {profile.cpu.bytes_per_s / 1e9:.1f} GB/s")
-    for gpu in profile.gpus:
-        print(f"  GPU {gpu.index}: {gpu.name}: " + ("usable" if gpu.usable else "; ".join(gpu.reasons)))
-    return 0
-
-
-def _host(arguments: argparse.Namespace) -> int:
-    from engine.host import serve_stdio
-
-    return serve_stdio()
