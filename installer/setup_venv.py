@@ -183,7 +183,8 @@ def install(
             # From that index alone, so that no other build is taken.
             alone = ["--no-deps", "--force-reinstall", "--index-url", torch_index]
             pip(f"Installing {torch} from {torch_index}", *alone, torch)
-        pip(f"Installing {torch}, the largest part", *pins, *torch_place, torch, "hatchling", "editables")
+        words = f"Installing what {torch} needs" if torch_index else f"Installing {torch}, the largest part"
+        pip(words, *pins, *torch_place, torch, "hatchling", "editables")
         project = str(venv.root) + ("[dev]" if dev or before.get("dev") else "")
         pip("Installing Hearth and its other packages", *pins, *torch_place, "--no-build-isolation", "-e", project)
     except _NothingUnpackedError as stopped:
