@@ -16,7 +16,8 @@ from app.ui import theme
 from app.ui.painting import antialiased
 
 GAP, LINE = 2, 2
-_KEYBOARD = {Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason, Qt.FocusReason.ShortcutFocusReason}
+_TABS = {Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason}
+_TAB_KEYS = {Qt.Key.Key_Tab, Qt.Key.Key_Backtab}
 # The window was left and is back, or a menu was open: whether there was a ring before decides.
 _RETURNING = {Qt.FocusReason.ActiveWindowFocusReason, Qt.FocusReason.PopupFocusReason}
 _MOVES = {QEvent.Type.Move, QEvent.Type.Resize, QEvent.Type.Show, QEvent.Type.Hide, QEvent.Type.ParentChange}
@@ -47,6 +48,8 @@ class FocusRing(QWidget):
         self._target: QWidget | None = None  # has the ring
         self._focused: QWidget | None = None  # has the focus, ring or not
         self._reason = Qt.FocusReason.OtherFocusReason
+        self._tab_pressed = False
+        self._by_keyboard = False  # how the focus came to where it is
         self._watched: list[QObject] = []
         self._clip = QRect()
         window.installEventFilter(self)
@@ -62,17 +65,26 @@ class FocusRing(QWidget):
 
     def _focus_moved(self, old: QWidget | None, now: QWidget | None) -> None:
         reason, self._reason = self._reason, Qt.FocusReason.OtherFocusReason
+        pressed, self._tab_pressed = self._tab_pressed, False
         if now is None or now.window() is not self.host:
+            if reason in _RETURNING:
+                self._reason = reason  # still the reason when the focus comes back
             self.hide()
             return
-        keeps = reason in _RETURNING and now is self._target
+        pressed = pressed and reason != Qt.FocusReason.MouseFocusReason  # a Tab that moved nothing, then a click
+        if reason not in _RETURNING:
+            # Qt also names Tab when what had the focus is hidden; then it stays as it was, ring or no ring.
+            moved_on = reason in _TABS and not pressed and self._by_keyboard
+            self._by_keyboard = pressed or moved_on or reason == Qt.FocusReason.ShortcutFocusReason
+        elif now is not self._focused:
+            self._by_keyboard = False
         if now is not self._focused:
             if self._focused is not None and isValid(self._focused):
                 self._focused.removeEventFilter(self)
             # Only what has the focus is watched: its FocusOut carries the reason of the next move.
             now.installEventFilter(self)
             self._focused = now
-        self._follow(now if reason in _KEYBOARD or keeps else None)
+        self._follow(now if self._by_keyboard else None)
 
     def _follow(self, target: QWidget | None) -> None:
         for watched in self._watched:
@@ -102,12 +114,7 @@ class FocusRing(QWidget):
         if kind == QEvent.Type.FocusOut and isinstance(event, QFocusEvent):
             self._reason = event.reason()
         elif kind == QEvent.Type.KeyPress and isinstance(event, QKeyEvent):
-            # With nothing focused the first Tab has no FocusOut to tell of it.
-            if (self._focused is None or not isValid(self._focused)) and event.key() in {
-                Qt.Key.Key_Tab,
-                Qt.Key.Key_Backtab,
-            }:
-                self._reason = Qt.FocusReason.TabFocusReason
+            self._tab_pressed = event.key() in _TAB_KEYS
         elif kind in _MOVES and getattr(self, "_target", None) is not None:  # none: the window is being taken down
             self.place()
         return False

@@ -231,7 +231,7 @@ class SidePanel(QFrame):
         )
         if first >= 0:
             self.list.setCurrentIndex(self.list.chats.index(first))
-            self.list.setFocus(Qt.FocusReason.TabFocusReason)
+            self.list.setFocus(Qt.FocusReason.ShortcutFocusReason)
 
     def show_conversations(self, conversations: Sequence[Conversation]) -> None:
         self.list.set_conversations(conversations)

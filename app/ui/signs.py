@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QRectF, Qt, QTimer
+from PySide6.QtCore import QRectF, Qt, QTimerEvent
 from PySide6.QtGui import QColor, QHideEvent, QPainter, QPainterPath, QPaintEvent, QPen, QShowEvent
 from PySide6.QtWidgets import QWidget
 
@@ -19,9 +19,7 @@ class Dot(QWidget):
         super().__init__(parent)
         self.token, self.working, self.phase = token, working, 0.0
         self.setAccessibleName(name)
-        self._clock = QTimer(self)
-        self._clock.setInterval(self.TICK_MS)
-        self._clock.timeout.connect(self._breathe)
+        self._timer = 0
         theme.current().changed.connect(self._restyle)
         self._restyle()
 
@@ -38,12 +36,19 @@ class Dot(QWidget):
         self.update()
 
     def _run(self) -> None:
-        if self.working and self.isVisible():
-            self._clock.start()
-        else:
-            self._clock.stop()
+        beats = self.working and self.isVisible()
+        if beats and not self._timer:
+            self._timer = self.startTimer(self.TICK_MS)
+        elif not beats and self._timer:
+            self.killTimer(self._timer)
+            self._timer = 0
 
-    def _breathe(self) -> None:
+    @property
+    def breathing(self) -> bool:
+        """Whether the halo is moving just now."""
+        return self._timer != 0
+
+    def timerEvent(self, event: QTimerEvent) -> None:
         self.phase = (self.phase + self.TICK_MS / self.PERIOD_MS) % 1.0
         self.update()
 

@@ -323,13 +323,15 @@ def qss() -> str:
     QFrame[kind="banner"] {{ background: {t.card}; border: 1px solid {info}; border-radius: {px(12)}px; }}
     QFrame[kind="banner"][severity="bad"] {{ border-color: {bad}; }}
     QFrame[kind="banner"][severity="warn"] {{ border-color: {warn}; }}
-    QLineEdit[kind="field"] {{ {row} color: {t.ink}; placeholder-text-color: {t.ink3}; background: {t.card}; border: 1px solid {t.edge};
+    QLineEdit[kind="field"] {{ {row} color: {t.ink}; placeholder-text-color: {t.ink3};
+        background: {t.card}; border: 1px solid {t.edge};
         border-radius: {px(8)}px; padding: 0 {px(9)}px; min-height: {px(30)}px; max-height: {px(30)}px; }}
     QLineEdit[kind="field"][glyph="true"] {{ padding-left: {px(2)}px; }}
     QLineEdit[kind="field"]:hover, QLineEdit[kind="field"]:focus {{ border-color: {t.control}; }}
     QLineEdit[kind="field"]:disabled {{ color: {t.ink3}; background: {t.sunken}; border-color: {t.line}; }}
     QLineEdit[kind="field"][state="bad"] {{ border-color: {t.bad}; }}
-    QPlainTextEdit[kind="field"] {{ color: {t.ink}; placeholder-text-color: {t.ink3}; background: {t.card}; border: 1px solid {t.edge};
+    QPlainTextEdit[kind="field"] {{ color: {t.ink}; placeholder-text-color: {t.ink3};
+        background: {t.card}; border: 1px solid {t.edge};
         border-radius: {px(8)}px; padding: {px(4)}px {px(5)}px; }}
     QPlainTextEdit[kind="field"]:hover, QPlainTextEdit[kind="field"]:focus {{ border-color: {t.control}; }}
     QListView[kind="chats"] {{ background: transparent; border: 0; }}

@@ -1,0 +1,270 @@
+"""Settings and About: every described field has its row, changes are told at once, the card is shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QPoint, Qt, QUrl
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QPushButton, QWidget
+from pytestqt.qtbot import QtBot
+
+from app.settings import AppSettings, described
+from app.ui import theme
+from app.ui.about_dialog import AboutDialog, Page, built_with
+from app.ui.controls import Label
+from app.ui.setting_rows import ChoiceRow, NumberRow, SliderRow, TextRow, row_for
+from app.ui.settings_dialog import SettingsDialog
+from engine import __version__
+from engine.assets import asset_root
+
+pytestmark = pytest.mark.gui
+
+
+@pytest.fixture(autouse=True)
+def plain_theme(qapp: QApplication) -> None:
+    theme.apply(qapp, "light", 1.0)
+
+
+@pytest.fixture
+def dialog(qtbot: QtBot) -> SettingsDialog:
+    out = SettingsDialog(AppSettings(), automatic={"temperature": 0.3, "top_p": 0.9})
+    qtbot.addWidget(out)
+    out.show()
+    out.activateWindow()
+    qtbot.waitUntil(lambda: QApplication.activeWindow() is out)
+    return out
+
+
+def test_every_described_field_that_people_may_change_has_a_row(dialog: SettingsDialog) -> None:
+    assert list(dialog.rows) == [setting.name for setting in described() if setting.group]
+    assert "window_geometry" not in dialog.rows
+
+
+def test_the_control_fits_the_kind(dialog: SettingsDialog) -> None:
+    kinds = {
+        "theme": ChoiceRow,
+        "zoom": SliderRow,
+        "temperature": SliderRow,
+        "seed": NumberRow,
+        "system_prompt": TextRow,
+    }
+    for name, kind in kinds.items():
+        assert type(dialog.rows[name]) is kind, name
+
+
+def test_a_choice_applies_at_once(dialog: SettingsDialog, qtbot: QtBot) -> None:
+    row = dialog.rows["theme"]
+    with qtbot.waitSignal(dialog.changed) as told:
+        QTest.mouseClick(row.segments.buttons["dark"], Qt.MouseButton.LeftButton)
+    assert told.args == [AppSettings(theme="dark")]
+
+
+def test_a_slider_applies_and_a_double_click_goes_back(dialog: SettingsDialog, qtbot: QtBot) -> None:
+    row = dialog.rows["temperature"]
+    assert isinstance(row, SliderRow)
+    assert row.words.text() == "The model's own"
+    assert row.slider.value() == 6  # 0.3, what the model's own is
+    with qtbot.waitSignal(dialog.changed) as told:
+        row.slider.setValue(14)
+    assert told.args[0].temperature == 0.7
+    assert row.words.text() == "0.70"
+    assert row.back.isVisible()
+    with qtbot.waitSignal(dialog.changed) as told:
+        QTest.mouseDClick(row.slider, Qt.MouseButton.LeftButton, pos=QPoint(5, 16))
+    assert told.args[0].temperature is None
+    assert not row.back.isVisible()
+
+
+def test_zoom_reads_in_percent(dialog: SettingsDialog) -> None:
+    row = dialog.rows["zoom"]
+    assert isinstance(row, SliderRow)
+    row.slider.setValue(row.slider.maximum())
+    assert row.words.text() == "160%"
+    assert dialog.settings.zoom == 1.6
+
+
+def test_a_number_applies_while_it_is_typed_and_empty_is_automatic(dialog: SettingsDialog, qtbot: QtBot) -> None:
+    row = dialog.rows["seed"]
+    assert isinstance(row, NumberRow)
+    assert row.field.placeholderText() == "New each time"
+    QTest.keyClicks(row.field, "42")
+    assert dialog.settings.seed == 42
+    row.field.selectAll()
+    with qtbot.waitSignal(dialog.changed) as told:
+        QTest.keyClick(row.field, Qt.Key.Key_Backspace)
+    assert told.args[0].seed is None
+
+
+@pytest.mark.parametrize(("name", "typed", "word"), [("seed", "-1", "between"), ("threads", "two", "no number")])
+def test_a_wrong_number_is_explained_not_kept(
+    dialog: SettingsDialog, qtbot: QtBot, name: str, typed: str, word: str
+) -> None:
+    row = dialog.rows[name]
+    assert isinstance(row, NumberRow)
+    with qtbot.assertNotEmitted(dialog.changed):
+        QTest.keyClicks(row.field, typed)
+    assert word in row.description.text()
+    assert row.field.property("state") == "bad"
+    row.field.editingFinished.emit()
+    assert row.field.text() == ""
+    assert row.field.property("state") == ""
+
+
+def test_text_is_told_when_typing_rests_and_when_the_dialog_closes(dialog: SettingsDialog, qtbot: QtBot) -> None:
+    row = dialog.rows["system_prompt"]
+    assert isinstance(row, TextRow)
+    with qtbot.waitSignal(dialog.changed) as told:
+        QTest.keyClicks(row.field, "Be brief.")
+    assert told.args[0].system_prompt == "Be brief."
+    QTest.keyClicks(row.field, " Please.")
+    with qtbot.waitSignal(dialog.changed) as told:
+        QTest.keyClick(dialog, Qt.Key.Key_Escape)
+    assert told.args[0].system_prompt == "Be brief. Please."
+    assert not dialog.isVisible()
+
+
+def test_settings_changed_elsewhere_are_shown_and_not_told(dialog: SettingsDialog, qtbot: QtBot) -> None:
+    with qtbot.assertNotEmitted(dialog.changed):
+        dialog.set_settings(AppSettings(zoom=1.2, seed=7, system_prompt="Hi", mode="dense"))
+        dialog.set_automatic({"temperature": 0.5})
+    assert dialog.rows["zoom"].words.text() == "120%"
+    assert dialog.rows["seed"].field.text() == "7"
+    assert dialog.rows["mode"].segments.value() == "dense"
+    assert dialog.rows["temperature"].slider.value() == 10
+
+
+def test_the_wheel_scrolls_the_page_and_changes_no_value(dialog: SettingsDialog) -> None:
+    from PySide6.QtCore import QPointF
+    from PySide6.QtGui import QWheelEvent
+
+    slider = dialog.rows["temperature"].slider
+    before = slider.value()
+    point = QPointF(5, 5)
+    event = QWheelEvent(point, slider.mapToGlobal(point), QPoint(0, -120), QPoint(0, -120), Qt.MouseButton.NoButton,
+                        Qt.KeyboardModifier.NoModifier, Qt.ScrollPhase.NoScrollPhase, False)  # fmt: skip
+    QApplication.sendEvent(slider, event)
+    assert slider.value() == before
+
+
+@pytest.mark.parametrize("zoom", [1.0, 1.6])
+def test_rows_are_at_least_58_high_and_cut_no_word(
+    dialog: SettingsDialog, qapp: QApplication, qtbot: QtBot, zoom: float
+) -> None:
+    theme.apply(qapp, "dark", zoom)
+    dialog.resize(dialog.minimumSize())
+    QApplication.processEvents()
+    for row in dialog.rows.values():
+        row.description.setText(row.description.text() * 2)
+
+    def cut() -> list[str]:
+        labels = [(row, label) for row in dialog.rows.values() for label in row.findChildren(Label)]
+        wrapped = [(row, label) for row, label in labels if label.isVisible() and label.wordWrap()]
+        return [row.setting.name for row, label in wrapped if label.height() < label.heightForWidth(label.width())]
+
+    qtbot.waitUntil(lambda: not cut())
+    assert all(row.height() >= theme.px(58) for row in dialog.rows.values())
+
+
+def test_everything_focusable_in_the_dialogs_has_a_name(dialog: SettingsDialog, qtbot: QtBot) -> None:
+    about = AboutDialog()
+    qtbot.addWidget(about)
+    for widget in (*dialog.findChildren(QWidget), *about.findChildren(QWidget)):
+        if widget.focusPolicy() & Qt.FocusPolicy.TabFocus and not widget.objectName().startswith("qt_"):
+            said = widget.accessibleName() or (widget.text() if isinstance(widget, QPushButton) else "")
+            assert said, widget
+
+
+def test_a_short_text_is_one_line(qtbot: QtBot) -> None:
+    from dataclasses import replace
+
+    prompt = next(setting for setting in described() if setting.name == "system_prompt")
+    long, short = row_for(prompt), row_for(replace(prompt, high=80))
+    for row in (long, short):
+        qtbot.addWidget(row)
+    assert short.field.height() < long.field.height()
+
+
+def test_the_about_row_opens_about(dialog: SettingsDialog) -> None:
+    dialog.about.click()
+    about = dialog.findChild(AboutDialog)
+    assert about.isVisible()
+    about.reject()
+
+
+# ------------------------------------------------------------------ about
+
+CARD = "# starter-chat\n\nA small model.\n\n| source | licence |\n| --- | --- |\n| books | public domain |\n"
+
+
+@pytest.fixture
+def about(qtbot: QtBot, tmp_path: Path) -> AboutDialog:
+    card = tmp_path / "MODEL_CARD.md"
+    card.write_text(CARD + "\n![x](http://example.com/x.png)\n<script>no</script>\n", encoding="utf-8")
+    out = AboutDialog(card=card)
+    qtbot.addWidget(out)
+    out.show()
+    return out
+
+
+def test_about_tells_the_version_and_shows_the_card_with_its_licence_table(about: AboutDialog) -> None:
+    words = [label.text() for label in about.findChildren(Label)]
+    assert f"Version {__version__}" in words
+    assert about.pages["model"].isVisible()
+    assert "public domain" in about.pages["model"].toPlainText()
+    assert "|" not in about.pages["model"].toPlainText()
+    assert "border-bottom" in about.pages["model"].document().defaultStyleSheet()
+
+
+def test_about_shows_the_licence_text_as_it_is(about: AboutDialog) -> None:
+    about.show_page("licence")
+    assert about.pages["licence"].isVisible()
+    assert "Permission is hereby granted, free of charge" in about.pages["licence"].toPlainText()
+    root = Path(__file__).resolve().parents[2]
+    shipped = (asset_root() / "licences" / "hearth.txt").read_text(encoding="utf-8")
+    assert shipped == (root / "LICENSE").read_text(encoding="utf-8")
+
+
+def test_about_names_the_parts_with_their_licences(about: AboutDialog) -> None:
+    about.segments.buttons["parts"].click()
+    words = about.pages["parts"].toPlainText()
+    assert "LGPL 3.0" in words
+    assert "Python" in words
+    assert "| Qt |" in built_with()
+
+
+def test_nothing_in_a_card_is_fetched(about: AboutDialog) -> None:
+    page = about.pages["model"]
+    assert page.loadResource(2, QUrl("http://example.com/x.png")) is None
+    assert "<script>no</script>" in page.toPlainText()  # shown as the text it is
+
+
+def test_a_missing_card_says_so(qtbot: QtBot, tmp_path: Path) -> None:
+    about = AboutDialog(card=tmp_path / "none.md")
+    qtbot.addWidget(about)
+    assert "cannot be read" in about.pages["model"].toPlainText()
+
+
+def test_about_takes_up_another_theme(about: AboutDialog, qapp: QApplication) -> None:
+    theme.apply(qapp, "dark", 1.0)
+    assert theme.DARK.line in about.pages["model"].document().defaultStyleSheet()
+
+
+def test_esc_closes_about(about: AboutDialog) -> None:
+    QTest.keyClick(about, Qt.Key.Key_Escape)
+    assert not about.isVisible()
+
+
+def test_qt_asks_the_page_for_what_a_text_embeds(qtbot: QtBot) -> None:
+    asked: list[str] = []
+
+    class Watched(Page):
+        def loadResource(self, kind: int, name: QUrl | str) -> None:
+            asked.append(name.toString() if isinstance(name, QUrl) else name)
+
+    page = Watched("Card", "![x](http://example.com/x.png)")
+    qtbot.addWidget(page)
+    page.grab()
+    assert asked == ["http://example.com/x.png"] * len(asked)
+    assert asked

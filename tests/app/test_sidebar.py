@@ -1,0 +1,486 @@
+"""The sidebar: groups by date, selecting, renaming, deleting, searching, the rail; and the status strip."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta
+
+import pytest
+from PySide6.QtCore import QEvent, QPoint, Qt
+from PySide6.QtGui import QContextMenuEvent
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QLineEdit, QMenu, QPushButton, QWidget
+from pytestqt.qtbot import QtBot
+
+from app.conversation import Conversation, SearchHit
+from app.engine_status import EngineStatus, Phase
+from app.ui import chat_list, theme
+from app.ui.chat_model import ChatModel, ChatRow, grouped
+from app.ui.sidebar import Sidebar
+from app.ui.status_strip import StatusStrip
+from engine.monitor import GpuSample, MachineSample
+
+pytestmark = pytest.mark.gui
+
+TODAY = date(2025, 11, 20)
+
+
+def chat(name: str, days_ago: float = 0.0, title: str | None = None) -> Conversation:
+    noon = datetime(TODAY.year, TODAY.month, TODAY.day, 12).astimezone()
+    at = (noon - timedelta(days=days_ago)).timestamp()
+    return Conversation(id=name, title=name.capitalize() if title is None else title, created_at=at, updated_at=at)
+
+
+CHATS = [chat("heap"), chat("dinner", 0.1), chat("regex", 1), chat("sky", 4), chat("rent", 40), chat("cat", 400)]
+
+
+def shown(model: ChatModel) -> list[str]:
+    return [row if isinstance(row, str) else row.conversation.id for row in model.rows]
+
+
+@pytest.fixture(autouse=True)
+def plain_theme(qapp: QApplication) -> None:
+    theme.apply(qapp, "light", 1.0)
+
+
+@pytest.fixture
+def sidebar(qtbot: QtBot) -> Iterator[Sidebar]:
+    window = QFrame()
+    window.setProperty("kind", "page")
+    qtbot.addWidget(window)
+    row = QHBoxLayout(window)
+    row.setContentsMargins(0, 0, 0, 0)
+    row.setSpacing(0)
+    bar = Sidebar()
+    bar.panel.list.chats.today = lambda: TODAY
+    row.addWidget(bar)
+    row.addWidget(QFrame(), 1)
+    window.resize(1280, 800)
+    window.show()
+    window.activateWindow()
+    qtbot.waitUntil(lambda: QApplication.activeWindow() is window)
+    bar.set_conversations(CHATS)
+    QApplication.processEvents()
+    yield bar
+    window.close()
+
+
+def click(bar: Sidebar, name: str, at: QPoint | None = None) -> None:
+    view = bar.panel.list
+    row = view.visualRect(view.chats.index_of(name))
+    QTest.mouseClick(view.viewport(), Qt.MouseButton.LeftButton, pos=at or row.center())
+
+
+# ------------------------------------------------------------------ groups
+
+
+def test_chats_stand_under_the_word_for_their_time() -> None:
+    rows = [row if isinstance(row, str) else row.conversation.id for row in grouped(CHATS, TODAY)]
+    assert rows == ["Today", "heap", "dinner", "Yesterday", "regex", "Last 7 days", "sky", "October", "rent",
+                    "October 2024", "cat"]  # fmt: skip
+
+
+def test_groups_are_newest_first_whatever_the_order_given() -> None:
+    assert grouped(CHATS[::-1], TODAY) == grouped(CHATS, TODAY)
+
+
+def test_a_new_day_moves_chats_to_yesterday(sidebar: Sidebar) -> None:
+    model = sidebar.panel.list.chats
+    model.today = lambda: TODAY + timedelta(days=1)
+    model.regroup()
+    assert shown(model)[:3] == ["Yesterday", "heap", "dinner"]
+
+
+def test_an_untitled_chat_has_a_name(sidebar: Sidebar) -> None:
+    sidebar.set_conversations([chat("x", title="")])
+    model = sidebar.panel.list.chats
+    assert model.index_of("x").data() == "New chat"
+
+
+def test_five_thousand_chats_are_painted_only_where_they_show(sidebar: Sidebar) -> None:
+    painted: list[int] = []
+
+    class Counting(chat_list.ChatDelegate):
+        def paint(self, painter, option, index):  # type: ignore[no-untyped-def]
+            painted.append(index.row())
+            super().paint(painter, option, index)
+
+    sidebar.panel.list.setItemDelegate(Counting(sidebar.panel.list))
+    sidebar.set_conversations([chat(f"c{i}", i / 50) for i in range(5000)])
+    sidebar.panel.list.viewport().grab()
+    assert 0 < len(set(painted)) < 40
+    assert sidebar.panel.list.uniformItemSizes()
+
+
+def test_a_list_that_only_changed_its_words_is_not_reset(sidebar: Sidebar, qtbot: QtBot) -> None:
+    model = sidebar.panel.list.chats
+    with qtbot.assertNotEmitted(model.modelReset), qtbot.waitSignal(model.dataChanged):
+        sidebar.set_conversations([chat("heap", title="Another title"), *CHATS[1:]])
+    assert model.index_of("heap").data() == "Another title"
+
+
+def test_a_new_chat_keeps_the_scroll_position_and_the_cursor(sidebar: Sidebar) -> None:
+    many = [chat(f"c{i}", 0.001 * i) for i in range(200)]
+    sidebar.set_conversations(many)
+    view = sidebar.panel.list
+    view.setCurrentIndex(view.chats.index_of("c90"))
+    view.verticalScrollBar().setValue(1500)
+    sidebar.set_conversations([chat("new", -0.001), *many])
+    assert view.verticalScrollBar().value() == 1500
+    assert view.chats.chat(view.currentIndex()).conversation.id == "c90"
+
+
+def test_no_chats_say_so(sidebar: Sidebar) -> None:
+    sidebar.set_conversations([])
+    assert sidebar.panel.note.isVisible()
+    assert sidebar.panel.note.line.text() == "Your chats will appear here."
+    sidebar.set_conversations(CHATS)
+    assert sidebar.panel.list.isVisible()
+
+
+# ------------------------------------------------------------------ mouse and keys
+
+
+def test_a_click_opens_a_chat_and_a_section_does_nothing(sidebar: Sidebar, qtbot: QtBot) -> None:
+    with qtbot.waitSignal(sidebar.conversation_selected) as told:
+        click(sidebar, "regex")
+    assert told.args == ["regex"]
+    head = sidebar.panel.list.visualRect(sidebar.panel.list.chats.index(0)).center()
+    with qtbot.assertNotEmitted(sidebar.conversation_selected):
+        QTest.mouseClick(sidebar.panel.list.viewport(), Qt.MouseButton.LeftButton, pos=head)
+
+
+def test_arrows_pass_over_sections_and_enter_opens(sidebar: Sidebar, qtbot: QtBot) -> None:
+    view = sidebar.panel.list
+    view.setFocus()
+    view.setCurrentIndex(view.chats.index_of("dinner"))
+    QTest.keyClick(view, Qt.Key.Key_Down)
+    assert view.chats.chat(view.currentIndex()).conversation.id == "regex"
+    with qtbot.waitSignal(sidebar.conversation_selected) as told:
+        QTest.keyClick(view, Qt.Key.Key_Return)
+    assert told.args == ["regex"]
+
+
+def test_delete_asks_to_delete_the_chat_under_the_cursor(sidebar: Sidebar, qtbot: QtBot) -> None:
+    view = sidebar.panel.list
+    view.setCurrentIndex(view.chats.index_of("sky"))
+    with qtbot.waitSignal(sidebar.delete_requested) as told:
+        QTest.keyClick(view, Qt.Key.Key_Delete)
+    assert told.args == ["sky"]
+
+
+def editor_of(bar: Sidebar) -> QLineEdit:
+    return bar.panel.list.viewport().findChild(QLineEdit)
+
+
+def test_f2_renames_in_place(sidebar: Sidebar, qtbot: QtBot) -> None:
+    view = sidebar.panel.list
+    view.setFocus()
+    view.setCurrentIndex(view.chats.index_of("heap"))
+    QTest.keyClick(view, Qt.Key.Key_F2)
+    editor = editor_of(sidebar)
+    assert editor.accessibleName()
+    assert (editor.text(), editor.selectedText()) == ("Heap", "Heap")
+    QTest.keyClicks(editor, "  Sorting   data ")
+    with qtbot.waitSignal(sidebar.rename_requested) as told:
+        QTest.keyClick(editor, Qt.Key.Key_Return)
+    assert told.args == ["heap", "Sorting data"]
+    assert view.chats.index_of("heap").data() == "Sorting data"
+
+
+@pytest.mark.parametrize(("typed", "end"), [("Other", Qt.Key.Key_Escape), ("   ", Qt.Key.Key_Return)])
+def test_a_rename_given_up_or_empty_changes_nothing(sidebar: Sidebar, qtbot: QtBot, typed: str, end: Qt.Key) -> None:
+    sidebar.rename("heap")
+    editor = editor_of(sidebar)
+    QTest.keyClicks(editor, typed)
+    with qtbot.assertNotEmitted(sidebar.rename_requested):
+        QTest.keyClick(editor, end)
+    assert sidebar.panel.list.chats.index_of("heap").data() == "Heap"
+
+
+def test_a_new_list_waits_for_the_end_of_a_rename(sidebar: Sidebar, qtbot: QtBot) -> None:
+    sidebar.rename("heap")
+    editor = editor_of(sidebar)
+    sidebar.set_conversations([chat("brand new", -0.1), *CHATS])
+    assert editor.isVisible()
+    assert "brand new" not in shown(sidebar.panel.list.chats)
+    QTest.keyClick(editor, Qt.Key.Key_Escape)
+    qtbot.waitUntil(lambda: "brand new" in shown(sidebar.panel.list.chats))
+
+
+def test_the_more_button_opens_a_menu_and_does_not_open_the_chat(sidebar: Sidebar, qtbot: QtBot) -> None:
+    view = sidebar.panel.list
+    row = view.row_box(view.visualRect(view.chats.index_of("dinner")))
+    with qtbot.assertNotEmitted(sidebar.conversation_selected):
+        click(sidebar, "dinner", chat_list.ChatDelegate.more_rect(row).center())
+    menu = view.findChild(QMenu)
+    assert [re.sub(r"\t.*", "", action.text()) for action in menu.actions()] == ["Rename", "Delete"]
+    with qtbot.waitSignal(sidebar.delete_requested) as told:
+        menu.actions()[1].trigger()
+    assert told.args == ["dinner"]
+    menu.close()
+
+
+def test_the_menu_key_opens_the_menu_of_the_cursor(sidebar: Sidebar) -> None:
+    view = sidebar.panel.list
+    view.setCurrentIndex(view.chats.index_of("regex"))
+    event = QContextMenuEvent(QContextMenuEvent.Reason.Keyboard, QPoint(0, 0), QPoint(0, 0))
+    QApplication.sendEvent(view.viewport(), event)
+    menu = view.findChild(QMenu)
+    assert menu.isVisible()
+    menu.close()
+
+
+def test_the_running_chat_has_a_dot_that_is_also_spoken(sidebar: Sidebar) -> None:
+    view = sidebar.panel.list
+    before = view.viewport().grab().toImage()
+    sidebar.set_running("dinner")
+    spoken = view.chats.index_of("dinner").data(Qt.ItemDataRole.AccessibleTextRole)
+    assert spoken == "Dinner, writing"
+    assert view.viewport().grab().toImage() != before
+    sidebar.set_running(None)
+    assert view.viewport().grab().toImage() == before
+
+
+def test_the_chat_of_the_page_is_marked_and_comes_into_view(sidebar: Sidebar) -> None:
+    sidebar.set_conversations([chat(f"c{i}", 0.001 * i) for i in range(300)])
+    view = sidebar.panel.list
+    sidebar.set_current("c250")
+    assert view.viewport().rect().contains(view.visualRect(view.chats.index_of("c250")))
+    sidebar.set_current(None)
+    assert view.current_id == ""
+
+
+# ------------------------------------------------------------------ search
+
+
+def test_search_turns_into_a_field_and_tells_what_is_typed(sidebar: Sidebar, qtbot: QtBot) -> None:
+    sidebar.panel.search_button.click()
+    assert sidebar.panel.field.hasFocus()
+    with qtbot.waitSignal(sidebar.search_changed) as told:
+        QTest.keyClicks(sidebar.panel.field, "heap")
+    assert told.args == ["heap"]
+    sidebar.set_search_hits("heap", [SearchHit(CHATS[0], "a heap of\nk + 1 items")])
+    row = sidebar.panel.list.chats.rows[0]
+    assert isinstance(row, ChatRow)
+    assert (row.title, row.snippet) == ("Heap", "a heap of k + 1 items")
+
+
+def test_a_search_without_hits_says_so(sidebar: Sidebar) -> None:
+    sidebar.open_search()
+    sidebar.panel.field.setText("thermostat")
+    sidebar.set_search_hits("thermostat", [])
+    assert sidebar.panel.note.title.text() == "No chat mentions “thermostat”"
+
+
+def test_hits_that_come_too_late_are_passed_over(sidebar: Sidebar) -> None:
+    sidebar.open_search()
+    sidebar.panel.field.setText("dinner")
+    sidebar.set_search_hits("din", [SearchHit(CHATS[2])])
+    assert not sidebar.panel.list.chats.searching
+
+
+def test_esc_closes_the_search_and_shows_everything_again(sidebar: Sidebar, qtbot: QtBot) -> None:
+    sidebar.open_search()
+    with qtbot.waitSignal(sidebar.search_changed):
+        QTest.keyClicks(sidebar.panel.field, "heap")
+    sidebar.set_search_hits("heap", [SearchHit(CHATS[0])])
+    with qtbot.waitSignal(sidebar.search_changed) as told:
+        QTest.keyClick(sidebar.panel.field, Qt.Key.Key_Escape)
+    assert told.args == [""]
+    assert not sidebar.panel.searching
+    assert len(shown(sidebar.panel.list.chats)) == 11
+
+
+def test_down_goes_from_the_field_to_the_first_hit(sidebar: Sidebar) -> None:
+    sidebar.open_search()
+    sidebar.panel.field.setText("d")
+    sidebar.set_search_hits("d", [SearchHit(CHATS[1]), SearchHit(CHATS[0])])
+    QTest.keyClick(sidebar.panel.field, Qt.Key.Key_Down)
+    view = sidebar.panel.list
+    assert view.hasFocus()
+    assert view.chats.chat(view.currentIndex()).conversation.id == "dinner"
+
+
+# ------------------------------------------------------------------ panel, rail, card
+
+
+def test_every_button_of_the_sidebar_asks_for_its_thing(sidebar: Sidebar, qtbot: QtBot) -> None:
+    for part in (sidebar.panel, sidebar.rail):
+        for button, signal in (
+            (part.new_chat, sidebar.new_chat),
+            (part.settings, sidebar.settings_requested),
+            (part.brand, sidebar.about_requested),
+        ):
+            with qtbot.waitSignal(signal):
+                button.click()
+
+
+def test_everything_focusable_in_the_sidebar_has_a_name(sidebar: Sidebar) -> None:
+    for widget in sidebar.findChildren(QWidget):
+        if widget.focusPolicy() & Qt.FocusPolicy.TabFocus and not widget.objectName().startswith("qt_"):
+            said = widget.accessibleName() or (widget.text() if isinstance(widget, QPushButton) else "")
+            assert said, widget
+
+
+def test_it_is_a_rail_below_1080_and_a_panel_above(sidebar: Sidebar) -> None:
+    assert sidebar.width() == 256
+    sidebar.window().resize(1079, 700)
+    assert sidebar.width() == 56
+    assert sidebar.rail.isVisible()
+    assert not sidebar.panel.isVisible()
+    sidebar.window().resize(1080, 700)
+    assert sidebar.width() == 256
+
+
+def test_ctrl_b_closes_and_opens_and_is_remembered(sidebar: Sidebar, qtbot: QtBot) -> None:
+    with qtbot.waitSignal(sidebar.collapsed_changed) as told:
+        QTest.keyClick(sidebar.window(), Qt.Key.Key_B, Qt.KeyboardModifier.ControlModifier)
+    assert told.args == [True]
+    qtbot.waitUntil(lambda: sidebar.width() == 56 and sidebar.rail.isVisible())
+    with qtbot.waitSignal(sidebar.collapsed_changed) as told:
+        sidebar.rail.open_button.click()
+    assert told.args == [False]
+    qtbot.waitUntil(lambda: sidebar.width() == 256 and not sidebar.rail.isVisible())
+
+
+def test_in_a_narrow_window_the_panel_opens_over_the_page(sidebar: Sidebar, qtbot: QtBot) -> None:
+    window = sidebar.window()
+    window.resize(900, 600)
+    with qtbot.assertNotEmitted(sidebar.collapsed_changed):
+        sidebar.toggle()
+    assert sidebar.is_over_page
+    assert sidebar.width() == 56
+    assert sidebar.panel.parent() is window
+    qtbot.waitUntil(lambda: sidebar.panel.x() == 0)
+    with qtbot.waitSignal(sidebar.conversation_selected):
+        click(sidebar, "heap")
+    assert not sidebar.is_over_page
+    assert sidebar.panel.parent() is sidebar
+
+
+@pytest.mark.parametrize("way", ["escape", "outside", "widen", "toggle"])
+def test_the_panel_over_the_page_goes_away(sidebar: Sidebar, way: str) -> None:
+    window = sidebar.window()
+    window.resize(900, 600)
+    sidebar.toggle()
+    if way == "escape":
+        QTest.keyClick(sidebar.panel.new_chat, Qt.Key.Key_Escape)
+    elif way == "outside":
+        QTest.mouseClick(sidebar._veil, Qt.MouseButton.LeftButton, pos=QPoint(700, 300))
+    elif way == "widen":
+        window.resize(1300, 600)
+        assert sidebar.panel.isVisible()
+    else:
+        sidebar.toggle()
+    assert not sidebar.is_over_page
+
+
+def test_search_from_the_rail_opens_the_panel_with_its_field(sidebar: Sidebar) -> None:
+    sidebar.window().resize(900, 600)
+    sidebar.rail.search.click()
+    assert sidebar.is_over_page
+    assert sidebar.panel.searching
+
+
+@pytest.mark.parametrize(
+    ("status", "token", "line"),
+    [
+        (EngineStatus(Phase.READY, "Pip", load_s=0.8), "ok", "Ready · loaded in 800\u202fms"),
+        (EngineStatus(Phase.WRITING, "Pip", tok_s=38.64), "hot_fill", "Writing · 38.6\u202ftok/s"),
+        (EngineStatus(Phase.LOADING, "Pip", done=42, total=100), "hot_fill", "Loading, 42%"),
+        (EngineStatus(Phase.FAILED, "Pip"), "bad", "Not loaded"),
+        (EngineStatus(Phase.OFF), "control", "No model"),
+    ],
+)
+def test_the_card_tells_the_state_in_words(sidebar: Sidebar, status: EngineStatus, token: str, line: str) -> None:
+    sidebar.set_status(status)
+    card = sidebar.panel.engine
+    assert (card.dot.token, card.dot.working) == (token, status.working)
+    assert card.line.words == line
+    assert card.progress.isVisible() == (status.phase is Phase.LOADING)
+    assert line in card.accessibleName()
+    assert line in sidebar.rail.dot.toolTip()
+
+
+def test_switching_theme_and_zoom_keeps_the_sidebar_whole(sidebar: Sidebar, qapp: QApplication) -> None:
+    light = sidebar.grab().toImage()
+    theme.apply(qapp, "dark", 1.0)
+    assert sidebar.grab().toImage() != light
+    sidebar.window().resize(1900, 900)
+    theme.apply(qapp, "dark", 1.5)
+    assert sidebar.width() == 384
+
+
+# ------------------------------------------------------------------ status strip
+
+GB = 10**9
+CARD = GpuSample(0, "GeForce RTX 4070", 71.0, int(9.4 * GB), 12 * GB)
+STATUS = EngineStatus(Phase.WRITING, "Pip", "CPU, 7 threads", tok_s=38.64, context_used=512, context_total=4096)
+
+
+def sample(*gpus: GpuSample, cpu: float | None = 34.2) -> MachineSample:
+    return MachineSample(cpu, None, int(9.4 * GB), 32 * GB, GB, tuple(gpus))
+
+
+@pytest.fixture
+def strip(qtbot: QtBot) -> StatusStrip:
+    widget = StatusStrip()
+    qtbot.addWidget(widget)
+    widget.resize(1000, 29)
+    widget.show()
+    return widget
+
+
+def test_the_strip_shows_engine_and_machine(strip: StatusStrip) -> None:
+    strip.set_status(STATUS)
+    strip.set_sample(sample(CARD))
+    assert strip.shown() == ["Pip", "CPU, 7 threads", "38.6\u202ftok/s", "Context 512 of 4,096", "CPU 34%",
+                             "RAM 9.4 of 32.0\u202fGB", "GPU 71%", "VRAM 9.4 of 12.0\u202fGB"]  # fmt: skip
+
+
+def test_the_strip_says_nothing_of_a_card_that_is_not_there(strip: StatusStrip) -> None:
+    strip.set_sample(sample(GpuSample(0, "Lost", reason="The card does not answer.")))
+    assert not [fact for fact in strip.shown() if fact.startswith(("GPU", "VRAM"))]
+
+
+def test_unknown_figures_are_a_dash_never_zero(strip: StatusStrip) -> None:
+    strip.set_status(EngineStatus(Phase.READY, "Pip", context_total=1024))
+    strip.set_sample(sample(cpu=None))
+    assert {"–\u202ftok/s", "Context – of 1,024", "CPU –"} <= set(strip.shown())
+
+
+def test_the_least_needed_facts_give_way_first_and_are_still_spoken(strip: StatusStrip) -> None:
+    strip.set_status(STATUS)
+    strip.set_sample(sample(CARD))
+    counts = []
+    for width in (1000, 664, 440, 200, 60):
+        strip.resize(width, 29)
+        counts.append(len(strip.shown()))
+        strip.grab()
+    assert counts == sorted(counts, reverse=True)
+    assert strip.shown() == ["38.6\u202ftok/s"]
+    assert "GeForce RTX 4070 load 71%" in strip.accessibleName()
+
+
+def test_the_strip_paints_only_when_a_figure_changed(strip: StatusStrip) -> None:
+    strip.set_sample(sample(CARD))
+    QApplication.processEvents()
+    painted: list[QEvent.Type] = []
+
+    class Watch(QWidget):
+        def eventFilter(self, watched, event):  # type: ignore[no-untyped-def]
+            if event.type() == QEvent.Type.Paint:
+                painted.append(event.type())
+            return False
+
+    watch = Watch(strip)
+    strip.installEventFilter(watch)
+    strip.set_sample(sample(CARD, cpu=34.3))
+    QApplication.processEvents()
+    assert painted == []
+    strip.set_sample(sample(CARD, cpu=50.0))
+    QApplication.processEvents()
+    assert len(painted) == 1
+    strip.removeEventFilter(watch)

@@ -1,0 +1,171 @@
+"""The token table keeps its promises: contrast, a restyle without a restart, fonts that exist, one icon file."""
+
+from __future__ import annotations
+
+import pytest
+from PySide6.QtCore import QEvent, Qt
+from PySide6.QtGui import QColor, QIcon, QPalette
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from app.ui import icons, theme
+from app.ui.controls import Button, Label
+from engine.assets import asset_root
+
+pytestmark = pytest.mark.gui
+
+BOTH = pytest.mark.parametrize("tokens", [theme.LIGHT, theme.DARK], ids=["light", "dark"])
+GROUNDS = ("page", "side", "card", "sunken", "bubble")
+
+
+@BOTH
+@pytest.mark.parametrize("token", ["ink", "ink2", "ink3", "hot", "cold", "ok", "warn", "bad"])
+def test_text_reaches_4_5_on_every_ground(tokens: theme.Tokens, token: str) -> None:
+    grounds = [getattr(tokens, ground) for ground in GROUNDS]
+    assert min(theme.contrast(getattr(tokens, token), ground) for ground in grounds) >= 4.5
+
+
+@BOTH
+@pytest.mark.parametrize("token", ["control", "hot_fill", "cold_fill"])
+def test_lines_that_carry_meaning_reach_3(tokens: theme.Tokens, token: str) -> None:
+    grounds = [getattr(tokens, ground) for ground in GROUNDS]
+    assert min(theme.contrast(getattr(tokens, token), ground) for ground in grounds) >= 3.0
+
+
+@BOTH
+@pytest.mark.parametrize("tone", ["hot", "cold", "ok", "warn", "bad"])
+def test_chips_are_readable_on_their_soft_ground(tokens: theme.Tokens, tone: str) -> None:
+    assert theme.contrast(getattr(tokens, tone), getattr(tokens, f"{tone}_soft")) >= 4.5
+
+
+@BOTH
+def test_primary_button_selection_and_code_are_readable(tokens: theme.Tokens) -> None:
+    for share in (0.0, 0.12, 0.22):  # at rest, hovered, pressed
+        assert theme.contrast(tokens.on_ink, theme.mix(tokens.ink, tokens.page, share)) >= 4.5
+    assert theme.contrast(tokens.ink, tokens.hot_soft) >= 4.5
+    for name in ("code_keyword", "code_string", "code_function", "code_number", "ink3"):
+        assert theme.contrast(getattr(tokens, name), tokens.sunken) >= 4.5
+
+
+@BOTH
+@pytest.mark.parametrize("veil", ["hover", "selected", "pressed"])
+def test_words_in_a_marked_row_stay_readable(tokens: theme.Tokens, veil: str) -> None:
+    for ground in ("page", "side", "card"):
+        marked = theme.mix(getattr(tokens, ground), tokens.wash, getattr(tokens, veil))
+        assert theme.contrast(tokens.ink, marked) >= 4.5
+        assert theme.contrast(tokens.ink2, marked) >= 4.5
+
+
+def test_contrast_is_wcags() -> None:
+    assert theme.contrast("#000000", "#FFFFFF") == pytest.approx(21.0)
+    assert theme.contrast("#777777", "#FFFFFF") == pytest.approx(4.48, abs=0.01)
+
+
+def test_high_contrast_strengthens_borders_and_washes() -> None:
+    strong = theme.with_more_contrast(theme.LIGHT)
+    assert (strong.line, strong.edge) == (theme.LIGHT.edge, theme.LIGHT.control)
+    assert strong.hover == 2 * theme.LIGHT.hover
+
+
+def test_a_theme_switch_restyles_what_is_open(qtbot: QtBot, qapp: QApplication) -> None:
+    theme.apply(qapp, "light", 1.0)
+    button, label = Button("Load"), Label("Ready", "meta")
+    for widget in (button, label):
+        qtbot.addWidget(widget)
+        widget.show()
+    before = button.grab().toImage()
+    with qtbot.waitSignal(theme.current().changed):
+        theme.apply(qapp, "dark", 1.0)
+    assert button.grab().toImage() != before
+    assert label.palette().color(QPalette.ColorRole.WindowText) == QColor(theme.DARK.ink3)
+    assert qapp.palette().color(QPalette.ColorRole.Window) == QColor(theme.DARK.page)
+    assert theme.DARK.card in qapp.styleSheet()
+    assert theme.LIGHT.card not in qapp.styleSheet()
+
+
+def test_a_switch_sets_palette_and_sheet_once_each(
+    qtbot: QtBot, qapp: QApplication, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theme.apply(qapp, "light", 1.0)
+    sheets: list[str] = []
+    monkeypatch.setattr(QApplication, "setStyleSheet", lambda _self, sheet: sheets.append(sheet))
+    theme.apply(qapp, "dark", 1.0)
+    assert len(sheets) == 1
+
+
+def test_system_follows_the_desktop(qtbot: QtBot, qapp: QApplication, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(theme, "desktop_is_dark", lambda: False)
+    theme.apply(qapp, "system", 1.0)
+    assert not theme.current().is_dark
+    monkeypatch.setattr(theme, "desktop_is_dark", lambda: True)
+    qapp.styleHints().colorSchemeChanged.emit(Qt.ColorScheme.Dark)
+    assert theme.current().is_dark
+    theme.apply(qapp, "light", 1.0)
+    qapp.styleHints().colorSchemeChanged.emit(Qt.ColorScheme.Dark)
+    assert not theme.current().is_dark
+
+
+def test_zoom_scales_fonts_and_measures_within_bounds(qtbot: QtBot, qapp: QApplication) -> None:
+    theme.apply(qapp, "light", 1.0)
+    assert (theme.font("body").pixelSize(), theme.px(32)) == (15, 32)
+    theme.apply(qapp, "light", 1.6)
+    assert (theme.font("body").pixelSize(), theme.px(32)) == (24, 51)
+    theme.apply(qapp, "light", 9.0)
+    assert theme.current().zoom == theme.MAX_ZOOM
+
+
+def test_nothing_is_below_11_px_at_zoom_1() -> None:
+    assert min(role.px for role in theme.ROLES.values()) >= 11
+
+
+def test_a_missing_inter_gives_the_desktops_own_font(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(theme.QFontDatabase, "families", lambda: ["DejaVu Sans", "Noto Sans CJK JP"])
+    theme.families.cache_clear()
+    try:
+        first, *rest = theme.families(False)
+        assert first not in {"Inter", "Noto Sans CJK JP"}
+        assert rest == ["Noto Sans CJK JP"]
+    finally:
+        theme.families.cache_clear()
+
+
+def test_no_rule_of_the_sheet_catches_every_widget() -> None:
+    heads = [rule.split("{")[0] for rule in theme.qss().split("}") if "{" in rule]
+    assert not [head for head in heads if "QWidget" in head.split("[")[0]]
+    frames = [head for head in heads if head.strip().startswith(("QFrame", "QLineEdit", "QListView"))]
+    assert all("[" in head for head in frames)
+
+
+def test_every_icon_draws_something_in_the_colour_it_is_asked_for(qtbot: QtBot, qapp: QApplication) -> None:
+    theme.apply(qapp, "light", 1.0)
+    for name in icons.PATHS:
+        image = icons.icon(name, "bad", 96).pixmap(96, 96).toImage()
+        pixels = [image.pixelColor(x, y) for x in range(96) for y in range(96)]
+        colours = {pixel.name() for pixel in pixels if pixel.alpha() > 250}
+        assert theme.LIGHT.bad.lower() in colours, name
+
+
+def test_disabled_icons_are_drawn_in_their_own_colour(qtbot: QtBot, qapp: QApplication) -> None:
+    theme.apply(qapp, "light", 1.0)
+    icon = icons.icon("stop", "ink")
+    normal, off = (icon.pixmap(17, mode).toImage() for mode in (QIcon.Mode.Normal, QIcon.Mode.Disabled))
+    assert normal.pixelColor(8, 8) != off.pixelColor(8, 8)
+
+
+def test_the_mark_is_the_file_that_ships(qtbot: QtBot) -> None:
+    assert (asset_root() / "icons" / "hearth.svg").read_text(encoding="utf-8").startswith("<svg")
+    assert not icons.app_icon().pixmap(64, 64).isNull()
+
+
+def test_set_property_has_the_rule_looked_up_again(qtbot: QtBot) -> None:
+    class Counting(Label):
+        restyled = 0
+
+        def changeEvent(self, event: QEvent) -> None:
+            self.restyled += event.type() == QEvent.Type.StyleChange
+            super().changeEvent(event)
+
+    widget = Counting("x")
+    qtbot.addWidget(widget)
+    theme.set_property(widget, "state", "bad")
+    assert widget.property("state") == "bad"
