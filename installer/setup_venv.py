@@ -189,6 +189,8 @@ def install(
         pip("Installing Hearth and its other packages", *pins, *torch_place, "--no-build-isolation", "-e", project)
     except _NothingUnpackedError as stopped:
         venv.unfinished.unlink()
+        if torch_index:
+            stopped.failure.act += f" PyTorch was looked for in {torch_index}: --torch-index chooses another index."
         raise stopped.failure from None
     venv.write_stamp(
         {

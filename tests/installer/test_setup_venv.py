@@ -113,6 +113,13 @@ def test_a_torch_index_is_used_alone_for_torch_and_remembered(project: Any) -> N
     assert len(project.calls()) == 2, "the chosen torch is not installed once more"
 
 
+def test_a_torch_index_without_torch_is_named(project: Any) -> None:
+    project.pip(says="ERROR: No matching distribution found for torch==2.13.0", code=1)
+    with pytest.raises(SetupError, match=r"has no torch==2\.13\.0") as caught:
+        install(project, torch_index="file:///builds")
+    assert "looked for in file:///builds" in caught.value.act
+
+
 def test_a_disk_too_small_is_told_before_anything_is_fetched(project: Any) -> None:
     with pytest.raises(SetupError, match=r"no disk space: about 2\.3 GB are needed, 1\.0 GB are free"):
         install(project, free=setup_venv.GB)
