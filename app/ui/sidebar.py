@@ -1,294 +1,26 @@
-"""The sidebar: brand, New chat, Search, the chats, the engine's card, Settings; as a panel of 256 or a rail of 56.
+"""The sidebar: panel or rail, by what the person chose and by how wide the window is, and everything it asks for.
 
-It shows what it is given and says what the person asks for. Below 1080 px of window it is a rail, and the panel opens
-over the page.
+It shows what it is given and does nothing by itself. Below 1080 px of window it is a rail, and the panel opens over
+the page.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QEasingCurve, QEvent, QObject, QRect, Qt, QTimer, QVariantAnimation, Signal
-from PySide6.QtGui import QColor, QHideEvent, QKeyEvent, QKeySequence, QMouseEvent, QShortcut, QShowEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QSizePolicy, QStackedLayout, QVBoxLayout, QWidget
+from PySide6.QtCore import QEasingCurve, QEvent, QObject, QRect, Qt, QVariantAnimation, Signal
+from PySide6.QtGui import QHideEvent, QKeyEvent, QKeySequence, QMouseEvent, QResizeEvent, QShortcut, QShowEvent
+from PySide6.QtWidgets import QFrame, QSizePolicy, QWidget
 
 from app.conversation import Conversation, SearchHit
 from app.engine_status import EngineStatus
-from app.ui import icons, theme
-from app.ui.chat_list import SCROLL_BAR, ChatList
-from app.ui.controls import Button, Dot, IconButton, Label
-from app.ui.engine_card import EngineCard, dot_token, state_line
-from app.ui.icons import Glyph
+from app.ui import theme
+from app.ui.engine_card import dot_token, state_line
+from app.ui.side_panel import Rail, SidePanel
 
 PANEL_PX, RAIL_PX = 256, 56
 NARROW_BELOW_PX = 1080
 SLIDE_MS = 160
-SEARCH_DELAY_MS = 120
-
-
-class BrandButton(Button):
-    """Mark and name; leads to About."""
-
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__("Hearth", "quiet", "mark", tooltip="About Hearth", parent=parent)
-        self.setAccessibleName("About Hearth")
-        self.glyph_px, self.padding_px = 24, 4
-        self._restyle()
-
-    def _restyle(self) -> None:
-        super()._restyle()
-        self.setFont(theme.font("heading"))
-
-    def colours(self) -> tuple[QColor, QColor, QColor]:
-        ground, border, _ = super().colours()
-        return ground, border, theme.colour("ink")
-
-
-class NavButton(Button):
-    """A row of the sidebar that leads somewhere: icon and words from the left, no border."""
-
-    def __init__(self, words: str, glyph: str, shortcut: str = "", parent: QWidget | None = None) -> None:
-        super().__init__(words, "quiet", glyph, parent=parent)
-        self.height_px, self.align_left = 34, True
-        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        self.setToolTip(f"{words}  ({shortcut})" if shortcut else "")
-        self._restyle()
-
-    def _restyle(self) -> None:
-        super()._restyle()
-        self.setFont(theme.font("row"))
-
-    def colours(self) -> tuple[QColor, QColor, QColor]:
-        ground, border, _ = super().colours()
-        return ground, border, theme.colour("ink")
-
-    def glyph_colour(self, text: QColor) -> QColor:
-        return theme.colour("ink2")
-
-
-class SearchField(QLineEdit):
-    """The field that Search turns into. Esc leaves it, Down goes to the first hit."""
-
-    left = Signal()
-    down = Signal()
-
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.setProperty("kind", "field")
-        self.setProperty("glyph", "true")
-        self.setPlaceholderText("Search chats")
-        self.setAccessibleName("Search chats")
-        self._sign = self.addAction(icons.icon("search", "ink3", 16), QLineEdit.ActionPosition.LeadingPosition)
-        self._clear = self.addAction(icons.icon("close", "ink2", 16), QLineEdit.ActionPosition.TrailingPosition)
-        self._clear.setToolTip("Close the search  (Esc)")
-        self._clear.triggered.connect(lambda _=False: self.left.emit())
-        theme.current().changed.connect(self._restyle)
-
-    def _restyle(self) -> None:
-        self._sign.setIcon(icons.icon("search", "ink3", 16))
-        self._clear.setIcon(icons.icon("close", "ink2", 16))
-
-    def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.key() == Qt.Key.Key_Escape:
-            self.left.emit()
-        elif event.key() in {Qt.Key.Key_Down, Qt.Key.Key_Return, Qt.Key.Key_Enter}:
-            self.down.emit()
-        else:
-            super().keyPressEvent(event)
-
-
-class EmptyNote(QFrame):
-    """What stands where chats would be: a word that they will come, or that a search found none."""
-
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._column = QVBoxLayout(self)
-        self.glyph = Glyph("search", "ink3", 22)
-        self.title = Label("", "label", wrap=True)
-        self.line = Label("", "meta", wrap=True)
-        self._column.addWidget(self.glyph, 0, Qt.AlignmentFlag.AlignHCenter)
-        self._column.addWidget(self.title)
-        self._column.addWidget(self.line)
-        self._column.addStretch(1)
-        theme.current().changed.connect(self._restyle)
-        self._restyle()
-
-    def _restyle(self) -> None:
-        self._column.setContentsMargins(theme.px(10), theme.px(12), theme.px(10), 0)
-        self._column.setSpacing(theme.px(6))
-
-    def say(self, title: str, line: str) -> None:
-        """With a title it is a search without hits, centred; without, one quiet line from the left."""
-        self.glyph.setVisible(bool(title))
-        self.title.setVisible(bool(title))
-        self.title.setText(title)
-        self.line.setText(line)
-        side = Qt.AlignmentFlag.AlignHCenter if title else Qt.AlignmentFlag.AlignLeft
-        self.title.setAlignment(side)
-        self.line.setAlignment(side)
-
-
-class SidePanel(QFrame):
-    """The open sidebar, 256 wide."""
-
-    collapse_asked = Signal()
-    search_changed = Signal(str)
-
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.setProperty("kind", "side")
-        self._column = QVBoxLayout(self)
-        self._brand_row = QHBoxLayout()
-        self.brand = BrandButton()
-        self.hide_button = IconButton("panel", "Close the sidebar", "Ctrl+B")
-        self._brand_row.addWidget(self.brand)
-        self._brand_row.addStretch(1)
-        self._brand_row.addWidget(self.hide_button)
-        self.new_chat = Button("New chat", "secondary", "plus", tooltip="New chat  (Ctrl+N)")
-        self.new_chat.align_left, self.new_chat.padding_px = True, 9
-        self.new_chat.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        self.search_button = NavButton("Search", "search", "Ctrl+K")
-        self.field = SearchField()
-        self._search = QFrame()
-        self._search_stack = QStackedLayout(self._search)
-        self._search_stack.addWidget(self.search_button)
-        self._search_stack.addWidget(self.field)
-        self.list = ChatList()
-        self.note = EmptyNote()
-        self._body = QFrame()
-        self._body_stack = QStackedLayout(self._body)
-        self._body_stack.addWidget(self.list)
-        self._body_stack.addWidget(self.note)
-        self.engine = EngineCard()
-        self.settings = NavButton("Settings", "settings", "Ctrl+,")
-        self._upper, self._lower = QVBoxLayout(), QVBoxLayout()
-        self._upper.addLayout(self._brand_row)
-        self._upper.addWidget(self.new_chat)
-        self._upper.addWidget(self._search)
-        self._lower.addWidget(self.engine)
-        self._lower.addWidget(self.settings)
-        self._column.addLayout(self._upper)
-        self._column.addWidget(self._body, 1)
-        self._column.addLayout(self._lower)
-        self._delay = QTimer(self)
-        self._delay.setSingleShot(True)
-        self._delay.setInterval(SEARCH_DELAY_MS)
-        self._delay.timeout.connect(self._tell_search)
-        self._told = ""
-        self.hide_button.clicked.connect(self.collapse_asked)
-        self.search_button.clicked.connect(self.open_search)
-        self.field.textChanged.connect(lambda _: self._delay.start())
-        self.field.left.connect(self.close_search)
-        self.field.down.connect(self._into_hits)
-        theme.current().changed.connect(self._restyle)
-        self._restyle()
-        self._settle()
-
-    def _restyle(self) -> None:
-        side, right = theme.px(10), theme.px(SCROLL_BAR)
-        self._column.setContentsMargins(side, theme.px(8), 1, side)  # 1: the hairline at the right
-        self._column.setSpacing(theme.px(6))
-        for part in (self._upper, self._lower):
-            part.setContentsMargins(0, 0, right, 0)
-            part.setSpacing(theme.px(4))
-        self._search.setFixedHeight(theme.px(34))
-        self.field.setFont(theme.font("row"))
-
-    @property
-    def searching(self) -> bool:
-        """Whether Search has turned into its field."""
-        return self._search_stack.currentWidget() is self.field
-
-    def open_search(self) -> None:
-        """Turn Search into its field, with the cursor in it."""
-        self._search_stack.setCurrentWidget(self.field)
-        self.field.setFocus(Qt.FocusReason.OtherFocusReason)
-        self.field.selectAll()
-
-    def close_search(self) -> None:
-        """Back to the list of all chats."""
-        if not self.searching:
-            return
-        had_focus = self.field.hasFocus()
-        self.field.clear()
-        self._delay.stop()
-        self._tell_search()
-        self._search_stack.setCurrentWidget(self.search_button)
-        if had_focus:
-            self.search_button.setFocus(Qt.FocusReason.OtherFocusReason)
-
-    def _tell_search(self) -> None:
-        words = self.field.text().strip()
-        if words != self._told:
-            self._told = words
-            self.search_changed.emit(words)
-        if not words:
-            self.show_hits("", None)
-
-    def _into_hits(self) -> None:
-        first = next(
-            (i for i in range(len(self.list.chats.rows)) if self.list.chats.chat(self.list.chats.index(i))), -1
-        )
-        if first >= 0:
-            self.list.setCurrentIndex(self.list.chats.index(first))
-            self.list.setFocus(Qt.FocusReason.ShortcutFocusReason)
-
-    def show_conversations(self, conversations: Sequence[Conversation]) -> None:
-        self.list.set_conversations(conversations)
-        self._settle()
-
-    def show_hits(self, text: str, hits: Sequence[SearchHit] | None) -> None:
-        """The hits for a text; those for a text that is no longer searched are passed over."""
-        if hits is not None and text.strip() != self.field.text().strip():
-            return
-        self.list.set_hits(hits)
-        self._settle()
-
-    def _settle(self) -> None:
-        if self.list.chats.rows:
-            self._body_stack.setCurrentWidget(self.list)
-            return
-        if self.list.chats.searching:
-            self.note.say(f"No chat mentions “{self.field.text().strip()}”", "Try fewer words.")
-        else:
-            self.note.say("", "Your chats will appear here.")
-        self._body_stack.setCurrentWidget(self.note)
-
-
-class Rail(QFrame):
-    """The closed sidebar, 56 wide: icons only, each named by its tooltip."""
-
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.setProperty("kind", "side")
-        self._column = QVBoxLayout(self)
-        self.brand = IconButton("mark", "About Hearth")
-        self.brand.glyph_px = 26
-        self.open_button = IconButton("panel", "Open the sidebar", "Ctrl+B")
-        self.new_chat = IconButton("plus", "New chat", "Ctrl+N")
-        self.search = IconButton("search", "Search", "Ctrl+K")
-        self.dot = Dot("hot_fill", True)
-        self.settings = IconButton("settings", "Settings", "Ctrl+,")
-        centre = Qt.AlignmentFlag.AlignHCenter
-        self._column.addWidget(self.brand, 0, centre)
-        self._column.addSpacing(4)
-        for widget in (self.open_button, self.new_chat, self.search):
-            widget.glyph_px = 19
-            self._column.addWidget(widget, 0, centre)
-        self._column.addStretch(1)
-        self._column.addWidget(self.dot, 0, centre)
-        self._column.addSpacing(6)
-        self.settings.glyph_px = 19
-        self._column.addWidget(self.settings, 0, centre)
-        theme.current().changed.connect(self._restyle)
-        self._restyle()
-
-    def _restyle(self) -> None:
-        self._column.setContentsMargins(theme.px(9), theme.px(8), theme.px(9) + 1, theme.px(10))
-        self._column.setSpacing(theme.px(4))
-        for button in (self.brand, self.open_button, self.new_chat, self.search, self.settings):
-            button.height_px = 36
-            button.setFixedSize(theme.px(38), theme.px(36))
 
 
 class _Veil(QWidget):
@@ -514,7 +246,7 @@ class Sidebar(QFrame):
         super().hideEvent(event)
         self._close_over_page()
 
-    def resizeEvent(self, event: QEvent) -> None:
+    def resizeEvent(self, event: QResizeEvent) -> None:
         self._arrange()
 
     # -------------------------------------------------------------- what is asked for

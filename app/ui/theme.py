@@ -268,8 +268,8 @@ def _font(role: str) -> QFont:
     out.setPixelSize(max(px(kind.px), 1))
     out.setWeight(QFont.Weight(kind.weight))
     out.setFeature(QFont.Tag("tnum"), 1)
+    out.setStyleHint(QFont.StyleHint.Monospace if kind.mono else QFont.StyleHint.SansSerif)
     if kind.mono:
-        out.setStyleHint(QFont.StyleHint.Monospace)
         out.setFixedPitch(True)
     return out
 
@@ -282,10 +282,14 @@ def families(mono: bool) -> tuple[str, ...]:
     of the CJK family.
     """
     installed = set(QFontDatabase.families())
+    ours = ("JetBrains Mono",) if mono else ("Inter", "Inter Variable")
     kind = QFontDatabase.SystemFont.FixedFont if mono else QFontDatabase.SystemFont.GeneralFont
-    first = [f for f in (("JetBrains Mono",) if mono else ("Inter", "Inter Variable")) if f in installed]
-    rest = [f for f in ("Noto Sans CJK JP", "Noto Color Emoji") if f in installed]
-    return (*(first or [QFontDatabase.systemFont(kind).family()]), *rest)
+    # A desktop that says nothing (or a screen that is none) may name a family that is only an alias, so a few that
+    # are usually there come after it.
+    usual = ("DejaVu Sans Mono", "Liberation Mono") if mono else ("Noto Sans", "DejaVu Sans", "Liberation Sans")
+    wanted = (*ours, QFontDatabase.systemFont(kind).family(), *usual)
+    first = next((family for family in wanted if family in installed), usual[-1])
+    return (first, *(family for family in ("Noto Sans CJK JP", "Noto Color Emoji") if family in installed))
 
 
 # ------------------------------------------------------------------ style sheet
