@@ -210,7 +210,8 @@ def _blocks_of(group: list[Token], env: dict[str, Any]) -> list[Block]:
 
 
 def _render(tokens: list[Token], env: dict[str, Any]) -> str:
-    return str(_MD.renderer.render(tokens, _MD.options, env))
+    # Qt takes a line end between two tags for a space; in text a ">" is written "&gt;".
+    return str(_MD.renderer.render(tokens, _MD.options, env)).replace(">\n", ">")
 
 
 @dataclass
@@ -245,12 +246,12 @@ class _ListSplitter:
             elif token.type in {"bullet_list_close", "ordered_list_close"}:
                 level = self._levels.pop()
                 if level.list_written:
-                    self._html.append(f"</{level.tag}>\n")
+                    self._html.append(f"</{level.tag}>")
             elif token.type == "list_item_open":
                 self._open_item()
             elif token.type == "list_item_close":
                 if self._levels[-1].item_written:
-                    self._html.append("</li>\n")
+                    self._html.append("</li>")
                 self._levels[-1].item_written = False
             elif token.type == "fence":
                 self._flush()
@@ -269,7 +270,7 @@ class _ListSplitter:
             nested = depth > 1 and self._levels[-2].item_written
             start = f' start="{level.number}"' if level.tag == "ol" else ""
             indent = "" if nested or depth == 1 else f' style="-qt-list-indent: {min(depth, MAX_DEPTH)}"'
-            self._html.append(f"<{level.tag}{start}{indent}>\n")
+            self._html.append(f"<{level.tag}{start}{indent}>")
             level.list_written = True
         level.number += 1
         level.item_written = True
@@ -279,15 +280,15 @@ class _ListSplitter:
         if html.strip() and not self._levels[-1].item_written:
             indent = f' class="in{min(len(self._levels), MAX_DEPTH)}"'
             marked = re.sub(r"^<(p|h\d|pre)>", rf"<\1{indent}>", html)
-            html = marked if marked != html or html.startswith("<table") else f"<p{indent}>{html}</p>\n"
+            html = marked if marked != html or html.startswith("<table") else f"<p{indent}>{html}</p>"
         self._html.append(html)
 
     def _flush(self) -> None:
         for level in reversed(self._levels):
             if level.item_written:
-                self._html.append("</li>\n")
+                self._html.append("</li>")
             if level.list_written:
-                self._html.append(f"</{level.tag}>\n")
+                self._html.append(f"</{level.tag}>")
             level.list_written = level.item_written = False
         html = "".join(self._html)
         self._html = []

@@ -31,10 +31,9 @@ PLACEHOLDER = "Write a message"
 
 
 class MessageField(QTextEdit):
-    """Plain text of 1 to 8 lines, then it scrolls. Enter sends, Shift+Enter breaks the line, Esc stops."""
+    """Plain text of 1 to 8 lines, then it scrolls. Enter sends, Shift+Enter breaks the line."""
 
     send_requested = Signal()
-    stop_requested = Signal()
     focus_changed = Signal(bool)
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -108,8 +107,7 @@ class MessageField(QTextEdit):
             else:
                 self.send_requested.emit()
         elif event.key() == Qt.Key.Key_Escape and not self._composing:
-            event.ignore()
-            self.stop_requested.emit()
+            event.ignore()  # the composer or the page stops the answer
         else:
             super().keyPressEvent(event)
 
@@ -167,7 +165,6 @@ class Composer(QFrame):
 
         self.field.textChanged.connect(self._refresh)
         self.field.send_requested.connect(self._submit)
-        self.field.stop_requested.connect(self._stop)
         self.field.focus_changed.connect(self._on_focus)
         self.send.clicked.connect(self._on_button)
         theme.current().changed.connect(self._restyle)
@@ -247,6 +244,12 @@ class Composer(QFrame):
 
     def _on_focus(self, focused: bool) -> None:
         theme.set_property(self, "state", "focus" if focused else "")
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Escape and self._status.answering:
+            self._stop()
+        else:
+            super().keyPressEvent(event)
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         self.field.setFocus(Qt.FocusReason.MouseFocusReason)  # the whole card is the field

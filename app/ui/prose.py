@@ -143,7 +143,7 @@ def style_sheet() -> str:
     .pad {{ font-size: {px(6)}px; }}
     pre {{ margin: 0 0 {px(10)}px 0; }}
     a {{ color: {t.cold}; text-decoration: underline; }}
-    table.quote {{ margin: {px(4)}px 0 {px(12)}px 0; }}
+    table.quote {{ margin: {px(10)}px 0 {px(12)}px 0; }}
     td.quote {{ border-left: 2px solid {t.edge}; padding: 0 0 0 {px(14)}px; }}
     td.quote p, td.quote li {{ color: {t.ink2}; }}
     {indents}
@@ -235,12 +235,12 @@ class Prose(TextView):
             if layout.lineCount() == 0:
                 continue
             first = layout.lineAt(0)
-            origin = document.documentLayout().blockBoundingRect(item).topLeft() - layout.boundingRect().topLeft()
+            origin = document.documentLayout().blockBoundingRect(item).topLeft()
             text = first.naturalTextRect().translated(origin)
             gap = theme.px(BULLET_GAP)
             rightward = item.textDirection() == Qt.LayoutDirection.RightToLeft
             x = text.right() + gap if rightward else text.left() - gap - side
-            middle = origin.y() + first.y() + first.ascent() - theme.px(5)  # of a small letter
+            middle = origin.y() + first.y() + first.ascent() - theme.px(4)  # of a small letter
             block(painter, QRectF(x, middle - side / 2, side, side), theme.colour("ink3"), side / 2)
 
 

@@ -70,6 +70,7 @@ class Transcript(QScrollArea):
         self._flush_timer.timeout.connect(self.flush)
         self._jump = Button("Jump to end", "secondary", "end", parent=self)
         self._jump.radius_px = 16
+        self._jump.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self._jump.clicked.connect(self.jump_to_end)
         self._jump.hide()
         bar = self.verticalScrollBar()
@@ -285,7 +286,10 @@ class Transcript(QScrollArea):
             QTimer.singleShot(0, self, self._build_older)
 
     def _show_jump(self) -> None:
-        self._jump.setVisible(not self._following and self.verticalScrollBar().maximum() > 0)
+        shown = not self._following and self.verticalScrollBar().maximum() > 0
+        if not shown and self._jump.hasFocus():
+            self.setFocus()  # else Qt hands the focus to some message and scrolls there
+        self._jump.setVisible(shown)
         if self._jump.isVisible():
             self._jump.resize(self._jump.sizeHint())
             left = (self.width() - self._jump.width()) // 2

@@ -71,9 +71,9 @@ def test_fences_of_every_kind() -> None:
     assert parse("  ```js\n  a\n    b\n  ```") == [CodeBlock("js", "a\n  b")]
     assert parse("```{.python}\nx\n```") == [CodeBlock("python", "x")]
     assert parse("text\n```\nx\n```\nmore") == [
-        ProseBlock("<p>text</p>\n"),
+        ProseBlock("<p>text</p>"),
         CodeBlock("", "x"),
-        ProseBlock("<p>more</p>\n"),
+        ProseBlock("<p>more</p>"),
     ]
 
 
@@ -85,7 +85,7 @@ def test_an_open_fence_grows_and_then_closes(mark: str) -> None:
     parser.append(" 1\ny\n" + mark[:-1])
     assert parser.blocks[1:] == [CodeBlock("py", "x = 1\ny", closed=False)], "half a closing mark was shown as code"
     parser.append(mark[-1] + "\nDone")
-    assert parser.blocks[1:] == [CodeBlock("py", "x = 1\ny"), ProseBlock("<p>Done</p>\n")]
+    assert parser.blocks[1:] == [CodeBlock("py", "x = 1\ny"), ProseBlock("<p>Done</p>")]
 
 
 def test_a_shorter_or_other_mark_does_not_close_a_fence() -> None:
@@ -117,7 +117,7 @@ def test_a_fence_in_a_nested_list_keeps_its_depth() -> None:
     assert [b.depth for b in blocks if isinstance(b, CodeBlock)] == [2]
     rest = blocks[-1]
     assert isinstance(rest, ProseBlock)
-    assert '<ul style="-qt-list-indent: 2">\n<li>c</li>' in rest.html
+    assert '<ul style="-qt-list-indent: 2"><li>c</li>' in rest.html
     assert rest.html.count("<ul") == rest.html.count("</ul>") == 2
 
 
@@ -142,7 +142,7 @@ def test_tables_and_strikethrough() -> None:
 
 
 def test_line_breaks_of_a_paragraph_are_kept() -> None:
-    assert parse("one\ntwo") == [ProseBlock("<p>one<br />\ntwo</p>\n")]
+    assert parse("one\ntwo") == [ProseBlock("<p>one<br />two</p>")]
 
 
 class _Balance(HTMLParser):
