@@ -266,6 +266,7 @@ class ChatController(QObject):
     def close(self) -> None:
         """Hand over everything that is not saved yet. The queues are closed by whoever made them."""
         self._answers.abandon(MessageState.INTERRUPTED, waiting_too=True)
+        self._memory.end()
 
     # -------------------------------------------------------------- what happens
 

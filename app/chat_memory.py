@@ -47,6 +47,7 @@ class ChatMemory(QObject):
         self._report: RescueReport | None = None  # what was wrong with the store, as long as it lives in memory
         self._repaired = False
         self.is_stalled = False
+        self._ending = False
         self._timer = QTimer(self, singleShot=True, interval=SAVE_EVERY_MS)
         self._timer.timeout.connect(self._save_growing)
         saves.stalled.connect(self._stalled)
@@ -66,6 +67,8 @@ class ChatMemory(QObject):
 
     def _is_open(self, result: tuple[RescueReport | None, list[Conversation]]) -> None:
         report, conversations = result
+        if self._ending:
+            return
         self._conversations = {c.id: c for c in conversations} | self._conversations
         self._take(report)
         self._keep("remove deleted chats", lambda: self._stored.purge_deleted())
@@ -204,7 +207,7 @@ class ChatMemory(QObject):
         """A save that no waiting helps. A file that was damaged under our hands is rescued once and written again."""
         log.info("a chat could not be saved: %s", error)
         self.trouble.emit(error)
-        if isinstance(error, StoreError) and error.kind == "damaged" and not self._repaired:
+        if isinstance(error, StoreError) and error.kind == "damaged" and not (self._repaired or self._ending):
             self._repaired = True
             self.repair()
 
@@ -215,6 +218,10 @@ class ChatMemory(QObject):
     def _resumed(self) -> None:
         self.is_stalled = False
         self.solved.emit()
+
+    def end(self) -> None:
+        """Begin nothing new: the queues are about to be closed."""
+        self._ending = True
 
     def close(self) -> None:
         """Close the file; after both queues have ended."""

@@ -1,0 +1,194 @@
+"""The start of the program by its flags, with and without a display, and its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app import terminal
+from app.settings import AppSettings, load_settings
+from engine import protocol
+
+ROOT = Path(__file__).resolve().parents[2]
+LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="displays of Linux")
+
+
+def hearth(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    kept = {k: v for k, v in os.environ.items() if k not in {"DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"}}
+    return subprocess.run(
+        [sys.executable, "-m", "app", *arguments],
+        cwd=ROOT, input=stdin, capture_output=True, text=True, env={**kept, **environment}, timeout=120, check=False,
+    )  # fmt: skip
+
+
+def test_version() -> None:
+    done = hearth("--version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Hearth 0.")
+
+
+def test_engine_host_speaks_the_protocol_and_loads_no_qt() -> None:
+    code = (
+        "import sys; sys.argv = ['hearth', '--engine-host']\n"
+        "from app.__main__ import main\n"
+        "code = main()\n"
+        "assert 'PySide6' not in sys.modules\n"
+        "sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, input=b"", capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert isinstance(protocol.decode(done.stdout.splitlines()[0]), protocol.Hello)
+
+
+def test_prompt_prints_one_answer_and_needs_no_display() -> None:
+    done = hearth("--prompt", "What is the capital of France?")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+@LINUX
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({}, "There is no display"),
+        ({"DISPLAY": ":987"}, "987"),
+        ({"WAYLAND_DISPLAY": "wayland-987", "XDG_RUNTIME_DIR": "/nowhere"}, "wayland-987"),
+    ],
+)
+def test_without_a_display_it_says_so_in_one_line_and_chats_in_the_terminal(
+    environment: dict[str, str], words: str
+) -> None:
+    done = hearth(stdin="", **environment)
+    assert done.returncode == 0, done.stderr
+    first = done.stderr.splitlines()[0]
+    assert first.endswith("Hearth chats in the terminal instead.")
+    assert words in first or "is missing" in first
+
+
+@LINUX
+def test_platforms_that_need_no_display_are_taken_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.setenv("QT_QPA_PLATFORM", "offscreen:size=800x600")
+    assert terminal.why_no_window() is None
+    monkeypatch.setenv("QT_QPA_PLATFORM", "xcb")
+    assert terminal.why_no_window() is not None
+
+
+@LINUX
+def test_a_missing_system_library_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    broken = tmp_path / "libqxcb.so"
+    broken.write_bytes(b"no library")
+    monkeypatch.setattr(terminal, "_plugin", lambda name: broken)
+    monkeypatch.setenv("DISPLAY", ":987")
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.delenv("QT_QPA_PLATFORM", raising=False)
+    reason = terminal.why_no_window()
+    assert reason is not None
+    assert "is missing" in reason
+
+
+def test_a_wrong_flag_is_a_usage_error() -> None:
+    assert hearth("--engine", "elsewhere").returncode == 2
+
+
+# ------------------------------------------------------------------ the whole program, in a process of its own
+
+# Drives the program from within: acts once the model is ready, and says what happens on stdout.
+DRIVER = """
+import sys
+from PySide6.QtCore import QTimer
+from app import bootstrap
+class Driven(bootstrap.Hearth):
+    def start(self):
+        super().start()
+        self.engine.ready.connect(self.drive)
+    def drive(self):
+        self.engine.ready.disconnect(self.drive)
+        print("ready", flush=True)
+        {act}
+bootstrap.Hearth = Driven
+sys.exit(bootstrap.run({location!r}, None, __import__("pathlib").Path({folder!r})))
+"""
+
+
+@pytest.fixture
+def programs() -> Iterator[list[subprocess.Popen[str]]]:
+    started: list[subprocess.Popen[str]] = []
+    yield started
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def program(started: list[subprocess.Popen[str]], folder: Path, act: str, location: str) -> subprocess.Popen[str]:
+    code = DRIVER.format(act=act, location=location, folder=str(folder))
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "QT_QPA_PLATFORM": "offscreen"},
+    )  # fmt: skip
+    started.append(process)
+    return process
+
+
+@pytest.mark.gui
+@pytest.mark.parametrize("location", ["process", "in-thread"])
+def test_closing_the_window_ends_the_program_in_good_order(
+    programs: list[subprocess.Popen[str]], tmp_path: Path, location: str
+) -> None:
+    act = "self.controller.send('Tell me a long story'); QTimer.singleShot(100, self.window.close)"
+    process = program(programs, tmp_path, act, location)
+    out, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert out == "ready\n"
+    settings, problem = load_settings(tmp_path / "settings.json")
+    assert problem is None
+    assert settings.window_geometry
+    assert settings.last_conversation
+    assert settings.engine_location == AppSettings().engine_location, "a flag is for one run"
+    assert "CRITICAL" not in (tmp_path / "logs" / "hearth.log").read_text()
+
+
+@pytest.mark.gui
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_a_polite_kill_closes_it_too(programs: list[subprocess.Popen[str]], tmp_path: Path) -> None:
+    process = program(programs, tmp_path, "pass", "process")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=30) == 0
+    assert "closed in" in (tmp_path / "logs" / "hearth.log").read_text()
+
+
+@pytest.mark.gui
+def test_a_fault_of_our_own_is_noted_and_the_program_goes_on(
+    programs: list[subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    act = (
+        "self.controller.problem.connect(lambda m: print('told', m.title, flush=True)); "
+        "QTimer.singleShot(0, lambda: 1 / 0); QTimer.singleShot(200, self.window.close)"
+    )
+    process = program(programs, tmp_path, act, "process")
+    out, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert "told Hearth found a fault of its own" in out
+    assert "ZeroDivisionError" in (tmp_path / "logs" / "crash.txt").read_text()
+    assert "ZeroDivisionError" in (tmp_path / "logs" / "hearth.log").read_text()
+
+
+@pytest.mark.gui
+def test_damaged_settings_are_told_and_replaced_by_the_defaults(
+    programs: list[subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    (tmp_path / "settings.json").write_text("{ not json")
+    act = "print(self.window.page.banner.message.title, flush=True); QTimer.singleShot(0, self.window.close)"
+    out, errors = program(programs, tmp_path, act, "process").communicate(timeout=60)
+    assert "Some of your settings were not read" in out, errors
+    assert json.loads((tmp_path / "settings.json").read_text())["theme"] == "system"
