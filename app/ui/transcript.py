@@ -280,8 +280,9 @@ class Transcript(QScrollArea):
             self._anchor = (view, view.y() - value)
 
     def _ask_for_older(self) -> None:
-        near_the_top = self.verticalScrollBar().value() < self.viewport().height()
-        if near_the_top and len(self._views) < len(self._messages) and not self._building:
+        if self._following or self._building or len(self._views) == len(self._messages):
+            return  # 60 messages are more than a screen: whoever is at the end needs no older ones
+        if self.verticalScrollBar().value() < self.viewport().height():
             self._building = True
             QTimer.singleShot(0, self, self._build_older)
 

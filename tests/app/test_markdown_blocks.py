@@ -26,7 +26,8 @@ PIECES = [
     "a word ", "**bold** ", "`code` ", "\n", "\n\n", "# Title\n", "- item\n", "1. one\n", "   more\n", "\n  - nested\n",
     "```python\n", "```\n", "~~~\n", "````\n", "  ```\n", "   ```sh\n   x\n   ```\n", "x = 1\n", "    indented\n",
     "| a | b |\n", "|---|---|\n", "| 1 | 2 |\n", "> quote\n", "---\n", "===\n", "- ", "``", "`", "* * *\n", "\t",
-    "\r\n", "\r", "<b>raw</b>", "![i](http://x.y/i.png)", "[l](https://x.y)", "日本語", "שלום", "e\u0301", "👩‍👩‍👧", "|", "\\",
+    "\r\n", "\r", "<b>raw</b>", "![i](http://x.y/i.png)", "[l](https://x.y)", "日本語", "שלום", "e\u0301", "👩‍👩‍👧",
+    "|", "\\",
 ]  # fmt: skip
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=40).map("".join)
 

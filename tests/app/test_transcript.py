@@ -20,8 +20,9 @@ from app.engine_status import EngineStatus, Phase
 from app.markdown_blocks import CodeBlock
 from app.ui import theme
 from app.ui.code_block import CodeBlockView, coloured_spans
-from app.ui.message_view import Answer, OwnMessage, StatLine, facts_of
+from app.ui.message_view import Answer, OwnMessage
 from app.ui.prose import Prose, Table, TextView
+from app.ui.stat_line import StatLine, facts_of
 from app.ui.transcript import BATCH, FLUSH_MS, NEWEST, SLOWEST_FLUSH_MS, Transcript, text_column
 
 pytestmark = pytest.mark.gui
@@ -91,11 +92,12 @@ def start_answer(transcript: Transcript, text: str = "") -> Message:
 
 def test_a_long_chat_builds_the_newest_alone(transcript: Transcript, qtbot: QtBot) -> None:
     messages = chat(1000)
-    transcript.show_messages(messages)
-    settle(qtbot)
-    assert len(transcript.views) == NEWEST == 60
-    assert transcript.views[-1].message is messages[-1]
-    assert at_end(transcript)
+    for _ in range(2):
+        transcript.show_messages(messages)
+        settle(qtbot)
+        assert len(transcript.views) == NEWEST == 60
+        assert transcript.views[-1].message is messages[-1]
+        assert at_end(transcript)
 
 
 def test_older_messages_come_in_batches_and_nothing_jumps(transcript: Transcript, qtbot: QtBot) -> None:
