@@ -13,7 +13,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -226,14 +225,16 @@ def only_one_at_a_time(root: Path, progress: setup_progress.Progress) -> Iterato
     except ImportError:  # Windows
         yield
         return
-    name = hashlib.sha256(f"{os.getuid()} {root}".encode()).hexdigest()[:16]
-    with (Path(tempfile.gettempdir()) / f"hearth-setup-{name}.lock").open("w") as lock:
+    folder = os.open(root, os.O_RDONLY)  # the folder itself is locked: no file is left behind
+    try:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
             with progress.stage("Waiting for another set-up of this folder"):
-                fcntl.flock(lock, fcntl.LOCK_EX)
+                fcntl.flock(folder, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(folder)
 
 
 class _NothingUnpackedError(Exception):

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -222,15 +223,13 @@ def test_free_space_is_asked_of_the_first_folder_that_exists(tmp_path: Path) -> 
 
 def test_two_set_ups_of_one_folder_wait_for_each_other(tmp_path: Path) -> None:
     fcntl = pytest.importorskip("fcntl")
-    with setup_venv.only_one_at_a_time(tmp_path, quiet()):
-        import hashlib
-        import tempfile
+    folder = os.open(tmp_path, os.O_RDONLY)
+    with setup_venv.only_one_at_a_time(tmp_path, quiet()), pytest.raises(BlockingIOError):
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
-        name = hashlib.sha256(f"{os.getuid()} {tmp_path}".encode()).hexdigest()[:16]
-        with (
-            (Path(tempfile.gettempdir()) / f"hearth-setup-{name}.lock").open("w") as lock,
-            pytest.raises(BlockingIOError),
-        ):
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    with setup_venv.only_one_at_a_time(tmp_path, quiet()):
-        pass
+    said = io.StringIO()
+    threading.Timer(0.3, os.close, [folder]).start()
+    with setup_venv.only_one_at_a_time(tmp_path, setup_progress.Progress(setup_progress.NORMAL, said)):
+        assert said.getvalue().startswith("Waiting for another set-up of this folder ... ")
+    assert list(tmp_path.iterdir()) == []
