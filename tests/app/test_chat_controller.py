@@ -72,6 +72,8 @@ class Desk:
         self.hits: list[tuple[str, Any]] = []
         self.pid = 0
         self.closed = False
+        self.is_open = False
+        self.memory.opened.connect(lambda: setattr(self, "is_open", True))
         c = self.controller
         c.conversation_opened.connect(self._open)
         c.message_added.connect(self._add)
@@ -129,7 +131,7 @@ class Desk:
         self.qtbot.waitUntil(lambda: bool(condition()), timeout=30_000)
 
     def wait_ready(self) -> None:
-        self.wait(lambda: self.engine.is_ready)
+        self.wait(lambda: self.engine.is_ready and self.is_open)
 
     def say(self, text: str) -> Message:
         """Send and wait for the end of the answer."""
@@ -418,7 +420,7 @@ def test_a_deleted_chat_is_gone_after_the_next_start(make_desk: MakeDesk, tmp_pa
     desk.controller.delete(desk.opened.id)
     desk.close()
     again = make_desk()
-    again.wait(lambda: again.saves.waiting() == [])
+    again.wait_ready()
     again.close()
     with sqlite3.connect(tmp_path / "chats.db") as db:
         assert db.execute("SELECT count(*) FROM message").fetchone() == (0,)

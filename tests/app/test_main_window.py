@@ -102,7 +102,13 @@ class Person:
     def writing(self, words: str) -> Callable[[], bool]:
         return lambda: words in self.last_text()
 
+    def saved(self) -> list[Message]:
+        """What the file holds once everything is saved."""
+        self.wait(lambda: self.hearth.saves.waiting() == [])
+        return self.stored()
+
     def stored(self) -> list[Message]:
+        """What the file holds now."""
         store = Store.open(self.places.chats_file)
         messages = [m for c in reversed(store.conversations()) for m in store.messages(c.id)]
         store.close()
@@ -145,7 +151,7 @@ def test_the_starter_model_answers_to_the_end_and_remembers_the_turn(arrive: Arr
     first = person.ask("What is the capital of France?")
     assert first.state is MessageState.COMPLETE
     assert "Paris" in first.text
-    assert person.shown == person.stored()
+    assert person.shown == person.saved()
     assert first.stats is not None
     second = person.ask("Tell me a story about a fox.")
     assert second.state is MessageState.COMPLETE
@@ -166,7 +172,7 @@ def test_the_starter_models_answer_is_stopped_with_esc(arrive: Arrive, location:
     assert answer.text.strip()
     # A model of this size may be done before the key is heard; what was written is kept either way.
     assert answer.state in {MessageState.CANCELLED, MessageState.COMPLETE}
-    assert person.stored()[-1] == answer
+    assert person.saved()[-1] == answer
 
 
 @REAL
@@ -303,6 +309,7 @@ def test_a_full_disk_is_said_and_nothing_is_lost(arrive: Arrive, monkeypatch: py
     person = arrive()
     person.wait_ready()
     person.ask("before")
+    assert len(person.saved()) == 2
     real = Store.append
 
     def full(store: Store, conversation_id: str, message: Message) -> None:
@@ -315,8 +322,7 @@ def test_a_full_disk_is_said_and_nothing_is_lost(arrive: Arrive, monkeypatch: py
     monkeypatch.setattr(Store, "append", real)
     person.page.remedy.emit("retry-save")
     person.wait(lambda: not person.page.banner.isVisible())
-    person.wait(lambda: person.hearth.saves.waiting() == [])
-    assert person.stored() == person.shown
+    assert person.saved() == person.shown
 
 
 def test_a_model_that_is_missing_is_said_with_a_remedy(arrive: Arrive) -> None:
