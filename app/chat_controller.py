@@ -44,6 +44,7 @@ class ChatController(QObject):
     toast = Signal(str, object)  # words, and a callable that undoes it, or None
     title_changed = Signal(str)
     draft_restored = Signal(str)
+    model_loaded = Signal(object)  # protocol.LoadedModelInfo
     window_action = Signal(str)  # a remedy that only the window can do: settings, folder
 
     def __init__(self, engine: EngineClient, memory: ChatMemory, settings: AppSettings, model: str = STARTER) -> None:
@@ -63,6 +64,7 @@ class ChatController(QObject):
         memory.trouble.connect(self._store_trouble)
         memory.solved.connect(partial(self._solved, "store"))
         engine.status_changed.connect(self._tell_status)
+        engine.loaded.connect(self.model_loaded)
         engine.load_failed.connect(self._load_failed)
         engine.ready.connect(partial(self._solved, "engine"))
         engine.died.connect(self._engine_died)

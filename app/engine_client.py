@@ -28,6 +28,7 @@ class EngineClient(QObject):
     text = Signal(str)
     answered = Signal(object)  # protocol.GenerationResult
     failed = Signal(object)  # protocol.Failed, of the answer
+    loaded = Signal(object)  # protocol.LoadedModelInfo
     load_failed = Signal(object)  # protocol.Failed
     died = Signal(object)  # EngineDied
     process_started = Signal(int)  # its pid, 0 in the window's own process
@@ -154,6 +155,7 @@ class EngineClient(QObject):
         device = f"CPU, {threads}" if info.device == "cpu" else f"GPU, {threads}"
         self._set(phase=Phase.READY, model=info.name, device=device, done=0, total=0, load_s=info.load_s,
                   description=info.description, context_used=None, context_total=info.context)  # fmt: skip
+        self.loaded.emit(info)
         self.ready.emit()
 
     def _end(self, event: EngineDied) -> None:

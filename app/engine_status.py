@@ -56,6 +56,11 @@ class EngineStatus:
         return self.queued or self.phase in {Phase.READING, Phase.THINKING, Phase.WRITING, Phase.STOPPING}
 
     @property
+    def takes_messages(self) -> bool:
+        """Whether a message can be sent now; while a model is loading it is answered once the model is there."""
+        return not self.answering and self.phase not in {Phase.FAILED, Phase.OFF}
+
+    @property
     def word(self) -> str:
         """The state in words, with its figure where there is one: "Reading 512 tokens, 61%"."""
         word = _WORDS.get(self.phase, self.phase.value.capitalize())
@@ -86,6 +91,16 @@ def seconds(value: float | None) -> str:
         return f"{whole // 60}{NARROW}min" + (f" {whole % 60}{NARROW}s" if whole % 60 else "")
     minutes = round(value / 60)
     return f"{minutes // 60}{NARROW}h" + (f" {minutes % 60}{NARROW}min" if minutes % 60 else "")
+
+
+def memory_of(used: float | None, total: float | None) -> str:
+    """Used and total memory under one unit, "9.4 of 24 GB", counted as memory is sold: 1 GB of it is 2^30 bytes."""
+    if used is None or total is None:
+        return "–"
+    size = total / 2**30
+    return (
+        f"{used / 2**30:.1f} of {size:.0f}{NARROW}GB" if size >= 10 else f"{used / 2**30:.1f} of {size:.1f}{NARROW}GB"
+    )
 
 
 def gigabytes(n_bytes: float | None) -> str:

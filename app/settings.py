@@ -177,7 +177,7 @@ class AppSettings:
         low=8, high=1 << 24, step=256, unit="tokens", none=_AUTOMATIC)  # fmt: skip
     engine_location: str = _setting(
         "choice", "process", "Engine runs in",
-        "In a process of its own the window stays smooth and survives a failure. Takes effect at the next start.",
+        "In a process of its own the window stays smooth and survives a failure.",
         group=_ENGINE, choices=(("process", "Its own process"), ("in-thread", "The window's process")))  # fmt: skip
     sidebar_open: bool = _setting("switch", True, "Sidebar open")
     window_geometry: str = _setting("text", "", "Window geometry", high=10_000)  # base64 of QWidget.saveGeometry()

@@ -45,7 +45,7 @@ class ChatPage(QFrame):
 
     submitted: text to send. stop_requested: end the running answer. title_menu: "rename" or "delete" was chosen for
     this chat. copied: words for a note that something is on the clipboard now. remedy: action of the banner's button.
-    prompt_chosen: text of a card of the empty page, while a model is ready (else it becomes the draft).
+    prompt_chosen: text of a card of the empty page, while messages are taken (else it becomes the draft).
     """
 
     submitted = Signal(str)
@@ -204,7 +204,7 @@ class ChatPage(QFrame):
         self.submitted.emit(text)
 
     def _choose_prompt(self, prompt: str) -> None:
-        if self._status.phase is Phase.READY:
+        if self._status.takes_messages:
             self.prompt_chosen.emit(prompt)
         else:
             self.composer.set_text(prompt)

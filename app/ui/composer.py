@@ -201,7 +201,7 @@ class Composer(QFrame):
         self._refresh()
 
     def _can_send(self) -> bool:
-        return self._status.phase is Phase.READY and bool(self.text().strip())
+        return self._status.takes_messages and bool(self.text().strip())
 
     def _refresh(self) -> None:
         status = self._status
@@ -210,12 +210,14 @@ class Composer(QFrame):
             self._name_button("Stopping" if stopping else "Stop", "Stopping" if stopping else "Stop  (Esc)", "stop")
             self.send.setEnabled(not stopping)
             return
-        ready = status.phase is Phase.READY
-        reasons = {Phase.FAILED: "No model is loaded", Phase.OFF: "No model is loaded"}
-        waiting = reasons.get(status.phase, f"{status.word}: Send works once a model is loaded")
-        reason = "Send  (Enter)" if ready else waiting
-        if ready and not self.text().strip():
+        if not status.takes_messages:
+            reason = "No model is loaded"
+        elif not self.text().strip():
             reason = "Write a message first"
+        elif status.phase is Phase.READY:
+            reason = "Send  (Enter)"
+        else:
+            reason = f"Send  (Enter)\n{status.word}: the answer begins once the model is there"
         self._name_button("Send", reason, "send")
         self.send.setEnabled(self._can_send())
 

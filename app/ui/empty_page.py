@@ -16,7 +16,7 @@ from app.ui.painting import antialiased, block, outline
 from app.ui.transcript import text_column
 
 PROMPTS = (
-    ("pen", "A story", "Tell me a story about a shy robot called Bolt"),
+    ("pen", "A story", "Tell me a story about a small fox"),
     ("search", "A question", "What is the capital of Peru?"),
     ("table", "A small sum", "Tom has 5 apples and gives away 2. How many are left?"),
 )
@@ -138,7 +138,8 @@ class EmptyPage(QScrollArea):
     def set_status(self, status: EngineStatus) -> None:
         """What the engine is doing, as the page's title; the model in one sentence."""
         self._title.setText(_TITLES.get(status.phase, status.word))
-        self._about.setText(status.description)
+        about = f"{status.model} is {status.description[:1].lower()}{status.description[1:]}"
+        self._about.setText(f"{about} It works offline." if status.description else "")
         self._about.setVisible(bool(status.description))
 
     def set_machine_line(self, line: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from PySide6.QtCore import QByteArray, QEvent, QObject, Qt, QTimer, QUrl, Signal
 from PySide6.QtGui import QCloseEvent, QDesktopServices, QHideEvent, QKeyEvent, QKeySequence, QShortcut, QShowEvent
@@ -23,6 +24,7 @@ from app.ui.floating import Toast
 from app.ui.sidebar import Sidebar
 from app.ui.status_strip import StatusStrip
 from app.user_messages import Action
+from engine.protocol import LoadedModelInfo
 
 FIRST_SIZE = (1280, 832)
 SMALLEST = (720, 520)
@@ -42,6 +44,7 @@ class MainWindow(QMainWindow):
         self._paths = paths
         self._conversation: Conversation | None = None
         self._status = EngineStatus()
+        self._automatic: dict[str, Any] = {}  # what the settings left to the model stand for at present
         self._seen = False
         self.setWindowTitle("Hearth")
         self.setMinimumSize(*SMALLEST)
@@ -102,6 +105,7 @@ class MainWindow(QMainWindow):
         controller.title_changed.connect(self._set_title)
         controller.draft_restored.connect(page.restore_draft)
         controller.window_action.connect(self._window_action)
+        controller.model_loaded.connect(self._take_model)
         page.submitted.connect(controller.send)
         page.prompt_chosen.connect(controller.send)
         page.stop_requested.connect(controller.stop)
@@ -134,6 +138,9 @@ class MainWindow(QMainWindow):
     def show_toast(self, words: str, undo: Callable[[], None] | None) -> None:
         Toast.show_on(self.page, words, undo, lift=24 if self.page.is_empty else TOAST_ABOVE_COMPOSER)
 
+    def _take_model(self, info: LoadedModelInfo) -> None:
+        self._automatic = {**info.sampling, "threads": info.threads, "context": info.context}
+
     # -------------------------------------------------------------- what the person does
 
     def _title_menu(self, action: str) -> None:
@@ -153,7 +160,7 @@ class MainWindow(QMainWindow):
     def open_settings(self) -> None:
         from app.ui.settings_dialog import SettingsDialog
 
-        dialog = SettingsDialog(self.settings, self)
+        dialog = SettingsDialog(self.settings, self, self._automatic)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.changed.connect(self.take_settings)
         dialog.open()

@@ -156,6 +156,11 @@ class Answer(MessageView):
         return self._parser is not None
 
     @property
+    def text(self) -> str:
+        """The words so far."""
+        return self._parser.text if self._parser else self.message.text
+
+    @property
     def tail_length(self) -> int:
         """Characters of the block that the next append renders again."""
         return self._parser.tail_length if self._parser else 0

@@ -11,7 +11,7 @@ from PySide6.QtCore import QEvent, QRectF, QSize, Qt
 from PySide6.QtGui import QFontMetrics, QHelpEvent, QPaintEvent
 from PySide6.QtWidgets import QFrame, QSizePolicy, QToolTip, QWidget
 
-from app.engine_status import NARROW, EngineStatus, gigabytes, rate
+from app.engine_status import NARROW, EngineStatus, memory_of, rate
 from app.ui import theme
 from app.ui.painting import antialiased, say_changed
 from engine.monitor import MachineSample
@@ -32,13 +32,6 @@ class Fact:
     rank: int
     widest: str = ""
     strong: bool = False
-
-
-def of_total(used: float | None, total: float | None) -> str:
-    """Two sizes under one unit: "9.4 of 12.0 GB"."""
-    if used is None or total is None:
-        return UNKNOWN
-    return f"{used / 1e9:.1f} of {gigabytes(total)}"
 
 
 def percent(value: float | None) -> str:
@@ -62,7 +55,7 @@ def engine_facts(status: EngineStatus) -> list[Fact]:
 
 def machine_facts(sample: MachineSample) -> list[Fact]:
     """What the strip says of the machine, from the left of its right part."""
-    ram = of_total(sample.ram_used_bytes, sample.ram_total_bytes)
+    ram = memory_of(sample.ram_used_bytes, sample.ram_total_bytes)
     facts = [
         Fact(f"CPU {percent(sample.cpu_percent)}", f"Processor load {percent(sample.cpu_percent)}", 4, "CPU 100%"),
         Fact(f"RAM {ram}", f"Memory used {ram}", 6),
@@ -71,7 +64,7 @@ def machine_facts(sample: MachineSample) -> list[Fact]:
         if gpu.load_percent is None and gpu.vram_used_bytes is None:
             continue
         name = "GPU" if len(sample.gpus) == 1 else f"GPU {gpu.index}"
-        load, memory = percent(gpu.load_percent), of_total(gpu.vram_used_bytes, gpu.vram_total_bytes)
+        load, memory = percent(gpu.load_percent), memory_of(gpu.vram_used_bytes, gpu.vram_total_bytes)
         facts.append(Fact(f"{name} {load}", f"{gpu.name} load {load}", 7 + 2 * number, f"{name} 100%"))
         facts.append(Fact(f"VRAM {memory}", f"{gpu.name} memory used {memory}", 8 + 2 * number))
     return facts

@@ -7,12 +7,13 @@ It keeps no chat and knows no engine.
 from __future__ import annotations
 
 from bisect import bisect_right
+from dataclasses import replace
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
 
-from app.conversation import Message, Role
+from app.conversation import Message, MessageState, Role
 from app.engine_status import EngineStatus
 from app.ui import theme
 from app.ui.controls import Button
@@ -82,8 +83,14 @@ class Transcript(QScrollArea):
 
     @property
     def messages(self) -> list[Message]:
-        """Every message of the chat, built or not."""
-        return list(self._messages)
+        """Every message of the chat, built or not; of an answer that is being written, the words so far."""
+        return [self._as_it_stands(message) for message in self._messages]
+
+    def _as_it_stands(self, message: Message) -> Message:
+        view = self._view(message.id) if message.state is MessageState.WRITING else None
+        if not isinstance(view, Answer):
+            return message
+        return replace(message, text=view.text + "".join(self._pending.get(message.id, [])))
 
     @property
     def views(self) -> list[MessageView]:
@@ -168,7 +175,8 @@ class Transcript(QScrollArea):
 
     def last_answer(self) -> Message | None:
         """The newest answer."""
-        return next((m for m in reversed(self._messages) if m.role is Role.ASSISTANT), None)
+        newest = next((m for m in reversed(self._messages) if m.role is Role.ASSISTANT), None)
+        return self._as_it_stands(newest) if newest else None
 
     def flush(self) -> None:
         """Paint the text that has come since the last time."""

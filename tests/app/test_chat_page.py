@@ -44,7 +44,8 @@ def test_the_empty_page_says_how_things_stand(page: ChatPage) -> None:
     page.set_machine_line("No GPU found: runs on 8 cores")
     assert page.is_empty
     shown = words_of(page)
-    assert {"Ready when you are", "No GPU found: runs on 8 cores", "A tiny demonstration model."} <= shown
+    assert {"Ready when you are", "No GPU found: runs on 8 cores"} <= shown
+    assert "Pip is a tiny demonstration model. It works offline." in shown
     assert "Nothing you type leaves this computer." in shown
     page.set_status(EngineStatus(Phase.LOADING, "Pip", done=42, total=100))
     assert "Loading, 42%" in words_of(page)
@@ -61,7 +62,10 @@ def test_a_card_asks_at_once_or_becomes_the_draft(page: ChatPage, qtbot: QtBot) 
     assert page.composer.text() == ""
     page.set_status(EngineStatus(Phase.LOADING))
     qtbot.mouseClick(card, Qt.MouseButton.LeftButton)
-    assert len(chosen) == 1
+    assert len(chosen) == 2
+    page.set_status(EngineStatus(Phase.FAILED))
+    qtbot.mouseClick(card, Qt.MouseButton.LeftButton)
+    assert len(chosen) == 2
     assert page.composer.text() == "What is the capital of Peru?"
 
 

@@ -415,7 +415,7 @@ def test_switching_theme_and_zoom_keeps_the_sidebar_whole(sidebar: Sidebar, qapp
 
 # ------------------------------------------------------------------ status strip
 
-GB = 10**9
+GB = 2**30
 CARD = GpuSample(0, "GeForce RTX 4070", 71.0, int(9.4 * GB), 12 * GB)
 STATUS = EngineStatus(Phase.WRITING, "Pip", "CPU, 7 threads", tok_s=38.64, context_used=512, context_total=4096)
 
@@ -437,7 +437,7 @@ def test_the_strip_shows_engine_and_machine(strip: StatusStrip) -> None:
     strip.set_status(STATUS)
     strip.set_sample(sample(CARD))
     assert strip.shown() == ["Pip", "CPU, 7 threads", "38.6\u202ftok/s", "Context 512 of 4,096", "CPU 34%",
-                             "RAM 9.4 of 32.0\u202fGB", "GPU 71%", "VRAM 9.4 of 12.0\u202fGB"]  # fmt: skip
+                             "RAM 9.4 of 32\u202fGB", "GPU 71%", "VRAM 9.4 of 12\u202fGB"]  # fmt: skip
 
 
 def test_the_strip_says_nothing_of_a_card_that_is_not_there(strip: StatusStrip) -> None:

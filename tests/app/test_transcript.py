@@ -587,3 +587,18 @@ def test_the_column_is_in_the_middle(width: int, qapp: QApplication) -> None:
     assert wide <= 720
     assert abs(width - (2 * left + wide)) <= 1
     assert left >= 40
+
+
+def test_a_copy_made_in_mid_answer_holds_the_words_so_far(qtbot: QtBot) -> None:
+    transcript = Transcript()
+    qtbot.addWidget(transcript)
+    answer = Message(Role.ASSISTANT, "", state=MessageState.WRITING)
+    transcript.show_messages([Message(Role.USER, "Count")])
+    transcript.add_message(answer)
+    transcript.append_text(answer.id, "One, ")
+    transcript.flush()
+    transcript.append_text(answer.id, "two")
+    assert [message.text for message in transcript.messages] == ["Count", "One, two"]
+    newest = transcript.last_answer()
+    assert newest is not None
+    assert newest.text == "One, two"
