@@ -73,7 +73,7 @@ def _write_sampling(writer: gguf.GGUFWriter, generation: dict[str, Any]) -> None
     for key, add in adders.items():
         if key in generation:
             add(generation[key])
-    if "max_new_tokens" in generation:
+    if "max_new_tokens" in generation:  # the trainer's advice, kept with the file; the engine itself sets no limit
         writer.add_uint32("hearth.sampling.max_tokens", generation["max_new_tokens"])
 
 

@@ -23,7 +23,8 @@ from engine import __version__
 from engine.assets import asset_root
 
 SENTENCE = (
-    "Hearth runs large language models on this PC: the neurons that are often needed on the GPU, the others on the CPU."
+    "Hearth chats with language models on this PC, with an engine of its own that skips the neurons which do not fire. "
+    "This version computes on the CPU."
 )
 NOTICE = "Hearth's own code is under the MIT licence. The starter model and the parts below are under their own."
 # Distribution, name for people, licence.
@@ -83,6 +84,7 @@ class Page(QTextBrowser):
         self.document().setDocumentMargin(0)
         self.viewport().setAutoFillBackground(False)
         self._html = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
+        self._html = re.sub(r"<thead>\s*<tr>(\s*<th></th>)+\s*</tr>\s*</thead>", "", self._html)  # a head without words
         self._html = self._html.replace("<table>", '<table width="100%" cellspacing="0">')
         # Qt scales a heading's own size once more, so headings are paragraphs with a class here.
         self._html = re.sub(r"<(/?)h([1-3])>", lambda m: "</p>" if m[1] else f'<p class="h{m[2]}">', self._html)

@@ -94,6 +94,7 @@ class MainWindow(QMainWindow):
         controller.status_changed.connect(self._show_status)
         controller.conversation_opened.connect(self._show_conversation)
         controller.chat_status_changed.connect(page.set_status)
+        controller.chat_status_changed.connect(self.strip.set_status)
         controller.message_added.connect(page.add_message)
         controller.message_removed.connect(page.remove_message)
         controller.text_appended.connect(page.append_text)
@@ -133,7 +134,6 @@ class MainWindow(QMainWindow):
     def _show_status(self, status: EngineStatus) -> None:
         self._status = status
         self.sidebar.set_status(status)
-        self.strip.set_status(status)
 
     def show_toast(self, words: str, undo: Callable[[], None] | None) -> None:
         Toast.show_on(self.page, words, undo, lift=24 if self.page.is_empty else TOAST_ABOVE_COMPOSER)

@@ -109,11 +109,13 @@ def config_from_gguf(metadata: Mapping[str, Any], tensor_names: set[str]) -> Mod
 
 
 def sampling_from_hf(generation: Mapping[str, Any]) -> dict[str, Any]:
-    """The model's own sampling defaults: fields of SamplingConfig. Raises ModelFormatError for senseless values."""
+    """The model's own sampling defaults: fields of SamplingConfig. Raises ModelFormatError for senseless values.
+
+    Not its max_new_tokens: an answer ends where the model ends it, unless the person sets a limit.
+    """
     read = _Reader(generation, "generation_config.json")
     names = {"temperature": ("temperature", float), "top_k": ("top_k", int), "top_p": ("top_p", float),
-             "min_p": ("min_p", float), "repeat_penalty": ("repetition_penalty", float),
-             "max_tokens": ("max_new_tokens", int)}  # fmt: skip
+             "min_p": ("min_p", float), "repeat_penalty": ("repetition_penalty", float)}  # fmt: skip
     values = {ours: read.optional(theirs, kind, None) for ours, (theirs, kind) in names.items()}
     if read.optional("do_sample", bool, True) is False:
         values["temperature"] = 0.0
@@ -121,12 +123,11 @@ def sampling_from_hf(generation: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sampling_from_gguf(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The same from GGUF's `general.sampling.*` and our `hearth.sampling.max_tokens`."""
+    """The same from GGUF's `general.sampling.*`."""
     read = _Reader(metadata, "the GGUF metadata")
     names = {"temperature": ("general.sampling.temp", float), "top_k": ("general.sampling.top_k", int),
              "top_p": ("general.sampling.top_p", float), "min_p": ("general.sampling.min_p", float),
-             "repeat_penalty": ("general.sampling.penalty_repeat", float),
-             "max_tokens": ("hearth.sampling.max_tokens", int)}  # fmt: skip
+             "repeat_penalty": ("general.sampling.penalty_repeat", float)}  # fmt: skip
     values = {ours: read.optional(theirs, kind, None) for ours, (theirs, kind) in names.items()}
     return _sampling({k: _decimal(v) if isinstance(v, float) else v for k, v in values.items()})
 

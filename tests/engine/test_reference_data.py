@@ -145,7 +145,7 @@ def test_the_shipped_model_says_what_it_is(shipped: tuple[OpenedModel, ModelWeig
     assert opened.name == "Pip"
     assert "tiny demonstration model" in opened.description
     assert opened.parameters == 32_514_560
-    assert opened.sampling == {"temperature": 0.3, "top_k": 40, "top_p": 0.9, "max_tokens": 256}
+    assert opened.sampling == {"temperature": 0.3, "top_k": 40, "top_p": 0.9}
     assert opened.files.weights[0].stat().st_size <= 36_000_000
     assert weights.head is weights.embedding
     assert (opened.config.bos_token_id, opened.config.eos_token_ids) == (0, (1,))
