@@ -18,7 +18,7 @@ from typing import Any
 
 from app.conversation import Conversation, Message, MessageState, Role, SearchHit
 from app.store_file import StoreError, StoreErrorKind, failures, open_file
-from app.store_rescue import RescueReport, copy_rows, open_in_memory, open_or_restore
+from app.store_rescue import RescueReport, copy_rows, open_in_memory, open_or_restore, restore
 
 __all__ = ["RescueReport", "Store", "StoreError", "StoreErrorKind"]
 
@@ -62,21 +62,29 @@ class Store:
             return cls(db, path, in_memory=True), memory_report
 
     def repair(self) -> RescueReport | None:
-        """Opens the file anew: rescues a damaged one, or brings a store in memory back onto the disk with all it holds.
+        """After a StoreError of kind damaged: puts what can be read into a new file and keeps the old one aside.
 
-        Raises StoreError when that is not possible yet; the store then stays as it was.
+        A store in memory is brought back onto the disk instead, with all that it holds; raises StoreError when that
+        is not possible yet, and the store then stays as it was.
         """
         with self._lock:
-            db, report = open_or_restore(self.path)
+            report: RescueReport | None
             if self.in_memory:
+                db, report = open_or_restore(self.path)
                 try:
                     with failures(self.path):
                         copy_rows(self._db, db)
                 except BaseException:
                     db.close()
                     raise
-            self._db.close()
-            self._adopt(db, in_memory=False)
+                self._db.close()
+            else:
+                self._db.close()
+                try:
+                    db, report = restore(self.path, StoreError("damaged", "Met while it was read.", self.path))
+                except StoreError as error:
+                    db, report = open_in_memory(self.path, error)
+            self._adopt(db, in_memory=report is not None and report.in_memory)
             return report
 
     def close(self) -> None:
@@ -196,8 +204,9 @@ class Store:
             return []
         with self._reading() as db:
             rows = db.execute(
-                f"SELECT {_HEAD}, found FROM (SELECT {_HEAD}, rowid AS age, CASE WHEN holds(title, ?1) THEN '' ELSE "
-                "(SELECT text FROM message WHERE conversation_id = conversation.id AND holds(text, ?1) "
+                f"SELECT {_HEAD}, found FROM (SELECT {_HEAD}, rowid AS age, "
+                "CASE WHEN holds(CAST(title AS BLOB), ?1) THEN '' ELSE (SELECT text FROM message "
+                "WHERE conversation_id = conversation.id AND holds(CAST(text AS BLOB), ?1) "
                 "ORDER BY position DESC LIMIT 1) END AS found FROM conversation WHERE deleted_at IS NULL) "
                 "WHERE found IS NOT NULL ORDER BY updated_at DESC, age DESC LIMIT ?2",
                 (needle, limit),
@@ -225,10 +234,9 @@ class Store:
     def _message(self, row: tuple[Any, ...]) -> Message:
         role, text, message_id, created_at, state, stats = row
         try:
-            return Message(
-                Role(role), text, message_id, created_at, MessageState(state), json.loads(stats) if stats else None
-            )
-        except ValueError as error:
+            values = None if stats is None else json.loads(stats)
+            return Message(Role(role), text, message_id, created_at, MessageState(state), values)
+        except (ValueError, RecursionError) as error:
             raise StoreError("damaged", f"Message {message_id} is damaged: {error}.", self.path) from error
 
 
@@ -245,8 +253,8 @@ def _folded(text: str) -> str:
     return text.casefold() if text.isascii() else unicodedata.normalize("NFC", text).casefold()
 
 
-def _holds(text: object, needle: str) -> bool:
-    return isinstance(text, str) and needle in _folded(text)
+def _holds(text: bytes, needle: str) -> bool:
+    return needle in _folded(text.decode("utf-8", "replace"))  # bytes, as SQLite refuses to hand over broken text
 
 
 def _snippet(text: str, needle: str) -> str:

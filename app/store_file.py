@@ -52,6 +52,9 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
 )
 
+CONVERSATION_COLUMNS = "id, title, created_at, updated_at, deleted_at"
+MESSAGE_COLUMNS = "id, conversation_id, position, role, text, created_at, state, stats"
+
 _HEADER_BYTES = 100  # of an SQLite file; user_version is the big-endian number at 60
 _LAST_CREDIBLE_VERSION = 9999  # a number above it is not a later Hearth but a damaged header
 _KINDS: dict[int, StoreErrorKind] = {
@@ -86,6 +89,8 @@ def failures(path: Path | None) -> Iterator[None]:
         if code & 0xFF == sqlite3.SQLITE_IOERR and free is not None and free < _NO_ROOM_BYTES:
             kind = "full"
         raise StoreError(kind, f"{error}.", path, free if kind == "full" else None) from error
+    except UnicodeDecodeError as error:  # sqlite3 met a broken name while it worded an error
+        raise StoreError("damaged", f"A name in the file is no text: {error}.", path) from error
     except OSError as error:
         full = error.errno in {28, 122}  # ENOSPC, EDQUOT
         message = f"{error.strerror or error}."
@@ -168,11 +173,30 @@ def connect(database: str) -> sqlite3.Connection:
 
 
 def prepare(db: sqlite3.Connection, path: Path | None) -> None:
-    """Journal, keys and version of an open connection; proves that it can be written."""
-    db.execute("PRAGMA journal_mode = WAL")
-    db.execute("PRAGMA synchronous = NORMAL")
+    """Journal, keys and version of an open connection; proves that it is readable and can be written."""
+    with _damage_if_not_understood(path):
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = NORMAL")
     migrate(db, path)
     db.execute("PRAGMA foreign_keys = ON")
+    with _damage_if_not_understood(path):  # explained, not run: tables, columns and keys are all looked up for that
+        for table, columns in (("conversation", CONVERSATION_COLUMNS), ("message", MESSAGE_COLUMNS)):
+            nothing = ", ".join("NULL" for _ in columns.split(","))
+            db.execute(
+                f"EXPLAIN INSERT INTO {table} ({columns}) VALUES ({nothing}) "
+                "ON CONFLICT (id) DO UPDATE SET id = excluded.id"
+            )
+
+
+@contextlib.contextmanager
+def _damage_if_not_understood(path: Path | None) -> Iterator[None]:
+    """SQLite says no more than "error" of an unknown file format or a table that is not there."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
+            raise
+        raise StoreError("damaged", f"{error}.", path) from error
 
 
 def migrate(db: sqlite3.Connection, path: Path | None) -> None:

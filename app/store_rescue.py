@@ -7,6 +7,7 @@ app/store_file.py.
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import shutil
 import sqlite3
@@ -16,11 +17,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.conversation import MessageState, Role, title_from
-from app.store_file import StoreError, check, connect, create, failures, finish_rescue, migrate, open_file, prepare
+from app.conversation import MessageState, Role, new_id, title_from
+from app.store_file import (
+    CONVERSATION_COLUMNS,
+    MESSAGE_COLUMNS,
+    StoreError,
+    check,
+    connect,
+    create,
+    failures,
+    finish_rescue,
+    migrate,
+    open_file,
+    prepare,
+)
 
-CONVERSATION_COLUMNS = "id, title, created_at, updated_at, deleted_at"
-MESSAGE_COLUMNS = "id, conversation_id, position, role, text, created_at, state, stats"
+_MAX_TEXT_BYTES = 64 << 20  # no message of ours is longer
 
 
 @dataclass(frozen=True)
@@ -47,8 +59,7 @@ def open_or_restore(path: Path) -> tuple[sqlite3.Connection, RescueReport | None
     except StoreError as error:
         if error.kind != "damaged":
             raise
-        report = _restore(path, error)
-        return open_file(path), report
+        return restore(path, error)
 
 
 def open_in_memory(path: Path, error: StoreError) -> tuple[sqlite3.Connection, RescueReport]:
@@ -62,7 +73,8 @@ def open_in_memory(path: Path, error: StoreError) -> tuple[sqlite3.Connection, R
     return db, RescueReport(error, *counts, in_memory=True)
 
 
-def _restore(path: Path, error: StoreError) -> RescueReport:
+def restore(path: Path, error: StoreError) -> tuple[sqlite3.Connection, RescueReport]:
+    """Puts what can be read of a file into a new one in its place, and keeps the file aside. Raises StoreError."""
     with failures(path):
         unfinished = path.with_name(path.name + ".new")
         unfinished.unlink(missing_ok=True)
@@ -73,7 +85,8 @@ def _restore(path: Path, error: StoreError) -> RescueReport:
         finally:
             db.close()
         unfinished.replace(path.with_name(path.name + ".rescued"))
-        return RescueReport(error, *counts, kept_aside=finish_rescue(path))
+        report = RescueReport(error, *counts, kept_aside=finish_rescue(path))
+    return open_file(path), report
 
 
 def _salvage(path: Path, target: sqlite3.Connection) -> tuple[int, int]:
@@ -87,7 +100,7 @@ def _salvage(path: Path, target: sqlite3.Connection) -> tuple[int, int]:
         if not copy.exists():
             return 0, 0
         counts = _copied(copy, target)
-        if counts == (0, 0):  # perhaps only the first page is lost, which is the same in every file of ours
+        if 0 in counts:  # perhaps only the first page, with the tables' list, is lost: all files of ours share it
             _replace_first_page(copy)
             counts = _copied(copy, target)
         return counts
@@ -97,11 +110,8 @@ def _copied(copy: Path, target: sqlite3.Connection) -> tuple[int, int]:
     source = connect(str(copy))
     try:
         source.execute("PRAGMA writable_schema = ON")  # else a truncated file is refused as a whole
+        source.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_TEXT_BYTES)  # a broken length would fill the memory
         return copy_rows(source, target)
-    except sqlite3.DatabaseError as error:
-        if error.sqlite_errorcode not in {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT}:
-            raise
-        return 0, 0
     finally:
         source.close()
 
@@ -137,16 +147,19 @@ def copy_rows(source: sqlite3.Connection, target: sqlite3.Connection) -> tuple[i
                     row,
                 )
         orphaned: set[str] = set()
-        for row in _readable_rows(source, "message", MESSAGE_COLUMNS):
-            if _is_message(row):
-                if row[1] not in known:
-                    known.add(row[1])
-                    orphaned.add(row[1])
-                    target.execute(
-                        f"INSERT OR IGNORE INTO conversation ({CONVERSATION_COLUMNS}) VALUES (?, '', ?, ?, NULL)",
-                        (row[1], row[5], row[5]),
-                    )
-                _put_message(target, row)
+        for found in _readable_rows(source, "message", MESSAGE_COLUMNS):
+            message = _mended_message(found)
+            if message is None:
+                continue
+            conversation_id, created_at = message[1], message[5]
+            if conversation_id not in known:
+                known.add(conversation_id)
+                orphaned.add(conversation_id)
+                target.execute(
+                    f"INSERT OR IGNORE INTO conversation ({CONVERSATION_COLUMNS}) VALUES (?, '', ?, ?, NULL)",
+                    (conversation_id, created_at, created_at),
+                )
+            _put_message(target, message)
         for conversation_id in orphaned:
             _name_orphans(target, conversation_id)
         counts = tuple(target.execute(f"SELECT count(*) FROM {t}").fetchone()[0] for t in ("conversation", "message"))
@@ -196,56 +209,74 @@ def _is_conversation(row: tuple[Any, ...]) -> bool:
     )
 
 
-def _is_message(row: tuple[Any, ...]) -> bool:
+def _mended_message(row: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """The message with what is broken beside its text made usable; None when text or place is lost."""
     id_, conversation_id, position, role, text, created_at, state, stats = row
+    if not (isinstance(conversation_id, str) and isinstance(position, int) and isinstance(text, str)):
+        return None
     return (
-        isinstance(id_, str)
-        and isinstance(conversation_id, str)
-        and isinstance(position, int)
-        and role in set(Role)
-        and isinstance(text, str)
-        and _is_time(created_at)
-        and state in set(MessageState)
-        and (stats is None or isinstance(stats, str))
+        id_ if isinstance(id_, str) else new_id(),
+        conversation_id,
+        position,
+        role if role in set(Role) else Role.ASSISTANT,
+        text,
+        created_at if _is_time(created_at) else 0.0,
+        state if state in set(MessageState) else MessageState.COMPLETE,
+        stats if _is_json(stats) else None,
     )
+
+
+def _is_json(text: object) -> bool:
+    try:
+        return isinstance(json.loads(text), dict) if isinstance(text, str) else False
+    except (ValueError, RecursionError):
+        return False
 
 
 # ------------------------------------------------------------------ reading around damage
 
 
-def _readable_rows(db: sqlite3.Connection, table: str, columns: str) -> Iterator[tuple[Any, ...]]:
-    """Every row of a table that can be read. Where a page cannot, reading goes on behind it."""
-    query = f"SELECT rowid, {columns} FROM {table} WHERE rowid > ? ORDER BY rowid"
-    after: int | None = 0
-    while after is not None:
-        try:
-            for row in db.execute(query, (after,)):
-                yield row[1:]
-                after = max(after, row[0])
-            return
-        except sqlite3.DatabaseError:
-            after = _behind_damage(db, query + " LIMIT 1", after)
-
-
+# Beside SQLite's own words: a broken name inside an error's words, and a length that no memory holds.
+_DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError, MemoryError)
 _FARTHEST = 1 << 40  # rows; no file of ours has more
 
 
-def _behind_damage(db: sqlite3.Connection, query: str, after: int) -> int | None:
-    """The first row number behind which a row can be read again (or the table ends), or None."""
+def _readable_rows(db: sqlite3.Connection, table: str, columns: str) -> Iterator[tuple[Any, ...]]:
+    """Every row of a table that can be read, one query a row, so that damage behind a row cannot take it along.
 
-    def works(step: int) -> bool:
+    Where rows cannot be read, the first readable one behind them is looked for by doubling and halving the distance.
+    """
+    query = f"SELECT rowid, {columns} FROM {table} WHERE rowid > ? ORDER BY rowid LIMIT 1"
+
+    def behind(number: int) -> tuple[Any, ...] | None:
+        row: tuple[Any, ...] | None = db.execute(query, (number,)).fetchone()
+        if row is not None and row[0] <= number:
+            raise sqlite3.DatabaseError("the pages lead round in a circle")
+        return row
+
+    def works(number: int) -> bool:
         try:
-            db.execute(query, (after + step,)).fetchone()
-        except sqlite3.DatabaseError:
+            behind(number)
+        except _DAMAGE:
             return False
         return True
 
-    fails, step = 0, 1
-    while not works(step):
-        fails, step = step, 2 * step
-        if step > _FARTHEST:
-            return None
-    while step - fails > 1:
-        middle = (fails + step) // 2
-        fails, step = (fails, middle) if works(middle) else (middle, step)
-    return after + step
+    after = 0
+    while True:
+        try:
+            row = behind(after)
+        except _DAMAGE:
+            fails, step = 0, 1
+            while not works(after + step):
+                fails, step = step, 2 * step
+                if step > _FARTHEST:
+                    return
+            while step - fails > 1:
+                middle = (fails + step) // 2
+                fails, step = (fails, middle) if works(after + middle) else (middle, step)
+            after += step
+            row = behind(after)
+        if row is None:
+            return
+        yield row[1:]
+        after = row[0]

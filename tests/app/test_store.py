@@ -330,7 +330,7 @@ def test_random_bytes_in_the_middle(filled: Path) -> None:
     filled.write_bytes(data)
     conversations, messages = rescued(filled)
     assert conversations == 60
-    assert 550 <= messages < 600
+    assert 550 <= messages <= 600
 
 
 def test_a_truncated_file(filled: Path) -> None:
@@ -346,6 +346,34 @@ def test_a_lost_beginning(filled: Path) -> None:
     data[:4096] = bytes(4096)
     filled.write_bytes(data)
     assert rescued(filled) == (60, 600)
+
+
+@pytest.mark.parametrize(
+    ("written", "spoilt"),
+    [
+        (b"CREATE TABLE message", b"CREATE TABLE massage"),
+        (b"id TEXT PRIMARY KEY, title", b"id TEXT            , title"),
+        (b"state TEXT NOT NULL, stats", b"state TEXT NOT NULL, st\xffts"),
+    ],
+    ids=["table", "key", "column"],
+)
+def test_a_spoilt_schema(filled: Path, written: bytes, spoilt: bytes) -> None:
+    data = filled.read_bytes()
+    assert written in data
+    assert len(spoilt) == len(written)
+    filled.write_bytes(data.replace(written, spoilt, 1))
+    assert rescued(filled) == (60, 600)
+
+
+def test_broken_text_costs_characters_and_not_the_chat(filled: Path) -> None:
+    data = filled.read_bytes().replace(b"message 7.3 word", b"message 7.3 \xff\xfe\x80d")
+    filled.write_bytes(data)
+    store, report = Store.rescue(filled)
+    assert report is None
+    (hit,) = store.search("message 7.3")
+    assert "message 7.3 \ufffd\ufffd\ufffdd" in hit.snippet
+    assert len(store.messages(hit.conversation.id)) == 10
+    store.close()
 
 
 def test_lost_conversations_are_named_after_their_messages(filled: Path) -> None:
@@ -415,6 +443,8 @@ def test_a_role_that_is_none_is_damage(store: Store) -> None:
     with pytest.raises(StoreError) as caught:
         store.messages(made.id)
     assert caught.value.kind == "damaged"
+    assert store.repair() is not None
+    assert [m.text for m in store.messages(made.id)] == ["text"]
 
 
 @pytest.mark.parametrize("step", ["-wal", "-shm", "", "last"])
