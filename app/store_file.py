@@ -69,6 +69,7 @@ _KINDS: dict[int, StoreErrorKind] = {
     sqlite3.SQLITE_CORRUPT: "damaged",
     sqlite3.SQLITE_NOTADB: "damaged",
     sqlite3.SQLITE_FORMAT: "damaged",
+    sqlite3.SQLITE_TOOBIG: "damaged",  # a length beyond 1 GB is a broken one
 }
 _NO_ROOM_BYTES = 1 << 20  # below this an input/output error is a full disk: SQLite's shared memory file fails that way
 
@@ -106,10 +107,11 @@ def _free_bytes(path: Path | None) -> int | None:
         return None
 
 
-def open_file(path: Path) -> sqlite3.Connection:
+def open_file(path: Path, checked: bool = False) -> sqlite3.Connection:
     """The file, made where there is none, brought to the present version and ready to be written.
 
-    Raises StoreError; a newer version's file is not touched.
+    checked: look for damage in all of it before anything is written; reads the whole file. Raises StoreError; a newer
+    version's file is not touched.
     """
     with failures(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -124,7 +126,7 @@ def open_file(path: Path) -> sqlite3.Connection:
         db = connect(str(path))
     try:
         with failures(path):
-            prepare(db, path)
+            prepare(db, path, checked)
     except BaseException:
         db.close()
         raise
@@ -172,11 +174,16 @@ def connect(database: str) -> sqlite3.Connection:
     return db
 
 
-def prepare(db: sqlite3.Connection, path: Path | None) -> None:
-    """Journal, keys and version of an open connection; proves that it is readable and can be written."""
+def prepare(db: sqlite3.Connection, path: Path | None, checked: bool = False) -> None:
+    """Journal, keys and version of an open connection; proves that it is readable and can be written.
+
+    checked: the whole file is read first, so that nothing is ever written into a damaged one.
+    """
     with _damage_if_not_understood(path):
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = NORMAL")
+        if checked and (problem := db.execute("PRAGMA quick_check (1)").fetchone()[0]) != "ok":
+            raise StoreError("damaged", f"{problem}.", path)
     migrate(db, path)
     db.execute("PRAGMA foreign_keys = ON")
     with _damage_if_not_understood(path):  # explained, not run: tables, columns and keys are all looked up for that
@@ -186,6 +193,8 @@ def prepare(db: sqlite3.Connection, path: Path | None) -> None:
                 f"EXPLAIN INSERT INTO {table} ({columns}) VALUES ({nothing}) "
                 "ON CONFLICT (id) DO UPDATE SET id = excluded.id"
             )
+    # Says nothing new, but is a write: on a read-only disk everything before it succeeds.
+    db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
 
 
 @contextlib.contextmanager
@@ -214,14 +223,6 @@ def migrate(db: sqlite3.Connection, path: Path | None) -> None:
     finally:
         if db.in_transaction:
             db.execute("ROLLBACK")
-
-
-def check(db: sqlite3.Connection, path: Path) -> None:
-    """Raises StoreError where the file's structure is damaged. Cost: reads the whole file."""
-    with failures(path):
-        problem = db.execute("PRAGMA quick_check (1)").fetchone()[0]
-    if problem != "ok":
-        raise StoreError("damaged", f"{problem}.", path)
 
 
 def _refuse_newer(version: int, path: Path | None) -> None:

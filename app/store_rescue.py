@@ -22,7 +22,6 @@ from app.store_file import (
     CONVERSATION_COLUMNS,
     MESSAGE_COLUMNS,
     StoreError,
-    check,
     connect,
     create,
     failures,
@@ -49,13 +48,7 @@ class RescueReport:
 def open_or_restore(path: Path) -> tuple[sqlite3.Connection, RescueReport | None]:
     """The file, checked; a damaged one is replaced by what could be read of it and kept aside. Raises StoreError."""
     try:
-        db = open_file(path)
-        try:
-            check(db, path)
-        except BaseException:
-            db.close()
-            raise
-        return db, None
+        return open_file(path, checked=True), None
     except StoreError as error:
         if error.kind != "damaged":
             raise

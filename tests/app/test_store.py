@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -592,12 +593,11 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     store.close()
 
 
-def read_only(database: str, **options: object) -> sqlite3.Connection:
-    """A connection as a read-only disk gives it: opens, reads, and refuses the first write."""
-    db = real_connect(database, **options)  # type: ignore[arg-type]
+def read_only(database: str, **options: Any) -> sqlite3.Connection:
+    """A connection as a read-only disk gives it: it opens, reads, begins a transaction and refuses the first write."""
     if database != ":memory:" and "hearth-" not in database:
-        db.execute("PRAGMA query_only = ON")
-    return db
+        return real_connect(f"{Path(database).as_uri()}?mode=ro", uri=True, **options)
+    return real_connect(database, **options)
 
 
 real_connect = sqlite3.connect
