@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import QObject, Signal, Slot
@@ -319,7 +320,7 @@ class ChatController(QObject):
         self._show("engine", self._describe(failed, "load"))
 
     def _describe(self, failed: protocol.Failed, during: Any) -> UserMessage:
-        name = self._engine.status.model or ("The starter model" if self._model == STARTER else self._model)
+        name = self._engine.status.model or ("The starter model" if self._model == STARTER else Path(self._model).name)
         return describe(failed, during=during, model=name, is_starter=self._model == STARTER)
 
     def _engine_died(self, died: EngineDied) -> None:

@@ -76,7 +76,7 @@ class FakeEngine:
             if self.stopped(request.id):
                 self.emit(protocol.Finished(request.id, {"cancelled": True}))
                 return
-        if request.model == "fake-missing":
+        if request.model.endswith("fake-missing"):
             self.emit(protocol.Failed(request.id, "ModelNotFoundError", "There is no model called 'fake-missing'.",
                                       "Check the path, or choose another model."))  # fmt: skip
             return

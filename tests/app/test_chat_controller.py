@@ -362,6 +362,13 @@ def test_a_model_that_does_not_load_is_said_and_loaded_again_on_request(make_des
     assert desk.problem is None
 
 
+def test_a_model_in_a_folder_is_called_by_its_own_name(make_desk: MakeDesk) -> None:
+    desk = make_desk(model="/models/of mine/fake-missing")
+    desk.wait(lambda: desk.problem)
+    assert desk.problem is not None
+    assert desk.problem.title == "fake-missing was not loaded"
+
+
 def test_what_the_engine_left_out_is_marked(make_desk: MakeDesk) -> None:
     desk = make_desk()
     desk.wait_ready()
