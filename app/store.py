@@ -159,11 +159,11 @@ class Store:
         with self._transaction() as db:
             db.execute(
                 "INSERT INTO message (id, conversation_id, position, role, text, created_at, state, stats) VALUES "
-                "(?1, ?2, (SELECT coalesce(max(position), -1) + 1 FROM message WHERE conversation_id = ?2), "
-                "?3, ?4, ?5, ?6, ?7) ON CONFLICT (id) DO UPDATE SET "
+                "(:id, :chat, (SELECT coalesce(max(position), -1) + 1 FROM message WHERE conversation_id = :chat), "
+                ":role, :text, :created_at, :state, :stats) ON CONFLICT (id) DO UPDATE SET "
                 "text = excluded.text, state = excluded.state, stats = excluded.stats",
-                (message.id, conversation_id, message.role, _storable(message.text), message.created_at,
-                 message.state, _stats_text(message)),
+                {"id": message.id, "chat": conversation_id, "role": message.role, "text": _storable(message.text),
+                 "created_at": message.created_at, "state": message.state, "stats": _stats_text(message)},
             )  # fmt: skip
             db.execute(
                 "UPDATE conversation SET updated_at = max(updated_at, ?) WHERE id = ?",
@@ -205,11 +205,11 @@ class Store:
         with self._reading() as db:
             rows = db.execute(
                 f"SELECT {_HEAD}, found FROM (SELECT {_HEAD}, rowid AS age, "
-                "CASE WHEN holds(CAST(title AS BLOB), ?1) THEN '' ELSE (SELECT text FROM message "
-                "WHERE conversation_id = conversation.id AND holds(CAST(text AS BLOB), ?1) "
+                "CASE WHEN holds(CAST(title AS BLOB), :needle) THEN '' ELSE (SELECT text FROM message "
+                "WHERE conversation_id = conversation.id AND holds(CAST(text AS BLOB), :needle) "
                 "ORDER BY position DESC LIMIT 1) END AS found FROM conversation WHERE deleted_at IS NULL) "
-                "WHERE found IS NOT NULL ORDER BY updated_at DESC, age DESC LIMIT ?2",
-                (needle, limit),
+                "WHERE found IS NOT NULL ORDER BY updated_at DESC, age DESC LIMIT :limit",
+                {"needle": needle, "limit": limit},
             ).fetchall()
         return [SearchHit(Conversation(*head), _snippet(found, needle) if found else "") for *head, found in rows]
 

@@ -177,9 +177,9 @@ def _put_message(target: sqlite3.Connection, row: tuple[Any, ...]) -> None:
 
 def _name_orphans(target: sqlite3.Connection, conversation_id: str) -> None:
     first, latest = target.execute(
-        "SELECT (SELECT text FROM message WHERE conversation_id = ?1 AND role = 'user' ORDER BY position LIMIT 1), "
-        "max(created_at) FROM message WHERE conversation_id = ?1",
-        (conversation_id,),
+        "SELECT (SELECT text FROM message WHERE conversation_id = :chat AND role = 'user' ORDER BY position LIMIT 1), "
+        "max(created_at) FROM message WHERE conversation_id = :chat",
+        {"chat": conversation_id},
     ).fetchone()
     target.execute(
         "UPDATE conversation SET title = ?, updated_at = ? WHERE id = ?",

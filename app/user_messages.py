@@ -35,7 +35,6 @@ class Action(StrEnum):
     REOPEN_CHATS = "reopen-chats"  # the same, for chats that are in memory only
     OPEN_SETTINGS = "open-settings"
     OPEN_DATA_FOLDER = "open-data-folder"
-    SHOW_DETAILS = "show-details"
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,6 @@ _BUTTONS = {
     Action.REOPEN_CHATS: "Try again",
     Action.OPEN_SETTINGS: "Open settings",
     Action.OPEN_DATA_FOLDER: "Open the folder",
-    Action.SHOW_DETAILS: "Show details",
 }
 _TITLES: dict[During, str] = {"load": "{model} was not loaded", "answer": "The answer was not finished"}
 _REMEDIES: dict[During, tuple[Action, ...]] = {"load": (Action.RETRY_LOAD,), "answer": (Action.SEND_AGAIN,)}
@@ -210,6 +208,8 @@ def describe_engine_death(reason: str, restarting: bool, details: str = "") -> U
 
 
 def _message(title: str, sentence: str, details: str, severity: Severity, *actions: Action) -> UserMessage:
+    if not actions:  # the details are all there is to see
+        return UserMessage(title, sentence, details=details, severity=severity)
     second = (_BUTTONS[actions[1]], actions[1].value) if len(actions) > 1 else None
     return UserMessage(title, sentence, _BUTTONS[actions[0]], details, severity, actions[0].value, second)
 
@@ -242,8 +242,8 @@ def _engine_words(cls: type[errors.EngineError], class_name: str) -> _Words:
 
 
 def _bug(during: During | None, details: str) -> UserMessage:
-    action = _REMEDIES[during][0] if during else Action.SHOW_DETAILS
-    return _message("Hearth found a fault of its own", _BUG_SENTENCES[during], details, "bad", action)
+    actions = _REMEDIES[during] if during else ()
+    return _message("Hearth found a fault of its own", _BUG_SENTENCES[during], details, "bad", *actions)
 
 
 # ------------------------------------------------------------------ chats on disk

@@ -96,10 +96,15 @@ def test_all_words_keep_the_tone() -> None:
 
 def test_every_message_has_a_remedy_that_the_window_knows() -> None:
     for message in every_message():
+        assert message.severity in {"bad", "warn", "info"}
+        if not message.remedy_action:  # a bug of ours outside loading and answering: there is only the report to read
+            assert not message.remedy
+            assert message.second is None
+            assert message.details
+            continue
         assert message.remedy, message
         assert message.remedy_action in list(Action), message
         assert type(message.remedy_action) is str
-        assert message.severity in {"bad", "warn", "info"}
         if message.second is not None:
             words, action = message.second
             assert words != message.remedy
@@ -172,7 +177,7 @@ def test_a_bug_of_ours_says_so_and_keeps_the_traceback() -> None:
     except KeyError as error:
         message = describe(error)
     assert "KeyError: 'lost'" in message.details
-    assert message.remedy_action == "show-details"
+    assert message.remedy_action == ""
 
 
 def test_the_starter_model_is_no_remedy_for_itself() -> None:
