@@ -117,8 +117,12 @@ ROLES: dict[str, TypeRole] = {
 
 
 class Theme(QObject):
-    """The theme in force. There is one, `current()`; `changed` fires once it is in force everywhere."""
+    """The theme in force. There is one, `current()`.
 
+    `changing` fires before another is put in force, `changed` once it is in force everywhere.
+    """
+
+    changing = Signal()
     changed = Signal()
 
     def __init__(self) -> None:
@@ -153,6 +157,7 @@ class Theme(QObject):
         if hints.accessibility().contrastPreference() == Qt.ContrastPreference.HighContrast:
             tokens = with_more_contrast(tokens)
         self.tokens = tokens
+        self.changing.emit()
         _font.cache_clear()
         app.setPalette(palette())
         app.setFont(font("row"))

@@ -1,4 +1,4 @@
-"""The messages of a chat in a scrolling column: the newest are built, older ones when they are scrolled to.
+"""The messages of a chat in a scrolling column: the newest are built at once, older ones in slices of idle time.
 
 Text that streams in is gathered and painted at most every 33 ms; the view follows the end until the person scrolls up.
 It keeps no chat and knows no engine.
@@ -6,12 +6,13 @@ It keeps no chat and knows no engine.
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_right
 from dataclasses import replace
 
-from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtCore import QCoreApplication, QEvent, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent
-from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QApplication, QFrame, QScrollArea, QVBoxLayout, QWidget
 
 from app.conversation import Message, MessageState, Role
 from app.engine_status import EngineStatus
@@ -19,8 +20,12 @@ from app.ui import theme
 from app.ui.controls import Button
 from app.ui.message_view import Answer, MessageView, make_view
 
-NEWEST = 60  # messages that are built when a chat opens
-BATCH = 20  # older ones that are built at a time
+NEWEST = 60  # messages that a chat has built soon after it opens
+BATCH = 20  # older ones that are built when somebody scrolls up to them
+# Before the window is painted again, so many are built as fill the view this often, and no more than this; an answer
+# with a table and code takes 10 ms.
+AT_ONCE, VIEWS_AT_ONCE = 12, 1.5
+SLICE_S = 0.012  # of the window's thread for the others, then it sees to whatever else has happened
 FLUSH_MS = 33
 SLOWEST_FLUSH_MS = 250
 PLAIN_TAIL = 4000  # characters of an open block up to which it is painted at the full rate
@@ -57,7 +62,7 @@ class Transcript(QScrollArea):
         self._moving = False
         self._last_value = 0
         self._anchor: tuple[MessageView, int] | None = None  # first visible turn, its offset from the top of the view
-        self._building = False
+        self._wanted = 0  # messages to have built, counted from the newest
 
         self._content = QWidget()
         self._column = QVBoxLayout(self._content)
@@ -69,6 +74,9 @@ class Transcript(QScrollArea):
         self._flush_timer = QTimer(self)
         self._flush_timer.setSingleShot(True)
         self._flush_timer.timeout.connect(self.flush)
+        self._slice_timer = QTimer(self)
+        self._slice_timer.setSingleShot(True)
+        self._slice_timer.timeout.connect(self._build_slice)
         self._jump = Button("Jump to end", "secondary", "end", parent=self)
         self._jump.radius_px = 16
         self._jump.setFocusPolicy(Qt.FocusPolicy.TabFocus)
@@ -77,6 +85,7 @@ class Transcript(QScrollArea):
         bar = self.verticalScrollBar()
         bar.valueChanged.connect(self._on_scroll)
         bar.rangeChanged.connect(self._on_range)
+        theme.current().changing.connect(self._shed)
         theme.current().changed.connect(self._lay_out)
 
     # ------------------------------------------------------------------ what is shown
@@ -103,7 +112,7 @@ class Transcript(QScrollArea):
         return self._following
 
     def show_messages(self, messages: list[Message]) -> None:
-        """Show a chat from its end. Cost: the newest 60 messages, however long it is."""
+        """Show a chat from its end. Cost: the messages that fill the view, however long it is; 60 in slices to come."""
         self._flush_timer.stop()
         self._pending.clear()
         self._dropped = None
@@ -112,8 +121,8 @@ class Transcript(QScrollArea):
             self._discard(view)
         self._views = []
         self._messages = list(messages)
-        for message in self._messages[-NEWEST:]:
-            self._insert(len(self._views), message)
+        self._wanted = NEWEST
+        self._build_what_fills_the_view()
         for message in reversed(self._messages):
             count = (message.stats or {}).get("dropped_messages")
             if message.role is Role.ASSISTANT and count is not None:
@@ -211,15 +220,46 @@ class Transcript(QScrollArea):
         view.hide()
         view.deleteLater()
 
-    def _build_older(self) -> None:
-        """Build the next batch of older messages above; what is in view stays where it is."""
-        self._building = False
-        hidden = len(self._messages) - len(self._views)
-        if hidden <= 0:
-            return
-        for message in reversed(self._messages[max(hidden - BATCH, 0) : hidden]):
-            self._insert(0, message)
+    def _insert_older(self) -> MessageView:
+        self._insert(0, self._messages[-len(self._views) - 1])
+        return self._views[0]
+
+    def _build_what_fills_the_view(self) -> None:
+        most = min(AT_ONCE, len(self._messages))
+        room = VIEWS_AT_ONCE * self.viewport().height()
+        while len(self._views) < most and room > 0:
+            room -= self._insert_older().sizeHint().height()
+        self._slice_timer.start(0)
+
+    def _build_slice(self) -> None:
+        """Build older messages above for a moment; what is in view stays where it is."""
+        until = time.perf_counter() + SLICE_S
+        while len(self._views) < min(self._wanted, len(self._messages)):
+            self._insert_older()
+            if time.perf_counter() >= until:
+                self._slice_timer.start(0)  # if that was the last one, the next slice finds nothing to do
+                break
         self._show_mark()
+
+    def _shed(self) -> None:
+        """The theme is about to change: what lies above the view is taken down now and built again in slices.
+
+        A new style sheet is laid on every widget there is, at 0.25 ms each: with 60 messages that takes half a second.
+        """
+        focus = QApplication.focusWidget()
+        keep = max(self._first_visible() - 1, 0)
+        for index, view in enumerate(self._views[:keep]):
+            writing = isinstance(view, Answer) and view.is_writing
+            if writing or (focus is not None and view.isAncestorOf(focus)):
+                keep = index
+                break
+        above, self._views = self._views[:keep], self._views[keep:]
+        for view in above:
+            self._discard(view)
+            QCoreApplication.sendPostedEvents(view, QEvent.Type.DeferredDelete.value)  # it must be gone by then
+        if above:
+            self._wanted = max(self._wanted, len(above) + len(self._views))
+            self._slice_timer.start(0)
 
     def _view(self, message_id: str) -> MessageView | None:
         return next((view for view in reversed(self._views) if view.message.id == message_id), None)
@@ -280,19 +320,23 @@ class Transcript(QScrollArea):
         self._ask_for_older()
 
     def _take_anchor(self) -> None:
-        value = self.verticalScrollBar().value()
-        index = bisect_right(self._views, value, key=lambda view: view.y() + view.height())
+        value, index = self.verticalScrollBar().value(), self._first_visible()
         self._anchor = None
         if not self._following and index < len(self._views):
             view = self._views[index]
             self._anchor = (view, view.y() - value)
 
+    def _first_visible(self) -> int:
+        """Index of the first view that is not wholly above what is seen."""
+        value = self.verticalScrollBar().value()
+        return bisect_right(self._views, value, key=lambda view: view.y() + view.height())
+
     def _ask_for_older(self) -> None:
-        if self._following or self._building or len(self._views) == len(self._messages):
+        if self._following or self._slice_timer.isActive() or len(self._views) == len(self._messages):
             return  # 60 messages are more than a screen: whoever is at the end needs no older ones
         if self.verticalScrollBar().value() < self.viewport().height():
-            self._building = True
-            QTimer.singleShot(0, self, self._build_older)
+            self._wanted = len(self._views) + BATCH
+            self._slice_timer.start(0)
 
     def _show_jump(self) -> None:
         shown = not self._following and self.verticalScrollBar().maximum() > 0

@@ -23,7 +23,7 @@ from app.ui.code_block import CodeBlockView, coloured_spans
 from app.ui.message_view import Answer, OwnMessage
 from app.ui.prose import Prose, Table, TextView
 from app.ui.stat_line import StatLine, facts_of
-from app.ui.transcript import BATCH, FLUSH_MS, NEWEST, SLOWEST_FLUSH_MS, Transcript, text_column
+from app.ui.transcript import AT_ONCE, BATCH, FLUSH_MS, NEWEST, SLOWEST_FLUSH_MS, Transcript, text_column
 
 pytestmark = pytest.mark.gui
 
@@ -90,32 +90,94 @@ def start_answer(transcript: Transcript, text: str = "") -> Message:
 # ------------------------------------------------------------------ windowing
 
 
+def wait_built(transcript: Transcript, qtbot: QtBot, count: int) -> None:
+    qtbot.waitUntil(lambda: len(transcript.views) == count)
+    settle(qtbot)
+
+
 def test_a_long_chat_builds_the_newest_alone(transcript: Transcript, qtbot: QtBot) -> None:
     messages = chat(1000)
     for _ in range(2):
         transcript.show_messages(messages)
-        settle(qtbot)
-        assert len(transcript.views) == NEWEST == 60
+        wait_built(transcript, qtbot, NEWEST)
         assert transcript.views[-1].message is messages[-1]
         assert at_end(transcript)
+
+
+def test_opening_builds_what_fills_the_view_and_the_rest_in_slices(
+    transcript: Transcript, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.ui.transcript.SLICE_S", 0.0)  # one message a slice
+    messages = chat(1000)
+    transcript.show_messages(messages)
+    at_once = len(transcript.views)
+    assert at_once <= AT_ONCE
+    assert sum(view.sizeHint().height() for view in transcript.views) > transcript.height(), "the view is full"
+    seen = []
+    while len(transcript.views) < NEWEST:
+        before = len(transcript.views)
+        QApplication.processEvents()
+        seen.append(len(transcript.views) - before)
+        assert at_end(transcript), "the end stays in view meanwhile"
+    assert max(seen) <= 2, "never many in one go"
+    assert [view.message for view in transcript.views] == messages[-NEWEST:]
 
 
 def test_older_messages_come_in_batches_and_nothing_jumps(transcript: Transcript, qtbot: QtBot) -> None:
     messages = chat(60)
     transcript.show_messages(messages)
-    settle(qtbot)
+    wait_built(transcript, qtbot, NEWEST)
     transcript.verticalScrollBar().setValue(50)
     first = transcript.views[0]
     before = first.mapTo(transcript, QPoint(0, 0)).y()
-    settle(qtbot)
-    assert len(transcript.views) == NEWEST + BATCH
+    wait_built(transcript, qtbot, NEWEST + BATCH)
     assert [view.message.id for view in transcript.views] == [m.id for m in messages[-NEWEST - BATCH :]]
     assert first.mapTo(transcript, QPoint(0, 0)).y() == before
-    for _ in range(6):
+    for count in (NEWEST + 2 * BATCH, len(messages)):
         transcript.verticalScrollBar().setValue(0)
-        settle(qtbot)
-    assert len(transcript.views) == len(messages)
+        wait_built(transcript, qtbot, count)
     assert transcript.views[0].message is messages[0]
+
+
+@pytest.mark.parametrize("following", [True, False])
+def test_a_theme_change_restyles_what_is_seen_and_builds_the_rest_anew(
+    transcript: Transcript, qtbot: QtBot, qapp: QApplication, following: bool
+) -> None:
+    transcript.show_messages(chat(100))
+    wait_built(transcript, qtbot, NEWEST)
+    bar = transcript.verticalScrollBar()
+    if not following:
+        bar.setValue(bar.maximum() // 2)
+    settle(qtbot)
+    seen = next(view for view in transcript.views if view.y() >= bar.value())
+    before = seen.mapTo(transcript, QPoint(0, 0)).y()
+    restyled: list[int] = []
+    theme.current().changed.connect(lambda: restyled.append(len(transcript.views)))
+    try:
+        theme.apply(qapp, "dark", 1.0)
+        assert restyled[0] < (12 if following else NEWEST), "what lies above the view costs nothing now"
+        wait_built(transcript, qtbot, NEWEST)
+        assert [view.message.id for view in transcript.views] == [m.id for m in transcript.messages[-NEWEST:]]
+        assert seen.mapTo(transcript, QPoint(0, 0)).y() == before
+        assert at_end(transcript) is following
+    finally:
+        theme.apply(qapp, "light", 1.0)
+
+
+def test_an_answer_that_is_being_written_outlives_a_theme_change(
+    transcript: Transcript, qtbot: QtBot, qapp: QApplication
+) -> None:
+    message = start_answer(transcript, "Words that only the window has so far")
+    for turn in chat(20):  # messages below it, so that it is out of view
+        transcript.add_message(turn)
+    transcript.jump_to_end()
+    settle(qtbot)
+    try:
+        theme.apply(qapp, "dark", 1.0)
+        kept = next(m for m in transcript.messages if m.id == message.id)
+        assert kept.text == "Words that only the window has so far"
+    finally:
+        theme.apply(qapp, "light", 1.0)
 
 
 def test_another_chat_takes_the_place_of_the_first(transcript: Transcript, qtbot: QtBot) -> None:
