@@ -6,12 +6,13 @@ path is engine/generate.py.
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from engine.config import EngineConfig, Mode, SamplingConfig
 from engine.errors import (
@@ -46,9 +47,15 @@ def resolve_model(name: str) -> Path:
     """The path that a MODEL argument means: a path, or the name of a model that is installed."""
     from engine.assets import starter_model
 
-    path = Path(name).expanduser()
-    if path.exists():
+    path = Path(os.path.expanduser(name))  # Path.expanduser would raise for a person it does not know
+    try:
+        path.stat()
         return path
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR):  # there is something, or the name is impossible
+            raise ModelNotFoundError(f"{path} cannot be opened: {error.strerror or error}.") from error
+    except ValueError:  # a zero byte
+        pass
     if name.lower() in STARTER_NAMES:
         return starter_model()
     raise ModelNotFoundError(
@@ -118,6 +125,17 @@ class LoadedModel:
             mode_reason=mode_reason,
             load_s=time.perf_counter() - started,
         )
+
+    @property
+    def stop_token_ids(self) -> frozenset[int]:
+        """Every token that ends an answer: a chat model often has more of them than its tokenizer names."""
+        return frozenset((*self.tokenizer.eos_token_ids, *self.opened.config.eos_token_ids))
+
+    @property
+    def bos_token_id(self) -> int | None:
+        """What a text begins with, as the tokenizer says, or the configuration where the tokenizer is silent."""
+        known = self.tokenizer.bos_token_id
+        return self.opened.config.bos_token_id if known is None else known
 
     def transformer(self, mode: str | None = None) -> Transformer:
         """The model's graph with the executor of `mode` (default: as loaded). Cheap: the weights are shared."""
@@ -247,7 +265,7 @@ class ChatSession:
             prompt,
             make_sampler(sampling),
             self.model.tokenizer.stream(),
-            stop_token_ids=frozenset(self.model.tokenizer.eos_token_ids),
+            stop_token_ids=self.model.stop_token_ids,
             stop_texts=sampling.stop,
             max_tokens=sampling.max_tokens,
             cancelled=cancelled,
@@ -285,32 +303,55 @@ class ChatSession:
         capacity = self._cache.capacity
         reserve = min(max_tokens or capacity, int(capacity * ANSWER_RESERVE_SHARE))
         room = capacity - max(reserve, SMALLEST_ANSWER_TOKENS)
-        start = len(self._dropped) if self._dropped and turns[: len(self._dropped)] == self._dropped else 0
+        start = len(self._dropped) if turns[: len(self._dropped)] == self._dropped else 0
         start = min(start, max(0, len(turns) - 1))
-        encode = self.model.tokenizer.encode_chat
-        prompt = encode([*system, *turns[start:]])
-        if len(prompt) > room:
-            target = int(room * KEPT_SHARE_AFTER_DROP)
-            while len(prompt) > target and start < len(turns) - 1:
-                start += 1
-                while start < len(turns) - 1 and turns[start]["role"] != "user":
-                    start += 1  # a kept conversation begins with the person's words
-                prompt = encode([*system, *turns[start:]])
+        # A kept conversation begins with the person's words.
+        starts = [start, *(i for i in range(start + 1, len(turns)) if turns[i]["role"] == "user")]
+
+        def encode_from(at: int) -> list[int]:
+            return self.model.tokenizer.encode_chat([*system, *turns[starts[at] :]])
+
+        at, prompt = _earliest_that_fits(encode_from, len(starts), room, int(room * KEPT_SHARE_AFTER_DROP))
         if len(prompt) > capacity - SMALLEST_ANSWER_TOKENS:
             raise ContextOverflowError(
                 f"The message has {len(prompt)} tokens and the context holds {capacity}, the answer included."
             )
-        self._dropped = turns[:start]
-        return prompt, start
+        self._dropped = turns[: starts[at]]
+        return prompt, starts[at]
+
+
+def _earliest_that_fits(
+    encode_from: Callable[[int], list[int]], count: int, room: int, target: int
+) -> tuple[int, list[int]]:
+    """The first of `count` places to begin at from which the prompt has at most `room` tokens, and that prompt.
+
+    Where not everything fits, the first with at most `target` tokens; the last place where none has so few.
+    Cost: encodes about four times `room` tokens however long the conversation is, because it begins at its end.
+    """
+    last = at = count - 1
+    newest = prompt = encode_from(last)
+    too_long, step = -1, 1
+    while at > 0 and too_long < 0:
+        earlier = max(0, at - step)
+        step *= 2
+        longer = encode_from(earlier)
+        if len(longer) <= room:
+            at, prompt = earlier, longer
+        else:
+            too_long = earlier
+    if at == 0:
+        return at, prompt
+    at, prompt = last, newest
+    while at - too_long > 1:
+        middle = (at + too_long) // 2
+        longer = encode_from(middle)
+        if len(longer) <= target:
+            at, prompt = middle, longer
+        else:
+            too_long = middle
+    return at, prompt
 
 
 def shared_prefix(a: Sequence[int], b: Sequence[int]) -> int:
     """How many leading tokens two sequences share."""
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-
-
-def plain_values(config: Any) -> dict[str, Any]:
-    """A frozen config as plain JSON values."""
-    from dataclasses import asdict
-
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(config).items()}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tiny_model import make_tiny_model
 
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import (
@@ -16,7 +19,15 @@ from engine.errors import (
     UnsupportedModelError,
 )
 from engine.generate import TokenEvent
-from engine.session import ChatMessage, ChatSession, LoadedModel, choose_mode, shared_prefix
+from engine.session import (
+    KEPT_SHARE_AFTER_DROP,
+    ChatMessage,
+    ChatSession,
+    LoadedModel,
+    choose_mode,
+    shared_prefix,
+)
+from engine.tokenizer import Tokenizer
 
 GREEDY = SamplingConfig(temperature=0, max_tokens=24)
 
@@ -176,3 +187,63 @@ def test_loading_can_be_cancelled_and_reports_bytes() -> None:
 def test_auto_takes_exact_where_the_activation_makes_zeros(starter: LoadedModel) -> None:
     assert starter.mode == "exact"
     assert choose_mode(starter.opened, "dense")[0] == "dense"
+
+
+def test_every_token_that_the_model_or_its_tokenizer_ends_with_ends_an_answer(tmp_path: Path) -> None:
+    folder = make_tiny_model(tmp_path / "m", config={"eos_token_id": [1, 4, 9]})
+    model = LoadedModel.load(folder)
+    assert model.tokenizer.eos_token_ids == (1,)
+    assert model.stop_token_ids == {1, 4, 9}
+    free = [
+        event.token_id for event in ChatSession(model).generate([0, 20], SamplingConfig(temperature=0, max_tokens=3))
+    ]
+    make_tiny_model(folder, config={"eos_token_id": [1, free[0]]})
+    events = list(ChatSession(LoadedModel.load(folder)).generate([0, 20], SamplingConfig(temperature=0, max_tokens=3)))
+    assert [event.finish_reason for event in events] == ["stop"]
+
+
+def test_a_text_begins_with_what_the_configuration_says_where_the_tokenizer_is_silent(tmp_path: Path) -> None:
+    folder = make_tiny_model(tmp_path / "m", config={"bos_token_id": 5})
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "bos_token": None}))
+    model = LoadedModel.load(folder)
+    assert (model.tokenizer.bos_token_id, model.bos_token_id) == (None, 5)
+    make_tiny_model(folder)
+    assert LoadedModel.load(folder).bos_token_id == 0
+
+
+def test_fitting_a_very_long_conversation_reads_no_more_than_its_end(
+    starter: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, chat, read = ChatSession(starter), long_chat(500), [0]
+    encode = Tokenizer.encode_chat
+
+    def counted(tokenizer: Tokenizer, messages: Sequence[ChatMessage]) -> list[int]:
+        read[0] += len(messages)
+        return encode(tokenizer, messages)
+
+    monkeypatch.setattr(Tokenizer, "encode_chat", counted)
+    prompt, dropped = session.fit(chat, None)
+    assert read[0] < 100
+    assert 0.3 * starter.context < len(prompt) <= KEPT_SHARE_AFTER_DROP * starter.context
+    assert session.fit(chat, None) == (prompt, dropped)
+    one_more = [chat[0], *chat[dropped - 1 :]]
+    assert (
+        len(encode(starter.tokenizer, one_more)) > KEPT_SHARE_AFTER_DROP**2 * starter.context
+    )  # nothing more would fit
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_no_message_is_dropped_while_all_of_them_fit(starter: LoadedModel, turns: int) -> None:
+    chat = [message for number in range(turns) for message in (say(f"Part {number}."), say("I see.", "assistant"))]
+    prompt, dropped = ChatSession(starter).fit([*chat, say("And then?")], None)
+    assert dropped == 0
+    assert prompt == starter.tokenizer.encode_chat([*chat, say("And then?")])
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "~nobody-of-this-name/model", "a\0b", "loop", "loop/model"])
+def test_impossible_names_are_answered_with_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(ModelNotFoundError):
+        LoadedModel.load(name)
