@@ -5,7 +5,7 @@ Nothing here reads files or devices. Dimension letters: L layers, T tokens, D d_
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 from engine.errors import InvalidRequestError, ModelFormatError
@@ -79,19 +79,21 @@ class SamplingConfig:
                   "top_k": (0, 1 << 21)}  # fmt: skip
         for name, (low, high) in ranges.items():
             value = getattr(self, name)
-            if not isinstance(value, (int, float)) or not low <= value <= high:
+            if not _is_number(value, whole=name == "top_k") or not low <= value <= high:
                 raise InvalidRequestError(f"{name} is {value!r}; it must lie between {low} and {high}.")
-        if self.max_tokens is not None and self.max_tokens < 1:
+        if self.max_tokens is not None and (not _is_number(self.max_tokens, whole=True) or self.max_tokens < 1):
             raise InvalidRequestError(f"max_tokens is {self.max_tokens!r}; at least 1 is needed.")
-        if self.seed is not None and not 0 <= self.seed < 1 << 63:
+        if self.seed is not None and (not _is_number(self.seed, whole=True) or not 0 <= self.seed < 1 << 63):
             raise InvalidRequestError(f"The seed {self.seed!r} must lie between 0 and 2^63 - 1.")
+        if not isinstance(self.stop, tuple) or not all(isinstance(text, str) for text in self.stop):
+            raise InvalidRequestError(f"stop is {self.stop!r}; a list of texts is needed.")
 
     def changed(self, values: dict[str, Any]) -> SamplingConfig:
         """A copy with the given fields replaced; unknown names raise InvalidRequestError."""
         known = {field.name for field in fields(self)}
         if unknown := sorted(set(values) - known):
             raise InvalidRequestError(f"Unknown sampling value {unknown[0]!r}; known are {', '.join(sorted(known))}.")
-        if "stop" in values:
+        if isinstance(values.get("stop"), list):
             values = {**values, "stop": tuple(values["stop"])}
         return replace(self, **values)
 
@@ -112,12 +114,15 @@ class EngineConfig:
             raise InvalidRequestError(f"Unknown mode {self.mode!r}; known are {', '.join(MODES)}.")
         if self.device not in DEVICES:
             raise InvalidRequestError(f"Unknown device {self.device!r}; known are {', '.join(DEVICES)}.")
-        if self.threads is not None and not 1 <= self.threads <= 1024:
-            raise InvalidRequestError(f"threads is {self.threads}; it must lie between 1 and 1024.")
-        if self.context is not None and not 8 <= self.context <= 1 << 24:
-            raise InvalidRequestError(f"context is {self.context}; it must lie between 8 and {1 << 24} tokens.")
-        if self.vram_budget_gib is not None and not 0 < self.vram_budget_gib <= 4096:
-            raise InvalidRequestError(f"The VRAM budget is {self.vram_budget_gib} GiB; it must lie above 0.")
+        if self.threads is not None and not (_is_number(self.threads, whole=True) and 1 <= self.threads <= 1024):
+            raise InvalidRequestError(f"threads is {self.threads!r}; it must lie between 1 and 1024.")
+        if self.context is not None and not (_is_number(self.context, whole=True) and 8 <= self.context <= 1 << 24):
+            raise InvalidRequestError(f"context is {self.context!r}; it must lie between 8 and {1 << 24} tokens.")
+        budget = self.vram_budget_gib
+        if budget is not None and not (_is_number(budget) and 0 < budget <= 4096):
+            raise InvalidRequestError(f"The VRAM budget is {budget!r} GiB; it must lie above 0, and up to 4096.")
+        if self.hardware_file is not None and not isinstance(self.hardware_file, str):
+            raise InvalidRequestError(f"The hardware file is {self.hardware_file!r}; a path is needed.")
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> EngineConfig:
@@ -126,3 +131,13 @@ class EngineConfig:
         if unknown := sorted(set(values) - known):
             raise InvalidRequestError(f"Unknown engine setting {unknown[0]!r}; known are {', '.join(sorted(known))}.")
         return cls(**values)
+
+
+def plain_values(config: ModelConfig | SamplingConfig) -> dict[str, Any]:
+    """A frozen config as plain JSON values."""
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(config).items()}
+
+
+def _is_number(value: object, whole: bool = False) -> bool:
+    """Whether a value that came from outside is a number; true and false are none."""
+    return isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
