@@ -9,16 +9,16 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from engine.cpu_and_ram import process_ram_bytes
 from engine.errors import InvalidRequestError
 from engine.generate import decode_one_token, prefill
 from engine.hardware import measure, probe
-from engine.host import process_ram_bytes
 from engine.model.kv_cache import KVCache
 
 if TYPE_CHECKING:
@@ -150,8 +150,3 @@ def _bytes_moved(model: LoadedModel, active_share: float, context: int, gate_alw
     rest = sum(layer.up.n_bytes + layer.down_t.n_bytes for layer in weights.layers)
     ffn = active_share * rest + (gate if gate_always else active_share * gate)
     return round(attention + ffn + weights.head.n_bytes + KVCache.bytes_for(model.opened.config, context))
-
-
-def as_json(result: BenchResult) -> dict[str, Any]:
-    """The JSON object of `bench --json`."""
-    return asdict(result)

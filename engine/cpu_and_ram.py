@@ -81,6 +81,13 @@ def read_ram(psutil: Any, limiting_groups: Collection[Path] = ()) -> RamInfo:
     return RamInfo(total, min(free, total))
 
 
+def process_ram_bytes() -> int:
+    """Resident memory of this process in bytes."""
+    import psutil
+
+    return int(psutil.Process().memory_info().rss)
+
+
 def memory_limits(root: Path = Path("/")) -> tuple[Path, ...]:
     """The control groups that limit this process's memory, for read_ram."""
     return tuple(group for group in _control_groups(root, "memory") if _memory_limit(group) is not None)

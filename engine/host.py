@@ -13,11 +13,13 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from engine import protocol
+from engine import __version__, protocol
+from engine.cpu_and_ram import process_ram_bytes
 from engine.errors import EngineError, InvalidRequestError
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ TEXT_EVERY_S = 1 / 30
 STATS_EVERY_S = 0.25
 PROGRESS_EVERY_S = 0.05
 HEARTBEAT_EVERY_S = 1.0
-LAST_BREATH_S = 2.0  # for the running request, once the window is gone
+LAST_BREATH_S = 1.5  # for the running request, once the window is gone
 
 Emit = Callable[[protocol.Event], None]
 
@@ -43,7 +45,7 @@ class EngineHost:
         self._queue: queue.Queue[protocol.Request | None] = queue.Queue()
         self._lock = threading.Lock()
         self._cancelled: set[str] = set()
-        self._known: set[str] = set()  # waiting or running
+        self._known: Counter[str] = Counter()  # waiting or running; how many, should an id come twice
         self._closed = threading.Event()
         self._model: LoadedModel | None = None
         self._session: ChatSession | None = None
@@ -52,12 +54,12 @@ class EngineHost:
         """Take a request. Cancel is answered at once; the rest runs in order in `run_pending`."""
         if isinstance(request, protocol.Cancel):
             with self._lock:
-                if request.target in self._known:
+                if self._known[request.target]:
                     self._cancelled.add(request.target)
             self._emit(protocol.Finished(request.id))
             return
         with self._lock:
-            self._known.add(request.id)
+            self._known[request.id] += 1
         self._queue.put(request)
 
     def close(self) -> None:
@@ -94,7 +96,7 @@ class EngineHost:
         else:
             event = protocol.Finished(request.id, result)
         with self._lock:
-            self._known.discard(request.id)
+            self._known -= Counter((request.id,))  # what is at 0 is dropped
             self._cancelled.discard(request.id)
         self._emit(event)
 
@@ -126,9 +128,9 @@ class EngineHost:
         self._session = self._model = None
 
     def _load(self, request: protocol.Load) -> dict[str, Any]:
-        from engine.config import EngineConfig
+        from engine.config import EngineConfig, plain_values
         from engine.errors import Cancelled
-        from engine.session import ChatSession, LoadedModel, plain_values
+        from engine.session import ChatSession, LoadedModel
 
         self._unload()  # first, so that two models never need room at once
         report = self._progress(request.id, "loading")
@@ -182,13 +184,11 @@ class EngineHost:
         model, session = self._model, self._session
         session.set_mode(request.mode)
         sampling = model.sampling.changed(request.sampling)
-        for message in request.messages:
-            if message.get("role") not in ("system", "user", "assistant") or not isinstance(
-                message.get("content"), str
-            ):
-                raise InvalidRequestError(f"A message of the conversation has no valid role or content: {message!r}.")
         dropped, events = session.chat(
-            request.messages, sampling, self._stop_wanted(request.id), self._progress(request.id, "reading")
+            _checked_messages(request.messages),
+            sampling,
+            self._stop_wanted(request.id),
+            self._progress(request.id, "reading"),
         )
         text: list[str] = []
         waiting: list[str] = []
@@ -247,17 +247,25 @@ class EngineHost:
         )
 
 
-def process_ram_bytes() -> int:
-    """Resident memory of this process in bytes."""
-    import psutil
-
-    return int(psutil.Process().memory_info().rss)
+def _checked_messages(messages: list[Any]) -> list[dict[str, str]]:
+    """Roles and contents alone, as the template shall see them."""
+    if not messages:
+        raise InvalidRequestError("The conversation has no message.", "Send at least one message.")
+    for message in messages:
+        if (
+            not isinstance(message, dict)
+            or message.get("role") not in ("system", "user", "assistant")
+            or not isinstance(message.get("content"), str)
+        ):
+            shown = repr(message)[:200]
+            raise InvalidRequestError(f"A message of the conversation has no valid role or content: {shown}.")
+    return [{"role": message["role"], "content": message["content"]} for message in messages]
 
 
 # ------------------------------------------------------------------ the child process
 
 
-def serve_stdio(app_version: str = "") -> int:
+def serve_stdio() -> int:
     """The engine as a process: requests on stdin, events on stdout, the log on stderr. Returns the exit code.
 
     Ends when stdin closes, so that no engine outlives its window, or after a shutdown request.
@@ -276,7 +284,7 @@ def serve_stdio(app_version: str = "") -> int:
                 host.close()
 
     host = EngineHost(emit)
-    emit(protocol.Hello(app_version=app_version, pid=os.getpid()))
+    emit(protocol.Hello(app_version=__version__, pid=os.getpid()))
     # A reader of our own: the interpreter waits at its end for sys.stdin's lock, which a blocked reader never gives.
     requests = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
     first = requests.readline(protocol.MAX_LINE_BYTES)
@@ -305,7 +313,7 @@ def _private_stdout() -> BinaryIO:
 
 
 def _read_requests(requests: BinaryIO, host: EngineHost, emit: Emit) -> None:
-    while line := requests.readline(protocol.MAX_LINE_BYTES):
+    for line in _lines(requests, protocol.MAX_LINE_BYTES):
         try:
             message = protocol.decode(line)
             if not isinstance(message, protocol.Request):
@@ -318,6 +326,14 @@ def _read_requests(requests: BinaryIO, host: EngineHost, emit: Emit) -> None:
     # A request that does not look up (a long native call) must not keep the process alive without its window.
     time.sleep(LAST_BREATH_S)
     os._exit(0)
+
+
+def _lines(stream: BinaryIO, most_bytes: int) -> Iterator[bytes]:
+    """The stream's lines; of one that is too long the first `most_bytes`, and its end does not pass for a line."""
+    while line := stream.readline(most_bytes):
+        yield line
+        while len(line) == most_bytes and not line.endswith(b"\n"):
+            line = stream.readline(most_bytes)
 
 
 def _beat(host: EngineHost, emit: Emit) -> None:

@@ -249,11 +249,11 @@ _TYPES: dict[str, type[Any]] = {
 
 
 def encode(message: Message) -> bytes:
-    """One line of JSON, newline included."""
+    """One line of JSON, newline included; ASCII, because paths and pasted texts may hold what UTF-8 cannot."""
     values = asdict(message)
     if isinstance(message, Failed):
         values["class"] = values.pop("error")
-    return json.dumps({"type": message.type, **values}, ensure_ascii=False).encode() + b"\n"
+    return json.dumps({"type": message.type, **values}).encode("ascii") + b"\n"
 
 
 def decode(line: bytes) -> Message:
@@ -264,7 +264,7 @@ def decode(line: bytes) -> Message:
     """
     try:
         values = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ProtocolError(f"A line of the engine protocol is not JSON: {line[:80]!r}.") from error
     if not isinstance(values, dict) or not isinstance(values.get("type"), str):
         raise ProtocolError(f"A line of the engine protocol is no typed object: {line[:80]!r}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -11,8 +12,9 @@ from typing import Any
 
 import pytest
 
+import engine
 from engine import protocol
-from engine.host import EngineHost
+from engine.host import LAST_BREATH_S, EngineHost, _lines
 from engine.protocol import GenerationResult, LoadedModelInfo
 
 LOAD = protocol.Load("load", "starter-chat")
@@ -203,7 +205,8 @@ def child() -> Iterator[Child]:
 
 
 def test_the_process_greets_answers_beats_and_ends_when_its_stdin_closes(child: Child) -> None:
-    assert child.hear(protocol.Hello).version == protocol.PROTOCOL_VERSION
+    hello = child.hear(protocol.Hello)
+    assert (hello.version, hello.app_version) == (protocol.PROTOCOL_VERSION, engine.__version__)
     child.say(protocol.Hello())
     assert child.hear(protocol.Heartbeat).ram_bytes > 1 << 20
     child.say(LOAD)
@@ -231,3 +234,93 @@ def test_a_window_of_another_version_is_refused(child: Child) -> None:
     child.say(protocol.Hello(version=99))
     assert "protocol version" in child.hear(protocol.Failed).message
     assert child.process.wait(timeout=10) == 1
+
+
+def test_a_line_that_nests_too_deeply_does_not_deafen_the_process(child: Child) -> None:
+    child.say(protocol.Hello())
+    child.say(b"[" * 200_000 + b"\n")
+    assert child.hear(protocol.Failed).error == "ProtocolError"
+    child.say(protocol.Shutdown("1"))
+    assert child.hear(protocol.Finished).id == "1"
+
+
+def test_the_process_ends_soon_when_its_stdin_closes_in_the_middle_of_an_answer(child: Child) -> None:
+    child.say(protocol.Hello())
+    child.say(LOAD)
+    child.hear(protocol.Finished)
+    child.say(protocol.Generate("1", STORY))
+    child.hear(protocol.Token)
+    assert child.process.stdin
+    child.process.stdin.write(b'{"type": "gen')  # the window died while it wrote
+    child.process.stdin.close()
+    child.process.stdin = None
+    assert child.process.wait(timeout=10) == 0
+
+
+def test_a_call_that_does_not_look_up_keeps_no_process_alive() -> None:
+    script = (
+        "import time, engine.host as h, engine.session as s\n"
+        "s.LoadedModel.load = lambda *a: time.sleep(60)\n"
+        "h.LAST_BREATH_S = 0.1\n"
+        "h.serve_stdio()\n"
+    )
+    lines = protocol.encode(protocol.Hello()) + protocol.encode(LOAD)
+    done = subprocess.run([sys.executable, "-c", script], input=lines, capture_output=True, timeout=30, check=False)
+    assert done.returncode == 0
+    assert LAST_BREATH_S < 2
+
+
+def test_what_utf8_cannot_hold_travels_and_is_answered(child: Child) -> None:
+    child.say(protocol.Hello())
+    child.say(protocol.Load("l\udcff", "no/such\udcff/model"))
+    failed = child.hear(protocol.Failed)
+    assert (failed.id, failed.error) == ("l\udcff", "ModelNotFoundError")
+
+
+def test_of_a_line_that_is_too_long_nothing_is_taken_for_a_message() -> None:
+    stream = io.BytesIO(b"short\n" + b"x" * 20 + b"shutdown\n" + b"y" * 7 + b"\n" + b"z" * 8 + b"\nlast")
+    assert list(_lines(stream, 8)) == [b"short\n", b"x" * 8, b"y" * 7 + b"\n", b"z" * 8, b"last"]
+
+
+def test_messages_that_are_none_are_refused_in_words(heard: Heard) -> None:
+    broken: list[Any] = [[], [1], [{"role": "user"}], [{"role": "user", "content": 5}], [{"content": "x"}]]
+    for number, messages in enumerate(broken):
+        heard.run(protocol.Generate(str(number), messages))
+        failed = heard.of(str(number))[-1]
+        assert (failed.error, failed.crash) == ("InvalidRequestError", False)
+    extra: list[Any] = [{"role": "user", "content": "Hello!", "tokens": 5}]
+    heard.run(protocol.Generate("extra", extra, {"temperature": 0, "max_tokens": 2}))
+    assert heard.of("extra")[-1].result["tokens"] == 2
+
+
+def test_an_id_that_comes_twice_can_be_cancelled_twice(heard: Heard) -> None:
+    def cancel_the_second(event: protocol.Event) -> None:
+        first_ended = any(isinstance(past, protocol.Finished) for past in heard.of("twin"))
+        if isinstance(event, protocol.Token) and first_ended:
+            heard.host.submit(protocol.Cancel("x", target="twin"))
+
+    heard.on_event = cancel_the_second
+    heard.run(protocol.Generate("twin", HELLO, {"temperature": 0}), protocol.Generate("twin", STORY))
+    reasons = [event.result["finish_reason"] for event in heard.of("twin") if isinstance(event, protocol.Finished)]
+    assert reasons == ["stop", "cancelled"]
+
+
+def test_text_and_stats_are_coalesced_and_lose_nothing(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.host.TEXT_EVERY_S", 60.0)
+    heard.run(protocol.Generate("a", STORY, {"temperature": 0, "max_tokens": 30}))
+    texts = [event.text for event in heard.of("a") if isinstance(event, protocol.Token)]
+    assert 1 <= len(texts) <= 2  # the first one at once, and what had gathered at the end
+    assert "".join(texts) == heard.of("a")[-1].result["text"]
+    stats = [event for event in heard.of("a") if isinstance(event, protocol.Stats)]
+    assert stats
+    assert stats[0].context_total == 1024
+    assert stats[0].context_used > 0
+
+
+def test_loading_another_model_gives_the_first_one_back_before() -> None:
+    heard = Heard()
+    heard.run(LOAD, protocol.Load("2", "no-such-model"), protocol.Generate("3", HELLO))
+    assert "No model is loaded" in heard.of("3")[-1].message
+    heard.run(LOAD, protocol.Unload("4"), protocol.Generate("5", HELLO))
+    assert heard.of("4")[-1] == protocol.Finished("4")
+    assert "No model is loaded" in heard.of("5")[-1].message

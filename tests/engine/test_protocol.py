@@ -16,6 +16,7 @@ from engine.protocol import ProtocolError, decode, encode
 MESSAGES: list[protocol.Message] = [
     protocol.Hello(app_version="0.1.0", pid=7),
     protocol.Load("1", "starter-chat", {"threads": 2}),
+    protocol.Load("1", "/home/caf\udce9"),  # a path that is no UTF-8
     protocol.Unload("2"),
     protocol.Generate("3", [{"role": "user", "content": "Zürich 🏔️\n\u2028"}], {"seed": 1}, mode="dense"),
     protocol.Cancel("4", target="3"),
@@ -37,6 +38,7 @@ def test_a_message_survives_the_wire_on_one_line(message: protocol.Message) -> N
     line = encode(message)
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
+    assert line.isascii()
     assert decode(line) == message
     assert json.loads(line)["type"] == message.type
 
@@ -68,7 +70,7 @@ def test_fields_of_a_newer_version_are_passed_over() -> None:
         b'{"type": "load", "id": "1"}', b'{"type": "load", "id": 1, "model": "x"}',
         b'{"type": "generate", "id": "1", "messages": "hi"}',
         b'{"type": "token", "id": "1", "text": "x", "tokens": "2"}',
-        b"\xff\xfe", b'{"type": ["load"]}', b'{"type": "load", "id": "1", "model": null}',
+        b"\xff\xfe", b"[" * 100_000, b'{"type": ["load"]}', b'{"type": "load", "id": "1", "model": null}',
     ],
 )  # fmt: skip
 def test_what_is_no_message_is_refused(line: bytes) -> None:
