@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from engine.errors import InvalidRequestError, ModelNotFoundError
 from engine.model.kv_cache import KVCache
+from engine.sampling import BrokenLogitsError
 
 if TYPE_CHECKING:
     from engine.model.transformer import Transformer
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float32]
 DEFAULT_CONTEXT = 512
-LOGIT_TILE_TOKENS = 128  # positions whose logits are held at once
+PIECE_TOKENS = 128  # positions that are computed, and whose logits are held, at once
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Choices:
 def read_text(path: Path) -> str:
     """A text file as UTF-8. Raises ModelNotFoundError or InvalidRequestError with the reason."""
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # Windows' editor begins its files with a mark
     except OSError as error:
         raise ModelNotFoundError(f"{path} cannot be read: {error.strerror}.", "Check the path.") from error
     except UnicodeDecodeError as error:
@@ -87,14 +88,18 @@ def perplexity(
     """Perplexity of `tokens`, and with `against` the agreement with that mode at every position."""
     if not 2 <= context <= model.context:
         raise InvalidRequestError(f"A context of {context} tokens was asked for; 2 to {model.context} are possible.")
-    if len(tokens) < 2:
-        raise InvalidRequestError(f"The text has {len(tokens)} tokens; at least 2 are needed.", "Give a longer text.")
+    bos = model.bos_token_id
+    needed = 2 if bos is None else 1
+    if len(tokens) < needed:
+        raise InvalidRequestError(
+            f"The text has {len(tokens)} tokens; at least {needed} must be there.", "Give a longer text."
+        )
     tested = model.transformer(mode)
     reference = model.transformer(against) if against else None
     cache, other_cache = KVCache(model.opened.config, context), KVCache(model.opened.config, context)
     tested.executor.counters.reset()
     total_nll, scored, same, divergence = 0.0, 0, 0, 0.0
-    for inputs, targets in windows(tokens, model.tokenizer.bos_token_id, context):
+    for inputs, targets in windows(tokens, bos, context):
         if not inputs:
             continue  # a last window of one token with no BOS before it has nothing to be scored by
         other_logits = _all_logits(reference, other_cache, inputs) if reference else None
@@ -112,6 +117,8 @@ def perplexity(
         on_progress(scored, len(tokens))
     counters = tested.executor.counters
     nll = total_nll / scored
+    if not math.isfinite(nll):
+        raise BrokenLogitsError("The model's logits for this text are not finite numbers.")
     return Perplexity(
         tokens=scored,
         perplexity=math.exp(nll) if nll < 700 else math.inf,
@@ -124,11 +131,16 @@ def perplexity(
 
 
 def _all_logits(model: Transformer, cache: KVCache, inputs: Sequence[int]) -> Iterator[Floats]:
-    """Logits of every position, in tiles [<= LOGIT_TILE_TOKENS, V]. The cache is used from empty."""
+    """Logits of every position, in pieces [<= PIECE_TOKENS, V]. The cache is used from empty."""
     cache.truncate(0)
-    hidden = model.forward(np.asarray(inputs, dtype=np.int64), cache)
-    for at in range(0, len(hidden), LOGIT_TILE_TOKENS):
-        yield model.logits(hidden[at : at + LOGIT_TILE_TOKENS])
+    return (model.logits(hidden) for hidden in _hidden(model, cache, inputs))
+
+
+def _hidden(model: Transformer, cache: KVCache, inputs: Sequence[int]) -> Iterator[Floats]:
+    """Hidden states of every position, in pieces [<= PIECE_TOKENS, D]: all neurons of a whole text are too many."""
+    ids = np.asarray(inputs, dtype=np.int64)
+    for at in range(0, len(ids), PIECE_TOKENS):
+        yield model.forward(ids[at : at + PIECE_TOKENS], cache)
 
 
 def last_logits(model: LoadedModel, tokens: Sequence[int], mode: str | None = None, every: bool = False) -> Floats:
@@ -141,22 +153,23 @@ def last_logits(model: LoadedModel, tokens: Sequence[int], mode: str | None = No
     if len(tokens) > model.context:
         raise InvalidRequestError(f"{len(tokens)} tokens do not fit into the context of {model.context}.")
     transformer = model.transformer(mode)
-    hidden = transformer.forward(np.asarray(tokens, dtype=np.int64), KVCache(model.opened.config, len(tokens)))
+    hidden = np.concatenate(list(_hidden(transformer, KVCache(model.opened.config, len(tokens)), tokens)))
     return transformer.logits(hidden) if every else transformer.logits(hidden[-1:])[0]
 
 
 def read_choices(path: Path) -> list[tuple[str, list[str], int]]:
     """(question, choices, index of the answer) per line of a JSON-lines file; the answer is an index or a choice."""
     questions = []
-    for number, line in enumerate(read_text(path).splitlines(), 1):
+    for number, line in enumerate(read_text(path).split("\n"), 1):
         if not line.strip():
             continue
         try:
             entry = json.loads(line)
             question, choices, answer = entry["question"], entry["choices"], entry["answer"]
-            index = answer if isinstance(answer, int) else choices.index(answer)
-            fits = isinstance(question, str) and all(isinstance(c, str) for c in choices) and 0 <= index < len(choices)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            index = answer if type(answer) is int else choices.index(answer)
+            fits = isinstance(question, str) and isinstance(choices, list) and 0 <= index < len(choices)
+            fits = fits and all(isinstance(choice, str) for choice in choices)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InvalidRequestError(
                 f"Line {number} of {path} is no question with choices and an answer among them.",
                 'Write one JSON object a line: {"question": "...", "choices": ["...", "..."], "answer": 0}.',
@@ -193,15 +206,17 @@ def multiple_choice(
 def _likeliest(model: LoadedModel, mode: str | None, question: str, choices: Sequence[str]) -> int:
     transformer = model.transformer(mode)
     tokenizer = model.tokenizer
-    bos = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
+    bos = [] if model.bos_token_id is None else [model.bos_token_id]
     head = bos + tokenizer.encode(question)
+    if not head:
+        raise InvalidRequestError("A question is empty, and this model has no BOS token to begin its choices with.")
     scores = []
     for choice in choices:
         tail = tokenizer.encode(choice if choice[:1].isspace() or question[-1:].isspace() else " " + choice)
         ids = head + tail
         if len(ids) > model.context:
             raise InvalidRequestError(f"A question of {len(ids)} tokens exceeds the context of {model.context}.")
-        hidden = transformer.forward(np.asarray(ids[:-1], dtype=np.int64), KVCache(model.opened.config, len(ids)))
+        hidden = np.concatenate(list(_hidden(transformer, KVCache(model.opened.config, len(ids)), ids[:-1])))
         log_p = log_softmax(transformer.logits(hidden[len(head) - 1 :]))
         scores.append(float(log_p[np.arange(len(tail)), tail].sum()))
     return int(np.argmax(scores))

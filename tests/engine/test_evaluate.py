@@ -10,6 +10,8 @@ import pytest
 
 from engine import evaluate
 from engine.errors import InvalidRequestError, ModelNotFoundError
+from engine.model.transformer import Transformer
+from engine.sampling import BrokenLogitsError
 from engine.session import LoadedModel
 
 
@@ -49,8 +51,8 @@ def test_a_mode_agrees_with_itself_and_exact_with_dense(starter: LoadedModel) ->
 def test_contexts_and_texts_that_cannot_be_scored_are_refused(starter: LoadedModel) -> None:
     with pytest.raises(InvalidRequestError, match="2 to 1024"):
         evaluate.perplexity(starter, [1, 2, 3], context=5000)
-    with pytest.raises(InvalidRequestError, match="at least 2"):
-        evaluate.perplexity(starter, [1])
+    with pytest.raises(InvalidRequestError, match="at least 1"):
+        evaluate.perplexity(starter, [])
 
 
 def test_the_model_picks_the_likelier_choice(starter: LoadedModel) -> None:
@@ -78,7 +80,9 @@ def test_questions_are_read_with_the_answer_as_index_or_text(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     "line",
-    ["what", "[]", '{"question": "a", "choices": ["x"], "answer": 1}', '{"question": "a", "choices": ["x"]}',
+    ["what", "[]", "[" * 100_000, '{"question": "a", "choices": "xy", "answer": 0}',
+     '{"question": "a", "choices": ["x", "y"], "answer": true}', '{"question": "a", "choices": ["x"], "answer": -1}',
+     '{"question": "a", "choices": ["x"], "answer": 1}', '{"question": "a", "choices": ["x"]}',
      '{"question": "a", "choices": ["x"], "answer": "z"}', '{"question": 1, "choices": ["x"], "answer": 0}'],
 )  # fmt: skip
 def test_a_broken_question_is_named_by_its_line(tmp_path: Path, line: str) -> None:
@@ -97,3 +101,34 @@ def test_texts_that_cannot_be_read_say_why(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("\n")
     with pytest.raises(InvalidRequestError, match="no question"):
         evaluate.read_choices(tmp_path / "empty.jsonl")
+
+
+def test_one_token_can_be_scored_behind_a_bos(starter: LoadedModel) -> None:
+    token = starter.tokenizer.encode("Once")[:1]
+    assert evaluate.perplexity(starter, token).tokens == 1
+
+
+def test_a_window_is_computed_in_pieces_with_the_same_result(
+    starter: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = starter.tokenizer.encode("The old man looked at the sea and said that it was time to go home. " * 3)
+    whole = evaluate.perplexity(starter, tokens, context=50)
+    logits = evaluate.last_logits(starter, tokens, every=True)
+    monkeypatch.setattr(evaluate, "PIECE_TOKENS", 16)
+    pieces = evaluate.perplexity(starter, tokens, context=50)
+    assert pieces.nll == pytest.approx(whole.nll, rel=1e-5)
+    assert pieces.active_share == pytest.approx(whole.active_share, rel=1e-3)
+    np.testing.assert_allclose(evaluate.last_logits(starter, tokens, every=True), logits, atol=1e-3)
+
+
+def test_questions_keep_their_letters_and_come_with_a_mark_before_them(tmp_path: Path) -> None:
+    file = tmp_path / "questions.jsonl"
+    lines = '{"question": "a\u2028b\x85c", "choices": ["x", "y"], "answer": 1}\r\n'
+    file.write_bytes(lines.encode("utf-8-sig") + lines.encode())
+    assert evaluate.read_choices(file) == [("a\u2028b\x85c", ["x", "y"], 1)] * 2
+
+
+def test_broken_logits_are_no_perplexity(starter: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Transformer, "logits", lambda model, hidden: np.full((len(hidden), 8192), np.nan, np.float32))
+    with pytest.raises(BrokenLogitsError):
+        evaluate.perplexity(starter, [1, 2, 3])
