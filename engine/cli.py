@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from engine import commands
 from engine.config import DEVICES, MODES
+from engine.console import drop_output, make_streams_safe
 from engine.errors import EngineError
 
 Handler = Callable[[argparse.Namespace], int]
@@ -20,6 +21,7 @@ Handler = Callable[[argparse.Namespace], int]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
+    make_streams_safe()
     arguments = build_parser().parse_args(argv)
     logging.basicConfig(
         level=logging.DEBUG if arguments.verbose else logging.WARNING,
@@ -34,8 +36,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    except MemoryError:
+        print("The memory is used up.\nClose other programs, or choose a smaller model or context.", file=sys.stderr)
+        return 1
     except BrokenPipeError:  # the reader of our output left, as `head` does
-        sys.stderr.close()
+        drop_output()
+        return 1
+    except OSError as error:  # files are handled where they are opened: this is the output
+        print(f"The output cannot be written: {error.strerror or error}.\nFree the disk, or send it elsewhere.",
+              file=sys.stderr)  # fmt: skip
+        drop_output()
         return 1
 
 

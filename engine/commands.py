@@ -8,34 +8,36 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.config import EngineConfig
-from engine.errors import EngineError, InvalidRequestError
+from engine.config import EngineConfig, plain_values
+from engine.console import ProgressBar, interrupt_as_wish
+from engine.errors import Cancelled, EngineError, InvalidRequestError
 
 if TYPE_CHECKING:
-    from engine.generate import GenerationStats
+    from engine.generate import GenerationStats, TokenEvent
     from engine.session import LoadedModel
 
 
-def _load(arguments: argparse.Namespace, default_context: int | None = None) -> LoadedModel:
+def _load(arguments: argparse.Namespace, cancelled: Callable[[], bool] = lambda: False) -> LoadedModel:
     from engine.session import LoadedModel
 
-    return LoadedModel.load(
-        arguments.model,
-        EngineConfig(
-            device=arguments.device,
-            threads=arguments.threads,
-            context=arguments.context if arguments.context is not None else default_context,
-            mode=arguments.mode,
-            vram_budget_gib=arguments.vram_budget,
-            hardware_file=arguments.hardware,
-        ),
-        progress=ProgressBar("Loading"),
+    config = EngineConfig(
+        device=arguments.device,
+        threads=arguments.threads,
+        context=arguments.context,
+        mode=arguments.mode,
+        vram_budget_gib=arguments.vram_budget,
+        hardware_file=arguments.hardware,
     )
+    with ProgressBar("Loading") as progress:
+        return LoadedModel.load(arguments.model, config, progress, cancelled)
 
 
 def _sampling_values(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -43,35 +45,9 @@ def _sampling_values(arguments: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(arguments, name)) is not None}
 
 
-class ProgressBar:
-    """A line on stderr that shows done of total; silent where stderr is no terminal."""
-
-    WIDTH = 24
-
-    def __init__(self, word: str) -> None:
-        self._word = word
-        self._shown = False
-        self._on = sys.stderr.isatty()
-
-    def __call__(self, done: int, total: int) -> None:
-        if not self._on or not total:
-            return
-        if done >= total:
-            self.clear()
-            return
-        filled = self.WIDTH * done // total
-        bar = "█" * filled + "·" * (self.WIDTH - filled)
-        print(f"\r{self._word} {bar} {100 * done // total:3d}%", end="", file=sys.stderr, flush=True)
-        self._shown = True
-
-    def clear(self) -> None:
-        if self._shown:
-            print("\r" + " " * (len(self._word) + self.WIDTH + 7) + "\r", end="", file=sys.stderr, flush=True)
-            self._shown = False
-
-
 def _print_json(values: dict[str, Any]) -> None:
-    print(json.dumps(values, ensure_ascii=False, allow_nan=False), flush=True)
+    # ASCII only: every reader takes it, whatever encoding this terminal or pipe has, and odd paths come back unharmed.
+    print(json.dumps(values, allow_nan=False), flush=True)
 
 
 def _percent(share: float | None) -> str:
@@ -86,59 +62,74 @@ def _number(value: float | None) -> str:
 
 
 def generate(arguments: argparse.Namespace) -> int:
-    from engine.host import process_ram_bytes
-    from engine.session import ChatSession
-
-    model = _load(arguments)
-    sampling = model.sampling.changed(_sampling_values(arguments))
-    tokenizer = model.tokenizer
-    if arguments.raw:
-        prompt = tokenizer.encode(arguments.prompt, special=True, add_bos=tokenizer.adds_bos)
-    else:
-        prompt = tokenizer.encode_chat([{"role": "user", "content": arguments.prompt}])
-    session = ChatSession(model)
+    """Ctrl-C, from the loading of the model on, ends the answer as cancelled; with --json what there is is printed."""
+    prompt: list[int] = []
     tokens: list[int] = []
     text: list[str] = []
-    reason, stats = "cancelled", None
-    try:
-        for event in session.generate(prompt, sampling, on_progress=ProgressBar("Reading")):
-            stats = event.stats
-            text.append(event.text)
-            if event.token_id is not None:
-                tokens.append(event.token_id)
-            if not arguments.json:
-                print(event.text, end="", flush=True)
-            if event.finish_reason:
-                reason = event.finish_reason
-    except KeyboardInterrupt:
-        if not arguments.json:
+    with interrupt_as_wish() as cancelled:
+        from engine.generate import GenerationStats  # in here, because it takes a while
+
+        reason, stats = "cancelled", GenerationStats()
+        with suppress(Cancelled):
+            model = _load(arguments, cancelled)
+            prompt = _prompt_tokens(model, arguments)
+            for event in _answer(model, prompt, arguments, cancelled):
+                stats = event.stats
+                text.append(event.text)
+                if event.token_id is not None:
+                    tokens.append(event.token_id)
+                if not arguments.json:
+                    print(event.text, end="", flush=True)
+                if event.finish_reason:
+                    reason = event.finish_reason
+        if arguments.json:
+            _print_json(
+                {
+                    "prompt_tokens": prompt,
+                    "tokens": tokens,
+                    "text": "".join(text),
+                    "finish_reason": reason,
+                    "stats": _stats_values(stats),
+                }
+            )
+        else:
             print()
-            return 130
-    assert stats is not None, "generate yields at least one event"
-    if not arguments.json:
-        print()
-        print(_stats_line(stats), file=sys.stderr)
-        return 0
-    _print_json(
-        {
-            "prompt_tokens": prompt,
-            "tokens": tokens,
-            "text": "".join(text),
-            "finish_reason": reason,
-            "stats": {
-                "ttft_s": stats.ttft_s,
-                "prefill_tok_s": stats.prefill_tok_s,
-                "decode_tok_s": stats.decode_tok_s,
-                "gpu_neuron_load": stats.gpu_neuron_load,
-                "active_share": stats.active_share,
-                "fired_share": stats.fired_share,
-                "vram_bytes": 0,
-                "ram_bytes": process_ram_bytes(),
-                "context_full": stats.context_full,
-            },
-        }
-    )
+            if reason != "cancelled":
+                print(_stats_line(stats), file=sys.stderr)
     return 130 if reason == "cancelled" else 0
+
+
+def _prompt_tokens(model: LoadedModel, arguments: argparse.Namespace) -> list[int]:
+    tokenizer = model.tokenizer
+    if arguments.raw:
+        return tokenizer.encode(arguments.prompt, special=True, add_bos=tokenizer.adds_bos)
+    return tokenizer.encode_chat([{"role": "user", "content": arguments.prompt}])
+
+
+def _answer(
+    model: LoadedModel, prompt: list[int], arguments: argparse.Namespace, cancelled: Callable[[], bool]
+) -> Iterator[TokenEvent]:
+    from engine.session import ChatSession
+
+    sampling = model.sampling.changed(_sampling_values(arguments))
+    with ProgressBar("Reading") as progress:
+        yield from ChatSession(model).generate(prompt, sampling, cancelled, progress)
+
+
+def _stats_values(stats: GenerationStats) -> dict[str, Any]:
+    from engine.cpu_and_ram import process_ram_bytes
+
+    return {
+        "ttft_s": stats.ttft_s,
+        "prefill_tok_s": stats.prefill_tok_s,
+        "decode_tok_s": stats.decode_tok_s,
+        "gpu_neuron_load": stats.gpu_neuron_load,
+        "active_share": stats.active_share,
+        "fired_share": stats.fired_share,
+        "vram_bytes": 0,
+        "ram_bytes": process_ram_bytes(),
+        "context_full": stats.context_full,
+    }
 
 
 def _stats_line(stats: GenerationStats) -> str:
@@ -177,16 +168,16 @@ def chat(arguments: argparse.Namespace) -> int:
         messages.append({"role": "user", "content": line})
         answer: list[str] = []
         try:
-            dropped, events = session.chat(messages, sampling)
-            if dropped:
-                print(f"[{dropped} earlier messages are no longer in the context]")
-            for event in events:
-                answer.append(event.text)
-                print(event.text, end="", flush=True)
-                if event.finish_reason:
-                    print(f"\n{_stats_line(event.stats)}\n", flush=True)
-        except KeyboardInterrupt:
-            print("\n[Stopped]\n")
+            with interrupt_as_wish() as cancelled:
+                dropped, events = session.chat(messages, sampling, cancelled)
+                if dropped:
+                    print(f"[{dropped} earlier messages are no longer in the context]")
+                for event in events:
+                    answer.append(event.text)
+                    print(event.text, end="", flush=True)
+                    if event.finish_reason:
+                        end = "[Stopped]" if event.finish_reason == "cancelled" else _stats_line(event.stats)
+                        print(f"\n{end}\n", flush=True)
         except EngineError as error:
             print(f"{error.message}\n{error.hint}\n", file=sys.stderr)
         if any(answer):
@@ -227,20 +218,21 @@ def evaluate(arguments: argparse.Namespace) -> int:
 
     text = scores.read_text(Path(arguments.text)) if arguments.text else ""
     questions = scores.read_choices(Path(arguments.choices)) if arguments.choices else []
+    if arguments.max_tokens is not None and arguments.max_tokens < 1:
+        raise InvalidRequestError(f"--max-tokens is {arguments.max_tokens}; at least 1 is needed.")
     model = _load(arguments)
-    progress = ProgressBar("Scoring")
     result: scores.Choices | scores.Perplexity
     if arguments.choices:
-        result = scores.multiple_choice(model, questions, against=arguments.against, on_progress=progress)
-        progress.clear()
+        with ProgressBar("Scoring") as progress:
+            result = scores.multiple_choice(model, questions, against=arguments.against, on_progress=progress)
         words = f"{result.questions} questions, {_percent(result.accuracy)} right"
         if result.agreement is not None:
             words += f", {_percent(result.agreement)} chosen as in {arguments.against} mode"
     else:
         tokens = model.tokenizer.encode(text)[: arguments.max_tokens]
         context = min(arguments.context or scores.DEFAULT_CONTEXT, model.context)
-        result = scores.perplexity(model, tokens, context, against=arguments.against, on_progress=progress)
-        progress.clear()
+        with ProgressBar("Scoring") as progress:
+            result = scores.perplexity(model, tokens, context, against=arguments.against, on_progress=progress)
         words = (
             f"perplexity {result.perplexity:.4f} over {result.tokens} tokens; {_percent(result.active_share)} of "
             f"neurons active, {_percent(result.fired_share)} fired"
@@ -251,7 +243,8 @@ def evaluate(arguments: argparse.Namespace) -> int:
                 f"KL divergence {result.kl_divergence:.2e} nats"
             )
     if arguments.json:
-        _print_json(asdict(result))
+        # A perplexity beyond every number has no place in JSON; nll still tells how bad it is.
+        _print_json({name: None if value == math.inf else value for name, value in asdict(result).items()})
     else:
         print(words)
     return 0
@@ -265,11 +258,10 @@ def bench(arguments: argparse.Namespace) -> int:
             f"This version decodes one sequence at a time, not {arguments.batch}.", "Use --batch 1."
         )
     model = _load(arguments)
-    progress = ProgressBar("Measuring")
-    result = speed.run(model, arguments.prompt_tokens, arguments.gen_tokens, arguments.repeat, on_progress=progress)
-    progress.clear()
+    with ProgressBar("Measuring") as progress:
+        result = speed.run(model, arguments.prompt_tokens, arguments.gen_tokens, arguments.repeat, on_progress=progress)
     if arguments.json:
-        _print_json(speed.as_json(result))
+        _print_json(asdict(result))
         return 0
     moved = sum(result.bytes_per_token.values())
     print(f"decode   {_number(result.decode_tok_s)} tok/s ({result.mode}, {result.threads} threads)")
@@ -285,7 +277,7 @@ def bench(arguments: argparse.Namespace) -> int:
 
 def inspect(arguments: argparse.Namespace) -> int:
     from engine.model.weights import open_model
-    from engine.session import plain_values, read_tokenizer, resolve_model
+    from engine.session import read_tokenizer, resolve_model
 
     opened = open_model(resolve_model(arguments.model))
     template = read_tokenizer(opened).chat_template is not None

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tiny_model import make_tiny_model
 
-from engine import cli
+from engine import cli, generate
+from engine.console import ProgressBar
+from engine.model.weights import open_model
 
 GENERATE = {"prompt_tokens", "tokens", "text", "finish_reason", "stats"}
 STATS = {"ttft_s", "prefill_tok_s", "decode_tok_s", "gpu_neuron_load", "active_share", "fired_share", "vram_bytes",
@@ -129,6 +138,7 @@ def test_people_get_words(capsys: pytest.CaptureFixture[str], argv: list[str]) -
         (["logits", "starter-chat", "--tokens", "1,x", "--out", "y.npz"], "no list of ids"),
         (["logits", "starter-chat", "--tokens", "99999", "--out", "y.npz"], "outside the vocabulary"),
         (["eval", "starter-chat", "--text", "no-such-file.txt"], "cannot be read"),
+        (["eval", "starter-chat", "--text", __file__, "--max-tokens", "-5"], "at least 1"),
         (["bench", "starter-chat", "--batch", "4"], "one sequence"),
         (["bench", "starter-chat", "--prompt-tokens", "2000"], "do not fit"),
     ],
@@ -169,3 +179,170 @@ def test_chat_remembers_starts_over_and_ends(
     assert "Your name is Hana." in out
     assert "A new chat." in out
     assert said.readline() == "never read\n"
+
+
+# ------------------------------------------------------------------ as a process: streams, encodings, interrupts
+
+QUESTION = ["generate", "starter-chat", "--temperature", "0", "--prompt", "Tell me a story about a fox."]
+
+
+def start(*argv: str, **options: Any) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, **options.pop("environment", {})}
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    return subprocess.Popen([sys.executable, "-m", "engine", *argv], env=environment, **streams)
+
+
+ASCII_ONLY = {"PYTHONIOENCODING": "ascii"}
+
+
+def test_a_terminal_without_unicode_gets_question_marks_and_json_stays_whole(tmp_path: Path) -> None:
+    folder = make_tiny_model(tmp_path / "тихий 語")  # random weights write every kind of letter
+    prompt = ["--raw", "--prompt", "hi", "--max-tokens", "40", "--seed", "1"]
+    words = start("generate", str(folder), *prompt, environment=ASCII_ONLY)
+    out, err = words.communicate(timeout=60)
+    assert (words.returncode, b"?" in out, b"Traceback" in err) == (0, True, False)
+    data = start("generate", str(folder), *prompt, "--json", environment=ASCII_ONLY)
+    text = json.loads(data.communicate(timeout=60)[0])["text"]
+    assert data.returncode == 0
+    assert not text.isascii()
+    failing = start("generate", str(tmp_path / "немає"), *prompt, environment=ASCII_ONLY)
+    assert len(failing.communicate(timeout=60)[1].splitlines()) == 2
+    assert failing.returncode == 1
+
+
+def test_chat_takes_what_the_encoding_of_its_input_cannot_read() -> None:
+    chat = start("chat", "starter-chat", "--max-tokens", "4", stdin=subprocess.PIPE, environment=ASCII_ONLY)
+    out, err = chat.communicate("Tell me about 🐱 and \udcff\n".encode("utf-8", "surrogateescape"), timeout=60)
+    assert (chat.returncode, err) == (0, b"")
+    assert b"4 tokens" in out
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows knows no SIGINT for one process alone")
+def test_an_interrupted_process_ends_its_line_and_says_130() -> None:
+    process = start(*QUESTION)
+    assert process.stdout
+    beginning = process.stdout.read(1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert (beginning + out).endswith(b"\n")
+    assert err == b""
+
+
+def interrupt_before_step(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Ctrl-C while a token is computed; once."""
+    steps, decode = itertools.count(), generate.decode_one_token
+
+    def decode_one_token(*arguments: Any) -> Any:
+        if next(steps) == number:
+            signal.raise_signal(signal.SIGINT)
+        return decode(*arguments)
+
+    monkeypatch.setattr(generate, "decode_one_token", decode_one_token)
+
+
+def test_an_interrupted_answer_is_one_object_with_what_there_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt_before_step(monkeypatch, 2)
+    assert cli.main([*QUESTION, "--json"]) == 130
+    values = json.loads(capsys.readouterr().out)
+    assert values["finish_reason"] == "cancelled"
+    assert len(values["tokens"]) == 4  # the step that was under way is finished
+    assert values["text"].strip() == "Okay, here is"
+    assert values["stats"]["decode_tok_s"] > 0
+
+
+def test_json_is_whole_however_early_the_interrupt_comes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupting(*arguments: Any, **options: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return open_model(*arguments, **options)
+
+    monkeypatch.setattr("engine.session.open_model", interrupting)
+    assert cli.main([*QUESTION, "--json"]) == 130
+    values = json.loads(capsys.readouterr().out)
+    assert (values["tokens"], values["text"], values["finish_reason"]) == ([], "", "cancelled")
+    assert values["stats"]["decode_tok_s"] is None
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_second_interrupt_does_not_wait(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def stuck(*arguments: Any, **options: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("the second interrupt was swallowed")
+
+    monkeypatch.setattr("engine.session.open_model", stuck)
+    assert cli.main(QUESTION) == 130
+    assert capsys.readouterr().out == ""
+
+
+def test_ctrl_c_stops_an_answer_and_the_chat_goes_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("Tell me a story.\nWhat is the capital of Peru?\n/bye\n"))
+    interrupt_before_step(monkeypatch, 3)
+    assert cli.main(["chat", "starter-chat", "--temperature", "0"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("[Stopped]") == 1
+    assert out.index("[Stopped]") < out.index("Lima is the capital of Peru.")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+def test_output_that_cannot_be_written_is_a_failure_of_the_world() -> None:
+    with open("/dev/full", "wb") as full:
+        process = start("inspect", "starter-chat", "--json", stdout=full)
+        err = process.communicate(timeout=60)[1].decode()
+    assert process.returncode == 1
+    assert len(err.splitlines()) == 2
+    assert "cannot be written" in err
+
+
+def test_a_reader_that_leaves_is_no_reason_to_complain() -> None:
+    process = start(*QUESTION)
+    assert process.stdout
+    assert process.stderr
+    process.stdout.read(1)
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait(timeout=60) == 1
+    process.stderr.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell is needed to close a stream")
+@pytest.mark.parametrize("command", ["chat starter-chat <&-", "host <&-", "inspect starter-chat 2>&-"])
+def test_closed_streams_are_empty_ones(command: str) -> None:
+    script = f'exec "{sys.executable}" -m engine {command}'
+    done = subprocess.run(["/bin/sh", "-c", script], capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_progress_bar_is_gone_before_anything_else_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = Terminal()
+    monkeypatch.setattr("sys.stderr", shown)
+    with suppress(ValueError), ProgressBar("Loading") as progress:
+        progress(1, 4)
+        raise ValueError
+    drawn, line = shown.getvalue().split("\r")[1:3]
+    assert "25%" in drawn
+    assert line.isspace()
+    assert len(line) >= len(drawn)
+    assert shown.getvalue().endswith("\r")
+
+
+def test_a_perplexity_beyond_every_number_is_null(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    huge = {"model.norm.weight": np.full(32, 1e6, np.float32)}
+    folder = make_tiny_model(tmp_path / "m", tensors=huge)
+    text = tmp_path / "text.txt"
+    text.write_text("hello there", encoding="utf-8-sig")
+    values = run_json(capsys, "eval", str(folder), "--text", str(text))
+    assert values["perplexity"] is None
+    assert values["nll"] > 700
+    assert values["tokens"] == 5  # he llo Ġthe r e: the mark that Windows puts before a text is none of it
