@@ -9,6 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.errors import UnsupportedModelError
+
 
 @dataclass(frozen=True)
 class TensorInfo:
@@ -44,3 +46,11 @@ class TensorSource(Protocol):
 
     def read_f32(self, name: str) -> NDArray[np.float32]:
         """The tensor decoded, in its shape; a new array. Raises ModelFormatError where it cannot be decoded."""
+
+
+def pickle_refused(file_name: str) -> UnsupportedModelError:
+    """Why a PyTorch checkpoint is not opened: nobody shall take a sound download for a damaged one."""
+    return UnsupportedModelError(
+        f"{file_name} is a pickle, which can run any program when it is opened; Hearth reads GGUF and safetensors.",
+        "Choose a GGUF or safetensors file of the same model.",
+    )

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import ModelFormatError, UnsupportedModelError
-from engine.formats import TensorInfo
+from engine.formats import TensorInfo, pickle_refused
 from engine.formats.mapped import MappedSource, map_file
 from engine.formats.quant import CODECS
 
@@ -136,6 +136,8 @@ def _read_preamble(cursor: _Cursor) -> tuple[int, int]:
             f"{cursor.file_name} is a PowerInfer GGUF, which this version of Hearth does not read.",
             "Choose an ordinary GGUF file of the same model.",
         )
+    if magic == b"PK\x03\x04" or magic[:1] == b"\x80":  # a zip archive, as torch.save writes it, or a bare pickle
+        raise pickle_refused(cursor.file_name)
     if magic != b"GGUF":
         raise cursor.fail(f"it begins with {magic!r} instead of b'GGUF'")
     version = cursor.number("<I", "the version")

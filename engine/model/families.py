@@ -54,7 +54,7 @@ def config_from_hf(config: Mapping[str, Any], generation: Mapping[str, Any]) -> 
         d_ff=read.required("intermediate_size", int),
         n_heads=n_heads,
         n_kv_heads=read.optional("num_key_value_heads", int, n_heads),
-        head_dim=read.optional("head_dim", int, _head_dim(d_model, n_heads)),
+        head_dim=_head_dim(read.optional("head_dim", int, None), d_model, n_heads),
         vocab_size=read.required("vocab_size", int),
         rope_theta=_hf_rope_theta(read),
         norm_eps=read.optional("rms_norm_eps", float, 1e-6),
@@ -77,7 +77,7 @@ def config_from_gguf(metadata: Mapping[str, Any], tensor_names: set[str]) -> Mod
     _refuse_gguf_extras(read)
     n_heads = read.required("llama.attention.head_count", int)
     d_model = read.required("llama.embedding_length", int)
-    head_dim = read.optional("llama.attention.key_length", int, _head_dim(d_model, n_heads))
+    head_dim = _head_dim(read.optional("llama.attention.key_length", int, None), d_model, n_heads)
     for key in ("llama.attention.value_length", "llama.rope.dimension_count"):
         if (value := read.optional(key, int, head_dim)) != head_dim:
             raise UnsupportedModelError(f"{key} is {value} beside heads of {head_dim}; they must be equal.")
@@ -252,7 +252,10 @@ def _require_family(family: str) -> None:
         )
 
 
-def _head_dim(d_model: int, n_heads: int) -> int:
+def _head_dim(given: int | None, d_model: int, n_heads: int) -> int:
+    """Heads need not fill the width exactly where the file says how wide they are."""
+    if given is not None:
+        return given
     if n_heads < 1 or d_model % n_heads:
         raise ModelFormatError(f"A width of {d_model} cannot be shared by {n_heads} attention heads.")
     return d_model // n_heads

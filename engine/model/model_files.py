@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from engine.config import ModelConfig
 from engine.errors import ModelFormatError, ModelNotFoundError, UnsupportedModelError
-from engine.formats import TensorSource
+from engine.formats import TensorSource, pickle_refused
 from engine.formats.gguf import open_gguf
 from engine.formats.safetensors import open_safetensors
 from engine.model.families import (
@@ -23,6 +23,7 @@ from engine.model.families import (
 )
 
 _MAX_JSON_BYTES = 64 << 20
+_PICKLES = {".bin", ".ckpt", ".pt", ".pth", ".pkl", ".pickle"}
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,16 @@ class OpenedModel:
 def find_model_files(path: Path) -> ModelFiles:
     """The files of the model at `path`: a Hugging Face directory, a GGUF file, or a directory holding one GGUF file.
 
-    Raises: ModelNotFoundError where nothing is there, UnsupportedModelError for weights of another kind.
+    Raises: ModelNotFoundError where nothing is there or it may not be read, UnsupportedModelError for weights of
+    another kind.
     """
+    try:
+        return _find(path)
+    except OSError as error:
+        raise ModelNotFoundError(f"{path} cannot be read: {error.strerror or error}.") from error
+
+
+def _find(path: Path) -> ModelFiles:
     if path.is_file():
         if path.suffix.lower() == ".safetensors":
             return _hf_files(path.parent, path)
@@ -72,12 +81,15 @@ def find_model_files(path: Path) -> ModelFiles:
             f"The weights in {path.name} are split over several safetensors files, which Hearth does not read yet.",
             "Choose a GGUF file of the same model.",
         )
-    ggufs = sorted(path.glob("*.gguf"))
+    inside = sorted(path.iterdir())
+    ggufs = [file for file in inside if file.suffix.lower() == ".gguf" and file.is_file()]
     if len(ggufs) == 1:
         return ModelFiles(path, "gguf", ggufs)
     if ggufs:
         names = ", ".join(file.name for file in ggufs[:4])
         raise ModelNotFoundError(f"{path} holds {len(ggufs)} GGUF files ({names}).", "Name the file that you want.")
+    if pickles := [file.name for file in inside if file.suffix.lower() in _PICKLES]:
+        raise pickle_refused(pickles[0])
     if (path / "config.json").is_file():
         raise ModelNotFoundError(
             f"The weights are missing: {path} has a config.json and no model.safetensors.",

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import ModelConfig
+from engine.cpu_and_ram import memory_limits, read_ram
 from engine.errors import Cancelled, HostMemoryError, ModelFormatError, UnsupportedModelError
 from engine.model.families import PlannedTensor, planned_tensors
 from engine.model.model_files import ModelFiles as ModelFiles
@@ -91,7 +92,7 @@ def _choose_codec(opened: OpenedModel, extra_bytes: int) -> Codec:
     """float32 where it fits with a margin, because then nothing is unpacked on use; else float16; else refused."""
     import psutil
 
-    have = int(psutil.virtual_memory().available)
+    have = read_ram(psutil, memory_limits()).free_bytes  # in a container less than the machine has
     sizes = [math.prod(tensor.shape) for tensor in planned_tensors(opened.config, opened.files.kind)]
     # While one tensor is repacked, it lies there twice as float32.
     spare = extra_bytes + MARGIN_BYTES + 2 * 4 * max(sizes)

@@ -67,6 +67,36 @@ def test_weights_split_over_files(tmp_path: Path) -> None:
     refused(path, UnsupportedModelError, "split over several")
 
 
+PICKLE = b"PK\x03\x04\x00\x00\x08\x08archive/data.pkl"
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.ckpt", "weights.pt", "model.gguf"])
+@pytest.mark.parametrize("start", [PICKLE, b"\x80\x02\x8a\x0al\xfc"])
+def test_pickles_are_refused_with_the_reason(tmp_path: Path, name: str, start: bytes) -> None:
+    folder = make_tiny_model(tmp_path / "m")
+    (folder / "model.safetensors").unlink()
+    (folder / name).write_bytes(start * 10)
+    for path in (folder, folder / name):
+        with pytest.raises(UnsupportedModelError, match="is a pickle, which can run any program"):
+            open_model(path)
+
+
+def test_a_pickle_beside_sound_weights_is_let_lie(tmp_path: Path) -> None:
+    folder = make_tiny_model(tmp_path / "m")
+    (folder / "pytorch_model.bin").write_bytes(PICKLE)
+    assert open_model(folder).format == "safetensors"
+
+
+def test_a_folder_that_may_not_be_read_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    (tmp_path / "m").mkdir()
+    monkeypatch.setattr(Path, "iterdir", forbidden)
+    with pytest.raises(ModelNotFoundError, match=r"m cannot be read: Permission denied\."):
+        open_model(tmp_path / "m")
+
+
 @pytest.mark.parametrize("kept", [0, 1, 7, 8, 9, 100, 2000, -1000, -1])
 def test_truncated_safetensors(tmp_path: Path, kept: int) -> None:
     file = make_tiny_model(tmp_path / "m") / "model.safetensors"

@@ -26,7 +26,7 @@ def logits(path: Path) -> np.ndarray:
 
 
 def free_ram(monkeypatch: pytest.MonkeyPatch, n_bytes: int) -> None:
-    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=n_bytes))
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=n_bytes, available=n_bytes))
 
 
 def test_down_is_stored_neuron_by_neuron(tmp_path: Path) -> None:
@@ -131,3 +131,30 @@ def test_a_download_padded_with_zeros_is_refused(tmp_path: Path) -> None:
     opened = open_model(make_tiny_model(tmp_path / "m", tensors={"model.norm.weight": np.zeros(32, np.float32)}))
     with pytest.raises(ModelFormatError, match=r"model\.norm\.weight holds nothing but zeros"):
         load_weights(opened)
+
+
+def test_the_memory_of_a_container_counts_not_the_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free_ram(monkeypatch, 64 << 30)
+    (tmp_path / "memory.max").write_text(f"{256 << 20}\n")
+    (tmp_path / "memory.current").write_text("1000000\n")
+    opened = open_model(make_tiny_model(tmp_path / "m"))
+    monkeypatch.setattr(weights_module, "memory_limits", lambda: (tmp_path,))
+    with pytest.raises(HostMemoryError, match=r"0\.2 GiB are free"):
+        load_weights(opened)
+
+
+def test_heads_need_not_fill_the_width_where_the_file_says_how_wide_they_are(tmp_path: Path) -> None:
+    rng, d, head_dim = np.random.default_rng(1), 32, 4
+    shapes = {"q": (3 * head_dim, d), "k": (head_dim, d), "v": (head_dim, d), "o": (d, 3 * head_dim)}
+    tensors = {
+        f"model.layers.{layer}.self_attn.{name}_proj.weight": rng.standard_normal(shape).astype(np.float32)
+        for layer in range(2)
+        for name, shape in shapes.items()
+    }
+    config = {"head_dim": head_dim, "num_attention_heads": 3, "num_key_value_heads": 1}  # 32 is no multiple of 3
+    folder = make_tiny_model(tmp_path / "m", config=config, tensors=tensors)
+    assert open_model(folder).config.head_dim == head_dim
+    assert np.isfinite(logits(folder)).all()
+    make_tiny_model(folder, config={**config, "head_dim": None}, tensors=tensors)
+    with pytest.raises(ModelFormatError, match="cannot be shared by 3"):
+        open_model(folder)
