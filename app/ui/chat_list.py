@@ -44,11 +44,11 @@ from PySide6.QtWidgets import (
 from app.conversation import Conversation, SearchHit
 from app.ui import icons, theme
 from app.ui.chat_model import ChatModel, Index
+from app.ui.direction import leading, order
 from app.ui.floating import Menu
 from app.ui.painting import block
 from app.ui.signs import paint_dot
 
-_LINE = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextSingleLine
 ROW, HIT_ROW, GAP = 34, 50, 1  # heights of the marked part of a row; the gap is left above and below it
 SCROLL_BAR = 10  # the list's scroll bar stands in the panel's margin
 
@@ -64,11 +64,11 @@ class ChatDelegate(QStyledItemDelegate):
         high = theme.px(HIT_ROW if self.view.chats.searching else ROW) + 2 * GAP
         return QSize(theme.px(100), high)  # a list gives every row its whole width
 
-    @staticmethod
-    def more_rect(row: QRect) -> QRect:
-        """Where the "more" button of a row is: 28 wide at its right."""
+    def more_rect(self, row: QRect) -> QRect:
+        """Where the "more" button of a row is: 28 wide at its end."""
         side = theme.px(28)
-        return QRect(row.right() - side - theme.px(2), row.center().y() - side // 2 + 1, side, side)
+        right = QRect(row.right() - side - theme.px(2), row.center().y() - side // 2 + 1, side, side)
+        return QStyle.visualRect(self.view.layoutDirection(), row, right)
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
         view = self.view
@@ -81,7 +81,7 @@ class ChatDelegate(QStyledItemDelegate):
             painter.setFont(theme.font("meta"))
             painter.setPen(theme.colour("ink3"))
             words = box.adjusted(inset, 0, -inset, -theme.px(4))
-            painter.drawText(words, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignBottom, row)
+            painter.drawText(words, leading(view.isRightToLeft()) | Qt.AlignmentFlag.AlignBottom, row)
             painter.restore()
             return
         shown = row.conversation.id == view.current_id
@@ -93,6 +93,7 @@ class ChatDelegate(QStyledItemDelegate):
         offers = hovered or (view.hasFocus() and index == view.currentIndex())
         running = row.conversation.id == view.chats.running
         room = box.adjusted(inset, 0, -(theme.px(34) if offers or running else inset), 0)
+        room = QStyle.visualRect(view.layoutDirection(), box, room)
         if offers:
             more = self.more_rect(box)
             if hovered and view.over_more:
@@ -102,24 +103,24 @@ class ChatDelegate(QStyledItemDelegate):
             icons.paint(painter, "more", mark, theme.colour("ink2"))
         elif running:
             side = theme.px(14)
-            dot = QRectF(box.right() - theme.px(9) - side, box.center().y() - side / 2 + 0.5, side, side)
-            paint_dot(painter, dot, theme.colour("hot_fill"), True)
+            dot = QRect(box.right() - theme.px(9) - side, box.center().y() - side // 2 + 1, side, side)
+            dot = QStyle.visualRect(view.layoutDirection(), box, dot)
+            paint_dot(painter, QRectF(dot), theme.colour("hot_fill"), True)
         title = room
         if view.chats.searching and row.snippet:
             title = room.adjusted(0, theme.px(6), 0, -theme.px(24))
             below = room.adjusted(0, theme.px(25), 0, -theme.px(6))
-            painter.setFont(theme.font("meta"))
             painter.setPen(theme.colour("ink2" if shown or hovered else "ink3"))
-            painter.drawText(below, _LINE, self._cut(row.snippet, "meta", below.width()))
-        role = "rowstrong" if shown else "row"
-        painter.setFont(theme.font(role))
+            self._line(painter, below, row.snippet, "meta")
         painter.setPen(theme.colour("ink"))
-        painter.drawText(title, _LINE, self._cut(row.title, role, title.width()))
+        self._line(painter, title, row.title, "rowstrong" if shown else "row")
         painter.restore()
 
-    @staticmethod
-    def _cut(words: str, role: str, width: int) -> str:
-        return QFontMetrics(theme.font(role)).elidedText(words, Qt.TextElideMode.ElideRight, width)
+    def _line(self, painter: QPainter, room: QRect, words: str, role: str) -> None:
+        painter.setFont(theme.font(role))
+        cut = QFontMetrics(painter.font()).elidedText(words, Qt.TextElideMode.ElideRight, room.width())
+        flags = leading(self.view.isRightToLeft()) | Qt.AlignmentFlag.AlignVCenter
+        painter.drawText(room, flags | Qt.TextFlag.TextSingleLine | order(words), cut)
 
     def helpEvent(self, event: QHelpEvent, view: QAbstractItemView, option: QStyleOptionViewItem, index: Index) -> bool:
         row = self.view.chats.chat(index)
@@ -137,6 +138,7 @@ class ChatDelegate(QStyledItemDelegate):
     def createEditor(self, parent: QWidget, option: QStyleOptionViewItem, index: Index) -> QWidget:
         editor = QLineEdit(parent)
         editor.setProperty("kind", "field")
+        editor.setProperty("place", "row")  # the words stay where they stood in the row
         editor.setProperty("focusRing", False)
         editor.setAccessibleName("New title")
         editor.setFont(theme.font("row"))
@@ -184,7 +186,8 @@ class ChatList(QListView):
         self.setTabKeyNavigation(False)
         self.setMouseTracking(True)
         self.setModel(self.chats)
-        self.setItemDelegate(ChatDelegate(self))
+        self.delegate = ChatDelegate(self)
+        self.setItemDelegate(self.delegate)
         self.chats.renamed.connect(self.rename_requested)
         self.verticalScrollBar().valueChanged.connect(self._moved)
         self.selectionModel().currentChanged.connect(self._moved)
@@ -201,7 +204,9 @@ class ChatList(QListView):
 
     def row_box(self, row: QRect) -> QRect:
         """The marked part of a row: as wide as if there were a scroll bar, so that one coming moves nothing."""
-        return QRect(row.left(), row.top() + GAP, self.width() - theme.px(SCROLL_BAR), row.height() - 2 * GAP)
+        width = self.width() - theme.px(SCROLL_BAR)
+        left = row.right() + 1 - width if self.isRightToLeft() else row.left()
+        return QRect(left, row.top() + GAP, width, row.height() - 2 * GAP)
 
     def focus_rect(self) -> QRect:
         """Where the keyboard is: the row of the cursor, or the whole list before there is one."""
@@ -287,7 +292,7 @@ class ChatList(QListView):
         if self.chats.chat(index) is None:
             return QModelIndex()
         row = self.row_box(self.visualRect(index))
-        return index if ChatDelegate.more_rect(row).contains(pos) else QModelIndex()
+        return index if self.delegate.more_rect(row).contains(pos) else QModelIndex()
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
         over = self._more_at(event.position().toPoint()).isValid()
@@ -300,7 +305,7 @@ class ChatList(QListView):
         pos = event.position().toPoint()
         if event.button() == Qt.MouseButton.LeftButton and (more := self._more_at(pos)).isValid():
             row = self.row_box(self.visualRect(more))
-            corner = ChatDelegate.more_rect(row).bottomLeft() + QPoint(0, theme.px(4))
+            corner = self.delegate.more_rect(row).bottomLeft() + QPoint(0, theme.px(4))
             self._open_menu(more, self.viewport().mapToGlobal(corner))
             return
         self.pressed_row = self.indexAt(pos).row()

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 from app.markdown_blocks import CodeBlock
 from app.ui import theme
 from app.ui.controls import Button, Label
+from app.ui.direction import set_margins
 from app.ui.prose import LIST_INDENT, TextView, scroll_sideways
 
 COPIED_MS = 1500
@@ -233,6 +234,6 @@ class CodeBlockView(QFrame):
 
     def _restyle(self) -> None:
         px = theme.px
-        self._head.setContentsMargins(px(14), px(3), px(5), px(3))
+        set_margins(self._head, px(14), px(3), px(5), px(3), self.isRightToLeft())
         self._body.setContentsMargins(px(14), 0, px(14), px(12))
         self._foot.setContentsMargins(px(5), 0, px(5), px(5) if self._folds else 0)

@@ -24,6 +24,7 @@ from app.engine_status import EngineStatus, Phase
 from app.markdown_blocks import displayable
 from app.ui import theme
 from app.ui.controls import Button, Dot, Label, Ring
+from app.ui.direction import set_margins
 from app.ui.icons import Glyph
 
 MAX_LINES = 8
@@ -260,7 +261,7 @@ class Composer(QFrame):
     def _restyle(self) -> None:
         px = theme.px
         # The text stands on the left edge of the messages: the card reaches 24 beyond the column.
-        self._column.setContentsMargins(px(23), px(13), px(10), px(9))
+        set_margins(self._column, px(23), px(13), px(10), px(9), self.isRightToLeft())
         self._column.setSpacing(px(8))
         self._bar.setSpacing(px(6))
         self.send.setFixedSize(px(34), px(34))

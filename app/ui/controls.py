@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from PySide6.QtCore import QRectF, QSize, Qt
+from PySide6.QtCore import QEvent, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPaintEvent, QPalette, QResizeEvent
 from PySide6.QtWidgets import QLabel, QPushButton, QSizePolicy, QWidget
 
 from app.ui import icons, theme
+from app.ui.direction import leading
 from app.ui.painting import antialiased, block, outline
 from app.ui.signs import Dot, Progress, Ring, ShareBar
 from app.ui.switches import Segments, Slider, Toggle
@@ -50,6 +51,7 @@ class Label(QLabel):
             self.setSizePolicy(policy)
         elif elide:
             self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+        self._leads = align is None and not wrap  # begins at the leading edge, whatever script the words are in
         if align is not None:
             self.setAlignment(align)
         theme.current().changed.connect(self._restyle)
@@ -75,7 +77,17 @@ class Label(QLabel):
         self.setPalette(colours)
         if not self.wordWrap():
             self.setMinimumHeight(theme.line_height(self.role))
+        self._lead()
         self._fit()
+
+    def _lead(self) -> None:
+        if self._leads:
+            self.setAlignment(leading(self.isRightToLeft()) | Qt.AlignmentFlag.AlignVCenter)
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.LayoutDirectionChange:
+            self._lead()
 
     def _fit(self) -> None:
         if not self.elides:

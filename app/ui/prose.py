@@ -6,6 +6,7 @@ They show HTML made by app.markdown_blocks and plain text; they parse nothing an
 from __future__ import annotations
 
 import math
+import re
 from typing import Any, cast
 
 from PySide6.QtCore import QMimeData, QPointF, QRectF, Qt, QUrl, Signal
@@ -23,6 +24,7 @@ from PySide6.QtWidgets import QFrame, QSizePolicy, QTextBrowser, QTextEdit, QWid
 
 from app.markdown_blocks import MAX_DEPTH, displayable, web_address, without_padding
 from app.ui import theme
+from app.ui.direction import runs_leftwards
 from app.ui.painting import block
 
 LIST_INDENT = 28
@@ -145,7 +147,8 @@ def style_sheet() -> str:
     a {{ color: {t.cold}; text-decoration: underline; }}
     table.quote {{ margin: {px(10)}px 0 {px(12)}px 0; }}
     td.quote {{ border-left: 2px solid {t.edge}; padding: 0 0 0 {px(14)}px; }}
-    td.quote p, td.quote li {{ color: {t.ink2}; }}
+    td.leftwards {{ border-right: 2px solid {t.edge}; padding: 0 {px(14)}px 0 0; }}
+    td.quote p, td.quote li, td.leftwards p, td.leftwards li {{ color: {t.ink2}; }}
     {indents}
     """
 
@@ -160,7 +163,27 @@ def table_sheet() -> str:
     th {{ font-size: {px(head.px)}px; font-weight: {head.weight}; color: {t.ink2}; text-align: left; {pad}
           border-bottom: 1px solid {t.edge}; }}
     td {{ font-size: {px(cell.px)}px; color: {t.ink}; {pad} border-bottom: 1px solid {t.line}; }}
+    table.leftwards th, table.leftwards td {{ padding: {px(7)}px 0 {px(7)}px {px(16)}px; }}
     """
+
+
+_TABLE = re.compile(r'<table(?: class="quote")?')
+_TURNED_QUOTE = re.compile(r'(<table class="quote" dir="rtl"[^>]*><tr><td class=")quote')
+_TAG = re.compile(r"<[^>]*>")
+
+
+def directed(html: str) -> str:
+    """The same with every table and quote in the direction of its first words; Qt sees to paragraphs by itself."""
+    if "<table" not in html:
+        return html
+
+    def turned(found: re.Match[str]) -> str:
+        if not runs_leftwards(_TAG.sub("", html[found.start() : found.start() + 500])):
+            return found[0]
+        return f'{found[0]} dir="rtl"' if "quote" in found[0] else '<table class="leftwards" dir="rtl"'
+
+    html = _TABLE.sub(turned, html)
+    return _TURNED_QUOTE.sub(r"\1leftwards", html)
 
 
 class Prose(TextView):
@@ -191,7 +214,7 @@ class Prose(TextView):
     def _render(self) -> None:
         before = self.textCursor()
         anchor, position = before.anchor(), before.position()
-        self.setHtml(self._html)
+        self.setHtml(directed(self._html))
         self._trim()
         has_links = "<a " in self._html
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus if has_links else Qt.FocusPolicy.ClickFocus)

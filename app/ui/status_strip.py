@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QFrame, QSizePolicy, QToolTip, QWidget
 
 from app.engine_status import NARROW, EngineStatus, memory_of, rate
 from app.ui import theme
+from app.ui.direction import leading, order
 from app.ui.painting import antialiased, say_changed
 from engine.monitor import MachineSample
 
@@ -70,6 +71,10 @@ def machine_facts(sample: MachineSample) -> list[Fact]:
     return facts
 
 
+def _advance(role: str, words: str) -> int:
+    return QFontMetrics(theme.font(role)).horizontalAdvance(words)
+
+
 class StatusStrip(QFrame):
     """28 high, painted: facts of the engine from the left, facts of the machine from the right."""
 
@@ -120,8 +125,9 @@ class StatusStrip(QFrame):
 
     @staticmethod
     def _width(fact: Fact) -> int:
-        metrics = QFontMetrics(theme.font("metastrong" if fact.strong else "meta"))
-        return max(metrics.horizontalAdvance(fact.words), metrics.horizontalAdvance(fact.widest))
+        if fact.widest:  # the same whether it is strong just now or not
+            return max(_advance("metastrong", fact.words), _advance("metastrong", fact.widest))
+        return _advance("metastrong" if fact.strong else "meta", fact.words)
 
     def _fitting(self) -> tuple[list[Fact], list[Fact]]:
         left, right = list(self._left), list(self._right)
@@ -148,8 +154,8 @@ class StatusStrip(QFrame):
             painter.setPen(theme.colour(theme.ROLES[role].token))
             box = QRectF(self.width() - at - width if mirrored else at, 1, width, self.height() - 1)
             words = QFontMetrics(painter.font()).elidedText(fact.words, Qt.TextElideMode.ElideRight, width + 1)
-            side = Qt.AlignmentFlag.AlignRight if mirrored else Qt.AlignmentFlag.AlignLeft
-            painter.drawText(box, side | Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextSingleLine, words)
+            flags = leading(mirrored) | Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextSingleLine
+            painter.drawText(box, flags | order(words), words)
 
         for fact in left:
             width = min(self._width(fact), max(end - x, 0))

@@ -335,7 +335,8 @@ def qss() -> str:
     QLineEdit[kind="field"] {{ {row} color: {t.ink}; placeholder-text-color: {t.ink3};
         background: {t.card}; border: 1px solid {t.edge};
         border-radius: {px(8)}px; padding: 0 {px(9)}px; min-height: {px(30)}px; max-height: {px(30)}px; }}
-    QLineEdit[kind="field"][glyph="true"] {{ padding-left: {px(2)}px; }}
+    QLineEdit[kind="field"][glyph="true"] {{ padding: 0 {px(5)}px; }}
+    QLineEdit[kind="field"][place="row"] {{ padding: 0 {px(7)}px; }}
     QLineEdit[kind="field"]:hover, QLineEdit[kind="field"]:focus {{ border-color: {t.control}; }}
     QLineEdit[kind="field"]:disabled {{ color: {t.ink3}; background: {t.sunken}; border-color: {t.line}; }}
     QLineEdit[kind="field"][state="bad"] {{ border-color: {t.bad}; }}
@@ -350,6 +351,7 @@ def qss() -> str:
     QTextBrowser[kind="prose"] {{ background: transparent; border: 0; }}
     QMenu {{ {row} background: {t.card}; color: {t.ink}; border: 1px solid {t.edge};
         border-radius: {px(12)}px; padding: {px(6)}px; }}
+    QMenu[corners="square"] {{ border-radius: 0; }}
     QMenu::item {{ padding: {px(8)}px {px(14)}px {px(8)}px {px(10)}px; border-radius: {px(6)}px; }}
     QMenu::item:selected {{ background: {mix(t.card, t.wash, t.selected)}; }}
     QMenu::item:pressed {{ background: {mix(t.card, t.wash, t.pressed)}; }}

@@ -213,7 +213,7 @@ def test_the_more_button_opens_a_menu_and_does_not_open_the_chat(sidebar: Sideba
     view = sidebar.panel.list
     row = view.row_box(view.visualRect(view.chats.index_of("dinner")))
     with qtbot.assertNotEmitted(sidebar.conversation_selected):
-        click(sidebar, "dinner", chat_list.ChatDelegate.more_rect(row).center())
+        click(sidebar, "dinner", view.delegate.more_rect(row).center())
     menu = view.findChild(QMenu)
     assert [re.sub(r"\t.*", "", action.text()) for action in menu.actions()] == ["Rename", "Delete"]
     with qtbot.waitSignal(sidebar.delete_requested) as told:
