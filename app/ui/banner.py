@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QPlainTextEdit, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtCore import QEvent, QObject, Qt, Signal
+from PySide6.QtGui import QGuiApplication, QResizeEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QPlainTextEdit, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
 from app.ui import theme
 from app.ui.controls import Button, IconButton, Label
+from app.ui.direction import set_margins
 from app.ui.floating import announce
+from app.ui.flow import Flow
 from app.ui.icons import Glyph
 from app.user_messages import UserMessage
 
 _SIGNS = {"bad": ("warn", "bad"), "warn": ("warn", "warn"), "info": ("info", "cold")}
-
-
 MAX_LINES = 8  # of details before they scroll
+_REFITS = {QEvent.Type.LayoutRequest, QEvent.Type.ShowToParent, QEvent.Type.HideToParent}
 
 
 class Banner(QFrame):
@@ -38,14 +39,13 @@ class Banner(QFrame):
         self._sentence = Label("", "small", wrap=True)
         self._column.addWidget(self._title)
         self._column.addWidget(self._sentence)
-        self._buttons = QHBoxLayout()
+        self._buttons = Flow()
         self._remedy = Button("", "primary")
         self._second = Button("", "secondary")
         self._details = Button("Details", "quiet")
         self._copy = Button("Copy details", "quiet")
         for button in (self._remedy, self._second, self._details, self._copy):
             self._buttons.addWidget(button)
-        self._buttons.addStretch(1)
         self._column.addSpacing(4)
         self._column.addLayout(self._buttons)
         self._text = QPlainTextEdit()
@@ -96,7 +96,7 @@ class Banner(QFrame):
         self.hide()
 
     def _restyle(self) -> None:
-        self._row.setContentsMargins(theme.px(14), theme.px(12), theme.px(10), theme.px(14))
+        set_margins(self._row, theme.px(14), theme.px(12), theme.px(10), theme.px(14), self.isRightToLeft())
         self._row.setSpacing(theme.px(12))
         self._column.setSpacing(theme.px(4))
         self._buttons.setSpacing(theme.px(8))
@@ -129,3 +129,46 @@ class Banner(QFrame):
     def _close_by_hand(self) -> None:
         self.clear()
         self.closed.emit()
+
+
+class BannerPlace(QScrollArea):
+    """Where a banner stands: as high as it is at this width, but never over `most`; what is higher scrolls inside.
+
+    It has no height while the banner is hidden.
+    """
+
+    def __init__(self, banner: Banner, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._most = 0
+        self.setProperty("kind", "plain")
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.viewport().setAutoFillBackground(False)
+        self.banner = banner
+        hidden = banner.isHidden()
+        self.setWidget(banner)
+        banner.setHidden(hidden)  # a scroll area shows whatever it is given
+        banner.setAutoFillBackground(False)
+        banner.installEventFilter(self)
+        self._fit()
+
+    def set_most(self, height: int) -> None:
+        """How high it may become."""
+        self._most = height
+        self._fit()
+
+    def _fit(self) -> None:
+        wanted = 0 if self.banner.isHidden() else self.banner.heightForWidth(self.width())
+        self.setFixedHeight(min(wanted, self._most))
+        width = self.viewport().width()  # less than our own while a scroll bar is there
+        self.banner.resize(width, self.banner.heightForWidth(width))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit()
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() in _REFITS and watched is self.banner:
+            self._fit()
+        return super().eventFilter(watched, event)

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QPoint, Qt, QUrl, Signal
 from PySide6.QtGui import QDesktopServices, QGuiApplication, QKeyEvent, QKeySequence, QResizeEvent, QShortcut
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QStackedWidget, QVBoxLayout, QWidget
 
 from app.conversation import Conversation, Message, Role
 from app.engine_status import EngineStatus, Phase
 from app.markdown_blocks import web_address
 from app.ui import theme
-from app.ui.banner import Banner
+from app.ui.banner import Banner, BannerPlace
 from app.ui.composer import Composer
 from app.ui.controls import IconButton, Label
+from app.ui.direction import set_margins
 from app.ui.empty_page import EmptyPage
 from app.ui.floating import ConfirmDialog, Menu, confirm
 from app.ui.transcript import Transcript, text_column
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from app.user_messages import UserMessage
 
 UNTITLED = "New chat"
+BAR, BANNER_GAP = 48, 12
 COMPOSER_OUTSET = 24  # the composer reaches this far beyond the text column
 
 
@@ -74,10 +76,12 @@ class ChatPage(QFrame):
         self.banner = Banner()
         self.banner.remedy.connect(self.remedy)
         self.banner.closed.connect(self._lay_out)
+        self._banner_room = BannerPlace(self.banner)
         self._banner_place = QHBoxLayout()
-        self._banner_place.addWidget(self.banner)
+        self._banner_place.addWidget(self._banner_room)
         self.composer = Composer()
         self.transcript = Transcript()
+        self.transcript.setMinimumHeight(1)  # in a window too low for everything it is what gives way
         self.empty = EmptyPage()
         self._composer_place = QVBoxLayout()
         self._chat = QWidget()
@@ -250,9 +254,10 @@ class ChatPage(QFrame):
     def _show_empty(self, empty: bool) -> None:
         if empty == self.is_empty:
             return
-        typing = self.focusWidget() is self.composer.field
+        focus = QApplication.focusWidget()
+        here = focus is not None and self.isAncestorOf(focus)
         self._place_composer(empty)
-        if typing:
+        if here:  # whatever had it may be gone, and Qt would hand it to a neighbour
             self.focus_composer()
 
     def _place_composer(self, empty: bool) -> None:
@@ -270,13 +275,16 @@ class ChatPage(QFrame):
         left, width = text_column(self.width())
         outset = min(px(COMPOSER_OUTSET), left)
         sides = (left - outset, self.width() - left - width - outset)
-        shown = not self.banner.isHidden()
-        self._banner_place.setContentsMargins(sides[0], px(12) if shown else 0, sides[1], px(12) if shown else 0)
+        gap = 0 if self.banner.isHidden() else px(BANNER_GAP)
+        self._banner_place.setContentsMargins(sides[0], gap, sides[1], gap)
         self._composer_place.setContentsMargins(sides[0], 0, sides[1], px(20))
-        self._bar.setFixedHeight(px(48))
+        self._bar.setFixedHeight(px(BAR))
+        # Whatever a banner has to say, the composer stays whole and the last lines of the chat in view.
+        others = 0 if self.is_empty else px(BAR) + self.composer.sizeHint().height() + px(20 + 2 * BANNER_GAP)
+        self._banner_room.set_most(max((self.height() - others) * 2 // 3, px(80)))
         bar = self._bar.layout()
         if bar is not None:
-            bar.setContentsMargins(px(24), 0, px(14), 0)
+            set_margins(bar, px(24), 0, px(14), 0, self.isRightToLeft())
 
 
 def _open(address: str) -> None:

@@ -5,13 +5,23 @@ It offers nothing that does not work yet, and it leaves a place in its middle fo
 
 from __future__ import annotations
 
-from PySide6.QtCore import QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QPaintEvent, QResizeEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtCore import QEvent, QObject, QRect, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QFontMetrics, QPaintEvent, QResizeEvent
+from PySide6.QtWidgets import (
+    QFrame,
+    QHBoxLayout,
+    QPushButton,
+    QScrollArea,
+    QSizePolicy,
+    QSpacerItem,
+    QVBoxLayout,
+    QWidget,
+)
 
 from app.engine_status import EngineStatus, Phase
 from app.ui import icons, theme
 from app.ui.controls import Label
+from app.ui.direction import leading, order
 from app.ui.painting import antialiased, block, outline
 from app.ui.transcript import text_column
 
@@ -21,6 +31,10 @@ PROMPTS = (
     ("table", "A small sum", "Tom has 5 apples and gives away 2. How many are left?"),
 )
 _TITLES = {Phase.READY: "Ready when you are", Phase.FAILED: "No model is loaded", Phase.OFF: "No model is loaded"}
+
+
+CARD, CARD_GAP, INSET, GLYPH = 118, 12, 16, 18
+MARK, MARK_GAP = 56, 16
 
 
 class PromptCard(QPushButton):
@@ -34,18 +48,23 @@ class PromptCard(QPushButton):
         self.setProperty("focusRadius", 12)
         self.setAutoDefault(False)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        theme.current().changed.connect(self._restyle)
-        self._restyle()
+        theme.current().changed.connect(self.update)
 
-    def _restyle(self) -> None:
-        self.setFixedHeight(theme.px(118))
-        self.update()
+    def height_for(self, width: int) -> int:
+        """How high it must be to show all its words at that width."""
+        words = QRect(0, 0, width - 2 * theme.px(INSET), 10_000)
+        lines = QFontMetrics(theme.font("small")).boundingRect(words, Qt.TextFlag.TextWordWrap, self.prompt).height()
+        return max(theme.px(CARD), self._words_top() + lines + theme.px(INSET))
+
+    @staticmethod
+    def _words_top() -> int:
+        return theme.px(INSET + GLYPH + 8) + theme.line_height("label") + theme.px(3)
 
     def sizeHint(self) -> QSize:
-        return QSize(theme.px(200), theme.px(118))
+        return QSize(theme.px(200), theme.px(CARD))
 
     def minimumSizeHint(self) -> QSize:
-        return QSize(theme.px(120), theme.px(118))
+        return QSize(theme.px(120), theme.px(CARD))
 
     def paintEvent(self, event: QPaintEvent) -> None:
         t, px, painter = theme.current().tokens, theme.px, antialiased(self)
@@ -54,19 +73,19 @@ class PromptCard(QPushButton):
         ground = theme.mix(t.card, t.ink, 0.06 if pressed else 0.02 if hover else 0)
         block(painter, rect, ground, px(12))
         outline(painter, rect, t.control if pressed else t.edge if hover else t.line, px(12))
-        side, inset = px(18), px(16)
+        side, inset = px(GLYPH), px(INSET)
         left = self.width() - inset - side if self.isRightToLeft() else inset
         icons.paint(painter, self.glyph, QRectF(left, inset, side, side), theme.colour("ink2"))
         room = QRectF(inset, inset + side + px(8), self.width() - 2 * inset, theme.line_height("label"))
-        leading = Qt.AlignmentFlag.AlignLeading | Qt.AlignmentFlag.AlignTop
+        flags = leading(self.isRightToLeft()) | Qt.AlignmentFlag.AlignTop
         painter.setFont(theme.font("label"))
         painter.setPen(theme.colour("ink"))
-        painter.drawText(room, leading, self.title)
+        painter.drawText(room, flags | order(self.title), self.title)
         painter.setFont(theme.font("small"))
         painter.setPen(theme.colour("ink2" if hover or pressed else "ink3"))
-        top = room.bottom() + px(3)
-        words = QRectF(inset, top, self.width() - 2 * inset, self.height() - top - px(8))
-        painter.drawText(words, int(leading) | Qt.TextFlag.TextWordWrap, self.prompt)
+        top = self._words_top()
+        words = QRectF(inset, top, self.width() - 2 * inset, self.height() - top - px(4))
+        painter.drawText(words, flags | Qt.TextFlag.TextWordWrap | order(self.prompt), self.prompt)
 
 
 class EmptyPage(QScrollArea):
@@ -84,11 +103,15 @@ class EmptyPage(QScrollArea):
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.viewport().setAutoFillBackground(False)
         centre = Qt.AlignmentFlag.AlignHCenter
-        self._mark = icons.Glyph("mark", px=56)
+        self._head = QWidget()
+        head = QVBoxLayout(self._head)
+        head.setContentsMargins(0, 0, 0, 0)
+        head.addWidget(icons.Glyph("mark", px=MARK), 0, Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignTop)
         self._title = Label("", "display", align=centre)
         self._sign = icons.Glyph("check", "ok", 16)
         self._machine = Label("", "label")
         self._about = Label("", "small", "ink3", wrap=True, align=centre)
+        self._gaps: list[tuple[QSpacerItem, int]] = []
         self._privacy = Label("Nothing you type leaves this computer.", "meta")
         self.cards = [PromptCard(*prompt) for prompt in PROMPTS]
 
@@ -98,8 +121,7 @@ class EmptyPage(QScrollArea):
         machine.addWidget(self._sign)
         machine.addWidget(self._machine)
         machine.addStretch(1)
-        cards = QHBoxLayout()
-        cards.setSpacing(theme.px(12))
+        cards = self._cards = QHBoxLayout()
         for card in self.cards:
             cards.addWidget(card, 1)
             card.clicked.connect(lambda _=False, card=card: self.prompt_chosen.emit(card.prompt))
@@ -115,37 +137,42 @@ class EmptyPage(QScrollArea):
         self._column = QVBoxLayout(self._content)
         self._column.setSpacing(0)
         self._column.addStretch(1)
-        self._column.addWidget(self._mark, 0, centre)
-        self._column.addSpacing(theme.px(16))
+        self._column.addWidget(self._head)
         self._column.addWidget(self._title)
-        self._column.addSpacing(theme.px(10))
+        self._add_gap(10)
         self._column.addLayout(machine)
-        self._column.addSpacing(theme.px(4))
+        self._add_gap(4)
         self._column.addWidget(self._about)
-        self._column.addSpacing(theme.px(26))
+        self._add_gap(26)
         self._column.addLayout(self.composer_place)
-        self._column.addSpacing(theme.px(12))
+        self._add_gap(12)
         self._column.addLayout(cards)
         self._column.addStretch(1)
-        self._column.addSpacing(theme.px(12))
+        self._add_gap(12)
         self._column.addLayout(privacy)
         self.setWidget(self._content)
         self._content.setAutoFillBackground(False)
+        self._content.installEventFilter(self)
         theme.current().changed.connect(self._lay_out)
         self.set_machine_line("")
         self.set_status(EngineStatus())
+
+    def _add_gap(self, px: int) -> None:
+        gap = QSpacerItem(0, 0, QSizePolicy.Policy.Minimum, QSizePolicy.Policy.Fixed)
+        self._column.addItem(gap)
+        self._gaps.append((gap, px))
 
     def set_status(self, status: EngineStatus) -> None:
         """What the engine is doing, as the page's title; the model in one sentence."""
         self._title.setText(_TITLES.get(status.phase, status.word))
         about = f"{status.model} is {status.description[:1].lower()}{status.description[1:]}"
-        self._about.setText(f"{about} It works offline." if status.description else "")
-        self._about.setVisible(bool(status.description))
+        # Its line is kept while there is nothing to say yet: the composer must not move once the model is there.
+        self._about.setText(f"{about} It works offline." if status.description else " ")
+        self._lay_out()
 
     def set_machine_line(self, line: str) -> None:
         """This PC in one line; empty until it is known."""
         self._machine.setText(line)
-        self._machine.setVisible(bool(line))
         self._sign.setVisible(bool(line))
         has_gpu = not line.startswith("No GPU")
         self._sign.set_look("check" if has_gpu else "chip", "ok" if has_gpu else "ink3")
@@ -155,6 +182,30 @@ class EmptyPage(QScrollArea):
         self._lay_out()
 
     def _lay_out(self) -> None:
+        px = theme.px
         left, width = text_column(self.width())
         right = max(self.viewport().width() - left - width, 0)
-        self._column.setContentsMargins(left, theme.px(16), right, theme.px(18))
+        self._column.setContentsMargins(left, px(16), right, px(18))
+        self._cards.setSpacing(px(CARD_GAP))
+        self._head.setFixedHeight(px(MARK + MARK_GAP))
+        each = (width - (len(self.cards) - 1) * px(CARD_GAP)) // len(self.cards)
+        high = max(card.height_for(each) for card in self.cards)
+        for card in self.cards:
+            card.setFixedHeight(high)
+        for gap, size in self._gaps:
+            gap.changeSize(0, px(size), QSizePolicy.Policy.Minimum, QSizePolicy.Policy.Fixed)
+        self._column.invalidate()
+        self._place_mark()
+
+    def _place_mark(self) -> None:
+        """In a low window the mark gives its room to the composer and the cards."""
+        width, column = self.viewport().width(), self._column
+        wanted = max(column.totalHeightForWidth(width), column.totalMinimumSize().height())
+        if self._head.isHidden():
+            wanted += theme.px(MARK + MARK_GAP)
+        self._head.setVisible(wanted <= self.viewport().height())
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.LayoutRequest and watched is self._content:
+            self._place_mark()  # the composer came, or a line has become two
+        return super().eventFilter(watched, event)

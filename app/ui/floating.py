@@ -11,10 +11,10 @@ from PySide6.QtCore import QEasingCurve, QEvent, QObject, QPoint, QPropertyAnima
 from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QEnterEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QMenu, QVBoxLayout, QWidget
 
-from app.ui import focus_ring, icons, theme
+from app.ui import compositor, focus_ring, icons, theme
 from app.ui.controls import Button, Label
 from app.ui.icons import Glyph
-from app.ui.painting import antialiased
+from app.ui.painting import antialiased, outline
 
 RINGS, DROP = 18, 5
 PAD = RINGS + DROP + 1  # room for the shadow on every side
@@ -45,7 +45,10 @@ class Menu(QMenu):
     def __init__(self, name: str, parent: QWidget) -> None:
         super().__init__(parent)
         self.setAccessibleName(name)
-        self.setAttribute(Qt.WidgetAttribute.WA_TranslucentBackground)
+        if compositor.see_through():
+            self.setAttribute(Qt.WidgetAttribute.WA_TranslucentBackground)
+        else:
+            self.setProperty("corners", "square")
         self.setWindowFlag(Qt.WindowType.FramelessWindowHint)
         self.setWindowFlag(Qt.WindowType.NoDropShadowWindowHint)
         self.setFont(theme.font("row"))
@@ -62,7 +65,7 @@ class Toast(QFrame):
 
     gone = Signal()
 
-    def __init__(self, page: QWidget, words: str, undo: Callable[[], None] | None, lift: int) -> None:
+    def __init__(self, page: QWidget, words: str, undo: Callable[[], None] | None, lift: Callable[[], int]) -> None:
         super().__init__(page)
         self.setAccessibleName(words)
         self._undo, self._lift = undo, lift
@@ -87,8 +90,10 @@ class Toast(QFrame):
         theme.current().changed.connect(self._place)
 
     @staticmethod
-    def show_on(page: QWidget, words: str, undo: Callable[[], None] | None = None, lift: int = 24) -> Toast:
-        """Show a toast on a page, in place of the one it may be showing; `lift` is its height above the page's foot."""
+    def show_on(
+        page: QWidget, words: str, undo: Callable[[], None] | None = None, lift: Callable[[], int] = lambda: 24
+    ) -> Toast:
+        """Show a toast on a page, in place of the one it may be showing; `lift` gives its height above the foot."""
         for child in page.findChildren(Toast, options=Qt.FindChildOption.FindDirectChildrenOnly):
             child.close_now()
         toast = Toast(page, words, undo, lift)
@@ -99,6 +104,11 @@ class Toast(QFrame):
         toast._clock.start()
         announce(toast, words)
         return toast
+
+    def settle(self) -> None:
+        """Stand where it belongs now: the page has another foot."""
+        self._move.stop()
+        self._place()
 
     def leave(self) -> None:
         """Go, in good order."""
@@ -129,7 +139,7 @@ class Toast(QFrame):
     def _home(self) -> QPoint:
         page = self.parentWidget()
         assert page is not None
-        foot = page.height() - theme.px(self._lift) - self.height() + PAD
+        foot = page.height() - theme.px(self._lift()) - self.height() + PAD
         return QPoint((page.width() - self.width()) // 2, foot)
 
     def _place(self) -> None:
@@ -151,8 +161,7 @@ class Toast(QFrame):
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if event.type() == QEvent.Type.Resize:
-            self._move.stop()
-            self._place()
+            self.settle()
         return False
 
     def enterEvent(self, event: QEnterEvent) -> None:
@@ -171,13 +180,14 @@ class ConfirmDialog(QDialog):
 
     def __init__(self, parent: QWidget, title: str, sentence: str, safe: str, danger: str) -> None:
         super().__init__(parent, Qt.WindowType.Dialog | Qt.WindowType.FramelessWindowHint)
-        self.setAttribute(Qt.WidgetAttribute.WA_TranslucentBackground)
+        self._pad = PAD if compositor.see_through() else 0  # room for the shadow, where there can be one
+        self.setAttribute(Qt.WidgetAttribute.WA_TranslucentBackground, self._pad > 0)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setWindowTitle(title)
         self.setAccessibleName(title)
         self.setAccessibleDescription(sentence)
         column = QVBoxLayout(self)
-        inset = PAD + theme.px(20)
+        inset = self._pad + theme.px(20)
         column.setContentsMargins(inset, inset, inset, inset)
         column.setSpacing(theme.px(6))
         column.addWidget(Label(title, "heading", wrap=True))
@@ -193,13 +203,18 @@ class ConfirmDialog(QDialog):
         row.addWidget(self.safe)
         row.addWidget(self.danger)
         column.addLayout(row)
-        wide = max(theme.px(330), min(self.sizeHint().width() - 2 * PAD, theme.px(480)))
-        self.setFixedWidth(wide + 2 * PAD)
+        wide = max(theme.px(330), min(self.sizeHint().width() - 2 * self._pad, theme.px(480)))
+        self.setFixedWidth(wide + 2 * self._pad)
         self.safe.setFocus()
         focus_ring.install(self)
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        paint_floating(antialiased(self), QRectF(self.rect()).adjusted(PAD, PAD, -PAD, -PAD), theme.px(14))
+        pad, painter = self._pad, antialiased(self)
+        if pad:
+            paint_floating(painter, QRectF(self.rect()).adjusted(pad, pad, -pad, -pad), theme.px(14))
+        else:
+            painter.fillRect(self.rect(), theme.colour("card"))
+            outline(painter, QRectF(self.rect()), theme.colour("edge"), 0.5)
 
 
 def confirm(

@@ -18,7 +18,7 @@ from app.chat_controller import ChatController
 from app.conversation import Conversation, Message
 from app.engine_status import EngineStatus
 from app.settings import AppPaths, AppSettings
-from app.ui import focus_ring, theme
+from app.ui import focus_ring, tab_order, theme
 from app.ui.chat_page import ChatPage
 from app.ui.floating import Toast
 from app.ui.sidebar import Sidebar
@@ -124,6 +124,8 @@ class MainWindow(QMainWindow):
     def _show_conversation(self, conversation: Conversation | None, messages: list[Message]) -> None:
         self._conversation = conversation
         self.page.show_conversation(conversation, messages)
+        for toast in self.page.findChildren(Toast, options=Qt.FindChildOption.FindDirectChildrenOnly):
+            toast.settle()
         self.sidebar.set_current(conversation.id if conversation else None)
         self._set_title(conversation.title if conversation else "")
 
@@ -136,7 +138,7 @@ class MainWindow(QMainWindow):
         self.sidebar.set_status(status)
 
     def show_toast(self, words: str, undo: Callable[[], None] | None) -> None:
-        Toast.show_on(self.page, words, undo, lift=24 if self.page.is_empty else TOAST_ABOVE_COMPOSER)
+        Toast.show_on(self.page, words, undo, lambda: 24 if self.page.is_empty else TOAST_ABOVE_COMPOSER)
 
     def _take_model(self, info: LoadedModelInfo) -> None:
         self._automatic = {**info.sampling, "threads": info.threads, "context": info.context}
@@ -195,6 +197,9 @@ class MainWindow(QMainWindow):
             self.page.stop_requested.emit()
         else:
             super().keyPressEvent(event)
+
+    def focusNextPrevChild(self, forward: bool) -> bool:
+        return tab_order.move_on(self, forward)
 
     def _restore_geometry(self) -> None:
         try:

@@ -372,7 +372,7 @@ def test_hovering_holds_a_toast(page: QFrame) -> None:
 
 def test_a_toast_stays_at_the_foot_in_the_middle(page: QFrame) -> None:
     page.show()
-    toast = floating.Toast.show_on(page, GERMAN, lambda: None, lift=100)
+    toast = floating.Toast.show_on(page, GERMAN, lambda: None, lift=lambda: 100)
     page.resize(500, 300)
     assert abs(toast.geometry().center().x() - 250) <= 1
     assert toast.geometry().bottom() + 1 - floating.PAD == 200
