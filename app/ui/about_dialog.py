@@ -18,6 +18,7 @@ from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QTextBrowser, QVBoxL
 
 from app.ui import focus_ring, theme
 from app.ui.controls import Button, Label, Segments
+from app.ui.floating import resize_within_screen
 from app.ui.icons import Glyph
 from engine import __version__
 from engine.assets import asset_root
@@ -162,7 +163,7 @@ class AboutDialog(QDialog):
         focus_ring.install(self)
         theme.current().changed.connect(self._restyle)
         self._restyle()
-        self.resize(theme.px(700), theme.px(620))
+        resize_within_screen(self, theme.px(700), theme.px(620))
 
     def show_page(self, name: str) -> None:
         """Show one of the texts: "model", "licence" or "parts"."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QEasingCurve, QEvent, QObject, QPoint, QPropertyAnimation, QRectF, Qt, QTimer, Signal
+from PySide6.QtCore import QEasingCurve, QEvent, QObject, QPoint, QPropertyAnimation, QRectF, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QEnterEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QMenu, QVBoxLayout, QWidget
 
@@ -37,6 +37,11 @@ def paint_floating(painter: QPainter, rect: QRectF, radius: float) -> None:
 def announce(widget: QWidget, words: str) -> None:
     """Have a screen reader say something that has just appeared."""
     QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(widget, words))
+
+
+def resize_within_screen(dialog: QWidget, width: int, height: int) -> None:
+    """Give a dialog its first size, but no more than the screen has: its last row must be within reach."""
+    dialog.resize(QSize(width, height).boundedTo(dialog.screen().availableSize() * 0.9))
 
 
 class Menu(QMenu):

@@ -14,6 +14,7 @@ from app.settings import AppSettings, described
 from app.ui import focus_ring, icons, theme
 from app.ui.about_dialog import AboutDialog
 from app.ui.controls import Button, Label, Rule
+from app.ui.floating import resize_within_screen
 from app.ui.painting import antialiased, block
 from app.ui.setting_rows import ROW_PX, SettingRow, SliderRow, TextRow, row_for
 from engine import __version__
@@ -110,7 +111,7 @@ class SettingsDialog(QDialog):
         focus_ring.install(self)
         theme.current().changed.connect(self._restyle)
         self._restyle()
-        self.resize(theme.px(COLUMN_PX) + 2 * theme.px(24) + theme.px(12), theme.px(680))
+        resize_within_screen(self, theme.px(COLUMN_PX) + 2 * theme.px(24) + theme.px(12), theme.px(680))
 
     def _build(self, groups: dict[str, list[QWidget]]) -> None:
         whole = QVBoxLayout(self)

@@ -268,3 +268,14 @@ def test_qt_asks_the_page_for_what_a_text_embeds(qtbot: QtBot) -> None:
     page.grab()
     assert asked == ["http://example.com/x.png"] * len(asked)
     assert asked
+
+
+def test_a_dialog_is_never_larger_than_the_screen(qtbot: QtBot, qapp: QApplication) -> None:
+    theme.apply(qapp, "light", 1.6)
+    try:
+        for dialog in (SettingsDialog(AppSettings()), AboutDialog()):
+            qtbot.addWidget(dialog)
+            room = dialog.screen().availableSize()
+            assert dialog.height() <= max(room.height() * 0.9, dialog.minimumHeight())
+    finally:
+        theme.apply(qapp, "light", 1.0)
