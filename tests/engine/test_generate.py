@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -154,3 +155,62 @@ def test_stop_texts_cut_at_the_first_match_however_the_text_arrives(
         out.append(scanner.flush())
     first = min((text[:at].find(stop) for stop in stops if stop in text[:at]), default=None)
     assert "".join(out) == (text if first is None else text[:first])
+
+
+class HalfLetters(Letters):
+    """A text stream that still holds the last character when the answer ends."""
+
+    def push(self, token: int) -> str:
+        return "" if token == 13 else super().push(token)
+
+    def flush(self) -> str:
+        return "N"
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "reason"),
+    [
+        ({"max_tokens": 4}, "DFIN", "length"),
+        ({"stop_token_ids": frozenset({21})}, "DFIN", "stop"),
+        ({"max_tokens": 4, "stop_texts": ("IX",)}, "DFIN", "length"),  # the I was held back for it
+        ({"max_tokens": 4, "stop_texts": ("IN",)}, "DF", "length"),
+    ],
+)
+def test_what_the_stream_still_holds_comes_with_the_end(options: dict[str, Any], text: str, reason: str) -> None:
+    model, cache = FakeModel(), FakeCache()
+    events = list(generate(model, cache, [1, 2], greedy, HalfLetters(), **options))  # type: ignore[arg-type]
+    assert "".join(event.text for event in events) == text
+    assert events[-1].finish_reason == reason
+
+
+def test_an_interrupted_answer_keeps_the_text_that_was_held_back() -> None:
+    calls = itertools.count()
+    events = run([1, 2], cancelled=lambda: next(calls) >= 4, stop_texts=("IX",))
+    assert "".join(event.text for event in events) == "DFI"
+
+
+def test_the_figures_are_those_of_a_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ticking(FakeModel):
+        def forward(self, ids: np.ndarray, cache: FakeCache) -> np.ndarray:
+            clock[0] += len(ids)
+            return super().forward(ids, cache)
+
+    clock, resets = [100.0], []
+    monkeypatch.setattr(main_path.time, "perf_counter", lambda: clock[0])
+    model, cache = Ticking(), FakeCache()
+    cache.tokens = [1]
+    model.executor.counters.reset = lambda: resets.append(len(cache.tokens))
+    events = list(generate(model, cache, [1, 1, 1, 1, 1], greedy, Letters(), max_tokens=4))  # type: ignore[arg-type]
+    stats = events[-1].stats
+    assert (stats.prefill_s, stats.ttft_s, stats.decode_s, stats.total_s) == (4.0, 4.0, 3.0, 7.0)
+    assert (stats.prefill_tok_s, stats.decode_tok_s) == (1.0, 1.0)
+    assert resets == [1, 5]  # what was counted for the prompt is none of the answer's
+
+
+def test_pieces_grow_while_they_are_quick_and_not_when_they_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    for pace_s, pieces in ((0.0, [32, 64, 128, 256, 512, 512]), (1.0, [32] * 47)):
+        now = itertools.count(step=pace_s)
+        monkeypatch.setattr(main_path.time, "perf_counter", lambda now=now: next(now))
+        model = FakeModel()
+        prefill(model, [1] * 1504, FakeCache(2000))  # type: ignore[arg-type]
+        assert model.pieces == pieces

@@ -169,6 +169,7 @@ def test_close_stops_a_running_answer_and_a_blocked_host() -> None:
     thread.start()
     thread.join(timeout=60)
     assert not thread.is_alive()
+    assert heard.of("1")[-1].result["finish_reason"] == "cancelled"
 
 
 # ------------------------------------------------------------------ the process
@@ -324,3 +325,47 @@ def test_loading_another_model_gives_the_first_one_back_before() -> None:
     heard.run(LOAD, protocol.Unload("4"), protocol.Generate("5", HELLO))
     assert heard.of("4")[-1] == protocol.Finished("4")
     assert "No model is loaded" in heard.of("5")[-1].message
+
+
+def test_an_id_may_be_used_again_after_it_was_cancelled(heard: Heard) -> None:
+    heard.run(protocol.Generate("again", STORY), protocol.Cancel("x", target="again"))
+    heard.run(protocol.Generate("again", HELLO, {"temperature": 0}))
+    reasons = [event.result["finish_reason"] for event in heard.of("again") if isinstance(event, protocol.Finished)]
+    assert reasons == ["cancelled", "stop"]
+
+
+def test_what_a_library_prints_does_not_reach_the_window() -> None:
+    script = (
+        "import engine.host as h, engine.session as s\n"
+        "s.LoadedModel.load = lambda *a: print('chatter', flush=True)\n"
+        "h.serve_stdio()\n"
+    )
+    lines = b"".join(map(protocol.encode, (protocol.Hello(), LOAD, protocol.Shutdown("end"))))
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdin
+    assert process.stdout
+    assert process.stderr
+    process.stdin.write(lines)
+    process.stdin.flush()
+    heard = [protocol.decode(line) for line in process.stdout]
+    assert heard[-1] == protocol.Finished("end")
+    assert b"chatter" in process.stderr.read()
+    assert process.wait(timeout=10) == 0
+    process.communicate()
+
+
+def test_the_heart_goes_on_beating(child: Child) -> None:
+    child.say(protocol.Hello())
+    for _ in range(2):
+        child.hear(protocol.Heartbeat)
+
+
+def test_a_window_that_no_longer_listens_ends_the_process(child: Child) -> None:
+    child.say(protocol.Hello())
+    child.hear(protocol.Heartbeat)
+    assert child.process.stdout
+    child.process.stdout.close()
+    assert child.process.wait(timeout=10) == 0  # its next heartbeat finds nobody, though stdin is open
+    child.process.stdout = None

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tiny_model import make_tiny_model
 
+from engine.assets import starter_model
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import (
     Cancelled,
@@ -19,11 +22,15 @@ from engine.errors import (
     UnsupportedModelError,
 )
 from engine.generate import TokenEvent
+from engine.model.kv_cache import KVCache
+from engine.model.weights import open_model
 from engine.session import (
     KEPT_SHARE_AFTER_DROP,
+    SMALLEST_ANSWER_TOKENS,
     ChatMessage,
     ChatSession,
     LoadedModel,
+    choose_context,
     choose_mode,
     shared_prefix,
 )
@@ -247,3 +254,85 @@ def test_impossible_names_are_answered_with_words(tmp_path: Path, monkeypatch: p
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(ModelNotFoundError):
         LoadedModel.load(name)
+
+
+def test_an_answer_cut_by_its_limit_can_be_continued(starter: LoadedModel) -> None:
+    session = ChatSession(starter)
+    story = starter.tokenizer.encode_chat([say("Tell me a story about a fox.")])
+    first = [event.token_id for event in session.generate(story, GREEDY) if event.token_id is not None]
+    longer = [*story, *first]  # its last token was chosen and not computed, so the cache does not hold it
+    assert session.context_used == len(longer) - 1
+    rest = list(session.generate(longer, GREEDY))
+    assert rest[-1].stats.reused_tokens == len(longer) - 1
+    fresh = list(ChatSession(starter).generate(longer, GREEDY))
+    assert [event.token_id for event in rest] == [event.token_id for event in fresh]
+
+
+def test_the_longest_prompt_leaves_room_for_one_token(starter: LoadedModel) -> None:
+    session = ChatSession(starter)
+    prompt = [20] * starter.context
+    with pytest.raises(ContextOverflowError, match="1024 tokens and the context holds 1024"):
+        session.generate(prompt, GREEDY)
+    events = list(session.generate(prompt[:-1], GREEDY))
+    assert sum(event.token_id is not None for event in events) <= 1
+    assert events[-1].stats.context_full or events[-1].finish_reason == "stop"
+
+
+def test_a_small_context_still_leaves_room_for_a_short_answer(starter: LoadedModel) -> None:
+    chat = [say("One two three."), say("Four five.", "assistant"), say("Six seven eight?")]
+    length = len(starter.tokenizer.encode_chat(chat))
+    assert 20 <= length <= 35, "a quarter of the context below is less than the smallest answer"
+    for spare, dropped in ((SMALLEST_ANSWER_TOKENS, 0), (SMALLEST_ANSWER_TOKENS - 1, 2)):
+        small = dataclasses.replace(starter, context=length + spare)
+        assert ChatSession(small).fit(chat, None)[1] == dropped
+    with pytest.raises(ContextOverflowError):
+        ChatSession(small).fit([say("many words " * 12)], None)
+
+
+def test_no_mode_means_the_one_that_was_loaded(starter: LoadedModel) -> None:
+    session = ChatSession(starter, "dense")
+    session.set_mode(None)
+    end = answer(session, [say("Hello!")])[1]
+    assert (end.stats.active_share or 1) < 0.5
+
+
+def test_a_default_context_takes_a_modest_share_of_the_free_memory(starter: LoadedModel) -> None:
+    cache_bytes = KVCache.bytes_for(starter.opened.config, 1024)
+    for free_bytes, context in ((4 * cache_bytes, 1024), (3 * cache_bytes, 512), (0, 512)):
+        assert choose_context(starter.opened, None, free_bytes) == context
+    longer = dataclasses.replace(starter.opened, config=dataclasses.replace(starter.opened.config, max_context=8192))
+    assert choose_context(longer, None, 8 * cache_bytes) == 2048
+    assert choose_context(longer, 4096, 0) == 4096  # asked for is asked for
+
+
+def test_threads_are_as_asked_and_hold_for_the_mathematics() -> None:
+    import threadpoolctl
+
+    default = LoadedModel.load("starter-chat", EngineConfig(context=64)).threads
+    wanted = default + 1
+    before = threadpoolctl.threadpool_info()
+    try:
+        assert LoadedModel.load("starter-chat", EngineConfig(context=64, threads=wanted)).threads == wanted
+        pools = [pool for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
+        assert pools
+        assert {pool["num_threads"] for pool in pools} == {min(wanted, max(pool["num_threads"] for pool in pools))}
+        LoadedModel.load("starter-chat", EngineConfig(context=64, threads=1))
+        assert {pool["num_threads"] for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"} == {1}
+    finally:
+        for pool in before:
+            if pool["user_api"] == "blas":
+                threadpoolctl.threadpool_limits(pool["num_threads"], "blas")
+
+
+def test_the_memory_for_the_context_is_asked_for_with_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def load_weights(*arguments: Any, extra_bytes: int) -> None:
+        asked.append(extra_bytes)
+        raise Cancelled
+
+    monkeypatch.setattr("engine.session.load_weights", load_weights)
+    with pytest.raises(Cancelled):
+        LoadedModel.load("starter-chat", EngineConfig(context=64))
+    opened = open_model(starter_model())
+    assert asked == [KVCache.bytes_for(opened.config, 64)]

@@ -73,7 +73,7 @@ def test_counts(relu: Loaded, pieces: list[int]) -> None:
 
 
 @pytest.mark.parametrize("n_tokens", [1, 9])
-@pytest.mark.parametrize("sign", [-1.0, 1.0])
+@pytest.mark.parametrize("sign", [-1.0, 0.0, 1.0])
 def test_no_neuron_and_every_neuron_firing(relu: Loaded, n_tokens: int, sign: float) -> None:
     config, weights = relu
     gate = weights.layers[0].gate.data
