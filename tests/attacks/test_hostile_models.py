@@ -313,6 +313,13 @@ def test_unsupported_gguf(tmp_path: Path, name: str) -> None:
     refused(tmp_path / "m.gguf", UnsupportedModelError, words)
 
 
+def test_many_lists_are_no_way_around_the_cap_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.formats.gguf._MAX_ARRAY_ELEMENTS", 10)
+    lists = tuple(entry(key, 9, array(0, 6, bytes(6))) for key in "ab")
+    (tmp_path / "m.gguf").write_bytes(gguf_file(lists))
+    refused(tmp_path / "m.gguf", ModelFormatError, "the array b claims 6 elements; at most 10 are accepted")
+
+
 @pytest.fixture(scope="module")
 def sound_gguf(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return make_tiny_gguf(tmp_path_factory.mktemp("gguf") / "sound.gguf", n_layers=1).read_bytes()

@@ -13,6 +13,7 @@ from engine.errors import InvalidRequestError, ModelNotFoundError
 from engine.model.transformer import Transformer
 from engine.sampling import BrokenLogitsError
 from engine.session import LoadedModel
+from engine.tokenizer import Tokenizer
 
 
 @pytest.mark.parametrize("context", [2, 5, 8, 100])
@@ -132,3 +133,16 @@ def test_broken_logits_are_no_perplexity(starter: LoadedModel, monkeypatch: pyte
     monkeypatch.setattr(Transformer, "logits", lambda model, hidden: np.full((len(hidden), 8192), np.nan, np.float32))
     with pytest.raises(BrokenLogitsError):
         evaluate.perplexity(starter, [1, 2, 3])
+
+
+def test_a_choice_is_a_word_of_its_own(starter: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[str] = []
+    encode = Tokenizer.encode
+
+    def recording(tokenizer: Tokenizer, text: str) -> list[int]:
+        encoded.append(text)
+        return encode(tokenizer, text)
+
+    monkeypatch.setattr(Tokenizer, "encode", recording)
+    evaluate.multiple_choice(starter, [("Once upon a", ["time", " day"], 0), ("A line\n", ["more"], 0)])
+    assert encoded == ["Once upon a", " time", " day", "A line\n", "more"]

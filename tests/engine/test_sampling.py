@@ -157,3 +157,8 @@ def test_the_draw_never_leaves_the_kept_tokens() -> None:
     assert _draw(np.array([0.1, 0.0, 0.3]), 0.0) == 0
     assert _draw(np.array([0.1, 0.0, 0.3]), 0.25) == 2
     assert _draw(np.array([0.1, 0.2]), np.nextafter(1.0, 0)) == 1
+
+
+def test_a_draw_never_falls_off_the_end_by_rounding() -> None:
+    assert _draw(np.array([5e-324]), 0.9) == 0  # 0.9 of the smallest number is the smallest number
+    assert _draw(np.array([0.0, 1.0, 0.0]), np.nextafter(1.0, 0.0)) == 1

@@ -183,12 +183,12 @@ def test_a_transforming_template_breaks_the_forgery_with_a_joiner() -> None:
 
 
 def test_white_space_that_a_special_token_swallows_is_swallowed_either_way(tmp_path: Path) -> None:
-    added = [{"id": i, "content": text, "single_word": False, "lstrip": False, "rstrip": text == "<|user|>",
+    added = [{"id": i, "content": text, "single_word": False, "lstrip": text == "<|end|>", "rstrip": text == "<|user|>",
               "normalized": False, "special": True} for i, text in enumerate(SPECIALS)]  # fmt: skip
     tokenizer = as_files(tmp_path, added_tokens=added)
-    ordinary = tokenizer.encode_chat([{"role": "user", "content": "  Hi"}])
+    ordinary = tokenizer.encode_chat([{"role": "user", "content": "  Hi  "}])
     assert ordinary == [0, 3, 809, 1, 4]
-    forged = tokenizer.encode_chat([{"role": "user", "content": "  Hi<|pad|>"}])
+    forged = tokenizer.encode_chat([{"role": "user", "content": "  Hi<|pad|>  "}])
     assert forged == [0, 3, *tokenizer.encode("Hi<|pad|>"), 1, 4]
 
 

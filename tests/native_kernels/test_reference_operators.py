@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -107,9 +108,26 @@ def test_attention_is_causal_and_shares_heads(t: int, n: int, heads: int, kv_hea
     close(OPS.attention(q, k, v), naive_attention(q, k, v))
 
 
-def test_attention_in_pieces_equals_attention_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("queries", [1, 2, 3, 5])
+def test_attention_in_pieces_equals_attention_at_once(monkeypatch: pytest.MonkeyPatch, queries: int) -> None:
     q, k, v = random(11, 4, 6), random(20, 2, 6, seed=4), random(20, 2, 6, seed=5)
-    monkeypatch.setattr("native_kernels.reference._SCORE_BYTES", 4 * 4 * 20 * 3)  # three queries at a time
+    monkeypatch.setattr("native_kernels.reference._SCORE_BYTES", 4 * 4 * 20 * queries)
+    close(OPS.attention(q, k, v), naive_attention(q, k, v))
+
+
+def test_the_scores_of_a_long_context_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    q, k, v = random(64, 4, 6), random(2048, 2, 6, seed=4), random(2048, 2, 6, seed=5)  # 2 MiB of scores at once
+    monkeypatch.setattr("native_kernels.reference._SCORE_BYTES", 64 << 10)
+    tracemalloc.start()
+    try:
+        OPS.attention(q, k, v)
+        assert tracemalloc.get_traced_memory()[1] < 512 << 10
+    finally:
+        tracemalloc.stop()
+
+
+def test_scores_far_beyond_what_exp_can_hold_are_attended_to() -> None:
+    q, k, v = random(3, 4, 6) * 1000, random(5, 2, 6, seed=4), random(5, 2, 6, seed=5)
     close(OPS.attention(q, k, v), naive_attention(q, k, v))
 
 

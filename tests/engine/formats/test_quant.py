@@ -51,3 +51,11 @@ def test_bytes_that_are_not_aligned_are_decoded(name: str) -> None:
 def test_bf16_keeps_what_is_no_number() -> None:
     values = np.array([np.nan, np.inf, -np.inf, 1.0], np.float32)
     np.testing.assert_array_equal(CODECS["bf16"].decode(CODECS["bf16"].encode(values)), values)
+
+
+def test_halves_are_rounded_as_the_formats_say() -> None:
+    ties = np.array([0x3F808000, 0x3F818000], np.uint32).view(np.float32)  # midway between two bfloat16
+    assert CODECS["bf16"].encode(ties).view(np.uint16).tolist() == [0x3F80, 0x3F82]  # to the even one
+    block = np.zeros(32, np.float32)
+    block[:5] = 127, 0.5, -0.5, 2.5, -2.5  # the scale is 1
+    assert CODECS["q8_0"].encode(block)[2:].view(np.int8)[:5].tolist() == [127, 1, -1, 3, -3]  # away from zero

@@ -12,6 +12,7 @@ from tiny_model import make_tiny_gguf, make_tiny_model
 from engine.errors import Cancelled, HostMemoryError, ModelFormatError, UnsupportedModelError
 from engine.executor.dense import DenseExecutor
 from engine.model import weights as weights_module
+from engine.model.families import sampling_from_hf
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model
@@ -158,3 +159,18 @@ def test_heads_need_not_fill_the_width_where_the_file_says_how_wide_they_are(tmp
     make_tiny_model(folder, config={**config, "head_dim": None}, tensors=tensors)
     with pytest.raises(ModelFormatError, match="cannot be shared by 3"):
         open_model(folder)
+
+
+def test_a_copy_of_the_tied_head_and_rotary_tables_may_lie_in_the_file(tmp_path: Path) -> None:
+    plain = logits(make_tiny_model(tmp_path / "plain"))
+    surplus = {
+        "lm_head.weight": np.ones((270, 32), np.float32),
+        "model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(4, np.float32),
+    }
+    np.testing.assert_array_equal(logits(make_tiny_model(tmp_path / "surplus", tensors=surplus)), plain)
+
+
+def test_a_model_that_does_not_sample_is_greedy() -> None:
+    assert sampling_from_hf({"do_sample": False, "temperature": 0.7}) == {"temperature": 0.0}
+    assert sampling_from_hf({"do_sample": True, "temperature": 0.7}) == {"temperature": 0.7}
+    assert sampling_from_hf({}) == {}
