@@ -142,11 +142,14 @@ def _time_head(transformer: Transformer, d_model: int) -> float:
 def _bytes_moved(model: LoadedModel, active_share: float, context: int, gate_always: bool) -> int:
     """Bytes that one decoded token reads: attention, KV cache, head, and the FFN rows of the active neurons.
 
-    `gate_always`: every gate row is read, as exact mode must, and up and down of the active neurons only.
+    `gate_always`: every gate row is read (every row of up where there is no gate), as exact mode must, and the rest
+    of the active neurons only. A down stored row-wise is always read whole.
     """
     weights = model.weights
     attention = sum(w.n_bytes for layer in weights.layers for w in (layer.q, layer.k, layer.v, layer.o))
-    gate = sum(layer.gate.n_bytes for layer in weights.layers)
-    rest = sum(layer.up.n_bytes + layer.down_t.n_bytes for layer in weights.layers)
-    ffn = active_share * rest + (gate if gate_always else active_share * gate)
+    first = sum((layer.gate or layer.up).n_bytes for layer in weights.layers)
+    rest = sum(layer.up.n_bytes for layer in weights.layers if layer.gate)
+    down = sum(matrix.n_bytes for layer in weights.layers if (matrix := layer.down_t))
+    whole_down = sum(matrix.n_bytes for layer in weights.layers if (matrix := layer.down))
+    ffn = active_share * (rest + down) + whole_down + (first if gate_always else active_share * first)
     return round(attention + ffn + weights.head.n_bytes + KVCache.bytes_for(model.opened.config, context))

@@ -10,17 +10,52 @@ from typing import Any, Literal, get_args
 
 from engine.errors import InvalidRequestError, ModelFormatError
 
-Activation = Literal["relu-glu", "silu-glu"]
+# "-glu": the activation of gate times up. drelu: ReLU on gate and on up. fatrelu: x where it exceeds a threshold.
+# gelu is the exact one by the error function, gelu-tanh its common approximation.
+Activation = Literal[
+    "relu", "gelu", "gelu-tanh", "relu-glu", "drelu-glu", "fatrelu-glu", "silu-glu", "gelu-glu", "gelu-tanh-glu"
+]
 Mode = Literal["auto", "sparse", "exact", "dense"]
 Device = Literal["auto", "cpu", "cuda"]
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 DEVICES: tuple[Device, ...] = get_args(Device)
+ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
+
+
+_SIZE_CAPS = {"n_layers": 1024, "d_model": 1 << 17, "d_ff": 1 << 20, "n_heads": 1024, "n_kv_heads": 1024,
+              "head_dim": 1024, "vocab_size": 1 << 21, "max_context": 1 << 24}  # fmt: skip
+
+
+def check_size(name: str, value: Any) -> None:
+    """Raises ModelFormatError unless the value can be the size of that name in a model."""
+    cap = _SIZE_CAPS[name]
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= cap:
+        raise ModelFormatError(f"The model's {name} is {value!r}; a whole number from 1 to {cap} is needed.")
+
+
+@dataclass(frozen=True)
+class RopeScaling:
+    """Rotary positions stretched over a longer context: all of them (linear), or the slow ones (llama3)."""
+
+    kind: Literal["linear", "llama3"]
+    factor: float
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    original_context: int = 8192
+
+    def __post_init__(self) -> None:
+        sound = 0 < self.factor < 1e6 and 0 < self.low_freq_factor < self.high_freq_factor < 1e6
+        if not sound or self.original_context < 1:
+            raise ModelFormatError(f"The scaling of the model's positions is senseless: {self}.")
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The shape of a decoder model. Built once by engine/model/families.py; never changes after."""
+    """The shape of a decoder model. Built once by engine/model/families; never changes after.
+
+    The fields with defaults are what families differ in; the defaults are LLaMA's.
+    """
 
     family: str
     n_layers: int
@@ -37,28 +72,73 @@ class ModelConfig:
     tied_embeddings: bool
     bos_token_id: int | None
     eos_token_ids: tuple[int, ...]
+    activation_threshold: float = 0.0  # what a neuron must exceed to fire; above 0 for FATReLU alone
+    norm: Literal["rms", "layer"] = "rms"
+    norms: Literal["pre", "post", "both"] = "pre"  # where norms stand: before, after, or before and after a block
+    final_norm: bool = True
+    biases: tuple[str, ...] = ()  # of q, k, v, o, gate, up, down, norm: those that have one
+    qk_norm: bool = False  # RMS norm over each head of q and k
+    parallel: bool = False  # the FFN reads the layer's input, beside attention, not its output
+    shared_norm: bool = False  # parallel: one norm for both
+    positions: Literal["rope", "learned"] = "rope"
+    position_offset: int = 0  # learned: row of the table that position 0 reads
+    rotary_dim: int | None = None  # how many of a head's values are rotated; None: all
+    rope_scaling: RopeScaling | None = None
+    rope_theta_local: float | None = None  # of layers with a window, where it is another
+    rope_factors: bool = False  # the file holds a divisor for every rotary frequency
+    windows: tuple[int, ...] = ()  # per layer: positions that a query sees, itself included; 0: all. Empty: all 0
+    attention_scale: float | None = None  # None: 1 / sqrt(head_dim)
+    attention_softcap: float | None = None
+    logit_softcap: float | None = None
+    embedding_scale: float = 1.0
+    embedding_dim: int | None = None  # where it is not d_model: projected on the way in and out
 
     def __post_init__(self) -> None:
-        caps = {"n_layers": 1024, "d_model": 1 << 17, "d_ff": 1 << 20, "n_heads": 1024, "n_kv_heads": 1024,
-                "head_dim": 1024, "vocab_size": 1 << 21, "max_context": 1 << 24}  # fmt: skip
-        for name, cap in caps.items():
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= cap:
-                raise ModelFormatError(f"The model's {name} is {value!r}; a whole number from 1 to {cap} is needed.")
+        for name in _SIZE_CAPS:
+            check_size(name, getattr(self, name))
         if self.n_heads % self.n_kv_heads:
             raise ModelFormatError(f"{self.n_heads} attention heads cannot share {self.n_kv_heads} key-value heads.")
-        if self.head_dim % 2:
+        if self.positions == "rope" and (self.head_dim % 2 or self.rotated % 2):
             raise ModelFormatError(f"The head dimension {self.head_dim} is odd; rotary positions need an even one.")
+        if not 2 <= self.rotated <= self.head_dim and self.positions == "rope":
+            raise ModelFormatError(f"{self.rotated} rotated values do not fit into heads of {self.head_dim}.")
         if not (0 < self.norm_eps < 1 and 0 < self.rope_theta < 1e12):
             raise ModelFormatError(f"norm_eps {self.norm_eps!r} or rope_theta {self.rope_theta!r} is out of range.")
+        self._check_features()
         for token in (*self.eos_token_ids, *([] if self.bos_token_id is None else [self.bos_token_id])):
             if not 0 <= token < self.vocab_size:
                 raise ModelFormatError(f"Special token {token} lies outside the vocabulary of {self.vocab_size}.")
 
+    def _check_features(self) -> None:
+        for name in ("rope_theta_local", "attention_scale", "attention_softcap", "logit_softcap", "embedding_scale"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < 1e12:
+                raise ModelFormatError(f"The model's {name} is {value!r}; a positive number is needed.")
+        if not 0 <= self.activation_threshold < 1e3 or (self.activation_threshold and "fatrelu" not in self.activation):
+            raise ModelFormatError(f"{self.activation} with the threshold {self.activation_threshold!r} is senseless.")
+        if self.embedding_dim is not None and not 1 <= self.embedding_dim <= 1 << 17:
+            raise ModelFormatError(f"The model's embedding_dim is {self.embedding_dim!r}.")
+        if self.windows and (len(self.windows) != self.n_layers or min(self.windows) < 0):
+            raise ModelFormatError(f"{len(self.windows)} attention windows are given for {self.n_layers} layers.")
+
     @property
     def has_zeros(self) -> bool:
         """Whether the activation makes exact zeros, so that neurons can be skipped without changing the result."""
-        return self.activation == "relu-glu"
+        return self.activation in ("relu", "relu-glu", "drelu-glu", "fatrelu-glu")
+
+    @property
+    def gated(self) -> bool:
+        """Whether the FFN has a gate matrix beside up."""
+        return self.activation.endswith("-glu")
+
+    @property
+    def rotated(self) -> int:
+        """How many values of each head are rotated by position."""
+        return self.head_dim if self.rotary_dim is None else self.rotary_dim
+
+    def window(self, layer: int) -> int | None:
+        """How many positions a query of the layer sees, itself included; None: all before it."""
+        return (self.windows[layer] or None) if self.windows else None
 
 
 @dataclass(frozen=True)

@@ -84,20 +84,48 @@ class Operators(Protocol):
     def rms_norm(self, x: F32, weight: F32, eps: float) -> F32:
         """x [T, D] over its root mean square, times weight [D] -> [T, D]."""
 
-    def rope_angles(self, positions: I64, head_dim: int, theta: float) -> tuple[F32, F32]:
-        """Cosines and sines, [T, head_dim / 2] each, of the rotary angles at positions [T]."""
+    def layer_norm(self, x: F32, weight: F32, bias: F32, eps: float) -> F32:
+        """x [T, D] less its mean, over its standard deviation, times weight [D] plus bias [D] -> [T, D]."""
 
-    def rope(self, x: F32, cos: F32, sin: F32) -> F32:
-        """x [T, H, head_dim] rotated in pairs (i, i + head_dim / 2), the layout of Hugging Face's LLaMA."""
+    def rope_angles(self, positions: I64, rotary_dim: int, theta: float, factors: F32 | None = None) -> tuple[F32, F32]:
+        """Cosines and sines, [T, R / 2] each, of the rotary angles at positions [T]; R = rotary_dim.
 
-    def attention(self, q: F32, k: F32, v: F32) -> F32:
-        """Causal attention of the last T of N positions: q [T, H, head_dim], k and v [N, H_kv, head_dim], N >= T.
-
-        Head h reads key-value head h // (H / H_kv); query t sees the positions up to N - T + t. -> [T, H, head_dim]
+        factors [R / 2] divide the frequencies, where positions are stretched over a longer context.
         """
 
-    def relu(self, x: F32) -> F32:
-        """max(x, 0), elementwise."""
+    def rope(self, x: F32, cos: F32, sin: F32) -> F32:
+        """x [T, H, head_dim], its first R values rotated in pairs (i, i + R / 2); cos and sin are [T, R / 2].
+
+        That is the layout of Hugging Face's LLaMA. What lies behind R stays as it is.
+        """
+
+    def attention(
+        self,
+        q: F32,
+        k: F32,
+        v: F32,
+        scale: float | None = None,
+        softcap: float | None = None,
+        window: int | None = None,
+    ) -> F32:
+        """Causal attention of the last T of N positions: q [T, H, head_dim], k and v [N, H_kv, head_dim], N >= T.
+
+        Head h reads key-value head h // (H / H_kv); query t sees the positions up to p = N - T + t, of them the last
+        `window` where one is given. Scores are q k scale (None: 1 / sqrt(head_dim)), with a softcap c become
+        c tanh(score / c). -> [T, H, head_dim]
+        """
+
+    def relu(self, x: F32, threshold: float = 0.0) -> F32:
+        """x where it exceeds the threshold, else 0, elementwise."""
 
     def silu(self, x: F32) -> F32:
         """x times the logistic function of x, elementwise."""
+
+    def gelu(self, x: F32) -> F32:
+        """x times the normal distribution function of x, elementwise."""
+
+    def gelu_tanh(self, x: F32) -> F32:
+        """The common approximation of gelu by tanh, elementwise."""
+
+    def softcap(self, x: F32, cap: float) -> F32:
+        """cap tanh(x / cap), elementwise."""

@@ -66,51 +66,99 @@ class ReferenceOperators:
         root: F32 = np.sqrt(mean_square + np.float32(eps))
         return x / root * weight
 
-    def rope_angles(self, positions: I64, head_dim: int, theta: float) -> tuple[F32, F32]:
+    def layer_norm(self, x: F32, weight: F32, bias: F32, eps: float) -> F32:
+        centred: F32 = x - np.mean(x, axis=-1, keepdims=True)
+        variance: F32 = np.mean(np.square(centred), axis=-1, keepdims=True)
+        deviation: F32 = np.sqrt(variance + np.float32(eps))
+        normed: F32 = centred / deviation * weight + bias
+        return normed
+
+    def rope_angles(self, positions: I64, rotary_dim: int, theta: float, factors: F32 | None = None) -> tuple[F32, F32]:
         # float64: in float32 the angle of position 100,000 would be off by 0.004.
-        frequencies = theta ** (-np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
+        frequencies = theta ** (-np.arange(0, rotary_dim, 2, dtype=np.float64) / rotary_dim)
+        if factors is not None:
+            frequencies = frequencies / factors
         angles = positions[:, None] * frequencies
         return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
 
     def rope(self, x: F32, cos: F32, sin: F32) -> F32:
-        half = x.shape[-1] // 2
-        first, second = x[..., :half], x[..., half:]
-        cos, sin = cos[:, None, :], sin[:, None, :]  # [T, 1, head_dim / 2]: the same for every head
-        return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+        half = cos.shape[-1]
+        first, second, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
+        cos, sin = cos[:, None, :], sin[:, None, :]  # [T, 1, R / 2]: the same for every head
+        return np.concatenate([first * cos - second * sin, second * cos + first * sin, rest], axis=-1)
 
-    def attention(self, q: F32, k: F32, v: F32) -> F32:
+    def attention(
+        self,
+        q: F32,
+        k: F32,
+        v: F32,
+        scale: float | None = None,
+        softcap: float | None = None,
+        window: int | None = None,
+    ) -> F32:
         n_tokens, n_heads, head_dim = q.shape
         n_positions, n_kv_heads, _ = k.shape
         group, past = n_heads // n_kv_heads, n_positions - n_tokens
         keys = k.transpose(1, 2, 0)  # [H_kv, head_dim, N]: a view that BLAS reads in place
         values = v.transpose(1, 0, 2)  # [H_kv, N, head_dim]
-        scale = np.float32(1.0 / np.sqrt(head_dim))
+        factor = np.float32(1.0 / np.sqrt(head_dim) if scale is None else scale)
         out = np.empty_like(q)
         step = max(1, _SCORE_BYTES // max(1, 4 * n_heads * n_positions))
         for start in range(0, n_tokens, step):
             t = min(step, n_tokens - start)
-            seen = past + start + t  # what lies behind the last query of this piece is invisible to all of it
-            grouped = (q[start : start + t] * scale).reshape(t, n_kv_heads, group, head_dim)
+            stop = past + start + t  # what lies behind the last query of this piece is invisible to all of it,
+            first = 0 if window is None else max(0, past + start + 1 - window)  # as what left the first one's window
+            seen = stop - first
+            grouped = (q[start : start + t] * factor).reshape(t, n_kv_heads, group, head_dim)
             queries = grouped.transpose(1, 2, 0, 3).reshape(n_kv_heads, group * t, head_dim)
-            scores: F32 = np.matmul(queries, keys[:, :, :seen]).reshape(n_kv_heads, group, t, seen)
+            scores: F32 = np.matmul(queries, keys[:, :, first:stop]).reshape(n_kv_heads, group, t, seen)
+            if softcap is not None:
+                scores = self.softcap(scores, softcap)
             if t > 1:
-                future = np.arange(seen) > past + start + np.arange(t)[:, None]  # [t, seen]
-                scores[:, :, future] = -np.inf
+                place = past + start + np.arange(t)[:, None]  # [t, 1], of the queries
+                other = first + np.arange(seen)  # [seen], of the keys
+                hidden = other > place
+                if window is not None:
+                    hidden |= other <= place - window
+                scores[:, :, hidden] = -np.inf
             scores -= scores.max(axis=-1, keepdims=True)
             np.exp(scores, out=scores)
             scores /= scores.sum(axis=-1, keepdims=True)
-            mixed = scores.reshape(n_kv_heads, group * t, seen) @ values[:, :seen]
+            mixed = scores.reshape(n_kv_heads, group * t, seen) @ values[:, first:stop]
             by_token = mixed.reshape(n_kv_heads, group, t, head_dim).transpose(2, 0, 1, 3)
             out[start : start + t] = by_token.reshape(t, n_heads, head_dim)
         return out
 
-    def relu(self, x: F32) -> F32:
-        return np.maximum(x, np.float32(0))
+    def relu(self, x: F32, threshold: float = 0.0) -> F32:
+        if threshold == 0.0:
+            return np.maximum(x, np.float32(0))
+        return np.where(x > np.float32(threshold), x, np.float32(0))
 
     def silu(self, x: F32) -> F32:
         # By tanh, because exp(-x) overflows for strongly negative x.
         gated: F32 = x * (np.float32(0.5) + np.float32(0.5) * np.tanh(np.float32(0.5) * x))
         return gated
+
+    def gelu(self, x: F32) -> F32:
+        return (0.5 * x * (1.0 + _erf(x * np.float32(np.sqrt(0.5))))).astype(np.float32)
+
+    def gelu_tanh(self, x: F32) -> F32:
+        inner: F32 = np.tanh(np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x * x * x))
+        gated: F32 = np.float32(0.5) * x * (np.float32(1) + inner)
+        return gated
+
+    def softcap(self, x: F32, cap: float) -> F32:
+        capped: F32 = np.tanh(x / np.float32(cap)) * np.float32(cap)
+        return capped
+
+
+def _erf(x: F32) -> NDArray[np.float64]:
+    """The error function to 1.5e-7: NumPy has none. Abramowitz and Stegun, 7.1.26."""
+    size = np.abs(x.astype(np.float64))
+    t = 1.0 / (1.0 + 0.3275911 * size)
+    series = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
+    upper: NDArray[np.float64] = np.copysign(1.0 - series * np.exp(-size * size), x)
+    return upper
 
 
 def _unpack(values: NDArray[Any]) -> F32:

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from engine.config import ModelConfig
 from engine.executor.counters import FfnCounters
+from engine.executor.feed_forward import down_of_all, everything
 from engine.model.weights import ModelWeights
 from native_kernels.backend import F32, Operators
 
 
 class DenseExecutor:
-    """down(act(gate(x)) * up(x)), all of it."""
+    """down(act(gate(x)) * up(x)), or down(act(up(x))) where there is no gate; all of it."""
 
     name = "dense"
 
     def __init__(self, config: ModelConfig, weights: ModelWeights, operators: Operators) -> None:
         self.counters = FfnCounters(config.n_layers, config.d_ff)
+        self._config = config
         self._layers = weights.layers
         self._operators = operators
-        self._activation = operators.relu if config.activation == "relu-glu" else operators.silu
 
     def ffn(self, layer: int, x: F32) -> F32:
         """x [T, D], normed -> what the block adds to the residual, [T, D]."""
         w, ops = self._layers[layer], self._operators
-        h = self._activation(ops.matmul(x, w.gate))
-        self.counters.add_batch(layer, h.size, np.not_equal(h, 0))
-        h *= ops.matmul(x, w.up)
-        return ops.matmul_t(h, w.down_t)
+        h, fired, _ = everything(self._config, w, x, ops)
+        self.counters.add_batch(layer, h.size, fired)
+        return down_of_all(w, h, ops)

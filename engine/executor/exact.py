@@ -1,6 +1,7 @@
-"""The FFN without the neurons whose gate is not positive: the same result as dense, by skipping what adds zero.
+"""The FFN without the neurons that do not fire: the same result as dense, by skipping what adds zero.
 
-It predicts nothing: the gate of every neuron is computed. PowerInfer, section 2.1 has the observation.
+It predicts nothing: the gate of every neuron is computed, or up where there is no gate. PowerInfer,
+section 2.1 has the observation.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import numpy as np
 from engine.config import ModelConfig
 from engine.errors import InvalidRequestError
 from engine.executor.counters import FfnCounters
+from engine.executor.feed_forward import down_of_all, down_of_some, everything, first_values
 from engine.model.weights import ModelWeights
 from native_kernels.backend import F32, I32, Operators
 
@@ -20,7 +22,10 @@ PER_TOKEN_LIMIT = 6
 
 
 class ExactExecutor:
-    """Gate first; then up and down only where the gate is positive. For activations that make exact zeros."""
+    """Gate first, then up where the gate fires, then down where the product can be other than zero.
+
+    Without a gate: up first, then down where it fires. For activations that make exact zeros.
+    """
 
     name = "exact"
 
@@ -31,6 +36,7 @@ class ExactExecutor:
                 "Use the dense mode.",
             )
         self.counters = FfnCounters(config.n_layers, config.d_ff)
+        self._config = config
         self._layers = weights.layers
         self._operators = operators
 
@@ -42,16 +48,22 @@ class ExactExecutor:
 
     def _one_token(self, layer: int, x: F32) -> F32:
         w, ops = self._layers[layer], self._operators
-        gate = ops.matmul(x[None], w.gate)[0]  # [F]
-        active: I32 = np.flatnonzero(gate > 0).astype(np.int32)
-        self.counters.add_token(layer, len(active), active)
-        h = gate[active] * ops.sparse_gemv(w.up, x, active)
-        return ops.sparse_axpy(w.down_t, h, active)
+        first = first_values(w, x[None], ops)[0]  # [F]
+        active: I32 = np.flatnonzero(first > np.float32(self._config.activation_threshold)).astype(np.int32)
+        n_computed, h = len(active), first[active]
+        if w.gate is not None:
+            up = ops.sparse_gemv(w.up, x, active)
+            if w.up_bias is not None:
+                up = up + w.up_bias[active]
+            if self._config.activation == "drelu-glu":
+                both = up > 0
+                active, h, up = active[both], h[both], up[both]
+            h = h * up
+        self.counters.add_token(layer, n_computed, active)
+        return down_of_some(w, h, active, ops)
 
     def _batch(self, layer: int, x: F32) -> F32:
         w, ops = self._layers[layer], self._operators
-        h = ops.relu(ops.matmul(x, w.gate))
-        fired = h > 0
-        self.counters.add_batch(layer, int(np.count_nonzero(fired)), fired)
-        h *= ops.matmul(x, w.up)
-        return ops.matmul_t(h, w.down_t)
+        h, fired, n_passed = everything(self._config, w, x, ops)
+        self.counters.add_batch(layer, n_passed, fired)
+        return down_of_all(w, h, ops)

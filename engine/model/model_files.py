@@ -110,7 +110,7 @@ def open_model(path: Path) -> OpenedModel:
 
 def check_tensors(config: ModelConfig, source: TensorSource, kind: Literal["safetensors", "gguf"]) -> None:
     """Raises unless the source holds exactly the tensors that the configuration calls for, in their shapes."""
-    plan = planned_tensors(config, kind)
+    plan = planned_tensors(config, kind, source.tensors)
     missing = [tensor.foreign_name for tensor in plan if tensor.foreign_name not in source.tensors]
     if missing:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
@@ -159,7 +159,7 @@ def _open_hf(files: ModelFiles) -> OpenedModel:
         source=source,
         format="safetensors",
         codecs=_codecs(source),
-        parameters=_parameters(config, "safetensors"),
+        parameters=_parameters(config, "safetensors", source),
         files=files,
         metadata=raw,
         name=files.path.resolve().name,
@@ -177,7 +177,7 @@ def _open_gguf(files: ModelFiles) -> OpenedModel:
         source=source,
         format="gguf",
         codecs=_codecs(source),
-        parameters=_parameters(config, "gguf"),
+        parameters=_parameters(config, "gguf", source),
         files=files,
         metadata=source.metadata,
         name=name if isinstance(name, str) and name else files.weights[0].stem,
@@ -210,14 +210,8 @@ def _codecs(source: TensorSource) -> dict[str, int]:
     return sizes
 
 
-def _parameters(config: ModelConfig, kind: Literal["safetensors", "gguf"]) -> int:
-    total = 0
-    for tensor in planned_tensors(config, kind):
-        count = 1
-        for size in tensor.shape:
-            count *= size
-        total += count
-    return total
+def _parameters(config: ModelConfig, kind: Literal["safetensors", "gguf"], source: TensorSource) -> int:
+    return sum(tensor.n_elements for tensor in planned_tensors(config, kind, source.tensors))
 
 
 def _shape(shape: tuple[int, ...]) -> str:

@@ -10,8 +10,11 @@ from engine.config import ModelConfig
 from engine.errors import ContextOverflowError, TokenizerMismatchError
 from engine.executor.counters import FfnCounters
 from engine.model.kv_cache import KVCache
+from engine.model.rope import rope_factors
 from engine.model.weights import LayerWeights, ModelWeights
-from native_kernels.backend import F32, I64, Operators
+from native_kernels.backend import F32, I64, Operators, PackedMatrix
+
+Angles = tuple[F32, F32]  # cosines and sines, [T, R / 2] each
 
 
 class FfnExecutor(Protocol):
@@ -28,13 +31,17 @@ class FfnExecutor(Protocol):
 
 
 class Transformer:
-    """A LLaMA-family decoder over loaded weights. Holds no state of a conversation: that is the KVCache's."""
+    """A decoder over loaded weights. Holds no state of a conversation: that is the KVCache's.
+
+    Families differ in fields of the ModelConfig and in which weights there are; the graph below is all of them.
+    """
 
     def __init__(self, config: ModelConfig, weights: ModelWeights, executor: FfnExecutor, operators: Operators) -> None:
         self.config = config
         self.weights = weights
         self.executor = executor
         self.operators = operators
+        self._rope_factors = weights.rope_factors if config.rope_factors else rope_factors(config)
 
     def forward(self, tokens: I64, cache: KVCache) -> F32:
         """Runs the tokens behind what the cache holds, and appends them to it.
@@ -44,29 +51,88 @@ class Transformer:
         Raises: ContextOverflowError when the cache has no room, TokenizerMismatchError for an id that is no token.
         """
         self._check(tokens, cache)
-        config, ops, weights = self.config, self.operators, self.weights
         positions = np.arange(cache.length, cache.length + len(tokens), dtype=np.int64)
-        cos, sin = ops.rope_angles(positions, config.head_dim, config.rope_theta)
+        angles = self._angles(positions)
 
-        x = ops.rows(weights.embedding, tokens)  # [T, D], the residual stream
-        for i, layer in enumerate(weights.layers):
-            x = x + self._attention(i, layer, ops.rms_norm(x, layer.attention_norm, config.norm_eps), cos, sin, cache)
-            x = x + self.executor.ffn(i, ops.rms_norm(x, layer.ffn_norm, config.norm_eps))
+        x = self._embed(tokens, positions)  # [T, D], the residual stream
+        for i, layer in enumerate(self.weights.layers):
+            if self.config.norms == "post":
+                x = self._norm(
+                    x + self._attention(i, layer, x, angles, cache), layer.attention_norm, layer.attention_norm_bias
+                )
+                x = self._norm(x + self.executor.ffn(i, x), layer.ffn_norm, layer.ffn_norm_bias)
+                continue
+            normed = self._norm(x, layer.attention_norm, layer.attention_norm_bias)
+            mixed = self._norm(self._attention(i, layer, normed, angles, cache), layer.post_attention_norm)
+            if self.config.parallel:  # the FFN reads what attention reads
+                if not self.config.shared_norm:
+                    normed = self._norm(x, layer.ffn_norm, layer.ffn_norm_bias)
+                x = x + mixed + self.executor.ffn(i, normed)
+                continue
+            x = x + mixed
+            normed = self._norm(x, layer.ffn_norm, layer.ffn_norm_bias)
+            x = x + self._norm(self.executor.ffn(i, normed), layer.post_ffn_norm)
         cache.advance(len(tokens))
-        return ops.rms_norm(x, weights.final_norm, config.norm_eps)
+        return self._norm(x, self.weights.final_norm, self.weights.final_norm_bias)
 
     def logits(self, hidden: F32) -> F32:
         """Hidden states [T, D] -> logits [T, V]."""
-        return self.operators.matmul(hidden, self.weights.head)
+        if self.weights.project_out is not None:
+            hidden = self.operators.matmul(hidden, self.weights.project_out)
+        logits = self.operators.matmul(hidden, self.weights.head)
+        cap = self.config.logit_softcap
+        return logits if cap is None else self.operators.softcap(logits, cap)
 
-    def _attention(self, i: int, w: LayerWeights, x: F32, cos: F32, sin: F32, cache: KVCache) -> F32:
+    def _embed(self, tokens: I64, positions: I64) -> F32:
+        config, ops, weights = self.config, self.operators, self.weights
+        x = ops.rows(weights.embedding, tokens)
+        if config.embedding_scale != 1.0:
+            x = x * np.float32(config.embedding_scale)
+        if weights.project_in is not None:
+            x = ops.matmul(x, weights.project_in)
+        if weights.positions is not None:
+            x = x + ops.rows(weights.positions, positions + config.position_offset)
+        return x
+
+    def _angles(self, positions: I64) -> tuple[Angles, Angles]:
+        """Cosines and sines for the layers that see everything, and for those that see a window."""
+        config, ops = self.config, self.operators
+        if config.positions != "rope":
+            nothing = np.zeros((len(positions), 0), np.float32)
+            return (nothing, nothing), (nothing, nothing)
+        everywhere = ops.rope_angles(positions, config.rotated, config.rope_theta, self._rope_factors)
+        if config.rope_theta_local is None:
+            return everywhere, everywhere
+        return everywhere, ops.rope_angles(positions, config.rotated, config.rope_theta_local)
+
+    def _attention(self, i: int, w: LayerWeights, x: F32, angles: tuple[Angles, Angles], cache: KVCache) -> F32:
         config, ops, n_tokens = self.config, self.operators, x.shape[0]
-        q = ops.matmul(x, w.q).reshape(n_tokens, config.n_heads, config.head_dim)
-        k = ops.matmul(x, w.k).reshape(n_tokens, config.n_kv_heads, config.head_dim)
-        v = ops.matmul(x, w.v).reshape(n_tokens, config.n_kv_heads, config.head_dim)
-        keys, values = cache.write(i, ops.rope(k, cos, sin), v)
-        mixed = ops.attention(ops.rope(q, cos, sin), keys, values)
-        return ops.matmul(mixed.reshape(n_tokens, config.n_heads * config.head_dim), w.o)
+        q = self._linear(x, w.q, w.q_bias).reshape(n_tokens, config.n_heads, config.head_dim)
+        k = self._linear(x, w.k, w.k_bias).reshape(n_tokens, config.n_kv_heads, config.head_dim)
+        v = self._linear(x, w.v, w.v_bias).reshape(n_tokens, config.n_kv_heads, config.head_dim)
+        if config.qk_norm:
+            q, k = self._norm(q, w.q_norm), self._norm(k, w.k_norm)
+        window = config.window(i)
+        if config.positions == "rope":
+            cos, sin = angles[0 if window is None else 1]
+            q, k = ops.rope(q, cos, sin), ops.rope(k, cos, sin)
+        keys, values = cache.write(i, k, v)
+        mixed = ops.attention(q, keys, values, config.attention_scale, config.attention_softcap, window)
+        return self._linear(mixed.reshape(n_tokens, config.n_heads * config.head_dim), w.o, w.o_bias)
+
+    def _linear(self, x: F32, w: PackedMatrix, bias: F32 | None) -> F32:
+        out = self.operators.matmul(x, w)
+        return out if bias is None else out + bias
+
+    def _norm(self, x: F32, weight: F32 | None, bias: F32 | None = None) -> F32:
+        """The model's norm over the last axis; x itself where the family has no norm at this place."""
+        if weight is None:
+            return x
+        if self.config.norm == "rms":
+            return self.operators.rms_norm(x, weight, self.config.norm_eps)
+        return self.operators.layer_norm(
+            x, weight, np.zeros_like(weight) if bias is None else bias, self.config.norm_eps
+        )
 
     def _check(self, tokens: I64, cache: KVCache) -> None:
         if cache.length + len(tokens) > cache.capacity:

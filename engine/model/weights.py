@@ -1,6 +1,6 @@
 """Loads a model's weights into the layout that the operators read. The main path's data; it computes nothing.
 
-Foreign names end here: families.py plans them, model_files.py has checked them, this file repacks.
+Foreign names end here: families/ plans them, model_files.py has checked them, this file repacks.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,29 +29,48 @@ MARGIN_BYTES = 512 << 20
 
 @dataclass(frozen=True, eq=False)
 class LayerWeights:
-    """One layer. H_q = H x head_dim, H_kv = H_kv x head_dim."""
+    """One layer; what a family does not have is None. H_q = H x head_dim, H_kv = H_kv x head_dim."""
 
     attention_norm: F32  # [D]
     q: PackedMatrix  # [H_q, D]
     k: PackedMatrix  # [H_kv, D]
     v: PackedMatrix  # [H_kv, D]
     o: PackedMatrix  # [D, H_q]
-    ffn_norm: F32  # [D]
-    gate: PackedMatrix  # [F, D]
     up: PackedMatrix  # [F, D]
-    down_t: PackedMatrix  # [F, D]: neuron-major, so that a neuron's column of down is one row
+    ffn_norm: F32 | None = None  # [D]
+    gate: PackedMatrix | None = None  # [F, D]
+    down_t: PackedMatrix | None = None  # [F, D]: neuron-major, so that a neuron's column of down is one row
+    down: PackedMatrix | None = None  # [D, F]: instead of down_t where it is stored so and cannot be turned losslessly
+    attention_norm_bias: F32 | None = None  # [D]
+    ffn_norm_bias: F32 | None = None  # [D]
+    post_attention_norm: F32 | None = None  # [D]
+    post_ffn_norm: F32 | None = None  # [D]
+    q_norm: F32 | None = None  # [head_dim]
+    k_norm: F32 | None = None  # [head_dim]
+    q_bias: F32 | None = None  # [H_q]
+    k_bias: F32 | None = None  # [H_kv]
+    v_bias: F32 | None = None  # [H_kv]
+    o_bias: F32 | None = None  # [D]
+    gate_bias: F32 | None = None  # [F]
+    up_bias: F32 | None = None  # [F]
+    down_bias: F32 | None = None  # [D]
 
 
 @dataclass(frozen=True, eq=False)
 class ModelWeights:
-    """All weights in memory. With tied embeddings `head` is `embedding`."""
+    """All weights in memory. With tied embeddings `head` is `embedding`. E = embedding_dim, mostly D."""
 
-    embedding: PackedMatrix  # [V, D]
+    embedding: PackedMatrix  # [V, E]
     layers: list[LayerWeights]
-    final_norm: F32  # [D]
-    head: PackedMatrix  # [V, D]
+    final_norm: F32 | None  # [D]
+    head: PackedMatrix  # [V, E]
     codec: Codec
     n_bytes: int
+    final_norm_bias: F32 | None = None  # [D]
+    positions: PackedMatrix | None = None  # [max_context + position_offset, D]
+    project_in: PackedMatrix | None = None  # [D, E]
+    project_out: PackedMatrix | None = None  # [E, D]
+    rope_factors: F32 | None = None  # [rotated / 2]
 
 
 def load_weights(
@@ -67,10 +87,10 @@ def load_weights(
     numbers or a norm or embedding that is all zeros, Cancelled between two tensors.
     """
     codec = _choose_codec(opened, extra_bytes)
-    plan = planned_tensors(opened.config, opened.files.kind)
-    total = sum(opened.source.tensors[tensor.foreign_name].n_bytes for tensor in plan)
+    plan = planned_tensors(opened.config, opened.files.kind, opened.source.tensors)
+    total = sum(_file_bytes(opened, tensor) for tensor in plan)
     done = 0
-    norms: dict[str, F32] = {}
+    vectors: dict[str, F32] = {}
     matrices: dict[str, PackedMatrix] = {}
     for tensor in plan:
         if cancelled():
@@ -78,14 +98,19 @@ def load_weights(
         try:
             values = _read(opened, tensor)
             if values.ndim == 1:
-                norms[tensor.name] = values
+                vectors[tensor.name] = values
             else:
                 matrices[tensor.name] = _pack(values, tensor, codec)
         except MemoryError as error:
             raise HostMemoryError(f"The memory ran out while loading {tensor.foreign_name}.") from error
-        done += opened.source.tensors[tensor.foreign_name].n_bytes
+        done += _file_bytes(opened, tensor)
         progress(done, total)
-    return _assemble(opened.config, norms, matrices, codec)
+    return _assemble(opened.config, vectors, matrices, codec)
+
+
+def _file_bytes(opened: OpenedModel, tensor: PlannedTensor) -> int:
+    """What the tensor takes in the file; of a fused one, its part."""
+    return opened.source.tensors[tensor.foreign_name].n_bytes * tensor.n_elements // math.prod(tensor.shape)
 
 
 def _choose_codec(opened: OpenedModel, extra_bytes: int) -> Codec:
@@ -93,9 +118,10 @@ def _choose_codec(opened: OpenedModel, extra_bytes: int) -> Codec:
     import psutil
 
     have = read_ram(psutil, memory_limits()).free_bytes  # in a container less than the machine has
-    sizes = [math.prod(tensor.shape) for tensor in planned_tensors(opened.config, opened.files.kind)]
+    plan = planned_tensors(opened.config, opened.files.kind, opened.source.tensors)
+    sizes = [tensor.n_elements for tensor in plan]
     # While one tensor is repacked, it lies there twice as float32.
-    spare = extra_bytes + MARGIN_BYTES + 2 * 4 * max(sizes)
+    spare = extra_bytes + MARGIN_BYTES + 2 * 4 * max(math.prod(tensor.shape) for tensor in plan)
     for codec, item_bytes in (("f32", 4), ("f16", 2)):
         need = sum(sizes) * item_bytes + spare
         if need <= have:
@@ -110,13 +136,25 @@ def _read(opened: OpenedModel, tensor: PlannedTensor) -> F32:
         total = values.sum(dtype=np.float64)
     if not np.isfinite(total):
         raise ModelFormatError(f"Tensor {tensor.foreign_name} holds values that are no numbers.")
-    if (values.ndim == 1 or tensor.name == "embedding") and not values.any():
+    if _must_not_be_zero(tensor) and not values.any():
         raise ModelFormatError(f"Tensor {tensor.foreign_name} holds nothing but zeros: the file is incomplete.")
+    if tensor.part is not None:
+        groups = values.reshape(tensor.part.groups, -1, *values.shape[1:])
+        values = groups[:, tensor.part.start : tensor.part.stop].reshape(-1, *values.shape[1:])
     if tensor.treatment == "transposed":
         return values.T
     if tensor.treatment == "rope pairs":
         return _unpair(values, opened.config.head_dim)
+    if tensor.treatment == "plus one":
+        return values + np.float32(1)
     return values
+
+
+def _must_not_be_zero(tensor: PlannedTensor) -> bool:
+    """Norms and the embedding are never all zeros in a whole file; biases, and norms stored less one, may be."""
+    if tensor.name == "embedding":
+        return True
+    return len(tensor.shape) == 1 and tensor.treatment != "plus one" and not tensor.name.endswith("_bias")
 
 
 def _unpair(values: F32, head_dim: int) -> F32:
@@ -134,22 +172,24 @@ def _pack(values: F32, tensor: PlannedTensor, codec: Codec) -> PackedMatrix:
 
 
 def _assemble(
-    config: ModelConfig, norms: dict[str, F32], matrices: dict[str, PackedMatrix], codec: Codec
+    config: ModelConfig, vectors: dict[str, F32], matrices: dict[str, PackedMatrix], codec: Codec
 ) -> ModelWeights:
-    layers = [
-        LayerWeights(
-            attention_norm=norms[f"{i}.attention_norm"],
-            q=matrices[f"{i}.q"],
-            k=matrices[f"{i}.k"],
-            v=matrices[f"{i}.v"],
-            o=matrices[f"{i}.o"],
-            ffn_norm=norms[f"{i}.ffn_norm"],
-            gate=matrices[f"{i}.gate"],
-            up=matrices[f"{i}.up"],
-            down_t=matrices[f"{i}.down_t"],
-        )
-        for i in range(config.n_layers)
-    ]
-    embedding = matrices["embedding"]
-    n_bytes = sum(matrix.n_bytes for matrix in matrices.values()) + sum(norm.nbytes for norm in norms.values())
-    return ModelWeights(embedding, layers, norms["final_norm"], matrices.get("head", embedding), codec, n_bytes)
+    tensors: dict[str, Any] = {**vectors, **matrices}
+    per_layer: list[dict[str, Any]] = [{} for _ in range(config.n_layers)]
+    for name, values in tensors.items():
+        layer, dot, field = name.partition(".")
+        if dot:
+            per_layer[int(layer)][field] = values
+    return ModelWeights(
+        embedding=matrices["embedding"],
+        layers=[LayerWeights(**fields) for fields in per_layer],
+        final_norm=vectors.get("final_norm"),
+        head=matrices.get("head", matrices["embedding"]),
+        codec=codec,
+        n_bytes=sum(matrix.n_bytes for matrix in matrices.values()) + sum(v.nbytes for v in vectors.values()),
+        final_norm_bias=vectors.get("final_norm_bias"),
+        positions=matrices.get("positions"),
+        project_in=matrices.get("project_in"),
+        project_out=matrices.get("project_out"),
+        rope_factors=vectors.get("rope_factors"),
+    )

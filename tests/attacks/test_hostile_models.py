@@ -154,15 +154,28 @@ def test_safetensors_with_a_tensor_outside_the_file(tmp_path: Path) -> None:
         ({"eos_token_id": 99999}, ModelFormatError, "99999 lies outside"),
         ({"model_type": "mamba"}, UnsupportedModelError, "'mamba' is not supported; Hearth runs llama"),
         ({"model_type": None}, ModelFormatError, "lacks 'model_type'"),
-        ({"hidden_act": "gelu"}, UnsupportedModelError, "'gelu' is not supported; Hearth runs relu, silu"),
-        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, UnsupportedModelError, "rope_scaling: llama3"),
-        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, UnsupportedModelError, "rope_scaling: linear"),
+        ({"hidden_act": "mish"}, UnsupportedModelError, "'mish' is not supported; Hearth runs relu, silu"),
+        ({"hidden_act": "fatrelu"}, ModelFormatError, "lacks 'hidden_act_param'"),
+        ({"hidden_act": "fatrelu", "hidden_act_param": -1}, ModelFormatError, "threshold -1.0 is senseless"),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, ModelFormatError, "lacks 'low_freq_factor'"),
+        ({"rope_scaling": {"type": "linear", "factor": 0.0}}, ModelFormatError, "senseless"),
+        ({"rope_scaling": {"type": "linear"}}, ModelFormatError, "lacks 'factor'"),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, UnsupportedModelError, "rope_scaling: dynamic"),
+        ({"rope_scaling": {"type": "longrope"}}, UnsupportedModelError, "rope_scaling: longrope"),
         ({"rope_scaling": {"factor": 2.0}}, UnsupportedModelError, "rope_scaling: factor"),
         ({"rope_parameters": {"rope_type": "yarn"}}, UnsupportedModelError, "rope_parameters: yarn"),
         ({"rope_scaling": 3}, ModelFormatError, "rope_scaling"),
-        ({"attention_bias": True}, UnsupportedModelError, "without biases"),
-        ({"mlp_bias": True}, UnsupportedModelError, "without biases"),
-        ({"partial_rotary_factor": 0.5}, UnsupportedModelError, r"0\.5 of a head"),
+        ({"attention_bias": True}, ModelFormatError, r"lack model\.layers\.0\.self_attn\.q_proj\.bias"),
+        ({"mlp_bias": True}, ModelFormatError, r"lack model\.layers\.0\.mlp\.gate_proj\.bias"),
+        ({"partial_rotary_factor": 0.5}, UnsupportedModelError, r"partial_rotary_factor is 0\.5"),
+        ({"sliding_window": 16}, UnsupportedModelError, "sliding_window is 16"),
+        ({"layer_types": ["full_attention", "linear_attention"]}, UnsupportedModelError, "layer_types"),
+        ({"num_local_experts": 8}, UnsupportedModelError, r"has experts \(num_local_experts: 8\)"),
+        ({"model_type": "mixtral"}, UnsupportedModelError, "'mixtral' models have experts"),
+        ({"model_type": "opt"}, ModelFormatError, "lacks 'activation_function'"),
+        ({"model_type": "falcon", "alibi": True, "activation": "relu"}, UnsupportedModelError, "ALiBi"),
+        ({"model_type": "phi3", "rope_scaling": {"type": "su"}}, UnsupportedModelError, "rope_scaling: su"),
+        ({"model_type": "gemma2", "query_pre_attn_scalar": 0}, ModelFormatError, "query_pre_attn_scalar"),
         ({"quantization_config": {"bits": 4}}, UnsupportedModelError, "quantization_config"),
         ({"tie_word_embeddings": False}, ModelFormatError, r"lack lm_head\.weight"),
     ],
@@ -295,7 +308,8 @@ UNSUPPORTED: dict[str, tuple[bytes, str]] = {
     "big endian": (gguf_file(version=3 << 24), "version 3, big endian"),
     "PowerInfer": (gguf_file(magic=b"PWRI"), "PowerInfer GGUF"),
     "other codec": (gguf_file((), (tensor(dims=(256,), kind=12),)), "stored as Q4_K; Hearth reads F32"),
-    "other family": (gguf_file((entry("general.architecture", 8, text("falcon")),)), "'falcon' is not supported"),
+    "other family": (gguf_file((entry("general.architecture", 8, text("mamba")),)), "'mamba' is not supported"),
+    "experts": (gguf_file((entry("general.architecture", 8, text("qwen3moe")),)), "'qwen3moe' models have experts"),
 }  # fmt: skip
 
 
@@ -364,7 +378,10 @@ def test_a_block_scale_that_is_no_number(tmp_path: Path, sound_gguf: bytes) -> N
         ("llama.rope.dimension_count", 4, "dimension_count is 4"),
         ("llama.attention.value_length", 4, "value_length is 4"),
         ("llama.expert_count", 8, "8 experts"),
-        ("hearth.activation", "gelu-glu", "'gelu-glu' is unknown"),
+        ("hearth.activation", "mish-glu", "'mish-glu' is unknown"),
+        ("hearth.activation", "relu", "'relu' is unknown"),  # LLaMA has a gate
+        ("llama.rope.scaling.attn_factor", 1.5, "attn_factor: 1.5"),
+        ("llama.residual_scale", 2.0, r"names llama\.residual_scale, which Hearth does not know"),
     ],
 )
 def test_gguf_metadata_that_would_change_the_result(
@@ -381,7 +398,7 @@ def test_gguf_metadata_that_would_change_the_result(
     refused(changed_gguf(tmp_path / "m.gguf", monkeypatch, change), UnsupportedModelError, words)
 
 
-@pytest.mark.parametrize("name", ["rope_freqs.weight", "blk.0.attn_q.bias"])
+@pytest.mark.parametrize("name", ["rope_factors_long.weight", "blk.0.attn_q.bias"])
 def test_gguf_tensors_that_would_change_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     def change(writer: Any) -> None:
         writer.add_tensor(name, np.ones(32, np.float32))

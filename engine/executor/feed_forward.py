@@ -1,0 +1,87 @@
+"""What the FFN executors share: the activation of the first matrix, biases, and both ways to store down.
+
+It chooses no neurons and counts nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.config import ModelConfig
+from engine.model.weights import LayerWeights
+from native_kernels.backend import F32, I32, Operators, PackedMatrix
+
+
+def first_matrix(w: LayerWeights) -> tuple[PackedMatrix, F32 | None]:
+    """The matrix whose activation says which neurons fire, and its bias: gate, or up where there is no gate."""
+    return (w.up, w.up_bias) if w.gate is None else (w.gate, w.gate_bias)
+
+
+def first_values(w: LayerWeights, x: F32, operators: Operators) -> F32:
+    """What goes into the activation: x [T, D] -> [T, F]."""
+    matrix, bias = first_matrix(w)
+    values = operators.matmul(x, matrix)
+    return values if bias is None else values + bias
+
+
+def activate(config: ModelConfig, values: F32, operators: Operators) -> F32:
+    """The model's activation of what goes into it, elementwise."""
+    match config.activation.removesuffix("-glu"):
+        case "relu" | "drelu":
+            return operators.relu(values)
+        case "fatrelu":
+            return operators.relu(values, config.activation_threshold)
+        case "silu":
+            return operators.silu(values)
+        case "gelu":
+            return operators.gelu(values)
+        case _:
+            return operators.gelu_tanh(values)
+
+
+def everything(
+    config: ModelConfig, w: LayerWeights, x: F32, operators: Operators
+) -> tuple[F32, NDArray[np.bool_], int]:
+    """All neurons: x [T, D] -> their hidden values as they go into down, [T, F], and which of them fired, [T, F].
+
+    A neuron fires when its activation is not zero, whatever up makes of it; in drelu both activations count. Third:
+    how many passed the first activation, which is where decode goes on computing.
+    """
+    h = activate(config, first_values(w, x, operators), operators)
+    fired = np.not_equal(h, 0)
+    n_passed = int(np.count_nonzero(fired))
+    if w.gate is None:
+        return h, fired, n_passed
+    up = operators.matmul(x, w.up)
+    if w.up_bias is not None:
+        up = up + w.up_bias
+    if config.activation == "drelu-glu":
+        up = operators.relu(up)
+        fired &= np.not_equal(up, 0)
+    h *= up
+    return h, fired, n_passed
+
+
+def down_of_all(w: LayerWeights, h: F32, operators: Operators) -> F32:
+    """Hidden values [T, F] through down, with its bias -> [T, D]."""
+    if w.down_t is not None:
+        out = operators.matmul_t(h, w.down_t)
+    else:
+        assert w.down is not None, "a layer has down_t or down"
+        out = operators.matmul(h, w.down)
+    return out if w.down_bias is None else out + w.down_bias
+
+
+def down_of_some(w: LayerWeights, values: F32, ids: I32, operators: Operators) -> F32:
+    """Hidden values [K] of the neurons `ids` [K] through down, with its bias -> [D].
+
+    A row-wise down cannot leave neurons out: it is computed whole, with zeros in the other places.
+    """
+    if w.down_t is None:
+        h = np.zeros((1, first_matrix(w)[0].n_rows), np.float32)
+        h[0, ids] = values
+        whole: F32 = down_of_all(w, h, operators)[0]
+        return whole
+    out = operators.sparse_axpy(w.down_t, values, ids)
+    return out if w.down_bias is None else out + w.down_bias

@@ -1,0 +1,101 @@
+"""Translates what other projects call things into our terms, once: configurations to ModelConfig, tensor names to ours.
+
+A family is one small file here; adding one is a page and a line in `FAMILIES`. What Hearth does not implement is
+refused by name, never passed over. Nothing here reads tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from engine.config import ModelConfig
+from engine.errors import ModelFormatError, UnsupportedModelError
+from engine.model.families.bamboo import BAMBOO
+from engine.model.families.falcon import FALCON
+from engine.model.families.family import ACTIVATION_KEY as ACTIVATION_KEY
+from engine.model.families.family import THRESHOLD_KEY as THRESHOLD_KEY
+from engine.model.families.family import Family, fields_from_gguf, fields_from_hf
+from engine.model.families.gemma2 import GEMMA2
+from engine.model.families.gemma3 import GEMMA3
+from engine.model.families.llama import LLAMA
+from engine.model.families.mistral import MISTRAL
+from engine.model.families.opt import OPT
+from engine.model.families.phi3 import PHI3
+from engine.model.families.plan import Kind, Layout, plan_tensors
+from engine.model.families.plan import PlannedTensor as PlannedTensor
+from engine.model.families.qwen2 import QWEN2
+from engine.model.families.qwen3 import QWEN3
+from engine.model.families.reading import Reader
+from engine.model.families.sampling import sampling_from_gguf as sampling_from_gguf
+from engine.model.families.sampling import sampling_from_hf as sampling_from_hf
+
+FAMILIES: tuple[Family, ...] = (LLAMA, MISTRAL, BAMBOO, OPT, FALCON, QWEN2, QWEN3, GEMMA2, GEMMA3, PHI3)
+SUPPORTED_FAMILIES = tuple(family.name for family in FAMILIES)
+
+# Models with experts, by the names they go by: refused with the reason rather than as unknown.
+_WITH_EXPERTS = ("mixtral", "turbosparsemixtral", "qwen2_moe", "qwen2moe", "qwen3_moe", "qwen3moe", "smallthinker",
+                 "deepseek_v2", "deepseek2", "deepseek_v3", "phimoe", "granitemoe", "olmoe", "dbrx")  # fmt: skip
+
+
+def config_from_hf(config: Mapping[str, Any], generation: Mapping[str, Any]) -> ModelConfig:
+    """The ModelConfig that a Hugging Face config.json (and generation_config.json, may be empty) describes.
+
+    Raises: ModelFormatError for a missing or wrong value, UnsupportedModelError for what Hearth does not implement.
+    """
+    read = Reader(config, "config.json")
+    name = read.required("model_type", str)
+    family = _find(name, {kind: family for family in FAMILIES for kind in family.model_types})
+    return ModelConfig(**fields_from_hf(family, read, Reader(generation, "generation_config.json")))
+
+
+def config_from_gguf(metadata: Mapping[str, Any], tensor_names: set[str]) -> ModelConfig:
+    """The ModelConfig that a GGUF file's metadata describes.
+
+    Raises: ModelFormatError for a missing or wrong value, UnsupportedModelError for what Hearth does not implement.
+    """
+    read = Reader(metadata, "the GGUF metadata")
+    name = read.required("general.architecture", str)
+    family = _find(name, {arch: family for family in FAMILIES for arch in family.architectures})
+    return ModelConfig(**fields_from_gguf(family, read, name, tensor_names))
+
+
+def planned_tensors(config: ModelConfig, kind: Kind, present: Collection[str] = ()) -> list[PlannedTensor]:
+    """Every tensor that the configuration calls for, in the order of the graph.
+
+    present: the names in the file, for families whose files differ; without them the ordinary names are given.
+    """
+    return plan_tensors(config, _layout(config, kind), present)
+
+
+def is_surplus(config: ModelConfig, foreign_name: str) -> bool:
+    """Whether a tensor outside the plan may be left out: a copy of a tied head, or rotary tables that we compute."""
+    kinds: tuple[Kind, ...] = ("safetensors", "gguf")
+    heads = {_layout(config, kind).names["head"] for kind in kinds if _has(config, kind)}
+    tied_head = config.tied_embeddings and foreign_name in heads
+    return tied_head or foreign_name.endswith(("rotary_emb.inv_freq", "attn.masked_bias"))
+
+
+def _layout(config: ModelConfig, kind: Kind) -> Layout:
+    family = next(family for family in FAMILIES if family.name == config.family)
+    layout = family.hf if kind == "safetensors" else family.gguf
+    if layout is None:
+        raise ModelFormatError(f"{family.name} is not known as {kind}.")
+    return layout
+
+
+def _has(config: ModelConfig, kind: Kind) -> bool:
+    return kind == "safetensors" or any(f.name == config.family and f.gguf is not None for f in FAMILIES)
+
+
+def _find(name: str, known: Mapping[str, Family]) -> Family:
+    if name in known:
+        return known[name]
+    if name in _WITH_EXPERTS:
+        raise UnsupportedModelError(
+            f"{name!r} models have experts (MoE); Hearth runs models without experts.",
+            "Choose a dense model: one without experts.",
+        )
+    raise UnsupportedModelError(
+        f"The architecture {name[:60]!r} is not supported; Hearth runs {', '.join(SUPPORTED_FAMILIES)}."
+    )

@@ -1,0 +1,33 @@
+"""Bamboo and TurboSparse-Mistral: Mistral with ReLU on gate and on up (dReLU), so that few neurons fire."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.errors import UnsupportedModelError
+from engine.model.families.family import Family, windows
+from engine.model.families.names import GGUF_NAMES, HF_NAMES
+from engine.model.families.plan import Layout
+from engine.model.families.reading import Reader
+
+
+def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
+    if fields["activation"] != "relu-glu":  # "relu" is what its configurations call ReLU on both
+        raise UnsupportedModelError(f"The activation {fields['activation']} is not supported in bamboo; relu is.")
+    size = read.optional("sliding_window", int, None)
+    return {"activation": "drelu-glu", "windows": windows(read, fields["n_layers"], size, lambda layer: True)}
+
+
+BAMBOO = Family(
+    name="bamboo",
+    model_types=("bamboo", "turbosparsemistral"),
+    architectures=("bamboo",),
+    hf=Layout(HF_NAMES),
+    gguf=Layout(GGUF_NAMES, rope_pairs=True),
+    hf_handles=frozenset({"sliding_window"}),
+    max_context=32768,
+    activation="relu",
+    gguf_activation="drelu-glu",
+    powerinfer_activation="drelu-glu",
+    from_hf=_from_hf,
+)

@@ -1,0 +1,78 @@
+"""Falcon 7B (one key-value head, one norm), 40B and 180B (the new decoder: groups of heads, two norms), GELU or ReLU.
+
+Attention and FFN stand side by side; the FFN has no gate. ALiBi positions and blocks in sequence are refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.errors import UnsupportedModelError
+from engine.model.families.family import Family
+from engine.model.families.names import GGUF_NAMES, fused
+from engine.model.families.plan import Layout
+from engine.model.families.reading import Reader
+
+_NAMES = {
+    "embedding": "transformer.word_embeddings.weight",
+    "shared_norm": "transformer.h.{}.input_layernorm.weight",
+    "attention_norm": "transformer.h.{}.ln_attn.weight",
+    "ffn_norm": "transformer.h.{}.ln_mlp.weight",
+    "qkv": "transformer.h.{}.self_attention.query_key_value.weight",
+    "o": "transformer.h.{}.self_attention.dense.weight",
+    "up": "transformer.h.{}.mlp.dense_h_to_4h.weight",
+    "down_t": "transformer.h.{}.mlp.dense_4h_to_h.weight",
+    "final_norm": "transformer.ln_f.weight",
+    "head": "lm_head.weight",
+}
+_GGUF_NAMES = fused(
+    GGUF_NAMES,
+    qkv="blk.{}.attn_qkv.weight",
+    shared_norm="blk.{}.attn_norm.weight",
+    attention_norm="blk.{}.attn_norm_2.weight",  # of two norms, the first one's name belongs to the FFN
+    ffn_norm="blk.{}.attn_norm.weight",
+)
+
+
+def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
+    new = read.optional("new_decoder_architecture", bool, False)
+    if read.optional("alibi", bool, False):
+        raise UnsupportedModelError("alibi is on in config.json: ALiBi positions are not supported.")
+    if not new and not read.optional("parallel_attn", bool, True):
+        raise UnsupportedModelError("parallel_attn is off in config.json; Hearth runs Falcon's parallel blocks.")
+    n_kv_heads = fields["n_kv_heads"]
+    if not new and read.optional("multi_query", bool, True):
+        n_kv_heads = 1
+    n_norms = read.optional("num_ln_in_parallel_attn", int, 2 if new else 1)
+    ffn = fields["d_ff"] or 4 * fields["d_model"]
+    biases = ("q", "k", "v", "o", "up", "down") if read.optional("bias", bool, False) else ()
+    return {"n_kv_heads": n_kv_heads, "d_ff": ffn, "shared_norm": not new or n_norms == 1, "biases": ("norm", *biases)}
+
+
+def _from_gguf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
+    return {"rotary_dim": None, "shared_norm": fields["n_kv_heads"] == 1}
+
+
+FALCON = Family(
+    name="falcon",
+    model_types=("falcon",),
+    architectures=("falcon",),
+    hf=Layout(_NAMES, qkv_by_kv_head=True),
+    gguf=Layout(_GGUF_NAMES),
+    hf_keys={
+        "num_key_value_heads": "num_kv_heads",
+        "rms_norm_eps": "layer_norm_epsilon",
+        "intermediate_size": "ffn_hidden_size",
+        "hidden_act": "activation",
+    },
+    hf_handles=frozenset({"alibi", "parallel_attn"}),
+    gated=False,
+    norm_eps=1e-5,
+    tied=True,
+    activation="gelu",
+    gguf_activation="gelu",
+    powerinfer_activation="relu",
+    features={"norm": "layer", "parallel": True, "biases": ("norm",)},
+    from_hf=_from_hf,
+    from_gguf=_from_gguf,
+)

@@ -1,0 +1,223 @@
+"""What a family is to Hearth: where its files say what, under which names its tensors lie, and what is its own.
+
+The readers here know what most families share; a description changes what differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.config import ACTIVATIONS, Activation, check_size
+from engine.errors import ModelFormatError, UnsupportedModelError
+from engine.model.families.plan import Layout
+from engine.model.families.reading import Reader, decimal, share_width, token_ids
+from engine.model.families.rope import rope_from_gguf, rope_from_hf
+
+ACTIVATION_KEY = "hearth.activation"  # GGUF has no key of its own for it: "llama" means SiLU unless this says otherwise
+THRESHOLD_KEY = "hearth.activation_threshold"
+
+_HF_GATED: dict[str, Activation] = {
+    "relu": "relu-glu", "silu": "silu-glu", "swish": "silu-glu", "fatrelu": "fatrelu-glu", "gelu": "gelu-glu",
+    "gelu_new": "gelu-tanh-glu", "gelu_pytorch_tanh": "gelu-tanh-glu", "gelu_fast": "gelu-tanh-glu",
+}  # fmt: skip
+_HF_PLAIN: dict[str, Activation] = {
+    "relu": "relu", "gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh",
+    "gelu_fast": "gelu-tanh",
+}  # fmt: skip
+
+# Keys of config.json that change the graph, with the values that leave it alone. A family that implements one says so.
+_HF_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "attention_bias": (False,), "mlp_bias": (False,), "qkv_bias": (False,), "partial_rotary_factor": (1, 1.0),
+    "alibi": (False,), "num_local_experts": (0,), "num_experts": (0,), "n_routed_experts": (0,),
+    "moe_intermediate_size": (0,), "sliding_window": (), "attn_logit_softcapping": (), "final_logit_softcapping": (),
+    "query_pre_attn_scalar": (), "logit_scale": (1, 1.0), "residual_multiplier": (1, 1.0),
+    "embedding_multiplier": (1, 1.0), "attention_multiplier": (), "logits_scaling": (1, 1.0),
+    "use_qk_norm": (False,), "qk_layernorm": (False,), "clip_qkv": (), "attention_chunk_size": (),
+    "no_rope_layers": (), "use_bidirectional_attention": (False,), "parallel_attn": (False,), "scale_emb": (1, 1.0),
+    "scale_depth": (), "tie_word_embeddings_to_head": (), "use_parallel_residual": (False,),
+}  # fmt: skip
+
+# Keys of an architecture in GGUF that are read here or by a family, or that leave the graph alone.
+_GGUF_KNOWN = {
+    "block_count", "context_length", "embedding_length", "feed_forward_length", "vocab_size", "tensor_data_layout",
+    "attention.head_count", "attention.head_count_kv", "attention.key_length", "attention.value_length",
+    "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon", "attention.causal", "rope.dimension_count",
+    "rope.freq_base", "rope.scaling.type", "rope.scaling.factor", "rope.scaling.attn_factor", "rope.scale_linear",
+    "rope.scaling.finetuned", "rope.scaling.original_context_length", "expert_count", "expert_used_count",
+    "use_parallel_residual",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family. `from_hf` and `from_gguf` give the fields of ModelConfig in which it differs from the common ones."""
+
+    name: str
+    model_types: tuple[str, ...]  # config.json's model_type
+    hf: Layout
+    architectures: tuple[str, ...] = ()  # GGUF's general.architecture
+    gguf: Layout | None = None
+    hf_keys: Mapping[str, str] = field(default_factory=dict)  # our key of the common ones -> the family's own
+    hf_handles: frozenset[str] = frozenset()  # of the keys that change the graph: those that the family reads
+    gguf_handles: frozenset[str] = frozenset()  # keys of the architecture beyond the common ones that it reads
+    gated: bool = True
+    norm_eps: float = 1e-6  # where config.json is silent
+    rope_theta: float = 10000.0  # where the files are silent
+    max_context: int = 2048  # where config.json is silent
+    tied: bool = False  # where config.json is silent
+    activation: str = ""  # hidden_act where config.json may be silent; empty: it must say it
+    gguf_activation: Activation = "silu-glu"  # where the metadata does not say it
+    powerinfer_activation: Activation = "relu-glu"  # the same of a PowerInfer file
+    features: Mapping[str, Any] = field(default_factory=dict)  # fields of ModelConfig that all its models share
+    from_hf: Callable[[Reader, dict[str, Any]], dict[str, Any]] = lambda read, fields: {}
+    from_gguf: Callable[[Reader, dict[str, Any]], dict[str, Any]] = lambda read, fields: {}
+
+
+def fields_from_hf(family: Family, read: Reader, generation: Reader) -> dict[str, Any]:
+    """The fields of the ModelConfig that config.json and generation_config.json describe."""
+
+    def key(name: str) -> str:
+        return family.hf_keys.get(name, name)
+
+    _refuse_hf_extras(family, read)
+    n_heads = read.required(key("num_attention_heads"), int)
+    d_model = read.required(key("hidden_size"), int)
+    head_dim = read.optional("head_dim", int, None)
+    fields: dict[str, Any] = {
+        "family": family.name,
+        "n_layers": read.required(key("num_hidden_layers"), int),
+        "d_model": d_model,
+        "d_ff": read.optional(key("intermediate_size"), int, None),
+        "n_heads": n_heads,
+        "n_kv_heads": read.optional(key("num_key_value_heads"), int, n_heads),
+        "head_dim": share_width(d_model, n_heads) if head_dim is None else head_dim,
+        "vocab_size": read.required("vocab_size", int),
+        "norm_eps": read.optional(key("rms_norm_eps"), float, family.norm_eps),
+        "max_context": read.optional("max_position_embeddings", int, family.max_context),
+        "tied_embeddings": read.optional("tie_word_embeddings", bool, family.tied),
+        "bos_token_id": next(iter(token_ids(read, "bos_token_id")), None),
+        "eos_token_ids": tuple(sorted({*token_ids(read, "eos_token_id"), *token_ids(generation, "eos_token_id")})),
+        **rope_from_hf(read, family.rope_theta),
+        **_hf_activation(family, read, key("hidden_act")),
+        **family.features,
+    }
+    _check_sizes(fields)
+    fields |= family.from_hf(read, fields)
+    if fields["d_ff"] is None:
+        read.required(key("intermediate_size"), int)
+    return fields
+
+
+def fields_from_gguf(family: Family, read: Reader, arch: str, tensor_names: set[str]) -> dict[str, Any]:
+    """The fields of the ModelConfig that a GGUF file's metadata describes."""
+    n_heads = read.required(f"{arch}.attention.head_count", int)
+    d_model = read.required(f"{arch}.embedding_length", int)
+    stated = read.optional(f"{arch}.attention.key_length", int, None)
+    head_dim = share_width(d_model, n_heads) if stated is None else stated
+    if (value := read.optional(f"{arch}.attention.value_length", int, head_dim)) != head_dim:
+        raise UnsupportedModelError(f"{arch}.attention.value_length is {value} beside heads of {head_dim}.")
+    rotated = read.optional(f"{arch}.rope.dimension_count", int, head_dim)
+    if rotated != head_dim and family.gguf is not None and family.gguf.rope_pairs:
+        raise UnsupportedModelError(f"{arch}.rope.dimension_count is {rotated} beside heads of {head_dim}.")
+    tokens = read.optional("tokenizer.ggml.tokens", list, None)
+    vocab_size = read.optional(f"{arch}.vocab_size", int, None if tokens is None else len(tokens))
+    if vocab_size is None:
+        raise ModelFormatError(f"The GGUF metadata has neither {arch}.vocab_size nor a vocabulary.")
+    layer_norm = family.features.get("norm") == "layer"
+    eps_key = f"{arch}.attention.layer_norm_{'' if layer_norm else 'rms_'}epsilon"
+    eos = [read.optional(f"tokenizer.ggml.{kind}_token_id", int, None) for kind in ("eos", "eot")]
+    fields: dict[str, Any] = {
+        "family": family.name,
+        "n_layers": read.required(f"{arch}.block_count", int),
+        "d_model": d_model,
+        "d_ff": read.required(f"{arch}.feed_forward_length", int),
+        "n_heads": n_heads,
+        "n_kv_heads": read.optional(f"{arch}.attention.head_count_kv", int, n_heads),
+        "head_dim": head_dim,
+        "rotary_dim": None if rotated == head_dim else rotated,
+        "vocab_size": vocab_size,
+        "norm_eps": decimal(read.required(eps_key, float)),
+        "max_context": read.required(f"{arch}.context_length", int),
+        "tied_embeddings": "output.weight" not in tensor_names,
+        "bos_token_id": read.optional("tokenizer.ggml.bos_token_id", int, None),
+        "eos_token_ids": tuple(sorted({token for token in eos if token is not None})),
+        **rope_from_gguf(read, arch, tensor_names, family.rope_theta),
+        **_gguf_activation(family, read, tensor_names),
+        **family.features,
+    }
+    _refuse_gguf_extras(family, read, arch)
+    _check_sizes(fields)
+    return fields | family.from_gguf(read, fields)
+
+
+def _check_sizes(fields: Mapping[str, Any]) -> None:
+    """What families reckon with must be sound before they do."""
+    for name in ("n_layers", "d_model", "n_heads", "n_kv_heads", "head_dim"):
+        check_size(name, fields[name])
+
+
+def windows(read: Reader, n_layers: int, size: int | None, default: Callable[[int], bool]) -> tuple[int, ...]:
+    """Per layer its attention window: as `layer_types` says, else where `default(layer)` is true; 0: none."""
+    if not size:
+        return ()
+    kinds = read.optional("layer_types", list, None)
+    if kinds is None:
+        return tuple(size if default(layer) else 0 for layer in range(n_layers))
+    if len(kinds) != n_layers or not all(kind in ("full_attention", "sliding_attention") for kind in kinds):
+        raise UnsupportedModelError(f"layer_types in {read.where} is no list of {n_layers} known kinds of layer.")
+    return tuple(size if kind == "sliding_attention" else 0 for kind in kinds)
+
+
+def _hf_activation(family: Family, read: Reader, key: str) -> dict[str, Any]:
+    name = read.optional(key, str, family.activation) if family.activation else read.required(key, str)
+    known = _HF_GATED if family.gated else _HF_PLAIN
+    if name not in known:
+        raise UnsupportedModelError(
+            f"The activation {name[:60]!r} is not supported; Hearth runs {', '.join(known)} in this family."
+        )
+    if name != "fatrelu":
+        return {"activation": known[name]}
+    threshold = read.optional("hidden_act_threshold", float, None)
+    threshold = read.required("hidden_act_param", float) if threshold is None else threshold
+    return {"activation": known[name], "activation_threshold": threshold}
+
+
+def _gguf_activation(family: Family, read: Reader, tensor_names: set[str]) -> dict[str, Any]:
+    powerinfer = "blk.0.ffn_down_t.weight" in tensor_names
+    default = family.powerinfer_activation if powerinfer else family.gguf_activation
+    activation = read.optional(ACTIVATION_KEY, str, default)
+    if activation not in ACTIVATIONS or activation.endswith("-glu") != family.gated:
+        known = ", ".join(name for name in ACTIVATIONS if name.endswith("-glu") == family.gated)
+        raise UnsupportedModelError(f"The activation {activation[:60]!r} is unknown; known are {known}.")
+    threshold = decimal(read.optional(THRESHOLD_KEY, float, 0.0))
+    return {"activation": activation, "activation_threshold": threshold}
+
+
+def _refuse_hf_extras(family: Family, read: Reader) -> None:
+    for key, neutral in _HF_NEUTRAL.items():
+        value = read.values.get(key)
+        if key in family.hf_handles or value is None or value in neutral:
+            continue
+        shown = str(value)[:60]
+        if "expert" in key or "moe" in key:
+            raise UnsupportedModelError(f"The model has experts ({key}: {shown}); Hearth runs models without experts.")
+        raise UnsupportedModelError(f"{key} is {shown} in {read.where}, which Hearth does not run in {family.name}.")
+    kinds = read.optional("layer_types", list, [])
+    if "sliding_window" not in family.hf_handles and any(kind != "full_attention" for kind in kinds):
+        raise UnsupportedModelError(f"layer_types in {read.where} names attention that Hearth does not run.")
+    if read.optional("quantization_config", dict, {}):
+        raise UnsupportedModelError(
+            f"{read.where} names a quantization_config; Hearth reads safetensors in F32, F16 and BF16.",
+            "Choose the unquantised model or a Q8_0 GGUF file.",
+        )
+
+
+def _refuse_gguf_extras(family: Family, read: Reader, arch: str) -> None:
+    if experts := read.optional(f"{arch}.expert_count", int, 0):
+        raise UnsupportedModelError(f"The model has {experts} experts; Hearth runs models without experts.")
+    for key in read.values:
+        short = key.removeprefix(f"{arch}.")
+        if short != key and short not in _GGUF_KNOWN and short not in family.gguf_handles:
+            raise UnsupportedModelError(f"The metadata names {key[:100]}, which Hearth does not know.")

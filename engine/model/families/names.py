@@ -1,0 +1,47 @@
+"""The tensor names that most families share, in either file format."""
+
+from __future__ import annotations
+
+HF_NAMES = {
+    "embedding": "model.embed_tokens.weight",
+    "attention_norm": "model.layers.{}.input_layernorm.weight",
+    "q": "model.layers.{}.self_attn.q_proj.weight",
+    "k": "model.layers.{}.self_attn.k_proj.weight",
+    "v": "model.layers.{}.self_attn.v_proj.weight",
+    "q_norm": "model.layers.{}.self_attn.q_norm.weight",
+    "k_norm": "model.layers.{}.self_attn.k_norm.weight",
+    "o": "model.layers.{}.self_attn.o_proj.weight",
+    "ffn_norm": "model.layers.{}.post_attention_layernorm.weight",
+    "gate": "model.layers.{}.mlp.gate_proj.weight",
+    "up": "model.layers.{}.mlp.up_proj.weight",
+    "down_t": "model.layers.{}.mlp.down_proj.weight",
+    "final_norm": "model.norm.weight",
+    "head": "lm_head.weight",
+}
+GGUF_NAMES = {
+    "embedding": "token_embd.weight",
+    "rope_factors": "rope_freqs.weight",
+    "attention_norm": "blk.{}.attn_norm.weight",
+    "q": "blk.{}.attn_q.weight",
+    "k": "blk.{}.attn_k.weight",
+    "v": "blk.{}.attn_v.weight",
+    "q_norm": "blk.{}.attn_q_norm.weight",
+    "k_norm": "blk.{}.attn_k_norm.weight",
+    "o": "blk.{}.attn_output.weight",
+    "post_attention_norm": "blk.{}.post_attention_norm.weight",
+    "ffn_norm": "blk.{}.ffn_norm.weight",
+    "gate": "blk.{}.ffn_gate.weight",
+    "up": "blk.{}.ffn_up.weight",
+    "down_t": "blk.{}.ffn_down.weight",
+    "down_t already": "blk.{}.ffn_down_t.weight",  # PowerInfer's, neuron-major
+    "post_ffn_norm": "blk.{}.post_ffw_norm.weight",
+    "final_norm": "output_norm.weight",
+    "head": "output.weight",
+}
+
+
+def fused(names: dict[str, str], **parts: str) -> dict[str, str]:
+    """The names with some replaced: "qkv" takes the place of q, k and v, "gate_up" that of gate and up."""
+    gone = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
+    out = {name: foreign for name, foreign in names.items() if all(name not in gone.get(part, ()) for part in parts)}
+    return out | parts

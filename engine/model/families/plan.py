@@ -1,0 +1,164 @@
+"""Which tensors a configuration calls for, under the names of a file format. It reads no tensor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.config import ModelConfig
+
+# How a foreign tensor becomes ours. "rope pairs": the rows of each head lie as GGUF's LLaMA stores them, the two
+# halves of a head interleaved; ours is the half-rotation layout. "plus one": a norm's weight stored less one.
+Treatment = Literal["as is", "transposed", "rope pairs", "plus one"]
+Kind = Literal["safetensors", "gguf"]
+
+
+@dataclass(frozen=True)
+class RowPart:
+    """Which rows of a fused matrix are meant: of each of `groups` equal groups, those from start to stop."""
+
+    groups: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class PlannedTensor:
+    """A tensor that the configuration calls for: our name, its foreign name and shape, and how to make it ours.
+
+    A fused tensor appears once for every part of it.
+    """
+
+    name: str  # "<layer>.<field of LayerWeights>" or a field of ModelWeights
+    foreign_name: str
+    shape: tuple[int, ...]  # as the file has it, fused tensors whole
+    treatment: Treatment = "as is"
+    part: RowPart | None = None
+
+    @property
+    def n_elements(self) -> int:
+        """How many numbers of it become ours."""
+        if self.part is None:
+            return math.prod(self.shape)
+        return self.part.groups * (self.part.stop - self.part.start) * math.prod(self.shape[1:])
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a file format stores a family's tensors.
+
+    names: our name -> foreign name, "{}" being the layer. "qkv" and "gate_up" name fused matrices; "shared_norm" is
+    the one norm of parallel blocks that have one. A bias has its weight's name with "bias" for "weight".
+    """
+
+    names: Mapping[str, str]
+    rope_pairs: bool = False  # of q and k
+    plus_one: bool = False  # of every norm
+    qkv_by_kv_head: bool = False  # fused rows lie by key-value head (its queries, its key, its value), not q, k, v
+
+
+def plan_tensors(config: ModelConfig, layout: Layout, present: Collection[str]) -> list[PlannedTensor]:
+    """Every tensor that the configuration calls for, in the order of the graph. `present`: the file's names."""
+    plan = _Plan(config, layout, present)
+    d, e = config.d_model, config.embedding_dim or config.d_model
+    plan.add("embedding", (config.vocab_size, e))
+    if config.positions == "learned":
+        plan.add("positions", (config.max_context + config.position_offset, d))
+    if e != d:
+        plan.add("project_in", (d, e))
+    if config.rope_factors:
+        plan.add("rope_factors", (config.rotated // 2,))
+    for layer in range(config.n_layers):
+        plan.add_layer(layer)
+    if config.final_norm:
+        plan.add_norm("final_norm")
+    if e != d:
+        plan.add("project_out", (e, d))
+    if not config.tied_embeddings:
+        plan.add("head", (config.vocab_size, e))
+    return plan.tensors
+
+
+class _Plan:
+    """The list as it grows."""
+
+    def __init__(self, config: ModelConfig, layout: Layout, present: Collection[str]) -> None:
+        self.config = config
+        self.layout = layout
+        self.tensors: list[PlannedTensor] = []
+        # Some files leave out the outermost module's name.
+        embedding = layout.names["embedding"]
+        prefix = embedding.partition(".")[0] + "."
+        self._cut = prefix if present and embedding not in present and embedding.removeprefix(prefix) in present else ""
+        # PowerInfer stores down neuron-major and says so in the name.
+        self._down_t = "blk.0.ffn_down_t.weight" in present
+
+    def add(self, name: str, shape: tuple[int, ...], *, layer: int | None = None, key: str = "",
+            treatment: Treatment = "as is", part: RowPart | None = None) -> None:  # fmt: skip
+        foreign = self.layout.names[key or name.removesuffix("_bias")].removeprefix(self._cut)
+        if name.endswith("_bias"):
+            foreign = foreign.removesuffix("weight") + "bias"
+        if layer is not None:
+            name, foreign = f"{layer}.{name}", foreign.format(layer)
+        self.tensors.append(PlannedTensor(name, foreign, shape, treatment, part))
+
+    def add_norm(self, name: str, size: int | None = None, *, layer: int | None = None, key: str = "") -> None:
+        shape = (self.config.d_model if size is None else size,)
+        self.add(name, shape, layer=layer, key=key, treatment="plus one" if self.layout.plus_one else "as is")
+        if "norm" in self.config.biases:
+            self.add(f"{name}_bias", shape, layer=layer, key=key)
+
+    def add_layer(self, layer: int) -> None:
+        config, both = self.config, self.config.norms == "both"
+        d, f, q_rows = config.d_model, config.d_ff, config.n_heads * config.head_dim
+        self.add_norm("attention_norm", layer=layer, key="shared_norm" if config.shared_norm else "")
+        self._add_qkv(layer)
+        if config.qk_norm:
+            self.add_norm("q_norm", config.head_dim, layer=layer)
+            self.add_norm("k_norm", config.head_dim, layer=layer)
+        self._add_matrix("o", (d, q_rows), layer)
+        if both:
+            self.add_norm("post_attention_norm", layer=layer)
+        if not config.shared_norm:
+            self.add_norm("ffn_norm", layer=layer)
+        if config.gated and "gate_up" in self.layout.names:
+            for number, name in enumerate(("gate", "up")):
+                part = RowPart(1, number * f, (number + 1) * f)
+                self.add(name, (2 * f, d), layer=layer, key="gate_up", part=part)
+        else:
+            for name in ("gate", "up") if config.gated else ("up",):
+                self._add_matrix(name, (f, d), layer)
+        if self._down_t:
+            self.add("down_t", (f, d), layer=layer, key="down_t already")
+        else:
+            self.add("down_t", (d, f), layer=layer, treatment="transposed")
+        if "down" in config.biases:
+            self.add("down_bias", (d,), layer=layer, key="down_t already" if self._down_t else "down_t")
+        if both:
+            self.add_norm("post_ffn_norm", layer=layer)
+
+    def _add_matrix(self, name: str, shape: tuple[int, int], layer: int) -> None:
+        self.add(name, shape, layer=layer)
+        if name in self.config.biases:
+            self.add(f"{name}_bias", shape[:1], layer=layer)
+
+    def _add_qkv(self, layer: int) -> None:
+        config, layout = self.config, self.layout
+        d, size = config.d_model, config.head_dim
+        heads = {"q": config.n_heads, "k": config.n_kv_heads, "v": config.n_kv_heads}
+        if "qkv" not in layout.names:
+            for name, n in heads.items():
+                pairs: Treatment = "rope pairs" if layout.rope_pairs and name != "v" else "as is"
+                self.add(name, (n * size, d), layer=layer, treatment=pairs)
+                if name in config.biases:
+                    self.add(f"{name}_bias", (n * size,), layer=layer)
+            return
+        groups = config.n_kv_heads if layout.qkv_by_kv_head else 1
+        rows, start = sum(heads.values()) * size, 0
+        for name, n in heads.items():
+            part = RowPart(groups, start, start := start + n * size // groups)
+            self.add(name, (rows, d), layer=layer, key="qkv", part=part)
+            if name in config.biases:
+                self.add(f"{name}_bias", (rows,), layer=layer, key="qkv", part=part)

@@ -1,0 +1,34 @@
+"""Qwen3, dense: LLaMA with a norm over each head of q and k."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.model.families.family import Family
+from engine.model.families.names import GGUF_NAMES, HF_NAMES
+from engine.model.families.plan import Layout
+from engine.model.families.qwen2 import windows_of_qwen
+from engine.model.families.reading import Reader
+
+
+def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
+    own: dict[str, Any] = windows_of_qwen(read, fields)
+    if read.optional("head_dim", int, None) is None:
+        own["head_dim"] = 128
+    if read.optional("attention_bias", bool, False):
+        own["biases"] = ("q", "k", "v", "o")
+    return own
+
+
+QWEN3 = Family(
+    name="qwen3",
+    model_types=("qwen3",),
+    architectures=("qwen3",),
+    hf=Layout(HF_NAMES),
+    gguf=Layout(GGUF_NAMES),
+    hf_handles=frozenset({"sliding_window", "attention_bias"}),
+    max_context=32768,
+    activation="silu",
+    features={"qk_norm": True},
+    from_hf=_from_hf,
+)

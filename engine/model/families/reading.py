@@ -1,0 +1,66 @@
+"""Typed reads from the dictionaries that other projects describe models in; it knows no family."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from engine.errors import ModelFormatError
+
+T = TypeVar("T")
+
+
+class Reader:
+    """Reads a foreign dictionary: required means required, and a value of the wrong type is an error."""
+
+    def __init__(self, values: Mapping[str, Any], where: str) -> None:
+        self.values = values
+        self.where = where
+
+    def required(self, key: str, kind: type[T]) -> T:
+        if self.values.get(key) is None:
+            raise ModelFormatError(f"{self.where} lacks {key!r}.")
+        return self._typed(key, kind)
+
+    def optional(self, key: str, kind: type[T], default: Any) -> Any:
+        return default if self.values.get(key) is None else self._typed(key, kind)
+
+    def _typed(self, key: str, kind: type[T]) -> T:
+        value: Any = self.values[key]
+        if kind is float and type(value) is int:
+            try:
+                value = float(value)
+            except OverflowError as error:
+                raise ModelFormatError(f"{key} in {self.where} is beyond every sensible number.") from error
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            shown = repr(value)
+            shown = shown if len(shown) <= 60 else shown[:57] + "..."
+            raise ModelFormatError(f"{key} in {self.where} is {shown}; expected is {_KINDS[kind]}.")
+        return value
+
+
+_KINDS: dict[type, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a text",
+                           list: "a list", dict: "an object"}  # fmt: skip
+
+
+def decimal(value: float) -> float:
+    """The decimal number that was meant by a float32 of a file: 0.3, which would come back as 0.30000001192."""
+    return float(f"{value:.7g}")
+
+
+def share_width(d_model: int, n_heads: int) -> int:
+    """The width of a head where it is not said."""
+    if n_heads < 1 or d_model % n_heads:
+        raise ModelFormatError(f"A width of {d_model} cannot be shared by {n_heads} attention heads.")
+    return d_model // n_heads
+
+
+def token_ids(read: Reader, key: str) -> list[int]:
+    """An id of Hugging Face's, which is a number, a list of numbers or nothing."""
+    value = read.values.get(key)
+    if value is None:
+        return []
+    ids = value if isinstance(value, list) else [value]
+    if not all(type(token) is int for token in ids):
+        raise ModelFormatError(f"{key} in {read.where} is {str(value)[:60]}; expected are whole numbers.")
+    return ids
