@@ -1,0 +1,165 @@
+"""Tiny random models of every family, made with transformers: the reference that ours is compared with.
+
+A model is a configuration and a scale; its weights come from one seed for all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+VOCAB = 96
+PROMPT = np.random.default_rng(7).integers(3, VOCAB, 24)
+STEPS = 64
+CONTEXT = 128
+
+SHAPE = {
+    "vocab_size": VOCAB, "hidden_size": 32, "intermediate_size": 80, "num_hidden_layers": 3,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": CONTEXT,
+    "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
+}  # fmt: skip
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
+          "high_freq_factor": 4.0, "original_max_position_embeddings": 32}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """One model: transformers' class and arguments, and what config.json says beyond them."""
+
+    kind: str  # "Llama" of LlamaConfig and LlamaForCausalLM
+    arguments: dict[str, Any] = field(default_factory=dict)
+    activation: str = ""  # what ModelConfig must say
+    published: dict[str, Any] = field(default_factory=dict)  # keys of config.json that transformers does not know
+    patch: Callable[[Any], None] | None = None  # makes transformers' model what remote code would be
+    gguf: str = ""  # architecture, where the family is known in GGUF
+    own_shape: bool = False  # the arguments are all there is
+
+
+def _drelu(model: Any) -> None:
+    import torch
+
+    for layer in model.model.layers:
+        mlp = layer.mlp
+        mlp.forward = lambda x, m=mlp: m.down_proj(torch.relu(m.gate_proj(x)) * torch.relu(m.up_proj(x)))
+
+
+def _fatrelu(model: Any) -> None:
+    import torch
+
+    for layer in model.model.layers:
+        mlp = layer.mlp
+        mlp.forward = lambda x, m=mlp: m.down_proj(torch.threshold(m.gate_proj(x), 0.3, 0.0) * m.up_proj(x))
+
+
+_OPT = {"vocab_size": VOCAB, "hidden_size": 32, "ffn_dim": 80, "num_hidden_layers": 3, "num_attention_heads": 4,
+        "max_position_embeddings": CONTEXT, "bos_token_id": 2, "eos_token_id": 2, "pad_token_id": 1,
+        "word_embed_proj_dim": 32}  # fmt: skip
+_FALCON = {"vocab_size": VOCAB, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
+           "max_position_embeddings": CONTEXT, "bos_token_id": 1, "eos_token_id": 2}  # fmt: skip
+_GEMMA = {**SHAPE, "head_dim": 16, "sliding_window": 9, "query_pre_attn_scalar": 24}
+
+CASES: dict[str, Case] = {
+    "llama": Case("Llama", {}, "silu-glu", gguf="llama"),
+    "relu-llama": Case("Llama", {"hidden_act": "relu", "tie_word_embeddings": True}, "relu-glu", gguf="llama"),
+    "llama-biases": Case("Llama", {"attention_bias": True, "mlp_bias": True}, "silu-glu"),
+    "llama-linear": Case("Llama", {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}},
+                         "silu-glu", gguf="llama"),
+    "llama-3": Case("Llama", {"rope_parameters": LLAMA3, "head_dim": 12}, "silu-glu", gguf="llama"),
+    "prosparse": Case("Llama", {}, "fatrelu-glu", patch=_fatrelu, gguf="llama",
+                      published={"model_type": "sparsellama", "hidden_act": "fatrelu", "hidden_act_param": 0.3}),
+    "mistral": Case("Mistral", {"sliding_window": 11}, "silu-glu", gguf="llama"),
+    "mistral-whole": Case("Mistral", {"sliding_window": None, "head_dim": 16}, "silu-glu", gguf="llama"),
+    "bamboo": Case("Mistral", {"sliding_window": None, "hidden_act": "relu"}, "drelu-glu", patch=_drelu,
+                   published={"model_type": "bamboo"}, gguf="bamboo"),
+    "turbosparse-mistral": Case("Mistral", {"sliding_window": 20, "hidden_act": "relu"}, "drelu-glu", patch=_drelu,
+                                published={"model_type": "turbosparsemistral"}),
+    "opt": Case("OPT", _OPT, "relu", gguf="opt", own_shape=True),
+    "opt-350m": Case("OPT", {**_OPT, "do_layer_norm_before": False, "word_embed_proj_dim": 24}, "relu",
+                     own_shape=True),
+    "opt-gelu-galactica": Case("OPT", {**_OPT, "activation_function": "gelu", "enable_bias": False}, "gelu",
+                               own_shape=True),
+    "falcon-7b": Case("Falcon", {**_FALCON, "multi_query": True}, "gelu", gguf="falcon", own_shape=True),
+    "falcon-rows": Case("Falcon", {**_FALCON, "multi_query": False, "bias": True}, "gelu", own_shape=True),
+    "falcon-40b": Case("Falcon", {**_FALCON, "new_decoder_architecture": True, "num_kv_heads": 2}, "gelu",
+                       gguf="falcon", own_shape=True),
+    "falcon-2": Case("Falcon", {**_FALCON, "new_decoder_architecture": True, "num_kv_heads": 2,
+                                "num_ln_in_parallel_attn": 1}, "gelu", own_shape=True),
+    "relu-falcon": Case("Falcon", {**_FALCON, "new_decoder_architecture": True, "num_kv_heads": 2,
+                                   "activation": "relu"}, "relu", gguf="falcon", own_shape=True),
+    "qwen2": Case("Qwen2", {}, "silu-glu", gguf="qwen2"),
+    "qwen2-window": Case("Qwen2", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1},
+                         "silu-glu"),
+    "qwen3": Case("Qwen3", {"head_dim": 16, "tie_word_embeddings": True}, "silu-glu", gguf="qwen3"),
+    "gemma2": Case("Gemma2", {**_GEMMA, "query_pre_attn_scalar": 16}, "gelu-tanh-glu", gguf="gemma2"),
+    "gemma2-scalar": Case("Gemma2", _GEMMA, "gelu-tanh-glu"),
+    "gemma3": Case("Gemma3Text", {**_GEMMA, "num_hidden_layers": 7, "query_pre_attn_scalar": 16}, "gelu-tanh-glu",
+                   gguf="gemma3"),
+    "gemma3-scaled": Case("Gemma3Text", {**_GEMMA, "num_hidden_layers": 6, "rope_parameters": {
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 20000.0}}}, "gelu-tanh-glu"),
+    "phi3": Case("Phi3", {"sliding_window": None}, "silu-glu", gguf="phi3"),
+    "phi3-window": Case("Phi3", {"sliding_window": 13, "head_dim": 8, "rope_parameters": {
+        "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}}, "silu-glu", gguf="phi3"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """What transformers makes of the prompt: greedy tokens, and the logits of every position, [24 + 64, V]."""
+
+    folder: Path
+    case: Case
+    tokens: np.ndarray  # the prompt and 64 greedy ones
+    logits: np.ndarray
+
+
+def make_reference(name: str, folder: Path) -> Reference:
+    """Builds the case, saves it as a Hugging Face directory and runs it."""
+    import torch
+    import transformers
+
+    case = CASES[name]
+    arguments = case.arguments if case.own_shape else {**SHAPE, **case.arguments}
+    config = getattr(transformers, f"{case.kind}Config")(**arguments)
+    config._attn_implementation = "eager"
+    architecture = {"Gemma3Text": "Gemma3"}.get(case.kind, case.kind)
+    model = getattr(transformers, f"{architecture}ForCausalLM")(config).eval().float()
+    _randomise(model)
+    model.save_pretrained(folder)
+    if case.published:
+        path = folder / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **case.published}))
+    if case.patch is not None:
+        case.patch(model)
+    tokens = following = torch.from_numpy(PROMPT[None])
+    past = None
+    with torch.inference_mode():
+        for _ in range(STEPS):
+            out = model(following, past_key_values=past, use_cache=True)
+            past, following = out.past_key_values, out.logits[:, -1:].argmax(-1)
+            tokens = torch.cat([tokens, following], dim=1)
+        logits = model(tokens, use_cache=False).logits[0]
+    return Reference(folder, case, tokens[0].numpy(), logits.numpy())
+
+
+def _randomise(model: Any) -> None:
+    """Weights at which nothing vanishes: every norm, bias and matrix matters to the result, and margins are wide."""
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    for name, values in model.named_parameters():
+        with torch.no_grad():
+            if values.ndim == 2:
+                values.normal_(0, values.shape[1] ** -0.5, generator=generator)
+                if "embed" in name or "lm_head" in name:
+                    values.mul_(values.shape[1] ** 0.5 if "position" not in name else 0.5)
+            elif "norm" in name.lower() or "ln_" in name:
+                middle = 0.0 if "bias" in name or "gemma" in model.config.model_type else 1.0
+                values.uniform_(middle - 0.5, middle + 0.5, generator=generator)
+            else:
+                values.normal_(0, 0.3, generator=generator)
