@@ -6,11 +6,12 @@ refused by name, never passed over. Nothing here reads tensors.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from engine.config import ModelConfig
-from engine.errors import ModelFormatError, UnsupportedModelError
+from engine.errors import UnsupportedModelError
 from engine.model.families.bamboo import BAMBOO
 from engine.model.families.falcon import FALCON
 from engine.model.families.family import ACTIVATION_KEY as ACTIVATION_KEY
@@ -32,6 +33,8 @@ from engine.model.families.sampling import sampling_from_hf as sampling_from_hf
 
 FAMILIES: tuple[Family, ...] = (LLAMA, MISTRAL, BAMBOO, OPT, FALCON, QWEN2, QWEN3, GEMMA2, GEMMA3, PHI3)
 SUPPORTED_FAMILIES = tuple(family.name for family in FAMILIES)
+
+_SURPLUS = re.compile(r".*rotary_emb\.inv_freq|.*attn\.masked_bias|blk\.[0-9]+\.fc[12]\.weight")
 
 # Models with experts, by the names they go by: refused with the reason rather than as unknown.
 _WITH_EXPERTS = ("mixtral", "turbosparsemixtral", "qwen2_moe", "qwen2moe", "qwen3_moe", "qwen3moe", "smallthinker",
@@ -69,23 +72,24 @@ def planned_tensors(config: ModelConfig, kind: Kind, present: Collection[str] = 
 
 
 def is_surplus(config: ModelConfig, foreign_name: str) -> bool:
-    """Whether a tensor outside the plan may be left out: a copy of a tied head, or rotary tables that we compute."""
-    kinds: tuple[Kind, ...] = ("safetensors", "gguf")
-    heads = {_layout(config, kind).names["head"] for kind in kinds if _has(config, kind)}
-    tied_head = config.tied_embeddings and foreign_name in heads
-    return tied_head or foreign_name.endswith(("rotary_emb.inv_freq", "attn.masked_bias"))
+    """Whether a tensor outside the plan may be left out: a copy of a tied head, rotary tables that we compute, or
+    PowerInfer's predictors, which are no part of the graph."""
+    family = _family(config)
+    heads = [layout.names["head"] for layout in (family.hf, family.gguf) if layout is not None]
+    if config.tied_embeddings and foreign_name in heads:
+        return True
+    return bool(_SURPLUS.fullmatch(foreign_name))
+
+
+def _family(config: ModelConfig) -> Family:
+    return next(family for family in FAMILIES if family.name == config.family)
 
 
 def _layout(config: ModelConfig, kind: Kind) -> Layout:
-    family = next(family for family in FAMILIES if family.name == config.family)
-    layout = family.hf if kind == "safetensors" else family.gguf
+    layout = _family(config).hf if kind == "safetensors" else _family(config).gguf
     if layout is None:
-        raise ModelFormatError(f"{family.name} is not known as {kind}.")
+        raise UnsupportedModelError(f"{config.family} models are not known as {kind} files.")
     return layout
-
-
-def _has(config: ModelConfig, kind: Kind) -> bool:
-    return kind == "safetensors" or any(f.name == config.family and f.gguf is not None for f in FAMILIES)
 
 
 def _find(name: str, known: Mapping[str, Family]) -> Family:

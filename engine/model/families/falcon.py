@@ -5,6 +5,7 @@ Attention and FFN stand side by side; the FFN has no gate. ALiBi positions and b
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from engine.errors import UnsupportedModelError
@@ -49,8 +50,8 @@ def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
     return {"n_kv_heads": n_kv_heads, "d_ff": ffn, "shared_norm": not new or n_norms == 1, "biases": ("norm", *biases)}
 
 
-def _from_gguf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
-    return {"rotary_dim": None, "shared_norm": fields["n_kv_heads"] == 1}
+def _from_gguf(read: Reader, fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {"shared_norm": "blk.0.attn_norm_2.weight" not in names}
 
 
 FALCON = Family(

@@ -5,7 +5,7 @@ The readers here know what most families share; a description changes what diffe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,7 +52,10 @@ _GGUF_KNOWN = {
 
 @dataclass(frozen=True)
 class Family:
-    """One family. `from_hf` and `from_gguf` give the fields of ModelConfig in which it differs from the common ones."""
+    """One family. `from_hf` and `from_gguf` give the fields of ModelConfig in which it differs from the common ones.
+
+    Both are given the common fields; from_gguf also the names of the file's tensors.
+    """
 
     name: str
     model_types: tuple[str, ...]  # config.json's model_type
@@ -72,7 +75,7 @@ class Family:
     powerinfer_activation: Activation = "relu-glu"  # the same of a PowerInfer file
     features: Mapping[str, Any] = field(default_factory=dict)  # fields of ModelConfig that all its models share
     from_hf: Callable[[Reader, dict[str, Any]], dict[str, Any]] = lambda read, fields: {}
-    from_gguf: Callable[[Reader, dict[str, Any]], dict[str, Any]] = lambda read, fields: {}
+    from_gguf: Callable[[Reader, dict[str, Any], Collection[str]], dict[str, Any]] = lambda read, fields, names: {}
 
 
 def fields_from_hf(family: Family, read: Reader, generation: Reader) -> dict[str, Any]:
@@ -149,7 +152,7 @@ def fields_from_gguf(family: Family, read: Reader, arch: str, tensor_names: set[
     }
     _refuse_gguf_extras(family, read, arch)
     _check_sizes(fields)
-    return fields | family.from_gguf(read, fields)
+    return fields | family.from_gguf(read, fields, tensor_names)
 
 
 def _check_sizes(fields: Mapping[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 from engine.errors import ModelFormatError
@@ -51,7 +52,7 @@ def _cap(read: Reader, key: str, default: float) -> float | None:
     return cap
 
 
-def _from_gguf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
+def _from_gguf(read: Reader, fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
     size = read.optional("gemma2.attention.sliding_window", int, 4096)
     return {
         "windows": tuple(0 if layer % 2 else size for layer in range(fields["n_layers"])),

@@ -6,6 +6,7 @@ The layers with a window have their own rotary base. Models that see pictures ar
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 from engine.model.families.family import Family, windows
@@ -32,7 +33,7 @@ def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _from_gguf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
+def _from_gguf(read: Reader, fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
     size = read.required("gemma3.attention.sliding_window", int)
     softcap = read.optional("gemma3.final_logit_softcapping", float, 0.0)
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from engine.model.families.family import Family
@@ -16,7 +17,7 @@ def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
     return {"biases": attention + ffn}
 
 
-def _from_gguf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
+def _from_gguf(read: Reader, fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
     # Mistral goes by this name in GGUF, and the first one looked back only so far.
     window = read.optional("llama.attention.sliding_window", int, 0)
     return {"windows": (window,) * fields["n_layers"] if window else ()}

@@ -5,6 +5,7 @@ llama.cpp does not know it; the GGUF names are PowerInfer's.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from engine.errors import UnsupportedModelError
@@ -46,7 +47,7 @@ def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _from_gguf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
+def _from_gguf(read: Reader, fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
     # The context is written as the length of the table. PowerInfer reuses the embedding as the head.
     return {"max_context": fields["max_context"] - _OFFSET}
 

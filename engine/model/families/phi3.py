@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from engine.model.families.family import Family, windows
@@ -19,7 +20,7 @@ def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _from_gguf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
+def _from_gguf(read: Reader, fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
     size = read.optional("phi3.attention.sliding_window", int, 0)
     return {"windows": (size,) * fields["n_layers"] if size else ()}
 

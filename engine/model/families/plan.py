@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.config import ModelConfig
+from engine.errors import UnsupportedModelError
 
 # How a foreign tensor becomes ours. "rope pairs": the rows of each head lie as GGUF's LLaMA stores them, the two
 # halves of a head interleaved; ours is the half-rotation layout. "plus one": a norm's weight stored less one.
@@ -97,7 +98,10 @@ class _Plan:
 
     def add(self, name: str, shape: tuple[int, ...], *, layer: int | None = None, key: str = "",
             treatment: Treatment = "as is", part: RowPart | None = None) -> None:  # fmt: skip
-        foreign = self.layout.names[key or name.removesuffix("_bias")].removeprefix(self._cut)
+        key = key or name.removesuffix("_bias")
+        if key not in self.layout.names:
+            raise UnsupportedModelError(f"{self.config.family} models with {name} are not known in this file format.")
+        foreign = self.layout.names[key].removeprefix(self._cut)
         if name.endswith("_bias"):
             foreign = foreign.removesuffix("weight") + "bias"
         if layer is not None:

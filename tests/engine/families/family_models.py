@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 VOCAB = 96
-PROMPT = np.random.default_rng(7).integers(3, VOCAB, 24)
+PROMPT = np.random.default_rng(7).integers(3, VOCAB, 64)
 STEPS = 64
 CONTEXT = 128
 
@@ -110,7 +110,7 @@ CASES: dict[str, Case] = {
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """What transformers makes of the prompt: greedy tokens, and the logits of every position, [24 + 64, V]."""
+    """What transformers makes of the prompt: greedy tokens, and the logits of every position, [64 + 64, V]."""
 
     folder: Path
     case: Case
@@ -123,6 +123,7 @@ def make_reference(name: str, folder: Path) -> Reference:
     import torch
     import transformers
 
+    torch.set_num_threads(1)  # the models are tiny: more threads only wait for each other
     case = CASES[name]
     arguments = case.arguments if case.own_shape else {**SHAPE, **case.arguments}
     config = getattr(transformers, f"{case.kind}Config")(**arguments)
@@ -151,15 +152,26 @@ def _randomise(model: Any) -> None:
     """Weights at which nothing vanishes: every norm, bias and matrix matters to the result, and margins are wide."""
     import torch
 
+    # A tied head would see the token itself again and repeat it for ever, were the embedding not small; the last norm
+    # makes up for it.
+    embedding, last = (0.05, 20.0) if model.config.tie_word_embeddings else (1.0, 1.0)
+    stored_less_one = "gemma" in model.config.model_type
     generator = torch.Generator().manual_seed(0)
     for name, values in model.named_parameters():
         with torch.no_grad():
             if values.ndim == 2:
                 values.normal_(0, values.shape[1] ** -0.5, generator=generator)
+                if name.endswith(("fc2.weight", "dense_4h_to_h.weight")):
+                    # What ReLU and GELU let through is positive on average: the same vector for every token.
+                    values.sub_(values.mean(dim=1, keepdim=True))
                 if "embed" in name or "lm_head" in name:
-                    values.mul_(values.shape[1] ** 0.5 if "position" not in name else 0.5)
+                    values.mul_(values.shape[1] ** 0.5 * embedding)
             elif "norm" in name.lower() or "ln_" in name:
-                middle = 0.0 if "bias" in name or "gemma" in model.config.model_type else 1.0
-                values.uniform_(middle - 0.5, middle + 0.5, generator=generator)
+                middle, spread = (0.0, 0.2) if name.endswith("bias") else (1.0, 0.5)
+                values.uniform_(middle - spread, middle + spread, generator=generator)
+                if name.endswith(("model.norm.weight", "ln_f.weight", "decoder.final_layer_norm.weight")):
+                    values.mul_(last)
+                if stored_less_one:
+                    values.sub_(1.0)
             else:
-                values.normal_(0, 0.3, generator=generator)
+                values.normal_(0, 0.1, generator=generator)

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import nullcontext
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from family_models import CASES, CONTEXT, PROMPT, STEPS, Reference, make_reference
+from gguf_models import write_gguf
 
+from engine.config import ACTIVATIONS, ModelConfig
+from engine.errors import InvalidRequestError, UnsupportedModelError
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
+from engine.model.families import planned_tensors
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model
 from native_kernels.reference import ReferenceOperators
 
-TOLERANCE = 2e-3
+TOLERANCE = 2e-3  # of a logit, where it is a matter of which token is the greatest
+CLOSE = 2e-4  # what these small models keep to; a wrong kind of GELU would stay within the tolerance above
 OPS = ReferenceOperators()
 
 
@@ -42,11 +51,30 @@ def run(model: Transformer, tokens: np.ndarray, cache: KVCache, pieces: tuple[in
     raise AssertionError
 
 
-def test_logits_at_every_position(reference: Reference, model: Transformer, record_property: object) -> None:
+def test_logits_at_every_position(reference: Reference, model: Transformer) -> None:
     assert model.config.activation == reference.case.activation
     error = np.abs(run(model, reference.tokens, KVCache(model.config, CONTEXT)) - reference.logits).max()
-    assert error < TOLERANCE
+    assert error < CLOSE
     print(f"largest logit error {error:.1e}, logits up to {np.abs(reference.logits).max():.0f}")
+
+
+def test_every_feature_matters(reference: Reference, model: Transformer) -> None:
+    """What the family asks for beyond LLaMA changes these logits, so that leaving it out would be seen above."""
+    config = model.config
+    names = ["windows", "rope_scaling", "rope_theta_local", "rotary_dim", "attention_softcap", "logit_softcap",
+             "embedding_scale", "qk_norm", "parallel", "position_offset", "norm_eps"]  # fmt: skip
+    names += ["norms"] if config.norms == "post" else []  # both: which weights there are says it
+    names += ["attention_scale"] if config.attention_scale != config.head_dim**-0.5 else []
+    plain = {field.name: field.default for field in fields(ModelConfig)} | {"norm_eps": 0.01}
+    others: list[dict[str, Any]] = [{name: plain[name]} for name in names if getattr(config, name) != plain[name]]
+    for activation in ACTIVATIONS:
+        if activation.endswith("-glu") == config.gated and activation != config.activation:
+            others.append({"activation": activation, "activation_threshold": 0.4 * (activation == "fatrelu-glu")})
+    for other in others:
+        changed = replace(config, **other)
+        wrong = Transformer(changed, model.weights, DenseExecutor(changed, model.weights, OPS), OPS)
+        logits = run(wrong, reference.tokens, KVCache(changed, CONTEXT))
+        assert np.abs(logits - reference.logits).max() > 3 * CLOSE, str(other)
 
 
 def test_greedy_tokens(reference: Reference, model: Transformer) -> None:
@@ -54,6 +82,8 @@ def test_greedy_tokens(reference: Reference, model: Transformer) -> None:
     margins = (top[:, -1] - top[:, -2])[len(PROMPT) - 1 : -1]
     qualify = margins > 2 * TOLERANCE
     assert qualify.mean() >= 0.9
+    assert len(set(reference.tokens[len(PROMPT) :])) > 1  # not one word over and over
+    print(f"{qualify.mean():.0%} of the steps qualify, {len(set(reference.tokens[len(PROMPT) :]))} different tokens")
     cache = KVCache(model.config, CONTEXT)
     logits = run(model, PROMPT, cache)[-1]
     for step in range(STEPS):
@@ -66,35 +96,64 @@ def test_greedy_tokens(reference: Reference, model: Transformer) -> None:
 @pytest.mark.parametrize("pieces", [(1,), (7, 1, 13), (3,)])
 def test_prefill_in_odd_pieces(reference: Reference, model: Transformer, pieces: tuple[int, ...]) -> None:
     logits = run(model, reference.tokens, KVCache(model.config, CONTEXT), pieces)
-    assert np.abs(logits - reference.logits).max() < TOLERANCE
+    assert np.abs(logits - reference.logits).max() < CLOSE
 
 
 def test_a_cache_cut_at_odd_places(reference: Reference, model: Transformer) -> None:
     cache = KVCache(model.config, CONTEXT)
     tokens = reference.tokens
-    run(model, tokens[:53], cache)
-    for kept in (47, 31, 12, 1, 0):
+    run(model, tokens[:113], cache)
+    for kept in (107, 71, 12, 1, 0):
         cache.truncate(kept)
         run(model, tokens[::-1][:5].copy(), cache)  # something else was here
         cache.truncate(kept)
         logits = run(model, tokens[kept : kept + 41], cache, (5, 1, 17))
-        assert np.abs(logits - reference.logits[kept : kept + 41]).max() < TOLERANCE
+        assert np.abs(logits - reference.logits[kept : kept + 41]).max() < CLOSE
 
 
 def test_exact_equals_dense(reference: Reference, model: Transformer) -> None:
     if not model.config.has_zeros:
-        pytest.skip("the activation makes no zeros")
+        with pytest.raises(InvalidRequestError, match="makes no zeros"):
+            ExactExecutor(model.config, model.weights, OPS)
+        return
     dense = Transformer(model.config, model.weights, DenseExecutor(model.config, model.weights, OPS), OPS)
     exact = Transformer(model.config, model.weights, ExactExecutor(model.config, model.weights, OPS), OPS)
     wanted = run(dense, reference.tokens, KVCache(model.config, CONTEXT))
     counts = []
-    for pieces in ((1,), (88,), (6, 7)):
+    for pieces in ((1,), (128,), (6, 7)):
         exact.executor.counters.reset()
         logits = run(exact, reference.tokens, KVCache(model.config, CONTEXT), pieces)
-        assert np.abs(logits - wanted).max() < TOLERANCE / 4
+        assert np.abs(logits - wanted).max() < CLOSE
         counts.append((exact.executor.counters.computed, exact.executor.counters.fired))
     first, *others = counts
     assert all(np.allclose(first, other, rtol=2e-3) for other in others)
     assert np.isclose(dense.executor.counters.fired, first[1], rtol=2e-3)
     assert 0.05 < exact.executor.counters.fired_share < 0.8
     assert (first[0] > first[1]) == (model.config.activation == "drelu-glu")
+
+
+def test_the_gguf_file_of_the_same_model(reference: Reference, model: Transformer, tmp_path: Path) -> None:
+    if not reference.case.gguf:
+        unknown = model.config.family == "mistral" or model.config.embedding_dim is not None
+        with pytest.raises(UnsupportedModelError, match="not known") if unknown else nullcontext():
+            planned_tensors(model.config, "gguf")
+        return
+    opened = open_model(write_gguf(reference.folder, tmp_path / "m.gguf", reference.case))
+    weights = load_weights(opened)
+    packed = Transformer(opened.config, weights, DenseExecutor(opened.config, weights, OPS), OPS)
+    assert opened.config.activation == reference.case.activation
+    assert opened.parameters == open_model(reference.folder).parameters + (weights.rope_factors is not None) * 6
+    logits = run(packed, reference.tokens, KVCache(packed.config, CONTEXT), (41, 1))
+    assert np.abs(logits - reference.logits).max() < CLOSE
+
+
+def test_a_powerinfer_file_of_the_same_model(reference: Reference, model: Transformer, tmp_path: Path) -> None:
+    """Down is neuron-major and predictors lie beside; the activation is ReLU though nothing says so."""
+    if not reference.case.gguf or reference.case.activation not in ("relu", "relu-glu", "drelu-glu"):
+        return
+    opened = open_model(write_gguf(reference.folder, tmp_path / "m.gguf", reference.case, powerinfer=True))
+    weights = load_weights(opened)
+    packed = Transformer(opened.config, weights, ExactExecutor(opened.config, weights, OPS), OPS)
+    assert opened.config.activation == reference.case.activation
+    logits = run(packed, reference.tokens, KVCache(packed.config, CONTEXT))
+    assert np.abs(logits - reference.logits).max() < CLOSE

@@ -1,0 +1,146 @@
+"""Writes a tiny Hugging Face model as GGUF the way llama.cpp's converter does: its names, permutations, sums.
+
+Names come from the gguf package's own table where it knows the architecture; PowerInfer's otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from family_models import Case
+
+Array = np.ndarray[Any, np.dtype[np.float32]]
+
+_OPT = {
+    "embed_tokens.weight": "token_embd.weight", "embed_positions.weight": "position_embd.weight",
+    "final_layer_norm": "output_norm", "self_attn_layer_norm": "attn_norm", "layers.final_layer_norm": "ffn_norm",
+    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+    "self_attn.out_proj": "attn_output", "fc1": "ffn_up", "fc2": "ffn_down",
+}  # fmt: skip
+
+
+def write_gguf(folder: Path, path: Path, case: Case, powerinfer: bool = False) -> Path:
+    """The model in `folder` as one F32 GGUF file; with `powerinfer`, down neuron-major and no word of activations."""
+    import gguf
+    from safetensors.numpy import load_file
+
+    config = json.loads((folder / "config.json").read_text())
+    writer = gguf.GGUFWriter(path, case.gguf)
+    _write_metadata(writer, config, case, powerinfer)
+    n_layers = config["num_hidden_layers"]
+    known = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
+    table = gguf.get_tensor_name_map(known["llama" if case.gguf == "bamboo" else case.gguf], n_layers) if (
+        case.gguf != "opt"
+    ) else None  # fmt: skip
+    for name, values in load_file(folder / "model.safetensors").items():
+        foreign = _opt_name(name) if table is None else table.get_name(name, try_suffixes=(".weight", ".bias"))
+        assert foreign is not None, name
+        values = _convert(name, values.astype(np.float32), config, case.gguf)
+        if powerinfer and ".ffn_down." in foreign:
+            foreign = foreign.replace("ffn_down", "ffn_down_t")
+            values = np.ascontiguousarray(values.T)
+        writer.add_tensor(foreign, values)
+    if powerinfer:
+        for layer in range(n_layers):
+            writer.add_tensor(f"blk.{layer}.fc1.weight", np.ones((8, 32), np.float32))
+            writer.add_tensor(f"blk.{layer}.fc2.weight", np.ones((80, 8), np.float32))
+    rope = config.get("rope_parameters") or {}
+    if rope.get("rope_type") == "llama3":
+        writer.add_tensor("rope_freqs.weight", _llama3_divisors(rope, config["head_dim"]))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer: bool) -> None:
+    heads, width = config["num_attention_heads"], config["hidden_size"]
+    head_dim = config.get("head_dim") or width // heads
+    kv_heads = config.get("num_key_value_heads") or config.get("num_kv_heads") or heads
+    if case.gguf == "falcon" and not config["new_decoder_architecture"]:
+        kv_heads = 1
+    writer.add_vocab_size(config["vocab_size"])
+    writer.add_context_length(config["max_position_embeddings"] + (2 if case.gguf == "opt" else 0))
+    writer.add_embedding_length(width)
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_feed_forward_length(config.get("intermediate_size") or config.get("ffn_dim") or 4 * width)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(kv_heads)
+    writer.add_bos_token_id(config["bos_token_id"])
+    if case.gguf in ("opt", "falcon"):
+        writer.add_layer_norm_eps(1e-5)
+    else:
+        writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+        writer.add_key_length(head_dim)
+        writer.add_value_length(head_dim)
+    rope = config.get("rope_parameters") or {}
+    if case.gguf in ("llama", "bamboo", "phi3"):
+        writer.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1)))
+    theta = (rope.get("full_attention") or rope).get("rope_theta")
+    if theta:
+        writer.add_rope_freq_base(theta)
+    if rope.get("rope_type") == "linear":
+        writer.add_rope_scaling_type(_linear())
+        writer.add_rope_scaling_factor(rope["factor"])
+    if "sliding_window" in config and case.gguf in ("llama", "phi3", "gemma2", "gemma3"):
+        writer.add_sliding_window(config["sliding_window"] or 0)
+    if case.gguf == "gemma2":
+        writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
+        writer.add_final_logit_softcapping(config["final_logit_softcapping"])
+    if not powerinfer and case.activation in ("relu", "relu-glu", "fatrelu-glu"):
+        writer.add_string("hearth.activation", case.activation)
+        writer.add_float32("hearth.activation_threshold", config.get("hidden_act_param", 0.0))
+
+
+def _convert(name: str, values: Array, config: dict[str, Any], architecture: str) -> Array:
+    heads, width = config["num_attention_heads"], config["hidden_size"]
+    if architecture in ("llama", "bamboo") and name.endswith(("q_proj.weight", "k_proj.weight")):
+        n = heads if "q_proj" in name else config["num_key_value_heads"]
+        halves = values.reshape(n, 2, values.shape[0] // n // 2, values.shape[1])
+        return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(values.shape))
+    if architecture.startswith("gemma") and name.endswith("norm.weight"):
+        return values + np.float32(1)
+    if "query_key_value" in name:
+        n = config["num_kv_heads"] if config["new_decoder_architecture"] else 1
+        grouped = values.reshape(n, heads // n + 2, width // heads, width)
+        parts = grouped[:, :-2], grouped[:, -2], grouped[:, -1]
+        return np.concatenate([part.reshape(-1, width) for part in parts])
+    return values
+
+
+def _opt_name(name: str) -> str:
+    name = name.removeprefix("model.decoder.")
+    if not name.startswith("layers."):
+        key = name if name in _OPT else name.rpartition(".")[0]
+        return _OPT[key] + ("" if name in _OPT else "." + name.rpartition(".")[2])
+    _, layer, rest = name.split(".", 2)
+    module, _, kind = rest.rpartition(".")
+    ours = _OPT["layers.final_layer_norm"] if module == "final_layer_norm" else _OPT[module]
+    return f"blk.{layer}.{ours}.{kind}"
+
+
+def _linear() -> Any:
+    import gguf
+
+    return gguf.RopeScalingType.LINEAR
+
+
+def _llama3_divisors(rope: dict[str, Any], head_dim: int) -> Array:
+    out = []
+    low, high = (rope["original_max_position_embeddings"] / rope[f"{end}_freq_factor"] for end in ("low", "high"))
+    for i in range(0, head_dim, 2):
+        wave = 2 * math.pi * rope["rope_theta"] ** (i / head_dim)
+        if wave < high:
+            out.append(1.0)
+        elif wave > low:
+            out.append(rope["factor"])
+        else:
+            share = rope["original_max_position_embeddings"] / wave - rope["low_freq_factor"]
+            share /= rope["high_freq_factor"] - rope["low_freq_factor"]
+            out.append(1 / ((1 - share) / rope["factor"] + share))
+    return np.array(out, np.float32)
