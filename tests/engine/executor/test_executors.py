@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tiny_model import make_tiny_model
 
-from engine.config import ModelConfig
+from engine.config import ACTIVATIONS, ModelConfig
 from engine.errors import ContextOverflowError, InvalidRequestError, TokenizerMismatchError
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import PER_TOKEN_LIMIT, ExactExecutor
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
-from engine.model.weights import ModelWeights, load_weights, open_model
+from engine.model.weights import LayerWeights, ModelWeights, load_weights, open_model
+from native_kernels.backend import PackedMatrix
 from native_kernels.reference import ReferenceOperators
 
 OPS = ReferenceOperators()
@@ -128,3 +131,81 @@ def test_nothing_in_nothing_out(relu: Loaded) -> None:
         cache = KVCache(model.config, 4)
         assert model.logits(model.forward(TOKENS[:0], cache)).shape == (0, model.config.vocab_size)
         assert cache.length == 0
+
+
+# ------------------------------------------------------------------ every activation, gates and biases or none
+
+
+def random_layer(config: ModelConfig, rng: np.random.Generator, *, biases: bool) -> LayerWeights:
+    def matrix(n_rows: int, n_cols: int) -> PackedMatrix:
+        return PackedMatrix.pack(rng.standard_normal((n_rows, n_cols)).astype(np.float32), "f32")
+
+    def vector(size: int) -> np.ndarray | None:
+        return rng.standard_normal(size).astype(np.float32) if biases else None
+
+    d, f = config.d_model, config.d_ff
+    square = matrix(d, d)
+    return LayerWeights(
+        attention_norm=np.ones(d, np.float32), q=square, k=square, v=square, o=square, up=matrix(f, d),
+        gate=matrix(f, d) if config.gated else None, down_t=matrix(f, d),
+        gate_bias=vector(f) if config.gated else None, up_bias=vector(f), down_bias=vector(d),
+    )  # fmt: skip
+
+
+def by_hand(config: ModelConfig, w: LayerWeights, x: np.ndarray) -> tuple[np.ndarray, int, int]:
+    """The block neuron by neuron, and how many of them pass the first activation and fire."""
+    import math
+
+    kinds = {
+        "relu": lambda v: max(v, 0.0), "drelu": lambda v: max(v, 0.0),
+        "fatrelu": lambda v: v if v > config.activation_threshold else 0.0,
+        "silu": lambda v: v / (1 + math.exp(-v)), "gelu": lambda v: 0.5 * v * (1 + math.erf(v / math.sqrt(2))),
+        "gelu-tanh": lambda v: 0.5 * v * (1 + math.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3))),
+    }  # fmt: skip
+    act = kinds[config.activation.removesuffix("-glu")]
+    out, passed, fired = [], 0, 0
+    for token in x.astype(np.float64):
+        total = np.zeros(config.d_model) if w.down_bias is None else w.down_bias.astype(np.float64)
+        for n in range(config.d_ff):
+            up = float(w.up.data[n] @ token) + (0 if w.up_bias is None else float(w.up_bias[n]))
+            if w.gate is None:
+                h = first = act(up)
+            else:
+                first = act(float(w.gate.data[n] @ token) + (0 if w.gate_bias is None else float(w.gate_bias[n])))
+                up = max(up, 0.0) if config.activation == "drelu-glu" else up
+                h = first * up
+            passed += first != 0
+            fired += h != 0
+            total = total + h * w.down_t.data[n]
+        out.append(total)
+    return np.array(out), passed, fired
+
+
+@pytest.mark.parametrize("row_wise", [False, True])
+@pytest.mark.parametrize("biases", [False, True])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_every_activation_against_a_loop_over_neurons(
+    relu: Loaded, activation: str, biases: bool, row_wise: bool
+) -> None:
+    threshold = 0.7 if activation == "fatrelu-glu" else 0.0
+    config = replace(relu[0], activation=activation, activation_threshold=threshold, n_layers=1)
+    rng = np.random.default_rng(3)
+    layer = random_layer(config, rng, biases=biases)
+    x = rng.standard_normal((9, config.d_model)).astype(np.float32)
+    wanted, passed, fired = by_hand(config, layer, x)
+    if row_wise:  # as a file stores it whose down cannot be turned without loss
+        down = PackedMatrix.pack(np.ascontiguousarray(layer.down_t.data.T), "f32")
+        layer = replace(layer, down_t=None, down=down)
+    weights = replace(relu[1], layers=[layer])
+    dense = DenseExecutor(config, weights, OPS)
+    np.testing.assert_allclose(dense.ffn(0, x), wanted, atol=2e-3)
+    assert dense.counters.computed == 9 * config.d_ff
+    if not config.has_zeros:
+        return  # gelu comes to zero where float32 ends, not where the loop's float64 does
+    assert dense.counters.fired == fired
+    for pieces in (np.split(x, 9), [x], [x[:4], x[4:]]):
+        exact = ExactExecutor(config, weights, OPS)
+        exact.counters.record_per_neuron()
+        np.testing.assert_allclose(np.concatenate([exact.ffn(0, piece) for piece in pieces]), wanted, atol=2e-3)
+        assert (exact.counters.tokens, exact.counters.computed, exact.counters.fired) == (9, passed, fired)
+        assert exact.counters.per_neuron.sum() == fired
