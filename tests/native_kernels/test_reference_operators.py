@@ -172,3 +172,52 @@ def test_a_packed_matrix_that_lies_is_refused() -> None:
 
 def test_it_runs_everywhere() -> None:
     assert OPS.why_unavailable() == []
+
+
+@pytest.mark.parametrize("window", [1, 2, 5, 40])
+@pytest.mark.parametrize("softcap", [None, 1.5])
+@pytest.mark.parametrize("pieces", [1, 4])
+def test_attention_with_a_window_and_a_cap(
+    monkeypatch: pytest.MonkeyPatch, window: int, softcap: float | None, pieces: int
+) -> None:
+    q, k, v = random(11, 4, 6), random(20, 2, 6, seed=4), random(20, 2, 6, seed=5)
+    if pieces > 1:
+        monkeypatch.setattr("native_kernels.reference._SCORE_BYTES", 4 * 4 * 20 * 3)
+    by_hand = np.zeros(q.shape)
+    for i in range(11):
+        for h in range(4):
+            seen = range(max(0, 9 + i + 1 - window), 9 + i + 1)  # position 9 + i and the window - 1 before it
+            scores = np.array([math.fsum(q[i, h].astype(float) * k[j, h // 2]) * 0.7 for j in seen])
+            scores = scores if softcap is None else softcap * np.tanh(scores / softcap)
+            weights = np.exp(scores - scores.max())
+            by_hand[i, h] = (weights / weights.sum()) @ v[list(seen), h // 2]
+    close(OPS.attention(q, k, v, 0.7, softcap, window), by_hand)
+
+
+def test_rope_on_a_part_of_a_head_with_slowed_waves() -> None:
+    x, positions = random(2, 3, 10), np.array([7, 1000], np.int64)
+    cos, sin = OPS.rope_angles(positions, 4, 100.0, np.array([2.0, 8.0], np.float32))
+    turned = OPS.rope(x, cos, sin)
+    np.testing.assert_array_equal(turned[..., 4:], x[..., 4:])
+    angles = positions[:, None] * 100.0 ** np.array([0, -0.5]) / [2, 8]
+    close(turned[:, 1, 0], x[:, 1, 0] * np.cos(angles[:, 0]) - x[:, 1, 2] * np.sin(angles[:, 0]))
+    close(turned[:, 2, 3], x[:, 2, 3] * np.cos(angles[:, 1]) + x[:, 2, 1] * np.sin(angles[:, 1]))
+
+
+def test_layer_norm() -> None:
+    x, weight, bias = random(3, 8), random(8, seed=4), random(8, seed=5)
+    rows = x.astype(np.float64)
+    by_hand = (rows - rows.mean(1, keepdims=True)) / np.sqrt(rows.var(1, keepdims=True) + 0.01) * weight + bias
+    close(OPS.layer_norm(x, weight, bias, 0.01), by_hand)
+
+
+def test_thresholds_gelu_and_caps() -> None:
+    x = np.array([-1e30, -9, -1, -0.0, 0, 0.2, 0.5, 9, 1e30], np.float32)
+    np.testing.assert_array_equal(OPS.relu(x, 0.2), [0, 0, 0, 0, 0, 0, 0.5, 9, np.float32(1e30)])
+    middle = x[1:8].astype(float)
+    close(OPS.gelu(x[1:8]), np.array([0.5 * v * (1 + math.erf(v / math.sqrt(2))) for v in middle]))
+    tanh = [0.5 * v * (1 + math.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3))) for v in middle]
+    close(OPS.gelu_tanh(x[1:8]), np.array(tanh))
+    close(OPS.softcap(x[1:8], 3.0), 3 * np.tanh(middle / 3))
+    with np.errstate(over="ignore"):
+        assert (OPS.gelu(x)[0], OPS.gelu(x)[-1]) == (0, np.float32(1e30))
