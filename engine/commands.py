@@ -306,9 +306,7 @@ def inspect(arguments: argparse.Namespace) -> int:
           f"{config['n_heads']} heads ({config['n_kv_heads']} key-value)")  # fmt: skip
     print(f"  vocabulary {config['vocab_size']}, context {config['max_context']}, chat template: "
           f"{'yes' if template else 'no'}")  # fmt: skip
-    zeros = (
-        "neurons whose gate is zero can be skipped" if opened.config.has_zeros else "no zeros: nothing can be skipped"
-    )
+    zeros = "neurons that do not fire can be skipped" if opened.config.has_zeros else "no zeros: nothing can be skipped"
     print(f"  activation {opened.config.activation}: {zeros}")
     return 0
 

@@ -188,7 +188,7 @@ def choose_mode(opened: OpenedModel, wanted: str) -> tuple[Mode, str]:
         raise InvalidRequestError(f"Unknown mode {wanted!r}; known are auto, sparse, exact and dense.")
     if not zeros:
         return "dense", f"The activation {opened.config.activation} makes no zeros, so exact is dense"
-    return "exact", "Neurons whose gate is zero are skipped; the result is the same"
+    return "exact", "Neurons that do not fire are skipped; the result is the same"
 
 
 def choose_context(opened: OpenedModel, wanted: int | None, free_bytes: int) -> int:

@@ -27,11 +27,10 @@ class Reader:
 
     def _typed(self, key: str, kind: type[T]) -> T:
         value: Any = self.values[key]
+        if type(value) is int and abs(value) >= 1 << 64:
+            raise ModelFormatError(f"{key} in {self.where} is beyond every sensible number.")
         if kind is float and type(value) is int:
-            try:
-                value = float(value)
-            except OverflowError as error:
-                raise ModelFormatError(f"{key} in {self.where} is beyond every sensible number.") from error
+            value = float(value)
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             shown = repr(value)
             shown = shown if len(shown) <= 60 else shown[:57] + "..."
@@ -61,6 +60,6 @@ def token_ids(read: Reader, key: str) -> list[int]:
     if value is None:
         return []
     ids = value if isinstance(value, list) else [value]
-    if not all(type(token) is int for token in ids):
+    if not all(type(token) is int and abs(token) < 1 << 64 for token in ids):
         raise ModelFormatError(f"{key} in {read.where} is {str(value)[:60]}; expected are whole numbers.")
     return ids

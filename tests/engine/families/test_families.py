@@ -17,7 +17,7 @@ from engine.config import ACTIVATIONS, ModelConfig
 from engine.errors import InvalidRequestError, UnsupportedModelError
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
-from engine.model.families import planned_tensors
+from engine.model.families import config_from_gguf, planned_tensors
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model
@@ -157,3 +157,40 @@ def test_a_powerinfer_file_of_the_same_model(reference: Reference, model: Transf
     assert opened.config.activation == reference.case.activation
     logits = run(packed, reference.tokens, KVCache(packed.config, CONTEXT))
     assert np.abs(logits - reference.logits).max() < CLOSE
+
+
+def test_names_without_the_outermost_module(tmp_path: Path) -> None:
+    """As the first OPT files have them."""
+    from safetensors.numpy import load_file, save_file
+
+    reference = make_reference("opt", tmp_path)
+    file = tmp_path / "model.safetensors"
+    save_file({name.removeprefix("model."): values for name, values in load_file(file).items()}, file)
+    opened = open_model(tmp_path)
+    weights = load_weights(opened)
+    model = Transformer(opened.config, weights, DenseExecutor(opened.config, weights, OPS), OPS)
+    logits = run(model, reference.tokens, KVCache(opened.config, CONTEXT))
+    assert np.abs(logits - reference.logits).max() < CLOSE
+
+
+def test_sixteen_bit_weights_of_fused_and_biased_families(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is unpacked on use and cut out of fused matrices is the same weights."""
+    monkeypatch.setattr("engine.model.weights._choose_codec", lambda opened, extra: "f16")
+    for name in ("phi3", "opt", "gemma3", "falcon-40b"):
+        reference = make_reference(name, tmp_path / name)
+        opened = open_model(reference.folder)
+        weights = load_weights(opened)
+        assert weights.codec == "f16"
+        model = Transformer(opened.config, weights, DenseExecutor(opened.config, weights, OPS), OPS)
+        logits = run(model, reference.tokens, KVCache(opened.config, CONTEXT))
+        assert np.abs(logits - reference.logits).max() < 0.02 * np.abs(reference.logits).max()
+
+
+def test_gemma_2_of_27b_divides_by_the_mean_width() -> None:
+    """GGUF does not say what the scores are divided by: it goes by the number of layers."""
+    shape = {"block_count": 46, "embedding_length": 4608, "attention.head_count": 32, "attention.head_count_kv": 16,
+             "attention.key_length": 128, "attention.value_length": 128, "feed_forward_length": 36864,
+             "context_length": 8192, "attention.layer_norm_rms_epsilon": 1e-6, "vocab_size": 256000}  # fmt: skip
+    metadata = {f"gemma2.{key}": value for key, value in shape.items()} | {"general.architecture": "gemma2"}
+    assert config_from_gguf(metadata, set()).attention_scale == pytest.approx(144**-0.5)
+    assert config_from_gguf(metadata | {"gemma2.block_count": 42}, set()).attention_scale == pytest.approx(128**-0.5)

@@ -1,0 +1,89 @@
+"""Configurations of every family with senseless values: each is refused by an EngineError, or read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from engine.config import ModelConfig
+from engine.errors import EngineError, UnsupportedModelError
+from engine.model.families import FAMILIES, config_from_gguf, config_from_hf, planned_tensors
+
+JUNK: tuple[Any, ...] = (
+    None, True, False, 0, -1, 1, 3, 7.5, 1 << 70, 10**400, float("nan"), float("inf"), -0.0, "", "x", [], [1], ["x"],
+    {}, {"factor": 0}, {"rope_type": "llama3"}, {"rope_type": "linear", "factor": float("nan")}, {"type": "yarn"},
+    {"full_attention": 1}, {"full_attention": {"rope_theta": "x"}}, {"sliding_attention": {"rope_type": "linear",
+    "factor": 2.0}}, {"partial_rotary_factor": 1e9}, ["full_attention"] * 3, ["sliding_attention", 7, None],
+)  # fmt: skip
+HF: dict[str, Any] = {
+    "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 96, "bos_token_id": 1,
+    "eos_token_id": 2, "head_dim": 8, "intermediate_size": 80, "ffn_dim": 80, "num_key_value_heads": 2,
+    "hidden_act": "silu", "activation_function": "relu", "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
+    "hidden_activation": "gelu_pytorch_tanh",
+}  # fmt: skip
+HF_KEYS = (
+    *HF, "rope_theta", "rope_scaling", "rope_parameters", "rope_local_base_freq", "sliding_window", "layer_types",
+    "sliding_window_pattern", "max_window_layers", "query_pre_attn_scalar", "attn_logit_softcapping",
+    "final_logit_softcapping", "tie_word_embeddings", "word_embed_proj_dim", "do_layer_norm_before", "enable_bias",
+    "num_kv_heads", "new_decoder_architecture", "multi_query", "num_ln_in_parallel_attn", "ffn_hidden_size",
+    "activation", "bias", "partial_rotary_factor", "attention_bias", "mlp_bias", "hidden_act_param", "alibi",
+    "layer_norm_epsilon", "parallel_attn", "num_experts",
+)  # fmt: skip
+GGUF: dict[str, Any] = {
+    "block_count": 3, "context_length": 64, "embedding_length": 32, "feed_forward_length": 80, "vocab_size": 96,
+    "attention.head_count": 4, "attention.head_count_kv": 2, "attention.layer_norm_rms_epsilon": 1e-5,
+    "attention.layer_norm_epsilon": 1e-5, "attention.key_length": 8, "attention.value_length": 8,
+    "attention.sliding_window": 16,
+}  # fmt: skip
+GGUF_KEYS = (
+    *GGUF, "rope.dimension_count", "rope.freq_base", "rope.scaling.type", "rope.scaling.factor",
+    "rope.scaling.attn_factor", "rope.scale_linear", "rope.freq_base_swa", "attn_logit_softcapping",
+    "final_logit_softcapping", "expert_count",
+)  # fmt: skip
+
+
+def bases(kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for family in FAMILIES:
+        for model_type in family.model_types if kind == "hf" else ():
+            act = {} if family.name != "bamboo" else {"hidden_act": "relu"}
+            window = {} if family.name not in ("qwen2", "qwen3") else {"use_sliding_window": True}
+            yield model_type, {**HF, **act, **window, "model_type": model_type}
+        for arch in family.architectures if kind == "gguf" else ():
+            known = {key for key in GGUF if key != "attention.sliding_window" or key in family.gguf_handles}
+            named = {f"{arch}.{key}": value for key, value in GGUF.items() if key in known}
+            yield arch, {**named, "general.architecture": arch}
+
+
+def harmless(config: ModelConfig) -> None:
+    """What was accepted can be planned for, and its sizes are those of a model."""
+    assert 1 <= config.n_layers <= 1024
+    assert not config.windows or len(config.windows) == config.n_layers
+    for kind in ("safetensors", "gguf"):
+        try:
+            assert len(planned_tensors(config, kind)) < 1 << 16
+        except UnsupportedModelError:
+            continue
+
+
+@pytest.mark.parametrize(("name", "base"), [pytest.param(*base, id=base[0]) for base in bases("hf")])
+def test_senseless_config_json(name: str, base: dict[str, Any]) -> None:
+    harmless(config_from_hf(base, {}))
+    for key in HF_KEYS:
+        for value in JUNK:
+            try:
+                harmless(config_from_hf({**base, key: value}, {}))
+            except EngineError as error:
+                assert len(error.message) < 400, (key, value)  # noqa: PT017 - either outcome is right
+
+
+@pytest.mark.parametrize(("name", "base"), [pytest.param(*base, id=base[0]) for base in bases("gguf")])
+def test_senseless_gguf_metadata(name: str, base: dict[str, Any]) -> None:
+    harmless(config_from_gguf(base, set()))
+    for key in (*(f"{name}.{key}" for key in GGUF_KEYS), "hearth.activation", "hearth.activation_threshold"):
+        for value in JUNK:
+            try:
+                harmless(config_from_gguf({**base, key: value}, {"output.weight"}))
+            except EngineError as error:
+                assert len(error.message) < 400, (key, value)  # noqa: PT017
