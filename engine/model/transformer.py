@@ -139,6 +139,11 @@ class Transformer:
             raise ContextOverflowError(
                 f"{len(tokens)} tokens behind {cache.length} do not fit into a context of {cache.capacity}."
             )
+        if self.config.positions == "learned" and cache.length + len(tokens) > self.config.max_context:
+            raise ContextOverflowError(
+                f"{len(tokens)} tokens behind {cache.length} go beyond the {self.config.max_context} positions that "
+                "the model has learned."
+            )
         if len(tokens) and not (tokens.min() >= 0 and tokens.max() < self.config.vocab_size):
             outside = tokens.max() if tokens.min() >= 0 else tokens.min()
             raise TokenizerMismatchError(

@@ -138,6 +138,8 @@ def _read(opened: OpenedModel, tensor: PlannedTensor) -> F32:
         raise ModelFormatError(f"Tensor {tensor.foreign_name} holds values that are no numbers.")
     if _must_not_be_zero(tensor) and not values.any():
         raise ModelFormatError(f"Tensor {tensor.foreign_name} holds nothing but zeros: the file is incomplete.")
+    if tensor.name == "rope_factors" and not (values > 0).all():
+        raise ModelFormatError(f"Tensor {tensor.foreign_name} holds divisors that are not positive.")
     if tensor.part is not None:
         groups = values.reshape(tensor.part.groups, -1, *values.shape[1:])
         values = groups[:, tensor.part.start : tensor.part.stop].reshape(-1, *values.shape[1:])

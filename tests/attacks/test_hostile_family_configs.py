@@ -40,7 +40,7 @@ GGUF: dict[str, Any] = {
 GGUF_KEYS = (
     *GGUF, "rope.dimension_count", "rope.freq_base", "rope.scaling.type", "rope.scaling.factor",
     "rope.scaling.attn_factor", "rope.scale_linear", "rope.freq_base_swa", "attn_logit_softcapping",
-    "final_logit_softcapping", "expert_count",
+    "final_logit_softcapping", "expert_count", "attention.sliding_window_pattern",
 )  # fmt: skip
 
 

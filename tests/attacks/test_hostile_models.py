@@ -172,6 +172,7 @@ def test_safetensors_with_a_tensor_outside_the_file(tmp_path: Path) -> None:
         ({"layer_types": ["full_attention", "linear_attention"]}, UnsupportedModelError, "layer_types"),
         ({"num_local_experts": 8}, UnsupportedModelError, r"has experts \(num_local_experts: 8\)"),
         ({"model_type": "mixtral"}, UnsupportedModelError, "'mixtral' models have experts"),
+        ({"model_type": "gemma3"}, UnsupportedModelError, "'gemma3' models read pictures too"),
         ({"model_type": "opt"}, ModelFormatError, "lacks 'activation_function'"),
         ({"model_type": "falcon", "alibi": True, "activation": "relu"}, UnsupportedModelError, "ALiBi"),
         ({"model_type": "phi3", "rope_scaling": {"type": "su"}}, UnsupportedModelError, "rope_scaling: su"),
@@ -404,6 +405,27 @@ def test_gguf_tensors_that_would_change_the_result(tmp_path: Path, monkeypatch: 
         writer.add_tensor(name, np.ones(32, np.float32))
 
     refused(changed_gguf(tmp_path / "m.gguf", monkeypatch, change), UnsupportedModelError, name.replace(".", r"\."))
+
+
+@pytest.mark.parametrize("value", [0.0, -2.0])
+def test_divisors_of_frequencies_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: float) -> None:
+    def change(writer: Any) -> None:
+        writer.add_tensor("rope_freqs.weight", np.array([1, 2, value, 3], np.float32))
+
+    path = changed_gguf(tmp_path / "m.gguf", monkeypatch, change)
+    refused(path, ModelFormatError, r"rope_freqs\.weight holds divisors that are not positive")
+
+
+@pytest.mark.expects_log("its name speaks of ReLU")
+def test_a_file_whose_name_contradicts_its_activation_is_run_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def change(writer: Any) -> None:
+        writer.kv_data[0].pop("hearth.activation")
+        writer.kv_data[0]["general.name"].value = "Prosparse 7B"
+
+    path = changed_gguf(tmp_path / "m.gguf", monkeypatch, change)
+    assert open_model(path).config.activation == "silu-glu"
 
 
 def changed_gguf(path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], None]) -> Path:

@@ -41,6 +41,10 @@ _WITH_EXPERTS = ("mixtral", "turbosparsemixtral", "qwen2_moe", "qwen2moe", "qwen
                  "deepseek_v2", "deepseek2", "deepseek_v3", "phimoe", "granitemoe", "olmoe", "dbrx")  # fmt: skip
 
 
+# What goes by these names in Hugging Face's format is more than text.
+_WITH_PICTURES = ("gemma3", "llava", "mllama", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "phi3_v", "mistral3")
+
+
 def config_from_hf(config: Mapping[str, Any], generation: Mapping[str, Any]) -> ModelConfig:
     """The ModelConfig that a Hugging Face config.json (and generation_config.json, may be empty) describes.
 
@@ -48,6 +52,11 @@ def config_from_hf(config: Mapping[str, Any], generation: Mapping[str, Any]) -> 
     """
     read = Reader(config, "config.json")
     name = read.required("model_type", str)
+    if name in _WITH_PICTURES:
+        raise UnsupportedModelError(
+            f"{name!r} models read pictures too; Hearth runs text models.",
+            "Choose the model's GGUF file, which holds its text part alone, or a text model.",
+        )
     family = _find(name, {kind: family for family in FAMILIES for kind in family.model_types})
     return ModelConfig(**fields_from_hf(family, read, Reader(generation, "generation_config.json")))
 

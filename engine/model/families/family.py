@@ -5,6 +5,8 @@ The readers here know what most families share; a description changes what diffe
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +19,11 @@ from engine.model.families.rope import rope_from_gguf, rope_from_hf
 
 ACTIVATION_KEY = "hearth.activation"  # GGUF has no key of its own for it: "llama" means SiLU unless this says otherwise
 THRESHOLD_KEY = "hearth.activation_threshold"
+
+log = logging.getLogger(__name__)
+
+# Models whose GGUF files are labelled as plain LLaMA by others, which would be right but for the activation.
+_NAMES_OF_RELU = re.compile("relu|prosparse|bamboo|turbosparse", re.IGNORECASE)
 
 _HF_GATED: dict[str, Activation] = {
     "relu": "relu-glu", "silu": "silu-glu", "swish": "silu-glu", "fatrelu": "fatrelu-glu", "gelu": "gelu-glu",
@@ -173,6 +180,21 @@ def windows(read: Reader, n_layers: int, size: int | None, default: Callable[[in
     return tuple(size if kind == "sliding_attention" else 0 for kind in kinds)
 
 
+def windows_from_gguf(
+    read: Reader, arch: str, n_layers: int, size: int, default: Callable[[int], bool]
+) -> tuple[int, ...]:
+    """Per layer its window: as the metadata says, by a period or a list, else where `default(layer)` is true."""
+    key = f"{arch}.attention.sliding_window_pattern"
+    if isinstance(read.values.get(key), list):
+        pattern = read.required(key, list)
+        if len(pattern) != n_layers or not all(isinstance(windowed, bool) for windowed in pattern):
+            raise ModelFormatError(f"{key} is no list of {n_layers} truth values.")
+        return tuple(size if windowed else 0 for windowed in pattern)
+    if (period := read.optional(key, int, 0)) > 0:
+        return tuple(size if (layer + 1) % period else 0 for layer in range(n_layers))
+    return tuple(size if default(layer) else 0 for layer in range(n_layers))
+
+
 def _hf_activation(family: Family, read: Reader, key: str) -> dict[str, Any]:
     name = read.optional(key, str, family.activation) if family.activation else read.required(key, str)
     known = _HF_GATED if family.gated else _HF_PLAIN
@@ -191,6 +213,9 @@ def _gguf_activation(family: Family, read: Reader, tensor_names: set[str]) -> di
     powerinfer = "blk.0.ffn_down_t.weight" in tensor_names
     default = family.powerinfer_activation if powerinfer else family.gguf_activation
     activation = read.optional(ACTIVATION_KEY, str, default)
+    name = read.optional("general.name", str, "")
+    if ACTIVATION_KEY not in read.values and not powerinfer and default == "silu-glu" and _NAMES_OF_RELU.search(name):
+        log.warning("%s is run with SiLU: its name speaks of ReLU, but its metadata does not", name[:100])
     if activation not in ACTIVATIONS or activation.endswith("-glu") != family.gated:
         known = ", ".join(name for name in ACTIVATIONS if name.endswith("-glu") == family.gated)
         raise UnsupportedModelError(f"The activation {activation[:60]!r} is unknown; known are {known}.")

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Any
 
 from engine.errors import ModelFormatError
-from engine.model.families.family import Family, windows
+from engine.model.families.family import Family, windows, windows_from_gguf
 from engine.model.families.names import GGUF_NAMES, HF_NAMES
 from engine.model.families.plan import Layout
 from engine.model.families.reading import Reader, decimal
@@ -55,7 +55,7 @@ def _cap(read: Reader, key: str, default: float) -> float | None:
 def _from_gguf(read: Reader, fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
     size = read.optional("gemma2.attention.sliding_window", int, 4096)
     return {
-        "windows": tuple(0 if layer % 2 else size for layer in range(fields["n_layers"])),
+        "windows": windows_from_gguf(read, "gemma2", fields["n_layers"], size, lambda layer: layer % 2 == 0),
         "attention_scale": gguf_attention_scale(fields, _LAYERS_OF_27B),
         "attention_softcap": decimal(read.optional("gemma2.attn_logit_softcapping", float, 50.0)),
         "logit_softcap": decimal(read.optional("gemma2.final_logit_softcapping", float, 30.0)),
@@ -73,7 +73,14 @@ GEMMA2 = Family(
     hf_handles=frozenset(
         {"sliding_window", "attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar"}
     ),
-    gguf_handles=frozenset({"attention.sliding_window", "attn_logit_softcapping", "final_logit_softcapping"}),
+    gguf_handles=frozenset(
+        {
+            "attention.sliding_window",
+            "attention.sliding_window_pattern",
+            "attn_logit_softcapping",
+            "final_logit_softcapping",
+        }
+    ),
     max_context=8192,
     tied=True,
     activation="gelu_pytorch_tanh",

@@ -9,7 +9,7 @@ import math
 from collections.abc import Collection
 from typing import Any
 
-from engine.model.families.family import Family, windows
+from engine.model.families.family import Family, windows, windows_from_gguf
 from engine.model.families.gemma2 import GEMMA_NAMES, gguf_attention_scale, hf_attention_scale
 from engine.model.families.names import GGUF_NAMES
 from engine.model.families.plan import Layout
@@ -37,7 +37,7 @@ def _from_gguf(read: Reader, fields: dict[str, Any], names: Collection[str]) -> 
     size = read.required("gemma3.attention.sliding_window", int)
     softcap = read.optional("gemma3.final_logit_softcapping", float, 0.0)
     return {
-        "windows": tuple(size if (layer + 1) % 6 else 0 for layer in range(fields["n_layers"])),
+        "windows": windows_from_gguf(read, "gemma3", fields["n_layers"], size, lambda layer: (layer + 1) % 6 != 0),
         "rope_theta_local": decimal(read.optional("gemma3.rope.freq_base_swa", float, _LOCAL_THETA)),
         "attention_scale": gguf_attention_scale(fields, _LAYERS_OF_27B),
         "logit_softcap": decimal(softcap) or None,
@@ -55,7 +55,14 @@ GEMMA3 = Family(
     hf_handles=frozenset(
         {"sliding_window", "attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar"}
     ),
-    gguf_handles=frozenset({"attention.sliding_window", "final_logit_softcapping", "rope.freq_base_swa"}),
+    gguf_handles=frozenset(
+        {
+            "attention.sliding_window",
+            "attention.sliding_window_pattern",
+            "final_logit_softcapping",
+            "rope.freq_base_swa",
+        }
+    ),
     rope_theta=1e6,
     max_context=131072,
     tied=True,

@@ -14,7 +14,7 @@ from family_models import CASES, CONTEXT, PROMPT, STEPS, Reference, make_referen
 from gguf_models import write_gguf
 
 from engine.config import ACTIVATIONS, ModelConfig
-from engine.errors import InvalidRequestError, UnsupportedModelError
+from engine.errors import ContextOverflowError, InvalidRequestError, UnsupportedModelError
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
 from engine.model.families import config_from_gguf, planned_tensors
@@ -194,3 +194,25 @@ def test_gemma_2_of_27b_divides_by_the_mean_width() -> None:
     metadata = {f"gemma2.{key}": value for key, value in shape.items()} | {"general.architecture": "gemma2"}
     assert config_from_gguf(metadata, set()).attention_scale == pytest.approx(144**-0.5)
     assert config_from_gguf(metadata | {"gemma2.block_count": 42}, set()).attention_scale == pytest.approx(128**-0.5)
+
+
+def test_gemma_windows_where_the_metadata_has_a_pattern() -> None:
+    shape = {"block_count": 4, "embedding_length": 32, "attention.head_count": 4, "feed_forward_length": 80,
+             "context_length": 64, "attention.layer_norm_rms_epsilon": 1e-6, "vocab_size": 96,
+             "attention.sliding_window": 9}  # fmt: skip
+    metadata = {f"gemma3.{key}": value for key, value in shape.items()} | {"general.architecture": "gemma3"}
+    key = "gemma3.attention.sliding_window_pattern"
+    assert config_from_gguf(metadata, set()).windows == (9, 9, 9, 9)
+    assert config_from_gguf(metadata | {key: 2}, set()).windows == (9, 0, 9, 0)
+    assert config_from_gguf(metadata | {key: [False, True, True, False]}, set()).windows == (0, 9, 9, 0)
+
+
+def test_positions_that_were_never_learned_are_refused(tmp_path: Path) -> None:
+    opened = open_model(make_reference("opt", tmp_path).folder)
+    weights = load_weights(opened)
+    model = Transformer(opened.config, weights, DenseExecutor(opened.config, weights, OPS), OPS)
+    cache = KVCache(opened.config, CONTEXT + 8)
+    model.forward(np.arange(CONTEXT - 4) % 90, cache)
+    with pytest.raises(ContextOverflowError, match=f"beyond the {CONTEXT} positions"):
+        model.forward(np.arange(5), cache)
+    assert model.forward(np.arange(4), cache).shape == (4, 32)
