@@ -54,24 +54,15 @@ class Transformer:
         positions = np.arange(cache.length, cache.length + len(tokens), dtype=np.int64)
         angles = self._angles(positions)
 
+        block = self._block
+        if self.config.norms == "post":
+            block = self._post_norm_block
+        elif self.config.parallel:
+            block = self._parallel_block
+
         x = self._embed(tokens, positions)  # [T, D], the residual stream
         for i, layer in enumerate(self.weights.layers):
-            if self.config.norms == "post":
-                x = self._norm(
-                    x + self._attention(i, layer, x, angles, cache), layer.attention_norm, layer.attention_norm_bias
-                )
-                x = self._norm(x + self.executor.ffn(i, x), layer.ffn_norm, layer.ffn_norm_bias)
-                continue
-            normed = self._norm(x, layer.attention_norm, layer.attention_norm_bias)
-            mixed = self._norm(self._attention(i, layer, normed, angles, cache), layer.post_attention_norm)
-            if self.config.parallel:  # the FFN reads what attention reads
-                if not self.config.shared_norm:
-                    normed = self._norm(x, layer.ffn_norm, layer.ffn_norm_bias)
-                x = x + mixed + self.executor.ffn(i, normed)
-                continue
-            x = x + mixed
-            normed = self._norm(x, layer.ffn_norm, layer.ffn_norm_bias)
-            x = x + self._norm(self.executor.ffn(i, normed), layer.post_ffn_norm)
+            x = block(i, layer, x, angles, cache)
         cache.advance(len(tokens))
         return self._norm(x, self.weights.final_norm, self.weights.final_norm_bias)
 
@@ -82,6 +73,26 @@ class Transformer:
         logits = self.operators.matmul(hidden, self.weights.head)
         cap = self.config.logit_softcap
         return logits if cap is None else self.operators.softcap(logits, cap)
+
+    def _block(self, i: int, w: LayerWeights, x: F32, angles: tuple[Angles, Angles], cache: KVCache) -> F32:
+        """Attention, then FFN, each behind a norm; Gemma has one after each as well."""
+        mixed = self._attention(i, w, self._norm(x, w.attention_norm, w.attention_norm_bias), angles, cache)
+        x = x + self._norm(mixed, w.post_attention_norm)
+        added = self.executor.ffn(i, self._norm(x, w.ffn_norm, w.ffn_norm_bias))
+        return x + self._norm(added, w.post_ffn_norm)
+
+    def _parallel_block(self, i: int, w: LayerWeights, x: F32, angles: tuple[Angles, Angles], cache: KVCache) -> F32:
+        """Attention and FFN side by side, both of the layer's input, behind one norm or one each: Falcon."""
+        normed = self._norm(x, w.attention_norm, w.attention_norm_bias)
+        mixed = self._attention(i, w, normed, angles, cache)
+        if not self.config.shared_norm:
+            normed = self._norm(x, w.ffn_norm, w.ffn_norm_bias)
+        return x + mixed + self.executor.ffn(i, normed)
+
+    def _post_norm_block(self, i: int, w: LayerWeights, x: F32, angles: tuple[Angles, Angles], cache: KVCache) -> F32:
+        """Attention, then FFN, each before a norm of the sum: OPT-350M."""
+        x = self._norm(x + self._attention(i, w, x, angles, cache), w.attention_norm, w.attention_norm_bias)
+        return self._norm(x + self.executor.ffn(i, x), w.ffn_norm, w.ffn_norm_bias)
 
     def _embed(self, tokens: I64, positions: I64) -> F32:
         config, ops, weights = self.config, self.operators, self.weights
