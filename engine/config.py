@@ -23,6 +23,7 @@ DEVICES: tuple[Device, ...] = get_args(Device)
 ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
 
 
+_BIASES = {"q", "k", "v", "o", "gate", "up", "down", "norm"}
 _SIZE_CAPS = {"n_layers": 1024, "d_model": 1 << 17, "d_ff": 1 << 20, "n_heads": 1024, "n_kv_heads": 1024,
               "head_dim": 1024, "vocab_size": 1 << 21, "max_context": 1 << 24}  # fmt: skip
 
@@ -118,6 +119,8 @@ class ModelConfig:
             raise ModelFormatError(f"{self.activation} with the threshold {self.activation_threshold!r} is senseless.")
         if self.embedding_dim is not None and not 1 <= self.embedding_dim <= 1 << 17:
             raise ModelFormatError(f"The model's embedding_dim is {self.embedding_dim!r}.")
+        if unknown := sorted(set(self.biases) - _BIASES):
+            raise ModelFormatError(f"The model is said to have a bias of {unknown[0][:60]!r}.")
         if self.windows and (len(self.windows) != self.n_layers or min(self.windows) < 0):
             raise ModelFormatError(f"{len(self.windows)} attention windows are given for {self.n_layers} layers.")
 

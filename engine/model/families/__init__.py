@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from engine.config import ModelConfig
-from engine.errors import UnsupportedModelError
+from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.model.families.bamboo import BAMBOO
 from engine.model.families.falcon import FALCON
 from engine.model.families.family import ACTIVATION_KEY as ACTIVATION_KEY
@@ -23,7 +23,7 @@ from engine.model.families.llama import LLAMA
 from engine.model.families.mistral import MISTRAL
 from engine.model.families.opt import OPT
 from engine.model.families.phi3 import PHI3
-from engine.model.families.plan import Kind, Layout, plan_tensors
+from engine.model.families.plan import OWN_LAYOUT, Kind, Layout, in_own_terms, plan_tensors
 from engine.model.families.plan import PlannedTensor as PlannedTensor
 from engine.model.families.qwen2 import QWEN2
 from engine.model.families.qwen3 import QWEN3
@@ -76,7 +76,10 @@ def planned_tensors(config: ModelConfig, kind: Kind, present: Collection[str] = 
     """Every tensor that the configuration calls for, in the order of the graph.
 
     present: the names in the file, for families whose files differ; without them the ordinary names are given.
+    A bundle holds each under our name and in our orientation, nothing fused.
     """
+    if kind == "bundle":
+        return [in_own_terms(tensor) for tensor in plan_tensors(config, OWN_LAYOUT, ())]
     return plan_tensors(config, _layout(config, kind), present)
 
 
@@ -91,7 +94,10 @@ def is_surplus(config: ModelConfig, foreign_name: str) -> bool:
 
 
 def _family(config: ModelConfig) -> Family:
-    return next(family for family in FAMILIES if family.name == config.family)
+    family = next((family for family in FAMILIES if family.name == config.family), None)
+    if family is None:
+        raise ModelFormatError(f"There is no model family {config.family[:60]!r}.")
+    return family
 
 
 def _layout(config: ModelConfig, kind: Kind) -> Layout:

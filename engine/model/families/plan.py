@@ -13,7 +13,7 @@ from engine.errors import UnsupportedModelError
 # How a foreign tensor becomes ours. "rope pairs": the rows of each head lie as GGUF's LLaMA stores them, the two
 # halves of a head interleaved; ours is the half-rotation layout. "plus one": a norm's weight stored less one.
 Treatment = Literal["as is", "transposed", "rope pairs", "plus one"]
-Kind = Literal["safetensors", "gguf"]
+Kind = Literal["safetensors", "gguf", "bundle"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,18 @@ class Layout:
     rope_pairs: bool = False  # of q and k
     plus_one: bool = False  # of every norm
     qkv_by_kv_head: bool = False  # fused rows lie by key-value head (its queries, its key, its value), not q, k, v
+
+
+_OWN_NAMES = ("embedding", "positions", "project_in", "rope_factors", "attention_norm", "shared_norm", "q", "k", "v",
+              "q_norm", "k_norm", "o", "post_attention_norm", "ffn_norm", "gate", "up", "down_t", "post_ffn_norm",
+              "final_norm", "project_out", "head")  # fmt: skip
+OWN_LAYOUT = Layout({name: f"{name}.weight" for name in _OWN_NAMES})
+
+
+def in_own_terms(tensor: PlannedTensor) -> PlannedTensor:
+    """The tensor of OWN_LAYOUT as it is once it is ours."""
+    shape = tensor.shape[::-1] if tensor.treatment == "transposed" else tensor.shape
+    return PlannedTensor(tensor.name, tensor.name, shape)
 
 
 def plan_tensors(config: ModelConfig, layout: Layout, present: Collection[str]) -> list[PlannedTensor]:

@@ -10,17 +10,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from family_models import CASES, CONTEXT, PROMPT, STEPS, Reference, make_reference
+from family_models import CASES, CONTEXT, PROMPT, SHAPE, STEPS, Reference, make_reference
 from gguf_models import write_gguf
 
 from engine.config import ACTIVATIONS, ModelConfig
-from engine.errors import ContextOverflowError, InvalidRequestError, UnsupportedModelError
+from engine.errors import ContextOverflowError, InvalidRequestError, ModelFormatError, UnsupportedModelError
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
-from engine.model.families import config_from_gguf, planned_tensors
+from engine.model.families import config_from_gguf, config_from_hf, planned_tensors
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model
+from native_kernels.backend import PackedMatrix
 from native_kernels.reference import ReferenceOperators
 
 TOLERANCE = 2e-3  # of a logit, where it is a matter of which token is the greatest
@@ -147,6 +148,22 @@ def test_the_gguf_file_of_the_same_model(reference: Reference, model: Transforme
     assert np.abs(logits - reference.logits).max() < CLOSE
 
 
+def test_the_plan_in_our_own_terms_is_what_is_loaded(model: Transformer) -> None:
+    """Names and shapes under which a bundle holds each tensor."""
+    tensors: dict[str, tuple[int, ...]] = {}
+    for prefix, group in (("", model.weights), *((f"{i}.", layer) for i, layer in enumerate(model.weights.layers))):
+        for name, value in vars(group).items():
+            if isinstance(value, PackedMatrix):
+                tensors[prefix + name] = (value.n_rows, value.n_cols)
+            elif isinstance(value, np.ndarray):
+                tensors[prefix + name] = value.shape
+    if model.config.tied_embeddings:
+        del tensors["head"]
+    plan = planned_tensors(model.config, "bundle")
+    assert {tensor.foreign_name: tensor.shape for tensor in plan} == tensors
+    assert all(tensor.name == tensor.foreign_name and tensor.treatment == "as is" for tensor in plan)
+
+
 def test_a_powerinfer_file_of_the_same_model(reference: Reference, model: Transformer, tmp_path: Path) -> None:
     """Down is neuron-major and predictors lie beside; the activation is ReLU though nothing says so."""
     if not reference.case.gguf or reference.case.activation not in ("relu", "relu-glu", "drelu-glu"):
@@ -216,3 +233,11 @@ def test_positions_that_were_never_learned_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ContextOverflowError, match=f"beyond the {CONTEXT} positions"):
         model.forward(np.arange(5), cache)
     assert model.forward(np.arange(4), cache).shape == (4, 32)
+
+
+def test_no_plan_for_what_is_no_family() -> None:
+    config = config_from_hf({**SHAPE, "model_type": "llama", "hidden_act": "silu"}, {})
+    with pytest.raises(ModelFormatError, match="no model family 'x'"):
+        planned_tensors(replace(config, family="x"), "gguf")
+    with pytest.raises(ModelFormatError, match="a bias of 'x'"):
+        replace(config, biases=("q", "x"))
