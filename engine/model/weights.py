@@ -20,7 +20,7 @@ from engine.model.model_files import ModelFiles as ModelFiles
 from engine.model.model_files import OpenedModel as OpenedModel
 from engine.model.model_files import find_model_files as find_model_files
 from engine.model.model_files import open_model as open_model
-from native_kernels.backend import F32, Codec, PackedMatrix
+from native_kernels.backend import F32, PackedMatrix
 
 # RAM that stays free for the KV cache, the window and everybody else.
 MARGIN_BYTES = 512 << 20
@@ -49,7 +49,7 @@ class ModelWeights:
     layers: list[LayerWeights]
     final_norm: F32  # [D]
     head: PackedMatrix  # [V, D]
-    codec: Codec
+    codec: str
     n_bytes: int
 
 
@@ -88,7 +88,7 @@ def load_weights(
     return _assemble(opened.config, norms, matrices, codec)
 
 
-def _choose_codec(opened: OpenedModel, extra_bytes: int) -> Codec:
+def _choose_codec(opened: OpenedModel, extra_bytes: int) -> str:
     """float32 where it fits with a margin, because then nothing is unpacked on use; else float16; else refused."""
     import psutil
 
@@ -125,7 +125,7 @@ def _unpair(values: F32, head_dim: int) -> F32:
     return pairs.swapaxes(1, 2).reshape(values.shape)
 
 
-def _pack(values: F32, tensor: PlannedTensor, codec: Codec) -> PackedMatrix:
+def _pack(values: F32, tensor: PlannedTensor, codec: str) -> PackedMatrix:
     if codec == "f16" and float(np.abs(values).max()) > float(np.finfo(np.float16).max):
         raise UnsupportedModelError(
             f"Tensor {tensor.foreign_name} holds values beyond 16 bits, and for 32 bits the free RAM is too small."
@@ -134,7 +134,7 @@ def _pack(values: F32, tensor: PlannedTensor, codec: Codec) -> PackedMatrix:
 
 
 def _assemble(
-    config: ModelConfig, norms: dict[str, F32], matrices: dict[str, PackedMatrix], codec: Codec
+    config: ModelConfig, norms: dict[str, F32], matrices: dict[str, PackedMatrix], codec: str
 ) -> ModelWeights:
     layers = [
         LayerWeights(
