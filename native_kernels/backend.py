@@ -59,10 +59,7 @@ class PackedMatrix:
         n_rows, n_cols = values.shape
         if codec in _DTYPES:
             return cls(n_rows, n_cols, codec, np.ascontiguousarray(values, dtype=_DTYPES[codec]))
-        encode = CODECS[codec].encode
-        if encode is None:
-            raise ValueError(f"{codec} is only read")
-        return cls(n_rows, n_cols, codec, encode(values.astype(np.float32, copy=False)))
+        return cls(n_rows, n_cols, codec, CODECS[codec].encode(values))
 
     @classmethod
     def view(cls, data: U8, n_rows: int, n_cols: int, codec: str) -> PackedMatrix:

@@ -34,7 +34,7 @@ def weights(name: str, n_rows: int, n_cols: int, seed: int = 0) -> NDArray[np.ui
     """Rows of bytes u8 [n_rows, row_bytes] that decode to numbers of about one."""
     codec = CODECS[name]
     rng = np.random.default_rng([seed, n_rows, n_cols])
-    if codec.encode is not None:
+    if codec.can_encode:
         return codec.encode(rng.standard_normal((n_rows, n_cols)).astype(np.float32))
     n_blocks = n_cols // codec.block_size
     data = any_bytes(codec, n_rows, n_blocks, seed)

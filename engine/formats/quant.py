@@ -25,12 +25,19 @@ GGML_TYPES: Mapping[int, str] = MappingProxyType(_BLOCKS | _SINCE)
 POWERINFER_TYPES: Mapping[int, str] = MappingProxyType(_BLOCKS | {16: "i8", 17: "i16", 18: "i32"})
 """Type numbers of files with the magic PWRI: those of November 2023, where three numbers mean something else."""
 
-# Types whose extent is known although nothing here decodes them: numbers per block, bytes per block. q8_1 is missing:
-# it lives in memory only, and its size has changed with the years.
+_WITHDRAWN = {
+    31: "q4_0_4_4", 32: "q4_0_4_8", 33: "q4_0_8_8", 36: "iq4_nl_4_4", 37: "iq4_nl_4_8", 38: "iq4_nl_8_8",
+}  # fmt: skip
+
+WITHDRAWN_TYPES: Mapping[int, str] = MappingProxyType(_WITHDRAWN)
+"""Type numbers that files of 2024 may carry: weights interleaved for one kind of processor, no longer in the format."""
+
+# Types whose extent is known although nothing here decodes them: numbers per block, bytes per block.
 _ONLY_SIZED = {
-    "q8_k": (256, 292), "iq2_xxs": (256, 66), "iq2_xs": (256, 74), "iq3_xxs": (256, 98), "iq1_s": (256, 50),
-    "iq3_s": (256, 110), "iq2_s": (256, 82), "iq1_m": (256, 56), "tq1_0": (256, 54), "tq2_0": (256, 66),
-    "nvfp4": (64, 36), "q1_0": (128, 18), "i8": (1, 1), "i16": (1, 2), "i32": (1, 4), "i64": (1, 8), "f64": (1, 8),
+    "q8_1": (32, 40), "q8_k": (256, 292), "iq2_xxs": (256, 66), "iq2_xs": (256, 74), "iq3_xxs": (256, 98),
+    "iq1_s": (256, 50), "iq3_s": (256, 110), "iq2_s": (256, 82), "iq1_m": (256, 56), "tq1_0": (256, 54),
+    "tq2_0": (256, 66), "nvfp4": (64, 36), "q1_0": (128, 18), "i8": (1, 1), "i16": (1, 2), "i32": (1, 4),
+    "i64": (1, 8), "f64": (1, 8),
 }  # fmt: skip
 
 BLOCK_SIZES: Mapping[str, tuple[int, int]] = MappingProxyType(

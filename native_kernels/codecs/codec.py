@@ -57,12 +57,18 @@ class Codec:
         return out
 
     @property
-    def encode(self) -> Callable[[F32], U8] | None:
-        """Numbers f32 [..., n * block_size] -> bytes u8 [..., n * type_size]; None where this codec is only read."""
-        return None if self.encode_blocks is None else self._encode
+    def can_encode(self) -> bool:
+        """Whether numbers can be written in this codec, not only read."""
+        return self.encode_blocks is not None
 
-    def _encode(self, values: F32) -> U8:
-        assert self.encode_blocks is not None
+    def encode(self, values: F32) -> U8:
+        """Numbers -> bytes, along the last axis, rounded as the format's reference does.
+
+        Shapes: values f32 [..., n * block_size] -> u8 [..., n * type_size].
+        Raises: ValueError where the codec is only read, or the last axis holds no whole blocks.
+        """
+        if self.encode_blocks is None:
+            raise ValueError(f"{self.name} is only read")
         shape = (*values.shape[:-1], self._count(values.shape[-1], self.block_size, "numbers") * self.type_size)
         out = np.empty(shape, np.uint8)
         blocks = np.ascontiguousarray(values, np.float32).reshape(-1, self.block_size)

@@ -51,17 +51,11 @@ def quality(source: F32, codec: Codec, encoded: U8 | None = None) -> Deviation:
     n_bytes = codec.n_bytes(len(numbers))
     if encoded is not None and encoded.size != n_bytes:
         raise ValueError(f"{encoded.size} bytes were given for {len(numbers)} numbers; {codec.name} takes {n_bytes}")
-    if encoded is None and codec.encode is None:
-        raise ValueError(f"{codec.name} is only read")
     found = Deviation()
     coded = None if encoded is None else encoded.reshape(-1, codec.type_size)
     for start in range(0, len(numbers), _PIECE):  # a multiple of every block size
         piece = numbers[start : start + _PIECE]
-        if coded is not None:
-            first = start // codec.block_size
-            stored = codec.decode(coded[first : first + len(piece) // codec.block_size].reshape(-1))
-        else:
-            assert codec.encode is not None
-            stored = codec.decode(codec.encode(piece))
-        found.add(piece, stored)
+        first = start // codec.block_size
+        taken = codec.encode(piece) if coded is None else coded[first : first + len(piece) // codec.block_size]
+        found.add(piece, codec.decode(taken).reshape(-1))
     return found

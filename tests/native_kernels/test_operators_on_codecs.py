@@ -130,9 +130,7 @@ def test_mapped_weights_are_never_copied_whole(name: str, tmp_path: Path) -> Non
 def test_packing_encodes(name: str) -> None:
     values = random(5, 96)
     w = PackedMatrix.pack(values, name)
-    encode = CODECS[name].encode
-    assert encode is not None
-    np.testing.assert_array_equal(w.data, encode(values))
+    np.testing.assert_array_equal(w.data, CODECS[name].encode(values))
     assert w.block_codec is CODECS[name]
     np.testing.assert_array_equal(PackedMatrix.pack(values.T.copy().T, name).data, w.data)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gguf
 
-from engine.formats.quant import BLOCK_SIZES, CODECS, GGML_TYPES, POWERINFER_TYPES
+from engine.formats.quant import BLOCK_SIZES, CODECS, GGML_TYPES, POWERINFER_TYPES, WITHDRAWN_TYPES
 
 
 def test_numbers_are_those_of_the_format() -> None:
     theirs = {int(kind): kind.name.lower() for kind in gguf.GGMLQuantizationType}
     assert {number: theirs[number] for number in GGML_TYPES} == GGML_TYPES
     assert set(CODECS) <= set(GGML_TYPES.values())
+    assert not set(WITHDRAWN_TYPES) & set(theirs)
 
 
 def test_the_old_numbering_differs_in_three_numbers() -> None:
@@ -24,4 +25,4 @@ def test_the_old_numbering_differs_in_three_numbers() -> None:
 def test_sizes_are_those_of_the_format() -> None:
     theirs = {kind.name.lower(): sizes for kind, sizes in gguf.GGML_QUANT_SIZES.items()}
     assert {name: theirs[name] for name in BLOCK_SIZES} == BLOCK_SIZES
-    assert set(BLOCK_SIZES) == set(GGML_TYPES.values()) - {"q8_1"}
+    assert set(BLOCK_SIZES) == set(GGML_TYPES.values())
