@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from native_kernels.codecs.bit_fields import field, fill, half, numbers, split_bits
+from native_kernels.codecs.bit_fields import add, field, fill, half, numbers, put, scale, split_bits
 from native_kernels.codecs.codec import F32, U8, Codec
 
 # The sixteen levels of iq4_nl and iq4_xs, and those of mxfp4 (e2m1, doubled).
@@ -33,14 +33,14 @@ _NL_PAIRS, _E2M1_PAIRS = _pairs(_NL_LEVELS), _pairs(_E2M1_LEVELS)
 _E8M0_HALVES = np.ldexp(np.float32(1), np.arange(256) - 128).astype(np.float32)
 
 
-def nl_levels(q: U8) -> F32:
-    """The levels of iq4_nl and iq4_xs at indices q [n, b] -> [n, b]."""
-    return _look_up(_NL_PAIRS, q)
+def fill_nl(out: F32, q: U8, factors: F32) -> None:
+    """out [n, b] = the levels of iq4_nl and iq4_xs at indices q [n, b] times factors [n, g]."""
+    _look_up(_NL_PAIRS, q, out)
+    scale(out, factors)
 
 
-def _look_up(pairs: NDArray[np.uint64], q: U8) -> F32:
-    levels: F32 = np.take(pairs, q.view("<u2"), mode="clip").view(np.float32)
-    return levels
+def _look_up(pairs: NDArray[np.uint64], q: U8, out: F32) -> None:
+    np.take(pairs, q.view("<u2"), mode="clip", out=out.view(np.uint64))
 
 
 def _decode_q4_0(blocks: U8, out: F32) -> None:
@@ -51,13 +51,14 @@ def _decode_q4_0(blocks: U8, out: F32) -> None:
 
 def _decode_q4_1(blocks: U8, out: F32) -> None:
     fill(out, split_bits(field(blocks, 4, 20), 4, 16), half(blocks, 0))
-    out += half(blocks, 2)
+    add(out, half(blocks, 2))
 
 
 def _five_bits(fifth: U8, packed: U8) -> U8:
     """u8 [n, 4] holds the fifth bits in order, u8 [n, 16] the others as nibbles -> u8 [n, 32]."""
     q = np.unpackbits(fifth.reshape(-1), bitorder="little").reshape(-1, 32)
-    q <<= 4
+    four = q.view(np.uint32)
+    four <<= np.uint32(4)
     q |= split_bits(packed, 4, 16)
     return q
 
@@ -70,7 +71,7 @@ def _decode_q5_0(blocks: U8, out: F32) -> None:
 
 def _decode_q5_1(blocks: U8, out: F32) -> None:
     fill(out, _five_bits(field(blocks, 4, 8), field(blocks, 8, 24)), half(blocks, 0))
-    out += half(blocks, 2)
+    add(out, half(blocks, 2))
 
 
 def _decode_q8_0(blocks: U8, out: F32) -> None:
@@ -78,45 +79,51 @@ def _decode_q8_0(blocks: U8, out: F32) -> None:
 
 
 def _decode_iq4_nl(blocks: U8, out: F32) -> None:
-    fill(out, nl_levels(split_bits(field(blocks, 2, 18), 4, 16)), half(blocks, 0))
+    fill_nl(out, split_bits(field(blocks, 2, 18), 4, 16), half(blocks, 0))
 
 
 def _decode_mxfp4(blocks: U8, out: F32) -> None:
-    fill(out, _look_up(_E2M1_PAIRS, split_bits(field(blocks, 1, 17), 4, 16)), _E8M0_HALVES[numbers(blocks, 0, "u1")])
+    _look_up(_E2M1_PAIRS, split_bits(field(blocks, 1, 17), 4, 16), out)
+    scale(out, _E8M0_HALVES[numbers(blocks, 0, "u1")])
 
 
-def _inverse(scale: F32) -> F32:
-    return np.where(scale == 0, np.float32(0), np.float32(1) / scale)
+def _largest(values: F32) -> F32:
+    """The number of the largest magnitude of every block, the first of several: [n, 1]. NumPy's max takes longer."""
+    found: F32 = np.take_along_axis(values, np.abs(values).argmax(axis=1, keepdims=True), axis=1)
+    return found
+
+
+def _inverse(d: F32) -> F32:
+    return np.where(d == 0, np.float32(0), np.float32(1) / d)
 
 
 def _encode_q4_0(values: F32) -> U8:
-    """The number of the largest magnitude, the first of several, becomes -8; the others are rounded from there."""
-    largest = np.take_along_axis(values, np.abs(values).argmax(axis=1, keepdims=True), axis=1)
-    scale = largest / np.float32(-8)
-    shifted = values * _inverse(scale)
+    """The number of the largest magnitude becomes -8; the others are rounded from there."""
+    d = _largest(values) / np.float32(-8)
+    shifted = values * _inverse(d)
     shifted += np.float32(8.5)
     np.trunc(shifted, out=shifted)
     q = shifted.astype(np.uint8)
     np.minimum(q, 15, out=q)
+    low, high = field(q, 0, 16), field(q, 16, 32)
+    low |= high * np.uint8(16)
     out = np.empty((len(values), 18), np.uint8)
-    out[:, :2] = scale.astype("<f2").view(np.uint8)
-    np.bitwise_or(q[:, :16], q[:, 16:] << 4, out=out[:, 2:])
+    put(out, 0, d.astype("<f2"))
+    put(out, 2, low)
     return out
 
 
 def _encode_q8_0(values: F32) -> U8:
     """The largest magnitude becomes 127; halves are rounded away from zero."""
-    scale = np.abs(values).max(axis=1, keepdims=True) / np.float32(127)
-    scaled = values * _inverse(scale)
-    magnitude = np.abs(scaled)
-    rounded = np.floor(magnitude)
-    magnitude -= rounded
-    magnitude *= 2  # not floor(x + 0.5), which is 1 for the largest number below a half
-    rounded += np.floor(magnitude, out=magnitude)
-    np.copysign(rounded, scaled, out=rounded)
+    d = np.abs(_largest(values) / np.float32(127))
+    scaled = values * _inverse(d)
+    whole = np.trunc(scaled)
+    scaled -= whole
+    scaled *= 2  # not trunc(x + 0.5), which is 1 for the largest number below a half
+    whole += np.trunc(scaled, out=scaled)
     out = np.empty((len(values), 34), np.uint8)
-    out[:, :2] = scale.astype("<f2").view(np.uint8)
-    out[:, 2:] = rounded.astype(np.int8).view(np.uint8)
+    put(out, 0, d.astype("<f2"))
+    put(out, 2, whole.astype(np.int8))
     return out
 
 

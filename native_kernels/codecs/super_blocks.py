@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from native_kernels.codecs.bit_fields import each, field, fill, half, numbers, split_bits
+from native_kernels.codecs.bit_fields import add, field, fill, half, numbers, split_bits
 from native_kernels.codecs.codec import F32, U8, Codec
-from native_kernels.codecs.small_blocks import nl_levels
+from native_kernels.codecs.small_blocks import fill_nl
 
 
 def _decode_q2_k(blocks: U8, out: F32) -> None:
@@ -19,13 +19,12 @@ def _decode_q2_k(blocks: U8, out: F32) -> None:
     scales = half(blocks, 80) * (small & 15).astype(np.float32)
     minima = half(blocks, 82) * (small >> 4).astype(np.float32)
     fill(out, split_bits(field(blocks, 16, 80), 2, 32), scales)
-    each(out, minima)[:] -= minima.reshape(-1, 1)
+    add(out, -minima)
 
 
 def _decode_q3_k(blocks: U8, out: F32) -> None:
     """32 bytes of third bits (a missing one subtracts 4), 64 of numbers, 12 of scales, the large scale."""
-    q = split_bits(field(blocks, 0, 32), 1, 32)
-    q <<= 2
+    q = split_bits(field(blocks, 0, 32), 1, 32, up=2)
     q += split_bits(field(blocks, 32, 96), 2, 32)
     signed = q.view(np.int8)
     signed -= 4
@@ -49,17 +48,16 @@ def _decode_q4_k(blocks: U8, out: F32) -> None:
     """Large scale and minimum, 12 bytes of small ones, 128 of numbers."""
     scales, minima = _scales_and_minima(blocks)
     fill(out, split_bits(field(blocks, 16, 144), 4, 32), scales)
-    each(out, minima)[:] -= minima.reshape(-1, 1)
+    add(out, -minima)
 
 
 def _decode_q5_k(blocks: U8, out: F32) -> None:
     """As q4_k, with 32 bytes of fifth bits before the numbers."""
     scales, minima = _scales_and_minima(blocks)
-    q = split_bits(field(blocks, 16, 48), 1, 32)
-    q <<= 4
+    q = split_bits(field(blocks, 16, 48), 1, 32, up=4)
     q |= split_bits(field(blocks, 48, 176), 4, 32)
     fill(out, q, scales)
-    each(out, minima)[:] -= minima.reshape(-1, 1)
+    add(out, -minima)
 
 
 def _scales_and_minima(blocks: U8) -> tuple[F32, F32]:
@@ -83,8 +81,7 @@ def _scales_and_minima(blocks: U8) -> tuple[F32, F32]:
 
 def _decode_q6_k(blocks: U8, out: F32) -> None:
     """128 bytes of lower halves, 64 of upper bit pairs, 16 scales, the large scale."""
-    q = split_bits(field(blocks, 128, 192), 2, 32)
-    q <<= 4
+    q = split_bits(field(blocks, 128, 192), 2, 32, up=4)
     q |= split_bits(field(blocks, 0, 128), 4, 64)
     signed = q.view(np.int8)
     signed -= 32
@@ -97,7 +94,7 @@ def _decode_iq4_xs(blocks: U8, out: F32) -> None:
     upper = (numbers(blocks, 2, "<u2") >> np.arange(0, 16, 2, dtype=np.uint16)).astype(np.uint8) & 3
     small = (split_bits(field(blocks, 4, 8), 4, 1) | (upper << 4)).view(np.int8)
     small -= 32
-    fill(out, nl_levels(split_bits(field(blocks, 8, 136), 4, 16)), half(blocks, 0) * small.astype(np.float32))
+    fill_nl(out, split_bits(field(blocks, 8, 136), 4, 16), half(blocks, 0) * small.astype(np.float32))
 
 
 SUPER_BLOCKS = (
