@@ -44,7 +44,7 @@ def quality(source: F32, codec: Codec, encoded: U8 | None = None) -> Deviation:
     """What the codec does to these numbers: relative RMS error and largest absolute error.
 
     Shapes: source f32 [..., n * block_size], encoded u8 [..., n * type_size] where the caller has it already.
-    Cost: one encoding unless `encoded` is given and one decoding, in pieces of 2 MB.
+    Cost: one encoding unless `encoded` is given and one decoding, in pieces of 1 MiB: some MB beside the source.
     Raises: ValueError where the codec cannot encode, or the numbers are no whole blocks.
     """
     numbers = source.reshape(-1)

@@ -94,6 +94,12 @@ def test_every_pattern_of_sixteen_bits(name: str) -> None:
         bit_equal(CODECS[name].decode(data), oracle_decode(data, name))
 
 
+@pytest.mark.parametrize("odd", [np.inf, -np.inf, np.nan, -np.nan])
+def test_one_value_that_is_not_finite_is_seen(odd: float) -> None:
+    data = np.array([1, odd, -2, 65504, -65504], np.float16).view(np.uint8)
+    bit_equal(CODECS["f16"].decode(data), oracle_decode(data, "f16"))
+
+
 def values_of_every_size() -> NDArray[np.float32]:
     """f32 [n, 64] with a spread of magnitudes from row to row."""
     rng = np.random.default_rng(0)
@@ -252,6 +258,16 @@ def test_quality_of_odd_numbers() -> None:
     none = quality(np.array([np.nan, 1], np.float32), CODECS["f16"])
     assert math.isnan(none.relative_rms)
     assert math.isnan(none.max_abs)
+
+
+def test_quality_needs_little_memory() -> None:
+    source = np.ones((64, 1 << 18), np.float32)  # 64 MiB
+    tracemalloc.start()
+    try:
+        assert quality(source, CODECS["q4_0"]).relative_rms == 0
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_quality_needs_an_encoding() -> None:
