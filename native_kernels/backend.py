@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-Codec = Literal["f32", "f16"]
+from native_kernels.codecs import CODECS, Codec
+
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
+U8 = NDArray[np.uint8]
 
+# Codecs whose data is an array of numbers; all the others are rows of bytes.
 _DTYPES: dict[str, type[np.floating[Any]]] = {"f32": np.float32, "f16": np.float16}
 
 
@@ -20,33 +23,58 @@ _DTYPES: dict[str, type[np.floating[Any]]] = {"f32": np.float32, "f16": np.float
 class PackedMatrix:
     """A weight matrix, row by row. In the FFN a row is a neuron: gate, up and down_t are all [F, D].
 
-    Shapes: data [n_rows, n_cols], contiguous, in the dtype of its codec.
+    The data may be a read-only view of a mapped file, and rows may lie apart (of one neuron's gate, up and down_t
+    side by side each is a matrix of its own); only the bytes of one row must lie together.
+
+    codec: a name in native_kernels.codecs.CODECS.
+    Shapes: data [n_rows, n_cols] in the dtype of its codec for f32 and f16, u8 [n_rows, row_bytes] for all others.
     """
 
     n_rows: int
     n_cols: int
-    codec: Codec
+    codec: str
     data: NDArray[Any]
 
     def __post_init__(self) -> None:
-        if self.codec not in _DTYPES:
-            raise ValueError(f"unknown codec {self.codec!r}; known are {', '.join(_DTYPES)}")
-        if self.data.shape != (self.n_rows, self.n_cols) or self.data.dtype != _DTYPES[self.codec]:
+        if self.codec not in CODECS:
+            raise ValueError(f"unknown codec {self.codec!r}; known are {', '.join(CODECS)}")
+        dtype = np.dtype(_DTYPES.get(self.codec, np.uint8))
+        width = self.n_cols if self.codec in _DTYPES else self.block_codec.n_bytes(self.n_cols)
+        data = self.data
+        if data.shape != (self.n_rows, width) or data.dtype != dtype:
             raise ValueError(
-                f"data is {self.data.dtype} {self.data.shape}; {self.codec} ({self.n_rows}, {self.n_cols}) was declared"
+                f"data is {data.dtype} {data.shape}; {self.codec} ({self.n_rows}, {self.n_cols}), "
+                f"that is {dtype} ({self.n_rows}, {width}), was declared"
             )
-        if not self.data.flags.c_contiguous:
-            raise ValueError("the rows of a packed matrix must lie one after another")
+        in_one_piece = width <= 1 or data.strides[1] == dtype.itemsize
+        if not in_one_piece or (self.n_rows > 1 and data.strides[0] < self.row_bytes):
+            raise ValueError("the rows of a packed matrix must lie one after another, each in one piece")
 
     @classmethod
-    def pack(cls, values: NDArray[Any], codec: Codec) -> PackedMatrix:
-        """The matrix [n_rows, n_cols] in the given codec; copies only where dtype or order differ."""
-        data = np.ascontiguousarray(values, dtype=_DTYPES[codec])
-        return cls(data.shape[0], data.shape[1], codec, data)
+    def pack(cls, values: NDArray[Any], codec: str) -> PackedMatrix:
+        """The matrix [n_rows, n_cols] in the given codec; f32 and f16 copy only where dtype or order differ.
+
+        Raises: ValueError for a codec that is only read, or rows that are no whole blocks.
+        """
+        n_rows, n_cols = values.shape
+        if codec in _DTYPES:
+            return cls(n_rows, n_cols, codec, np.ascontiguousarray(values, dtype=_DTYPES[codec]))
+        return cls(n_rows, n_cols, codec, CODECS[codec].encode(values))
+
+    @classmethod
+    def view(cls, data: U8, n_rows: int, n_cols: int, codec: str) -> PackedMatrix:
+        """The matrix that these bytes hold, not copied: u8 [n_rows * row_bytes], or [n_rows, row_bytes] lying apart."""
+        rows: NDArray[Any] = data.reshape(n_rows, -1) if n_rows else data.reshape(0, CODECS[codec].n_bytes(n_cols))
+        return cls(n_rows, n_cols, codec, rows.view(_DTYPES.get(codec, np.uint8)))
+
+    @property
+    def block_codec(self) -> Codec:
+        """How the data is read."""
+        return CODECS[self.codec]
 
     @property
     def row_bytes(self) -> int:
-        return self.n_cols * self.data.itemsize
+        return self.block_codec.n_bytes(self.n_cols)
 
     @property
     def n_bytes(self) -> int:

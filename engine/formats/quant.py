@@ -1,85 +1,46 @@
-"""How numbers are stored in model files: a registry of codecs. It reads no files and runs no models."""
+"""What GGUF calls its tensor types: numbers, names and sizes. The codecs themselves are native_kernels/codecs."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Mapping
+from types import MappingProxyType
 
-import numpy as np
-from numpy.typing import NDArray
+from native_kernels.codecs import CODECS as CODECS
+from native_kernels.codecs import Codec as Codec
 
-F32 = NDArray[np.float32]
-U8 = NDArray[np.uint8]
+_BLOCKS = {
+    0: "f32", 1: "f16", 2: "q4_0", 3: "q4_1", 6: "q5_0", 7: "q5_1", 8: "q8_0", 9: "q8_1", 10: "q2_k", 11: "q3_k",
+    12: "q4_k", 13: "q5_k", 14: "q6_k", 15: "q8_k",
+}  # fmt: skip
 
+_SINCE = {
+    16: "iq2_xxs", 17: "iq2_xs", 18: "iq3_xxs", 19: "iq1_s", 20: "iq4_nl", 21: "iq3_s", 22: "iq2_s", 23: "iq4_xs",
+    24: "i8", 25: "i16", 26: "i32", 27: "i64", 28: "f64", 29: "iq1_m", 30: "bf16", 34: "tq1_0", 35: "tq2_0",
+    39: "mxfp4", 40: "nvfp4", 41: "q1_0",
+}  # fmt: skip
 
-class Codec(Protocol):
-    """A way to store float32 numbers in blocks: block_size numbers take type_size bytes."""
+GGML_TYPES: Mapping[int, str] = MappingProxyType(_BLOCKS | _SINCE)
+"""Type numbers of GGUF files as they are written today."""
 
-    name: str
-    block_size: int
-    type_size: int
+POWERINFER_TYPES: Mapping[int, str] = MappingProxyType(_BLOCKS | {16: "i8", 17: "i16", 18: "i32"})
+"""Type numbers of files with the magic PWRI: those of November 2023, where three numbers mean something else."""
 
-    def decode(self, data: U8) -> F32:
-        """Bytes [n_blocks * type_size] -> numbers [n_blocks * block_size]."""
+_WITHDRAWN = {
+    31: "q4_0_4_4", 32: "q4_0_4_8", 33: "q4_0_8_8", 36: "iq4_nl_4_4", 37: "iq4_nl_4_8", 38: "iq4_nl_8_8",
+}  # fmt: skip
 
-    def encode(self, values: F32) -> U8:
-        """Numbers [n_blocks * block_size] -> bytes [n_blocks * type_size]."""
+WITHDRAWN_TYPES: Mapping[int, str] = MappingProxyType(_WITHDRAWN)
+"""Type numbers that files of 2024 may carry: weights interleaved for one kind of processor, no longer in the format."""
 
+# Types whose extent is known although nothing here decodes them: numbers per block, bytes per block.
+_ONLY_SIZED = {
+    "q8_1": (32, 40), "q8_k": (256, 292), "iq2_xxs": (256, 66), "iq2_xs": (256, 74), "iq3_xxs": (256, 98),
+    "iq1_s": (256, 50), "iq3_s": (256, 110), "iq2_s": (256, 82), "iq1_m": (256, 56), "tq1_0": (256, 54),
+    "tq2_0": (256, 66), "nvfp4": (64, 36), "q1_0": (128, 18), "i8": (1, 1), "i16": (1, 2), "i32": (1, 4),
+    "i64": (1, 8), "f64": (1, 8),
+}  # fmt: skip
 
-class _Plain:
-    """Numbers stored one by one in a type that NumPy knows."""
-
-    block_size = 1
-
-    def __init__(self, name: str, dtype: str) -> None:
-        self.name = name
-        self._dtype: np.dtype[Any] = np.dtype(dtype)
-        self.type_size = self._dtype.itemsize
-
-    def decode(self, data: U8) -> F32:
-        return data.view(self._dtype).astype(np.float32)
-
-    def encode(self, values: F32) -> U8:
-        return np.ascontiguousarray(values.astype(self._dtype)).view(np.uint8)
-
-
-class _BF16:
-    """The upper half of a float32; encoding rounds to the nearest, ties to even."""
-
-    name, block_size, type_size = "bf16", 1, 2
-
-    def decode(self, data: U8) -> F32:
-        return (data.view("<u2").astype(np.uint32) << 16).view(np.float32)
-
-    def encode(self, values: F32) -> U8:
-        bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-        rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-        quiet_nan = (bits >> 16) | 0x40
-        return np.where(np.isnan(values), quiet_nan, rounded).astype("<u2").view(np.uint8)
-
-
-class _Q8_0:  # noqa: N801 - the format's own name
-    """32 signed bytes under one float16 scale: the largest magnitude of the block over 127."""
-
-    name, block_size, type_size = "q8_0", 32, 34
-    _block = np.dtype([("scale", "<f2"), ("q", "i1", (32,))])
-
-    def decode(self, data: U8) -> F32:
-        blocks = data.view(self._block)
-        out = blocks["q"].astype(np.float32)
-        out *= blocks["scale"].astype(np.float32)[:, None]
-        return out.reshape(-1)
-
-    def encode(self, values: F32) -> U8:
-        rows = np.ascontiguousarray(values, np.float32).reshape(-1, 32)
-        scale = np.abs(rows).max(axis=1, initial=0) / np.float32(127)
-        inverse = np.divide(np.float32(1), scale, out=np.zeros_like(scale), where=scale > 0)
-        scaled = rows * inverse[:, None]
-        blocks = np.empty(len(rows), self._block)
-        blocks["scale"] = scale
-        blocks["q"] = np.sign(scaled) * np.floor(np.abs(scaled) + np.float32(0.5))  # half away from zero, as ggml does
-        return blocks.view(np.uint8)
-
-
-CODECS: dict[str, Codec] = {
-    codec.name: codec for codec in (_Plain("f32", "<f4"), _Plain("f16", "<f2"), _BF16(), _Q8_0())
-}
+BLOCK_SIZES: Mapping[str, tuple[int, int]] = MappingProxyType(
+    {name: (codec.block_size, codec.type_size) for name, codec in CODECS.items()} | _ONLY_SIZED
+)
+"""Numbers and bytes of a block of every type that a file may hold, whether a codec decodes it or not."""

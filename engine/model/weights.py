@@ -21,7 +21,7 @@ from engine.model.model_files import ModelFiles as ModelFiles
 from engine.model.model_files import OpenedModel as OpenedModel
 from engine.model.model_files import find_model_files as find_model_files
 from engine.model.model_files import open_model as open_model
-from native_kernels.backend import F32, Codec, PackedMatrix
+from native_kernels.backend import F32, PackedMatrix
 
 # RAM that stays free for the KV cache, the window and everybody else.
 MARGIN_BYTES = 512 << 20
@@ -64,7 +64,7 @@ class ModelWeights:
     layers: list[LayerWeights]
     final_norm: F32 | None  # [D]
     head: PackedMatrix  # [V, E]
-    codec: Codec
+    codec: str
     n_bytes: int
     final_norm_bias: F32 | None = None  # [D]
     positions: PackedMatrix | None = None  # [max_context + position_offset, D]
@@ -113,7 +113,7 @@ def _file_bytes(opened: OpenedModel, tensor: PlannedTensor) -> int:
     return opened.source.tensors[tensor.foreign_name].n_bytes * tensor.n_elements // math.prod(tensor.shape)
 
 
-def _choose_codec(opened: OpenedModel, extra_bytes: int) -> Codec:
+def _choose_codec(opened: OpenedModel, extra_bytes: int) -> str:
     """float32 where it fits with a margin, because then nothing is unpacked on use; else float16; else refused."""
     import psutil
 
@@ -165,7 +165,7 @@ def _unpair(values: F32, head_dim: int) -> F32:
     return pairs.swapaxes(1, 2).reshape(values.shape)
 
 
-def _pack(values: F32, tensor: PlannedTensor, codec: Codec) -> PackedMatrix:
+def _pack(values: F32, tensor: PlannedTensor, codec: str) -> PackedMatrix:
     if codec == "f16" and float(np.abs(values).max()) > float(np.finfo(np.float16).max):
         raise UnsupportedModelError(
             f"Tensor {tensor.foreign_name} holds values beyond 16 bits, and for 32 bits the free RAM is too small."
@@ -174,7 +174,7 @@ def _pack(values: F32, tensor: PlannedTensor, codec: Codec) -> PackedMatrix:
 
 
 def _assemble(
-    config: ModelConfig, vectors: dict[str, F32], matrices: dict[str, PackedMatrix], codec: Codec
+    config: ModelConfig, vectors: dict[str, F32], matrices: dict[str, PackedMatrix], codec: str
 ) -> ModelWeights:
     tensors: dict[str, Any] = {**vectors, **matrices}
     per_layer: list[dict[str, Any]] = [{} for _ in range(config.n_layers)]

@@ -308,7 +308,7 @@ UNSUPPORTED: dict[str, tuple[bytes, str]] = {
     "version 4": (gguf_file(version=4), "version 4; versions 2 and 3"),
     "big endian": (gguf_file(version=3 << 24), "version 3, big endian"),
     "PowerInfer": (gguf_file(magic=b"PWRI"), "PowerInfer GGUF"),
-    "other codec": (gguf_file((), (tensor(dims=(256,), kind=12),)), "stored as Q4_K; Hearth reads F32"),
+    "other codec": (gguf_file((), (tensor(dims=(256,), kind=16),)), "stored as IQ2_XXS; Hearth reads F32"),
     "other family": (gguf_file((entry("general.architecture", 8, text("mamba")),)), "'mamba' is not supported"),
     "experts": (gguf_file((entry("general.architecture", 8, text("qwen3moe")),)), "'qwen3moe' models have experts"),
 }  # fmt: skip

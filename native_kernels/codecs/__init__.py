@@ -1,0 +1,17 @@
+"""How numbers are stored in weights: every codec by name. It reads no files and multiplies nothing.
+
+Adding one: a function that fills f32 [n, block_size] from u8 [n, type_size], and a Codec in its file's tuple.
+"""
+
+from __future__ import annotations
+
+from native_kernels.codecs.codec import Codec as Codec
+from native_kernels.codecs.plain import BF16_CODEC, F16_CODEC, F32_CODEC
+from native_kernels.codecs.quality import Deviation as Deviation
+from native_kernels.codecs.quality import quality as quality
+from native_kernels.codecs.small_blocks import SMALL_BLOCKS
+from native_kernels.codecs.super_blocks import SUPER_BLOCKS
+
+CODECS: dict[str, Codec] = {
+    codec.name: codec for codec in (F32_CODEC, F16_CODEC, BF16_CODEC, *SMALL_BLOCKS, *SUPER_BLOCKS)
+}

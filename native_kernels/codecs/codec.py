@@ -1,0 +1,99 @@
+"""What a codec is: two functions on blocks of numbers, and the loop that applies them piece by piece.
+
+It holds no codec itself and knows no file format's numbering.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+F32 = NDArray[np.float32]
+U8 = NDArray[np.uint8]
+
+# Decoded numbers per piece: what a piece needs beside its result, less than twice its size, stays in a core's cache.
+_PIECE = 1 << 16
+
+
+@dataclass(frozen=True, eq=False)
+class Codec:
+    """A way to store float32 numbers in blocks: block_size numbers take type_size bytes.
+
+    Bytes may lie anywhere (read-only, mapped, not aligned); scales that are infinite or no numbers give numbers that
+    are infinite or none, without a warning.
+
+    decode_blocks: fills f32 [n, block_size] from contiguous u8 [n, type_size].
+    encode_blocks: contiguous f32 [n, block_size] -> u8 [n, type_size]; None where numbers are only ever read.
+    """
+
+    name: str
+    block_size: int
+    type_size: int
+    decode_blocks: Callable[[U8, F32], None]
+    encode_blocks: Callable[[F32], U8] | None = None
+
+    def decode(self, data: U8, out: F32 | None = None) -> F32:
+        """Bytes -> numbers, along the last axis; a new array, or `out` where it is given.
+
+        Shapes: data u8 [..., n * type_size] -> [..., n * block_size]: one block, a flat run or a matrix of rows alike.
+        Cost: beside the result at most half a MB; rows that lie apart are copied in pieces of that order.
+        Raises: ValueError where the last axis holds no whole blocks or `out` does not fit.
+        """
+        shape = (*data.shape[:-1], self._count(data.shape[-1], self.type_size, "bytes") * self.block_size)
+        if out is None:
+            out = np.empty(shape, np.float32)
+        elif out.shape != shape or out.dtype != np.float32 or not out.flags.c_contiguous:
+            raise ValueError(f"out is {out.dtype} {out.shape}; contiguous float32 {shape} is needed")
+        with np.errstate(invalid="ignore", over="ignore"):
+            for piece, target in _contiguous_pieces(data, out):
+                blocks = piece.reshape(-1, self.type_size)
+                numbers = target.reshape(-1, self.block_size)
+                step = max(1, _PIECE // self.block_size)
+                for start in range(0, len(blocks), step):
+                    self.decode_blocks(blocks[start : start + step], numbers[start : start + step])
+        return out
+
+    @property
+    def can_encode(self) -> bool:
+        """Whether numbers can be written in this codec, not only read."""
+        return self.encode_blocks is not None
+
+    def encode(self, values: F32) -> U8:
+        """Numbers -> bytes, along the last axis, rounded as the format's reference does.
+
+        Shapes: values f32 [..., n * block_size] -> u8 [..., n * type_size].
+        Raises: ValueError where the codec is only read, or the last axis holds no whole blocks.
+        """
+        if self.encode_blocks is None:
+            raise ValueError(f"{self.name} is only read")
+        shape = (*values.shape[:-1], self._count(values.shape[-1], self.block_size, "numbers") * self.type_size)
+        out = np.empty(shape, np.uint8)
+        blocks = np.ascontiguousarray(values, np.float32).reshape(-1, self.block_size)
+        coded = out.reshape(-1, self.type_size)
+        step = max(1, _PIECE // self.block_size)
+        with np.errstate(all="ignore"):  # what overflows becomes infinite, as the format has it
+            for start in range(0, len(blocks), step):
+                coded[start : start + step] = self.encode_blocks(blocks[start : start + step])
+        return out
+
+    def n_bytes(self, n_numbers: int) -> int:
+        """Bytes that so many numbers of one row take. Raises: ValueError where they are no whole blocks."""
+        return self._count(n_numbers, self.block_size, "numbers") * self.type_size
+
+    def _count(self, size: int, of_block: int, what: str) -> int:
+        if size % of_block:
+            raise ValueError(f"{size} {what} are no whole blocks of {self.name}: a block has {of_block}")
+        return size // of_block
+
+
+def _contiguous_pieces(data: U8, out: F32) -> Iterator[tuple[U8, F32]]:
+    """The whole where it is contiguous, else some rows of the first axis at a time, copied."""
+    if data.flags.c_contiguous or data.ndim < 2:
+        yield np.ascontiguousarray(data), out
+        return
+    step = max(1, _PIECE * len(data) // max(1, out.size))
+    for start in range(0, len(data), step):
+        yield np.ascontiguousarray(data[start : start + step]), out[start : start + step]
