@@ -145,8 +145,10 @@ def _sampling(values: dict[str, Any]) -> dict[str, Any]:
 # ------------------------------------------------------------------ tensor names
 
 
-def planned_tensors(config: ModelConfig, kind: Literal["safetensors", "gguf"]) -> list[PlannedTensor]:
+def planned_tensors(config: ModelConfig, kind: Literal["safetensors", "gguf", "bundle"]) -> list[PlannedTensor]:
     """Every tensor that the configuration calls for, in the order of the graph."""
+    if kind == "bundle":
+        return [_in_own_terms(tensor) for tensor in planned_tensors(config, "safetensors")]
     names, pairs = (_HF_NAMES, False) if kind == "safetensors" else (_GGUF_NAMES, True)
     d, f = config.d_model, config.d_ff
     q_rows, kv_rows = config.n_heads * config.head_dim, config.n_kv_heads * config.head_dim
@@ -170,6 +172,12 @@ def planned_tensors(config: ModelConfig, kind: Literal["safetensors", "gguf"]) -
     if not config.tied_embeddings:
         plan.append(PlannedTensor("head", names["head"], (config.vocab_size, d)))
     return plan
+
+
+def _in_own_terms(tensor: PlannedTensor) -> PlannedTensor:
+    """The tensor as a bundle holds it: under our name, in our orientation."""
+    shape = tensor.shape[::-1] if tensor.treatment == "transposed" else tensor.shape
+    return PlannedTensor(tensor.name, tensor.name, shape)
 
 
 def is_surplus(config: ModelConfig, foreign_name: str) -> bool:
