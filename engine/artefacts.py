@@ -34,8 +34,8 @@ def fingerprint(opened: OpenedModel) -> str:
         digest.update(text)
     for name, *_ in table:
         data = opened.source.view(str(name))
-        digest.update(data[:_END_BYTES])
-        digest.update(data[max(0, len(data) - _END_BYTES) :])
+        digest.update(data[:_END_BYTES].tobytes())
+        digest.update(data[max(0, len(data) - _END_BYTES) :].tobytes())
     return digest.hexdigest()
 
 

@@ -151,10 +151,13 @@ def verify(
     total, done = sum(entry.bytes for entry in files.values()), 0
     for name, entry in files.items():
         _check_size(bundle.path, name, entry)
-        found = hash_file(bundle.path / name, lambda n, before=done: progress(before + n, total), cancelled)
+        found = hash_file(bundle.path / name, shifted(progress, done, total), cancelled)
         if found != entry.sha256:
-            raise ModelFormatError(f"{name} of the bundle {bundle.path.name} was changed: its SHA-256 is {found[:16]}..., "
-                                   f"not {entry.sha256[:16]}...", "Convert the model again.")  # fmt: skip
+            raise ModelFormatError(
+                f"{name} of the bundle {bundle.path.name} was changed: its SHA-256 begins with {found[:16]}, "
+                f"not with {entry.sha256[:16]}.",
+                "Convert the model again.",
+            )
         done += entry.bytes
 
 
@@ -182,6 +185,11 @@ def add_artefact(bundle: Bundle, kind: str, file: Path, schema_version: int, fin
 
 
 # ------------------------------------------------------------------ files
+
+
+def shifted(progress: Progress, before: int, total: int) -> Callable[[int], None]:
+    """Progress of one piece of work as part of a whole."""
+    return lambda done: progress(before + done, total)
 
 
 def hash_file(

@@ -72,10 +72,7 @@ class Layout:
 
 def plan_layout(opened: OpenedModel, codec: BundleCodec) -> Layout:
     """Where every tensor of the model will lie in a bundle of this codec."""
-    tensors = [
-        TiledTensor.of(opened, planned)
-        for planned in planned_tensors(opened.config, opened.files.kind)
-    ]
+    tensors = [TiledTensor.of(opened, planned) for planned in planned_tensors(opened.config, opened.files.kind)]
     by_file: dict[str, list[TiledTensor]] = {}
     for tensor in tensors:
         by_file.setdefault(_file_of(tensor.name), []).append(tensor)
@@ -133,8 +130,8 @@ def _warnings(tensors: Sequence[TiledTensor], asked: BundleCodec) -> tuple[str, 
         return ()
     codecs = ", ".join(sorted({tensor.codec for tensor in raised}))
     return (
-        f"{len(raised)} down matrices are stored as q8_0 instead of {asked}: the source quantised them ({codecs}) across "
-        "neurons, and quantising them to 4 bits once more would cost quality. A source in F16 or BF16 gives "
+        f"{len(raised)} down matrices are stored as q8_0 instead of {asked}: the source quantised them ({codecs}) "
+        "across neurons, and quantising them to 4 bits once more would cost quality. A source in F16 or BF16 gives "
         f"{asked} throughout.",
     )
 

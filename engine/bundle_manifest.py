@@ -1,4 +1,4 @@
-"""What a bundle's manifest.json says, and whether its statements fit each other (docs/bundle.md). It touches no files."""
+"""What a bundle's manifest.json says, and whether that fits together (docs/bundle.md). It touches no files."""
 
 from __future__ import annotations
 
@@ -113,9 +113,13 @@ class Manifest:
         manifest: Manifest = from_plain(cls, {**values, "config": config}, MANIFEST)
         stated = {"function": config.activation, "threshold": firing_threshold(config)}
         if values.get("activation") != stated:
-            raise ModelFormatError(f"{MANIFEST} contradicts itself about the activation: the configuration says {stated}.")
+            raise ModelFormatError(
+                f"{MANIFEST} contradicts itself about the activation: the configuration says {stated}."
+            )
         if values.get("fingerprint") != manifest.fingerprint:
-            raise ModelFormatError(f"{MANIFEST} was changed: its fingerprint does not fit its configuration and hashes.")
+            raise ModelFormatError(
+                f"{MANIFEST} was changed: its fingerprint does not fit its configuration and hashes."
+            )
         _check_files(manifest)
         _check_layout(manifest)
         return manifest
@@ -147,7 +151,9 @@ def _check_files(manifest: Manifest) -> None:
             raise ModelFormatError(f"{MANIFEST} has no sound size and SHA-256 for {name}.")
     for kind, artefact in manifest.artefacts.items():
         if artefact.file not in manifest.files or not artefact.file.startswith(f"{ARTEFACT_FOLDER}/"):
-            raise ModelFormatError(f"The {kind[:40]} of the bundle name the file {artefact.file[:80]!r}, which is not listed.")
+            raise ModelFormatError(
+                f"The {kind[:40]} of the bundle name the file {artefact.file[:80]!r}, which is not listed."
+            )
 
 
 def _check_layout(manifest: Manifest) -> None:
@@ -155,7 +161,9 @@ def _check_layout(manifest: Manifest) -> None:
     regions: dict[str, list[tuple[int, int, str]]] = {}
     for name, tensor in manifest.tensors.items():
         if tensor.file not in manifest.files or not tensor.file.endswith(".bin"):
-            raise ModelFormatError(f"Tensor {name[:80]} lies in the file {tensor.file[:80]!r}, which is no listed weight file.")
+            raise ModelFormatError(
+                f"Tensor {name[:80]} lies in the file {tensor.file[:80]!r}, which is no listed weight file."
+            )
         if len(tensor.shape) not in (1, 2) or not all(0 < size < 1 << 40 for size in tensor.shape):
             raise ModelFormatError(f"Tensor {name[:80]} has the shape {tensor.shape!r}.")
         if (tensor.codec == "f32") != (len(tensor.shape) == 1):
@@ -163,7 +171,9 @@ def _check_layout(manifest: Manifest) -> None:
         if tensor.row_bytes != row_bytes(tensor.codec, tensor.shape[-1]):
             raise ModelFormatError(f"The rows of tensor {name[:80]} claim {tensor.row_bytes} bytes.")
         if not 0 <= tensor.offset < _MAX_BYTES or tensor.offset % ALIGNMENT:
-            raise ModelFormatError(f"Tensor {name[:80]} begins at {tensor.offset}, which is no multiple of {ALIGNMENT}.")
+            raise ModelFormatError(
+                f"Tensor {name[:80]} begins at {tensor.offset}, which is no multiple of {ALIGNMENT}."
+            )
         layer, _, part = name.partition(".")
         if part in FFN_PARTS:
             start, stride = neuron_row(manifest, layer)
@@ -173,10 +183,14 @@ def _check_layout(manifest: Manifest) -> None:
         else:
             start, stride = tensor.offset, up64(tensor.row_bytes)
             if tensor.row_stride != stride:
-                raise ModelFormatError(f"Tensor {name[:80]} has rows {tensor.row_stride} bytes apart instead of {stride}.")
+                raise ModelFormatError(
+                    f"Tensor {name[:80]} has rows {tensor.row_stride} bytes apart instead of {stride}."
+                )
         end = start + tensor.n_rows * stride
         if end > manifest.files[tensor.file].bytes:
-            raise ModelFormatError(f"Tensor {name[:80]} ends {end - manifest.files[tensor.file].bytes} bytes past its file.")
+            raise ModelFormatError(
+                f"Tensor {name[:80]} ends {end - manifest.files[tensor.file].bytes} bytes past its file."
+            )
         if part not in FFN_PARTS or part == "up":
             regions.setdefault(tensor.file, []).append((start, end, name))
     for found in regions.values():

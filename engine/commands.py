@@ -324,7 +324,9 @@ def _print_bundle(manifest: Manifest) -> None:
     worst = max(manifest.tensors, key=lambda name: manifest.tensors[name].relative_error)
     error = manifest.tensors[worst].relative_error
     print(f"  made from {source.name} ({source.format}) by {manifest.created_by}, asked for as {manifest.codec}")
-    print(f"  largest error against the source: {100 * error:.2f}% ({worst})" if error else "  the source's very values")
+    print(
+        f"  largest error against the source: {100 * error:.2f}% ({worst})" if error else "  the source's very values"
+    )
     held = ", ".join(sorted(manifest.artefacts)) or "none"
     print(f"  predictors, statistics, placements with it: {held}")
     for warning in manifest.warnings:

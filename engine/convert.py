@@ -22,7 +22,7 @@ from typing import IO, Any, get_args
 import numpy as np
 
 from engine.artefacts import fingerprint
-from engine.bundle import METADATA, copy_durably, create_bundle, hash_file, is_bundle, open_bundle, write_json
+from engine.bundle import METADATA, copy_durably, create_bundle, hash_file, is_bundle, open_bundle, shifted, write_json
 from engine.bundle_layout import Layout, Part, Region, plan_layout, tokenizer_files
 from engine.bundle_manifest import BundleCodec, FileEntry, Manifest, SourceEntry, TensorEntry
 from engine.errors import Cancelled, DiskSpaceError, EngineError, InvalidRequestError, ModelFormatError
@@ -72,7 +72,7 @@ def convert(
     if codec not in CODECS:
         raise InvalidRequestError(f"Unknown codec {codec!r}; known are {', '.join(CODECS)}.")
     opened = open_model(source)
-    layout = plan_layout(opened, codec)  # type: ignore[arg-type]  # checked above
+    layout = plan_layout(opened, codec)
     destination = destination.expanduser().absolute()
     with _Workshop.open(destination, opened, codec, layout) as workshop:
         kept = workshop.finished(layout, cancelled)
@@ -82,9 +82,7 @@ def convert(
         for part in layout.parts:
             if part.file not in receipts:
                 with _disk_errors(workshop.folder):
-                    receipts[part.file] = _write_part(
-                        workshop, part, lambda n, before=done: progress(before + n, total), cancelled
-                    )  # fmt: skip
+                    receipts[part.file] = _write_part(workshop, part, shifted(progress, done, total), cancelled)
             done += part.source_bytes
             progress(done, total)
         with _disk_errors(workshop.folder):

@@ -1,4 +1,4 @@
-"""Builds frozen dataclasses from plain JSON values, every type checked. It reads no files and knows no particular class."""
+"""Builds dataclasses from plain JSON values, every type checked. It reads no files and knows no particular class."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def decode_rows(codec: str, rows: U8, n_cols: int) -> F32:
 
 
 def decode_blocks(codec: str, blocks: U8) -> F32:
-    """GGML blocks, any number of whole ones in any shape, as numbers [n]; for f32, f16 and bf16 a block is one number."""
+    """Whole GGML blocks in any shape as numbers [n]; for f32, f16 and bf16 a block is one number."""
     flat = np.ascontiguousarray(blocks).reshape(-1)
     if codec in CODECS:
         return CODECS[codec].decode(flat)
