@@ -260,15 +260,17 @@ def test_an_unfinished_bundle_is_none(tmp_path: Path) -> None:
     refused(tmp_path / "b.partial", ModelNotFoundError, "There is no model")
 
 
-LEAVES = (None, True, False, -5, 0, 1, 63, 64, 65, 1 << 70, 0.5, -1.0, float("nan"), float("inf"), "", "x", [], {}, [1, 2],
-          [64], "f16", "q8_0", "f32", "layer-0000.bin", {"a": 1})  # fmt: skip
+LEAVES = (
+    None, True, False, -5, 0, 1, 63, 64, 65, 1 << 70, 0.5, -1.0, float("nan"), float("inf"), "", "x", "f16", "q8_0", "f32",
+    "layer-0000.bin", [], {}, [1, 2], [64], {"a": 1},
+)  # fmt: skip
 
 
 def test_any_value_anywhere_is_refused_or_harmless(sound: Path) -> None:
     """Whatever replaces whatever in the manifest: an EngineError, or a manifest that holds."""
     text = (sound / "manifest.json").read_text()
     refusals = 0
-    for seed in range(2000):
+    for seed in range(600):
         rng = random.Random(seed)
         values = json.loads(text)
         for _ in range(rng.randint(1, 3)):
@@ -279,7 +281,7 @@ def test_any_value_anywhere_is_refused_or_harmless(sound: Path) -> None:
             Manifest.from_json(values)
         except EngineError:
             refusals += 1
-    assert 1000 < refusals < 2000
+    assert 300 < refusals < 600
 
 
 def _spoil_somewhere(place: Any, rng: random.Random) -> None:
