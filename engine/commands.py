@@ -340,15 +340,14 @@ def convert(arguments: argparse.Namespace) -> int:
     from engine import convert as making
     from engine.session import resolve_model
 
-    progress = ProgressBar("Converting")
     try:
-        made = making.convert(resolve_model(arguments.source), Path(arguments.bundle), arguments.codec, progress)
-    except KeyboardInterrupt:
-        progress.clear()
+        with ProgressBar("Converting") as progress, interrupt_as_wish() as wished:
+            made = making.convert(
+                resolve_model(arguments.source), Path(arguments.bundle), arguments.codec, progress, cancelled=wished
+            )
+    except Cancelled:
         print("Stopped. The same command goes on where it was; what is finished is kept.", file=sys.stderr)
         return 130
-    finally:
-        progress.clear()
     for warning in made.warnings:
         print(f"Note: {warning}", file=sys.stderr)
     worst = max(made.relative_errors, key=lambda name: made.relative_errors[name])

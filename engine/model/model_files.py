@@ -75,8 +75,6 @@ def _find(path: Path) -> ModelFiles:
         return ModelFiles(path, "gguf", [path])  # by content, not by name: the reader checks the magic number
     if not path.is_dir():
         raise ModelNotFoundError(f"There is no model at {path}.")
-    if is_bundle(path):
-        return ModelFiles(path, "bundle", sorted(path.glob("*.bin")))
     if (single := path / "model.safetensors").is_file():
         return _hf_files(path, single)
     if (path / "model.safetensors.index.json").is_file():
@@ -91,6 +89,8 @@ def _find(path: Path) -> ModelFiles:
     if ggufs:
         names = ", ".join(file.name for file in ggufs[:4])
         raise ModelNotFoundError(f"{path} holds {len(ggufs)} GGUF files ({names}).", "Name the file that you want.")
+    if is_bundle(path):  # after the others: somebody else's folder may hold a file of that name
+        return ModelFiles(path, "bundle", sorted(path.glob("*.bin")))
     if pickles := [file.name for file in inside if file.suffix.lower() in _PICKLES]:
         raise pickle_refused(pickles[0])
     if (path / "config.json").is_file():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import json
 import os
@@ -261,8 +262,8 @@ def test_an_unfinished_bundle_is_none(tmp_path: Path) -> None:
 
 
 LEAVES = (
-    None, True, False, -5, 0, 1, 63, 64, 65, 1 << 70, 0.5, -1.0, float("nan"), float("inf"), "", "x", "f16", "q8_0", "f32",
-    "layer-0000.bin", [], {}, [1, 2], [64], {"a": 1},
+    None, True, False, -5, 0, 1, 63, 64, 65, 1 << 70, 0.5, -1.0, float("nan"), float("inf"), "", "x", "f16", "q8_0",
+    "f32", "layer-0000.bin", [], {}, [1, 2], [64], {"a": 1},
 )  # fmt: skip
 
 
@@ -288,6 +289,6 @@ def _spoil_somewhere(place: Any, rng: random.Random) -> None:
     while True:
         key = rng.choice(sorted(place) if isinstance(place, dict) else range(len(place)))
         if not isinstance(place[key], (dict, list)) or not place[key] or rng.random() < 0.2:
-            place[key] = rng.choice(LEAVES)
+            place[key] = copy.deepcopy(rng.choice(LEAVES))
             return
         place = place[key]

@@ -353,7 +353,7 @@ def test_a_folder_that_cannot_be_written(source: Path, tmp_path: Path) -> None:
 # ------------------------------------------------------------------ the command
 
 
-def test_the_command_tells_people_what_was_made(
+def test_the_command_tells_people_what_was_made_and_stops_when_asked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = make_tiny_gguf(tmp_path / "m.gguf")
@@ -367,9 +367,20 @@ def test_the_command_tells_people_what_was_made(
     values = json.loads(capsys.readouterr().out)
     assert values.keys() >= {"bundle", "bytes", "seconds"}
 
-    def interrupted(*args: object) -> None:
-        raise KeyboardInterrupt
+    whole = convert_module.convert
+
+    def interrupted(*args: Any, cancelled: Any, **options: Any) -> Any:
+        asked: list[int] = []
+
+        def progress(done: int, total: int) -> None:
+            if not asked:
+                asked.append(done)
+                signal.raise_signal(signal.SIGINT)
+
+        return whole(*args[:3], progress, cancelled)
 
     monkeypatch.setattr(convert_module, "convert", interrupted)
     assert cli.main(["convert", str(path), str(tmp_path / "d"), "--codec", "q4_0"]) == 130
     assert "goes on where it was" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert convert(path, tmp_path / "d", "q4_0").kept_parts == 1
