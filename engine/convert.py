@@ -40,6 +40,7 @@ Progress = Callable[[int, int], None]
 # Numbers of one tensor that are unpacked at once. With copies for rounding and for the error about ten times as many
 # bytes are in use: 160 MiB. Smaller pieces would make a transposed read touch each page of the source more often.
 TILE_NUMBERS = 4 << 20
+_JOB_FORMAT = "hearth-conversion"
 DISK_MARGIN_BYTES = 256 << 20  # stays free beside the bundle
 
 
@@ -128,16 +129,23 @@ class _Workshop:
     @contextlib.contextmanager
     def open(cls, destination: Path, opened: OpenedModel, codec: str, layout: Layout) -> Iterator[_Workshop]:
         """The workshop of this very conversion, new or taken up again, locked against a second one."""
+        workshop = cls(destination.with_name(destination.name + ".partial"))
         if destination.exists() and not (destination.is_dir() and not any(destination.iterdir())):
+            workshop._sweep()
             what = "holds a bundle already" if is_bundle(destination) else "exists already"
             raise InvalidRequestError(f"{destination} {what}.", "Choose another destination, or remove it first.")
-        workshop = cls(destination.with_name(destination.name + ".partial"))
-        job = {"format": "hearth-conversion", "source": fingerprint(opened), "codec": codec, "layout": layout.digest}
+        job = {"format": _JOB_FORMAT, "source": fingerprint(opened), "codec": codec, "layout": layout.digest}
         with _disk_errors(destination.parent):
             workshop._claim(job)
             with (workshop._progress / "lock").open("wb") as lock:
                 _lock(lock, workshop.root)
                 yield workshop
+
+    def _sweep(self) -> None:
+        """Removes what a death after the last rename left: receipts of a bundle that is whole."""
+        note = _read_json(self._progress / "conversion.json")
+        if isinstance(note, dict) and note.get("format") == _JOB_FORMAT and not self.folder.exists():
+            shutil.rmtree(self.root, ignore_errors=True)
 
     def _claim(self, job: dict[str, str]) -> None:
         """Makes the folder, or makes sure that it is this conversion's. Nothing foreign is touched."""

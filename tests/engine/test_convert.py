@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -289,12 +290,16 @@ def test_killed_again_and_again_the_bundle_is_absent_or_whole(source: Path, tmp_
 def test_what_a_death_after_the_last_rename_left_is_no_obstacle(source: Path, tmp_path: Path) -> None:
     with pytest.raises(Cancelled):
         convert(source, tmp_path / "b", "f16", cancelled=stop_after(12))
-    made = convert(source, tmp_path / "c", "f16").bundle
+    whole = convert(source, tmp_path / "whole", "f16").bundle
     for file in (tmp_path / "b.partial/bundle").iterdir():
         file.unlink()
     (tmp_path / "b.partial/bundle").rmdir()
+    shutil.copytree(tmp_path / "b.partial", tmp_path / "whole.partial")
     assert convert(source, tmp_path / "b", "f16").kept_parts == 0
-    assert contents(made) == contents(tmp_path / "b")
+    assert contents(whole) == contents(tmp_path / "b")
+    with pytest.raises(InvalidRequestError, match="holds a bundle already"):
+        convert(source, whole, "f16")
+    assert not (tmp_path / "whole.partial").exists()
 
 
 def test_two_at_once_do_not_mix(source: Path, tmp_path: Path) -> None:
