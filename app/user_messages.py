@@ -105,6 +105,11 @@ _ENGINE_WORDS: dict[str, _Words] = {
         "There is not enough free memory. Close other programs, or give the model a smaller context.",
         title="{model} does not fit right now", remedies=(Action.RETRY_LOAD, Action.OPEN_SETTINGS),
     ),
+    "DiskSpaceError": _Words(
+        "{fact} Free some space there, or choose a folder on another disk.",
+        "The disk is full. Free some space there, or choose a folder on another disk.",
+        title="The disk is full", remedies=(Action.OPEN_DATA_FOLDER,),
+    ),
     "DeviceMemoryError": _Words(
         "{fact} Close programs that use the graphics card.",
         "There is not enough free memory on the graphics card. Close programs that use it.",

@@ -135,6 +135,15 @@ def build_parser() -> argparse.ArgumentParser:
     sub.add_argument("model", metavar="MODEL", help="a model folder, a GGUF file, or the name of an installed model")
     add_json(sub)
 
+    sub = command(
+        "convert", commands.convert, "A bundle, Hearth's own format, of any readable model.",
+        "model.gguf model-bundle --codec q4_0",
+    )  # fmt: skip
+    sub.add_argument("source", metavar="SRC", help="a model folder, a GGUF file, or the name of an installed model")
+    sub.add_argument("bundle", metavar="DST", help="the folder to make; it must not exist yet")
+    sub.add_argument("--codec", required=True, choices=("f16", "q8_0", "q4_0"), help="how matrices are stored")
+    add_json(sub)
+
     sub = command("probe", commands.probe, "What this machine is.", "--measure")
     sub.add_argument("--measure", action="store_true", help="also measure bandwidths")
     sub.add_argument("--threads", type=int, help="CPU threads to measure with (default: usable physical cores - 1)")

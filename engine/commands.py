@@ -21,6 +21,7 @@ from engine.console import ProgressBar, interrupt_as_wish
 from engine.errors import Cancelled, EngineError, InvalidRequestError
 
 if TYPE_CHECKING:
+    from engine.bundle_manifest import Manifest
     from engine.generate import GenerationStats, TokenEvent
     from engine.session import LoadedModel
 
@@ -276,12 +277,15 @@ def bench(arguments: argparse.Namespace) -> int:
 
 
 def inspect(arguments: argparse.Namespace) -> int:
+    from engine.bundle import BundleSource
     from engine.model.weights import open_model
     from engine.session import read_tokenizer, resolve_model
 
     opened = open_model(resolve_model(arguments.model))
     template = read_tokenizer(opened).chat_template is not None
     config = plain_values(opened.config)
+    manifest = opened.source.manifest if isinstance(opened.source, BundleSource) else None
+    artefacts = manifest.artefacts if manifest else {}
     values = {
         "format": opened.format,
         "family": opened.config.family,
@@ -290,9 +294,9 @@ def inspect(arguments: argparse.Namespace) -> int:
         "tensors": len(opened.source.tensors),
         "codecs": dict(opened.codecs),
         "parameters": opened.parameters,
-        "has_predictors": False,
-        "has_stats": False,
-        "has_placement": False,
+        "has_predictors": "predictors" in artefacts,
+        "has_stats": "statistics" in artefacts,
+        "has_placement": "placement" in artefacts,
         "chat_template": template,
         "name": opened.name,
     }
@@ -308,6 +312,57 @@ def inspect(arguments: argparse.Namespace) -> int:
           f"{'yes' if template else 'no'}")  # fmt: skip
     zeros = "neurons that do not fire can be skipped" if opened.config.has_zeros else "no zeros: nothing can be skipped"
     print(f"  activation {opened.config.activation}: {zeros}")
+    if manifest:
+        _print_bundle(manifest)
+    return 0
+
+
+def _print_bundle(manifest: Manifest) -> None:
+    source = manifest.source
+    worst = max(manifest.tensors, key=lambda name: manifest.tensors[name].relative_error)
+    error = manifest.tensors[worst].relative_error
+    print(f"  made from {source.name} ({source.format}) by {manifest.created_by}, asked for as {manifest.codec}")
+    print(
+        f"  largest error against the source: {100 * error:.2f}% ({worst})" if error else "  the source's very values"
+    )
+    held = ", ".join(sorted(manifest.artefacts)) or "none"
+    print(f"  predictors, statistics, placements with it: {held}")
+    for warning in manifest.warnings:
+        print(f"  note: {warning}")
+
+
+# ------------------------------------------------------------------ making
+
+
+def convert(arguments: argparse.Namespace) -> int:
+    from engine import convert as making
+    from engine.session import resolve_model
+
+    try:
+        with ProgressBar("Converting") as progress, interrupt_as_wish() as wished:
+            made = making.convert(
+                resolve_model(arguments.source), Path(arguments.bundle), arguments.codec, progress, cancelled=wished
+            )
+    except Cancelled:
+        print("Stopped. The same command goes on where it was; what is finished is kept.", file=sys.stderr)
+        return 130
+    for warning in made.warnings:
+        print(f"Note: {warning}", file=sys.stderr)
+    worst = max(made.relative_errors, key=lambda name: made.relative_errors[name])
+    if arguments.json:
+        _print_json(
+            {
+                "bundle": str(made.bundle),
+                "bytes": made.n_bytes,
+                "seconds": made.seconds,
+                "warnings": list(made.warnings),
+                "largest_error": {"tensor": worst, "relative_error": made.relative_errors[worst]},
+                "kept_parts": made.kept_parts,
+            }
+        )
+        return 0
+    print(f"{made.bundle}: {made.n_bytes / 1e6:.1f} MB in {made.seconds:.1f} s")
+    print(f"  largest error of a tensor against its source: {100 * made.relative_errors[worst]:.2f}% ({worst})")
     return 0
 
 

@@ -68,6 +68,12 @@ class HostMemoryError(EngineError):
     hint = "Close other programs or choose a smaller model."
 
 
+class DiskSpaceError(EngineError):
+    """Not enough room on a disk for what was to be written."""
+
+    hint = "Free some space there, or choose a folder on another disk."
+
+
 class DeviceMemoryError(EngineError):
     """Not enough VRAM for what was asked."""
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from engine.config import ModelConfig
-from engine.errors import ModelFormatError, ModelNotFoundError, UnsupportedModelError
+from engine.bundle import is_bundle, open_bundle
+from engine.config import ModelConfig, SamplingConfig
+from engine.errors import InvalidRequestError, ModelFormatError, ModelNotFoundError, UnsupportedModelError
 from engine.formats import TensorSource, pickle_refused
 from engine.formats.gguf import open_gguf
 from engine.formats.safetensors import open_safetensors
@@ -31,7 +32,7 @@ class ModelFiles:
     """Where the parts of a model lie. A GGUF file carries configuration and tokenizer itself: those are None then."""
 
     path: Path  # what was asked for
-    kind: Literal["safetensors", "gguf"]
+    kind: Literal["safetensors", "gguf", "bundle"]
     weights: list[Path]
     config: Path | None = None
     generation_config: Path | None = None
@@ -45,18 +46,18 @@ class OpenedModel:
 
     config: ModelConfig
     source: TensorSource
-    format: str  # "safetensors" or "gguf"
+    format: str  # "safetensors", "gguf" or "bundle"
     codecs: dict[str, int]  # codec -> bytes in the file
     parameters: int
     files: ModelFiles
-    metadata: Mapping[str, Any]  # of the GGUF file; of config.json otherwise
+    metadata: Mapping[str, Any]  # of the GGUF file; of config.json otherwise; a bundle carries its source's
     name: str
     description: str = ""
     sampling: dict[str, Any] = field(default_factory=dict)  # the model's own defaults, fields of SamplingConfig
 
 
 def find_model_files(path: Path) -> ModelFiles:
-    """The files of the model at `path`: a Hugging Face directory, a GGUF file, or a directory holding one GGUF file.
+    """The files of the model at `path`: a bundle, a Hugging Face directory, a GGUF file, or a directory holding one.
 
     Raises: ModelNotFoundError where nothing is there or it may not be read, UnsupportedModelError for weights of
     another kind.
@@ -88,6 +89,8 @@ def _find(path: Path) -> ModelFiles:
     if ggufs:
         names = ", ".join(file.name for file in ggufs[:4])
         raise ModelNotFoundError(f"{path} holds {len(ggufs)} GGUF files ({names}).", "Name the file that you want.")
+    if is_bundle(path):  # after the others: somebody else's folder may hold a file of that name
+        return ModelFiles(path, "bundle", sorted(path.glob("*.bin")))
     if pickles := [file.name for file in inside if file.suffix.lower() in _PICKLES]:
         raise pickle_refused(pickles[0])
     if (path / "config.json").is_file():
@@ -105,10 +108,16 @@ def open_model(path: Path) -> OpenedModel:
     not implemented.
     """
     files = find_model_files(path)
-    return _open_hf(files) if files.kind == "safetensors" else _open_gguf(files)
+    match files.kind:
+        case "bundle":
+            return _open_bundle(files)
+        case "safetensors":
+            return _open_hf(files)
+        case _:
+            return _open_gguf(files)
 
 
-def check_tensors(config: ModelConfig, source: TensorSource, kind: Literal["safetensors", "gguf"]) -> None:
+def check_tensors(config: ModelConfig, source: TensorSource, kind: Literal["safetensors", "gguf", "bundle"]) -> None:
     """Raises unless the source holds exactly the tensors that the configuration calls for, in their shapes."""
     plan = planned_tensors(config, kind, source.tensors)
     missing = [tensor.foreign_name for tensor in plan if tensor.foreign_name not in source.tensors]
@@ -122,7 +131,7 @@ def check_tensors(config: ModelConfig, source: TensorSource, kind: Literal["safe
                 f"Tensor {found.name} has the shape {_shape(found.shape)}; "
                 f"the model's configuration calls for {_shape(tensor.shape)}."
             )
-        if found.codec not in ("f32", "f16", "bf16", "q8_0"):
+        if kind != "bundle" and found.codec not in ("f32", "f16", "bf16", "q8_0"):
             raise UnsupportedModelError(f"Tensor {found.name} is stored as {found.codec}, which is no weight format.")
     planned = {tensor.foreign_name for tensor in plan}
     for name in source.tensors:
@@ -145,6 +154,36 @@ def _hf_files(folder: Path, weights: Path) -> ModelFiles:
         generation_config=present("generation_config.json"),
         tokenizer=present("tokenizer.json"),
         tokenizer_config=present("tokenizer_config.json"),
+    )
+
+
+def _open_bundle(files: ModelFiles) -> OpenedModel:
+    bundle = open_bundle(files.path)
+    manifest = bundle.manifest
+    check_tensors(manifest.config, bundle.source, "bundle")
+
+    def listed(name: str) -> Path | None:
+        return bundle.path / name if name in manifest.files else None
+
+    files = replace(files, tokenizer=listed("tokenizer.json"), tokenizer_config=listed("tokenizer_config.json"))
+    sizes: dict[str, int] = {}
+    for entry in manifest.tensors.values():
+        sizes[entry.codec] = sizes.get(entry.codec, 0) + entry.n_rows * entry.row_bytes
+    try:
+        SamplingConfig().changed(dict(manifest.sampling))
+    except (InvalidRequestError, TypeError) as error:
+        raise ModelFormatError(f"The bundle's sampling defaults are wrong: {str(error)[:200]}") from error
+    return OpenedModel(
+        config=manifest.config,
+        source=bundle.source,
+        format="bundle",
+        codecs=sizes,
+        parameters=_parameters(manifest.config, "bundle", bundle.source),
+        files=files,
+        metadata=bundle.source.metadata,
+        name=manifest.name,
+        description=manifest.description,
+        sampling=dict(manifest.sampling),
     )
 
 
@@ -210,7 +249,7 @@ def _codecs(source: TensorSource) -> dict[str, int]:
     return sizes
 
 
-def _parameters(config: ModelConfig, kind: Literal["safetensors", "gguf"], source: TensorSource) -> int:
+def _parameters(config: ModelConfig, kind: Literal["safetensors", "gguf", "bundle"], source: TensorSource) -> int:
     return sum(tensor.n_elements for tensor in planned_tensors(config, kind, source.tensors))
 
 

@@ -161,7 +161,9 @@ def test_wrong_usage_is_exit_code_2(capsys: pytest.CaptureFixture[str], argv: li
     assert left.value.code == 2
 
 
-@pytest.mark.parametrize("command", ["generate", "chat", "logits", "eval", "bench", "inspect", "probe", "host"])
+@pytest.mark.parametrize(
+    "command", ["generate", "chat", "logits", "eval", "bench", "inspect", "convert", "probe", "host"]
+)
 def test_help_has_an_example(capsys: pytest.CaptureFixture[str], command: str) -> None:
     with pytest.raises(SystemExit) as left:
         cli.main([command, "--help"])

@@ -1,0 +1,272 @@
+"""A bundle: Hearth's own model directory (docs/bundle.md). Writes its manifest, opens it, checks its hashes.
+
+Conversion is engine/convert.py; what tensors a family has is engine/model/families.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.bundle_manifest import (
+    ARTEFACT_FOLDER,
+    MANIFEST,
+    ArtefactEntry,
+    FileEntry,
+    Manifest,
+    TensorEntry,
+    neuron_row,
+)
+from engine.errors import ArtifactMismatchError, Cancelled, ModelFormatError, ModelNotFoundError
+from engine.formats import TensorInfo
+from engine.formats.mapped import map_file
+from engine.formats.packed_rows import F32, U8, decode_rows
+
+METADATA = "metadata.json"
+ARTEFACT_KINDS = ("predictors", "statistics", "placement")
+
+_MAX_MANIFEST_BYTES = 8 << 20
+_MAX_METADATA_BYTES = 128 << 20
+# What JSON may hold at most, counted as commas and as opening brackets: each value costs far more memory than its text.
+_MAX_MANIFEST_VALUES = 1 << 19
+_MAX_METADATA_VALUES = 1 << 22  # vocabularies, scores and merges
+_MAX_CONTAINERS = 1 << 16
+_HASH_PIECE_BYTES = 4 << 20
+
+Progress = Callable[[int, int], None]
+
+
+class BundleSource:
+    """The tensors of an open bundle: a TensorSource, and views of rows where they lie in the mapped files.
+
+    Quantised tensors name their codec with the suffix ".lanes": their bytes are no GGML blocks.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest, metadata: dict[str, Any]) -> None:
+        self.path = path
+        self.manifest = manifest
+        self._metadata = metadata
+        self._files: dict[str, U8] = {}
+        self._tensors = {
+            name: TensorInfo(name, entry.shape, _stored_codec(entry), entry.offset, entry.n_rows * entry.row_bytes)
+            for name, entry in manifest.tensors.items()
+        }
+
+    @property
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        return self._tensors
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        return self._metadata
+
+    def rows(self, name: str) -> U8:
+        """The tensor's rows where they lie: u8 [n_rows, row_bytes], row_stride apart, read-only, not copied."""
+        entry = self.manifest.tensors[name]
+        return self._region(entry.file, entry.offset, entry.n_rows, entry.row_stride, entry.row_bytes)
+
+    def neurons(self, layer: int) -> U8:
+        """A layer's FFN rows, gate | up | down_t: u8 [F, row_stride], read-only, not copied."""
+        up = self.manifest.tensors[f"{layer}.up"]
+        start, stride = neuron_row(self.manifest, str(layer))
+        return self._region(up.file, start, up.n_rows, stride, stride)
+
+    def view(self, name: str) -> U8:
+        """The tensor's bytes without padding: u8 [n_rows x row_bytes]. A copy where its rows are apart."""
+        return self.rows(name).reshape(-1)
+
+    def read_f32(self, name: str) -> F32:
+        """The tensor decoded, in its shape; a new array."""
+        entry = self.manifest.tensors[name]
+        with np.errstate(invalid="ignore", over="ignore"):  # a damaged scale gives NaN, which loading refuses by name
+            return decode_rows(entry.codec, self.rows(name), entry.shape[-1]).reshape(entry.shape)
+
+    def _region(self, file: str, start: int, n_rows: int, stride: int, n_bytes: int) -> U8:
+        data = self._files.get(file)
+        if data is None:
+            data = self._files[file] = map_file(self.path / file)
+        # The last row's padding may be cut off by the end of the slice, so the strides are given by hand.
+        window = data[start : start + (n_rows - 1) * stride + n_bytes]
+        return np.lib.stride_tricks.as_strided(window, (n_rows, n_bytes), (stride, 1), writeable=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Bundle:
+    """An open bundle: checked as docs/bundle.md, section 7 says; no weight has been read."""
+
+    path: Path
+    manifest: Manifest
+    source: BundleSource
+
+
+def is_bundle(path: Path) -> bool:
+    """Whether the directory looks like a bundle: it has a manifest."""
+    return (path / MANIFEST).is_file()
+
+
+def open_bundle(path: Path) -> Bundle:
+    """Opens a bundle and checks its manifest against its files, without reading weights.
+
+    Raises: ModelNotFoundError where there is none, ModelFormatError for a missing file, a wrong size, damage and
+    lies, UnsupportedModelError for a bundle of another version.
+    """
+    manifest = Manifest.from_json(_read_object(path / MANIFEST, _MAX_MANIFEST_BYTES, _MAX_MANIFEST_VALUES))
+    for name, entry in manifest.files.items():
+        _check_size(path, name, entry)
+    if METADATA not in manifest.files:
+        raise ModelFormatError(f"The bundle {path.name} lists no {METADATA}.")
+    metadata = _read_object(path / METADATA, _MAX_METADATA_BYTES, _MAX_METADATA_VALUES)
+    return Bundle(path, manifest, BundleSource(path, manifest, metadata))
+
+
+def create_bundle(path: Path, manifest: Manifest) -> None:
+    """Writes the manifest of a directory whose files are there, atomically: with it the directory is a bundle.
+
+    Raises: ModelFormatError where a listed file is missing or has another size.
+    """
+    for name, entry in manifest.files.items():
+        _check_size(path, name, entry)
+    values = manifest.to_json()
+    Manifest.from_json(json.loads(json.dumps(values)))
+    write_json(path / MANIFEST, values)
+
+
+def verify(
+    bundle: Bundle,
+    progress: Progress = lambda done, total: None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> None:
+    """Reads every file of the bundle and compares its SHA-256; `progress` gets bytes done and in all.
+
+    Raises: ModelFormatError naming the first file that differs, Cancelled.
+    """
+    files = bundle.manifest.files
+    total, done = sum(entry.bytes for entry in files.values()), 0
+    for name, entry in files.items():
+        _check_size(bundle.path, name, entry)
+        found = hash_file(bundle.path / name, shifted(progress, done, total), cancelled)
+        if found != entry.sha256:
+            raise ModelFormatError(
+                f"{name} of the bundle {bundle.path.name} was changed: its SHA-256 begins with {found[:16]}, "
+                f"not with {entry.sha256[:16]}.",
+                "Convert the model again.",
+            )
+        done += entry.bytes
+
+
+def add_artefact(bundle: Bundle, kind: str, file: Path, schema_version: int, fingerprint: str) -> Bundle:
+    """Puts a predictors, statistics or placement file into the bundle and lists it; the bundle opened anew.
+
+    Raises: ArtifactMismatchError where it was made for another model.
+    """
+    manifest = bundle.manifest
+    if kind not in ARTEFACT_KINDS:
+        raise ValueError(f"unknown kind of artefact {kind!r}; known are {', '.join(ARTEFACT_KINDS)}")
+    if fingerprint not in (manifest.fingerprint, manifest.source.fingerprint):
+        raise ArtifactMismatchError(f"The {kind} were made for another model than {manifest.name}.")
+    name = f"{ARTEFACT_FOLDER}/{kind}{file.suffix}"
+    (bundle.path / ARTEFACT_FOLDER).mkdir(exist_ok=True)
+    copy_durably(file, bundle.path / name)
+    entry = FileEntry((bundle.path / name).stat().st_size, hash_file(bundle.path / name))
+    changed = replace(
+        manifest,
+        files={**manifest.files, name: entry},
+        artefacts={**manifest.artefacts, kind: ArtefactEntry(name, schema_version, fingerprint)},
+    )
+    create_bundle(bundle.path, changed)
+    return open_bundle(bundle.path)
+
+
+# ------------------------------------------------------------------ files
+
+
+def shifted(progress: Progress, before: int, total: int) -> Callable[[int], None]:
+    """Progress of one piece of work as part of a whole."""
+    return lambda done: progress(before + done, total)
+
+
+def hash_file(
+    path: Path,
+    progress: Callable[[int], None] = lambda done: None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> str:
+    """The SHA-256 of a file, read in pieces."""
+    digest, done = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        while piece := file.read(_HASH_PIECE_BYTES):
+            if cancelled():
+                raise Cancelled
+            digest.update(piece)
+            done += len(piece)
+            progress(done)
+    return digest.hexdigest()
+
+
+def write_json(path: Path, values: Mapping[str, Any]) -> None:
+    """Replaces the file by these values: it holds the old ones or the new ones, never a part."""
+    _write_durably(path, json.dumps(values, ensure_ascii=False, allow_nan=False, indent=1).encode())
+
+
+def copy_durably(source: Path, target: Path) -> None:
+    """A copy of a small file, whole or absent."""
+    _write_durably(target, source.read_bytes())
+
+
+def _write_durably(path: Path, data: bytes) -> None:
+    writing = path.with_name(path.name + ".writing")
+    with writing.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    writing.replace(path)
+
+
+def _stored_codec(entry: TensorEntry) -> str:
+    return f"{entry.codec}.lanes" if entry.codec in ("q8_0", "q4_0") else entry.codec
+
+
+def _check_size(path: Path, name: str, entry: FileEntry) -> None:
+    file = path / name
+    if file.is_symlink() or not file.is_file():
+        raise ModelFormatError(f"The bundle {path.name} lacks its file {name}.", "Convert the model again.")
+    if (found := file.stat().st_size) != entry.bytes:
+        raise ModelFormatError(
+            f"{name} of the bundle {path.name} has {found} bytes; {entry.bytes} are listed.", "Convert the model again."
+        )
+
+
+def _read_object(path: Path, most_bytes: int, most_values: int) -> dict[str, Any]:
+    """The object in a JSON file, without duplicate keys and without numbers that are none."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        values = dict(pairs)
+        if len(values) != len(pairs):
+            raise ValueError("a key appears twice")
+        return values
+
+    def refuse(word: str) -> None:
+        raise ValueError(f"{word} is no number")
+
+    try:
+        if not path.is_file():
+            raise ModelNotFoundError(f"There is no {path.name} in {path.parent}.")
+        if path.stat().st_size > most_bytes:
+            raise ModelFormatError(f"{path.name} is larger than {most_bytes} bytes.")
+        raw = path.read_bytes()
+        if raw.count(b",") > most_values or raw.count(b"[") + raw.count(b"{") > _MAX_CONTAINERS:
+            raise ModelFormatError(f"{path.name} lists more than {most_values} values.")
+        values = json.loads(raw, object_pairs_hook=unique, parse_constant=refuse)
+    except OSError as error:
+        raise ModelNotFoundError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise ModelFormatError(f"{path.name} is not JSON: {str(error)[:100]}.") from error
+    if not isinstance(values, dict):
+        raise ModelFormatError(f"{path.name} holds no JSON object.")
+    return values

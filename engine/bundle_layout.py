@@ -1,0 +1,148 @@
+"""Decides how a model's tensors become a bundle's files: which codec each gets, and where each row lies.
+
+The rules are docs/bundle.md, sections 3 and 4. It reads no weights and writes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.bundle_manifest import FFN_PARTS, BundleCodec, TensorEntry
+from engine.errors import UnsupportedModelError
+from engine.formats.packed_rows import up64
+from engine.model.families import planned_tensors
+from engine.model.model_files import OpenedModel
+from engine.model.tensor_tiles import TiledTensor
+from native_kernels.lane_packing import row_bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """Rows that lie together: one tensor, or the parts of a layer's neurons side by side."""
+
+    tensors: tuple[tuple[TiledTensor, TensorEntry], ...]
+    offset: int
+    n_rows: int
+    row_stride: int
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One file of the bundle; written as a whole."""
+
+    file: str
+    regions: tuple[Region, ...]
+
+    @property
+    def n_bytes(self) -> int:
+        last = self.regions[-1]
+        return last.offset + last.n_rows * last.row_stride
+
+    @property
+    def source_bytes(self) -> int:
+        return sum(tensor.source_bytes for region in self.regions for tensor, _ in region.tensors)
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """All files of weights in the order of the graph, and what could not be done as asked."""
+
+    parts: tuple[Part, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(part.n_bytes for part in self.parts)
+
+    @property
+    def digest(self) -> str:
+        """Names the layout: two programs that agree on it can finish each other's work."""
+        entries = {
+            tensor.name: [entry.file, entry.offset, list(entry.shape), entry.codec, entry.row_stride]
+            for part in self.parts
+            for region in part.regions
+            for tensor, entry in region.tensors
+        }
+        return hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
+
+
+def plan_layout(opened: OpenedModel, codec: BundleCodec) -> Layout:
+    """Where every tensor of the model will lie in a bundle of this codec."""
+    tensors = [
+        TiledTensor.of(opened, planned)
+        for planned in planned_tensors(opened.config, opened.files.kind, opened.source.tensors)
+    ]
+    by_file: dict[str, list[TiledTensor]] = {}
+    for tensor in tensors:
+        by_file.setdefault(_file_of(tensor.name), []).append(tensor)
+    parts = tuple(_part(file, members, codec) for file, members in by_file.items())
+    return Layout(parts, _warnings(tensors, codec))
+
+
+def _file_of(name: str) -> str:
+    layer, dot, _ = name.partition(".")
+    return f"layer-{int(layer):04}.bin" if dot else f"{name}.bin"
+
+
+def _part(file: str, tensors: Sequence[TiledTensor], codec: BundleCodec) -> Part:
+    regions: list[Region] = []
+    at = 0
+    for members in _neighbours(tensors):
+        entries, start = [], at
+        lengths = [up64(row_bytes(_codec_of(tensor, codec), tensor.n_cols)) for tensor in members]
+        stride = sum(lengths)
+        for tensor, length in zip(members, lengths, strict=True):
+            chosen = _codec_of(tensor, codec)
+            n_bytes = row_bytes(chosen, tensor.n_cols)
+            entries.append((tensor, TensorEntry(file, at, tensor.shape, chosen, n_bytes, stride, tensor.codec)))
+            at += length
+        n_rows = members[0].n_rows
+        if any(tensor.n_rows != n_rows for tensor in members):
+            raise UnsupportedModelError(f"The FFN of {members[0].name} has parts with different numbers of neurons.")
+        at = start + n_rows * stride
+        regions.append(Region(tuple(entries), start, n_rows, stride))
+    return Part(file, tuple(regions))
+
+
+def _neighbours(tensors: Sequence[TiledTensor]) -> list[list[TiledTensor]]:
+    """The tensors one by one, and the FFN's matrices together, last."""
+    ffn = {tensor.name.partition(".")[2]: tensor for tensor in tensors if _is_ffn(tensor)}
+    alone = [[tensor] for tensor in tensors if not _is_ffn(tensor)]
+    return [*alone, [ffn[part] for part in FFN_PARTS if part in ffn]] if ffn else alone
+
+
+def _is_ffn(tensor: TiledTensor) -> bool:
+    return tensor.name.partition(".")[2] in FFN_PARTS
+
+
+def _codec_of(tensor: TiledTensor, asked: BundleCodec) -> BundleCodec:
+    if len(tensor.shape) == 1:
+        return "f32"
+    if asked == "q4_0" and tensor.quantised_across_rows:
+        return "q8_0"
+    return asked
+
+
+def _warnings(tensors: Sequence[TiledTensor], asked: BundleCodec) -> tuple[str, ...]:
+    raised = [tensor for tensor in tensors if len(tensor.shape) == 2 and _codec_of(tensor, asked) != asked]
+    if not raised:
+        return ()
+    codecs = ", ".join(sorted({tensor.codec for tensor in raised}))
+    return (
+        f"{len(raised)} down matrices are stored as q8_0 instead of {asked}: the source quantised them ({codecs}) "
+        "across neurons, and quantising them to 4 bits once more would cost quality. A source in F16 or BF16 gives "
+        f"{asked} throughout.",
+    )
+
+
+def tokenizer_files(opened: OpenedModel) -> list[Path]:
+    """The source's tokenizer files that a bundle carries along; none where the vocabulary is in the metadata."""
+    if opened.files.tokenizer is None:
+        return []
+    names = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json")
+    found = [opened.files.tokenizer.with_name(name) for name in names]
+    return [file for file in found if file.is_file()]

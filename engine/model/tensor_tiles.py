@@ -1,0 +1,137 @@
+"""Reads a model's tensors piece by piece in Hearth's own orientation, so that no tensor must fit into memory.
+
+It gives numbers, or untouched blocks where the source's rows are ours; it writes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.bundle import BundleSource
+from engine.errors import ModelFormatError
+from engine.formats.packed_rows import GROUP, check_scales, decode_blocks, decode_rows
+from engine.formats.quant import CODECS
+from engine.model.families import PlannedTensor
+from engine.model.model_files import OpenedModel
+from native_kernels.backend import F32
+from native_kernels.lane_packing import unpack_rows
+
+U8 = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, eq=False)
+class TiledTensor:
+    """One planned tensor of an open model, in our orientation; a vector is one row.
+
+    codec: how the source stores it. order: which of the source's rows (of a vector: which of its numbers) are ours,
+    in our order; None where it is all of them as they lie.
+    """
+
+    opened: OpenedModel
+    planned: PlannedTensor
+    n_rows: int
+    n_cols: int
+    codec: str
+    order: NDArray[np.int64] | None
+
+    @classmethod
+    def of(cls, opened: OpenedModel, planned: PlannedTensor) -> TiledTensor:
+        codec = opened.source.tensors[planned.foreign_name].codec.removesuffix(".lanes")
+        order = _order(planned, opened.config.head_dim)
+        length = planned.shape[0] if order is None else len(order)
+        if len(planned.shape) == 1:
+            rows, cols = 1, length
+        elif planned.treatment == "transposed":
+            cols, rows = planned.shape
+        else:
+            rows, cols = length, planned.shape[1]
+        return cls(opened, planned, rows, cols, codec, order)
+
+    @property
+    def name(self) -> str:
+        return self.planned.name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """In our orientation."""
+        return (self.n_cols,) if len(self.planned.shape) == 1 else (self.n_rows, self.n_cols)
+
+    @property
+    def source_bytes(self) -> int:
+        whole = self.opened.source.tensors[self.planned.foreign_name].n_bytes
+        return whole * self.planned.n_elements // math.prod(self.planned.shape)
+
+    @property
+    def row_step(self) -> int:
+        """Our rows must be read in multiples of this, because the source's blocks span so many of them."""
+        return CODECS[self.codec].block_size if self._transposed and self.codec in CODECS else 1
+
+    @property
+    def quantised_across_rows(self) -> bool:
+        """Whether blocks of the source run over our rows, so that its quants cannot be kept."""
+        return self._transposed and self.codec not in ("f32", "f16", "bf16")
+
+    def read_f32(self, start: int, stop: int) -> F32:
+        """Our rows start to stop as numbers [stop - start, n_cols]. Raises ModelFormatError for what is no number."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            values = self._read(start, stop)
+            if self.planned.treatment == "plus one":
+                values += np.float32(1)
+            total = values.sum(dtype=np.float64)  # finite unless a value is not: weights are too small to overflow it
+        if not np.isfinite(total):
+            raise ModelFormatError(f"Tensor {self.planned.foreign_name} holds values that are no numbers.")
+        return values
+
+    def keeps_blocks_of(self, codec: str) -> bool:
+        """Whether our rows in this codec have the very blocks of the source, so that `blocks` gives them."""
+        return self.codec == codec and codec in ("q8_0", "q4_0") and not self._transposed and not self.n_cols % GROUP
+
+    def blocks(self, start: int, stop: int) -> U8:
+        """The source's blocks of our rows [stop - start, G, type_size], as GGML lays them out."""
+        raw = self._source_rows(start, stop)
+        if isinstance(self.opened.source, BundleSource):
+            found = unpack_rows(self.codec, raw)
+        else:
+            found = np.ascontiguousarray(raw).reshape(len(raw), self.n_cols // GROUP, -1)
+        check_scales(found, self.planned.foreign_name)
+        return found
+
+    @property
+    def _transposed(self) -> bool:
+        return self.planned.treatment == "transposed"
+
+    def _read(self, start: int, stop: int) -> F32:
+        source = self.opened.source
+        if isinstance(source, BundleSource):
+            entry = source.manifest.tensors[self.planned.foreign_name]
+            return decode_rows(entry.codec, source.rows(self.planned.foreign_name)[start:stop], self.n_cols)
+        if len(self.planned.shape) == 1:
+            vector = decode_blocks(self.codec, source.view(self.planned.foreign_name))
+            return (vector if self.order is None else vector[self.order])[None]
+        if not self._transposed:
+            return decode_blocks(self.codec, self._source_rows(start, stop)).reshape(stop - start, self.n_cols)
+        table = source.view(self.planned.foreign_name).reshape(self.n_cols, -1)
+        step, n_bytes = CODECS[self.codec].block_size, CODECS[self.codec].type_size
+        raw = table[:, start // step * n_bytes : stop // step * n_bytes]
+        return np.ascontiguousarray(decode_blocks(self.codec, raw).reshape(self.n_cols, stop - start).T)
+
+    def _source_rows(self, start: int, stop: int) -> U8:
+        source = self.opened.source
+        if isinstance(source, BundleSource):
+            return source.rows(self.planned.foreign_name)[start:stop]
+        table = source.view(self.planned.foreign_name).reshape(self.planned.shape[0], -1)
+        return table[start:stop] if self.order is None else table[self.order[start:stop]]
+
+
+def _order(planned: PlannedTensor, head_dim: int) -> NDArray[np.int64] | None:
+    """The source's rows that become ours, in our order; None for all of them as they lie."""
+    order = np.arange(planned.shape[0])
+    if planned.part is not None:
+        order = order.reshape(planned.part.groups, -1)[:, planned.part.start : planned.part.stop].reshape(-1)
+    if planned.treatment == "rope pairs":  # ours: all first halves of a head's pairs, then all second ones
+        order = order.reshape(-1, head_dim // 2, 2).swapaxes(1, 2).reshape(-1)
+    return None if planned.part is None and planned.treatment != "rope pairs" else order
