@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from engine.config import ModelConfig
 from engine.cpu_and_ram import memory_limits, read_ram
 from engine.errors import Cancelled, HostMemoryError, ModelFormatError, UnsupportedModelError
-from engine.model.families import PlannedTensor, planned_tensors
+from engine.model.families import PlannedTensor
 from engine.model.model_files import ModelFiles as ModelFiles
 from engine.model.model_files import OpenedModel as OpenedModel
 from engine.model.model_files import find_model_files as find_model_files
@@ -67,7 +67,7 @@ def load_weights(
     numbers or a norm or embedding that is all zeros, Cancelled between two tensors.
     """
     codec = _choose_codec(opened, extra_bytes)
-    plan = planned_tensors(opened.config, opened.files.kind)
+    plan = opened.plan
     total = sum(opened.source.tensors[tensor.foreign_name].n_bytes for tensor in plan)
     done = 0
     norms: dict[str, F32] = {}
@@ -93,7 +93,7 @@ def _choose_codec(opened: OpenedModel, extra_bytes: int) -> Codec:
     import psutil
 
     have = read_ram(psutil, memory_limits()).free_bytes  # in a container less than the machine has
-    sizes = [math.prod(tensor.shape) for tensor in planned_tensors(opened.config, opened.files.kind)]
+    sizes = [math.prod(tensor.shape) for tensor in opened.plan]
     # While one tensor is repacked, it lies there twice as float32.
     spare = extra_bytes + MARGIN_BYTES + 2 * 4 * max(sizes)
     for codec, item_bytes in (("f32", 4), ("f16", 2)):

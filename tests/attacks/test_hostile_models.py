@@ -293,8 +293,7 @@ UNSUPPORTED: dict[str, tuple[bytes, str]] = {
     "version 1": (gguf_file(version=1), "version 1; versions 2 and 3"),
     "version 4": (gguf_file(version=4), "version 4; versions 2 and 3"),
     "big endian": (gguf_file(version=3 << 24), "version 3, big endian"),
-    "PowerInfer": (gguf_file(magic=b"PWRI"), "PowerInfer GGUF"),
-    "other codec": (gguf_file((), (tensor(dims=(256,), kind=12),)), "stored as Q4_K; Hearth reads F32"),
+    "withdrawn codec": (gguf_file((), (tensor(dims=(256,), kind=31),)), "stored as Q4_0_4_4, which GGUF gave up"),
     "other family": (gguf_file((entry("general.architecture", 8, text("falcon")),)), "'falcon' is not supported"),
 }  # fmt: skip
 
