@@ -168,8 +168,10 @@ class _TorchFile:
         if self._unpacked_bytes > 4 * len(self._data):
             self._fail("its tensors share their values so often that they would take more than four times its size")
         halves = _strided(storage.data.view("<u2"), offset, shape, strides)
-        unpacked: NDArray[np.float32] = (halves.astype(np.uint32) << 16).view(np.float32)
-        return unpacked
+        unpacked = np.empty(shape, np.uint32)
+        unpacked[...] = halves
+        unpacked <<= 16
+        return unpacked.view(np.float32)
 
     def _parameter(self, tensor: Any, *_: Any) -> Tensor:
         if not isinstance(tensor, np.ndarray):
