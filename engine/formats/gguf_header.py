@@ -171,6 +171,8 @@ class _Cursor:
     def _texts(self, key: str, count: int) -> list[str]:
         """A vocabulary: the one long loop of opening a file, so it reads without the methods above."""
         data, at, size, unpack = self._data, self.at, self.size, _LENGTH.unpack_from
+        self.charge(count * _TEXT_COST)
+        letters, most_letters = 0, self._budget.left
         texts = []
         for _ in range(count):
             start = at + 8
@@ -182,8 +184,11 @@ class _Cursor:
             if at - start > _MAX_STRING_BYTES:
                 raise self.fail(f"a text of {key} claims {at - start} bytes; at most {_MAX_STRING_BYTES} are accepted")
             raw = bytes(data[start:at])
-            self.charge(_text_cost(raw))
+            letters += at - start if raw.isascii() else 4 * (at - start)
+            if letters > most_letters:
+                break
             texts.append(raw.decode(errors="replace"))
+        self.charge(letters)
         self.at = at
         return texts
 

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from engine.errors import ModelFormatError
 
-_MAX_INSTRUCTIONS = 400_000
+_MAX_INSTRUCTIONS = 200_000  # 6,000 tensors
 _SHOWN_NAME_BYTES = 100
 
 

@@ -12,7 +12,7 @@ from engine.errors import ModelFormatError, ModelNotFoundError
 from engine.formats import TensorInfo
 from engine.formats.json_text import parse_object
 from engine.formats.mapped import MappedSource, MergedSource, map_file
-from engine.formats.shards import require_parts
+from engine.formats.shards import existing_parts
 
 INDEX_NAME = "model.safetensors.index.json"
 
@@ -70,9 +70,7 @@ def _files(index: Path, where: dict[str, str]) -> list[Path]:
     names = sorted(set(where.values()))
     if len(names) > _MAX_FILES:
         raise ModelFormatError(f"{index.name} names {len(names)} files; at most {_MAX_FILES} are accepted.")
-    paths = [index.parent / name for name in names]
-    require_parts(paths)
-    return paths
+    return existing_parts(index.parent, names, len(names))
 
 
 def _read_weight_map(index: Path) -> dict[str, str]:

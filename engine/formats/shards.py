@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from engine.errors import ModelFormatError, ModelNotFoundError
@@ -23,19 +24,21 @@ def shard_paths(path: Path) -> list[Path]:
         raise ModelFormatError(
             f"{path.name} calls itself part {number} of {count}.", "Give the file its own name back."
         )
-    paths = [path.with_name(f"{match['stem']}-{i:05d}-of-{count:05d}{match['suffix']}") for i in range(1, count + 1)]
-    require_parts(paths)
-    return paths
+    names = (f"{match['stem']}-{i:05d}-of-{count:05d}{match['suffix']}" for i in range(1, count + 1))
+    return existing_parts(path.parent, names, count)
 
 
-def require_parts(paths: list[Path]) -> None:
-    """Raises ModelNotFoundError naming the first of the files that is not there."""
-    for i, part in enumerate(paths):
-        if not part.is_file():
+def existing_parts(folder: Path, names: Iterable[str], count: int) -> list[Path]:
+    """The files of those names. Raises ModelNotFoundError naming the first that is not there, and looks no further."""
+    paths = []
+    for i, name in enumerate(names):
+        if not (folder / name).is_file():
             raise ModelNotFoundError(
-                f"Part {i + 1} of {len(paths)} of the model is missing: there is no {part.name} in {part.parent}.",
-                f"Download {part.name} into the same folder.",
+                f"Part {i + 1} of {count} of the model is missing: there is no {name} in {folder}.",
+                f"Download {name} into the same folder.",
             )
+        paths.append(folder / name)
+    return paths
 
 
 def first_shards(paths: list[Path]) -> list[Path]:
