@@ -42,6 +42,7 @@ def main() -> int:
     figures = measure(flags.gigabytes, flags.runs)
     print(json.dumps(figures, indent=2))
     if flags.record:
+        RESULTS.mkdir(exist_ok=True)
         file = RESULTS / f"opening-{datetime.datetime.now(datetime.UTC):%Y-%m-%d}.json"
         file.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
     return 0

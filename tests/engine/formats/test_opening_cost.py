@@ -13,7 +13,7 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a file there is only sparse when asked for by name")
-def test_a_file_of_8_gb_is_opened_without_reading_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_8_gb_is_opened_without_reading_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     import opening
 
