@@ -122,7 +122,8 @@ def _tensor_table(file_name: str, file_bytes: int, header: Header) -> dict[str, 
 
 
 def _codec(file_name: str, raw: RawTensor, types: Mapping[int, str]) -> str:
-    if (codec := types.get(raw.type_number)) is not None:
+    codec = types.get(raw.type_number)
+    if codec is not None and codec in BLOCK_SIZES:
         return codec
     if types is GGML_TYPES and raw.type_number in WITHDRAWN_TYPES:
         raise UnsupportedModelError(
