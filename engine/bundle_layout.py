@@ -14,7 +14,6 @@ from pathlib import Path
 from engine.bundle_manifest import FFN_PARTS, BundleCodec, TensorEntry
 from engine.errors import UnsupportedModelError
 from engine.formats.packed_rows import up64
-from engine.model.families import planned_tensors
 from engine.model.model_files import OpenedModel
 from engine.model.tensor_tiles import TiledTensor
 from native_kernels.lane_packing import row_bytes
@@ -72,10 +71,7 @@ class Layout:
 
 def plan_layout(opened: OpenedModel, codec: BundleCodec) -> Layout:
     """Where every tensor of the model will lie in a bundle of this codec."""
-    tensors = [
-        TiledTensor.of(opened, planned)
-        for planned in planned_tensors(opened.config, opened.files.kind, opened.source.tensors)
-    ]
+    tensors = [TiledTensor.of(opened, planned) for planned in opened.plan]
     by_file: dict[str, list[TiledTensor]] = {}
     for tensor in tensors:
         by_file.setdefault(_file_of(tensor.name), []).append(tensor)

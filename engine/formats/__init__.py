@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from engine.errors import UnsupportedModelError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # slots: a file may list 65,536 of them
 class TensorInfo:
     """One tensor of a file. shape: outermost dimension first. offset and n_bytes: its range in the file."""
 

@@ -1,27 +1,40 @@
-"""Reads one safetensors file: the library validates the header, the tensors are views into the mapped file."""
+"""Reads safetensors, one file or several with an index: the library validates headers, tensors are mapped views."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import Any
 
-from engine.errors import ModelFormatError
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.errors import ModelFormatError, ModelNotFoundError
 from engine.formats import TensorInfo
-from engine.formats.mapped import MappedSource, map_file
+from engine.formats.json_text import parse_object
+from engine.formats.mapped import MappedSource, MergedSource, map_file
+from engine.formats.shards import existing_parts
+
+INDEX_NAME = "model.safetensors.index.json"
 
 # Other types of the format hold no weights that Hearth could run; they are listed under their own names.
 _CODECS = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
+# Caps well above what any published model has: 65,536 tensors a file, 262,144 and 4,096 files in all.
+_MAX_HEADER_BYTES = 8 << 20
+_MAX_TENSORS = 1 << 16
+_MAX_INDEX_BYTES = 24 << 20
+_MAX_INDEX_ENTRIES = 1 << 18
+_MAX_FILES = 1 << 12
 
 
 def open_safetensors(path: Path) -> MappedSource:
-    """Opens the file and checks its header.
+    """Opens one file and checks its header.
 
     Raises: ModelNotFoundError where there is no such file, ModelFormatError where it is damaged or cut off.
     """
     data = map_file(path)
-    _validate(path)
     header_bytes = int.from_bytes(data[:8].tobytes(), "little")
-    header = json.loads(data[8 : 8 + header_bytes].tobytes())
+    header = _bounded_header(path, data, header_bytes)
+    _validate(path)
     metadata = header.pop("__metadata__", None) or {}
     tensors = {}
     for name, entry in header.items():
@@ -31,12 +44,84 @@ def open_safetensors(path: Path) -> MappedSource:
     return MappedSource(path, data, tensors, dict(metadata))
 
 
+def open_sharded_safetensors(index: Path) -> MergedSource:
+    """Opens every file that the index names and holds them to it: each tensor lies where the index says.
+
+    A tensor that the index does not list is part of the model too, so that nothing is passed over in silence.
+    Raises: ModelNotFoundError naming a file that is missing, ModelFormatError for damage and contradictions.
+    """
+    where = _read_weight_map(index)
+    paths = _files(index, where)
+    merged = MergedSource([open_safetensors(path) for path in paths], {})
+    for tensor, name in where.items():
+        if tensor not in merged.tensors:
+            raise ModelFormatError(f"{index.name} puts {tensor[:100]} into {name}, which has no such tensor.")
+        if (found := merged.file_of(tensor).name) != name:
+            raise ModelFormatError(f"{index.name} puts {tensor[:100]} into {name}; it lies in {found}.")
+    return merged
+
+
+def indexed_files(index: Path) -> list[Path]:
+    """The files that the index names, by name. Raises as open_sharded_safetensors does; opens none of them."""
+    return _files(index, _read_weight_map(index))
+
+
+def _files(index: Path, where: dict[str, str]) -> list[Path]:
+    names = sorted(set(where.values()))
+    if len(names) > _MAX_FILES:
+        raise ModelFormatError(f"{index.name} names {len(names)} files; at most {_MAX_FILES} are accepted.")
+    return existing_parts(index.parent, names, len(names))
+
+
+def _read_weight_map(index: Path) -> dict[str, str]:
+    """Tensor name -> file name, the latter names of files right beside the index."""
+    try:
+        if index.stat().st_size > _MAX_INDEX_BYTES:
+            raise ModelFormatError(f"{index.name} is larger than {_MAX_INDEX_BYTES} bytes.")
+        raw = index.read_bytes()
+    except OSError as error:
+        raise ModelNotFoundError(f"{index} cannot be read: {error.strerror or error}.") from error
+    values = parse_object(
+        raw, index.name, max_bytes=_MAX_INDEX_BYTES, max_values=_MAX_INDEX_ENTRIES, max_containers=1 << 10
+    )
+    where = values.get("weight_map")
+    if not isinstance(where, dict) or not where:
+        raise ModelFormatError(f"{index.name} lacks a 'weight_map' that names the files of the tensors.")
+    for tensor, name in where.items():
+        plain = isinstance(name, str) and name.endswith(".safetensors") and len(name) < 256
+        if not plain or any(sign in name for sign in "/\\:\0"):
+            raise ModelFormatError(
+                f"{index.name} puts {tensor[:100]} into {str(name)[:100]!r}, which is no safetensors file beside it."
+            )
+    return where
+
+
+def _bounded_header(path: Path, data: NDArray[np.uint8], header_bytes: int) -> dict[str, Any]:
+    """The header as JSON, of a size that is safe to hand on; what it means is not yet checked."""
+    if len(data) < 8 or header_bytes > len(data) - 8:
+        raise _damaged(path, f"its header of {header_bytes} bytes ends past the file")
+    raw = data[8 : 8 + header_bytes].tobytes() if header_bytes <= _MAX_HEADER_BYTES else b""
+    if header_bytes > _MAX_HEADER_BYTES or raw.count(b'"data_offsets"') > _MAX_TENSORS:
+        raise _damaged(path, f"its header is beyond {_MAX_TENSORS} tensors or {_MAX_HEADER_BYTES} bytes")
+    try:
+        # Three containers and four commas a tensor, dimensions beyond that.
+        return parse_object(
+            raw, "its header", max_bytes=_MAX_HEADER_BYTES, max_values=1 << 20, max_containers=4 * _MAX_TENSORS
+        )
+    except ModelFormatError as error:
+        raise _damaged(path, error.message.rstrip(".")) from error
+
+
 def _validate(path: Path) -> None:
-    """Lets the format's own library check header size, JSON, types, overlaps and the file's length."""
+    """Lets the format's own library check types, sizes, overlaps and the file's length."""
     import safetensors
 
     try:
         with safetensors.safe_open(str(path), framework="np"):
             pass
     except (safetensors.SafetensorError, OSError, ValueError) as error:
-        raise ModelFormatError(f"{path.name} is no sound safetensors file: {error}.") from error
+        raise _damaged(path, str(error)[:200]) from error
+
+
+def _damaged(path: Path, words: str) -> ModelFormatError:
+    return ModelFormatError(f"{path.name} is no sound safetensors file: {words}.")

@@ -6,15 +6,20 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from engine.bundle import is_bundle, open_bundle
 from engine.config import ModelConfig, SamplingConfig
 from engine.errors import InvalidRequestError, ModelFormatError, ModelNotFoundError, UnsupportedModelError
 from engine.formats import TensorSource, pickle_refused
-from engine.formats.gguf import open_gguf
-from engine.formats.safetensors import open_safetensors
+from engine.formats.gguf import is_gpu_index, open_gguf
+from engine.formats.quant import CODECS
+from engine.formats.safetensors import INDEX_NAME, indexed_files, open_safetensors, open_sharded_safetensors
+from engine.formats.shards import first_shards, shard_paths
+from engine.model.down_layout import fit_down
 from engine.model.families import (
+    Kind,
+    PlannedTensor,
     config_from_gguf,
     config_from_hf,
     is_surplus,
@@ -22,6 +27,8 @@ from engine.model.families import (
     sampling_from_gguf,
     sampling_from_hf,
 )
+from engine.sparsity.powerinfer_predictors import is_predictor_tensor, predictor_files
+from engine.sparsity.stats import activation_files
 
 _MAX_JSON_BYTES = 64 << 20
 _PICKLES = {".bin", ".ckpt", ".pt", ".pth", ".pkl", ".pickle"}
@@ -32,12 +39,16 @@ class ModelFiles:
     """Where the parts of a model lie. A GGUF file carries configuration and tokenizer itself: those are None then."""
 
     path: Path  # what was asked for
-    kind: Literal["safetensors", "gguf", "bundle"]
+    kind: Kind
     weights: list[Path]
     config: Path | None = None
     generation_config: Path | None = None
     tokenizer: Path | None = None
     tokenizer_config: Path | None = None
+    index: Path | None = None  # of safetensors in several files
+    predictors: Path | None = None  # a folder of PowerInfer's model_N.pt; a PowerInfer GGUF carries its own
+    stats: Path | None = None  # a folder of PowerInfer's activation_N.pt
+    notes: tuple[str, ...] = ()  # what lies there and is left alone, one sentence each
 
 
 @dataclass(frozen=True)
@@ -46,7 +57,7 @@ class OpenedModel:
 
     config: ModelConfig
     source: TensorSource
-    format: str  # "safetensors", "gguf" or "bundle"
+    format: str  # "safetensors", "gguf", "powerinfer-gguf" or "bundle"
     codecs: dict[str, int]  # codec -> bytes in the file
     parameters: int
     files: ModelFiles
@@ -55,12 +66,18 @@ class OpenedModel:
     description: str = ""
     sampling: dict[str, Any] = field(default_factory=dict)  # the model's own defaults, fields of SamplingConfig
 
+    @property
+    def plan(self) -> list[PlannedTensor]:
+        """Every tensor that the configuration calls for, as this model's files name and lay it."""
+        return plan_for(self.config, self.source, self.files.kind)
+
 
 def find_model_files(path: Path) -> ModelFiles:
-    """The files of the model at `path`: a bundle, a Hugging Face directory, a GGUF file, or a directory holding one.
+    """The files of the model at `path`: a bundle, a Hugging Face directory, a GGUF file or any part of one that was
+    split, or a directory holding one GGUF model.
 
-    Raises: ModelNotFoundError where nothing is there or it may not be read, UnsupportedModelError for weights of
-    another kind.
+    Raises: ModelNotFoundError where nothing is there, a part is missing or one may not be read, UnsupportedModelError
+    for weights of another kind.
     """
     try:
         return _find(path)
@@ -71,24 +88,22 @@ def find_model_files(path: Path) -> ModelFiles:
 def _find(path: Path) -> ModelFiles:
     if path.is_file():
         if path.suffix.lower() == ".safetensors":
-            return _hf_files(path.parent, path)
-        return ModelFiles(path, "gguf", [path])  # by content, not by name: the reader checks the magic number
+            index = path.parent / INDEX_NAME
+            return _hf_files(path.parent, path if path.name == "model.safetensors" or not index.is_file() else index)
+        return _gguf_files(path, path)  # by content, not by name: the reader checks the magic number
     if not path.is_dir():
         raise ModelNotFoundError(f"There is no model at {path}.")
-    if (single := path / "model.safetensors").is_file():
-        return _hf_files(path, single)
-    if (path / "model.safetensors.index.json").is_file():
-        raise UnsupportedModelError(
-            f"The weights in {path.name} are split over several safetensors files, which Hearth does not read yet.",
-            "Choose a GGUF file of the same model.",
-        )
+    for name in ("model.safetensors", INDEX_NAME):
+        if (path / name).is_file():
+            return _hf_files(path, path / name)
     inside = sorted(path.iterdir())
     ggufs = [file for file in inside if file.suffix.lower() == ".gguf" and file.is_file()]
-    if len(ggufs) == 1:
-        return ModelFiles(path, "gguf", ggufs)
-    if ggufs:
-        names = ", ".join(file.name for file in ggufs[:4])
-        raise ModelNotFoundError(f"{path} holds {len(ggufs)} GGUF files ({names}).", "Name the file that you want.")
+    models = first_shards(ggufs) or ggufs[:1]  # later parts alone: the first of them names what is missing
+    if len(models) == 1:
+        return _gguf_files(path, models[0])
+    if models:
+        names = ", ".join(file.name for file in models[:4])
+        raise ModelNotFoundError(f"{path} holds {len(models)} GGUF models ({names}).", "Name the file that you want.")
     if is_bundle(path):  # after the others: somebody else's folder may hold a file of that name
         return ModelFiles(path, "bundle", sorted(path.glob("*.bin")))
     if pickles := [file.name for file in inside if file.suffix.lower() in _PICKLES]:
@@ -117,9 +132,14 @@ def open_model(path: Path) -> OpenedModel:
             return _open_gguf(files)
 
 
-def check_tensors(config: ModelConfig, source: TensorSource, kind: Literal["safetensors", "gguf", "bundle"]) -> None:
+def plan_for(config: ModelConfig, source: TensorSource, kind: Kind) -> list[PlannedTensor]:
+    """Every tensor that the configuration calls for, under the name and in the layout that this source has."""
+    return fit_down(planned_tensors(config, kind, source.tensors), source.tensors)
+
+
+def check_tensors(config: ModelConfig, source: TensorSource, kind: Kind) -> None:
     """Raises unless the source holds exactly the tensors that the configuration calls for, in their shapes."""
-    plan = planned_tensors(config, kind, source.tensors)
+    plan = plan_for(config, source, kind)
     missing = [tensor.foreign_name for tensor in plan if tensor.foreign_name not in source.tensors]
     if missing:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
@@ -131,29 +151,53 @@ def check_tensors(config: ModelConfig, source: TensorSource, kind: Literal["safe
                 f"Tensor {found.name} has the shape {_shape(found.shape)}; "
                 f"the model's configuration calls for {_shape(tensor.shape)}."
             )
-        if kind != "bundle" and found.codec not in ("f32", "f16", "bf16", "q8_0"):
-            raise UnsupportedModelError(f"Tensor {found.name} is stored as {found.codec}, which is no weight format.")
+        if kind != "bundle" and found.codec not in CODECS:
+            raise UnsupportedModelError(
+                f"Tensor {found.name} is stored as {found.codec.upper()}; Hearth reads {', '.join(CODECS).upper()}.",
+                "Choose a Q8_0 or F16 file of the same model.",
+            )
     planned = {tensor.foreign_name for tensor in plan}
     for name in source.tensors:
-        if name not in planned and not is_surplus(config, name):
+        if name not in planned and not is_surplus(config, name) and not is_predictor_tensor(name):
             raise UnsupportedModelError(f"The model has a tensor that Hearth would have to ignore: {name[:100]}.")
 
 
+def _gguf_files(path: Path, first: Path) -> ModelFiles:
+    folder = first.parent
+    lists = [file for file in sorted(folder.glob("*.gpuidx")) if is_gpu_index(file)]
+    return ModelFiles(
+        path=path,
+        kind="gguf",
+        weights=shard_paths(first),
+        predictors=_predictor_folder(folder),
+        stats=_stats_folder(folder),
+        notes=tuple(
+            f"{file.name} is PowerInfer's list of neurons for a graphics card; Hearth makes its own." for file in lists
+        ),
+    )
+
+
 def _hf_files(folder: Path, weights: Path) -> ModelFiles:
+    """weights: the one file, or the index of several."""
+
     def present(name: str) -> Path | None:
         return folder / name if (folder / name).is_file() else None
 
     config = present("config.json")
     if config is None:
         raise ModelFormatError(f"{folder} has weights and no config.json, so their meaning is unknown.")
+    is_index = weights.name == INDEX_NAME
     return ModelFiles(
         path=folder,
         kind="safetensors",
-        weights=[weights],
+        weights=indexed_files(weights) if is_index else [weights],
         config=config,
         generation_config=present("generation_config.json"),
         tokenizer=present("tokenizer.json"),
         tokenizer_config=present("tokenizer_config.json"),
+        index=weights if is_index else None,
+        predictors=_predictor_folder(folder),
+        stats=_stats_folder(folder),
     )
 
 
@@ -187,11 +231,21 @@ def _open_bundle(files: ModelFiles) -> OpenedModel:
     )
 
 
+def _predictor_folder(folder: Path) -> Path | None:
+    """A predictor repository beside the weights: in their own folder, or in one called predictor or predictors."""
+    places = (folder, folder / "predictor", folder / "predictors")
+    return next((place for place in places if predictor_files(place)), None)
+
+
+def _stats_folder(folder: Path) -> Path | None:
+    return folder / "activation" if activation_files(folder / "activation") else None
+
+
 def _open_hf(files: ModelFiles) -> OpenedModel:
     raw = _read_json(files.config)
     generation = _read_json(files.generation_config)
     config = config_from_hf(raw, generation)
-    source = open_safetensors(files.weights[0])
+    source: TensorSource = open_sharded_safetensors(files.index) if files.index else open_safetensors(files.weights[0])
     check_tensors(config, source, "safetensors")
     return OpenedModel(
         config=config,
@@ -214,7 +268,7 @@ def _open_gguf(files: ModelFiles) -> OpenedModel:
     return OpenedModel(
         config=config,
         source=source,
-        format="gguf",
+        format="powerinfer-gguf" if source.dialect == "powerinfer" else "gguf",
         codecs=_codecs(source),
         parameters=_parameters(config, "gguf", source),
         files=files,
@@ -249,7 +303,7 @@ def _codecs(source: TensorSource) -> dict[str, int]:
     return sizes
 
 
-def _parameters(config: ModelConfig, kind: Literal["safetensors", "gguf", "bundle"], source: TensorSource) -> int:
+def _parameters(config: ModelConfig, kind: Kind, source: TensorSource) -> int:
     return sum(tensor.n_elements for tensor in planned_tensors(config, kind, source.tensors))
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from engine.config import ModelConfig
 from engine.cpu_and_ram import memory_limits, read_ram
 from engine.errors import Cancelled, HostMemoryError, ModelFormatError, UnsupportedModelError
-from engine.model.families import PlannedTensor, planned_tensors
+from engine.model.families import PlannedTensor
 from engine.model.model_files import ModelFiles as ModelFiles
 from engine.model.model_files import OpenedModel as OpenedModel
 from engine.model.model_files import find_model_files as find_model_files
@@ -87,7 +87,7 @@ def load_weights(
     numbers or a norm or embedding that is all zeros, Cancelled between two tensors.
     """
     codec = _choose_codec(opened, extra_bytes)
-    plan = planned_tensors(opened.config, opened.files.kind, opened.source.tensors)
+    plan = opened.plan
     total = sum(_file_bytes(opened, tensor) for tensor in plan)
     done = 0
     vectors: dict[str, F32] = {}
@@ -118,7 +118,7 @@ def _choose_codec(opened: OpenedModel, extra_bytes: int) -> str:
     import psutil
 
     have = read_ram(psutil, memory_limits()).free_bytes  # in a container less than the machine has
-    plan = planned_tensors(opened.config, opened.files.kind, opened.source.tensors)
+    plan = opened.plan
     sizes = [tensor.n_elements for tensor in plan]
     # While one tensor is repacked, it lies there twice as float32.
     spare = extra_bytes + MARGIN_BYTES + 2 * 4 * max(math.prod(tensor.shape) for tensor in plan)

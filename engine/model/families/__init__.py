@@ -23,7 +23,8 @@ from engine.model.families.llama import LLAMA
 from engine.model.families.mistral import MISTRAL
 from engine.model.families.opt import OPT
 from engine.model.families.phi3 import PHI3
-from engine.model.families.plan import OWN_LAYOUT, Kind, Layout, in_own_terms, plan_tensors
+from engine.model.families.plan import OWN_LAYOUT, Layout, in_own_terms, plan_tensors
+from engine.model.families.plan import Kind as Kind
 from engine.model.families.plan import PlannedTensor as PlannedTensor
 from engine.model.families.qwen2 import QWEN2
 from engine.model.families.qwen3 import QWEN3

@@ -1,0 +1,39 @@
+"""Parses JSON that may be hostile: bounded before it is parsed, and no name may appear twice."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from engine.errors import ModelFormatError
+
+
+def parse_object(
+    raw: bytes, file_name: str, *, max_bytes: int, max_values: int, max_containers: int = 1 << 16
+) -> dict[str, Any]:
+    """The object that the text is.
+
+    max_values and max_containers bound what parsing allocates: they are counted as commas and opening brackets, inside
+    texts too, so both need some room.
+    Raises: ModelFormatError naming the file.
+    """
+    if len(raw) > max_bytes:
+        raise ModelFormatError(f"{file_name} is no sound JSON file: it is longer than {max_bytes} bytes.")
+    if raw.count(b",") > max_values or raw.count(b"[") + raw.count(b"{") > max_containers:
+        raise ModelFormatError(f"{file_name} is no sound JSON file: it lists more than {max_values} values.")
+    try:
+        values = json.loads(raw, object_pairs_hook=_without_duplicates)
+    except (ValueError, RecursionError) as error:
+        raise ModelFormatError(f"{file_name} is not JSON: {str(error)[:100]}.") from error
+    if not isinstance(values, dict):
+        raise ModelFormatError(f"{file_name} holds no JSON object.")
+    return values
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"{twice[:60]!r} appears twice")
+    return values

@@ -1,0 +1,31 @@
+"""Finds out how a file lays the down projection: as usual, or already neuron-major. It moves no weights.
+
+PowerInfer stores the transposed matrix under its own name, SmallThinker under the usual one: the latter can be told by
+its shape alone, and not at all where the model is as wide as its FFN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from engine.formats import TensorInfo
+from engine.model.families import PlannedTensor
+
+
+def fit_down(plan: list[PlannedTensor], tensors: Mapping[str, TensorInfo]) -> list[PlannedTensor]:
+    """The plan with every transposed matrix that the file holds neuron-major taken as it is."""
+    return [_fitted(planned, tensors) if planned.treatment == "transposed" else planned for planned in plan]
+
+
+def _fitted(planned: PlannedTensor, tensors: Mapping[str, TensorInfo]) -> PlannedTensor:
+    neuron_major = (*planned.shape[:-2], planned.shape[-1], planned.shape[-2])
+    found = tensors.get(planned.foreign_name)
+    if found is None:
+        transposed_name = planned.foreign_name.replace(".ffn_down.", ".ffn_down_t.")
+        found = tensors.get(transposed_name)
+        if found is None or transposed_name == planned.foreign_name:
+            return planned
+    elif found.shape != neuron_major or neuron_major == planned.shape:
+        return planned
+    return replace(planned, foreign_name=found.name, shape=neuron_major, treatment="as is")

@@ -1,0 +1,166 @@
+"""Models as they lie on people's disks: split, PowerInfer's, with predictors and statistics beside them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from raw_gguf import make_tiny_powerinfer, split_gguf, tiny_model_parts, write_gguf
+from safetensors.numpy import load_file, save_file
+from tiny_model import make_tiny_gguf, make_tiny_model
+
+from engine.errors import ModelNotFoundError, UnsupportedModelError
+from engine.formats import TensorInfo
+from engine.formats.safetensors import INDEX_NAME
+from engine.model.down_layout import fit_down
+from engine.model.families import PlannedTensor
+from engine.model.weights import find_model_files, load_weights, open_model
+from engine.sparsity.powerinfer_predictors import predictor_from_gguf
+from engine.sparsity.stats import read_activation_folder
+
+
+def assert_same_weights(path: Path, other: Path) -> None:
+    ours, theirs = load_weights(open_model(path)), load_weights(open_model(other))
+    np.testing.assert_array_equal(ours.embedding.data, theirs.embedding.data)
+    for mine, wanted in zip(ours.layers, theirs.layers, strict=True):
+        for name in ("q", "k", "v", "o", "gate", "up", "down_t"):
+            np.testing.assert_array_equal(getattr(mine, name).data, getattr(wanted, name).data)
+
+
+# ------------------------------------------------------------------ PowerInfer's
+
+
+def test_a_powerinfer_model_opens_with_the_same_weights(tmp_path: Path) -> None:
+    path = make_tiny_powerinfer(tmp_path / "m.gguf")
+    opened = open_model(path)
+    assert opened.format == "powerinfer-gguf"
+    predictor_from_gguf(opened.source).check_against(2, 32, 64)
+    assert_same_weights(path, make_tiny_gguf(tmp_path / "plain.gguf"))
+
+
+def test_what_powerinfer_keeps_beside_a_model_is_found(tmp_path: Path) -> None:
+    folder = tmp_path / "m"
+    (folder / "activation").mkdir(parents=True)
+    path = make_tiny_powerinfer(folder / "m.gguf")
+    for layer in range(2):
+        torch.save(torch.arange(64), folder / "activation" / f"activation_{layer}.pt")
+    ids = np.arange(4, dtype="<i4")
+    gpu_index = folder / "m.gguf.generated.gpuidx"
+    write_gguf(gpu_index, {"general.architecture": "generic.gpu_index"}, {"blk.0.gpu_idx": ids}, magic=b"PWRI")
+    (folder / "parts.gguf").unlink()
+    for asked in (folder, path):
+        files = find_model_files(asked)
+        assert files.stats == folder / "activation"
+        assert files.notes == (
+            "m.gguf.generated.gpuidx is PowerInfer's list of neurons for a graphics card; Hearth makes its own.",
+        )
+    assert read_activation_folder(files.stats).counts.shape == (2, 64)
+    assert open_model(folder).files.notes == files.notes
+    with pytest.raises(UnsupportedModelError, match="is no model: PowerInfer"):
+        open_model(gpu_index)
+
+
+@pytest.mark.parametrize("place", [".", "predictor", "predictors"])
+def test_a_predictor_repository_is_found(tmp_path: Path, place: str) -> None:
+    model = make_tiny_model(tmp_path / "m")
+    assert find_model_files(model).predictors is None
+    (model / place).mkdir(exist_ok=True)
+    torch.save({}, model / place / "model_0.pt")
+    assert find_model_files(model).predictors == model / place
+
+
+# ------------------------------------------------------------------ down, both ways round
+
+
+def planned(shape: tuple[int, ...] = (32, 64), name: str = "blk.0.ffn_down.weight") -> PlannedTensor:
+    return PlannedTensor("0.down_t", name, shape, "transposed")
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "wanted"),
+    [
+        ("blk.0.ffn_down.weight", (32, 64), "transposed"),
+        ("blk.0.ffn_down.weight", (64, 32), "as is"),
+        ("blk.0.ffn_down.weight", (64, 64), "transposed"),
+        ("blk.0.ffn_down_t.weight", (64, 32), "as is"),
+    ],
+)
+def test_the_layout_of_down_is_told_by_its_shape(name: str, shape: tuple[int, ...], wanted: str) -> None:
+    usual = planned((64, 64)) if shape == (64, 64) else planned()
+    (fitted,) = fit_down([usual], {name: TensorInfo(name, shape, "f32", 0, 0)})
+    assert (fitted.foreign_name, fitted.shape, fitted.treatment) == (name, shape, wanted)
+
+
+def test_the_layout_of_down_of_many_experts() -> None:
+    name = "blk.0.ffn_down_exps.weight"
+    usual = planned((4, 32, 64), name)
+    assert fit_down([usual], {name: TensorInfo(name, (4, 32, 64), "f32", 0, 0)}) == [usual]
+    (fitted,) = fit_down([usual], {name: TensorInfo(name, (4, 64, 32), "f32", 0, 0)})
+    assert (fitted.shape, fitted.treatment) == ((4, 64, 32), "as is")
+    assert fit_down([usual], {}) == [usual]  # missing: the check of the plan says so
+
+
+def test_a_model_whose_down_is_transposed_under_its_usual_name(tmp_path: Path) -> None:
+    metadata, tensors = tiny_model_parts(tmp_path)
+    turned = {
+        name: np.ascontiguousarray(values.T) if "ffn_down" in name else values for name, values in tensors.items()
+    }
+    assert_same_weights(write_gguf(tmp_path / "m.gguf", metadata, turned), make_tiny_gguf(tmp_path / "plain.gguf"))
+
+
+# ------------------------------------------------------------------ split models
+
+
+def halves(tensors: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    names = list(tensors)
+    return {name: tensors[name] for name in names[::2]}, {name: tensors[name] for name in names[1::2]}
+
+
+def test_a_split_gguf_model_opens_from_any_part_and_from_its_folder(tmp_path: Path) -> None:
+    metadata, tensors = tiny_model_parts(tmp_path)
+    (tmp_path / "m").mkdir()
+    parts = split_gguf(tmp_path / "m", "model", metadata, *halves(tensors))
+    plain = make_tiny_gguf(tmp_path / "plain.gguf")
+    for asked in (*parts, tmp_path / "m"):
+        assert find_model_files(asked).weights == parts
+        assert_same_weights(asked, plain)
+    parts[0].unlink()
+    for asked in (parts[1], tmp_path / "m"):
+        with pytest.raises(ModelNotFoundError, match=f"Part 1 of 2 .* no {parts[0].name}"):
+            open_model(asked)
+
+
+def test_a_folder_with_two_models(tmp_path: Path) -> None:
+    metadata, tensors = tiny_model_parts(tmp_path)
+    split_gguf(tmp_path, "model", metadata, *halves(tensors))
+    with pytest.raises(ModelNotFoundError, match=r"holds 2 GGUF models \(model-00001-of-00002.gguf, parts.gguf\)"):
+        open_model(tmp_path)
+
+
+def test_a_split_hugging_face_model(tmp_path: Path) -> None:
+    whole, split = make_tiny_model(tmp_path / "whole"), make_tiny_model(tmp_path / "split")
+    tensors = load_file(split / "model.safetensors")
+    (split / "model.safetensors").unlink()
+    where = {}
+    for i, part in enumerate(halves(tensors)):
+        name = f"model-{i + 1:05d}-of-00002.safetensors"
+        save_file(part, split / name)
+        where |= dict.fromkeys(part, name)
+    (split / INDEX_NAME).write_text(json.dumps({"metadata": {}, "weight_map": where}))
+    for asked in (split, split / "model-00002-of-00002.safetensors"):
+        assert [path.name for path in find_model_files(asked).weights] == sorted(set(where.values()))
+        assert_same_weights(asked, whole)
+    (split / "model-00001-of-00002.safetensors").unlink()
+    with pytest.raises(ModelNotFoundError, match=r"Part 1 of 2 .* no model-00001-of-00002\.safetensors"):
+        open_model(split)
+
+
+def test_weights_in_pytorchs_format_are_called_so(tmp_path: Path) -> None:
+    model = make_tiny_model(tmp_path / "m")
+    (model / "model.safetensors").rename(model / "pytorch_model-00001-of-00001.bin")
+    with pytest.raises(UnsupportedModelError, match="is a pickle, which can run any program"):
+        open_model(model)

@@ -1,0 +1,203 @@
+"""Predictors: from PowerInfer's GGUF, from predictor repositories, and from our own files; the neurons they expect."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from raw_gguf import make_tiny_powerinfer, write_gguf
+
+from engine.errors import ArtifactMismatchError, ModelFormatError, ModelNotFoundError
+from engine.formats.gguf import open_gguf
+from engine.sparsity.powerinfer_predictors import predictor_from_gguf, read_predictor_folder
+from engine.sparsity.predictor import LayerPredictor, Predictor
+from native_kernels.backend import PackedMatrix
+
+D, F = 6, 9
+
+
+def random(seed: int, *shape: int, dtype: str = "<f4") -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def layer(seed: int, rank: int, codec: Any = "f32", **options: Any) -> LayerPredictor:
+    a, b = PackedMatrix.pack(random(seed, rank, D), codec), PackedMatrix.pack(random(seed + 1, F, rank), codec)
+    return LayerPredictor(a, b, **options)
+
+
+def write_repository(folder: Path, n_layers: int = 12, config: Any = None) -> None:
+    folder.mkdir(exist_ok=True)
+    for i in range(n_layers):
+        state = {
+            "fc1.weight": torch.from_numpy(random(i, 3 + i, D)),
+            "fc2.weight": torch.from_numpy(random(i + 50, F, 3 + i)),
+        }
+        torch.save(state, folder / f"model_{i}.pt")
+    if config is not None:
+        (folder / "config.json").write_text(json.dumps(config))
+
+
+# ------------------------------------------------------------------ what it computes
+
+
+@pytest.mark.parametrize("codec", ["f32", "f16"])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("threshold", [-1.0, 0.0, 0.7, 1e9])
+def test_active_neurons_are_those_whose_score_reaches_the_threshold(codec: str, biased: bool, threshold: float) -> None:
+    options = {"a_bias": random(8, 4), "b_bias": random(9, F)} if biased else {}
+    part = layer(3, 4, codec, threshold=threshold, **options)
+    predictor = Predictor("low_rank", "residual", (part,))
+    x = random(5, D)
+    a, b = part.a.data.astype(np.float64), part.b.data.astype(np.float64)
+    hidden = np.maximum(a @ x + options.get("a_bias", 0), 0)
+    wanted = np.flatnonzero(b @ hidden + options.get("b_bias", 0) >= threshold)
+    active = predictor.active(0, x)
+    assert active.dtype == np.int32
+    assert active.tolist() == wanted.tolist()
+
+
+def test_a_score_that_equals_the_threshold_counts() -> None:
+    zeros = PackedMatrix.pack(np.zeros((2, D), np.float32), "f32")
+    part = LayerPredictor(zeros, PackedMatrix.pack(np.ones((F, 2), np.float32), "f32"))
+    predictor = Predictor("low_rank", "residual", (part,))
+    assert len(predictor.active(0, random(0, D))) == F
+    assert len(predictor.with_threshold(1e-6).active(0, random(0, D))) == 0
+
+
+# ------------------------------------------------------------------ PowerInfer's GGUF
+
+
+@pytest.mark.parametrize("threshold", [0.25, None])
+def test_predictors_inside_a_gguf_file(tmp_path: Path, threshold: float | None) -> None:
+    source = open_gguf(make_tiny_powerinfer(tmp_path / "m.gguf", threshold=threshold, rank=16))
+    predictor = predictor_from_gguf(source)
+    assert (predictor.kind, predictor.input, predictor.d_model, predictor.d_ff) == ("low_rank", "residual", 32, 64)
+    assert [part.rank for part in predictor.layers] == [16, 32]
+    assert {part.threshold for part in predictor.layers} == {threshold or 0.0}
+    part = predictor.layers[1]
+    assert part.a.codec == "f16"
+    assert np.shares_memory(part.a.data, source.view("blk.1.fc1.weight"))
+    x = random(1, 32)
+    fc1, fc2 = source.read_f32("blk.1.fc1.weight"), source.read_f32("blk.1.fc2.weight")
+    wanted = np.flatnonzero(fc2 @ np.maximum(fc1 @ x, 0) >= (threshold or 0.0))
+    assert predictor.active(1, x).tolist() == wanted.tolist()
+    assert 0 < len(wanted) < 64
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"blk.0.fc1.weight": None, "blk.0.fc2.weight": None}, r"layer 1, and blk\.0\.fc1\.weight is missing"),
+        ({"blk.1.fc2.weight": None}, r"lacks the matrix blk\.1\.fc2\.weight"),
+        ({"blk.1.fc2.weight": random(0, F, 5)}, "rank 4 has 5 columns"),
+        ({"blk.1.fc1.weight": random(0, 4, D + 1)}, "layer 1 is for a width of 7 and 9 neurons; that of layer 0 for 6"),
+        ({"blk.1.fc2.weight": np.full((F, 4), np.nan, "<f4")}, r"blk\.1\.fc2\.weight holds values that are no numbers"),
+        ({"blk.1.fc1.weight": random(0, 4)}, r"lacks the matrix blk\.1\.fc1\.weight"),
+        ({"blk.1.fc1.bias": random(0, 5)}, r"bias has the shape \[5\] beside 4 rows"),
+    ],
+)
+def test_predictors_that_do_not_fit(tmp_path: Path, change: dict[str, Any], words: str) -> None:
+    tensors = {f"blk.{i}.fc1.weight": random(i, 4, D) for i in range(2)}
+    tensors |= {f"blk.{i}.fc2.weight": random(i, F, 4) for i in range(2)}
+    changed = {name: values for name, values in (tensors | change).items() if values is not None}
+    source = open_gguf(write_gguf(tmp_path / "m.gguf", {}, changed, magic=b"PWRI"))
+    with pytest.raises(ModelFormatError, match=words):
+        predictor_from_gguf(source)
+
+
+@pytest.mark.parametrize("threshold", ["low", True, float("nan"), float("inf")])
+def test_a_threshold_that_is_no_number(tmp_path: Path, threshold: Any) -> None:
+    tensors = {"blk.0.fc1.weight": random(0, 4, D), "blk.0.fc2.weight": random(0, F, 4)}
+    path = write_gguf(tmp_path / "m.gguf", {"powerinfer.sparse_threshold": threshold}, tensors, magic=b"PWRI")
+    with pytest.raises(ModelFormatError, match=r"powerinfer\.sparse_threshold in the GGUF metadata is"):
+        predictor_from_gguf(open_gguf(path))
+
+
+# ------------------------------------------------------------------ predictor repositories
+
+
+@pytest.mark.parametrize(
+    ("config", "threshold"), [(None, 0.0), ({}, 0.0), ({"sparse_threshold": -0.5, "x": [1]}, -0.5)]
+)
+def test_a_predictor_repository(tmp_path: Path, config: Any, threshold: float) -> None:
+    write_repository(tmp_path / "p", config=config)
+    predictor = read_predictor_folder(tmp_path / "p")
+    assert [part.rank for part in predictor.layers] == [3 + i for i in range(12)]  # by number: 10 does not follow 1
+    assert {part.threshold for part in predictor.layers} == {threshold}
+    x = random(1, D)
+    state = torch.load(tmp_path / "p" / "model_10.pt", weights_only=True)
+    scores = state["fc2.weight"] @ torch.relu(state["fc1.weight"] @ torch.from_numpy(x))
+    assert predictor.active(10, x).tolist() == np.flatnonzero(scores.numpy() >= threshold).tolist()
+
+
+def test_repositories_with_holes_and_odd_content(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFoundError, match=r"no model_0\.pt"):
+        read_predictor_folder(tmp_path)
+    write_repository(tmp_path, 3)
+    (tmp_path / "model_1.pt").unlink()
+    with pytest.raises(ModelFormatError, match=r"layer 2, and model_1\.pt is missing"):
+        read_predictor_folder(tmp_path)
+    sound = {"fc1.weight": torch.ones(3, D), "fc2.weight": torch.ones(F, 3)}
+    for state, words in [
+        ({"fc1.weight": torch.ones(3, D)}, r"model_1\.pt holds fc1\.weight; a predictor is"),
+        ({**sound, "fc3.weight": torch.ones(1)}, r"fc3\.weight; a predictor is"),
+        ({**sound, "fc1.weight": torch.ones(3, D, dtype=torch.int64)}, "is int64"),
+        ({**sound, "fc1.weight": torch.full((3, D), float("inf"))}, "no numbers"),
+    ]:
+        torch.save(state, tmp_path / "model_1.pt")
+        with pytest.raises(ModelFormatError, match=words):
+            read_predictor_folder(tmp_path)
+    torch.save(sound, tmp_path / "model_1.pt")
+    (tmp_path / "config.json").write_text('{"sparse_threshold": "0"}')
+    with pytest.raises(ModelFormatError, match=r"sparse_threshold in config\.json is '0'"):
+        read_predictor_folder(tmp_path)
+
+
+# ------------------------------------------------------------------ our own files
+
+
+def test_saved_and_loaded(tmp_path: Path) -> None:
+    layers = (
+        layer(0, 4, "f16", threshold=-0.25, recall=0.97, precision=0.5),
+        layer(2, 7, "f32", a_bias=random(8, 7), b_bias=random(9, F)),
+    )
+    predictor = Predictor("low_rank", "normed", layers, "abc")
+    predictor.save(tmp_path)
+    again = Predictor.load(tmp_path, model="abc")
+    assert (again.kind, again.input, again.model, again.n_bytes) == ("low_rank", "normed", "abc", predictor.n_bytes)
+    assert (again.layers[0].recall, again.layers[0].precision, again.layers[0].threshold) == (0.97, 0.5, -0.25)
+    assert again.layers[0].a.codec == "f16"
+    assert again.layers[0].a_bias is None
+    for i in range(2):
+        np.testing.assert_array_equal(again.scores(i, random(4, 3, D)), predictor.scores(i, random(4, 3, D)))
+    with pytest.raises(ArtifactMismatchError, match="another model"):
+        Predictor.load(tmp_path, model="xyz")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"kind": "oracle"}, "lacks a kind"),
+        ({"input": None}, "lacks a kind, an input"),
+        ({"layers": 3}, "lacks its list of layers"),
+        ({"layers": []}, "has no layers"),
+        ({"layers": [{}, {}]}, r"lacks the matrix 1\.a"),
+        ({"layers": [{"threshold": "x"}]}, "threshold of layer 0 .* is 'x'"),
+    ],
+)
+def test_our_own_files_when_damaged(tmp_path: Path, change: dict[str, Any], words: str) -> None:
+    head = Predictor("low_rank", "normed", (layer(0, 4),)).save(tmp_path)
+    head.write_text(json.dumps(json.loads(head.read_text()) | change))
+    with pytest.raises(ModelFormatError, match=words):
+        Predictor.load(tmp_path)
+
+
+def test_a_predictor_of_another_shape() -> None:
+    predictor = Predictor("low_rank", "normed", (layer(0, 4),))
+    predictor.check_against(1, D, F)
+    with pytest.raises(ArtifactMismatchError, match="for 1 layers, width 6 and 9 neurons; the model has 2 layers"):
+        predictor.check_against(2, D, F)
