@@ -35,6 +35,7 @@ def _load(arguments: argparse.Namespace, cancelled: Callable[[], bool] = lambda:
         mode=arguments.mode,
         vram_budget_gib=arguments.vram_budget,
         hardware_file=arguments.hardware,
+        template=arguments.template,
     )
     with ProgressBar("Loading") as progress:
         return LoadedModel.load(arguments.model, config, progress, cancelled)
@@ -112,6 +113,8 @@ def _answer(
     from engine.session import ChatSession
 
     sampling = model.sampling.changed(_sampling_values(arguments))
+    if not arguments.raw:
+        sampling = model.chat_sampling(sampling)
     with ProgressBar("Reading") as progress:
         yield from ChatSession(model).generate(prompt, sampling, cancelled, progress)
 
@@ -280,7 +283,9 @@ def inspect(arguments: argparse.Namespace) -> int:
     from engine.session import read_tokenizer, resolve_model
 
     opened = open_model(resolve_model(arguments.model))
-    template = read_tokenizer(opened).chat_template is not None
+    tokenizer = read_tokenizer(opened, arguments.template)
+    template = tokenizer.template
+    assert template is not None, "read_tokenizer chooses one"
     config = plain_values(opened.config)
     values = {
         "format": opened.format,
@@ -293,7 +298,9 @@ def inspect(arguments: argparse.Namespace) -> int:
         "has_predictors": False,
         "has_stats": False,
         "has_placement": False,
-        "chat_template": template,
+        "chat_template": tokenizer.chat_template is not None,
+        "template": template.name,
+        "template_reason": tokenizer.template_reason,
         "name": opened.name,
     }
     if arguments.json:
@@ -304,8 +311,8 @@ def inspect(arguments: argparse.Namespace) -> int:
     print(f"  {sizes} in {values['tensors']} tensors")
     print(f"  {config['n_layers']} layers, width {config['d_model']}, {config['d_ff']} neurons a layer, "
           f"{config['n_heads']} heads ({config['n_kv_heads']} key-value)")  # fmt: skip
-    print(f"  vocabulary {config['vocab_size']}, context {config['max_context']}, chat template: "
-          f"{'yes' if template else 'no'}")  # fmt: skip
+    print(f"  vocabulary {config['vocab_size']}, context {config['max_context']}")
+    print(f"  chat template {template.name}: {tokenizer.template_reason}")
     zeros = (
         "neurons whose gate is zero can be skipped" if opened.config.has_zeros else "no zeros: nothing can be skipped"
     )
