@@ -77,6 +77,9 @@ class Tokenizer:
         added = backend.get_added_tokens_decoder()
         self._added = {int(i) for i in added}
         self._special = {int(i): token for i, token in added.items() if token.special and token.content}
+        # Characters that a vocabulary cannot spell rightly become its unknown token.
+        unknown = getattr(backend.model, "unk_token", None)
+        self._forbidden = self._special.keys() - {None if unknown is None else backend.token_to_id(unknown)}
         ids = backend.get_vocab(with_added_tokens=True).values()
         if not ids:
             raise ModelFormatError(f"{vocabulary.origin} holds no tokens.")
@@ -253,14 +256,14 @@ class Tokenizer:
         if not text:
             return []
         ids: list[int] = self._run(text, literally=True).ids
-        if self._special_text is None or self._special.keys().isdisjoint(ids):
+        if self._special_text is None or self._forbidden.isdisjoint(ids):
             return ids
         # The merges themselves lead to a special token: take its text apart. What cannot be split is left out.
         matches = list(self._special_text.finditer(text))
         inner = (match.start() + 1 if len(match.group()) > 1 else match.start() for match in matches)
         cuts = sorted({0, *inner, *(match.end() for match in matches), len(text)})
         if len(cuts) == 2:
-            return [i for i in ids if i not in self._special]
+            return [i for i in ids if i not in self._forbidden]
         return [i for a, b in itertools.pairwise(cuts) for i in self._encode_literally(text[a:b])]
 
     # ------------------------------------------------------------------ ids to text
