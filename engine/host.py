@@ -157,6 +157,8 @@ class EngineHost:
             sampling=plain_values(model.sampling),
             description=model.description,
             has_chat_template=model.tokenizer.template is not None,
+            template="" if model.tokenizer.template is None else model.tokenizer.template.name,
+            template_reason=model.tokenizer.template_reason,
         )
         return asdict(info)
 

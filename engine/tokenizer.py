@@ -84,6 +84,8 @@ class Tokenizer:
         if not ids:
             raise ModelFormatError(f"{vocabulary.origin} holds no tokens.")
         self.vocab_size: int = max(ids) + 1
+        # Text models of families that also see pictures keep tokens for those, beyond their embedding's end.
+        self._n_needed: int = max((i for i in ids if i not in self._special), default=-1) + 1
         self.bos_token_id = vocabulary.bos_token_id
         self.eos_token_ids = vocabulary.eos_token_ids
         self.adds_bos = vocabulary.adds_bos and self.bos_token_id is not None
@@ -136,9 +138,9 @@ class Tokenizer:
 
         Raises: TokenizerMismatchError with the figures.
         """
-        if self.vocab_size > config.vocab_size:
+        if self._n_needed > config.vocab_size:
             raise TokenizerMismatchError(
-                f"The tokenizer has ids up to {self.vocab_size - 1}, the model only {config.vocab_size} tokens."
+                f"The tokenizer has ids up to {self._n_needed - 1}, the model only {config.vocab_size} tokens."
             )
         if self.vocab_size < _FAR_SMALLER * config.vocab_size:
             raise TokenizerMismatchError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +225,39 @@ def test_merges_follow_the_scores_and_use_every_cut() -> None:
         ("b", "a"), ("a", "b"), ("ab", "a"), ("a", "ba"),
     ]  # fmt: skip
     assert merges_from_scores(tokens, [0] * 6, [1, 2, 4]) == []
+
+
+def joined_by_scores(text: str, scores: dict[str, float]) -> list[str]:
+    """SentencePiece's rule, said plainly: join the neighbours with the best score, from the left, until none join."""
+    parts = list(text)
+    while True:
+        wholes = [(scores[whole], -i) for i in range(len(parts) - 1) if (whole := parts[i] + parts[i + 1]) in scores]
+        if not wholes:
+            return parts
+        i = -max(wholes)[1]
+        parts[i : i + 2] = [parts[i] + parts[i + 1]]
+
+
+def test_any_scores_join_as_the_rule_says() -> None:
+    """Also where a run of one letter can be cut in many ways."""
+    rng = random.Random(0)
+    for _ in range(60):
+        pieces = {"a", "b", *("a" * n for n in range(1, 11) if rng.random() < 0.7)}
+        while len(pieces) < 16:
+            pieces.add((rng.choice(sorted(pieces)) + rng.choice(sorted(pieces)))[:9])
+        listed = sorted(pieces, key=lambda piece: (len(piece) > 1, rng.random()))
+        tokens = ["<unk>", "<s>", "</s>", *listed]
+        tokenizer = Tokenizer.from_gguf({
+            "tokenizer.ggml.model": "llama",
+            "tokenizer.ggml.tokens": tokens,
+            "tokenizer.ggml.scores": [-float(i) for i in range(len(tokens))],
+            "tokenizer.ggml.token_type": [2, 3, 3, *[1] * len(listed)],
+            "tokenizer.ggml.add_space_prefix": False,
+        })  # fmt: skip
+        scores = {piece: -float(i) for i, piece in enumerate(tokens) if len(piece) > 1}
+        for _ in range(20):
+            text = "".join(rng.choices("aaaaaab", k=rng.randint(1, 40)))
+            assert [tokens[i] for i in tokenizer.encode(text)] == joined_by_scores(text, scores)
 
 
 def test_an_absurd_piece_is_refused() -> None:

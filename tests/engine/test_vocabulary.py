@@ -100,6 +100,13 @@ def test_a_model_and_its_tokenizer_agree(tokenizer: Tokenizer) -> None:
     tokenizer.check_against(model_config(eos_token_ids=(7, 1)))
 
 
+def test_special_tokens_may_lie_beyond_the_embedding() -> None:
+    """As Gemma 3's tokens for pictures do in its text models."""
+    facts = metadata()
+    facts["tokenizer.ggml.token_type"][8191] = 3
+    Tokenizer.from_gguf(facts).check_against(model_config(vocab_size=8191))
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
