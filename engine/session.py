@@ -158,12 +158,14 @@ def read_tokenizer(opened: OpenedModel, template: str | None = None) -> Tokenize
     files = opened.files
     if files.tokenizer is not None:
         tokenizer = Tokenizer.from_files(files.tokenizer, files.tokenizer_config)
-    elif opened.format == "safetensors":
+    elif opened.format != "safetensors":
+        tokenizer = Tokenizer.from_gguf(opened.source.metadata)
+    elif (vocab := files.path / "vocab.json").is_file() and (merges := files.path / "merges.txt").is_file():
+        tokenizer = Tokenizer.from_pair(vocab, merges, files.tokenizer_config)
+    else:
         raise ModelNotFoundError(
             f"{files.path} holds no tokenizer.json.", "Download the model's tokenizer.json into the same folder."
         )
-    else:
-        tokenizer = Tokenizer.from_gguf(opened.source.metadata)
     tokenizer.check_against(opened.config)
     tokenizer.use_template(opened.name, template)
     return tokenizer

@@ -19,7 +19,7 @@ from engine.chat_templates import choose_template
 from engine.config import ModelConfig
 from engine.errors import ChatTemplateError, InvalidRequestError, ModelFormatError, TokenizerMismatchError
 from engine.gguf_vocabulary import read_gguf
-from engine.vocabulary import Vocabulary, guarded, read_files
+from engine.vocabulary import Vocabulary, guarded, read_files, read_pair
 
 _MAX_ID = 1 << 21
 _FAR_SMALLER = 0.8  # models pad their embedding by a few rows, never by a fifth of the vocabulary
@@ -123,6 +123,14 @@ class Tokenizer:
         Hearth does not decode.
         """
         return cls(read_files(tokenizer_json, tokenizer_config))
+
+    @classmethod
+    def from_pair(cls, vocab_json: Path, merges_txt: Path, tokenizer_config: Path | None = None) -> Tokenizer:
+        """The tokenizer of an older model directory, such as OPT's, without tokenizer.json.
+
+        Raises: as from_files.
+        """
+        return cls(read_pair(vocab_json, merges_txt, tokenizer_config))
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any]) -> Tokenizer:

@@ -48,8 +48,45 @@ def read_files(tokenizer_json: Path, tokenizer_config: Path | None) -> Vocabular
     text = _read_text(tokenizer_json)
     document = _json_object(text, tokenizer_json)
     config = {} if tokenizer_config is None else _json_object(_read_text(tokenizer_config), tokenizer_config)
-    pieces = _pieces_of(document, str(tokenizer_json))
     text = _with_special_marks(document, config) or text
+    return _vocabulary(text, document, config, tokenizer_json, str(tokenizer_config))
+
+
+def read_pair(vocab_json: Path, merges_txt: Path, tokenizer_config: Path | None) -> Vocabulary:
+    """The vocabulary of an older model directory, such as OPT's: GPT-2's kind, in two files without tokenizer.json.
+
+    Raises: as read_files.
+    """
+    config = {} if tokenizer_config is None else _json_object(_read_text(tokenizer_config), tokenizer_config)
+    kind = config.get("tokenizer_class") or "GPT2Tokenizer"
+    if kind not in ("GPT2Tokenizer", "GPT2TokenizerFast"):
+        raise UnsupportedModelError(
+            f"{vocab_json.parent} holds a {kind} without its tokenizer.json.",
+            "Download the model's tokenizer.json into the same folder.",
+        )
+    entries = _json_object(_read_text(vocab_json), vocab_json)
+    # By line feeds alone: a token may hold other signs that end lines.
+    merges = [line for line in _read_text(merges_txt).split("\n") if line.strip() and not line.startswith("#version")]
+    special = {_token_text_of(config.get(f"{name}_token"), name, str(tokenizer_config))
+               for name in ("bos", "eos", "unk", "pad")}  # fmt: skip
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    document = {
+        "version": "1.0",
+        "added_tokens": [
+            {"id": entries[text], "content": text, **flags} for text in sorted(filter(None, special)) if text in entries
+        ],
+        "pre_tokenizer": byte_level,
+        "decoder": byte_level,
+        "model": {"type": "BPE", "vocab": entries, "merges": merges},
+    }
+    return _vocabulary(json.dumps(document), document, config, vocab_json, str(tokenizer_config))
+
+
+def _vocabulary(
+    text: str, document: Mapping[str, Any], config: Mapping[str, Any], path: Path, config_path: str
+) -> Vocabulary:
+    pieces = _pieces_of(document, str(path))
 
     def build() -> Any:
         import tokenizers
@@ -59,9 +96,9 @@ def read_files(tokenizer_json: Path, tokenizer_config: Path | None) -> Vocabular
         backend.no_padding()
         return backend
 
-    backend = guarded(build, str(tokenizer_json))
-    bos, eos = (_named_id(backend, config, key, str(tokenizer_config)) for key in ("bos_token", "eos_token"))
-    first = guarded(lambda: backend.encode("", add_special_tokens=True).ids[:1], str(tokenizer_json))
+    backend = guarded(build, str(path))
+    bos, eos = (_named_id(backend, config, key, config_path) for key in ("bos_token", "eos_token"))
+    first = guarded(lambda: backend.encode("", add_special_tokens=True).ids[:1], str(path))
     if bos is None and "bos_token" not in config and first:
         bos = int(first[0])
     adds_bos = config.get("add_bos_token")
@@ -70,9 +107,9 @@ def read_files(tokenizer_json: Path, tokenizer_config: Path | None) -> Vocabular
         bos_token_id=bos,
         eos_token_ids=() if eos is None else (eos,),
         adds_bos=adds_bos if isinstance(adds_bos, bool) else bos is not None and first == [bos],
-        chat_template=_chat_template_of(config, tokenizer_json, str(tokenizer_config)),
+        chat_template=_chat_template_of(config, path, config_path),
         pieces=pieces,
-        origin=str(tokenizer_json),
+        origin=str(path),
         strips_first_space=pieces == "spaced" and _strips_first_space(document.get("decoder")),
     )
 

@@ -12,7 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nasty_texts import NASTY, SENTENCES, texts
+from tiny_model import make_tiny_model
 
+from engine.errors import ModelFormatError, UnsupportedModelError
+from engine.model.weights import open_model
+from engine.session import read_tokenizer
 from engine.tokenizer import Tokenizer
 
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
@@ -191,3 +195,47 @@ def test_a_llama_3_of_early_2024_names_no_splitting() -> None:
 
 def test_the_end_of_a_turn_ends_the_answer() -> None:
     assert tokenizers_of("qwen2")[0].eos_token_ids == (0, 2)
+
+
+def older_directory(folder: Path, **config: Any) -> tuple[Path, Path, Path]:
+    model = document("gpt-2")["model"]
+    paths = folder / "vocab.json", folder / "merges.txt", folder / "tokenizer_config.json"
+    paths[0].write_text(json.dumps(model["vocab"]), encoding="utf-8")
+    paths[1].write_text("#version: 0.2\n" + "\n".join(map(" ".join, model["merges"])) + "\n", encoding="utf-8")
+    values = {"bos_token": {"content": SPECIALS[0]}, "eos_token": SPECIALS[0], "add_bos_token": True, **config}
+    paths[2].write_text(json.dumps(values), encoding="utf-8")
+    return paths
+
+
+def test_an_older_directory_gives_the_same(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.from_pair(*older_directory(tmp_path, tokenizer_class="GPT2Tokenizer"))
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_ids, tokenizer.adds_bos) == (0, (0,), True)
+    assert 0 not in tokenizer.encode(SPECIALS[0])
+    for text in NASTY:
+        assert tokenizer.encode(text) == tokenizers_of("gpt-2")[0].encode(text)
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_an_older_directory_of_another_kind_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModelError, match=r"BlenderbotTokenizer without its tokenizer\.json"):
+        Tokenizer.from_pair(*older_directory(tmp_path, tokenizer_class="BlenderbotTokenizer"))
+
+
+def test_a_damaged_older_directory_is_named(tmp_path: Path) -> None:
+    paths = older_directory(tmp_path)
+    paths[1].write_text("nonsense here\n", encoding="utf-8")
+    with pytest.raises(ModelFormatError, match=r"vocab\.json is damaged"):
+        Tokenizer.from_pair(*paths)
+
+
+def test_a_model_without_tokenizer_json_is_opened_by_its_older_files(tmp_path: Path) -> None:
+    folder = make_tiny_model(tmp_path / "older")
+    kept = Tokenizer.from_files(folder / "tokenizer.json", folder / "tokenizer_config.json")
+    model = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["model"]
+    (folder / "vocab.json").write_text(json.dumps(model["vocab"]), encoding="utf-8")
+    (folder / "merges.txt").write_text("\n".join(map(" ".join, model["merges"])), encoding="utf-8")
+    config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    config["tokenizer_class"] = "GPT2Tokenizer"
+    (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+    (folder / "tokenizer.json").unlink()
+    assert read_tokenizer(open_model(folder)).encode("the hello in") == kept.encode("the hello in")
