@@ -53,8 +53,8 @@ def read_gguf(metadata: Mapping[str, Any]) -> Vocabulary:
 
 
 def _read_byte_level(metadata: Mapping[str, Any]) -> Vocabulary:
-    splitting = splitting_of(metadata)
     facts = _facts(metadata)
+    splitting = splitting_of(metadata)
     merges = [_merge(line) for line in _strings(metadata, "tokenizer.ggml.merges")]
     vocabulary = _by_text(facts.tokens)
 
@@ -84,7 +84,7 @@ def _read_pieces(metadata: Mapping[str, Any]) -> Vocabulary:
     """SentencePiece's byte-pair kind: of two neighbours, those are joined whose whole has the highest score."""
     for key in ("remove_extra_whitespaces", "precompiled_charsmap"):
         value = metadata.get(f"tokenizer.ggml.{key}")
-        if value is not None and value is not False and (value is True or len(value)):
+        if value is not None and value is not False and not (hasattr(value, "__len__") and len(value) == 0):
             raise UnsupportedModelError(
                 f"The GGUF file's vocabulary rewrites text first ({key}), which Hearth does not."
             )
@@ -223,7 +223,7 @@ def _scores(metadata: Mapping[str, Any], n_tokens: int) -> list[float]:
 
 def _strings(metadata: Mapping[str, Any], key: str) -> list[str]:
     values = metadata.get(key)
-    if values is None or isinstance(values, (str, bytes)):
+    if values is None or isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
         raise ModelFormatError(f"The GGUF file's {key} is missing.")
     strings = list(values)
     if not all(isinstance(value, str) for value in strings):

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nasty_texts import NASTY, SENTENCES, texts
 
+from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.gguf_vocabulary import merges_from_scores
 from engine.tokenizer import Tokenizer
 
@@ -261,9 +262,43 @@ def test_any_scores_join_as_the_rule_says() -> None:
 
 
 def test_an_absurd_piece_is_refused() -> None:
-    from engine.errors import ModelFormatError
-
     values = facts("like LLaMA")
     values["tokenizer.ggml.tokens"][600] = "a" * 100_000
     with pytest.raises(ModelFormatError, match="100000 characters"):
         Tokenizer.from_gguf(values)
+
+
+ODD: list[Any] = [
+    None,
+    True,
+    0,
+    -1,
+    7,
+    1 << 70,
+    1.5,
+    float("nan"),
+    "",
+    "x",
+    "\0",
+    [],
+    [1],
+    ["x"],
+    ["x"] * 900,
+    [1.5] * 900,
+    b"x",
+]
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_an_odd_value_anywhere_ends_in_a_clear_error_or_a_tokenizer(kind: str) -> None:
+    good = {**facts("like LLaMA"), "tokenizer.ggml.model": kind, "tokenizer.ggml.merges": ["▁ a"]}
+    good |= {"tokenizer.ggml.precompiled_charsmap": [], "tokenizer.chat_template": "x"}
+    refused = 0
+    for key in good:
+        for value in ODD:
+            try:
+                tokenizer = Tokenizer.from_gguf({**good, key: value})
+                tokenizer.decode(tokenizer.encode("the cat <s> é", special=True))
+            except (ModelFormatError, UnsupportedModelError):
+                refused += 1
+    assert 50 < refused < len(good) * len(ODD)
