@@ -226,6 +226,18 @@ def test_merges_follow_the_scores_and_use_every_cut() -> None:
         ("b", "a"), ("a", "b"), ("ab", "a"), ("a", "ba"),
     ]  # fmt: skip
     assert merges_from_scores(tokens, [0] * 6, [1, 2, 4]) == []
+    assert merges_from_scores([], [], []) == []
+
+
+@given(tokens=st.lists(st.text("ab▁é\0😀", min_size=1, max_size=7), unique=True, max_size=60))
+def test_every_pair_of_pieces_that_makes_a_piece_is_a_merge(tokens: list[str]) -> None:
+    scores = [-float(i) for i in range(len(tokens))]
+    assert merges_from_scores(tokens, scores, list(range(len(tokens)))) == [
+        (text[:cut], text[cut:])
+        for text in tokens
+        for cut in range(len(text) - 1, 0, -1)
+        if text[:cut] in tokens and text[cut:] in tokens
+    ]
 
 
 def joined_by_scores(text: str, scores: dict[str, float]) -> list[str]:
