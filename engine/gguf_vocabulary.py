@@ -38,7 +38,7 @@ class _Facts:
 def read_gguf(metadata: Mapping[str, Any]) -> Vocabulary:
     """The vocabulary inside a GGUF file.
 
-    Cost: for 256,000 pieces with scores about 2 s; with merges below 1 s.
+    Cost: for 256,000 pieces with scores 2 to 3 s, for 32,000 about 0.3 s.
     Raises: ModelFormatError for missing or contradictory entries, UnsupportedModelError for another kind of
     vocabulary or of splitting; both name what they found.
     """
