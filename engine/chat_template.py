@@ -21,10 +21,23 @@ SOURCE_LIMIT_CHARS = 128 << 10  # the largest templates in use have 30 thousand
 
 
 class ChatTemplate:
-    """A template and the two tokens it may name. Compiled when first rendered; renderings take turns."""
+    """A template and the two tokens it may name. Compiled when first rendered; renderings take turns.
 
-    def __init__(self, source: str, bos_token: str | None = None, eos_token: str | None = None) -> None:
+    name: "own" for a model's own, else the built-in one's. stops: texts, or special tokens' texts, that end an answer.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        bos_token: str | None = None,
+        eos_token: str | None = None,
+        *,
+        name: str = "own",
+        stops: tuple[str, ...] = (),
+    ) -> None:
         self.source = source
+        self.name = name
+        self.stops = stops
         self._tokens = {"bos_token": bos_token or "", "eos_token": eos_token or ""}
         self._compiled: Template | None = None
         self._lock = threading.Lock()

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from engine import commands
+from engine.chat_templates import TEMPLATE_NAMES
 from engine.config import DEVICES, MODES
 from engine.console import drop_output, make_streams_safe
 from engine.errors import EngineError
@@ -68,6 +69,14 @@ def build_parser() -> argparse.ArgumentParser:
         sub.add_argument("--verbose", action="store_true", help="log what is being done to stderr")
         return sub
 
+    def add_template(sub: argparse.ArgumentParser) -> None:
+        sub.add_argument(
+            "--template",
+            choices=TEMPLATE_NAMES,
+            metavar="NAME",
+            help=f"the chat template (default: the model's own, else one that suits it): {', '.join(TEMPLATE_NAMES)}",
+        )
+
     def add_model(sub: argparse.ArgumentParser) -> None:
         sub.add_argument(
             "model", metavar="MODEL", help="a model folder, a GGUF file, or the name of an installed model"
@@ -78,6 +87,7 @@ def build_parser() -> argparse.ArgumentParser:
         sub.add_argument("--hardware", metavar="FILE", help="a saved hardware profile instead of a probe")
         sub.add_argument("--vram-budget", type=float, metavar="GIB", help="the most that may be held on the card")
         sub.add_argument("--mode", choices=MODES, default="auto")
+        add_template(sub)
 
     def add_sampling(sub: argparse.ArgumentParser) -> None:
         sub.add_argument("--max-tokens", type=int)
@@ -133,6 +143,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     sub = command("inspect", commands.inspect, "What a model file is.", "starter-chat")
     sub.add_argument("model", metavar="MODEL", help="a model folder, a GGUF file, or the name of an installed model")
+    add_template(sub)
     add_json(sub)
 
     sub = command(

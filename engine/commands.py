@@ -36,6 +36,7 @@ def _load(arguments: argparse.Namespace, cancelled: Callable[[], bool] = lambda:
         mode=arguments.mode,
         vram_budget_gib=arguments.vram_budget,
         hardware_file=arguments.hardware,
+        template=arguments.template,
     )
     with ProgressBar("Loading") as progress:
         return LoadedModel.load(arguments.model, config, progress, cancelled)
@@ -113,6 +114,8 @@ def _answer(
     from engine.session import ChatSession
 
     sampling = model.sampling.changed(_sampling_values(arguments))
+    if not arguments.raw:
+        sampling = model.chat_sampling(sampling)
     with ProgressBar("Reading") as progress:
         yield from ChatSession(model).generate(prompt, sampling, cancelled, progress)
 
@@ -282,7 +285,9 @@ def inspect(arguments: argparse.Namespace) -> int:
     from engine.session import read_tokenizer, resolve_model
 
     opened = open_model(resolve_model(arguments.model))
-    template = read_tokenizer(opened).chat_template is not None
+    tokenizer = read_tokenizer(opened, arguments.template)
+    template = tokenizer.template
+    assert template is not None, "read_tokenizer chooses one"
     config = plain_values(opened.config)
     manifest = opened.source.manifest if isinstance(opened.source, BundleSource) else None
     artefacts = manifest.artefacts if manifest else {}
@@ -294,10 +299,12 @@ def inspect(arguments: argparse.Namespace) -> int:
         "tensors": len(opened.source.tensors),
         "codecs": dict(opened.codecs),
         "parameters": opened.parameters,
-        "has_predictors": "predictors" in artefacts,
-        "has_stats": "statistics" in artefacts,
+        "has_predictors": "predictors" in artefacts or opened.has_predictors,
+        "has_stats": "statistics" in artefacts or opened.files.stats is not None,
         "has_placement": "placement" in artefacts,
-        "chat_template": template,
+        "chat_template": tokenizer.chat_template is not None,
+        "template": template.name,
+        "template_reason": tokenizer.template_reason,
         "name": opened.name,
     }
     if arguments.json:
@@ -308,12 +315,18 @@ def inspect(arguments: argparse.Namespace) -> int:
     print(f"  {sizes} in {values['tensors']} tensors")
     print(f"  {config['n_layers']} layers, width {config['d_model']}, {config['d_ff']} neurons a layer, "
           f"{config['n_heads']} heads ({config['n_kv_heads']} key-value)")  # fmt: skip
-    print(f"  vocabulary {config['vocab_size']}, context {config['max_context']}, chat template: "
-          f"{'yes' if template else 'no'}")  # fmt: skip
+    print(f"  vocabulary {config['vocab_size']}, context {config['max_context']}")
+    print(f"  chat template {template.name}: {tokenizer.template_reason}")
     zeros = "neurons that do not fire can be skipped" if opened.config.has_zeros else "no zeros: nothing can be skipped"
     print(f"  activation {opened.config.activation}: {zeros}")
     if manifest:
         _print_bundle(manifest)
+    if values["has_predictors"]:
+        print("  predictors come with it")
+    if opened.files.stats is not None:
+        print(f"  activation counts come with it, in {opened.files.stats.name}")
+    for note in opened.files.notes:
+        print(f"  note: {note}")
     return 0
 
 

@@ -191,6 +191,7 @@ class EngineConfig:
     mode: Mode = "auto"
     vram_budget_gib: float | None = None
     hardware_file: str | None = None
+    template: str | None = None  # a built-in chat template's name; None: the model's own, or the one that suits it
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:

@@ -156,7 +156,9 @@ class EngineHost:
             load_s=model.load_s,
             sampling=plain_values(model.sampling),
             description=model.description,
-            has_chat_template=model.tokenizer.chat_template is not None,
+            has_chat_template=model.tokenizer.template is not None,
+            template="" if model.tokenizer.template is None else model.tokenizer.template.name,
+            template_reason=model.tokenizer.template_reason,
         )
         return asdict(info)
 

@@ -201,6 +201,8 @@ class LoadedModelInfo:
     sampling: dict[str, Any]  # the model's own defaults, fields of SamplingConfig
     description: str = ""
     has_chat_template: bool = True
+    template: str = "own"  # which chat template is used: the model's own, or a built-in one's name
+    template_reason: str = ""
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> LoadedModelInfo:

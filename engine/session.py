@@ -100,7 +100,7 @@ class LoadedModel:
         engine = engine or EngineConfig()
         started = time.perf_counter()
         opened = open_model(resolve_model(str(model)))
-        tokenizer = read_tokenizer(opened)
+        tokenizer = read_tokenizer(opened, engine.template)
         hardware = HardwareProfile.load(Path(engine.hardware_file)) if engine.hardware_file else probe()
         device, device_reason = choose_device(engine)
         mode, mode_reason = choose_mode(opened, engine.mode)
@@ -128,14 +128,18 @@ class LoadedModel:
 
     @property
     def stop_token_ids(self) -> frozenset[int]:
-        """Every token that ends an answer: a chat model often has more of them than its tokenizer names."""
-        return frozenset((*self.tokenizer.eos_token_ids, *self.opened.config.eos_token_ids))
+        """Every token that ends an answer: the tokenizer's, the chat template's and the configuration's."""
+        return self.tokenizer.stop_token_ids | frozenset(self.opened.config.eos_token_ids)
 
     @property
     def bos_token_id(self) -> int | None:
         """What a text begins with, as the tokenizer says, or the configuration where the tokenizer is silent."""
         known = self.tokenizer.bos_token_id
         return self.opened.config.bos_token_id if known is None else known
+
+    def chat_sampling(self, sampling: SamplingConfig) -> SamplingConfig:
+        """The same, with the texts by which the chat template shows that the answer is over."""
+        return sampling.changed({"stop": (*sampling.stop, *self.tokenizer.stop_texts)})
 
     def transformer(self, mode: str | None = None) -> Transformer:
         """The model's graph with the executor of `mode` (default: as loaded). Cheap: the weights are shared."""
@@ -149,18 +153,21 @@ class LoadedModel:
         return Transformer(self.opened.config, self.weights, executor, operators)
 
 
-def read_tokenizer(opened: OpenedModel) -> Tokenizer:
-    """The model's tokenizer, checked against its configuration."""
+def read_tokenizer(opened: OpenedModel, template: str | None = None) -> Tokenizer:
+    """The model's tokenizer, checked against its configuration, with the chat template that suits or was asked for."""
     files = opened.files
     if files.tokenizer is not None:
         tokenizer = Tokenizer.from_files(files.tokenizer, files.tokenizer_config)
-    elif opened.format == "safetensors":
+    elif opened.format != "safetensors":
+        tokenizer = Tokenizer.from_gguf(opened.source.metadata)
+    elif (vocab := files.path / "vocab.json").is_file() and (merges := files.path / "merges.txt").is_file():
+        tokenizer = Tokenizer.from_pair(vocab, merges, files.tokenizer_config)
+    else:
         raise ModelNotFoundError(
             f"{files.path} holds no tokenizer.json.", "Download the model's tokenizer.json into the same folder."
         )
-    else:
-        tokenizer = Tokenizer.from_gguf(opened.source.metadata)
     tokenizer.check_against(opened.config)
+    tokenizer.use_template(opened.name, template)
     return tokenizer
 
 
@@ -289,7 +296,7 @@ class ChatSession:
     ) -> tuple[int, Iterator[TokenEvent]]:
         """The answer to a conversation, and how many of its oldest messages did not fit and were left out."""
         prompt, dropped = self.fit(messages, sampling.max_tokens)
-        return dropped, self.generate(prompt, sampling, cancelled, on_progress)
+        return dropped, self.generate(prompt, self.model.chat_sampling(sampling), cancelled, on_progress)
 
     def fit(self, messages: Sequence[ChatMessage], max_tokens: int | None) -> tuple[list[int], int]:
         """Token ids of as many of the newest messages as leave room for an answer, and the number left out.

@@ -1,7 +1,7 @@
 """Text to token ids and back: a model's own vocabulary, from tokenizer.json or out of a GGUF file.
 
 The byte-pair merging is the tokenizers library's; decoding, streaming and the rule that text typed by a person never
-becomes a special token are here. Files are read in engine/vocabulary.py.
+becomes a special token are here. Files are read in engine/vocabulary.py and engine/gguf_vocabulary.py.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from engine.chat_template import ChatTemplate
+from engine.chat_templates import choose_template
 from engine.config import ModelConfig
 from engine.errors import ChatTemplateError, InvalidRequestError, ModelFormatError, TokenizerMismatchError
-from engine.vocabulary import Vocabulary, guarded, read_files, read_gguf
+from engine.gguf_vocabulary import read_gguf
+from engine.vocabulary import Vocabulary, guarded, read_files, read_pair
 
 _MAX_ID = 1 << 21
 _FAR_SMALLER = 0.8  # models pad their embedding by a few rows, never by a fifth of the vocabulary
@@ -69,15 +71,21 @@ class Tokenizer:
         self._backend = backend = vocabulary.backend
         self._lock = threading.Lock()  # whether special tokens are parsed is a switch on the library's object
         self._pieces = vocabulary.pieces
+        self._strips_first_space = vocabulary.strips_first_space
         self._origin = vocabulary.origin
         self._piece_bytes: dict[int, bytes] = {}
         added = backend.get_added_tokens_decoder()
         self._added = {int(i) for i in added}
         self._special = {int(i): token for i, token in added.items() if token.special and token.content}
+        # Characters that a vocabulary cannot spell rightly become its unknown token.
+        unknown = getattr(backend.model, "unk_token", None)
+        self._forbidden = self._special.keys() - {None if unknown is None else backend.token_to_id(unknown)}
         ids = backend.get_vocab(with_added_tokens=True).values()
         if not ids:
             raise ModelFormatError(f"{vocabulary.origin} holds no tokens.")
         self.vocab_size: int = max(ids) + 1
+        # Text models of families that also see pictures keep tokens for those, beyond their embedding's end.
+        self._n_needed: int = max((i for i in ids if i not in self._special), default=-1) + 1
         self.bos_token_id = vocabulary.bos_token_id
         self.eos_token_ids = vocabulary.eos_token_ids
         self.adds_bos = vocabulary.adds_bos and self.bos_token_id is not None
@@ -85,13 +93,25 @@ class Tokenizer:
         texts = sorted((token.content for token in self._special.values()), key=len, reverse=True)
         self._special_text = re.compile("|".join(map(re.escape, texts))) if texts else None
         self._special_by_text = {token.content: (i, token) for i, token in self._special.items()}
-        self._template: ChatTemplate | None = None
+        self._vocabulary = vocabulary
+        self.template: ChatTemplate | None = None
+        self.template_reason = ""
+        self.stop_token_ids: frozenset[int] = frozenset(self.eos_token_ids)
+        self.stop_texts: tuple[str, ...] = ()
         if self.chat_template is not None:
-            bos, eos = (
-                None if token is None else backend.id_to_token(token)
-                for token in (self.bos_token_id, next(iter(self.eos_token_ids), None))
-            )
-            self._template = ChatTemplate(self.chat_template, bos, eos)
+            self.use_template("")
+
+    def use_template(self, model_name: str, override: str | None = None) -> None:
+        """Lay chats out by the template that suits the model, or by the one that `override` names.
+
+        Afterwards `template` and `template_reason` say which and why, `stop_token_ids` and `stop_texts` what ends an
+        answer in a chat. Not while another thread encodes a chat.
+        Raises: InvalidRequestError for a name that no template has.
+        """
+        self.template, self.template_reason = choose_template(model_name, self._vocabulary, override)
+        known = [stop for stop in self.template.stops if stop in self._special_by_text]
+        self.stop_token_ids = frozenset(self.eos_token_ids) | {self._special_by_text[stop][0] for stop in known}
+        self.stop_texts = tuple(stop for stop in self.template.stops if stop not in known)
 
     # ------------------------------------------------------------------ where vocabularies come from
 
@@ -105,8 +125,16 @@ class Tokenizer:
         return cls(read_files(tokenizer_json, tokenizer_config))
 
     @classmethod
+    def from_pair(cls, vocab_json: Path, merges_txt: Path, tokenizer_config: Path | None = None) -> Tokenizer:
+        """The tokenizer of an older model directory, such as OPT's, without tokenizer.json.
+
+        Raises: as from_files.
+        """
+        return cls(read_pair(vocab_json, merges_txt, tokenizer_config))
+
+    @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any]) -> Tokenizer:
-        """The tokenizer inside a GGUF file, for vocabularies of GPT-2's kind.
+        """The tokenizer inside a GGUF file: SentencePiece's pieces with scores, or GPT-2's with merges.
 
         Raises: ModelFormatError for missing or contradictory entries, UnsupportedModelError for another kind of
         vocabulary or of splitting.
@@ -118,9 +146,9 @@ class Tokenizer:
 
         Raises: TokenizerMismatchError with the figures.
         """
-        if self.vocab_size > config.vocab_size:
+        if self._n_needed > config.vocab_size:
             raise TokenizerMismatchError(
-                f"The tokenizer has ids up to {self.vocab_size - 1}, the model only {config.vocab_size} tokens."
+                f"The tokenizer has ids up to {self._n_needed - 1}, the model only {config.vocab_size} tokens."
             )
         if self.vocab_size < _FAR_SMALLER * config.vocab_size:
             raise TokenizerMismatchError(
@@ -161,19 +189,19 @@ class Tokenizer:
 
         Raises: ChatTemplateError (also where the model has no template), InvalidRequestError for an odd role.
         """
-        if self._template is None:
+        if self.template is None:
             raise ChatTemplateError("The model has no chat template.")
         turns = [{key: _without_surrogates(value) for key, value in message.items()} for message in messages]
         for turn in turns:
             if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", turn.get("role", "")):
                 raise InvalidRequestError(f"A message's role is {turn.get('role')!r}; it must be a word like 'user'.")
-        plain = self._template.render(turns)
+        plain = self.template.render(turns)
         if self._special_text is None:
             return self._encode_literally(plain)
         stand_ins = self._stand_ins([plain, *(value for turn in turns for value in turn.values())])
         originals = {ord(mark): chr(char) for char, mark in stand_ins.items()}
         try:
-            marked = self._template.render([_rewritten(turn, lambda text: text.translate(stand_ins)) for turn in turns])
+            marked = self.template.render([_rewritten(turn, lambda text: text.translate(stand_ins)) for turn in turns])
         except ChatTemplateError:
             marked = ""  # the template checks how contents are spelt; what it says of the real ones is already known
         if marked.translate(originals) == plain:
@@ -208,11 +236,11 @@ class Tokenizer:
 
     def _encode_transformed(self, plain: str, turns: list[dict[str, str]]) -> list[int]:
         """Ids where the template spells contents anew, so that no mark survives in them."""
-        assert self._template is not None
+        assert self.template is not None
         marks = {char for token in self._special.values() for char in token.content if not char.isalnum()}
         marks |= {token.content[0] for token in self._special.values() if token.content.isalnum()}
         table = {ord(char): char + _JOINER for char in marks if not char.isspace()}
-        harmless = self._template.render([_rewritten(turn, lambda text: text.translate(table)) for turn in turns])
+        harmless = self.template.render([_rewritten(turn, lambda text: text.translate(table)) for turn in turns])
 
         def special_ids(ids: list[int]) -> list[int]:
             return [i for i in ids if i in self._special]
@@ -238,14 +266,14 @@ class Tokenizer:
         if not text:
             return []
         ids: list[int] = self._run(text, literally=True).ids
-        if self._special_text is None or self._special.keys().isdisjoint(ids):
+        if self._special_text is None or self._forbidden.isdisjoint(ids):
             return ids
         # The merges themselves lead to a special token: take its text apart. What cannot be split is left out.
         matches = list(self._special_text.finditer(text))
         inner = (match.start() + 1 if len(match.group()) > 1 else match.start() for match in matches)
         cuts = sorted({0, *inner, *(match.end() for match in matches), len(text)})
         if len(cuts) == 2:
-            return [i for i in ids if i not in self._special]
+            return [i for i in ids if i not in self._forbidden]
         return [i for a, b in itertools.pairwise(cuts) for i in self._encode_literally(text[a:b])]
 
     # ------------------------------------------------------------------ ids to text
@@ -267,7 +295,7 @@ class Tokenizer:
         def visible(token_id: int) -> bytes:
             return b"" if token_id in self._special else self._bytes_of(token_id)
 
-        return TextStream(visible if skip_special else self._bytes_of, strip_first_space=self._pieces == "spaced")
+        return TextStream(visible if skip_special else self._bytes_of, strip_first_space=self._strips_first_space)
 
     def _bytes_of(self, token_id: int) -> bytes:
         """The bytes that a token stands for; none for an id without a token (rows that only pad the embedding)."""
@@ -278,7 +306,9 @@ class Tokenizer:
         return known
 
     def _spelt(self, token_id: int, text: str) -> bytes:
-        if token_id in self._added:
+        if token_id in self._special:
+            return text.encode("utf-8", "replace")
+        if token_id in self._added and self._pieces == "byte-level":
             return text.encode("utf-8", "replace")
         if self._pieces == "byte-level":
             if all(char in _BYTES for char in text):

@@ -1,12 +1,14 @@
-"""Reads a model's vocabulary from tokenizer.json or out of a GGUF file, and says what is wrong with a bad one.
+"""What a vocabulary is, and reading one from a model directory's tokenizer.json.
 
-It encodes and decodes nothing (engine/tokenizer.py does). The tokenizers library is loaded when a file is read.
+It encodes and decodes nothing (engine/tokenizer.py does); GGUF files are read in engine/gguf_vocabulary.py. The
+tokenizers library is loaded when a file is read.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -14,8 +16,10 @@ from typing import Any, Literal, TypeVar
 from engine.errors import ModelFormatError, TokenizerMismatchError, UnsupportedModelError
 
 _MAX_FILE_BYTES = 256 << 20  # the largest tokenizer.json in use has 33 MB
-_CONTROL, _USER_DEFINED = 3, 4  # tokenizer.ggml.token_type
-_GPT2_SPLITTING = (None, "", "gpt-2", "gpt2", "default")
+# Tokens after which it is the person's turn, or the text is over: an answer ends there even where the file's own end
+# of text is another.
+TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|end_of_text|>", "<|endoftext|>")
+_MARKER = re.compile(r"<\|[^|<>\s]{1,60}\|>|<(?:start|end)_of_turn>")
 
 _T = TypeVar("_T")
 Pieces = Literal["byte-level", "spaced"]  # how a token's text spells bytes: GPT-2's alphabet, or ▁ for a space
@@ -32,6 +36,7 @@ class Vocabulary:
     chat_template: str | None
     pieces: Pieces
     origin: str  # for messages
+    strips_first_space: bool = False  # a text's first token carries a space that nobody wrote
 
 
 def read_files(tokenizer_json: Path, tokenizer_config: Path | None) -> Vocabulary:
@@ -43,7 +48,45 @@ def read_files(tokenizer_json: Path, tokenizer_config: Path | None) -> Vocabular
     text = _read_text(tokenizer_json)
     document = _json_object(text, tokenizer_json)
     config = {} if tokenizer_config is None else _json_object(_read_text(tokenizer_config), tokenizer_config)
-    pieces = _pieces_of(document, str(tokenizer_json))
+    text = _with_special_marks(document, config) or text
+    return _vocabulary(text, document, config, tokenizer_json, str(tokenizer_config))
+
+
+def read_pair(vocab_json: Path, merges_txt: Path, tokenizer_config: Path | None) -> Vocabulary:
+    """The vocabulary of an older model directory, such as OPT's: GPT-2's kind, in two files without tokenizer.json.
+
+    Raises: as read_files.
+    """
+    config = {} if tokenizer_config is None else _json_object(_read_text(tokenizer_config), tokenizer_config)
+    kind = config.get("tokenizer_class") or "GPT2Tokenizer"
+    if kind not in ("GPT2Tokenizer", "GPT2TokenizerFast"):
+        raise UnsupportedModelError(
+            f"{vocab_json.parent} holds a {kind} without its tokenizer.json.",
+            "Download the model's tokenizer.json into the same folder.",
+        )
+    entries = _json_object(_read_text(vocab_json), vocab_json)
+    # By line feeds alone: a token may hold other signs that end lines.
+    merges = [line for line in _read_text(merges_txt).split("\n") if line.strip() and not line.startswith("#version")]
+    special = {_token_text_of(config.get(f"{name}_token"), name, str(tokenizer_config))
+               for name in ("bos", "eos", "unk", "pad")}  # fmt: skip
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    document = {
+        "version": "1.0",
+        "added_tokens": [
+            {"id": entries[text], "content": text, **flags} for text in sorted(filter(None, special)) if text in entries
+        ],
+        "pre_tokenizer": byte_level,
+        "decoder": byte_level,
+        "model": {"type": "BPE", "vocab": entries, "merges": merges},
+    }
+    return _vocabulary(json.dumps(document), document, config, vocab_json, str(tokenizer_config))
+
+
+def _vocabulary(
+    text: str, document: Mapping[str, Any], config: Mapping[str, Any], path: Path, config_path: str
+) -> Vocabulary:
+    pieces = _pieces_of(document, str(path))
 
     def build() -> Any:
         import tokenizers
@@ -53,9 +96,9 @@ def read_files(tokenizer_json: Path, tokenizer_config: Path | None) -> Vocabular
         backend.no_padding()
         return backend
 
-    backend = guarded(build, str(tokenizer_json))
-    bos, eos = (_named_id(backend, config, key, str(tokenizer_config)) for key in ("bos_token", "eos_token"))
-    first = guarded(lambda: backend.encode("", add_special_tokens=True).ids[:1], str(tokenizer_json))
+    backend = guarded(build, str(path))
+    bos, eos = (_named_id(backend, config, key, config_path) for key in ("bos_token", "eos_token"))
+    first = guarded(lambda: backend.encode("", add_special_tokens=True).ids[:1], str(path))
     if bos is None and "bos_token" not in config and first:
         bos = int(first[0])
     adds_bos = config.get("add_bos_token")
@@ -64,62 +107,16 @@ def read_files(tokenizer_json: Path, tokenizer_config: Path | None) -> Vocabular
         bos_token_id=bos,
         eos_token_ids=() if eos is None else (eos,),
         adds_bos=adds_bos if isinstance(adds_bos, bool) else bos is not None and first == [bos],
-        chat_template=_chat_template_of(config, str(tokenizer_config)),
+        chat_template=_chat_template_of(config, path, config_path),
         pieces=pieces,
-        origin=str(tokenizer_json),
+        origin=str(path),
+        strips_first_space=pieces == "spaced" and _strips_first_space(document.get("decoder")),
     )
 
 
-def read_gguf(metadata: Mapping[str, Any]) -> Vocabulary:
-    """The vocabulary inside a GGUF file, for vocabularies of GPT-2's kind.
-
-    Raises: ModelFormatError for missing or contradictory entries, UnsupportedModelError for another kind of
-    vocabulary or of splitting; both name what they found.
-    """
-    kind = metadata.get("tokenizer.ggml.model")
-    if kind is None:
-        raise ModelFormatError("The GGUF file holds no vocabulary (tokenizer.ggml.model is missing).")
-    if kind != "gpt2":
-        raise UnsupportedModelError(f"The GGUF file's vocabulary is of the kind {kind!r}; Hearth reads 'gpt2'.")
-    splitting = metadata.get("tokenizer.ggml.pre")
-    if splitting not in _GPT2_SPLITTING:
-        raise UnsupportedModelError(f"The GGUF file's vocabulary splits text as {splitting!r}; Hearth does 'gpt-2'.")
-    tokens = _strings(metadata, "tokenizer.ggml.tokens")
-    merges = [_merge(line) for line in _strings(metadata, "tokenizer.ggml.merges")]
-    types = metadata.get("tokenizer.ggml.token_type")
-    types = [1] * len(tokens) if types is None else types
-    if not isinstance(types, Sequence) or len(types) != len(tokens):
-        raise ModelFormatError(f"The GGUF file's tokenizer.ggml.token_type is no list of {len(tokens)} types.")
-    vocabulary = {text: i for i, text in enumerate(tokens)}
-    if len(vocabulary) != len(tokens):
-        raise ModelFormatError(f"{len(tokens) - len(vocabulary)} of the GGUF file's tokens appear twice.")
-
-    def build() -> Any:
-        from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-
-        backend = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
-        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-        backend.decoder = decoders.ByteLevel()
-        backend.add_tokens(
-            [
-                AddedToken(text, special=kind == _CONTROL, normalized=False)
-                for text, kind in zip(tokens, types, strict=True)
-                if kind in (_CONTROL, _USER_DEFINED) and text
-            ]
-        )
-        return backend
-
-    eos = (_gguf_id(metadata, f"tokenizer.ggml.{name}_token_id", len(tokens)) for name in ("eos", "eot", "eom"))
-    template = metadata.get("tokenizer.chat_template")
-    return Vocabulary(
-        backend=guarded(build, "The GGUF file's vocabulary"),
-        bos_token_id=_gguf_id(metadata, "tokenizer.ggml.bos_token_id", len(tokens)),
-        eos_token_ids=tuple(dict.fromkeys(token for token in eos if token is not None)),
-        adds_bos=bool(metadata.get("tokenizer.ggml.add_bos_token", False)),
-        chat_template=template if isinstance(template, str) else None,
-        pieces="byte-level",
-        origin="The GGUF file's vocabulary",
-    )
+def is_marker(text: str) -> bool:
+    """Whether a token's text is that of a chat's mark, like <|im_end|>: special, whatever its file calls it."""
+    return _MARKER.fullmatch(text) is not None
 
 
 def guarded(build: Callable[[], _T], origin: str) -> _T:
@@ -174,6 +171,31 @@ def _pieces_of(document: Mapping[str, Any], path: str) -> Pieces:
     )
 
 
+def _strips_first_space(decoder: object, depth: int = 0) -> bool:
+    """Whether a decoder takes the space off a text's beginning that encoding put there."""
+    if not isinstance(decoder, dict) or depth > 8:
+        return False
+    kind, inner = decoder.get("type"), decoder.get("decoders")
+    if kind == "Metaspace":
+        return decoder.get("prepend_scheme", "always") != "never" and decoder.get("add_prefix_space") is not False
+    if kind == "Strip":
+        return decoder.get("content") == " " and bool(decoder.get("start"))
+    return isinstance(inner, list) and any(_strips_first_space(part, depth + 1) for part in inner)
+
+
+def _with_special_marks(document: dict[str, Any], config: Mapping[str, Any]) -> str | None:
+    """The file with a chat's marks declared special where it calls them ordinary; None where it does not."""
+    ends = {value.get("content") if isinstance(value, dict) else value
+            for value in (config.get("bos_token"), config.get("eos_token"))}  # fmt: skip
+    changed = False
+    added = document.get("added_tokens")
+    for token in added if isinstance(added, list) else ():
+        text = token.get("content") if isinstance(token, dict) else None
+        if isinstance(text, str) and token.get("special") is False and (is_marker(text) or text in ends):
+            token["special"] = changed = True
+    return json.dumps(document) if changed else None
+
+
 def _token_text_of(value: object, key: str, path: str) -> str | None:
     """tokenizer_config.json names a token by its text, or by an object with its text as `content`."""
     if isinstance(value, dict):
@@ -193,37 +215,14 @@ def _named_id(backend: Any, config: Mapping[str, Any], key: str, path: str) -> i
     return token_id
 
 
-def _chat_template_of(config: Mapping[str, Any], path: str) -> str | None:
+def _chat_template_of(config: Mapping[str, Any], tokenizer_json: Path, path: str) -> str | None:
     template = config.get("chat_template")
+    beside = tokenizer_json.with_name("chat_template.jinja")
+    if template is None and beside.is_file():
+        return _read_text(beside)
     if isinstance(template, list):
         named = {item.get("name"): item.get("template") for item in template if isinstance(item, dict)}
         template = named.get("default")
     if template is None or isinstance(template, str):
         return template
     raise ModelFormatError(f"{path}: chat_template is {type(template).__name__}; a text is needed.")
-
-
-def _strings(metadata: Mapping[str, Any], key: str) -> list[str]:
-    values = metadata.get(key)
-    if values is None or isinstance(values, (str, bytes)):
-        raise ModelFormatError(f"The GGUF file's {key} is missing.")
-    strings = list(values)
-    if not all(isinstance(value, str) for value in strings):
-        raise ModelFormatError(f"The GGUF file's {key} holds something that is no text.")
-    return strings
-
-
-def _merge(line: str) -> tuple[str, str]:
-    left, space, right = line.partition(" ")
-    if not (left and space and right):
-        raise ModelFormatError(f"The GGUF file's merge {line[:80]!r} is not two pieces.")
-    return left, right
-
-
-def _gguf_id(metadata: Mapping[str, Any], key: str, n_tokens: int) -> int | None:
-    value = metadata.get(key)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < n_tokens:
-        raise ModelFormatError(f"The GGUF file's {key} is {value!r}; its vocabulary has {n_tokens} tokens.")
-    return value

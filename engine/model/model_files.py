@@ -67,6 +67,11 @@ class OpenedModel:
     sampling: dict[str, Any] = field(default_factory=dict)  # the model's own defaults, fields of SamplingConfig
 
     @property
+    def has_predictors(self) -> bool:
+        """Whether low-rank predictors come with the weights, in the file itself or in a folder beside it."""
+        return self.files.predictors is not None or any(is_predictor_tensor(name) for name in self.source.tensors)
+
+    @property
     def plan(self) -> list[PlannedTensor]:
         """Every tensor that the configuration calls for, as this model's files name and lay it."""
         return plan_for(self.config, self.source, self.files.kind)

@@ -25,7 +25,7 @@ def metadata() -> dict[str, Any]:
     if not _metadata:
         source = open_gguf(find_model_files(starter_model()).weights[0])
         _metadata.update({key: value for key, value in source.metadata.items() if key.startswith("tokenizer.")})
-    return dict(_metadata)
+    return {key: list(value) if isinstance(value, list) else value for key, value in _metadata.items()}
 
 
 def as_files(folder: Path, *, config: dict[str, Any] | None = None, **changes: Any) -> Tokenizer:

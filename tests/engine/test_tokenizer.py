@@ -48,7 +48,7 @@ def spaced_tokenizer() -> Tokenizer:
     )
     backend.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in tokens[:3]])
     return Tokenizer(Vocabulary(backend, 1, (2,), True, "{{ bos_token }}[I] {{ messages[0].content | trim }} [/I]",
-                                "spaced", "a test's vocabulary"))  # fmt: skip
+                                "spaced", "a test's vocabulary", strips_first_space=True))  # fmt: skip
 
 
 # ------------------------------------------------------------------ against the reference
@@ -147,8 +147,8 @@ def test_no_message_makes_a_special_token(name: str, contents: list[str]) -> Non
 def test_ordinary_messages_give_the_ids_of_plain_rendering(name: str, contents: list[str]) -> None:
     tokenizer = template_tokenizer(name)
     messages = [{"role": "user", "content": content} for content in contents]
-    assert tokenizer._template is not None
-    rendered = tokenizer._template.render([{**m, "content": clean(m["content"])} for m in messages])
+    assert tokenizer.template is not None
+    rendered = tokenizer.template.render([{**m, "content": clean(m["content"])} for m in messages])
     if name == "beside" and any(f"<|{c}|>" in SPECIALS for c in contents):
         return
     assert tokenizer.encode_chat(messages) == tokenizer.encode(rendered, special=True)

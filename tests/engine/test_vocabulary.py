@@ -64,10 +64,21 @@ def test_a_gguf_may_have_several_ends() -> None:
 
 def test_user_defined_tokens_are_ordinary_text() -> None:
     facts = metadata()
+    facts["tokenizer.ggml.tokens"][5] = "<pad>"
     facts["tokenizer.ggml.token_type"] = [3, 3, 3, 3, 3, 4, *[1] * 8186]
     tokenizer = Tokenizer.from_gguf(facts)
-    assert tokenizer.encode("<|pad|>") == [5]
-    assert tokenizer.decode([5]) == "<|pad|>"
+    assert tokenizer.encode("<pad>") == [5]
+    assert tokenizer.decode([5]) == "<pad>"
+
+
+@pytest.mark.parametrize("kind", [1, 4])
+def test_a_chats_marks_are_special_whatever_the_file_calls_them(kind: int) -> None:
+    facts = metadata()
+    facts["tokenizer.ggml.token_type"] = [kind] * 6 + [1] * 8186
+    tokenizer = Tokenizer.from_gguf(facts)
+    assert tokenizer.encode("<|user|>", special=True) == [3]
+    assert 3 not in tokenizer.encode("<|user|>")
+    assert tokenizer.decode([3, 809]) == "Hi"
 
 
 # ------------------------------------------------------------------ another model's tokenizer, bad files
@@ -87,6 +98,13 @@ def test_a_model_and_its_tokenizer_agree(tokenizer: Tokenizer) -> None:
     tokenizer.check_against(model_config(vocab_size=8256))  # padded
     tokenizer.check_against(model_config(bos_token_id=None, eos_token_ids=()))
     tokenizer.check_against(model_config(eos_token_ids=(7, 1)))
+
+
+def test_special_tokens_may_lie_beyond_the_embedding() -> None:
+    """As Gemma 3's tokens for pictures do in its text models."""
+    facts = metadata()
+    facts["tokenizer.ggml.token_type"][8191] = 3
+    Tokenizer.from_gguf(facts).check_against(model_config(vocab_size=8191))
 
 
 @pytest.mark.parametrize(
@@ -177,8 +195,14 @@ def spoil(**changes: Any) -> Callable[[dict[str, Any]], None]:
     ("change", "error", "words"),
     [
         (spoil(model=None), ModelFormatError, "tokenizer.ggml.model is missing"),
-        (spoil(model="llama"), UnsupportedModelError, "'llama'"),
-        (spoil(pre="qwen2"), UnsupportedModelError, "'qwen2'"),
+        (spoil(model="bert"), UnsupportedModelError, "'bert'"),
+        (spoil(pre="klingon"), UnsupportedModelError, "'klingon'"),
+        (spoil(pre=7), UnsupportedModelError, "splits text as 7"),
+        (spoil(model="llama"), ModelFormatError, "scores is no list of 8192"),
+        (spoil(model="llama", scores=["x"] * 8192), ModelFormatError, "no number"),
+        (spoil(model="llama", scores=[float("nan")] * 8192), ModelFormatError, "no number"),
+        (spoil(model="llama", remove_extra_whitespaces=True), UnsupportedModelError, "remove_extra_whitespaces"),
+        (spoil(model="llama", precompiled_charsmap=[1, 2]), UnsupportedModelError, "precompiled_charsmap"),
         (spoil(tokens=None), ModelFormatError, "tokens is missing"),
         (spoil(tokens=[1, 2]), ModelFormatError, "no text"),
         (spoil(tokens="abc"), ModelFormatError, "missing"),
