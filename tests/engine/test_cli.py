@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,9 @@ from tiny_model import make_tiny_model
 
 from engine import cli, generate
 from engine.console import ProgressBar
+from engine.generate import TokenEvent
 from engine.model.weights import open_model
+from engine.session import ChatMessage, ChatSession
 
 GENERATE = {"prompt_tokens", "tokens", "text", "finish_reason", "stats"}
 STATS = {"ttft_s", "prefill_tok_s", "decode_tok_s", "gpu_neuron_load", "active_share", "fired_share", "vram_bytes",
@@ -348,3 +351,16 @@ def test_a_perplexity_beyond_every_number_is_null(capsys: pytest.CaptureFixture[
     assert values["perplexity"] is None
     assert values["nll"] > 700
     assert values["tokens"] == 5  # he llo Ġthe r e: the mark that Windows puts before a text is none of it
+
+
+def test_a_new_chat_keeps_the_system_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def chat(session: ChatSession, messages: list[ChatMessage], *rest: Any) -> tuple[int, Iterator[TokenEvent]]:
+        asked.append([message["content"] for message in messages])
+        return 0, iter([TokenEvent("Yes.", 5, finish_reason="stop")])
+
+    monkeypatch.setattr(ChatSession, "chat", chat)
+    monkeypatch.setattr("sys.stdin", io.StringIO("One?\nTwo?\n/new\nThree?\n"))
+    assert cli.main(["chat", "starter-chat", "--system", "Be kind."]) == 0
+    assert asked == [["Be kind.", "One?"], ["Be kind.", "One?", "Yes.", "Two?"], ["Be kind.", "Three?"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -260,10 +261,11 @@ def test_an_answer_cut_by_its_limit_can_be_continued(starter: LoadedModel) -> No
     session = ChatSession(starter)
     story = starter.tokenizer.encode_chat([say("Tell me a story about a fox.")])
     first = [event.token_id for event in session.generate(story, GREEDY) if event.token_id is not None]
-    longer = [*story, *first]  # its last token was chosen and not computed, so the cache does not hold it
-    assert session.context_used == len(longer) - 1
+    longer = [*story, *first, *starter.tokenizer.encode(" And then")]
+    held = len(story) + len(first) - 1  # the last token was chosen and not computed
+    assert session.context_used == held
     rest = list(session.generate(longer, GREEDY))
-    assert rest[-1].stats.reused_tokens == len(longer) - 1
+    assert rest[-1].stats.reused_tokens == held
     fresh = list(ChatSession(starter).generate(longer, GREEDY))
     assert [event.token_id for event in rest] == [event.token_id for event in fresh]
 
@@ -336,3 +338,15 @@ def test_the_memory_for_the_context_is_asked_for_with_the_weights(monkeypatch: p
         LoadedModel.load("starter-chat", EngineConfig(context=64))
     opened = open_model(starter_model())
     assert asked == [KVCache.bytes_for(opened.config, 64)]
+
+
+def test_a_question_stopped_while_it_was_read_can_be_asked_again(starter: LoadedModel) -> None:
+    session, question = ChatSession(starter), [say("Tell me a story about a fox. " * 20)]
+    looks = itertools.count()
+    prompt = session.fit(question, None)[0]
+    stopped = list(session.generate(prompt, GREEDY, cancelled=lambda: next(looks) > 0))
+    assert [event.finish_reason for event in stopped] == ["cancelled"]
+    assert 0 < session.context_used < len(prompt)
+    text, last = answer(session, question)
+    assert last.stats.reused_tokens > 0
+    assert text == answer(ChatSession(starter), question)[0]
