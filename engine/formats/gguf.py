@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from engine.errors import ModelFormatError, UnsupportedModelError
+from engine.errors import EngineError, ModelFormatError, UnsupportedModelError
 from engine.formats import TensorInfo
 from engine.formats.gguf_header import Budget, Header, RawTensor, damaged, read_header
 from engine.formats.mapped import MappedSource, MergedSource, map_file
@@ -65,25 +65,21 @@ def open_gguf(path: Path) -> GgufSource:
 def is_gpu_index(path: Path) -> bool:
     """Whether the file is a list of neurons that PowerInfer keeps beside a model; False for whatever is unreadable."""
     try:
-        _refuse_gpu_index(path, read_header(path.name, map_file(path), Budget()))
-    except UnsupportedModelError as error:
-        return isinstance(error, _GpuIndexError)
-    except ModelFormatError:
+        return _lists_neurons(read_header(path.name, map_file(path), Budget()))
+    except EngineError:
         return False
-    return False
 
 
-class _GpuIndexError(UnsupportedModelError):
-    """The file is no model."""
-
-    hint = "Choose the model's own .gguf file beside it; Hearth does not need this one."
+def _lists_neurons(header: Header) -> bool:
+    listed = any(tensor.name.endswith((".gpu_idx", ".gpu_bucket")) for tensor in header.tensors)
+    return listed or header.metadata.get("general.architecture") == _GPU_INDEX
 
 
 def _refuse_gpu_index(path: Path, header: Header) -> None:
-    listed = any(tensor.name.endswith((".gpu_idx", ".gpu_bucket")) for tensor in header.tensors)
-    if listed or header.metadata.get("general.architecture") == _GPU_INDEX:
-        raise _GpuIndexError(
-            f"{path.name} is no model: PowerInfer noted in it which neurons of one it kept on a graphics card."
+    if _lists_neurons(header):
+        raise UnsupportedModelError(
+            f"{path.name} is no model: PowerInfer noted in it which neurons of one it kept on a graphics card.",
+            "Choose the model's own .gguf file beside it; Hearth does not need this one.",
         )
 
 
