@@ -24,8 +24,9 @@ from engine.bundle_manifest import (
     TensorEntry,
     neuron_row,
 )
-from engine.errors import ArtifactMismatchError, Cancelled, ModelFormatError, ModelNotFoundError
+from engine.errors import ArtifactMismatchError, Cancelled, ModelFormatError
 from engine.formats import TensorInfo
+from engine.formats.json_text import read_object
 from engine.formats.mapped import map_file
 from engine.formats.packed_rows import F32, U8, decode_rows
 
@@ -37,7 +38,6 @@ _MAX_METADATA_BYTES = 128 << 20
 # What JSON may hold at most, counted as commas and as opening brackets: each value costs far more memory than its text.
 _MAX_MANIFEST_VALUES = 1 << 19
 _MAX_METADATA_VALUES = 1 << 22  # vocabularies, scores and merges
-_MAX_CONTAINERS = 1 << 16
 _HASH_PIECE_BYTES = 4 << 20
 
 Progress = Callable[[int, int], None]
@@ -117,12 +117,14 @@ def open_bundle(path: Path) -> Bundle:
     Raises: ModelNotFoundError where there is none, ModelFormatError for a missing file, a wrong size, damage and
     lies, UnsupportedModelError for a bundle of another version.
     """
-    manifest = Manifest.from_json(_read_object(path / MANIFEST, _MAX_MANIFEST_BYTES, _MAX_MANIFEST_VALUES))
+    manifest = Manifest.from_json(
+        read_object(path / MANIFEST, max_bytes=_MAX_MANIFEST_BYTES, max_values=_MAX_MANIFEST_VALUES, finite=True)
+    )
     for name, entry in manifest.files.items():
         _check_size(path, name, entry)
     if METADATA not in manifest.files:
         raise ModelFormatError(f"The bundle {path.name} lists no {METADATA}.")
-    metadata = _read_object(path / METADATA, _MAX_METADATA_BYTES, _MAX_METADATA_VALUES)
+    metadata = read_object(path / METADATA, max_bytes=_MAX_METADATA_BYTES, max_values=_MAX_METADATA_VALUES, finite=True)
     return Bundle(path, manifest, BundleSource(path, manifest, metadata))
 
 
@@ -240,33 +242,3 @@ def _check_size(path: Path, name: str, entry: FileEntry) -> None:
         raise ModelFormatError(
             f"{name} of the bundle {path.name} has {found} bytes; {entry.bytes} are listed.", "Convert the model again."
         )
-
-
-def _read_object(path: Path, most_bytes: int, most_values: int) -> dict[str, Any]:
-    """The object in a JSON file, without duplicate keys and without numbers that are none."""
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        values = dict(pairs)
-        if len(values) != len(pairs):
-            raise ValueError("a key appears twice")
-        return values
-
-    def refuse(word: str) -> None:
-        raise ValueError(f"{word} is no number")
-
-    try:
-        if not path.is_file():
-            raise ModelNotFoundError(f"There is no {path.name} in {path.parent}.")
-        if path.stat().st_size > most_bytes:
-            raise ModelFormatError(f"{path.name} is larger than {most_bytes} bytes.")
-        raw = path.read_bytes()
-        if raw.count(b",") > most_values or raw.count(b"[") + raw.count(b"{") > _MAX_CONTAINERS:
-            raise ModelFormatError(f"{path.name} lists more than {most_values} values.")
-        values = json.loads(raw, object_pairs_hook=unique, parse_constant=refuse)
-    except OSError as error:
-        raise ModelNotFoundError(f"{path} cannot be read: {error.strerror or error}.") from error
-    except (ValueError, RecursionError) as error:
-        raise ModelFormatError(f"{path.name} is not JSON: {str(error)[:100]}.") from error
-    if not isinstance(values, dict):
-        raise ModelFormatError(f"{path.name} holds no JSON object.")
-    return values

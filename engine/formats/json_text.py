@@ -1,15 +1,37 @@
-"""Parses JSON that may be hostile: bounded before it is parsed, and no name may appear twice."""
+"""Reads JSON that may be hostile: bounded before it is parsed, and no name may appear twice."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
-from engine.errors import ModelFormatError
+from engine.errors import ModelFormatError, ModelNotFoundError
+
+
+def read_object(path: Path, *, max_bytes: int, max_values: int, finite: bool = False) -> dict[str, Any]:
+    """The object in a JSON file; with `finite`, NaN and Infinity are refused, as JSON itself has none.
+
+    Raises: ModelNotFoundError where the file is not there or may not be read, ModelFormatError for what is in it.
+    """
+    try:
+        if not path.is_file():  # nor a device or a pipe, which would be read without end
+            raise ModelNotFoundError(f"There is no {path.name} in {path.parent}.")
+        with path.open("rb") as file:
+            raw = file.read(max_bytes + 1)
+    except OSError as error:
+        raise ModelNotFoundError(f"{path} cannot be read: {error.strerror or error}.") from error
+    return parse_object(raw, path.name, max_bytes=max_bytes, max_values=max_values, finite=finite)
 
 
 def parse_object(
-    raw: bytes, file_name: str, *, max_bytes: int, max_values: int, max_containers: int = 1 << 16
+    raw: bytes,
+    file_name: str,
+    *,
+    max_bytes: int,
+    max_values: int,
+    max_containers: int = 1 << 16,
+    finite: bool = False,
 ) -> dict[str, Any]:
     """The object that the text is.
 
@@ -22,7 +44,7 @@ def parse_object(
     if raw.count(b",") > max_values or raw.count(b"[") + raw.count(b"{") > max_containers:
         raise ModelFormatError(f"{file_name} is no sound JSON file: it lists more than {max_values} values.")
     try:
-        values = json.loads(raw, object_pairs_hook=_without_duplicates)
+        values = json.loads(raw, object_pairs_hook=_without_duplicates, parse_constant=_refuse if finite else None)
     except (ValueError, RecursionError) as error:
         raise ModelFormatError(f"{file_name} is not JSON: {str(error)[:100]}.") from error
     if not isinstance(values, dict):
@@ -37,3 +59,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise ValueError(f"{twice[:60]!r} appears twice")
     return values
+
+
+def _refuse(word: str) -> None:
+    raise ValueError(f"{word} is no number")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from engine.config import ModelConfig, SamplingConfig
 from engine.errors import InvalidRequestError, ModelFormatError, ModelNotFoundError, UnsupportedModelError
 from engine.formats import TensorSource, pickle_refused
 from engine.formats.gguf import is_gpu_index, open_gguf
+from engine.formats.json_text import read_object
 from engine.formats.quant import CODECS
 from engine.formats.safetensors import INDEX_NAME, indexed_files, open_safetensors, open_sharded_safetensors
 from engine.formats.shards import first_shards, shard_paths
@@ -30,7 +30,7 @@ from engine.model.families import (
 from engine.sparsity.powerinfer_predictors import is_predictor_tensor, predictor_files
 from engine.sparsity.stats import activation_files
 
-_MAX_JSON_BYTES = 64 << 20
+_MAX_JSON_BYTES = 4 << 20
 _PICKLES = {".bin", ".ckpt", ".pt", ".pth", ".pkl", ".pickle"}
 
 
@@ -286,19 +286,7 @@ def _open_gguf(files: ModelFiles) -> OpenedModel:
 
 def _read_json(path: Path | None) -> dict[str, Any]:
     """The object in a JSON file; empty where there is no such file."""
-    if path is None:
-        return {}
-    try:
-        if path.stat().st_size > _MAX_JSON_BYTES:
-            raise ModelFormatError(f"{path.name} is larger than {_MAX_JSON_BYTES} bytes.")
-        values = json.loads(path.read_bytes())
-    except OSError as error:
-        raise ModelNotFoundError(f"{path} cannot be read: {error.strerror or error}.") from error
-    except (ValueError, RecursionError) as error:
-        raise ModelFormatError(f"{path.name} is not JSON: {str(error)[:100]}.") from error
-    if not isinstance(values, dict):
-        raise ModelFormatError(f"{path.name} holds no JSON object.")
-    return values
+    return {} if path is None else read_object(path, max_bytes=_MAX_JSON_BYTES, max_values=1 << 18)
 
 
 def _codecs(source: TensorSource) -> dict[str, int]:

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.errors import ArtifactMismatchError, InvalidRequestError, ModelFormatError, ModelNotFoundError
-from engine.formats.json_text import parse_object
+from engine.errors import ArtifactMismatchError, InvalidRequestError
+from engine.formats.json_text import read_object
 from engine.formats.mapped import MappedSource
 from engine.formats.safetensors import open_safetensors
 
@@ -57,13 +57,7 @@ def load_artifact(folder: Path, name: str, version: int, model: str | None) -> t
     model or another version of Hearth.
     """
     head = folder / f"{name}.json"
-    try:
-        if head.stat().st_size > _MAX_JSON_BYTES:
-            raise ModelFormatError(f"{head.name} is larger than {_MAX_JSON_BYTES} bytes.")
-        raw = head.read_bytes()
-    except OSError as error:
-        raise ModelNotFoundError(f"{head} cannot be read: {error.strerror or error}.") from error
-    values = parse_object(raw, head.name, max_bytes=_MAX_JSON_BYTES, max_values=1 << 17)
+    values = read_object(head, max_bytes=_MAX_JSON_BYTES, max_values=1 << 17)
     if values.get("schema_version") != version:
         shown = str(values.get("schema_version"))[:20]
         raise ArtifactMismatchError(f"{head.name} is of version {shown}; this Hearth reads version {version}.")

@@ -12,7 +12,7 @@ from typing import Any
 
 from engine.errors import ModelFormatError, ModelNotFoundError
 from engine.formats import TensorSource
-from engine.formats.json_text import parse_object
+from engine.formats.json_text import read_object
 from engine.formats.torch_pickle import read_torch
 from engine.sparsity.predictor import (
     LayerPredictor,
@@ -95,14 +95,7 @@ def _read_layer(path: Path, threshold: float) -> LayerPredictor:
 
 
 def _config(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            raw = file.read(_MAX_JSON_BYTES + 1)
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise ModelNotFoundError(f"{path} cannot be read: {error.strerror or error}.") from error
-    return parse_object(raw, path.name, max_bytes=_MAX_JSON_BYTES, max_values=1 << 16)
+    return read_object(path, max_bytes=_MAX_JSON_BYTES, max_values=1 << 16) if path.exists() else {}
 
 
 def _require_all(found: set[int], name: Callable[[int], str]) -> None:

@@ -112,7 +112,7 @@ def test_the_untouched_bundle_opens(bundle: Path) -> None:
         (b"[" * 4_000_000, "lists more than"),
         (b"[" + b"1," * 1_000_000 + b"1]", "lists more than"),
         (b'{"a": ' + b"9" * 5000 + b"}", "not JSON"),
-        (b" " * (9 << 20), "larger than"),
+        (b" " * (9 << 20), "longer than"),
     ],
 )
 def test_manifests_that_are_none(bundle: Path, data: bytes, words: str) -> None:

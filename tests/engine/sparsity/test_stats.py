@@ -83,7 +83,7 @@ def test_senseless_counts(counts: np.ndarray, tokens: int | None, words: str) ->
 
 
 def test_artefacts_that_do_not_fit(tmp_path: Path) -> None:
-    with pytest.raises(ModelNotFoundError, match=r"neuron_stats\.json cannot be read"):
+    with pytest.raises(ModelNotFoundError, match=r"There is no neuron_stats\.json"):
         NeuronStats.load(tmp_path)
     head = some_stats(model="abc").save(tmp_path)
     with pytest.raises(ArtifactMismatchError, match="made from another model"):
