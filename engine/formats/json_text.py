@@ -18,7 +18,7 @@ def read_object(path: Path, *, max_bytes: int, max_values: int, finite: bool = F
         if not path.is_file():  # nor a device or a pipe, which would be read without end
             raise ModelNotFoundError(f"There is no {path.name} in {path.parent}.")
         with path.open("rb") as file:
-            raw = file.read(max_bytes + 1)
+            raw = file.read(min(path.stat().st_size, max_bytes) + 1)  # read() allocates what it is asked for
     except OSError as error:
         raise ModelNotFoundError(f"{path} cannot be read: {error.strerror or error}.") from error
     return parse_object(raw, path.name, max_bytes=max_bytes, max_values=max_values, finite=finite)

@@ -24,7 +24,8 @@ def test_an_object_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "not JSON"), ("[]", "no JSON object"), ('{"a": 1, "a": 2}', "'a' appears twice"), (" " * 1001, "longer than"),
+        ("", "not JSON"), ("[]", "no JSON object"), ('{"a": 1, "a": 2}', "'a' appears twice"),
+        (" " * 1001, "longer than"),
         ('{"a": [' + "1," * 101 + "1]}", "more than 100 values"), ('{"a": ' + "[" * 900 + "]" * 90, "not JSON"),
     ],
 )  # fmt: skip
