@@ -11,7 +11,7 @@ import numpy as np
 from engine.config import ModelConfig
 from engine.errors import InvalidRequestError
 from engine.executor.counters import FfnCounters
-from engine.executor.feed_forward import down_of_all, down_of_some, everything, first_values
+from engine.executor.feed_forward import down_of_all, down_of_some, everything, first_values, times_up
 from engine.model.weights import ModelWeights
 from native_kernels.backend import F32, I32, Operators
 
@@ -40,7 +40,7 @@ class ExactExecutor:
         self._layers = weights.layers
         self._operators = operators
 
-    def ffn(self, layer: int, x: F32) -> F32:
+    def ffn(self, layer: int, x: F32, residual: F32) -> F32:
         """x [T, D], normed -> what the block adds to the residual, [T, D]."""
         if 1 <= x.shape[0] <= PER_TOKEN_LIMIT:
             return np.stack([self._one_token(layer, token) for token in x])
@@ -50,20 +50,12 @@ class ExactExecutor:
         w, ops = self._layers[layer], self._operators
         first = first_values(w, x[None], ops)[0]  # [F]
         active: I32 = np.flatnonzero(first > np.float32(self._config.activation_threshold)).astype(np.int32)
-        n_computed, h = len(active), first[active]
-        if w.gate is not None:
-            up = ops.sparse_gemv(w.up, x, active)
-            if w.up_bias is not None:
-                up = up + w.up_bias[active]
-            if self._config.activation == "drelu-glu":
-                both = up > 0
-                active, h, up = active[both], h[both], up[both]
-            h = h * up
-        self.counters.add_token(layer, n_computed, active)
-        return down_of_some(w, h, active, ops)
+        fired, h = times_up(self._config, w, x, active, first[active], ops)
+        self.counters.add_token(layer, len(active), len(active), fired)
+        return down_of_some(w, h, fired, ops)
 
     def _batch(self, layer: int, x: F32) -> F32:
         w, ops = self._layers[layer], self._operators
-        h, fired, n_passed = everything(self._config, w, x, ops)
-        self.counters.add_batch(layer, n_passed, fired)
+        h, fired, opened = everything(self._config, w, x, ops)
+        self.counters.add_batch(layer, opened, opened, fired)
         return down_of_all(w, h, ops)

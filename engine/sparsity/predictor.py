@@ -107,10 +107,13 @@ class Predictor:
             scores += part.b_bias
         return scores
 
+    def expected(self, layer: int, x: F32) -> NDArray[np.bool_]:
+        """Which neurons are expected to fire: x [T, D] -> [T, F]."""
+        return np.greater_equal(self.scores(layer, x), np.float32(self.layers[layer].threshold))
+
     def active(self, layer: int, x: F32) -> I32:
         """The neurons expected to fire for one token: x [D] -> ids i32 [K], ascending."""
-        expected = self.scores(layer, x[None])[0] >= np.float32(self.layers[layer].threshold)
-        return np.flatnonzero(expected).astype(np.int32)
+        return np.flatnonzero(self.expected(layer, x[None])[0]).astype(np.int32)
 
     def with_threshold(self, threshold: float) -> Predictor:
         """The same with another threshold in every layer; a lower one raises recall and cost."""

@@ -85,7 +85,7 @@ def test_no_neuron_and_every_neuron_firing(relu: Loaded, n_tokens: int, sign: fl
         gate[:] = sign * np.abs(saved)
         x = np.abs(np.random.default_rng(1).standard_normal((n_tokens, config.d_model))).astype(np.float32)
         exact, dense = ExactExecutor(config, weights, OPS), DenseExecutor(config, weights, OPS)
-        np.testing.assert_allclose(exact.ffn(0, x), dense.ffn(0, x), atol=1e-4)
+        np.testing.assert_allclose(exact.ffn(0, x, x), dense.ffn(0, x, x), atol=1e-4)
         assert exact.counters.fired == (config.d_ff * n_tokens if sign > 0 else 0)
     finally:
         gate[:] = saved
@@ -198,7 +198,7 @@ def test_every_activation_against_a_loop_over_neurons(
         layer = replace(layer, down_t=None, down=down)
     weights = replace(relu[1], layers=[layer])
     dense = DenseExecutor(config, weights, OPS)
-    np.testing.assert_allclose(dense.ffn(0, x), wanted, atol=2e-3)
+    np.testing.assert_allclose(dense.ffn(0, x, x), wanted, atol=2e-3)
     assert dense.counters.computed == 9 * config.d_ff
     if not config.has_zeros:
         return  # gelu comes to zero where float32 ends, not where the loop's float64 does
@@ -206,6 +206,6 @@ def test_every_activation_against_a_loop_over_neurons(
     for pieces in (np.split(x, 9), [x], [x[:4], x[4:]]):
         exact = ExactExecutor(config, weights, OPS)
         exact.counters.record_per_neuron()
-        np.testing.assert_allclose(np.concatenate([exact.ffn(0, piece) for piece in pieces]), wanted, atol=2e-3)
+        np.testing.assert_allclose(np.concatenate([exact.ffn(0, piece, piece) for piece in pieces]), wanted, atol=2e-3)
         assert (exact.counters.tokens, exact.counters.computed, exact.counters.fired) == (9, passed, fired)
         assert exact.counters.per_neuron.sum() == fired
