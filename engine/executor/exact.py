@@ -18,6 +18,7 @@ from native_kernels.backend import F32, I32, Operators
 # Up to so many positions at once each is worked off by itself; from there on one multiplication of everything, with
 # the zeros left in, is faster: it reads the weights once. Starter model (1792 x 512, 9 % active), 2 cores, per layer:
 # 6 positions 0.62 ms against 1.08 ms, 8 positions 0.77 ms against 0.60 ms, 128 positions 9.2 ms against 3.4 ms.
+# Sparse mode (1536 x 512, 15 % predicted): 6 positions 0.38 ms against 0.69 ms, 8 positions 0.51 ms against 0.34 ms.
 PER_TOKEN_LIMIT = 6
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import SHARED
 from raw_gguf import make_tiny_powerinfer
 from tiny_model import make_tiny_model
 
@@ -230,7 +229,7 @@ def test_auto_is_only_measured_where_it_depends_on_it(model: LoadedModel) -> Non
 
 # ------------------------------------------------------------------ a model of PowerInfer's own proportions
 
-GENERATOR = SHARED / "tools" / "make_synthetic_gguf.py"
+GENERATOR = Path(__file__).resolve().parents[3] / "shared" / "tools" / "make_synthetic_gguf.py"
 
 
 @pytest.mark.skipif(not GENERATOR.is_file(), reason="the generator of synthetic models is not beside the repository")
