@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from engine.config import Mode
+from engine.cpu_and_ram import memory_limits, read_ram
 from engine.errors import ArtifactMismatchError, InvalidRequestError, ModelFormatError, UnsupportedModelError
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
@@ -19,8 +20,13 @@ from engine.executor.ffn_bytes import first_bytes
 from engine.executor.sparse import SparseExecutor
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import FfnExecutor, Transformer
-from engine.model.weights import ModelWeights, OpenedModel
-from engine.sparsity.powerinfer_predictors import is_predictor_tensor, predictor_from_gguf, read_predictor_folder
+from engine.model.weights import MARGIN_BYTES, ModelWeights, OpenedModel
+from engine.sparsity.powerinfer_predictors import (
+    is_predictor_tensor,
+    predictor_from_gguf,
+    read_predictor_folder,
+    unpacked_bytes,
+)
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import Operators
 from native_kernels.reference import ReferenceOperators
@@ -120,17 +126,26 @@ def choose_mode(
 def read_predictors(opened: OpenedModel) -> Predictor:
     """The predictors that came with the model, checked against its configuration: the file's own, else a folder's.
 
+    Those in packed codecs are unpacked where the free RAM allows it, because that is faster; else they stay mapped.
+
     Raises: UnsupportedModelError where there are none, ModelFormatError for damage, ArtifactMismatchError for those of
     another model.
     """
     if any(is_predictor_tensor(name) for name in opened.source.tensors):
-        predictor = predictor_from_gguf(opened.source)
+        predictor = predictor_from_gguf(opened.source, as_stored=not _has_room(unpacked_bytes(opened.source)))
     elif opened.files.predictors is not None:
         predictor = read_predictor_folder(opened.files.predictors)
     else:
         raise _no_predictors(opened)
     predictor.check_against(opened.config.n_layers, opened.config.d_model, opened.config.d_ff)
     return predictor
+
+
+def _has_room(n_bytes: int) -> bool:
+    """Whether so much RAM is free beside the margin that loading keeps."""
+    import psutil
+
+    return n_bytes + MARGIN_BYTES <= read_ram(psutil, memory_limits()).free_bytes
 
 
 def measure_sparse_cost(

@@ -233,12 +233,16 @@ GENERATOR = Path(__file__).resolve().parents[3] / "shared" / "tools" / "make_syn
 
 
 @pytest.mark.skipif(not GENERATOR.is_file(), reason="the generator of synthetic models is not beside the repository")
-def test_a_synthetic_powerinfer_model_expects_what_its_generator_says(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("codec", "has_room"), [("f16", True), ("q4_0", True), ("q4_0", False)])
+def test_a_synthetic_powerinfer_model_expects_what_its_generator_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, has_room: bool
+) -> None:
+    monkeypatch.setattr("engine.modes._has_room", lambda n_bytes: has_room)
     file = tmp_path / "synthetic.gguf"
 
     def tool(*argv: str) -> str:
         done = subprocess.run(
-            [sys.executable, str(GENERATOR), *argv, "--dims", "tiny", "--rank", "64"],
+            [sys.executable, str(GENERATOR), *argv, "--dims", "tiny", "--rank", "64", "--type", codec],
             capture_output=True, text=True, check=True, timeout=120,
         )  # fmt: skip
         return done.stdout
@@ -248,6 +252,8 @@ def test_a_synthetic_powerinfer_model_expects_what_its_generator_says(tmp_path: 
     assert len(wanted) == 2
     model = LoadedModel.load(file, EngineConfig(mode="sparse", context=128))
     assert model.opened.format == "powerinfer-gguf"
+    layer = model.modes.predictor.layers[0]
+    assert {layer.a.codec, layer.b.codec} == {codec if codec == "f16" or not has_room else "f32"}
     tokens = np.random.default_rng(0).integers(300, 32000, 48).tolist()
     transformer = model.transformer()
     transformer.forward(np.array(tokens), KVCache(model.opened.config, 48))
