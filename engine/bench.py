@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from engine.cpu_and_ram import process_ram_bytes
 from engine.errors import InvalidRequestError
+from engine.executor.ffn_bytes import ffn_bytes
 from engine.generate import decode_one_token, prefill
 from engine.hardware import measure, probe
 from engine.model.kv_cache import KVCache
@@ -59,9 +60,9 @@ class _TimedExecutor:
     def name(self) -> str:
         return self._inner.name
 
-    def ffn(self, layer: int, x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    def ffn(self, layer: int, x: npt.NDArray[np.float32], residual: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         started = time.perf_counter()
-        result = self._inner.ffn(layer, x)
+        result = self._inner.ffn(layer, x, residual)
         self.seconds += time.perf_counter() - started
         return result
 
@@ -107,10 +108,19 @@ def run(
             head_s += _time_head(transformer, config.d_model) / repeat
         on_progress(number, repeat)
     per_token = statistics.median(decode_s) / gen_tokens
-    fired, active = counters.fired_share or 0.0, counters.active_share or 0.0
-    context = prompt_tokens + gen_tokens // 2
-    moved = _bytes_moved(model, active, context, gate_always=(mode or model.mode) == "exact")
-    floor_bytes = _bytes_moved(model, fired if config.has_zeros else 1.0, context, gate_always=False)
+    fired, active, opened = counters.fired_share or 0.0, counters.active_share or 0.0, counters.opened_share or 0.0
+    ran = model.resolve_mode(mode)
+    rest = _other_bytes(model, prompt_tokens + gen_tokens // 2)
+    match ran:
+        case "sparse":
+            ffn = model.modes.predictor.n_bytes + ffn_bytes(model.weights, active, opened, fired)
+        case "exact":
+            ffn = ffn_bytes(model.weights, 1.0, opened, fired)
+        case _:
+            ffn = ffn_bytes(model.weights, 1.0, 1.0, 1.0)
+    moved = round(rest + ffn)
+    least = fired if config.has_zeros or ran == "sparse" else 1.0
+    floor_bytes = rest + ffn_bytes(model.weights, least, least, least)
     bandwidth = hardware.cpu.bytes_per_s
     assert bandwidth, "measure() fills in the bandwidth"
     floor = floor_bytes / bandwidth
@@ -127,7 +137,7 @@ def run(
         fired_share=counters.fired_share,
         timings={"ffn": ffn_s, "head": head_s, "attention_and_rest": per_token - ffn_s - head_s},
         hardware=hardware.to_json(),
-        mode=mode or model.mode,
+        mode=ran,
         threads=model.threads,
     )
 
@@ -139,17 +149,8 @@ def _time_head(transformer: Transformer, d_model: int) -> float:
     return time.perf_counter() - started
 
 
-def _bytes_moved(model: LoadedModel, active_share: float, context: int, gate_always: bool) -> int:
-    """Bytes that one decoded token reads: attention, KV cache, head, and the FFN rows of the active neurons.
-
-    `gate_always`: every gate row is read (every row of up where there is no gate), as exact mode must, and the rest
-    of the active neurons only. A down stored row-wise is always read whole.
-    """
+def _other_bytes(model: LoadedModel, context: int) -> int:
+    """Bytes that one decoded token reads beside the FFN: attention, KV cache, head."""
     weights = model.weights
     attention = sum(w.n_bytes for layer in weights.layers for w in (layer.q, layer.k, layer.v, layer.o))
-    first = sum((layer.gate or layer.up).n_bytes for layer in weights.layers)
-    rest = sum(layer.up.n_bytes for layer in weights.layers if layer.gate)
-    down = sum(matrix.n_bytes for layer in weights.layers if (matrix := layer.down_t))
-    whole_down = sum(matrix.n_bytes for layer in weights.layers if (matrix := layer.down))
-    ffn = active_share * (rest + down) + whole_down + (first if gate_always else active_share * first)
-    return round(attention + ffn + weights.head.n_bytes + KVCache.bytes_for(model.opened.config, context))
+    return attention + weights.head.n_bytes + KVCache.bytes_for(model.opened.config, context)

@@ -244,7 +244,7 @@ class EngineHost:
             fired_share=stats.fired_share,
             vram_bytes=0,
             ram_bytes=process_ram_bytes(),
-            mode=mode or model.mode,
+            mode=model.resolve_mode(mode),
             model=model.name,
         )
 

@@ -1,7 +1,7 @@
 """LoadedModel (expensive, shared) and ChatSession (cheap: one KV cache with prefix reuse).
 
-Decides, with a reason in words, on which device and in which mode a model runs. It computes nothing itself: the main
-path is engine/generate.py.
+Decides, with a reason in words, on which device a model runs; engine/modes.py in which mode. It computes nothing
+itself: the main path is engine/generate.py.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from engine.errors import (
     DeviceUnavailableError,
     InvalidRequestError,
     ModelNotFoundError,
-    UnsupportedModelError,
 )
 from engine.generate import TokenEvent, generate
 from engine.hardware import HardwareProfile, default_threads, probe
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import ModelWeights, OpenedModel, load_weights, open_model
+from engine.modes import SAMPLE_TEXT, ModeChooser, choose_mode
 from engine.sampling import make_sampler
 from engine.tokenizer import Tokenizer
+from native_kernels.reference import ReferenceOperators
 
 log = logging.getLogger(__name__)
 
@@ -78,8 +79,9 @@ class LoadedModel:
     device: str
     device_reason: str
     threads: int
-    mode: Mode  # exact or dense
+    mode: Mode  # sparse, exact or dense
     mode_reason: str
+    modes: ModeChooser
     load_s: float
 
     @classmethod
@@ -103,13 +105,15 @@ class LoadedModel:
         tokenizer = read_tokenizer(opened, engine.template)
         hardware = HardwareProfile.load(Path(engine.hardware_file)) if engine.hardware_file else probe()
         device, device_reason = choose_device(engine)
-        mode, mode_reason = choose_mode(opened, engine.mode)
+        choose_mode(opened, engine.mode)  # refuses here, before gigabytes are read
         context = choose_context(opened, engine.context, hardware.ram.free_bytes)
         threads = engine.threads or default_threads(hardware)
         threadpool_limits(limits=threads, user_api="blas")
         weights = load_weights(opened, progress, cancelled, extra_bytes=KVCache.bytes_for(opened.config, context))
         if cancelled():
             raise Cancelled
+        modes = ModeChooser(opened, weights, tokenizer.encode(SAMPLE_TEXT, add_bos=True)[:context])
+        mode, mode_reason = modes.choose(engine.mode)
         return cls(
             name=opened.name,
             description=opened.description,
@@ -123,6 +127,7 @@ class LoadedModel:
             threads=threads,
             mode=mode,
             mode_reason=mode_reason,
+            modes=modes,
             load_s=time.perf_counter() - started,
         )
 
@@ -141,15 +146,14 @@ class LoadedModel:
         """The same, with the texts by which the chat template shows that the answer is over."""
         return sampling.changed({"stop": (*sampling.stop, *self.tokenizer.stop_texts)})
 
+    def resolve_mode(self, mode: str | None) -> Mode:
+        """sparse, exact or dense for what was asked for; None is how the model was loaded."""
+        return self.mode if mode is None else self.modes.choose(mode)[0]
+
     def transformer(self, mode: str | None = None) -> Transformer:
         """The model's graph with the executor of `mode` (default: as loaded). Cheap: the weights are shared."""
-        from engine.executor.dense import DenseExecutor
-        from engine.executor.exact import ExactExecutor
-        from native_kernels.reference import ReferenceOperators
-
-        chosen = self.mode if mode is None else choose_mode(self.opened, mode)[0]
         operators = ReferenceOperators()
-        executor = (ExactExecutor if chosen == "exact" else DenseExecutor)(self.opened.config, self.weights, operators)
+        executor = self.modes.executor(self.resolve_mode(mode), operators)
         return Transformer(self.opened.config, self.weights, executor, operators)
 
 
@@ -179,23 +183,6 @@ def choose_device(engine: EngineConfig) -> tuple[str, str]:
     if engine.vram_budget_gib is not None:
         log.info("The VRAM budget has no effect: everything runs on the CPU")
     return "cpu", reason
-
-
-def choose_mode(opened: OpenedModel, wanted: str) -> tuple[Mode, str]:
-    """`auto` resolved, with the reason: sparse needs predictors, exact needs an activation that makes zeros."""
-    zeros = opened.config.has_zeros
-    if wanted == "sparse":
-        raise UnsupportedModelError(
-            f"{opened.name} has no predictors, and sparse mode computes only what they expect.",
-            "Use --mode exact: it computes every neuron that fires, without prediction.",
-        )
-    if wanted == "dense":
-        return "dense", "Every neuron is computed, as asked"
-    if wanted not in ("auto", "exact"):
-        raise InvalidRequestError(f"Unknown mode {wanted!r}; known are auto, sparse, exact and dense.")
-    if not zeros:
-        return "dense", f"The activation {opened.config.activation} makes no zeros, so exact is dense"
-    return "exact", "Neurons that do not fire are skipped; the result is the same"
 
 
 def choose_context(opened: OpenedModel, wanted: int | None, free_bytes: int) -> int:

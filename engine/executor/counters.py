@@ -11,15 +11,17 @@ from native_kernels.backend import I32, I64
 class FfnCounters:
     """Sums over all layers since the last reset.
 
-    tokens: positions that passed through the model. computed: neuron evaluations that decode would do for them.
-    fired: those of all neurons whose activation was not zero. per_neuron: i64 [L, F], times each one fired; None
-    until `record_per_neuron` switches it on.
+    tokens: positions that passed through the model. computed: neuron evaluations that decode would do for them; in
+    sparse mode those that the predictor expects. opened: of them those whose first activation was not zero, so that
+    up is read where there is a gate. fired: those whose activation was not zero. per_neuron: i64 [L, F], times each
+    one fired; None until `record_per_neuron` switches it on.
     """
 
     def __init__(self, n_layers: int, d_ff: int) -> None:
         self._shape = (n_layers, d_ff)
         self.tokens = 0
         self.computed = 0
+        self.opened = 0
         self.fired = 0
         self.per_neuron: I64 | None = None
 
@@ -29,7 +31,7 @@ class FfnCounters:
 
     def reset(self) -> None:
         """Back to nothing counted; a switched-on per-neuron count stays on."""
-        self.tokens = self.computed = self.fired = 0
+        self.tokens = self.computed = self.opened = self.fired = 0
         if self.per_neuron is not None:
             self.per_neuron[:] = 0
 
@@ -43,22 +45,28 @@ class FfnCounters:
         """Share whose activation was not zero, mean over tokens and layers; None before the first token."""
         return self._share(self.fired)
 
-    def add_token(self, layer: int, computed: int, fired_ids: I32) -> None:
+    @property
+    def opened_share(self) -> float | None:
+        """Share whose first activation was not zero, mean over tokens and layers; None before the first token."""
+        return self._share(self.opened)
+
+    def add_token(self, layer: int, computed: int, opened: int, fired_ids: I32) -> None:
         """One position of one layer; fired_ids [K]."""
-        self._add(layer, 1, computed, len(fired_ids))
+        self._add(layer, 1, computed, opened, len(fired_ids))
         if self.per_neuron is not None:
             self.per_neuron[layer, fired_ids] += 1
 
-    def add_batch(self, layer: int, computed: int, fired: NDArray[np.bool_]) -> None:
+    def add_batch(self, layer: int, computed: int, opened: int, fired: NDArray[np.bool_]) -> None:
         """Several positions of one layer; fired [T, F]."""
-        self._add(layer, fired.shape[0], computed, int(np.count_nonzero(fired)))
+        self._add(layer, fired.shape[0], computed, opened, int(np.count_nonzero(fired)))
         if self.per_neuron is not None:
             self.per_neuron[layer] += np.count_nonzero(fired, axis=0)
 
-    def _add(self, layer: int, n_tokens: int, computed: int, fired: int) -> None:
+    def _add(self, layer: int, n_tokens: int, computed: int, opened: int, fired: int) -> None:
         if layer == 0:
             self.tokens += n_tokens
         self.computed += computed
+        self.opened += opened
         self.fired += fired
 
     def _share(self, count: int) -> float | None:

@@ -20,9 +20,9 @@ class DenseExecutor:
         self._layers = weights.layers
         self._operators = operators
 
-    def ffn(self, layer: int, x: F32) -> F32:
+    def ffn(self, layer: int, x: F32, residual: F32) -> F32:
         """x [T, D], normed -> what the block adds to the residual, [T, D]."""
         w, ops = self._layers[layer], self._operators
-        h, fired, _ = everything(self._config, w, x, ops)
-        self.counters.add_batch(layer, h.size, fired)
+        h, fired, opened = everything(self._config, w, x, ops)
+        self.counters.add_batch(layer, h.size, opened, fired)
         return down_of_all(w, h, ops)

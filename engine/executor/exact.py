@@ -11,13 +11,14 @@ import numpy as np
 from engine.config import ModelConfig
 from engine.errors import InvalidRequestError
 from engine.executor.counters import FfnCounters
-from engine.executor.feed_forward import down_of_all, down_of_some, everything, first_values
+from engine.executor.feed_forward import down_of_all, down_of_some, everything, first_values, times_up
 from engine.model.weights import ModelWeights
 from native_kernels.backend import F32, I32, Operators
 
 # Up to so many positions at once each is worked off by itself; from there on one multiplication of everything, with
 # the zeros left in, is faster: it reads the weights once. Starter model (1792 x 512, 9 % active), 2 cores, per layer:
 # 6 positions 0.62 ms against 1.08 ms, 8 positions 0.77 ms against 0.60 ms, 128 positions 9.2 ms against 3.4 ms.
+# Sparse mode (1536 x 512, 15 % predicted): 6 positions 0.38 ms against 0.69 ms, 8 positions 0.51 ms against 0.34 ms.
 PER_TOKEN_LIMIT = 6
 
 
@@ -40,7 +41,7 @@ class ExactExecutor:
         self._layers = weights.layers
         self._operators = operators
 
-    def ffn(self, layer: int, x: F32) -> F32:
+    def ffn(self, layer: int, x: F32, residual: F32) -> F32:
         """x [T, D], normed -> what the block adds to the residual, [T, D]."""
         if 1 <= x.shape[0] <= PER_TOKEN_LIMIT:
             return np.stack([self._one_token(layer, token) for token in x])
@@ -50,20 +51,12 @@ class ExactExecutor:
         w, ops = self._layers[layer], self._operators
         first = first_values(w, x[None], ops)[0]  # [F]
         active: I32 = np.flatnonzero(first > np.float32(self._config.activation_threshold)).astype(np.int32)
-        n_computed, h = len(active), first[active]
-        if w.gate is not None:
-            up = ops.sparse_gemv(w.up, x, active)
-            if w.up_bias is not None:
-                up = up + w.up_bias[active]
-            if self._config.activation == "drelu-glu":
-                both = up > 0
-                active, h, up = active[both], h[both], up[both]
-            h = h * up
-        self.counters.add_token(layer, n_computed, active)
-        return down_of_some(w, h, active, ops)
+        fired, h = times_up(self._config, w, x, active, first[active], ops)
+        self.counters.add_token(layer, len(active), len(active), fired)
+        return down_of_some(w, h, fired, ops)
 
     def _batch(self, layer: int, x: F32) -> F32:
         w, ops = self._layers[layer], self._operators
-        h, fired, n_passed = everything(self._config, w, x, ops)
-        self.counters.add_batch(layer, n_passed, fired)
+        h, fired, opened = everything(self._config, w, x, ops)
+        self.counters.add_batch(layer, opened, opened, fired)
         return down_of_all(w, h, ops)

@@ -25,6 +25,13 @@ def first_values(w: LayerWeights, x: F32, operators: Operators) -> F32:
     return values if bias is None else values + bias
 
 
+def first_values_of_some(w: LayerWeights, x: F32, ids: I32, operators: Operators) -> F32:
+    """The same for the neurons `ids` [K] of one token: x [D] -> [K]."""
+    matrix, bias = first_matrix(w)
+    values = operators.sparse_gemv(matrix, x, ids)
+    return values if bias is None else values + bias[ids]
+
+
 def activate(config: ModelConfig, values: F32, operators: Operators) -> F32:
     """The model's activation of what goes into it, elementwise."""
     match config.activation.removesuffix("-glu"):
@@ -41,18 +48,21 @@ def activate(config: ModelConfig, values: F32, operators: Operators) -> F32:
 
 
 def everything(
-    config: ModelConfig, w: LayerWeights, x: F32, operators: Operators
+    config: ModelConfig, w: LayerWeights, x: F32, operators: Operators, mask: NDArray[np.bool_] | None = None
 ) -> tuple[F32, NDArray[np.bool_], int]:
     """All neurons: x [T, D] -> their hidden values as they go into down, [T, F], and which of them fired, [T, F].
 
     A neuron fires when its activation is not zero, whatever up makes of it; in drelu both activations count. Third:
-    how many passed the first activation, which is where decode goes on computing.
+    how many passed the first activation, which is where decode goes on computing. A mask [T, F] makes zeros of the
+    neurons that it leaves out, each position its own.
     """
     h = activate(config, first_values(w, x, operators), operators)
+    if mask is not None:
+        h = np.where(mask, h, np.float32(0))
     fired = np.not_equal(h, 0)
-    n_passed = int(np.count_nonzero(fired))
+    opened = int(np.count_nonzero(fired))
     if w.gate is None:
-        return h, fired, n_passed
+        return h, fired, opened
     up = operators.matmul(x, w.up)
     if w.up_bias is not None:
         up = up + w.up_bias
@@ -60,7 +70,23 @@ def everything(
         up = operators.relu(up)
         fired &= np.not_equal(up, 0)
     h *= up
-    return h, fired, n_passed
+    return h, fired, opened
+
+
+def times_up(config: ModelConfig, w: LayerWeights, x: F32, ids: I32, h: F32, operators: Operators) -> tuple[I32, F32]:
+    """One token's activated values h [K] of the neurons `ids` [K] times up: those that fire, and what goes into down.
+
+    In drelu up's own activation leaves fewer of them; without a gate there is nothing to multiply with.
+    """
+    if w.gate is None:
+        return ids, h
+    up = operators.sparse_gemv(w.up, x, ids)
+    if w.up_bias is not None:
+        up = up + w.up_bias[ids]
+    if config.activation == "drelu-glu":
+        both = up > 0
+        ids, h, up = ids[both], h[both], up[both]
+    return ids, h * up
 
 
 def down_of_all(w: LayerWeights, h: F32, operators: Operators) -> F32:

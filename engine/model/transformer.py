@@ -26,8 +26,11 @@ class FfnExecutor(Protocol):
     def name(self) -> str:
         """dense, exact, ..."""
 
-    def ffn(self, layer: int, x: F32) -> F32:
-        """x [T, D], normed -> what the block adds to the residual, [T, D]."""
+    def ffn(self, layer: int, x: F32, residual: F32) -> F32:
+        """x [T, D], normed -> what the block adds to the residual, [T, D].
+
+        residual [T, D]: what the norm read to make x. Predictors may read it; nothing is added to it here.
+        """
 
 
 class Transformer:
@@ -78,7 +81,7 @@ class Transformer:
         """Attention, then FFN, each behind a norm; Gemma has one after each as well."""
         mixed = self._attention(i, w, self._norm(x, w.attention_norm, w.attention_norm_bias), angles, cache)
         x = x + self._norm(mixed, w.post_attention_norm)
-        added = self.executor.ffn(i, self._norm(x, w.ffn_norm, w.ffn_norm_bias))
+        added = self.executor.ffn(i, self._norm(x, w.ffn_norm, w.ffn_norm_bias), x)
         return x + self._norm(added, w.post_ffn_norm)
 
     def _parallel_block(self, i: int, w: LayerWeights, x: F32, angles: tuple[Angles, Angles], cache: KVCache) -> F32:
@@ -87,12 +90,12 @@ class Transformer:
         mixed = self._attention(i, w, normed, angles, cache)
         if not self.config.shared_norm:
             normed = self._norm(x, w.ffn_norm, w.ffn_norm_bias)
-        return x + mixed + self.executor.ffn(i, normed)
+        return x + mixed + self.executor.ffn(i, normed, x)
 
     def _post_norm_block(self, i: int, w: LayerWeights, x: F32, angles: tuple[Angles, Angles], cache: KVCache) -> F32:
         """Attention, then FFN, each before a norm of the sum: OPT-350M."""
         x = self._norm(x + self._attention(i, w, x, angles, cache), w.attention_norm, w.attention_norm_bias)
-        return self._norm(x + self.executor.ffn(i, x), w.ffn_norm, w.ffn_norm_bias)
+        return self._norm(x + self.executor.ffn(i, x, x), w.ffn_norm, w.ffn_norm_bias)
 
     def _embed(self, tokens: I64, positions: I64) -> F32:
         config, ops, weights = self.config, self.operators, self.weights

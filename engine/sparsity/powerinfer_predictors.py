@@ -37,8 +37,8 @@ def is_predictor_tensor(name: str) -> bool:
     return _GGUF_NAME.fullmatch(name) is not None
 
 
-def predictor_from_gguf(source: TensorSource) -> Predictor:
-    """The predictors that a PowerInfer GGUF file carries; f16 and f32 stay mapped.
+def predictor_from_gguf(source: TensorSource, as_stored: bool = False) -> Predictor:
+    """The predictors that a PowerInfer GGUF file carries; f16 and f32 stay mapped, with as_stored the others too.
 
     Raises: ModelFormatError where a layer's are missing or do not fit.
     """
@@ -47,8 +47,8 @@ def predictor_from_gguf(source: TensorSource) -> Predictor:
     threshold = sparse_threshold(source.metadata, THRESHOLD_KEY, "the GGUF metadata")
     layers = [
         LayerPredictor(
-            matrix(source, f"blk.{i}.fc1.weight"),
-            matrix(source, f"blk.{i}.fc2.weight"),
+            matrix(source, f"blk.{i}.fc1.weight", as_stored),
+            matrix(source, f"blk.{i}.fc2.weight", as_stored),
             threshold,
             bias(source, f"blk.{i}.fc1.bias"),
             bias(source, f"blk.{i}.fc2.bias"),
@@ -56,6 +56,12 @@ def predictor_from_gguf(source: TensorSource) -> Predictor:
         for i in range(len(found))
     ]
     return Predictor("low_rank", "residual", tuple(layers))
+
+
+def unpacked_bytes(source: TensorSource) -> int:
+    """RAM that the predictors of a GGUF file take when those of them that are neither f16 nor f32 are unpacked."""
+    return sum(4 * info.n_elements for name, info in source.tensors.items()
+               if is_predictor_tensor(name) and info.codec not in ("f32", "f16"))  # fmt: skip
 
 
 def predictor_files(folder: Path) -> dict[int, Path]:

@@ -18,6 +18,7 @@ from engine.errors import ArtifactMismatchError, ModelFormatError
 from engine.formats import TensorSource
 from engine.sparsity.artifact_files import load_artifact, save_artifact
 from native_kernels.backend import F32, I32, Operators, PackedMatrix
+from native_kernels.codecs import CODECS
 from native_kernels.reference import ReferenceOperators
 
 Kind = Literal["low_rank"]
@@ -25,6 +26,7 @@ Input = Literal["residual", "normed"]
 
 SCHEMA_VERSION = 1
 ARTIFACT_NAME = "predictor"
+_PIECE_ROWS = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,10 +109,13 @@ class Predictor:
             scores += part.b_bias
         return scores
 
+    def expected(self, layer: int, x: F32) -> NDArray[np.bool_]:
+        """Which neurons are expected to fire: x [T, D] -> [T, F]."""
+        return np.greater_equal(self.scores(layer, x), np.float32(self.layers[layer].threshold))
+
     def active(self, layer: int, x: F32) -> I32:
         """The neurons expected to fire for one token: x [D] -> ids i32 [K], ascending."""
-        expected = self.scores(layer, x[None])[0] >= np.float32(self.layers[layer].threshold)
-        return np.flatnonzero(expected).astype(np.int32)
+        return np.flatnonzero(self.expected(layer, x[None])[0]).astype(np.int32)
 
     def with_threshold(self, threshold: float) -> Predictor:
         """The same with another threshold in every layer; a lower one raises recall and cost."""
@@ -129,7 +134,7 @@ class Predictor:
         """Writes predictor.json and predictor.safetensors into the folder; the former's path back."""
         tensors: dict[str, NDArray[Any]] = {}
         for i, layer in enumerate(self.layers):
-            parts = {"a": layer.a.data, "b": layer.b.data, "a_bias": layer.a_bias, "b_bias": layer.b_bias}
+            parts = {"a": _plain(layer.a), "b": _plain(layer.b), "a_bias": layer.a_bias, "b_bias": layer.b_bias}
             tensors |= {f"{i}.{name}": value for name, value in parts.items() if value is not None}
         listed = [{key: getattr(layer, key) for key in ("rank", "threshold", "recall", "precision")}
                   for layer in self.layers]  # fmt: skip
@@ -167,9 +172,15 @@ class Predictor:
         return cls("low_rank", reads, tuple(layers), made_from)
 
 
-def matrix(source: TensorSource, name: str) -> PackedMatrix:
+def _plain(w: PackedMatrix) -> NDArray[Any]:
+    """Its values in f32 or f16."""
+    return w.data if w.codec in ("f32", "f16") else ReferenceOperators().rows(w, np.arange(w.n_rows))
+
+
+def matrix(source: TensorSource, name: str, as_stored: bool = False) -> PackedMatrix:
     """The tensor as a matrix: mapped where it is stored as f32 or f16, otherwise decoded.
 
+    as_stored: mapped in every codec that the operators read, to be unpacked on use.
     Raises: ModelFormatError where it is missing, no matrix, or holds values that are no numbers.
     """
     info = source.tensors.get(name)
@@ -179,6 +190,12 @@ def matrix(source: TensorSource, name: str) -> PackedMatrix:
         return finite_matrix(source.view(name).view("<f4").reshape(info.shape), name)
     if info.codec == "f16":
         return finite_matrix(source.view(name).view("<f2").reshape(info.shape), name)
+    if as_stored and info.codec in CODECS:
+        stored = PackedMatrix.view(source.view(name), *info.shape, info.codec)
+        for start in range(0, stored.n_rows, _PIECE_ROWS):
+            ids = np.arange(start, min(start + _PIECE_ROWS, stored.n_rows))
+            finite_matrix(ReferenceOperators().rows(stored, ids), name)
+        return stored
     return finite_matrix(source.read_f32(name), name)
 
 

@@ -25,6 +25,7 @@ from engine.errors import (
 from engine.generate import TokenEvent
 from engine.model.kv_cache import KVCache
 from engine.model.weights import open_model
+from engine.modes import choose_mode
 from engine.session import (
     KEPT_SHARE_AFTER_DROP,
     SMALLEST_ANSWER_TOKENS,
@@ -32,7 +33,6 @@ from engine.session import (
     ChatSession,
     LoadedModel,
     choose_context,
-    choose_mode,
     shared_prefix,
 )
 from engine.tokenizer import Tokenizer

@@ -1,4 +1,4 @@
-"""Executors and the graph: exact equals dense to rounding, counts are what they say, the cache continues."""
+"""Executors and the graph: exact equals dense to rounding, sparse what its predictor allows, counts are true."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import pytest
 from tiny_model import make_tiny_model
 
 from engine.config import ACTIVATIONS, ModelConfig
-from engine.errors import ContextOverflowError, InvalidRequestError, TokenizerMismatchError
+from engine.errors import ArtifactMismatchError, ContextOverflowError, InvalidRequestError, TokenizerMismatchError
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import PER_TOKEN_LIMIT, ExactExecutor
+from engine.executor.sparse import SparseExecutor
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import LayerWeights, ModelWeights, load_weights, open_model
+from engine.sparsity.predictor import LayerPredictor, Predictor
 from native_kernels.backend import PackedMatrix
 from native_kernels.reference import ReferenceOperators
 
@@ -85,7 +87,7 @@ def test_no_neuron_and_every_neuron_firing(relu: Loaded, n_tokens: int, sign: fl
         gate[:] = sign * np.abs(saved)
         x = np.abs(np.random.default_rng(1).standard_normal((n_tokens, config.d_model))).astype(np.float32)
         exact, dense = ExactExecutor(config, weights, OPS), DenseExecutor(config, weights, OPS)
-        np.testing.assert_allclose(exact.ffn(0, x), dense.ffn(0, x), atol=1e-4)
+        np.testing.assert_allclose(exact.ffn(0, x, x), dense.ffn(0, x, x), atol=1e-4)
         assert exact.counters.fired == (config.d_ff * n_tokens if sign > 0 else 0)
     finally:
         gate[:] = saved
@@ -152,8 +154,10 @@ def random_layer(config: ModelConfig, rng: np.random.Generator, *, biases: bool)
     )  # fmt: skip
 
 
-def by_hand(config: ModelConfig, w: LayerWeights, x: np.ndarray) -> tuple[np.ndarray, int, int]:
-    """The block neuron by neuron, and how many of them pass the first activation and fire."""
+def by_hand(
+    config: ModelConfig, w: LayerWeights, x: np.ndarray, expected: np.ndarray | None = None
+) -> tuple[np.ndarray, int, int]:
+    """The block neuron by neuron, and how many of them pass the first activation and fire; `expected` [T, F] alone."""
     import math
 
     kinds = {
@@ -164,9 +168,9 @@ def by_hand(config: ModelConfig, w: LayerWeights, x: np.ndarray) -> tuple[np.nda
     }  # fmt: skip
     act = kinds[config.activation.removesuffix("-glu")]
     out, passed, fired = [], 0, 0
-    for token in x.astype(np.float64):
+    for t, token in enumerate(x.astype(np.float64)):
         total = np.zeros(config.d_model) if w.down_bias is None else w.down_bias.astype(np.float64)
-        for n in range(config.d_ff):
+        for n in range(config.d_ff) if expected is None else np.flatnonzero(expected[t]):
             up = float(w.up.data[n] @ token) + (0 if w.up_bias is None else float(w.up_bias[n]))
             if w.gate is None:
                 h = first = act(up)
@@ -198,7 +202,7 @@ def test_every_activation_against_a_loop_over_neurons(
         layer = replace(layer, down_t=None, down=down)
     weights = replace(relu[1], layers=[layer])
     dense = DenseExecutor(config, weights, OPS)
-    np.testing.assert_allclose(dense.ffn(0, x), wanted, atol=2e-3)
+    np.testing.assert_allclose(dense.ffn(0, x, x), wanted, atol=2e-3)
     assert dense.counters.computed == 9 * config.d_ff
     if not config.has_zeros:
         return  # gelu comes to zero where float32 ends, not where the loop's float64 does
@@ -206,6 +210,140 @@ def test_every_activation_against_a_loop_over_neurons(
     for pieces in (np.split(x, 9), [x], [x[:4], x[4:]]):
         exact = ExactExecutor(config, weights, OPS)
         exact.counters.record_per_neuron()
-        np.testing.assert_allclose(np.concatenate([exact.ffn(0, piece) for piece in pieces]), wanted, atol=2e-3)
+        np.testing.assert_allclose(np.concatenate([exact.ffn(0, piece, piece) for piece in pieces]), wanted, atol=2e-3)
         assert (exact.counters.tokens, exact.counters.computed, exact.counters.fired) == (9, passed, fired)
         assert exact.counters.per_neuron.sum() == fired
+
+
+# ------------------------------------------------------------------ sparse
+
+
+def some_predictor(config: ModelConfig, *, reads: str = "residual", threshold: float = 0.0, seed: int = 5) -> Predictor:
+    """Random predictors, of a rank that grows from layer to layer."""
+    rng = np.random.default_rng(seed)
+
+    def layer(rank: int) -> LayerPredictor:
+        a, b = rng.standard_normal((rank, config.d_model)), rng.standard_normal((config.d_ff, rank))
+        return LayerPredictor(PackedMatrix.pack(a, "f32"), PackedMatrix.pack(b, "f16"), threshold)
+
+    return Predictor("low_rank", reads, tuple(layer(4 + i) for i in range(config.n_layers)))
+
+
+def exact_predictor(config: ModelConfig, weights: ModelWeights) -> Predictor:
+    """Its score is what goes into the first activation itself: relu(g) - relu(-g) = g."""
+    one = np.eye(config.d_ff, dtype=np.float32)
+    layers = []
+    for w in weights.layers:
+        matrix, bias = (w.up, w.up_bias) if w.gate is None else (w.gate, w.gate_bias)
+        a = np.concatenate([matrix.data, -matrix.data])
+        threshold = float(np.nextafter(np.float32(config.activation_threshold), np.float32(np.inf)))
+        layers.append(
+            LayerPredictor(PackedMatrix.pack(a, "f32"), PackedMatrix.pack(np.hstack([one, -one]), "f32"), threshold,
+                           b_bias=bias)
+        )  # fmt: skip
+    return Predictor("low_rank", "normed", tuple(layers))
+
+
+def sparse(loaded: Loaded, predictor: Predictor) -> Transformer:
+    return Transformer(*loaded, SparseExecutor(*loaded, predictor, OPS), OPS)
+
+
+PIECES = [[24], [1] * 24, [PER_TOKEN_LIMIT, PER_TOKEN_LIMIT + 1, 11]]
+
+
+@pytest.mark.parametrize("pieces", PIECES)
+@pytest.mark.parametrize("activation", ["relu", "silu"])
+def test_sparse_equals_dense_where_every_neuron_is_expected(
+    request: pytest.FixtureRequest, activation: str, pieces: list[int]
+) -> None:
+    loaded = request.getfixturevalue(activation)
+    dense, model = transformer(loaded, DenseExecutor), sparse(loaded, some_predictor(loaded[0], threshold=-1e9))
+    np.testing.assert_allclose(run(model, pieces), run(dense, [24]), atol=2e-4)
+    found, wanted = model.executor.counters, dense.executor.counters
+    assert (found.active_share, found.fired, found.opened) == (1.0, wanted.fired, wanted.opened)
+
+
+@pytest.mark.parametrize("pieces", PIECES)
+def test_sparse_equals_exact_where_those_that_fire_are_expected(relu: Loaded, pieces: list[int]) -> None:
+    exact, model = transformer(relu, ExactExecutor), sparse(relu, exact_predictor(*relu))
+    np.testing.assert_allclose(run(model, pieces), run(exact, pieces), atol=2e-4)
+    found, wanted = model.executor.counters, exact.executor.counters
+    assert (found.tokens, found.computed, found.fired) == (wanted.tokens, wanted.computed, wanted.fired)
+
+
+@pytest.mark.parametrize("pieces", PIECES[1:])
+def test_a_batch_uses_each_position_its_own_neurons(relu: Loaded, pieces: list[int]) -> None:
+    whole, parts = (sparse(relu, some_predictor(relu[0])) for _ in range(2))
+    wanted = run(whole, [24])
+    np.testing.assert_allclose(run(parts, pieces), wanted, atol=2e-4)
+    assert np.abs(wanted - run(transformer(relu, DenseExecutor), [24])).max() > 0.1
+    counted = [(c.tokens, c.computed, c.opened, c.fired) for c in (whole.executor.counters, parts.executor.counters)]
+    assert counted[0] == counted[1]
+    assert 0.3 < (whole.executor.counters.active_share or 0) < 0.7
+    assert 0.3 < whole.executor.counters.fired / whole.executor.counters.computed < 0.7
+
+
+@pytest.mark.parametrize("row_wise", [False, True])
+@pytest.mark.parametrize("biases", [False, True])
+@pytest.mark.parametrize("reads", ["residual", "normed"])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_sparse_of_every_activation_against_a_loop_over_the_expected_neurons(
+    relu: Loaded, activation: str, reads: str, biases: bool, row_wise: bool
+) -> None:
+    threshold = 0.7 if activation == "fatrelu-glu" else 0.0
+    config = replace(relu[0], activation=activation, activation_threshold=threshold, n_layers=1)
+    rng = np.random.default_rng(3)
+    layer = random_layer(config, rng, biases=biases)
+    x, residual = rng.standard_normal((2, 9, config.d_model)).astype(np.float32)
+    predictor = some_predictor(config, reads=reads)
+    expected = predictor.expected(0, residual if reads == "residual" else x)
+    wanted, opened, fired = by_hand(config, layer, x, expected)
+    if row_wise:
+        down = PackedMatrix.pack(np.ascontiguousarray(layer.down_t.data.T), "f32")
+        layer = replace(layer, down_t=None, down=down)
+    for size in (1, 4, 9):
+        executor = SparseExecutor(config, replace(relu[1], layers=[layer]), predictor, OPS)
+        executor.counters.record_per_neuron()
+        parts = [executor.ffn(0, x[at : at + size], residual[at : at + size]) for at in range(0, 9, size)]
+        np.testing.assert_allclose(np.concatenate(parts), wanted, atol=2e-3)
+        counters = executor.counters
+        assert (counters.tokens, counters.computed) == (9, np.count_nonzero(expected))
+        if config.has_zeros:
+            assert (counters.opened, counters.fired, counters.per_neuron.sum()) == (opened, fired, fired)
+
+
+@pytest.mark.parametrize("n_tokens", [0, 1, 9])
+def test_no_neuron_expected_adds_only_the_bias(relu: Loaded, n_tokens: int) -> None:
+    executor = SparseExecutor(*relu, some_predictor(relu[0], threshold=1e9), OPS)
+    x = np.ones((n_tokens, relu[0].d_model), np.float32)
+    assert not executor.ffn(0, x, x).any()
+    assert (executor.counters.tokens, executor.counters.computed) == (n_tokens, 0)
+
+
+class Listener(DenseExecutor):
+    def __init__(self, *loaded: object) -> None:
+        super().__init__(*loaded)
+        self.heard: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def ffn(self, layer: int, x: np.ndarray, residual: np.ndarray) -> np.ndarray:
+        self.heard.append((x, residual))
+        return super().ffn(layer, x, residual)
+
+
+@pytest.mark.parametrize("norms", ["pre", "parallel", "shared", "post"])
+def test_the_residual_is_what_the_norm_before_the_block_reads(relu: Loaded, norms: str) -> None:
+    config = replace(relu[0], parallel=norms in ("parallel", "shared"), shared_norm=norms == "shared",
+                     norms="post" if norms == "post" else "pre")  # fmt: skip
+    listener = Listener(config, relu[1], OPS)
+    Transformer(config, relu[1], listener, OPS).forward(TOKENS, KVCache(config, 24))
+    embedded = OPS.rows(relu[1].embedding, TOKENS)
+    for layer, (x, residual) in zip(relu[1].layers, listener.heard, strict=True):
+        weight = layer.attention_norm if norms == "shared" else layer.ffn_norm
+        wanted = residual if norms == "post" else OPS.rms_norm(residual, weight, config.norm_eps)
+        np.testing.assert_array_equal(x, wanted)
+    assert np.array_equal(listener.heard[0][1], embedded) == (norms in ("parallel", "shared"))
+
+
+def test_predictors_of_another_shape_are_refused(relu: Loaded) -> None:
+    with pytest.raises(ArtifactMismatchError, match="width 16"):
+        SparseExecutor(*relu, some_predictor(replace(relu[0], d_model=16)), OPS)

@@ -12,8 +12,9 @@ import torch
 from raw_gguf import make_tiny_powerinfer, write_gguf
 
 from engine.errors import ArtifactMismatchError, ModelFormatError, ModelNotFoundError
+from engine.formats import TensorInfo
 from engine.formats.gguf import open_gguf
-from engine.sparsity.powerinfer_predictors import predictor_from_gguf, read_predictor_folder
+from engine.sparsity.powerinfer_predictors import predictor_from_gguf, read_predictor_folder, unpacked_bytes
 from engine.sparsity.predictor import LayerPredictor, Predictor
 from native_kernels.backend import PackedMatrix
 
@@ -115,6 +116,39 @@ def test_a_threshold_that_is_no_number(tmp_path: Path, threshold: Any) -> None:
     path = write_gguf(tmp_path / "m.gguf", {"powerinfer.sparse_threshold": threshold}, tensors, magic=b"PWRI")
     with pytest.raises(ModelFormatError, match=r"powerinfer\.sparse_threshold in the GGUF metadata is"):
         predictor_from_gguf(open_gguf(path))
+
+
+class Q4Source:
+    """Predictors of one layer, as a quantised PowerInfer file stores them."""
+
+    metadata: dict[str, Any] = {}  # noqa: RUF012 - never changed
+
+    def __init__(self) -> None:
+        shapes = {"blk.0.fc1.weight": (608, 32), "blk.0.fc2.weight": (9, 608)}
+        self.packed = {name: PackedMatrix.pack(random(i, *shape), "q4_0")
+                       for i, (name, shape) in enumerate(shapes.items())}  # fmt: skip
+        self.tensors = {name: TensorInfo(name, shapes[name], "q4_0", 0, w.n_bytes) for name, w in self.packed.items()}
+
+    def view(self, name: str) -> np.ndarray[Any, Any]:
+        return self.packed[name].data.reshape(-1)
+
+    def read_f32(self, name: str) -> np.ndarray[Any, Any]:
+        return self.packed[name].block_codec.decode(self.packed[name].data)
+
+
+def test_packed_predictors_are_unpacked_or_stay_where_they_lie(tmp_path: Path) -> None:
+    source = Q4Source()
+    unpacked, stored = predictor_from_gguf(source), predictor_from_gguf(source, as_stored=True)
+    assert unpacked_bytes(source) == unpacked.n_bytes == 4 * 608 * (32 + 9)
+    assert stored.n_bytes == 608 * 18 + 9 * 608 // 32 * 18
+    assert np.shares_memory(stored.layers[0].b.data, source.packed["blk.0.fc2.weight"].data)
+    x = random(7, 3, 32)
+    np.testing.assert_allclose(stored.scores(0, x), unpacked.scores(0, x), rtol=1e-4, atol=1e-3)
+    stored.save(tmp_path)
+    np.testing.assert_allclose(Predictor.load(tmp_path).scores(0, x), unpacked.scores(0, x), rtol=1e-4, atol=1e-3)
+    source.packed["blk.0.fc1.weight"].data[-1, :2] = np.array([np.inf], "<f2").view(np.uint8)
+    with pytest.raises(ModelFormatError, match=r"blk\.0\.fc1\.weight holds values that are no numbers"):
+        predictor_from_gguf(source, as_stored=True)
 
 
 # ------------------------------------------------------------------ predictor repositories

@@ -1,0 +1,22 @@
+"""Counts the bytes that a token's feed-forward blocks read, by the share of the neurons computed. It times nothing."""
+
+from __future__ import annotations
+
+from engine.executor.feed_forward import first_matrix
+from engine.model.weights import ModelWeights
+
+
+def first_bytes(weights: ModelWeights) -> int:
+    """What the matrices take whose activation says which neurons fire: gate, or up where there is no gate."""
+    return sum(first_matrix(layer)[0].n_bytes for layer in weights.layers)
+
+
+def ffn_bytes(weights: ModelWeights, first: float, second: float, down: float) -> float:
+    """Bytes of one decoded token. A down stored row-wise is always read whole; predictors are not counted in.
+
+    Shares of all neurons: first, of which the first matrix is read; second, of which up is read beside a gate; down.
+    """
+    rest = sum(layer.up.n_bytes for layer in weights.layers if layer.gate)
+    by_neuron = sum(matrix.n_bytes for layer in weights.layers if (matrix := layer.down_t))
+    whole = sum(matrix.n_bytes for layer in weights.layers if (matrix := layer.down))
+    return first * first_bytes(weights) + second * rest + down * by_neuron + whole

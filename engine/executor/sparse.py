@@ -1,0 +1,66 @@
+"""The FFN of the neurons that a predictor expects to fire and of no others: as close to dense as the predictor is good.
+
+It trains no predictor and knows one device. Paper: PowerInfer, section 5.1 (predictors); within the predicted set the
+gate says which neurons truly fire, as in exact mode.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.config import ModelConfig
+from engine.executor.counters import FfnCounters
+from engine.executor.exact import PER_TOKEN_LIMIT
+from engine.executor.feed_forward import (
+    activate,
+    down_of_all,
+    down_of_some,
+    everything,
+    first_values_of_some,
+    times_up,
+)
+from engine.model.weights import ModelWeights
+from engine.sparsity.predictor import Predictor
+from native_kernels.backend import F32, Operators
+
+
+class SparseExecutor:
+    """Predict, then the gate of the predicted neurons, then up and down of those among them that fire.
+
+    Without a gate: up of the predicted ones, then down where it fires. Where the activation makes no zeros, all of the
+    predicted ones. Each position has its own set, also in a batch.
+    """
+
+    name = "sparse"
+
+    def __init__(self, config: ModelConfig, weights: ModelWeights, predictor: Predictor, operators: Operators) -> None:
+        predictor.check_against(config.n_layers, config.d_model, config.d_ff)
+        self.counters = FfnCounters(config.n_layers, config.d_ff)
+        self._config = config
+        self._layers = weights.layers
+        self._predictor = predictor
+        self._operators = operators
+
+    def ffn(self, layer: int, x: F32, residual: F32) -> F32:
+        """x [T, D], normed; residual [T, D], before the norm -> what the block adds to the residual, [T, D]."""
+        expected = self._predictor.expected(layer, residual if self._predictor.input == "residual" else x)
+        if 1 <= x.shape[0] <= PER_TOKEN_LIMIT:
+            return np.stack([self._one_token(layer, token, mask) for token, mask in zip(x, expected, strict=True)])
+        return self._batch(layer, x, expected)
+
+    def _one_token(self, layer: int, x: F32, expected: NDArray[np.bool_]) -> F32:
+        w, ops = self._layers[layer], self._operators
+        predicted = np.flatnonzero(expected).astype(np.int32)
+        first = activate(self._config, first_values_of_some(w, x, predicted, ops), ops)  # [K]
+        passed = np.not_equal(first, 0)
+        opened = predicted[passed]
+        fired, h = times_up(self._config, w, x, opened, first[passed], ops)
+        self.counters.add_token(layer, len(predicted), len(opened), fired)
+        return down_of_some(w, h, fired, ops)
+
+    def _batch(self, layer: int, x: F32, expected: NDArray[np.bool_]) -> F32:
+        w, ops = self._layers[layer], self._operators
+        h, fired, opened = everything(self._config, w, x, ops, expected)
+        self.counters.add_batch(layer, int(np.count_nonzero(expected)), opened, fired)
+        return down_of_all(w, h, ops)

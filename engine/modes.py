@@ -1,0 +1,170 @@
+"""Decides, with the reason in words, whether a model runs sparse, exact or dense; finds the predictors that it needs.
+
+The executors do the work; nothing here computes a layer, except that a sample text is run to see what predictors cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from engine.config import Mode
+from engine.cpu_and_ram import memory_limits, read_ram
+from engine.errors import ArtifactMismatchError, InvalidRequestError, ModelFormatError, UnsupportedModelError
+from engine.executor.dense import DenseExecutor
+from engine.executor.exact import ExactExecutor
+from engine.executor.ffn_bytes import first_bytes
+from engine.executor.sparse import SparseExecutor
+from engine.model.kv_cache import KVCache
+from engine.model.transformer import FfnExecutor, Transformer
+from engine.model.weights import MARGIN_BYTES, ModelWeights, OpenedModel
+from engine.sparsity.powerinfer_predictors import (
+    is_predictor_tensor,
+    predictor_from_gguf,
+    read_predictor_folder,
+    unpacked_bytes,
+)
+from engine.sparsity.predictor import Predictor
+from native_kernels.backend import Operators
+from native_kernels.reference import ReferenceOperators
+
+# What a model reads when it is to be seen how many neurons its predictors expect: as long as a short question, so that
+# loading takes little longer.
+SAMPLE_TEXT = "The ferry left at seven. Half of the passengers slept, and the others watched the coast grow dark."
+
+
+@dataclass(frozen=True)
+class SparseCost:
+    """Bytes a token, over all layers, of what sparse mode reads in place of every neuron's first matrix.
+
+    What lies behind it (up and down of the neurons that fire) exact mode reads as well. That it reads more of them,
+    because a predictor misses some, is no saving and is not counted.
+    """
+
+    predictor_bytes: int
+    active_share: float | None  # of the neurons, expected on a sample; None where the predictors alone are too dear
+    first_bytes: int  # gate, or up where there is no gate
+
+    @property
+    def bytes_saved(self) -> float:
+        """Bytes that sparse mode reads less than exact mode; negative where it reads more."""
+        return (1 - (self.active_share or 0.0)) * self.first_bytes - self.predictor_bytes
+
+
+class ModeChooser:
+    """What a loaded model can run as. Its predictors are read, and their cost is measured, when first needed.
+
+    sample: token ids to measure the cost of predictors over.
+    """
+
+    def __init__(self, opened: OpenedModel, weights: ModelWeights, sample: Sequence[int]) -> None:
+        self._opened = opened
+        self._weights = weights
+        self._sample = sample
+
+    def choose(self, wanted: str) -> tuple[Mode, str]:
+        """sparse, exact or dense, and why. Raises as `choose_mode` and, for sparse, as `read_predictors` does."""
+        mode, reason = choose_mode(self._opened, wanted, lambda: self._sparse_cost)
+        if mode == "sparse":
+            _ = self.predictor  # what is wrong with it shows before an answer has begun
+        return mode, reason
+
+    def executor(self, mode: Mode, operators: Operators) -> FfnExecutor:
+        """What computes the feed-forward blocks in a mode that `choose` gave."""
+        config = self._opened.config
+        if mode == "sparse":
+            return SparseExecutor(config, self._weights, self.predictor, operators)
+        return (ExactExecutor if mode == "exact" else DenseExecutor)(config, self._weights, operators)
+
+    @cached_property
+    def predictor(self) -> Predictor:
+        """The model's own. Raises as `read_predictors` does."""
+        return read_predictors(self._opened)
+
+    @cached_property
+    def _sparse_cost(self) -> SparseCost:
+        return measure_sparse_cost(self._opened, self._weights, self.predictor, self._sample, ReferenceOperators())
+
+
+def choose_mode(
+    opened: OpenedModel, wanted: str, sparse_cost: Callable[[], SparseCost] | None = None
+) -> tuple[Mode, str]:
+    """`auto` resolved, with the reason: sparse needs predictors, exact needs an activation that makes zeros.
+
+    sparse_cost is asked where `auto` depends on it; without it `auto` never becomes sparse.
+    Raises: UnsupportedModelError for sparse without predictors, InvalidRequestError for a word that is no mode.
+    """
+    if wanted == "sparse":
+        if not opened.has_predictors:
+            raise _no_predictors(opened)
+        return "sparse", "Only the neurons that the predictors expect are computed, as asked"
+    if wanted == "dense":
+        return "dense", "Every neuron is computed, as asked"
+    if wanted not in ("auto", "exact"):
+        raise InvalidRequestError(f"Unknown mode {wanted!r}; known are auto, sparse, exact and dense.")
+    if not opened.config.has_zeros:
+        return "dense", f"The activation {opened.config.activation} makes no zeros, so exact is dense"
+    reason = "Neurons that do not fire are skipped; the result is the same"
+    if wanted == "exact" or not opened.has_predictors or sparse_cost is None:
+        return "exact", reason
+    try:
+        cost = sparse_cost()
+    except (ModelFormatError, ArtifactMismatchError) as error:
+        return "exact", f"{reason}. The predictors that came with the model cannot be used: {error.message}"
+    megabytes = f"{abs(cost.bytes_saved) / 1e6:.3g} MB a token"
+    if cost.active_share is None:
+        return "exact", f"{reason}. The predictors alone take {megabytes} more than the work that they could spare"
+    share = f"the predictors expect {cost.active_share:.0%} of the neurons"
+    if cost.bytes_saved > 0:
+        return "sparse", f"In a sample text {share}, which reads {megabytes} less than exact mode"
+    return "exact", f"{reason}. In a sample text {share}, and sparse mode would read {megabytes} more"
+
+
+def read_predictors(opened: OpenedModel) -> Predictor:
+    """The predictors that came with the model, checked against its configuration: the file's own, else a folder's.
+
+    Those in packed codecs are unpacked where the free RAM allows it, because that is faster; else they stay mapped.
+
+    Raises: UnsupportedModelError where there are none, ModelFormatError for damage, ArtifactMismatchError for those of
+    another model.
+    """
+    if any(is_predictor_tensor(name) for name in opened.source.tensors):
+        predictor = predictor_from_gguf(opened.source, as_stored=not _has_room(unpacked_bytes(opened.source)))
+    elif opened.files.predictors is not None:
+        predictor = read_predictor_folder(opened.files.predictors)
+    else:
+        raise _no_predictors(opened)
+    predictor.check_against(opened.config.n_layers, opened.config.d_model, opened.config.d_ff)
+    return predictor
+
+
+def _has_room(n_bytes: int) -> bool:
+    """Whether so much RAM is free beside the margin that loading keeps."""
+    import psutil
+
+    return n_bytes + MARGIN_BYTES <= read_ram(psutil, memory_limits()).free_bytes
+
+
+def measure_sparse_cost(
+    opened: OpenedModel, weights: ModelWeights, predictor: Predictor, tokens: Sequence[int], operators: Operators
+) -> SparseCost:
+    """What the predictors cost and expect over these tokens. Cost: one pass over them, unless it is vain anyway."""
+    first = first_bytes(weights)
+    if predictor.n_bytes >= first:
+        return SparseCost(predictor.n_bytes, None, first)
+    executor = SparseExecutor(opened.config, weights, predictor, operators)
+    cache = KVCache(opened.config, len(tokens))
+    Transformer(opened.config, weights, executor, operators).forward(np.asarray(tokens, np.int64), cache)
+    share = executor.counters.active_share
+    assert share is not None, "a pass over tokens counts them"
+    return SparseCost(predictor.n_bytes, share, first)
+
+
+def _no_predictors(opened: OpenedModel) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        f"{opened.name} has no predictors, and sparse mode computes only what they expect.",
+        "Use --mode exact: it computes every neuron that fires, without prediction.",
+    )

@@ -1,0 +1,260 @@
+"""Sparse mode from end to end: PowerInfer's files and folders in sessions, host and command line; auto's choice."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from raw_gguf import make_tiny_powerinfer
+from tiny_model import make_tiny_model
+
+from engine import bench, cli, protocol
+from engine.config import EngineConfig, SamplingConfig
+from engine.errors import ArtifactMismatchError, ModelFormatError, UnsupportedModelError
+from engine.evaluate import last_logits, perplexity
+from engine.host import EngineHost
+from engine.model.kv_cache import KVCache
+from engine.modes import SparseCost, choose_mode, read_predictors
+from engine.session import ChatSession, LoadedModel
+
+TOKENS = np.random.default_rng(0).integers(6, 256, 40).tolist()
+GREEDY = SamplingConfig(temperature=0, max_tokens=8)
+
+
+def load(path: Path, mode: Any = "auto") -> LoadedModel:
+    return LoadedModel.load(path, EngineConfig(mode=mode, threads=1))
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_powerinfer(tmp_path_factory.mktemp("powerinfer") / "m.gguf", rank=8)
+
+
+@pytest.fixture(scope="module")
+def model(path: Path) -> LoadedModel:
+    return load(path, "sparse")
+
+
+def write_folder(folder: Path, d_model: int = 32, d_ff: int = 64) -> Path:
+    folder.mkdir(parents=True)
+    for i in range(2):
+        torch.manual_seed(i)
+        parts = {"fc1.weight": torch.randn(4 + i, d_model), "fc2.weight": torch.randn(d_ff, 4 + i)}
+        torch.save(parts, folder / f"model_{i}.pt")
+    return folder
+
+
+# ------------------------------------------------------------------ what it does
+
+
+def test_a_powerinfer_file_answers_in_sparse_mode(model: LoadedModel) -> None:
+    assert (model.mode, model.mode_reason) == (
+        "sparse",
+        "Only the neurons that the predictors expect are computed, as asked",
+    )
+    assert [layer.rank for layer in model.modes.predictor.layers] == [8, 16]
+    last = list(ChatSession(model).generate(TOKENS[:10], GREEDY))[-1]
+    assert 0.1 < (last.stats.fired_share or 0) < (last.stats.active_share or 0) < 0.9
+
+
+def test_the_predicted_neurons_alone_are_computed(model: LoadedModel) -> None:
+    """Against the whole graph in NumPy's plainest words for the first position: attention of one position is v."""
+    config, weights, predictor = model.opened.config, model.weights, model.modes.predictor
+
+    def norm(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        return x / np.sqrt(np.mean(x * x) + config.norm_eps) * weight
+
+    x = weights.embedding.data[TOKENS[0]].astype(np.float64)
+    for w, part in zip(weights.layers, predictor.layers, strict=True):
+        v = w.v.data @ norm(x, w.attention_norm)
+        heads = np.repeat(v.reshape(config.n_kv_heads, -1), config.n_heads // config.n_kv_heads, axis=0)
+        x = x + w.o.data @ heads.ravel()
+        fc1, fc2 = part.a.data.astype(np.float64), part.b.data.astype(np.float64)
+        expected = fc2 @ np.maximum(fc1 @ x, 0) >= 0.25
+        normed = norm(x, w.ffn_norm)
+        x = x + (np.maximum(w.gate.data @ normed, 0) * (w.up.data @ normed) * expected) @ w.down_t.data
+    wanted = weights.head.data @ norm(x, weights.final_norm)
+    np.testing.assert_allclose(last_logits(model, TOKENS[:1]), wanted, atol=2e-4)
+    assert np.abs(last_logits(model, TOKENS[:1], mode="exact") - wanted).max() > 0.05
+
+
+def test_every_position_of_a_text_is_masked_as_decode_masks_it(model: LoadedModel) -> None:
+    at_once = last_logits(model, TOKENS, every=True)
+    transformer, cache = model.transformer(), KVCache(model.opened.config, len(TOKENS))
+    one_by_one = [transformer.logits(transformer.forward(np.array([token]), cache))[0] for token in TOKENS]
+    np.testing.assert_allclose(at_once, one_by_one, atol=2e-3)
+    found = perplexity(model, TOKENS, context=41, against="exact")
+    counters = transformer.executor.counters
+    assert found.active_share == pytest.approx(counters.active_share, rel=0.05)  # BOS stands before the text there
+    assert (found.top1_agreement or 0) < 1
+    assert (found.kl_divergence or 0) > 1e-3
+    assert perplexity(model, TOKENS, 41, against="sparse").kl_divergence == 0
+
+
+def test_bench_counts_the_predictors_and_the_neurons_they_expect(model: LoadedModel) -> None:
+    result = bench.run(model, prompt_tokens=8, gen_tokens=8, repeat=1)
+    exact = bench.run(model, prompt_tokens=8, gen_tokens=8, repeat=1, mode="exact")
+    dense = bench.run(model, prompt_tokens=8, gen_tokens=8, repeat=1, mode="dense")
+    assert [found.mode for found in (result, exact, dense)] == ["sparse", "exact", "dense"]
+    matrix = 4 * 2 * 64 * 32  # one of the FFN's three, over both layers
+    predictors = 2 * (8 + 16) * (32 + 64)
+
+    def ffn(found: bench.BenchResult) -> float:
+        return found.bytes_per_token["cpu"] - dense.bytes_per_token["cpu"] + 3 * matrix
+
+    active, fired = result.active_share or 0, result.fired_share or 0
+    assert ffn(result) == pytest.approx(predictors + matrix * (active + 2 * fired), abs=1)
+    assert ffn(exact) == pytest.approx(matrix * (1 + 2 * (exact.fired_share or 0)), abs=1)
+    assert 0.1 < fired < active < 0.9
+
+
+@pytest.mark.parametrize("loaded_as", ["exact", "sparse"])
+def test_the_host_takes_the_mode_per_request(path: Path, loaded_as: str) -> None:
+    events: list[Any] = []
+    host = EngineHost(events.append)
+    hello = [{"role": "user", "content": "the"}]
+    host.submit(protocol.Load("0", str(path), {"mode": loaded_as, "threads": 1}))
+    asked = ["sparse", None, "dense", "auto", "sparse"]
+    for number, mode in enumerate(asked, 1):
+        host.submit(protocol.Generate(str(number), hello, {"temperature": 0, "max_tokens": 4}, mode=mode))
+    host.run_pending()
+    ends = {event.id: event.result for event in events if isinstance(event, protocol.Finished)}
+    assert ends["0"]["mode"] == loaded_as
+    assert [ends[str(i)]["mode"] for i in range(1, 6)] == ["sparse", loaded_as, "dense", "sparse", "sparse"]
+    assert ends["3"]["active_share"] == 1.0
+    assert ends["1"]["active_share"] == ends["5"]["active_share"] < 1.0
+    host.close()
+
+
+def test_the_command_line_runs_it(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def values(*argv: str) -> dict[str, Any]:
+        assert cli.main([*argv, "--mode", "sparse", "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    text = tmp_path / "text.txt"
+    text.write_text("in the a the or ll o " * 3, encoding="utf-8")
+    scores = values("eval", str(path), "--text", str(text), "--against", "exact")
+    assert 0 < scores["fired_share"] < scores["active_share"] < 1
+    stats = values("generate", str(path), "--prompt", "the", "--raw", "--max-tokens", "4", "--temperature", "0")[
+        "stats"
+    ]
+    assert 0 < stats["fired_share"] < stats["active_share"] < 1
+    out = tmp_path / "logits.npz"
+    values("logits", str(path), "--tokens", "7,8,9", "--out", str(out), "--all")
+    assert np.load(out)["logits"].shape == (3, 270)
+    moved = values("bench", str(path), "--prompt-tokens", "4", "--gen-tokens", "4", "--repeat", "1")
+    assert moved["bytes_per_token"]["cpu"] > 0
+
+
+# ------------------------------------------------------------------ where predictors come from
+
+
+@pytest.mark.parametrize("activation", ["relu", "silu"])
+def test_a_folder_of_predictors_beside_a_hugging_face_model(tmp_path: Path, activation: str) -> None:
+    folder = make_tiny_model(tmp_path / "m", activation=activation)
+    write_folder(folder / "predictors")
+    model = load(folder, "sparse")
+    last = list(ChatSession(model).generate(TOKENS[:10], GREEDY))[-1]
+    active, fired = last.stats.active_share or 0, last.stats.fired_share or 0
+    assert 0.2 < active < 0.9
+    assert fired < active if activation == "relu" else fired == active
+    assert load(folder).mode == ("sparse" if activation == "relu" else "dense")
+
+
+def test_predictors_of_another_model_are_refused_and_auto_does_without_them(tmp_path: Path) -> None:
+    folder = make_tiny_model(tmp_path / "m")
+    write_folder(folder / "predictors", d_ff=96)
+    with pytest.raises(ArtifactMismatchError, match="96 neurons; the model has 2 layers, width 32 and 64 neurons"):
+        load(folder, "sparse")
+    model = load(folder)
+    assert model.mode == "exact"
+    assert "cannot be used: The predictor is for 2 layers, width 32 and 96 neurons" in model.mode_reason
+    (folder / "predictors" / "model_1.pt").write_bytes(b"PK\x03\x04")
+    with pytest.raises(ModelFormatError):
+        load(folder, "exact").transformer("sparse")
+
+
+def test_sparse_without_predictors_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    folder = make_tiny_model(tmp_path / "m")
+    with pytest.raises(UnsupportedModelError, match="no predictors") as caught:
+        load(folder, "sparse")
+    assert "--mode exact" in caught.value.hint
+    with pytest.raises(UnsupportedModelError, match="no predictors"):
+        read_predictors(load(folder).opened)
+
+
+# ------------------------------------------------------------------ what auto makes of them
+
+
+def test_auto_takes_sparse_where_it_reads_less(path: Path, tmp_path: Path) -> None:
+    model = load(path)
+    found = re.fullmatch(
+        r"In a sample text the predictors expect (\d+)% of the neurons, which reads (\d\.\d+) MB a token less than "
+        r"exact mode",
+        model.mode_reason,
+    )
+    assert model.mode == "sparse"
+    assert found
+    gates, predictors = 4 * 2 * 64 * 32, 2 * (8 + 16) * (32 + 64)
+    assert float(found[2]) == pytest.approx(((1 - int(found[1]) / 100) * gates - predictors) / 1e6, abs=1e-4)
+
+    everything = load(make_tiny_powerinfer(tmp_path / "all.gguf", rank=8, threshold=-1e9))
+    assert everything.mode == "exact"
+    assert "expect 100% of the neurons, and sparse mode would read 0.00461 MB a token more" in everything.mode_reason
+    large = load(make_tiny_powerinfer(tmp_path / "large.gguf", rank=64))
+    assert large.mode == "exact"
+    assert "The predictors alone take 0.0205 MB a token more" in large.mode_reason
+    assert last_logits(large, TOKENS, mode="sparse").shape == (270,)
+
+
+def test_auto_is_only_measured_where_it_depends_on_it(model: LoadedModel) -> None:
+    def never() -> SparseCost:
+        raise AssertionError("nothing depends on it")
+
+    silu = dataclasses.replace(model.opened, config=dataclasses.replace(model.opened.config, activation="silu-glu"))
+    assert choose_mode(silu, "auto", never)[0] == "dense"
+    assert choose_mode(silu, "sparse", never)[0] == "sparse"
+    for wanted in ("exact", "dense", "sparse"):
+        assert choose_mode(model.opened, wanted, never)[0] == wanted
+    assert choose_mode(model.opened, "auto")[0] == "exact"
+
+
+# ------------------------------------------------------------------ a model of PowerInfer's own proportions
+
+GENERATOR = Path(__file__).resolve().parents[3] / "shared" / "tools" / "make_synthetic_gguf.py"
+
+
+@pytest.mark.skipif(not GENERATOR.is_file(), reason="the generator of synthetic models is not beside the repository")
+@pytest.mark.parametrize(("codec", "has_room"), [("f16", True), ("q4_0", True), ("q4_0", False)])
+def test_a_synthetic_powerinfer_model_expects_what_its_generator_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, has_room: bool
+) -> None:
+    monkeypatch.setattr("engine.modes._has_room", lambda n_bytes: has_room)
+    file = tmp_path / "synthetic.gguf"
+
+    def tool(*argv: str) -> str:
+        done = subprocess.run(
+            [sys.executable, str(GENERATOR), *argv, "--dims", "tiny", "--rank", "64", "--type", codec],
+            capture_output=True, text=True, check=True, timeout=120,
+        )  # fmt: skip
+        return done.stdout
+
+    tool("powerinfer", "--out", str(file), "--threads", "2")
+    wanted = [float(share) / 100 for share in re.findall(r"active ([\d.]+) %", tool("probe"))]
+    assert len(wanted) == 2
+    model = LoadedModel.load(file, EngineConfig(mode="sparse", context=128))
+    assert model.opened.format == "powerinfer-gguf"
+    layer = model.modes.predictor.layers[0]
+    assert {layer.a.codec, layer.b.codec} == {codec if codec == "f16" or not has_room else "f32"}
+    tokens = np.random.default_rng(0).integers(300, 32000, 48).tolist()
+    transformer = model.transformer()
+    transformer.forward(np.array(tokens), KVCache(model.opened.config, 48))
+    assert transformer.executor.counters.active_share == pytest.approx(np.mean(wanted), abs=0.02)
