@@ -88,6 +88,11 @@ class ModelWeights:
     project_out: PackedMatrix | None = None  # [E, D]
     rope_factors: F32 | None = None  # [rotated / 2]
 
+    @property
+    def down_is_row_wise(self) -> bool:
+        """Whether down is computed whole whatever fires, because no neuron's weights of it lie together."""
+        return any(layer.down is not None for layer in self.layers)
+
 
 def load_weights(
     opened: OpenedModel,
