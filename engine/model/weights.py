@@ -104,7 +104,7 @@ def load_weights(
     """Reads, checks and repacks every tensor: as float32 where that fits into free RAM, else as float16.
 
     Where neither fits, matrices stay where and as the file has them, `mapped`: nothing of them is read now, so that
-    a value that is no number shows in the logits only.
+    damage shows in the logits only (and a float16 that is no number counts as a large one, as operators read it).
     Units: progress reports bytes of the file done and in total; extra_bytes is RAM that the caller will need beside
     the weights.
     Raises: HostMemoryError with need and have before anything is read, ModelFormatError for weights that are no

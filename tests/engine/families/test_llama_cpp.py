@@ -3,14 +3,14 @@
 Figures are shares of the root mean square of llama.cpp's logits, which is near 8 for all of these models. llama.cpp
 computes in its own precision, and the tolerances follow from it:
 
-- F32 weights: float32 throughout, 1e-5 of the mean square. GELU is the exception: it is looked up in a table of float16 (2^-11 of a
+- F32 weights: float32 throughout, 1e-5. GELU is the exception: it is looked up in a table of float16 (2^-11 of a
   value), and Falcon's is the approximation by tanh.
-- F16 weights: what goes into a product is rounded to float16, 2^-12 = 2.4e-4 of a value at most on average; some twenty
-  products one after another make 1e-3 of the mean square and less than ten times that of a single logit.
+- F16 weights: what goes into a product is rounded to float16, by 2^-11 of a value at most; some twenty products one
+  after another make 1e-3 of the root mean square, and a single logit stays below ten times that.
 - Q8_0 and Q4_0 weights: what goes into a product is rounded to 8 bits in blocks of 32, in steps of 1/127 of the
-  block's greatest. That is 1/127/sqrt(12) = 0.23 % of it, 0.5 % of a block's mean square; by twenty products 2.2 %.
-  Norms of queries and keys and seven layers make it more. Rounded in the same way, ours must be theirs to 1e-4, until
-  a last bit of a sum has thrown a value over the edge between two steps.
+  block's greatest. That is 1/127/sqrt(12) = 0.23 % of the greatest, 0.5 % of the block's root mean square; by twenty
+  products 2.2 %. Norms of queries and keys, and seven layers, make it more. Rounded in the same way, ours must be
+  theirs to 1e-4, until a last bit of a sum has thrown a value over the edge between two steps.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CLOSE = 2e-4  # of a logit, to transformers
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Of a single logit and of their mean square; at how many of the 32 steps the margin must be wider than twice.
+    """Of a single logit and of the root mean square; at how many of the 32 steps the margin must be wider than twice.
 
     9 in 10 where weights are not quantised. Rounding to 8 bits is wider than many a margin between random logits.
     """
@@ -127,7 +127,7 @@ def ours(path: Path, tokens: np.ndarray, pieces: list[int], operators: Reference
     return np.concatenate([model.logits(model.forward(part, cache)) for part in parts])
 
 
-def mean_square_root(values: np.ndarray) -> float:
+def root_mean_square(values: np.ndarray) -> float:
     return float(np.sqrt(np.mean(np.square(values, dtype=np.float64))))
 
 
@@ -137,16 +137,16 @@ def test_logits_and_greedy_tokens(reference: Reference, codec: str, request: pyt
     path, allowed = in_codec(reference, codec), tolerance(name, codec)
     expected, tokens = theirs(path, PROMPT, STEPS)
     found = ours(path, tokens, [len(PROMPT)] + [1] * STEPS)
-    scale = mean_square_root(expected)
+    scale = root_mean_square(expected)
     difference = (found - expected) / scale
     top = np.sort(expected[-STEPS - 1 : -1], axis=1)
     decided = (top[:, -1] - top[:, -2]) / scale > 2 * allowed.single
     print(
-        f"{name} {codec}: largest {np.abs(difference).max():.1e}, mean square {mean_square_root(difference):.1e}, "
+        f"{name} {codec}: largest {np.abs(difference).max():.1e}, root mean square {root_mean_square(difference):.1e}, "
         f"{decided.sum()} of {STEPS} steps decided"
     )
     assert np.abs(difference).max() < allowed.single
-    assert mean_square_root(difference) < allowed.mean
+    assert root_mean_square(difference) < allowed.mean
     assert decided.sum() >= allowed.decided
     chosen = found[-STEPS - 1 : -1].argmax(axis=1)
     np.testing.assert_array_equal(chosen[decided], tokens[-STEPS:][decided])
@@ -162,7 +162,7 @@ def test_rounded_as_theirs_ours_is_theirs(reference: Reference, codec: str) -> N
     path = in_codec(reference, codec)
     expected, _ = theirs(path, PROMPT[:8])
     difference = ours(path, PROMPT[:8], [8], AsLlamaCpp()) - expected
-    assert np.abs(difference).max() < 1e-4 * mean_square_root(expected)
+    assert np.abs(difference).max() < 1e-4 * root_mean_square(expected)
 
 
 @pytest.mark.parametrize("name", ["mistral", "phi3-window"])
