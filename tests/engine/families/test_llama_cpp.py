@@ -16,6 +16,7 @@ computes in its own precision, and the tolerances follow from it:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from native_kernels.backend import F32, PackedMatrix
 from native_kernels.codecs import CODECS
 from native_kernels.reference import ReferenceOperators
 
-llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+pytestmark = pytest.mark.skipif(find_spec("llama_cpp") is None, reason="llama-cpp-python is not installed")
 
 NAMES = ("llama", "llama-linear", "llama-3", "mistral-whole", "qwen2", "qwen3", "gemma2", "gemma3", "phi3",
          "falcon-7b", "falcon-40b")  # fmt: skip
@@ -114,6 +115,8 @@ def in_codec(reference: Reference, codec: str) -> Path:
 
 def theirs(path: Path, tokens: np.ndarray, steps: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """llama.cpp's logits of every position, and the tokens, with `steps` greedy ones behind them."""
+    import llama_cpp
+
     f32 = 0  # of keys and values in its cache
     model = llama_cpp.Llama(
         str(path), n_ctx=CONTEXT, n_batch=CONTEXT, n_ubatch=CONTEXT, logits_all=True, n_threads=1, n_threads_batch=1,
@@ -199,7 +202,7 @@ def broad(tmp_path_factory: pytest.TempPathFactory) -> Reference:
 
 @pytest.mark.parametrize("codec", ["bf16", "q5_0", "iq4_nl", "mxfp4", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_xs"])
 def test_the_other_codecs_rounded_as_theirs(broad: Reference, codec: str) -> None:
-    """Weights are random blocks where nothing writes the codec. Of eight tokens, each by itself, most are free of values thrown over the edge."""
+    """Of eight tokens, each by itself, most are free of values thrown over the edge."""
     path = in_codec(broad, codec)
     differences = []
     for token in PROMPT[:8]:
