@@ -46,6 +46,8 @@ class BenchResult:
     hardware: dict[str, Any]
     mode: str
     threads: int
+    hold: str  # f32, f16 or mapped
+    weights: str  # the same in words, with the reason
 
 
 class _TimedExecutor:
@@ -139,6 +141,8 @@ def run(
         hardware=hardware.to_json(),
         mode=ran,
         threads=model.threads,
+        hold=model.weights.hold,
+        weights=model.weights_reason,
     )
 
 

@@ -269,6 +269,7 @@ def bench(arguments: argparse.Namespace) -> int:
         return 0
     moved = sum(result.bytes_per_token.values())
     print(f"decode   {_number(result.decode_tok_s)} tok/s ({result.mode}, {result.threads} threads)")
+    print(f"weights  {result.weights}")
     print(f"prefill  {_number(result.prefill_tok_s)} tok/s")
     print(f"bytes    {moved / 1e6:.1f} MB per token, {_percent(result.active_share)} of neurons active")
     print(f"floor    {1e3 * result.floor_s_per_token:.2f} ms per token; share of floor {result.share_of_floor:.2f}")
@@ -299,6 +300,7 @@ def inspect(arguments: argparse.Namespace) -> int:
         "tensors": len(opened.source.tensors),
         "codecs": dict(opened.codecs),
         "parameters": opened.parameters,
+        "down": "row-wise" if opened.down_is_row_wise else "neuron by neuron",
         "has_predictors": "predictors" in artefacts or opened.has_predictors,
         "has_stats": "statistics" in artefacts or opened.files.stats is not None,
         "has_placement": "placement" in artefacts,
@@ -319,6 +321,9 @@ def inspect(arguments: argparse.Namespace) -> int:
     print(f"  chat template {template.name}: {tokenizer.template_reason}")
     zeros = "neurons that do not fire can be skipped" if opened.config.has_zeros else "no zeros: nothing can be skipped"
     print(f"  activation {opened.config.activation}: {zeros}")
+    if opened.config.has_zeros and opened.down_is_row_wise:
+        what = "gate and up can skip inactive neurons" if opened.config.gated else "nothing skips inactive neurons"
+        print(f"  run straight from the file, {what}, and down is computed row-wise; unpacked in RAM, all of it skips")
     if manifest:
         _print_bundle(manifest)
     if values["has_predictors"]:

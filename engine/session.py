@@ -26,7 +26,7 @@ from engine.generate import TokenEvent, generate
 from engine.hardware import HardwareProfile, default_threads, probe
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
-from engine.model.weights import ModelWeights, OpenedModel, load_weights, open_model
+from engine.model.weights import Hold, ModelWeights, OpenedModel, load_weights, open_model
 from engine.modes import SAMPLE_TEXT, ModeChooser, choose_mode
 from engine.sampling import make_sampler
 from engine.tokenizer import Tokenizer
@@ -36,6 +36,12 @@ log = logging.getLogger(__name__)
 
 ChatMessage = dict[str, str]  # {"role": ..., "content": ...}
 Progress = Callable[[int, int], None]
+
+_HELD: dict[Hold, str] = {
+    "f32": "Held as 32-bit numbers",
+    "f16": "Held as 16-bit numbers",
+    "mapped": "Run straight from the file",
+}
 
 STARTER_NAMES = ("starter-chat", "pip")
 KV_SHARE_OF_FREE_RAM = 0.25  # a default context may take no more than this
@@ -130,6 +136,16 @@ class LoadedModel:
             modes=modes,
             load_s=time.perf_counter() - started,
         )
+
+    @property
+    def weights_reason(self) -> str:
+        """How the weights are held and why, and what that means for neurons that do not fire; in one sentence."""
+        words = f"{_HELD[self.weights.hold]}: {self.weights.hold_reason}"
+        if self.mode != "dense" and self.weights.down_is_row_wise:
+            skipping = "gate and up skip" if self.mode == "sparse" else "up skips"
+            skipping = skipping if self.opened.config.gated else "nothing skips"
+            words += f"; {skipping} inactive neurons, down is computed row-wise"
+        return words
 
     @property
     def stop_token_ids(self) -> frozenset[int]:

@@ -72,6 +72,11 @@ class OpenedModel:
         return self.files.predictors is not None or any(is_predictor_tensor(name) for name in self.source.tensors)
 
     @property
+    def down_is_row_wise(self) -> bool:
+        """Whether the files store down as usual, so that one neuron's weights of it lie apart."""
+        return any(tensor.treatment == "transposed" for tensor in self.plan)
+
+    @property
     def plan(self) -> list[PlannedTensor]:
         """Every tensor that the configuration calls for, as this model's files name and lay it."""
         return plan_for(self.config, self.source, self.files.kind)

@@ -1,6 +1,7 @@
 """Loads a model's weights into the layout that the operators read. The main path's data; it computes nothing.
 
-Foreign names end here: families/ plans them, model_files.py has checked them, this file repacks.
+Foreign names end here: families/ plans them, model_files.py has checked them, this file repacks, or takes matrices as
+mapped_weights.py finds them where there is no room for repacked ones.
 """
 
 from __future__ import annotations
@@ -8,15 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import ModelConfig
 from engine.cpu_and_ram import memory_limits, read_ram
-from engine.errors import Cancelled, HostMemoryError, ModelFormatError, UnsupportedModelError
+from engine.errors import Cancelled, HostMemoryError, InvalidRequestError, ModelFormatError, UnsupportedModelError
 from engine.model.families import PlannedTensor
+from engine.model.mapped_weights import as_stored, copied_bytes
 from engine.model.model_files import ModelFiles as ModelFiles
 from engine.model.model_files import OpenedModel as OpenedModel
 from engine.model.model_files import find_model_files as find_model_files
@@ -25,6 +27,15 @@ from native_kernels.backend import F32, PackedMatrix
 
 # RAM that stays free for the KV cache, the window and everybody else.
 MARGIN_BYTES = 512 << 20
+
+# How matrices are held: unpacked in RAM in one of two widths, or in the file's codec where the file has them.
+Hold = Literal["f32", "f16", "mapped"]
+_REASONS: dict[Hold, str] = {
+    "f32": "32-bit numbers fit into the free RAM, and nothing is unpacked on use",
+    "f16": "32-bit numbers do not fit into the free RAM, 16-bit numbers do",
+    "mapped": "unpacked weights do not fit into the free RAM, so they stay in the file and are unpacked on use",
+}
+_ZERO_PIECE = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,19 +69,29 @@ class LayerWeights:
 
 @dataclass(frozen=True, eq=False)
 class ModelWeights:
-    """All weights in memory. With tied embeddings `head` is `embedding`. E = embedding_dim, mostly D."""
+    """All weights, in memory or mapped. With tied embeddings `head` is `embedding`. E = embedding_dim, mostly D.
+
+    n_bytes: of all weights, wherever they lie; ram_bytes: what of them is in RAM beside the page cache.
+    """
 
     embedding: PackedMatrix  # [V, E]
     layers: list[LayerWeights]
     final_norm: F32 | None  # [D]
     head: PackedMatrix  # [V, E]
-    codec: str
+    hold: Hold
+    hold_reason: str  # why, as half a sentence
     n_bytes: int
+    ram_bytes: int
     final_norm_bias: F32 | None = None  # [D]
     positions: PackedMatrix | None = None  # [max_context + position_offset, D]
     project_in: PackedMatrix | None = None  # [D, E]
     project_out: PackedMatrix | None = None  # [E, D]
     rope_factors: F32 | None = None  # [rotated / 2]
+
+    @property
+    def down_is_row_wise(self) -> bool:
+        """Whether down is computed whole whatever fires, because no neuron's weights of it lie together."""
+        return any(layer.down is not None for layer in self.layers)
 
 
 def load_weights(
@@ -78,15 +99,18 @@ def load_weights(
     progress: Callable[[int, int], None] = lambda done_bytes, total_bytes: None,
     cancelled: Callable[[], bool] = lambda: False,
     extra_bytes: int = 0,
+    hold: Hold | Literal["auto"] = "auto",
 ) -> ModelWeights:
     """Reads, checks and repacks every tensor: as float32 where that fits into free RAM, else as float16.
 
+    Where neither fits, matrices stay where and as the file has them, `mapped`: nothing of them is read now, so that
+    damage shows in the logits only (and a float16 that is no number counts as a large one, as operators read it).
     Units: progress reports bytes of the file done and in total; extra_bytes is RAM that the caller will need beside
     the weights.
     Raises: HostMemoryError with need and have before anything is read, ModelFormatError for weights that are no
     numbers or a norm or embedding that is all zeros, Cancelled between two tensors.
     """
-    codec = _choose_codec(opened, extra_bytes)
+    chosen, reason = _choose_hold(opened, extra_bytes, hold)
     plan = opened.plan
     total = sum(_file_bytes(opened, tensor) for tensor in plan)
     done = 0
@@ -96,16 +120,28 @@ def load_weights(
         if cancelled():
             raise Cancelled
         try:
-            values = _read(opened, tensor)
-            if values.ndim == 1:
-                vectors[tensor.name] = values
+            if len(tensor.shape) == 1:
+                vectors[tensor.name] = _read(opened, tensor)
+            elif chosen == "mapped":
+                name, matrix = as_stored(opened, tensor)
+                if _must_not_be_zero(tensor):
+                    _refuse_zero_bytes(matrix, tensor)
+                matrices[name] = matrix
             else:
-                matrices[tensor.name] = _pack(values, tensor, codec)
+                matrices[tensor.name] = _pack(_read(opened, tensor), tensor, chosen)
         except MemoryError as error:
             raise HostMemoryError(f"The memory ran out while loading {tensor.foreign_name}.") from error
         done += _file_bytes(opened, tensor)
         progress(done, total)
-    return _assemble(opened.config, vectors, matrices, codec)
+    n_bytes = sum(matrix.n_bytes for matrix in matrices.values()) + sum(v.nbytes for v in vectors.values())
+    ram_bytes = sum(copied_bytes(opened, tensor) for tensor in plan) if chosen == "mapped" else n_bytes
+    return ModelWeights(
+        **_assemble(opened.config, vectors, matrices),
+        hold=chosen,
+        hold_reason=reason,
+        n_bytes=n_bytes,
+        ram_bytes=ram_bytes,
+    )
 
 
 def _file_bytes(opened: OpenedModel, tensor: PlannedTensor) -> int:
@@ -113,19 +149,30 @@ def _file_bytes(opened: OpenedModel, tensor: PlannedTensor) -> int:
     return opened.source.tensors[tensor.foreign_name].n_bytes * tensor.n_elements // math.prod(tensor.shape)
 
 
-def _choose_codec(opened: OpenedModel, extra_bytes: int) -> str:
-    """float32 where it fits with a margin, because then nothing is unpacked on use; else float16; else refused."""
+def _choose_hold(opened: OpenedModel, extra_bytes: int, wanted: str) -> tuple[Hold, str]:
+    """float32 where it fits with a margin, because then nothing is unpacked on use; else float16; else the file.
+
+    What is asked for by name is held to the free RAM too.
+    """
     import psutil
 
+    if wanted != "auto" and wanted not in get_args(Hold):
+        raise InvalidRequestError(f"Unknown way {wanted!r} to hold weights; known are auto, f32, f16 and mapped.")
     have = read_ram(psutil, memory_limits()).free_bytes  # in a container less than the machine has
     plan = opened.plan
-    sizes = [tensor.n_elements for tensor in plan]
+    parameters = sum(tensor.n_elements for tensor in plan)
+    rest = extra_bytes + MARGIN_BYTES
     # While one tensor is repacked, it lies there twice as float32.
-    spare = extra_bytes + MARGIN_BYTES + 2 * 4 * max(math.prod(tensor.shape) for tensor in plan)
-    for codec, item_bytes in (("f32", 4), ("f16", 2)):
-        need = sum(sizes) * item_bytes + spare
-        if need <= have:
-            return "f32" if codec == "f32" else "f16"
+    repacking = 2 * 4 * max(math.prod(tensor.shape) for tensor in plan)
+    needs: dict[Hold, int] = {
+        "f32": parameters * 4 + repacking + rest,
+        "f16": parameters * 2 + repacking + rest,
+        "mapped": sum(copied_bytes(opened, tensor) for tensor in plan) + rest,
+    }
+    for hold, need in needs.items():
+        if need <= have and wanted in ("auto", hold):
+            return hold, _REASONS[hold] if wanted == "auto" else "as asked"
+    need = next((need for hold, need in needs.items() if hold == wanted), needs["mapped"])
     raise HostMemoryError(f"The model needs {need / 2**30:.1f} GiB of free RAM; {have / 2**30:.1f} GiB are free.")
 
 
@@ -152,6 +199,13 @@ def _read(opened: OpenedModel, tensor: PlannedTensor) -> F32:
     return values
 
 
+def _refuse_zero_bytes(matrix: PackedMatrix, tensor: PlannedTensor) -> None:
+    """Looks at the matrix piece by piece until there is something: of a sound file at its first bytes only."""
+    rows = max(1, _ZERO_PIECE // max(1, matrix.row_bytes))
+    if not any(matrix.data[start : start + rows].any() for start in range(0, matrix.n_rows, rows)):
+        raise ModelFormatError(f"Tensor {tensor.foreign_name} holds nothing but zeros: the file is incomplete.")
+
+
 def _must_not_be_zero(tensor: PlannedTensor) -> bool:
     """Norms and the embedding are never all zeros in a whole file; biases, and norms stored less one, may be."""
     if tensor.name == "embedding":
@@ -173,25 +227,22 @@ def _pack(values: F32, tensor: PlannedTensor, codec: str) -> PackedMatrix:
     return PackedMatrix.pack(values, codec)
 
 
-def _assemble(
-    config: ModelConfig, vectors: dict[str, F32], matrices: dict[str, PackedMatrix], codec: str
-) -> ModelWeights:
+def _assemble(config: ModelConfig, vectors: dict[str, F32], matrices: dict[str, PackedMatrix]) -> dict[str, Any]:
+    """The fields of ModelWeights that are weights."""
     tensors: dict[str, Any] = {**vectors, **matrices}
     per_layer: list[dict[str, Any]] = [{} for _ in range(config.n_layers)]
     for name, values in tensors.items():
         layer, dot, field = name.partition(".")
         if dot:
             per_layer[int(layer)][field] = values
-    return ModelWeights(
-        embedding=matrices["embedding"],
-        layers=[LayerWeights(**fields) for fields in per_layer],
-        final_norm=vectors.get("final_norm"),
-        head=matrices.get("head", matrices["embedding"]),
-        codec=codec,
-        n_bytes=sum(matrix.n_bytes for matrix in matrices.values()) + sum(v.nbytes for v in vectors.values()),
-        final_norm_bias=vectors.get("final_norm_bias"),
-        positions=matrices.get("positions"),
-        project_in=matrices.get("project_in"),
-        project_out=matrices.get("project_out"),
-        rope_factors=vectors.get("rope_factors"),
-    )
+    return {
+        "embedding": matrices["embedding"],
+        "layers": [LayerWeights(**fields) for fields in per_layer],
+        "final_norm": vectors.get("final_norm"),
+        "head": matrices.get("head", matrices["embedding"]),
+        "final_norm_bias": vectors.get("final_norm_bias"),
+        "positions": matrices.get("positions"),
+        "project_in": matrices.get("project_in"),
+        "project_out": matrices.get("project_out"),
+        "rope_factors": vectors.get("rope_factors"),
+    }

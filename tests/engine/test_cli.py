@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_model import make_tiny_model
+from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine import cli, generate
 from engine.console import ProgressBar
@@ -121,6 +121,17 @@ def test_inspect_and_probe_give_their_fields(capsys: pytest.CaptureFixture[str],
     saved = tmp_path / "machine.json"
     saved.write_text(json.dumps(profile))
     assert cli.main(["generate", "starter-chat", "--prompt", "Hi", "--max-tokens", "2", "--hardware", str(saved)]) == 0
+
+
+def test_how_down_lies_and_where_weights_are_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = str(make_tiny_gguf(tmp_path / "m.gguf"))
+    assert run_json(capsys, "inspect", path)["down"] == "row-wise"
+    assert cli.main(["inspect", path]) == 0
+    assert "gate and up can skip inactive neurons, and down is computed row-wise" in capsys.readouterr().out
+    arguments = ["bench", path, "--prompt-tokens", "4", "--gen-tokens", "2", "--repeat", "1"]
+    assert run_json(capsys, *arguments)["hold"] == "f32"
+    assert cli.main(arguments) == 0
+    assert "weights  Held as 32-bit numbers: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("argv", [["inspect", "starter-chat"], ["probe"]])

@@ -118,14 +118,15 @@ class Reference:
     logits: np.ndarray
 
 
-def make_reference(name: str, folder: Path) -> Reference:
-    """Builds the case, saves it as a Hugging Face directory and runs it."""
+def make_reference(name: str, folder: Path, changes: dict[str, Any] | None = None) -> Reference:
+    """Builds the case, saves it as a Hugging Face directory and runs it. changes: arguments that are other ones."""
     import torch
     import transformers
 
     torch.set_num_threads(1)  # the models are tiny: more threads only wait for each other
     case = CASES[name]
     arguments = case.arguments if case.own_shape else {**SHAPE, **case.arguments}
+    arguments = {**arguments, **(changes or {})}
     config = getattr(transformers, f"{case.kind}Config")(**arguments)
     config._attn_implementation = "eager"
     architecture = {"Gemma3Text": "Gemma3"}.get(case.kind, case.kind)

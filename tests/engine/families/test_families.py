@@ -190,14 +190,13 @@ def test_names_without_the_outermost_module(tmp_path: Path) -> None:
     assert np.abs(logits - reference.logits).max() < CLOSE
 
 
-def test_sixteen_bit_weights_of_fused_and_biased_families(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sixteen_bit_weights_of_fused_and_biased_families(tmp_path: Path) -> None:
     """What is unpacked on use and cut out of fused matrices is the same weights."""
-    monkeypatch.setattr("engine.model.weights._choose_codec", lambda opened, extra: "f16")
     for name in ("phi3", "opt", "gemma3", "falcon-40b"):
         reference = make_reference(name, tmp_path / name)
         opened = open_model(reference.folder)
-        weights = load_weights(opened)
-        assert weights.codec == "f16"
+        weights = load_weights(opened, hold="f16")
+        assert (weights.hold, weights.embedding.codec) == ("f16", "f16")
         model = Transformer(opened.config, weights, DenseExecutor(opened.config, weights, OPS), OPS)
         logits = run(model, reference.tokens, KVCache(opened.config, CONTEXT))
         assert np.abs(logits - reference.logits).max() < 0.02 * np.abs(reference.logits).max()

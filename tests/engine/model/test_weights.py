@@ -75,13 +75,20 @@ def test_little_ram_means_sixteen_bits_and_too_little_is_refused(
     spare = weights_module.MARGIN_BYTES + 8 * largest
     wide = logits(path)
     free_ram(monkeypatch, opened.parameters * 4 + spare)
-    assert load_weights(opened).codec == "f32"
-    assert load_weights(opened, extra_bytes=1).codec == "f16"
+    assert load_weights(opened).hold == "f32"
+    assert load_weights(opened, extra_bytes=1).hold == "f16"
     free_ram(monkeypatch, opened.parameters * 2 + spare)
     loaded = load_weights(opened)
-    assert (loaded.codec, loaded.layers[0].gate.codec, loaded.layers[0].down_t.data.dtype) == ("f16", "f16", np.float16)
+    assert (loaded.hold, loaded.layers[0].gate.codec, loaded.layers[0].down_t.data.dtype) == ("f16", "f16", np.float16)
     np.testing.assert_allclose(logits(path), wide, atol=0.05)
     free_ram(monkeypatch, opened.parameters * 2 + spare - 1)
+    loaded = load_weights(opened)
+    assert loaded.hold == "mapped"
+    assert "stay in the file" in loaded.hold_reason
+    np.testing.assert_allclose(logits(path), wide, atol=0.05)
+    free_ram(monkeypatch, loaded.ram_bytes + weights_module.MARGIN_BYTES)
+    assert load_weights(opened).hold == "mapped"
+    free_ram(monkeypatch, loaded.ram_bytes + weights_module.MARGIN_BYTES - 1)
     with pytest.raises(HostMemoryError, match=r"needs .* GiB of free RAM; .* GiB are free"):
         load_weights(opened)
 
@@ -89,7 +96,7 @@ def test_little_ram_means_sixteen_bits_and_too_little_is_refused(
 def test_values_beyond_sixteen_bits_are_not_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     big = np.full((64, 32), 1e6, np.float32)
     opened = open_model(make_tiny_model(tmp_path / "m", tensors={"model.layers.0.mlp.up_proj.weight": big}))
-    assert load_weights(opened).codec == "f32"
+    assert load_weights(opened).hold == "f32"
     free_ram(
         monkeypatch,
         opened.parameters * 2 + weights_module.MARGIN_BYTES + 8 * opened.config.vocab_size * opened.config.d_model,
