@@ -71,7 +71,7 @@ class SettingRow(QFrame):
 
     def show_value(self, value: Any) -> None:
         """Show a value without telling of it."""
-        raise NotImplementedError
+        raise NotImplementedError  # every kind of row shows its own; a QWidget cannot be an abstract base class
 
     def restyle(self) -> None:
         """Take up measures anew."""
