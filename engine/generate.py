@@ -96,8 +96,16 @@ def prefill(
             piece = min(2 * piece, LARGEST_PIECE_TOKENS)
 
 
-def decode_one_token(model: Transformer, token: int, cache: KVCache) -> Logits:
-    """Append one token to the cache; the logits [V] for the next one."""
+def decode_one_token(
+    model: Transformer, token: int, cache: KVCache, cancelled: Callable[[], bool] = lambda: False
+) -> Logits:
+    """Append one token to the cache; the logits [V] for the next one, valid until the next call.
+
+    One compiled program where the model has one, else layer by layer.
+    Raises: Cancelled within the token, where it is a program; the cache then is as it was.
+    """
+    if model.decoder is not None and model.decoder.accepts(cache):
+        return model.decoder.step(token, cache, cancelled)
     hidden = model.forward(np.array([token], dtype=np.int64), cache)  # [1, D]
     return last_row(model.logits(hidden))
 
@@ -152,7 +160,11 @@ def generate(
             reason = "cancelled"
             break
         if stats.tokens:
-            logits = decode_one_token(model, history[-1], cache)
+            try:
+                logits = decode_one_token(model, history[-1], cache, cancelled)
+            except Cancelled:
+                reason = "cancelled"
+                break
             stats.decode_steps += 1
         token = sampler(logits, history)
         now = time.perf_counter()

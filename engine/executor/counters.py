@@ -62,6 +62,13 @@ class FfnCounters:
         if self.per_neuron is not None:
             self.per_neuron[layer] += np.count_nonzero(fired, axis=0)
 
+    def add_decoded(self, computed: int, opened: int, fired: int) -> None:
+        """One position of all layers together, already summed over them."""
+        self.tokens += 1
+        self.computed += computed
+        self.opened += opened
+        self.fired += fired
+
     def _add(self, layer: int, n_tokens: int, computed: int, opened: int, fired: int) -> None:
         if layer == 0:
             self.tokens += n_tokens

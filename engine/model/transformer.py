@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -14,6 +15,7 @@ from engine.model.rope import rope_factors
 from engine.model.weights import LayerWeights, ModelWeights
 from native_kernels.backend import F32, I64, Operators, PackedMatrix
 
+Logits = F32  # [V]
 Angles = tuple[F32, F32]  # cosines and sines, [T, R / 2] each
 
 
@@ -33,17 +35,38 @@ class FfnExecutor(Protocol):
         """
 
 
+class Decoder(Protocol):
+    """One token as a compiled program, equal to `forward` and `logits` of that token within rounding."""
+
+    def accepts(self, cache: KVCache) -> bool:
+        """Whether the program can run on this cache now: it and all that is to be counted are of the known kind."""
+
+    def step(self, token: int, cache: KVCache, cancelled: Callable[[], bool]) -> Logits:
+        """Appends the token to the cache; the logits for the next one, valid until the next call.
+
+        Raises: as Transformer.forward, and Cancelled.
+        """
+
+
 class Transformer:
     """A decoder over loaded weights. Holds no state of a conversation: that is the KVCache's.
 
     Families differ in fields of the ModelConfig and in which weights there are; the graph below is all of them.
     """
 
-    def __init__(self, config: ModelConfig, weights: ModelWeights, executor: FfnExecutor, operators: Operators) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: ModelWeights,
+        executor: FfnExecutor,
+        operators: Operators,
+        decoder: Decoder | None = None,
+    ) -> None:
         self.config = config
         self.weights = weights
         self.executor = executor
         self.operators = operators
+        self.decoder = decoder
         self._rope_factors = weights.rope_factors if config.rope_factors else rope_factors(config)
 
     def forward(self, tokens: I64, cache: KVCache) -> F32:
@@ -53,7 +76,7 @@ class Transformer:
         Cost: memory grows with T x d_ff; cut a long prompt into pieces of some hundred tokens.
         Raises: ContextOverflowError when the cache has no room, TokenizerMismatchError for an id that is no token.
         """
-        self._check(tokens, cache)
+        check_tokens(self.config, tokens, cache)
         positions = np.arange(cache.length, cache.length + len(tokens), dtype=np.int64)
         angles = self._angles(positions)
 
@@ -148,18 +171,20 @@ class Transformer:
             x, weight, np.zeros_like(weight) if bias is None else bias, self.config.norm_eps
         )
 
-    def _check(self, tokens: I64, cache: KVCache) -> None:
-        if cache.length + len(tokens) > cache.capacity:
-            raise ContextOverflowError(
-                f"{len(tokens)} tokens behind {cache.length} do not fit into a context of {cache.capacity}."
-            )
-        if self.config.positions == "learned" and cache.length + len(tokens) > self.config.max_context:
-            raise ContextOverflowError(
-                f"{len(tokens)} tokens behind {cache.length} go beyond the {self.config.max_context} positions that "
-                "the model has learned."
-            )
-        if len(tokens) and not (tokens.min() >= 0 and tokens.max() < self.config.vocab_size):
-            outside = tokens.max() if tokens.min() >= 0 else tokens.min()
-            raise TokenizerMismatchError(
-                f"Token {outside} lies outside the model's vocabulary of {self.config.vocab_size}."
-            )
+
+def check_tokens(config: ModelConfig, tokens: I64, cache: KVCache) -> None:
+    """Raises ContextOverflowError or TokenizerMismatchError unless the tokens can be appended to the cache."""
+    if cache.length + len(tokens) > cache.capacity:
+        raise ContextOverflowError(
+            f"{len(tokens)} tokens behind {cache.length} do not fit into a context of {cache.capacity}."
+        )
+    if config.positions == "learned" and cache.length + len(tokens) > config.max_context:
+        raise ContextOverflowError(
+            f"{len(tokens)} tokens behind {cache.length} go beyond the {config.max_context} positions that "
+            "the model has learned."
+        )
+    if len(tokens) and not (tokens.min() >= 0 and tokens.max() < config.vocab_size):
+        outside = tokens.max() if tokens.min() >= 0 else tokens.min()
+        raise TokenizerMismatchError(
+            f"Token {outside} lies outside the model's vocabulary of {config.vocab_size}."
+        )

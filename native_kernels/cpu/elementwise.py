@@ -1,0 +1,170 @@
+"""Activations, products, biases and scales of arrays of numbers; items are numbers, cut anywhere.
+
+Specification: relu, silu, gelu, gelu_tanh and softcap of native_kernels.reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Literal
+
+from native_kernels.backend import F32, I64
+from native_kernels.cpu.call import Call, arguments
+from native_kernels.cpu.jit import Kernel, inline, kernel
+from native_kernels.cpu.simd import (
+    LANES,
+    add,
+    fma,
+    get_float,
+    get_int,
+    mul,
+    put_int,
+    spread,
+    sub,
+    where_above_zero,
+    zero,
+)
+from native_kernels.cpu.vector_math import (
+    count_other_than_zero,
+    erf,
+    first_lanes,
+    logistic,
+    put_some_floats,
+    some_floats,
+    tanh,
+)
+
+Activation = Literal["relu", "fatrelu", "silu", "gelu", "gelu-tanh"]
+GRAIN = 256
+COUNT_WORDS = 8  # of a worker's counts: a cache line of its own
+
+
+@inline
+def _relu(x, threshold):  # type: ignore[no-untyped-def]  # numba's vectors have no Python type
+    return where_above_zero(sub(zero(), x), zero(), x)  # what is no number stays none
+
+
+@inline
+def _fatrelu(x, threshold):  # type: ignore[no-untyped-def]
+    return where_above_zero(sub(x, threshold), x, zero())
+
+
+@inline
+def _silu(x, threshold):  # type: ignore[no-untyped-def]
+    return mul(x, logistic(x))
+
+
+@inline
+def _gelu(x, threshold):  # type: ignore[no-untyped-def]
+    return mul(mul(x, spread(0.5)), add(spread(1.0), erf(mul(x, spread(0.70710678)))))
+
+
+@inline
+def _gelu_tanh(x, threshold):  # type: ignore[no-untyped-def]
+    # 1 + tanh(u) = 2 / (1 + e^(-2 u))
+    inner = mul(x, fma(mul(x, x), spread(0.044715), spread(1.0)))
+    return mul(x, logistic(mul(inner, spread(1.59576912))))
+
+
+_FUNCTIONS: dict[Activation, Callable[..., Any]] = {
+    "relu": _relu, "fatrelu": _fatrelu, "silu": _silu, "gelu": _gelu, "gelu-tanh": _gelu_tanh,
+}  # fmt: skip
+
+
+@cache
+def _activation_kernel(activation: Activation) -> Kernel:
+    function = _FUNCTIONS[activation]
+
+    def activate(args: int, lo: int, hi: int, worker: int) -> None:
+        """out = f(x + bias), times up + its bias where there is one, itself through ReLU where that is asked for.
+
+        args: x, bias, up, up's bias, out, counts, columns (of one row, for the biases), relu on up, threshold.
+        counts: for each worker how many passed f and how many are left behind up's ReLU; 0: not counted.
+        """
+        x, bias, up, up_bias = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
+        out, counts, n = get_int(args + 32), get_int(args + 40), get_int(args + 48)
+        on_both = get_int(args + 56)
+        threshold = spread(get_float(args + 64))
+        opened, fired = 0, 0
+        at = lo
+        while at < hi:
+            column = at % n
+            size = min(hi - at, n - column, LANES)
+            value = some_floats(x + 4 * at, size)
+            if bias != 0:
+                value = add(value, some_floats(bias + 4 * column, size))
+            value = function(value, threshold)
+            if size < LANES:
+                value = first_lanes(value, size)
+            count = count_other_than_zero(value)
+            opened += count
+            if up != 0:
+                other = some_floats(up + 4 * at, size)
+                if up_bias != 0:
+                    other = add(other, some_floats(up_bias + 4 * column, size))
+                if on_both != 0:
+                    other = where_above_zero(other, other, zero())
+                    count = count_other_than_zero(where_above_zero(other, value, zero()))
+                value = mul(value, other)
+            fired += count
+            put_some_floats(out + 4 * at, size, value)
+            at += size
+        if counts != 0:
+            mine = counts + 8 * COUNT_WORDS * worker
+            put_int(mine, get_int(mine) + opened)
+            put_int(mine + 8, get_int(mine + 8) + fired)
+
+    return Kernel(activate, f"elementwise.activate-{activation}")
+
+
+@kernel
+def _softcap(args: int, lo: int, hi: int, worker: int) -> None:
+    """x = cap tanh(x / cap). args: x, out, cap."""
+    x, out = get_int(args), get_int(args + 8)
+    cap = get_float(args + 16)
+    for i in range(lo, hi, LANES):
+        value = mul(some_floats(x + 4 * i, hi - i), spread(1.0 / cap))
+        put_some_floats(out + 4 * i, hi - i, mul(tanh(value), spread(cap)))
+
+
+@kernel
+def _add_bias(args: int, lo: int, hi: int, worker: int) -> None:
+    """x += bias. args: x, bias."""
+    x, bias = get_int(args), get_int(args + 8)
+    for i in range(lo, hi, LANES):
+        put_some_floats(x + 4 * i, hi - i, add(some_floats(x + 4 * i, hi - i), some_floats(bias + 4 * i, hi - i)))
+
+
+def activation_calls(
+    activation: Activation,
+    x: F32,
+    out: F32,
+    *,
+    bias: F32 | None = None,
+    up: F32 | None = None,
+    up_bias: F32 | None = None,
+    relu_on_up: bool = False,
+    threshold: float = 0.0,
+    counts: I64 | None = None,
+    stage: str = "ffn",
+) -> list[Call]:
+    """out = activation(x + bias) (up + up_bias), elementwise; out may be x. Items: numbers.
+
+    Shapes: x, up, out [T, F] or [F]; biases [F]; counts [workers, COUNT_WORDS], to which each worker adds in its own
+    row how many passed the activation, and how many of them up's ReLU left.
+    """
+    arrays = [0 if one is None else one for one in (x, bias, up, up_bias, out, counts)]
+    args = arguments(*arrays, x.shape[-1], int(relu_on_up), float(threshold))
+    kept = (x, bias, up, up_bias, out, counts)
+    return [Call(_activation_kernel(activation), args, x.size, GRAIN, stage, kept)]
+
+
+def softcap_calls(x: F32, out: F32, cap: float, stage: str = "head") -> list[Call]:
+    """out = cap tanh(x / cap), elementwise; out may be x."""
+    return [Call(_softcap, arguments(x, out, float(cap)), x.size, GRAIN, stage, (x, out))]
+
+
+def bias_calls(x: F32, bias: F32, stage: str, barrier: bool = True) -> list[Call]:
+    """x += bias, elementwise, both [n]."""
+    return [Call(_add_bias, arguments(x, bias), x.size, GRAIN, stage, (x, bias), barrier)]

@@ -1,0 +1,103 @@
+"""RMS and layer norm of rows, with the residual additions before them; a row is worked off by one worker.
+
+Specification: rms_norm and layer_norm of native_kernels.reference. Sums run in lanes and are folded in a fixed order.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from native_kernels.backend import F32
+from native_kernels.cpu.call import Call, arguments
+from native_kernels.cpu.jit import kernel
+from native_kernels.cpu.simd import (
+    LANES,
+    add,
+    div,
+    fma,
+    get_float,
+    get_int,
+    mul,
+    root,
+    spread,
+    sub,
+    total,
+    zero,
+)
+from native_kernels.cpu.vector_math import first_lanes, put_some_floats, some_floats
+
+Norm = Literal["none", "rms", "layer"]
+_KINDS: tuple[Norm, ...] = ("none", "rms", "layer")
+_NONE, _RMS, _LAYER = range(3)
+
+
+@kernel
+def _add_and_norm(args: int, lo: int, hi: int, worker: int) -> None:
+    """x += first + second, then out = norm(x), for the rows lo to hi. The address of what there is not is 0.
+
+    args: x, first, second, out, weight, bias, columns, kind, epsilon.
+    """
+    weight, bias = get_int(args + 32), get_int(args + 40)
+    n, kind = get_int(args + 48), get_int(args + 56)
+    epsilon = spread(get_float(args + 64))
+    share = spread(1.0 / n)
+    for row in range(lo, hi):
+        start = 4 * n * row
+        x = get_int(args) + start
+        first, second = get_int(args + 8), get_int(args + 16)
+        squares, sums = zero(), zero()
+        for i in range(0, n, LANES):
+            value = some_floats(x + 4 * i, n - i)
+            if first != 0:
+                more = some_floats(first + start + 4 * i, n - i)
+                if second != 0:
+                    more = add(more, some_floats(second + start + 4 * i, n - i))
+                value = add(value, more)
+                put_some_floats(x + 4 * i, n - i, value)
+            squares = fma(value, value, squares)
+            sums = add(sums, value)
+        if kind == _NONE:
+            continue
+        mean = zero()
+        if kind == _LAYER:
+            mean = mul(spread(total(sums)), share)
+            squares = zero()
+            for i in range(0, n, LANES):
+                value = sub(some_floats(x + 4 * i, n - i), mean)
+                if n - i < LANES:
+                    value = first_lanes(value, n - i)
+                squares = fma(value, value, squares)
+        deviation = root(add(mul(spread(total(squares)), share), epsilon))
+        out = get_int(args + 24) + start
+        for i in range(0, n, LANES):
+            value = div(sub(some_floats(x + 4 * i, n - i), mean), deviation)
+            value = mul(value, some_floats(weight + 4 * i, n - i))
+            if bias != 0:
+                value = add(value, some_floats(bias + 4 * i, n - i))
+            put_some_floats(out + 4 * i, n - i, value)
+
+
+def norm_calls(
+    x: F32,
+    out: F32,
+    weight: F32 | None,
+    bias: F32 | None,
+    norm: Norm,
+    epsilon: float,
+    *,
+    added: tuple[F32, ...] = (),
+    stage: str = "norms",
+    barrier: bool = True,
+) -> list[Call]:
+    """x [T, D] += the sum of at most two arrays like it, then out = its norm over the last axis; out may be x.
+
+    norm "none": the additions alone. Items: rows.
+    """
+    assert len(added) <= 2 and all(one.shape == x.shape for one in added), "residual additions have the rows of x"
+    first, second = (*added, 0, 0)[:2]
+    n = x.shape[-1]
+    args = arguments(
+        x, first, second, out, 0 if weight is None else weight, 0 if bias is None else bias,
+        n, _KINDS.index(norm if weight is not None else "none"), float(epsilon),
+    )  # fmt: skip
+    return [Call(_add_and_norm, args, x.size // n, 1, stage, (x, out, weight, bias, *added), barrier)]

@@ -1,0 +1,395 @@
+"""Persistent threads that run a whole program of kernel calls with one hand-off; it knows no kernel and no model.
+
+Every worker runs its slice of every call and then waits for the others at a barrier. Waiting spins for a short time
+and then gives the processor away; between programs the workers park, so that an idle program costs nothing. What the
+interpreter does between two calls is compiled as well (`_run_part`), and the GIL is released while it runs. The control
+block is int64 words, each on cache lines of its own, and passes between threads through atomics alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+import numpy as np
+
+from native_kernels.backend import I64
+from native_kernels.cpu.call import Call
+from native_kernels.cpu.jit import Kernel, inline, kernel
+from native_kernels.cpu.simd import atomic_add, atomic_get, atomic_put, call_kernel, clock, get_int, pause, put_int
+
+MAX_THREADS = 1024
+
+# Words of the control block.
+_LINE = 16  # 128 bytes: processors fetch cache lines in pairs
+_EPOCH = 0  # grows with every run; workers wait for it to change
+_ARRIVED = 1 * _LINE  # workers that have reached the barrier
+_PHASE = 2 * _LINE  # barriers passed
+_STOP = 3 * _LINE  # epoch << 32 | number of the call behind which this epoch ends
+_QUIT = 4 * _LINE
+_FAILED = 5 * _LINE
+_CANCEL = 6 * _LINE
+_JOB = 7 * _LINE  # what runs: written before the epoch grows, only read until the run is over
+_TABLE, _FIRST, _LAST, _TIMES, _SLICE, _NEXT = (_JOB + i for i in range(6))
+_SPINS, _IDLE_YIELDS, _YIELD = (_JOB + i for i in range(6, 9))
+_PARKED = 8 * _LINE  # and one line more for every worker
+
+# Words of a program's table, one row a call.
+_ROW = 8
+_KERNEL, _ARGS, _ITEMS, _GRAIN, _FLAGS, _STAGE = range(6)
+_ITEMS_BY_ADDRESS = 1
+_NO_BARRIER = 2
+
+# A pause is 40 cycles on AMD's and 140 on Intel's processors: some 15 to 50 us of spinning inside a program, where
+# the others are a fraction of a call behind; then the processor is offered to whoever else wants it.
+SPINS = 1000
+SPINS_WITHOUT_A_SPARE = 100
+# Between two tokens stands the choice of the token: about 1 ms of offering the processor before a worker parks.
+IDLE_YIELDS = 2000
+# How long a program runs on before the caller is asked whether it is to be stopped.
+SLICE_S = 0.02
+
+
+@inline
+def _wait(word: int, old: int, spins: int, give_way: int, failed: int) -> bool:
+    """Waits until the word is another than `old`; False where a worker has failed meanwhile."""
+    n = 0
+    while atomic_get(word) == old:
+        if n < spins:
+            n += 1
+            pause()
+        else:
+            call_kernel(give_way, 0, 0, 0, 0)
+            if atomic_get(failed) != 0:
+                return False
+    return True
+
+
+@inline
+def _run_part(control: int, n_workers: int, epoch: int, worker: int) -> None:
+    """Runs one worker's part of the job: to its end, to the stop or until another worker fails."""
+    table = get_int(control + 8 * _TABLE)
+    last = get_int(control + 8 * _LAST)
+    times = get_int(control + 8 * _TIMES)
+    spins = get_int(control + 8 * _SPINS)
+    give_way = get_int(control + 8 * _YIELD)
+    phase = atomic_get(control + 8 * _PHASE)
+    started = clock()
+    deadline = started + get_int(control + 8 * _SLICE)
+    k = get_int(control + 8 * _FIRST)
+    while k < last:
+        row = table + 8 * _ROW * k
+        flags = get_int(row + 8 * _FLAGS)
+        n_items = get_int(row + 8 * _ITEMS)
+        if flags & _ITEMS_BY_ADDRESS:
+            n_items = get_int(n_items)
+        grain = get_int(row + 8 * _GRAIN)
+        pieces = (n_items + grain - 1) // grain
+        lo = min((pieces * worker + n_workers - 1) // n_workers * grain, n_items)
+        hi = min((pieces * (worker + 1) + n_workers - 1) // n_workers * grain, n_items)
+        if lo < hi:
+            call_kernel(get_int(row + 8 * _KERNEL), get_int(row + 8 * _ARGS), lo, hi, worker)
+        meets = flags & _NO_BARRIER == 0
+        if meets:
+            if worker == 0 and (atomic_get(control + 8 * _CANCEL) != 0 or clock() - deadline > 0):
+                atomic_put(control + 8 * _STOP, (epoch << 32) | k)
+            if atomic_add(control + 8 * _ARRIVED, 1) == n_workers - 1:
+                atomic_put(control + 8 * _ARRIVED, 0)
+                atomic_put(control + 8 * _PHASE, phase + 1)
+            elif not _wait(control + 8 * _PHASE, phase, spins, give_way, control + 8 * _FAILED):
+                return
+            phase += 1
+        if worker == 0 and times != 0:
+            now = clock()
+            stage = times + 8 * get_int(row + 8 * _STAGE)
+            put_int(stage, get_int(stage) + now - started)
+            started = now
+        k += 1
+        if meets and k < last and atomic_get(control + 8 * _STOP) == (epoch << 32) | (k - 1):
+            break
+    if worker == 0:
+        put_int(control + 8 * _NEXT, k)
+
+
+@kernel
+def _run(control: int, n_workers: int, epoch: int, worker: int) -> None:
+    """The calling thread's part."""
+    _run_part(control, n_workers, epoch, worker)
+
+
+@kernel
+def _work(control: int, n_workers: int, seen_at: int, worker: int) -> None:
+    """A worker's life: waits for an epoch that it has not seen, runs its part, and returns to be parked or to end.
+
+    seen_at: address of the last epoch that this worker has seen.
+    """
+    parked = control + 8 * (_PARKED + _LINE * worker)
+    spins = get_int(control + 8 * _SPINS)
+    most = spins + get_int(control + 8 * _IDLE_YIELDS)
+    give_way = get_int(control + 8 * _YIELD)
+    while True:
+        seen = get_int(seen_at)
+        n = 0
+        while atomic_get(control + 8 * _EPOCH) == seen:
+            if n < spins:
+                pause()
+            elif n < most:
+                call_kernel(give_way, 0, 0, 0, 0)
+            else:
+                # Announced first and looked up again after: either the caller sees the announcement and wakes this
+                # worker, or this worker sees the epoch. Both are read-modify-write, so neither can be overtaken.
+                atomic_add(parked, 1)
+                if atomic_add(control + 8 * _EPOCH, 0) == seen:
+                    return
+                atomic_add(parked, -1)
+            n += 1
+        seen = atomic_get(control + 8 * _EPOCH)
+        put_int(seen_at, seen)
+        if atomic_get(control + 8 * _QUIT) != 0 or atomic_get(control + 8 * _FAILED) != 0:
+            return
+        _run_part(control, n_workers, seen, worker)
+
+
+@kernel
+def _announce(control: int, unused_lo: int, unused_hi: int, unused_worker: int) -> None:
+    """Makes the job visible to the workers."""
+    atomic_add(control + 8 * _EPOCH, 1)
+
+
+@kernel
+def _stamp(out: int, unused_lo: int, unused_hi: int, unused_worker: int) -> None:
+    """The clock, written to `out`."""
+    put_int(out, clock())
+
+
+class PoolError(RuntimeError):
+    """A worker died; what it died of is the cause."""
+
+
+@dataclass(eq=False)
+class Program:
+    """Calls in the order in which they run, as the table that workers read, and what their stages took so far.
+
+    Stages are measured on runs that ask for it; ticks are the processor's, seconds come from the wall clock of the
+    same runs.
+    """
+
+    calls: Sequence[Call]
+    stages: tuple[str, ...] = field(init=False)
+    table: I64 = field(init=False)
+    ticks: I64 = field(init=False)
+    timed_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.stages = tuple(dict.fromkeys(call.stage for call in self.calls))
+        self.table = np.zeros((len(self.calls), _ROW), np.int64)
+        self.ticks = np.zeros(len(self.stages), np.int64)
+        for row, call in zip(self.table, self.calls, strict=True):
+            by_address = isinstance(call.n_items, np.ndarray)
+            row[_KERNEL] = call.kernel.address
+            row[_ARGS] = call.args.ctypes.data
+            row[_ITEMS] = call.n_items.ctypes.data if isinstance(call.n_items, np.ndarray) else call.n_items
+            row[_GRAIN] = call.grain
+            row[_FLAGS] = _ITEMS_BY_ADDRESS * by_address | _NO_BARRIER * (not call.barrier)
+            row[_STAGE] = self.stages.index(call.stage)
+
+    def stage_seconds(self) -> dict[str, float]:
+        """Seconds that each stage took over all timed runs; waiting for other workers counts into the stage."""
+        total = int(self.ticks.sum())
+        share = self.timed_s / total if total else 0.0
+        return {stage: int(ticks) * share for stage, ticks in zip(self.stages, self.ticks, strict=True)}
+
+    def forget_times(self) -> None:
+        """Back to nothing measured."""
+        self.ticks[:] = 0
+        self.timed_s = 0.0
+
+
+class Pool:
+    """n_threads workers, of which the calling thread is the first. Started by the first run, and again after a fork.
+
+    One program runs at a time in the whole process, whatever pool it runs on: two would wait for each other's
+    processors.
+    """
+
+    def __init__(self, n_threads: int) -> None:
+        if not 1 <= n_threads <= MAX_THREADS:
+            raise ValueError(f"a pool of {n_threads} threads was asked for; it must lie between 1 and {MAX_THREADS}")
+        self.n_threads = n_threads
+        self._workers: _Workers | None = None
+
+    def run(self, program: Program, cancelled: Callable[[], bool] | None = None, timed: bool = False) -> bool:
+        """Runs the program; False where it was stopped on the way, because `cancelled` turned true or by `cancel`.
+
+        cancelled is asked about every SLICE_S, and a stop is heard between two calls.
+        Raises: PoolError where a worker died, and whatever `cancelled` raises.
+        """
+        with _one_at_a_time:
+            workers = self._started()
+            workers.control[_CANCEL] = 0
+            first, last = 0, len(program.calls)
+            while True:
+                first = workers.run(program, first, timed)
+                if first >= last:
+                    return True
+                if workers.control[_CANCEL] or (cancelled is not None and cancelled()):
+                    return False
+
+    def cancel(self) -> None:
+        """Stops what runs now, from any thread, between two calls; what starts later is not stopped."""
+        if self._workers is not None:
+            self._workers.control[_CANCEL] = 1
+
+    def close(self) -> None:
+        """Ends the threads; a later run starts them again. What runs is finished first."""
+        with _one_at_a_time:
+            if self._workers is not None:
+                self._workers.end()
+                self._workers = None
+
+    def _started(self) -> _Workers:
+        workers = self._workers
+        if workers is None or workers.process != os.getpid() or workers.failure is not None:
+            workers = self._workers = _Workers(self.n_threads)
+            # Also at the interpreter's end, while the threads can still be joined.
+            weakref.finalize(self, workers.end)
+        return workers
+
+
+class _Workers:
+    """The threads of one pool and the words that they share. Lives until a worker dies, a fork or the pool's end."""
+
+    def __init__(self, n_threads: int) -> None:
+        self.process = os.getpid()
+        self.failure: BaseException | None = None
+        self._n = n_threads
+        words = _PARKED + _LINE * (n_threads + 1)
+        self._memory = np.zeros(words + _LINE, np.int64)
+        start = -self._memory.ctypes.data % (8 * _LINE) // 8
+        self.control = self._memory[start : start + words]
+        self._address = self.control.ctypes.data
+        # With every processor taken, whoever is waited for may need the one that a waiting thread spins on.
+        spins = SPINS_WITHOUT_A_SPARE if n_threads >= usable_processors() else SPINS
+        self.control[_SPINS] = spins
+        self.control[_IDLE_YIELDS] = IDLE_YIELDS
+        self.control[_YIELD] = _yield_address()
+        self.control[_STOP] = -1
+        self.control[_SLICE] = int(SLICE_S * ticks_per_s())
+        self._seen = np.zeros(_LINE * n_threads, np.int64)  # the last epoch that each worker has seen
+        self._wake = [threading.Semaphore(0) for _ in range(n_threads)]
+        # Compiled before a thread waits for them, so that what goes wrong there goes wrong here.
+        self._run, self._work, self._announce = (entry(k) for k in (_run, _work, _announce))
+        self._threads: list[threading.Thread] = []
+        try:
+            for worker in range(1, n_threads):
+                thread = threading.Thread(target=self._live, args=(worker,), name=f"kernels-{worker}", daemon=True)
+                thread.start()
+                self._threads.append(thread)
+        except BaseException:
+            self.end()
+            raise
+
+    def run(self, program: Program, first: int, timed: bool) -> int:
+        """Runs the program from call `first` for a slice of time; the number of the call to go on with."""
+        control = self.control
+        control[_TABLE] = program.table.ctypes.data
+        control[_FIRST], control[_LAST] = first, len(program.table)
+        control[_TIMES] = program.ticks.ctypes.data if timed else 0
+        started = time.perf_counter()
+        epoch = int(control[_EPOCH]) + 1
+        self._announce(self._address, 0, 0, 0)
+        self._wake_parked()
+        self._run(self._address, self._n, epoch, 0)
+        if control[_FAILED]:
+            raise PoolError("A thread of the processor kernels has ended.") from self.failure
+        if timed:
+            program.timed_s += time.perf_counter() - started
+        return int(control[_NEXT])
+
+    def end(self) -> None:
+        """Lets every thread return, and waits for it; in a forked child there are none."""
+        if self.process != os.getpid():
+            return
+        self.control[_QUIT] = 1
+        self._announce(self._address, 0, 0, 0)
+        for semaphore in self._wake:
+            semaphore.release()
+        for thread in self._threads:
+            thread.join()
+
+    def _wake_parked(self) -> None:
+        for worker in range(1, self._n):
+            if self.control[_PARKED + _LINE * worker]:
+                self._wake[worker].release()
+
+    def _live(self, worker: int) -> None:
+        control, parked = self.control, _PARKED + _LINE * worker
+        seen = self._seen[_LINE * worker :].ctypes.data
+        try:
+            while True:
+                self._work(self._address, self._n, seen, worker)
+                if control[_QUIT] or control[_FAILED]:
+                    return
+                self._wake[worker].acquire()
+                while self._wake[worker].acquire(blocking=False):
+                    pass  # one too many is given where a worker wakes by itself at that moment
+                control[parked] = 0
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the caller waits for this thread
+            self.failure = error
+            control[_FAILED] = 1
+
+
+def entry(k: Kernel) -> Callable[[int, int, int, int], None]:
+    """A kernel as a Python function that releases the GIL."""
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(k.address)
+
+
+def usable_processors() -> int:
+    """Logical processors that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@cache
+def ticks_per_s() -> float:
+    """How fast the clock of the kernels runs, measured against the wall clock in a few milliseconds."""
+    stamp, out = entry(_stamp), np.zeros(2, np.int64)
+    ends = []
+    for i in range(2):
+        stamp(out[i:].ctypes.data, 0, 0, 0)
+        ends.append(time.perf_counter())
+        time.sleep(0.004 * (1 - i))
+    return max(1.0, float(out[1] - out[0]) / (ends[1] - ends[0]))
+
+
+@cache
+def _yield_address() -> int:
+    """Where the system's function lies that offers the processor to another thread."""
+    if sys.platform == "win32":
+        function = ctypes.windll.kernel32.SwitchToThread
+    else:
+        function = ctypes.CDLL(None).sched_yield
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    assert address, "a function that is found has an address"
+    return address
+
+
+_one_at_a_time = threading.RLock()
+
+
+def _after_fork() -> None:
+    """The child has none of the parent's threads, and whoever held the lock is not there to give it back."""
+    global _one_at_a_time
+    _one_at_a_time = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
