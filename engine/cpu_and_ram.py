@@ -157,7 +157,7 @@ def _instruction_sets(cpuinfo: dict[str, str]) -> tuple[str, ...]:
     if flags:
         return tuple(name for name in INSTRUCTION_SETS if name in flags)
     try:
-        from llvmlite.binding import get_host_cpu_features  # type: ignore[import-untyped]  # it ships none
+        from llvmlite.binding import get_host_cpu_features
     except ImportError:
         return ()
     features = get_host_cpu_features()

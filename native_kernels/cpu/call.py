@@ -1,0 +1,90 @@
+"""A call of a kernel as data: its arguments, its items and what must stay alive; it runs nothing on threads itself."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from native_kernels.cpu.jit import Kernel
+
+I64 = NDArray[np.int64]
+
+ALIGNMENT = 64  # bytes: one cache line, one register of 16 lanes
+
+
+def aligned_empty(shape: int | tuple[int, ...], dtype: Any = np.float32, spare: int = 0) -> NDArray[Any]:
+    """An array whose first number begins a cache line; `spare` bytes behind its last one may be read and written."""
+    wanted = np.dtype(dtype)
+    size = int(np.prod(shape)) * wanted.itemsize
+    raw = np.zeros(size + spare + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    found: NDArray[Any] = raw[start : start + size].view(wanted).reshape(shape)
+    return found
+
+
+def address(array: NDArray[Any]) -> int:
+    """Where the first number of the array lies."""
+    return int(array.ctypes.data)
+
+
+def float_word(value: float) -> int:
+    """A number as the float32 in the lower half of an int64; kernels read it with simd.get_float."""
+    return int(np.float32(value).view(np.int32))
+
+
+def arguments(*words: int | float | NDArray[Any]) -> I64:
+    """The block of arguments of a call: addresses of arrays, integers as they are, floats as float32 words."""
+    block: I64 = aligned_empty(max(1, len(words)), np.int64)
+    for i, word in enumerate(words):
+        if isinstance(word, np.ndarray):
+            block[i] = address(word)
+        elif isinstance(word, (int, np.integer)):
+            block[i] = word
+        else:
+            block[i] = float_word(word)
+    return block
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One step of a program. Workers take contiguous ascending ranges of its items, multiples of the grain.
+
+    n_items: a number, or an int64 array [1] that is read when the call runs.
+    keeps: arrays whose addresses stand in args.
+    """
+
+    kernel: Kernel
+    args: I64
+    n_items: int | I64
+    grain: int = 1
+    stage: str = ""
+    keeps: tuple[Any, ...] = field(default=(), repr=False)
+
+    def count(self) -> int:
+        """The items as of now."""
+        return int(self.n_items[0]) if isinstance(self.n_items, np.ndarray) else self.n_items
+
+
+def slices(n_items: int, grain: int, n_workers: int) -> list[tuple[int, int]]:
+    """The range of every worker: as even as the grain allows, in order, the last ones empty where items are few."""
+    pieces = -(-n_items // grain)
+    edges = [min(n_items, grain * (pieces * worker // n_workers)) for worker in range(n_workers + 1)]
+    return list(itertools.pairwise(edges))
+
+
+_RUN = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+
+
+def run(calls: Sequence[Call], n_workers: int = 1) -> None:
+    """Runs the calls in order in this thread, each cut as for so many workers. The GIL is released in the kernels."""
+    for call in calls:
+        compiled = _RUN(call.kernel.address)
+        for worker, (lo, hi) in enumerate(slices(call.count(), call.grain, n_workers)):
+            if lo < hi:
+                compiled(address(call.args), lo, hi, worker)

@@ -1,0 +1,206 @@
+"""Compiles kernels when they are first needed and keeps the machine code on disk; it holds no kernel itself.
+
+A kernel is a Python function (args, lo, hi, worker) of four int64 without result: the address of its block of
+arguments, its slice of the items, and the number of the worker that runs it. It runs without the GIL.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import llvmlite
+import platformdirs
+
+from native_kernels.cpu import isa
+
+isa.chosen()  # before numba is imported: it may limit what numba compiles for
+
+import numba  # noqa: E402
+from numba import types  # noqa: E402
+
+CACHE_VARIABLE = "HEARTH_KERNELS_CACHE"  # another folder for the machine code; tests use it
+_KEPT_VERSIONS = 6  # of the machine code: tests and two installed versions may take turns
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False}
+_SIGNATURE = types.void(types.int64, types.int64, types.int64, types.int64)
+_MAGIC = b"hearth-kernel 1\n"
+
+AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
+Progress = Callable[[str], None]
+
+
+def inline(function: AnyFunction) -> AnyFunction:
+    """A function that kernels call and that is compiled into each of them. Arguments: numbers and vectors of simd."""
+    compiled: AnyFunction = numba.njit(forceinline=True, **_OPTIONS)(function)
+    return compiled
+
+
+class Kernel:
+    """One compiled function and its address. Nothing happens before the address is asked for."""
+
+    def __init__(self, function: Callable[[int, int, int, int], None], name: str = "") -> None:
+        self.name = name or f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
+        self.function = function
+        self._address = 0
+        self._keep: Any = None  # the library that holds the code
+
+    @property
+    def address(self) -> int:
+        """Where the machine code begins.
+
+        Cost: some ms from the cache on disk, else 0.3 to 2 s of compiling; nothing from the second time on.
+        """
+        if not self._address:
+            with _LOCK:
+                if not self._address and not self._load():
+                    self._compile()
+        return self._address
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the address is known or the machine code lies on disk."""
+        path = self._path()
+        return bool(self._address) or (path is not None and path.exists())
+
+    def assembly(self) -> str:
+        """The machine code as text, compiled anew: to look at."""
+        found: str = self._compiled()._library.get_asm_str()
+        return found
+
+    def llvm_ir(self) -> str:
+        """The optimised LLVM code as text, compiled anew."""
+        found: str = self._compiled()._library.get_llvm_str()
+        return found
+
+    def _compiled(self) -> Any:
+        with _LOCK:
+            return numba.cfunc(_SIGNATURE, **_OPTIONS)(self.function)
+
+    def _compile(self) -> None:
+        compiled = numba.cfunc(_SIGNATURE, **_OPTIONS)(self.function)
+        self._keep, self._address = compiled, int(compiled.address)
+        path = self._path()
+        if path is not None:
+            library, _, (code, shared) = compiled._library.serialize_using_object_code()
+            _write(path, {"symbol": compiled.native_name, "library": library}, code, shared)
+
+    def _load(self) -> bool:
+        path = self._path()
+        found = None if path is None else _read(path)
+        if found is None:
+            return False
+        from numba.core.registry import cpu_target
+
+        header, code, shared = found
+        codegen = cpu_target.target_context.codegen()
+        self._keep = codegen.unserialize_library((header["library"], "object", (code, shared)))
+        self._address = int(self._keep.get_pointer_to_function(header["symbol"]))
+        return self._address != 0
+
+    def _path(self) -> Path | None:
+        folder = cache_folder()
+        return None if folder is None else folder / f"{self.name}.code"
+
+
+_LOCK = threading.RLock()
+
+
+def kernel(function: Callable[[int, int, int, int], None]) -> Kernel:
+    """The function as a kernel, called after its module and itself; one made in a loop needs a name of its own."""
+    return Kernel(function)
+
+
+def prepare(kernels: Iterable[Kernel], progress: Progress | None = None) -> None:
+    """Makes the addresses of all these kernels known.
+
+    progress: told what is being compiled: "Preparing the processor kernels, 3 of 12".
+    """
+    wanted = list(dict.fromkeys(kernels))
+    missing = [one for one in wanted if not one.is_ready]
+    for count, one in enumerate(missing, 1):
+        if progress is not None:
+            progress(f"Preparing the processor kernels, {count} of {len(missing)}")
+        one.address  # noqa: B018
+    for one in wanted:
+        one.address  # noqa: B018
+
+
+@cache
+def cache_folder() -> Path | None:
+    """The folder for the machine code of exactly these sources, versions and instruction set; None: nowhere to write.
+
+    Folders of other versions are deleted, but for the few used last.
+    """
+    key = _key()
+    root = Path(
+        os.environ.get(CACHE_VARIABLE) or Path(platformdirs.user_cache_dir("Hearth", appauthor=False), "kernels")
+    )
+    if key is None:
+        return None
+    folder = root / key
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        os.utime(folder)  # used now
+        probe = folder / f"writable-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError:
+        return None
+    with contextlib.suppress(OSError):
+        by_age = sorted((one for one in root.iterdir() if one.is_dir()), key=lambda one: one.stat().st_mtime)
+        for old in by_age[:-_KEPT_VERSIONS]:
+            shutil.rmtree(old, ignore_errors=True)
+    return folder
+
+
+def _key() -> str | None:
+    """Of everything that the machine code depends on; None where the sources cannot be read."""
+    from llvmlite import binding
+
+    sources = sorted(Path(__file__).parent.glob("*.py"))
+    if not sources:
+        return None
+    versions = (numba.__version__, llvmlite.__version__, *sys.version_info[:2], sys.platform)
+    target = (isa.chosen().name, binding.get_host_cpu_name(), sorted(isa.features()), binding.get_process_triple())
+    digest = hashlib.sha256(repr((versions, target)).encode())
+    for source in sources:
+        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    return digest.hexdigest()[:24]
+
+
+def _write(path: Path, header: dict[str, str], code: bytes, shared: bytes) -> None:
+    """All or nothing; no room or no right to write only costs the next start its time."""
+    checked = hashlib.sha256(code + shared).hexdigest()
+    line = json.dumps({**header, "code": len(code), "shared": len(shared), "sha256": checked}).encode()
+    fresh = path.with_suffix(f".{os.getpid()}")
+    try:
+        fresh.write_bytes(_MAGIC + line + b"\n" + code + shared)
+        os.replace(fresh, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            fresh.unlink()
+
+
+def _read(path: Path) -> tuple[dict[str, Any], bytes, bytes] | None:
+    """What _write wrote; None where it is not there or not whole."""
+    try:
+        data = path.read_bytes()
+        if not data.startswith(_MAGIC):
+            return None
+        end = data.index(b"\n", len(_MAGIC))
+        header: dict[str, Any] = json.loads(data[len(_MAGIC) : end])
+        body = data[end + 1 :]
+        if len(body) != header["code"] + header["shared"] or hashlib.sha256(body).hexdigest() != header["sha256"]:
+            return None
+        return header, body[: header["code"]], body[header["code"] :]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

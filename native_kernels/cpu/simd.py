@@ -1,0 +1,551 @@
+"""The vector vocabulary of the kernels: LLVM vectors as values that numba-compiled functions can hold.
+
+Everything that differs between instruction sets is decided here. A vector has LANES float32 (F) or int32 (I), or
+4 * LANES bytes (B: four of every lane). Addresses are int64 and need no alignment. An operation is written once as
+a function of (builder, *values); `operation` turns it into what compiled code calls, and its `emit` is the function
+itself, for operations made of others.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from native_kernels.cpu import isa
+
+ISA = isa.chosen()  # before numba is imported
+
+from llvmlite import ir  # noqa: E402
+from numba import types  # noqa: E402
+from numba.core import cgutils  # noqa: E402
+from numba.extending import intrinsic, models, register_model  # noqa: E402
+
+LANES = ISA.lanes
+Emit = Callable[..., Any]
+
+# LLVM's types
+BIT, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
+F16, F32 = ir.HalfType(), ir.FloatType()
+VF, VI, VB = ir.VectorType(F32, LANES), ir.VectorType(I32, LANES), ir.VectorType(I8, 4 * LANES)
+VH, VS = ir.VectorType(F16, LANES), ir.VectorType(I16, LANES)
+VM = ir.VectorType(BIT, LANES)
+
+# numba's types
+i64, f32, void = types.int64, types.float32, types.void
+
+
+class _Vector(types.Type):  # type: ignore[misc]
+    def __init__(self, name: str, of: Any) -> None:
+        self.of = of
+        super().__init__(name=f"{name}{of.count}")
+
+
+@register_model(_Vector)
+class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, of: _Vector) -> None:
+        super().__init__(manager, of, of.of)
+
+
+F, I, B = _Vector("floats", VF), _Vector("ints", VI), _Vector("bytes", VB)  # noqa: E741
+M = _Vector("mask", VM)
+
+
+def operation(result: Any, *arguments: Any) -> Callable[[Emit], Any]:
+    """The function (builder, *values) as an operation of compiled code with these types."""
+
+    def make(emit: Emit) -> Any:
+        def typed(context: Any, *_: Any) -> Any:
+            def lower(context: Any, builder: Any, signature: Any, values: Sequence[Any]) -> Any:
+                made = emit(builder, *values)
+                return context.get_dummy_value() if made is None else made
+
+            return result(*arguments), lower
+
+        names = ["context", *(f"a{i}" for i in range(len(arguments)))]
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        typed.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])  # type: ignore[attr-defined]
+        typed.__name__ = typed.__qualname__ = emit.__name__
+        typed.__doc__ = emit.__doc__
+        made = intrinsic(typed)
+        made.emit = emit
+        return made
+
+    return make
+
+
+# ---------------------------------------------------------------- pieces for operations
+
+
+def constant(of: Any, value: float) -> Any:
+    """The same number in every lane."""
+    return ir.Constant(of, [value] * of.count)
+
+
+def number(value: int) -> Any:
+    return ir.Constant(I64, value)
+
+
+def pointer(b: Any, at: Any, of: Any) -> Any:
+    return b.inttoptr(at, of.as_pointer())
+
+
+def offset(b: Any, at: Any, n_bytes: int) -> Any:
+    return b.add(at, number(n_bytes)) if n_bytes else at
+
+
+def load(b: Any, at: Any, of: Any) -> Any:
+    """Any vector or number from any address."""
+    return b.load(pointer(b, at, of), align=1)
+
+
+def store(b: Any, at: Any, value: Any) -> None:
+    b.store(value, pointer(b, at, value.type), align=1)
+
+
+def external(b: Any, name: str, result: Any, arguments: Sequence[Any]) -> Any:
+    return cgutils.get_or_insert_function(b.module, ir.FunctionType(result, list(arguments)), name)
+
+
+def splat(b: Any, value: Any, of: Any) -> Any:
+    nothing = ir.Constant(of, ir.Undefined)
+    one = b.insert_element(nothing, value, ir.Constant(I32, 0))
+    return b.shuffle_vector(one, nothing, ir.Constant(ir.VectorType(I32, of.count), [0] * of.count))
+
+
+def suffix(of: Any) -> str:
+    """How LLVM writes a type in the name of an overloaded intrinsic."""
+    kinds = {I8: "i8", I16: "i16", I32: "i32", I64: "i64", F16: "f16", F32: "f32", BIT: "i1"}
+    return f"v{of.count}{kinds[of.element]}" if isinstance(of, ir.VectorType) else kinds[of]
+
+
+def part(b: Any, n: Any) -> Any:
+    """The mask of the first n lanes."""
+    places = ir.Constant(VI, list(range(LANES)))
+    return b.icmp_signed("<", places, splat(b, b.trunc(n, I32), VI))
+
+
+def load_part(b: Any, at: Any, n: Any, of: Any) -> Any:
+    """The first n lanes of a vector; the others are 0 and nothing is read there."""
+    name = f"llvm.masked.load.{suffix(of)}.p0"
+    fn = external(b, name, of, [of.as_pointer(), I32, ir.VectorType(BIT, of.count), of])
+    return b.call(fn, [pointer(b, at, of), ir.Constant(I32, 1), part(b, n), ir.Constant(of, None)])
+
+
+def store_part(b: Any, at: Any, n: Any, value: Any) -> None:
+    of = value.type
+    name = f"llvm.masked.store.{suffix(of)}.p0"
+    fn = external(b, name, ir.VoidType(), [of, of.as_pointer(), I32, ir.VectorType(BIT, of.count)])
+    b.call(fn, [value, pointer(b, at, of), ir.Constant(I32, 1), part(b, n)])
+
+
+def call_same(b: Any, name: str, *values: Any) -> Any:
+    """An LLVM intrinsic whose arguments and result have one type."""
+    of = values[0].type
+    return b.call(external(b, f"llvm.{name}.{suffix(of)}", of, [of] * len(values)), list(values))
+
+
+def halves_to_floats(b: Any, halves: Any) -> Any:
+    """float16 -> float32: by an instruction, or by moving the fields where the processor has none."""
+    if ISA.half:
+        return b.fpext(halves, VF)
+    wide = b.zext(b.bitcast(halves, VS), VI)
+    sign = b.shl(b.and_(wide, constant(VI, 0x8000)), constant(VI, 16))
+    moved = b.shl(b.and_(wide, constant(VI, 0x7FFF)), constant(VI, 13))
+    scaled = b.bitcast(b.fmul(b.bitcast(moved, VF), constant(VF, 2.0**112)), VI)
+    special = b.icmp_signed(">=", moved, constant(VI, 0x7C00 << 13))
+    finite = b.select(special, b.or_(moved, constant(VI, 0x7F800000)), scaled)
+    return b.bitcast(b.or_(finite, sign), VF)
+
+
+def bfloats_to_floats(b: Any, bits: Any) -> Any:
+    return b.bitcast(b.shl(b.zext(bits, VI), constant(VI, 16)), VF)
+
+
+# ---------------------------------------------------------------- single numbers
+
+
+@operation(i64, i64)
+def get_int(b: Any, at: Any) -> Any:
+    return load(b, at, I64)
+
+
+@operation(void, i64, i64)
+def put_int(b: Any, at: Any, value: Any) -> None:
+    store(b, at, value)
+
+
+@operation(i64, i64)
+def get_int32(b: Any, at: Any) -> Any:
+    return b.sext(load(b, at, I32), I64)
+
+
+@operation(void, i64, i64)
+def put_int32(b: Any, at: Any, value: Any) -> None:
+    store(b, at, b.trunc(value, I32))
+
+
+@operation(i64, i64)
+def get_byte(b: Any, at: Any) -> Any:
+    return b.zext(load(b, at, I8), I64)
+
+
+@operation(i64, i64)
+def get_signed_byte(b: Any, at: Any) -> Any:
+    return b.sext(load(b, at, I8), I64)
+
+
+@operation(void, i64, i64)
+def put_byte(b: Any, at: Any, value: Any) -> None:
+    store(b, at, b.trunc(value, I8))
+
+
+@operation(f32, i64)
+def get_float(b: Any, at: Any) -> Any:
+    """A float32 in memory, also the one in the lower half of a word of arguments."""
+    return load(b, at, F32)
+
+
+@operation(void, i64, f32)
+def put_float(b: Any, at: Any, value: Any) -> None:
+    store(b, at, value)
+
+
+@operation(f32, i64)
+def get_half(b: Any, at: Any) -> Any:
+    """A float16 in memory, as float32."""
+    if ISA.half:
+        return b.fpext(load(b, at, F16), F32)
+    return b.extract_element(halves_to_floats(b, splat(b, load(b, at, F16), VH)), ir.Constant(I32, 0))
+
+
+@operation(f32, i64)
+def float_of(b: Any, value: Any) -> Any:
+    """An integer as float32."""
+    return b.sitofp(value, F32)
+
+
+@operation(f32, f32, f32, f32)
+def fma1(b: Any, x: Any, y: Any, z: Any) -> Any:
+    return call_same(b, "fma", x, y, z)
+
+
+# ---------------------------------------------------------------- float vectors
+
+
+@operation(F)
+def zero(b: Any) -> Any:
+    return constant(VF, 0.0)
+
+
+@operation(F, f32)
+def spread(b: Any, value: Any) -> Any:
+    """One number in every lane."""
+    return splat(b, value, VF)
+
+
+@operation(F, i64)
+def floats(b: Any, at: Any) -> Any:
+    return load(b, at, VF)
+
+
+@operation(F, i64, i64)
+def floats_part(b: Any, at: Any, n: Any) -> Any:
+    """The first n lanes, the others 0; nothing is read behind them. So for all the parts below."""
+    return load_part(b, at, n, VF)
+
+
+@operation(void, i64, F)
+def put_floats(b: Any, at: Any, value: Any) -> None:
+    store(b, at, value)
+
+
+@operation(void, i64, i64, F)
+def put_floats_part(b: Any, at: Any, n: Any, value: Any) -> None:
+    store_part(b, at, n, value)
+
+
+@operation(F, i64)
+def halves(b: Any, at: Any) -> Any:
+    """LANES float16, as float32."""
+    return halves_to_floats(b, load(b, at, VH))
+
+
+@operation(F, i64, i64)
+def halves_part(b: Any, at: Any, n: Any) -> Any:
+    return halves_to_floats(b, b.bitcast(load_part(b, at, n, VS), VH))
+
+
+@operation(F, i64)
+def bfloats(b: Any, at: Any) -> Any:
+    """LANES bfloat16, as float32."""
+    return bfloats_to_floats(b, load(b, at, VS))
+
+
+@operation(F, i64, i64)
+def bfloats_part(b: Any, at: Any, n: Any) -> Any:
+    return bfloats_to_floats(b, load_part(b, at, n, VS))
+
+
+@operation(F, F, F, F)
+def fma(b: Any, x: Any, y: Any, z: Any) -> Any:
+    """x y + z, rounded once."""
+    return call_same(b, "fma", x, y, z)
+
+
+@operation(F, F, F)
+def add(b: Any, x: Any, y: Any) -> Any:
+    return b.fadd(x, y)
+
+
+@operation(F, F, F)
+def sub(b: Any, x: Any, y: Any) -> Any:
+    return b.fsub(x, y)
+
+
+@operation(F, F, F)
+def mul(b: Any, x: Any, y: Any) -> Any:
+    return b.fmul(x, y)
+
+
+@operation(F, F, F)
+def div(b: Any, x: Any, y: Any) -> Any:
+    return b.fdiv(x, y)
+
+
+@operation(F, F, F)
+def larger(b: Any, x: Any, y: Any) -> Any:
+    """The larger one of each lane; y where either is no number."""
+    return b.select(b.fcmp_ordered(">", x, y), x, y)
+
+
+@operation(F, F, F)
+def smaller(b: Any, x: Any, y: Any) -> Any:
+    return b.select(b.fcmp_ordered("<", x, y), x, y)
+
+
+@operation(F, F)
+def absolute(b: Any, x: Any) -> Any:
+    return call_same(b, "fabs", x)
+
+
+@operation(F, F)
+def root(b: Any, x: Any) -> Any:
+    return call_same(b, "sqrt", x)
+
+
+@operation(F, F)
+def nearest(b: Any, x: Any) -> Any:
+    """Rounded to a whole number, halves to the even one."""
+    return call_same(b, "rint", x) if ISA.byte_dot == "plain" else call_same(b, "nearbyint", x)
+
+
+@operation(F, F, F, F)
+def where_above_zero(b: Any, test: Any, x: Any, y: Any) -> Any:
+    """x in the lanes where test > 0, else y."""
+    return b.select(b.fcmp_ordered(">", test, constant(VF, 0.0)), x, y)
+
+
+def fold(b: Any, value: Any, combine: Emit) -> Any:
+    """All lanes combined into one number, halves first, in a fixed order."""
+    while value.type.count > 1:
+        half = value.type.count // 2
+        low, high = (
+            b.shuffle_vector(value, value, ir.Constant(ir.VectorType(I32, half), list(range(start, start + half))))
+            for start in (0, half)
+        )
+        value = combine(low, high)
+    return b.extract_element(value, ir.Constant(I32, 0))
+
+
+@operation(f32, F)
+def total(b: Any, x: Any) -> Any:
+    """The sum of all lanes, halves first."""
+    return fold(b, x, b.fadd)
+
+
+@operation(f32, F)
+def largest(b: Any, x: Any) -> Any:
+    return fold(b, x, lambda low, high: b.select(b.fcmp_ordered(">", low, high), low, high))
+
+
+# ---------------------------------------------------------------- integer and byte vectors
+
+
+@operation(I)
+def zero_ints(b: Any) -> Any:
+    return constant(VI, 0)
+
+
+@operation(I, i64)
+def spread_int(b: Any, value: Any) -> Any:
+    return splat(b, b.trunc(value, I32), VI)
+
+
+@operation(I, i64)
+def ints(b: Any, at: Any) -> Any:
+    return load(b, at, VI)
+
+
+@operation(I, i64, i64)
+def ints_part(b: Any, at: Any, n: Any) -> Any:
+    return load_part(b, at, n, VI)
+
+
+@operation(void, i64, I)
+def put_ints(b: Any, at: Any, value: Any) -> None:
+    store(b, at, value)
+
+
+@operation(void, i64, i64, I)
+def put_ints_part(b: Any, at: Any, n: Any, value: Any) -> None:
+    store_part(b, at, n, value)
+
+
+@operation(I, I, I)
+def add_ints(b: Any, x: Any, y: Any) -> Any:
+    return b.add(x, y)
+
+
+@operation(I, I, I)
+def mul_ints(b: Any, x: Any, y: Any) -> Any:
+    return b.mul(x, y)
+
+
+@operation(F, I)
+def as_floats(b: Any, x: Any) -> Any:
+    """Integers as numbers."""
+    return b.sitofp(x, VF)
+
+
+@operation(I, F)
+def as_ints(b: Any, x: Any) -> Any:
+    """Numbers as integers, cut off towards 0; they must fit."""
+    return b.fptosi(x, VI)
+
+
+@operation(i64, I)
+def total_ints(b: Any, x: Any) -> Any:
+    return b.sext(fold(b, x, b.add), I64)
+
+
+@operation(B, i64)
+def bytes_at(b: Any, at: Any) -> Any:
+    """4 * LANES bytes."""
+    return load(b, at, VB)
+
+
+@operation(B, i64, i64)
+def bytes_part(b: Any, at: Any, n: Any) -> Any:
+    """The first 4 n bytes: n lanes."""
+    return b.bitcast(load_part(b, at, n, VI), VB)
+
+
+@operation(void, i64, B)
+def put_bytes(b: Any, at: Any, value: Any) -> None:
+    store(b, at, value)
+
+
+@operation(B, B)
+def low_nibbles(b: Any, x: Any) -> Any:
+    return b.and_(x, constant(VB, 15))
+
+
+@operation(B, B)
+def high_nibbles(b: Any, x: Any) -> Any:
+    return b.lshr(x, constant(VB, 4))
+
+
+@operation(I, I, B, B)
+def dot_unsigned(b: Any, sums: Any, u: Any, s: Any) -> Any:
+    """sums + in every lane the four products of unsigned bytes u, at most 128, and signed bytes s."""
+    if ISA.byte_dot == "vnni512":
+        name = f"llvm.x86.avx512.vpdpbusd.{32 * LANES}"
+        return b.call(external(b, name, VI, [VI, VI, VI]), [sums, b.bitcast(u, VI), b.bitcast(s, VI)])
+    if ISA.byte_dot == "vnni256":
+        # LLVM has one intrinsic for both encodings of the 256-bit form.
+        fn = external(b, "llvm.x86.avx512.vpdpbusd.256", VI, [VI, VI, VI])
+        return b.call(fn, [sums, b.bitcast(u, VI), b.bitcast(s, VI)])
+    words = ir.VectorType(I16, 2 * LANES)
+    if ISA.byte_dot == "maddubs":
+        names = ("avx512.pmaddubs.w.512", "avx512.pmaddw.d.512"), ("avx2.pmadd.ub.sw", "avx2.pmadd.wd")
+        name, wide = names[0 if LANES == 16 else 1]
+        pairs = b.call(external(b, f"llvm.x86.{name}", words, [VB, VB]), [u, s])
+        fours = b.call(external(b, f"llvm.x86.{wide}", VI, [words, words]), [pairs, constant(words, 1)])
+        return b.add(sums, fours)
+    every = ir.VectorType(I16, 4 * LANES)
+    products = b.mul(b.zext(u, every), b.sext(s, every))
+    return b.add(sums, _add_neighbours(b, _add_neighbours(b, products)))
+
+
+def _add_neighbours(b: Any, x: Any) -> Any:
+    """Sums of lanes 2 i and 2 i + 1, as int32."""
+    count = x.type.count // 2
+    places = [ir.Constant(ir.VectorType(I32, count), list(range(start, 2 * count, 2))) for start in (0, 1)]
+    wide = ir.VectorType(I32, count)
+    even, odd = (b.shuffle_vector(x, x, place) for place in places)
+    if x.type.element == I16:
+        even, odd = b.sext(even, wide), b.sext(odd, wide)
+    return b.add(even, odd)
+
+
+@operation(I, I, B, B)
+def dot_signed(b: Any, sums: Any, x: Any, y: Any) -> Any:
+    """sums + in every lane the four products of signed bytes; y at least -127."""
+    if ISA.byte_dot == "plain":
+        every = ir.VectorType(I16, 4 * LANES)
+        products = b.mul(b.sext(x, every), b.sext(y, every))
+        return b.add(sums, _add_neighbours(b, _add_neighbours(b, products)))
+    none = constant(VB, 0)
+    negative = b.icmp_signed("<", x, none)
+    return dot_unsigned.emit(b, sums, b.select(negative, b.sub(none, x), x), b.select(negative, b.sub(none, y), y))
+
+
+# ---------------------------------------------------------------- memory and threads
+
+
+@operation(void, i64)
+def prefetch(b: Any, at: Any) -> None:
+    """Asks for a cache line into the second-level cache. Not the first: that caps at a third of the bandwidth."""
+    words = [I8.as_pointer(), I32, I32, I32]
+    fn = external(b, "llvm.prefetch.p0", ir.VoidType(), words)
+    b.call(fn, [pointer(b, at, I8), ir.Constant(I32, 0), ir.Constant(I32, 2), ir.Constant(I32, 1)])
+
+
+@operation(i64, i64)
+def atomic_get(b: Any, at: Any) -> Any:
+    """An int64 and everything written before it was put there."""
+    return b.load_atomic(pointer(b, at, I64), "acquire", 8)
+
+
+@operation(void, i64, i64)
+def atomic_put(b: Any, at: Any, value: Any) -> None:
+    b.store_atomic(value, pointer(b, at, I64), "release", 8)
+
+
+@operation(i64, i64, i64)
+def atomic_add(b: Any, at: Any, value: Any) -> Any:
+    """The value before."""
+    return b.atomic_rmw("add", pointer(b, at, I64), value, "acq_rel")
+
+
+@operation(void)
+def pause(b: Any) -> None:
+    """Tells the core that this thread only waits for another."""
+    if isa.is_x86():
+        b.call(external(b, "llvm.x86.sse2.pause", ir.VoidType(), []), [])
+    elif ISA.half:  # aarch64: isb waits longer than yield, about as long as x86's pause
+        b.asm(ir.FunctionType(ir.VoidType(), []), "isb", "", [], side_effect=True)
+
+
+@operation(i64)
+def clock(b: Any) -> Any:
+    """The cycle counter: grows at a constant rate; for differences."""
+    return b.call(external(b, "llvm.readcyclecounter", I64, []), [])
+
+
+@operation(void, i64, i64, i64, i64, i64)
+def call_kernel(b: Any, kernel: Any, args: Any, lo: Any, hi: Any, worker: Any) -> None:
+    """Calls the kernel at an address."""
+    of = ir.FunctionType(ir.VoidType(), [I64] * 4)
+    b.call(b.inttoptr(kernel, of.as_pointer()), [args, lo, hi, worker])

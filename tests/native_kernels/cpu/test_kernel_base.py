@@ -1,0 +1,95 @@
+"""The ground that the processor kernels stand on: a small kernel, compiled, cached, called by its address."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from native_kernels.cpu import call, isa, jit
+
+RUN = """
+import json, sys
+import numpy as np
+import small_kernels
+from native_kernels.cpu import call, isa, jit
+rng = np.random.default_rng(1)
+w, x = rng.standard_normal((5, 45), np.float32), rng.standard_normal(45, np.float32)
+out = np.zeros(5, np.float32)
+words = []
+jit.prepare([small_kernels.row_dots], words.append)
+call.run([call.Call(small_kernels.row_dots, call.arguments(w, x, out, 45), 5)], n_workers=2)
+print(json.dumps({"isa": isa.chosen().name, "why": isa.why_unavailable(), "words": words,
+    "error": float(np.abs(out - w @ x).max()), "asm": small_kernels.row_dots.assembly()}))
+"""
+
+
+def run_fresh(cache: Path, **environment: str) -> dict[str, object]:
+    """What RUN finds in an interpreter of its own."""
+    here = Path(__file__).parent
+    paths = [str(here), str(here.parents[2])]
+    around = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), jit.CACHE_VARIABLE: str(cache), **environment}
+    command = [sys.executable, "-W", "error", "-c", RUN]
+    done = subprocess.run(command, env=around, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, object] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("name", [one.name for one in isa.available()])
+def test_a_kernel_runs_by_its_address_on_every_instruction_set_here(name: str, tmp_path: Path) -> None:
+    found = run_fresh(tmp_path, **{isa.SWITCH: name})
+    assert found["isa"] == name
+    assert float(str(found["error"])) < 1e-5
+    assert len(found["why"]) == [one.name for one in isa.known()].index(name)  # type: ignore[arg-type]
+    assembly = str(found["asm"])
+    if not name.startswith("avx512"):
+        assert "%zmm" not in assembly  # the compiler is held to the set, too
+    if name == "generic":
+        assert "%ymm" not in assembly
+
+
+def test_the_second_start_compiles_nothing(tmp_path: Path) -> None:
+    assert run_fresh(tmp_path)["words"] == ["Preparing the processor kernels, 1 of 1"]
+    assert run_fresh(tmp_path)["words"] == []
+    [code] = tmp_path.rglob("*.code")
+    code.write_bytes(code.read_bytes()[:-10])  # a broken file is compiled anew
+    assert float(str(run_fresh(tmp_path)["error"])) < 1e-5
+
+
+def test_without_a_place_to_write_it_compiles_every_time(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    assert run_fresh(file)["words"] == ["Preparing the processor kernels, 1 of 1"]
+
+
+def test_an_unknown_instruction_set_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(isa.SWITCH, "mmx")
+    isa.chosen.cache_clear()
+    try:
+        with pytest.raises(ValueError, match="mmx"):
+            isa.chosen()
+    finally:
+        monkeypatch.undo()
+        isa.chosen.cache_clear()
+
+
+def test_slices_cover_every_item_once_in_order() -> None:
+    for n_items in (0, 1, 7, 64, 100):
+        for grain in (1, 8, 64):
+            for n_workers in range(1, 9):
+                ranges = call.slices(n_items, grain, n_workers)
+                assert [i for lo, hi in ranges for i in range(lo, hi)] == list(range(n_items))
+                assert all(lo % grain == 0 for lo, hi in ranges if lo < hi)
+
+
+def test_arguments_hold_addresses_integers_and_floats() -> None:
+    array = np.zeros(3, np.float32)
+    block = call.arguments(array, 7, 1.5)
+    assert list(block) == [array.ctypes.data, 7, np.float32(1.5).view(np.int32)]
+    assert call.aligned_empty((3, 5)).ctypes.data % call.ALIGNMENT == 0
