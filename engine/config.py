@@ -17,9 +17,11 @@ Activation = Literal[
 ]
 Mode = Literal["auto", "sparse", "exact", "dense"]
 Device = Literal["auto", "cpu", "cuda"]
+BackendName = Literal["auto", "kernels", "reference"]
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 DEVICES: tuple[Device, ...] = get_args(Device)
+BACKENDS: tuple[BackendName, ...] = get_args(BackendName)
 ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
 
 
@@ -191,6 +193,7 @@ class EngineConfig:
     mode: Mode = "auto"
     vram_budget_gib: float | None = None
     hardware_file: str | None = None
+    backend: BackendName = "auto"  # what computes on the processor: compiled kernels where they can run
     template: str | None = None  # a built-in chat template's name; None: the model's own, or the one that suits it
 
     def __post_init__(self) -> None:
@@ -198,6 +201,8 @@ class EngineConfig:
             raise InvalidRequestError(f"Unknown mode {self.mode!r}; known are {', '.join(MODES)}.")
         if self.device not in DEVICES:
             raise InvalidRequestError(f"Unknown device {self.device!r}; known are {', '.join(DEVICES)}.")
+        if self.backend not in BACKENDS:
+            raise InvalidRequestError(f"Unknown backend {self.backend!r}; known are {', '.join(BACKENDS)}.")
         if self.threads is not None and not (_is_number(self.threads, whole=True) and 1 <= self.threads <= 1024):
             raise InvalidRequestError(f"threads is {self.threads!r}; it must lie between 1 and 1024.")
         if self.context is not None and not (_is_number(self.context, whole=True) and 8 <= self.context <= 1 << 24):
