@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from engine.config import ModelConfig
-from engine.executor.ffn_calls import FfnPlan
+from engine.executor.ffn_calls import COUNT_WORDS, FfnCalls
 from engine.model.rope import rope_factors
 from engine.model.weights import LayerWeights, ModelWeights
 from native_kernels.backend import F32, I64, PackedMatrix
@@ -31,16 +31,17 @@ class DecodeCalls:
     counts: i64 [L, workers, words], what the FFN counted; the plan of the FFN knows their meaning.
     """
 
-    def __init__(self, config: ModelConfig, weights: ModelWeights, ffn: FfnPlan, products: Products) -> None:
+    def __init__(self, config: ModelConfig, weights: ModelWeights, ffn: FfnCalls, products: Products) -> None:
         self.state: I64 = token_state()
         self.ffn = ffn
-        self.counts: I64 = aligned_empty((config.n_layers, products.n_workers, ffn.count_words), np.int64)
+        self.counts: I64 = aligned_empty((config.n_layers, products.n_workers, COUNT_WORDS), np.int64)
         self.logits: F32 = aligned_empty(weights.head.n_rows)
         self._config = config
         self._weights = weights
         self._products = products
         heads = config.n_heads + 2 * config.n_kv_heads
-        self._x: F32 = aligned_empty(config.d_model)  # the residual stream
+        self._stream = Vector(aligned_empty(config.d_model))  # the residual stream
+        self._x: F32 = self._stream.values
         self._normed = Vector(aligned_empty(config.d_model))
         self._also_normed = Vector(aligned_empty(config.d_model))  # where attention and FFN stand side by side
         self._qkv: F32 = aligned_empty((heads, config.head_dim))
@@ -86,7 +87,7 @@ class DecodeCalls:
         return calls
 
     def _post_norm_block(self, i: int, w: LayerWeights) -> list[Call]:
-        stream = Vector(self._x)
+        stream = self._stream
         calls = self._flush() + self._attention(i, w, stream)
         self._pending.append(self._attended)
         calls += self._norm_stream(stream, w.attention_norm, w.attention_norm_bias)
@@ -156,14 +157,14 @@ class DecodeCalls:
         return calls + ([] if w.o_bias is None else bias_calls(self._attended, w.o_bias, "attention"))
 
     def _ffn(self, i: int, x: Vector) -> list[Call]:
-        return self.ffn.calls(i, x, self._x, self._added, self.counts[i])
+        return self.ffn.of_layer(i, x, self._stream, self._added, self.counts[i])
 
     def _head(self) -> list[Call]:
         config, weights = self._config, self._weights
         hidden = self._normed
         calls = self._norm_stream(hidden, weights.final_norm, weights.final_norm_bias)
         if weights.final_norm is None:
-            hidden = Vector(self._x)
+            hidden = self._stream
         if weights.project_out is not None:
             narrow = Vector(aligned_empty(weights.project_out.n_rows))
             calls += self._products.calls(weights.project_out, hidden, narrow.values, "head")
@@ -178,6 +179,7 @@ class DecodeCalls:
         calls = self._flush(keep=2)
         added, self._pending = tuple(self._pending), []
         out.renew()
+        self._stream.renew()
         return calls + norm_calls(
             self._x, out.values, weight, bias, self._config.norm, self._config.norm_eps, added=added
         )  # fmt: skip
@@ -195,6 +197,7 @@ class DecodeCalls:
         while len(self._pending) > keep:
             taken = tuple(self._pending[:2])
             self._pending = self._pending[len(taken) :]
+            self._stream.renew()
             calls += norm_calls(self._x, self._x, None, None, "none", 0.0, added=taken)
         return calls
 

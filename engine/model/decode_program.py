@@ -14,7 +14,7 @@ import numpy as np
 from engine.config import Mode, ModelConfig
 from engine.errors import Cancelled
 from engine.executor.counters import FfnCounters
-from engine.executor.ffn_calls import ffn_plan
+from engine.executor.ffn_calls import FfnCalls
 from engine.executor.ffn_calls import why_not as cannot_plan
 from engine.model.decode_calls import DecodeCalls
 from engine.model.kv_cache import KVCache
@@ -38,7 +38,7 @@ def why_not(config: ModelConfig, weights: ModelWeights, mode: Mode, predictor: P
     others = (weights.embedding, weights.head, weights.positions, weights.project_in, weights.project_out)
     matrices = [one for one in (*layers, *others) if isinstance(one, PackedMatrix)]
     reasons = [reason for matrix in matrices for reason in cannot_multiply(matrix)]
-    return list(dict.fromkeys(reasons + cannot_plan(mode, config, weights, predictor)))
+    return list(dict.fromkeys(reasons + cannot_plan(mode, predictor)))
 
 
 class DecodeProgram:
@@ -61,7 +61,7 @@ class DecodeProgram:
         self._counters = counters
         self._pool = pool
         products = Products(pool.n_threads)
-        self._calls = DecodeCalls(config, weights, ffn_plan(mode, config, weights, products, predictor), products)
+        self._calls = DecodeCalls(config, weights, FfnCalls(mode, config, weights, products, predictor), products)
         self._positions = 0
         self._program: Program | None = None
 

@@ -1,0 +1,197 @@
+"""Lists of active neurons, and products of the listed rows alone, for codecs of every kind.
+
+Rows are unpacked one by one and multiplied as floats; sparse_ffn has the faster way for the codecs that it knows.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numpy.typing import NDArray
+
+from native_kernels.backend import F32, I32, I64, PackedMatrix
+from native_kernels.cpu.call import Call, aligned_empty, arguments
+from native_kernels.cpu.elementwise import COUNT_WORDS
+from native_kernels.cpu.jit import Kernel, kernel
+from native_kernels.cpu.simd import (
+    LANES,
+    VF,
+    F,
+    add,
+    constant,
+    external,
+    fma,
+    get_float,
+    get_int,
+    get_int32,
+    i64,
+    operation,
+    put_float,
+    put_int,
+    put_int32,
+    spread,
+    total,
+    zero,
+)
+from native_kernels.cpu.unpack import UNPACKERS
+from native_kernels.cpu.vector_math import some_floats
+
+_SPARE = 32  # numbers behind a row that may be written while it is unpacked
+_I64 = ir.IntType(64)
+
+
+def _bits(b: Any, mask: Any) -> Any:
+    bits = b.bitcast(mask, ir.IntType(VF.count))
+    return b.zext(bits, _I64)
+
+
+@operation(i64, F)
+def _lanes_other_than_zero(b: Any, x: Any) -> Any:
+    """A bit for every lane; what is no number counts."""
+    return _bits(b, b.fcmp_unordered("!=", x, constant(VF, 0.0)))
+
+
+@operation(i64, F, F)
+def _lanes_at_least(b: Any, x: Any, least: Any) -> Any:
+    return _bits(b, b.fcmp_ordered(">=", x, least))
+
+
+@operation(i64, i64)
+def _lowest_bit(b: Any, bits: Any) -> Any:
+    """The place of the lowest bit that is set; there must be one."""
+    fn = external(b, "llvm.cttz.i64", _I64, [_I64, ir.IntType(1)])
+    return b.call(fn, [bits, ir.Constant(ir.IntType(1), 1)])
+
+
+@kernel
+def _list(args: int, lo: int, hi: int, worker: int) -> None:
+    """Places of numbers, ascending. args: numbers, bias (0: none), n, ids, count, another place for the count (0: none),
+    whether they are to be at least the threshold, not just other than zero; threshold."""
+    x, bias, n, ids = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
+    by_threshold = get_int(args + 48)
+    least = spread(get_float(args + 56))
+    found = 0
+    for i in range(0, n, LANES):
+        value = some_floats(x + 4 * i, n - i)
+        if bias != 0:
+            value = add(value, some_floats(bias + 4 * i, n - i))
+        if by_threshold != 0:
+            bits = _lanes_at_least(value, least)
+        else:
+            bits = _lanes_other_than_zero(value)
+        if n - i < LANES:
+            bits &= (1 << (n - i)) - 1
+        while bits != 0:
+            put_int32(ids + 4 * found, i + _lowest_bit(bits))
+            found += 1
+            bits &= bits - 1
+    put_int(get_int(args + 32), found)
+    if get_int(args + 40) != 0:
+        put_int(get_int(args + 40), found)
+
+
+@kernel
+def _clear(args: int, lo: int, hi: int, worker: int) -> None:
+    """args: numbers."""
+    x = get_int(args)
+    for i in range(lo, hi):
+        put_float(x + 4 * i, 0.0)
+
+
+@cache
+def _listed_kernel(codec: str) -> Kernel:
+    unpack = UNPACKERS[codec]
+
+    def listed(args: int, lo: int, hi: int, worker: int) -> None:
+        """out[id] = row id times x, plus bias; or what stood there times it. args: matrix, bytes from row to row,
+        columns, x, bias (0: none), ids, out, room to unpack in, bytes of it for a worker, whether out is multiplied,
+        whether the product goes through ReLU first, counts (0: none) of the products other than zero."""
+        w, step, n, x = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
+        bias, ids, out = get_int(args + 32), get_int(args + 40), get_int(args + 48)
+        room = get_int(args + 56) + get_int(args + 64) * worker
+        multiplied, relu, counts = get_int(args + 72), get_int(args + 80), get_int(args + 88)
+        fired = 0
+        for i in range(lo, hi):
+            row = get_int32(ids + 4 * i)
+            unpack(w + step * row, n, 0, n, room)
+            a, b = zero(), zero()
+            for j in range(0, n, 2 * LANES):
+                a = fma(some_floats(room + 4 * j, n - j), some_floats(x + 4 * j, n - j), a)
+                if n - j > LANES:
+                    k = j + LANES
+                    b = fma(some_floats(room + 4 * k, n - k), some_floats(x + 4 * k, n - k), b)
+            value = total(add(a, b))
+            if bias != 0:
+                value += get_float(bias + 4 * row)
+            if relu != 0 and value <= 0:
+                value = value * 0
+            if value != 0:
+                fired += 1
+            if multiplied != 0:
+                value *= get_float(out + 4 * row)
+            put_float(out + 4 * row, value)
+        if counts != 0:
+            mine = counts + 8 * COUNT_WORDS * worker
+            put_int(mine, get_int(mine) + fired)
+
+    return Kernel(listed, f"active_rows.listed-{codec}")
+
+
+def list_calls(
+    values: F32,
+    ids: I32,
+    count: I64,
+    *,
+    also: I64 | None = None,
+    bias: F32 | None = None,
+    threshold: float | None = None,
+    stage: str = "ffn",
+) -> list[Call]:
+    """ids [count[0]] = the places of values + bias that are at least the threshold, or without one other than zero.
+
+    also: another int64 that gets the count. One item.
+    """
+    keeps = (values, ids, count, also, bias)
+    args = arguments(
+        values, 0 if bias is None else bias, values.size, ids, count, 0 if also is None else also,
+        int(threshold is not None), float(threshold or 0.0),
+    )  # fmt: skip
+    return [Call(_list, args, 1, 1, stage, keeps)]
+
+
+def clear_calls(values: F32, stage: str = "ffn", barrier: bool = True) -> list[Call]:
+    """values = 0."""
+    return [Call(_clear, arguments(values), values.size, 1024, stage, (values,), barrier)]
+
+
+def listed_calls(
+    w: PackedMatrix,
+    x: F32,
+    ids: I32,
+    count: I64,
+    out: F32,
+    n_workers: int,
+    *,
+    bias: F32 | None = None,
+    multiplied: bool = False,
+    relu: bool = False,
+    counts: I64 | None = None,
+    room: NDArray[np.float32] | None = None,
+    stage: str = "ffn",
+) -> list[Call]:
+    """out[id] = row id of w [F, D] times x [D], plus bias [F], for the ids; other places stay as they are.
+
+    relu: through ReLU. multiplied: times what stood there. counts: [workers, words], to whose first word each worker
+    adds how many were other than zero, before they were multiplied. Items: the count[0] ids.
+    """
+    if room is None:
+        room = aligned_empty((n_workers, -(-(w.n_cols + _SPARE) // 32) * 32))
+    step = w.data.strides[0] if w.n_rows > 1 else w.row_bytes
+    args = arguments(
+        w.data, step, w.n_cols, x, 0 if bias is None else bias, ids, out, room, room.strides[0],
+        int(multiplied), int(relu), 0 if counts is None else counts,
+    )  # fmt: skip
+    return [Call(_listed_kernel(w.codec), args, count, 1, stage, (w, x, bias, ids, count, out, room, counts))]
