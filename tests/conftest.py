@@ -81,3 +81,12 @@ def starter() -> LoadedModel:
     from engine.session import LoadedModel
 
     return LoadedModel.load("starter-chat")
+
+
+@pytest.fixture(scope="session")
+def reference_starter() -> LoadedModel:
+    """The same model computed by the reference: the oracle."""
+    from engine.config import EngineConfig
+    from engine.session import LoadedModel
+
+    return LoadedModel.load("starter-chat", EngineConfig(backend="reference"))

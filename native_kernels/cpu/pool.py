@@ -327,6 +327,10 @@ class _Workers:
         for thread in self._threads:
             thread.join()
 
+    def enter(self, worker: int) -> None:
+        """A worker's thread in compiled code, until it parks or ends."""
+        self._work(self._address, self._n, self._seen[_LINE * worker :].ctypes.data, worker)
+
     def _wake_parked(self) -> None:
         for worker in range(1, self._n):
             if self.control[_PARKED + _LINE * worker]:
@@ -334,10 +338,9 @@ class _Workers:
 
     def _live(self, worker: int) -> None:
         control, parked = self.control, _PARKED + _LINE * worker
-        seen = self._seen[_LINE * worker :].ctypes.data
         try:
             while True:
-                self._work(self._address, self._n, seen, worker)
+                self.enter(worker)
                 if control[_QUIT] or control[_FAILED]:
                     return
                 self._wake[worker].acquire()

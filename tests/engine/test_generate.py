@@ -33,6 +33,7 @@ class FakeModel:
 
     def __init__(self) -> None:
         self.pieces: list[int] = []
+        self.decoder = None
         self.executor = SimpleNamespace(
             counters=SimpleNamespace(tokens=0, active_share=0.5, fired_share=0.25, reset=lambda: None)
         )

@@ -329,7 +329,7 @@ def test_threads_are_as_asked_and_hold_for_the_mathematics() -> None:
 def test_the_memory_for_the_context_is_asked_for_with_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
-    def load_weights(*arguments: Any, extra_bytes: int) -> None:
+    def load_weights(*arguments: Any, extra_bytes: int, **options: Any) -> None:
         asked.append(extra_bytes)
         raise Cancelled
 
@@ -340,7 +340,8 @@ def test_the_memory_for_the_context_is_asked_for_with_the_weights(monkeypatch: p
     assert asked == [KVCache.bytes_for(opened.config, 64)]
 
 
-def test_a_question_stopped_while_it_was_read_can_be_asked_again(starter: LoadedModel) -> None:
+def test_a_question_stopped_while_it_was_read_can_be_asked_again(reference_starter: LoadedModel) -> None:
+    starter = reference_starter  # in pieces and at once alike: kernels round tokens to bytes, which magnifies the last digit
     session, question = ChatSession(starter), [say("Tell me a story about a fox. " * 20)]
     looks = itertools.count()
     prompt = session.fit(question, None)[0]

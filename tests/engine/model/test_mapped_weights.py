@@ -85,7 +85,7 @@ def test_greedy_text_is_the_same_and_the_reason_is_said(tmp_path: Path, monkeypa
     sampling = SamplingConfig(temperature=0, max_tokens=24)
 
     def answer() -> tuple[LoadedModel, list[int | None]]:
-        model = LoadedModel.load(path, EngineConfig(context=64))
+        model = LoadedModel.load(path, EngineConfig(context=64, backend="reference"))
         return model, [event.token_id for event in ChatSession(model).generate([0, 20, 33, 47], sampling)]
 
     unpacked, wanted = answer()

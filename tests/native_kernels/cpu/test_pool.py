@@ -1,0 +1,228 @@
+"""The threads: every item once and in order, the same for any number of them, stops, failures, forks, two at once."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from native_kernels.cpu import pool as pool_module
+from native_kernels.cpu.call import Call, aligned_empty, arguments
+from native_kernels.cpu.jit import kernel
+from native_kernels.cpu.pool import Pool, PoolError, Program
+from native_kernels.cpu.simd import get_int, put_int
+
+ROOT = Path(__file__).parents[3]
+
+
+@kernel
+def count_up(args: int, lo: int, hi: int, worker: int) -> None:
+    """out[i] = 3 out[i] + i. args: out."""
+    out = get_int(args)
+    for i in range(lo, hi):
+        put_int(out + 8 * i, 3 * get_int(out + 8 * i) + i)
+
+
+@kernel
+def sum_into(args: int, lo: int, hi: int, worker: int) -> None:
+    """args: numbers, how many, where their sum goes."""
+    total = 0
+    for i in range(get_int(args + 8)):
+        total += get_int(get_int(args) + 8 * i)
+    put_int(get_int(args + 16), total)
+
+
+@kernel
+def loiter(args: int, lo: int, hi: int, worker: int) -> None:
+    """args: how many turns, where their end is counted."""
+    n = 0
+    for i in range(get_int(args)):
+        n += i % 7
+        put_int(args + 16, n)
+    put_int(get_int(args + 8), get_int(get_int(args + 8)) + 1)
+
+
+def counting(out: np.ndarray, n_items: int | np.ndarray, grain: int = 1, stage: str = "") -> Call:
+    return Call(count_up, arguments(out), n_items, grain, stage, (out,))
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 3, 4, 8])
+def test_every_item_is_done_once_between_two_barriers(n_threads: int) -> None:
+    pool = Pool(n_threads)
+    n = np.array([37], np.int64)
+    out, total = np.zeros(100, np.int64), np.zeros(1, np.int64)
+    calls = [counting(out, 100, 7), counting(out, n, 3), counting(out, 1), counting(out, 0), counting(out, 99, 64)]
+    calls.append(Call(sum_into, arguments(out, 100, total), 1, keeps=(out, total)))
+    program = Program(calls)
+    wanted = np.zeros(100, np.int64)
+    for n_items in (37, 0, 100, 1):
+        n[0] = n_items
+        assert pool.run(program)
+        for upto in (100, n_items, 1, 0, 99):
+            wanted[:upto] = 3 * wanted[:upto] + np.arange(upto)
+        assert (out == wanted).all()
+        assert total[0] == wanted.sum()
+    pool.close()
+
+
+def test_many_programs_one_behind_the_other_with_pauses_long_enough_to_park() -> None:
+    pool, out = Pool(3), np.zeros(12, np.int64)
+    program = Program([counting(out, 12) for _ in range(5)])
+    before = time.process_time()
+    for _ in range(20):
+        out[:] = 0
+        pool.run(program)
+        time.sleep(0.01)
+        assert out[1] == (3**5 - 1) // 2
+    time.sleep(0.1)
+    idle = time.process_time()
+    time.sleep(0.3)
+    assert time.process_time() - idle < 0.1, "parked threads use the processor"
+    assert idle > before
+    pool.close()
+
+
+def test_a_stop_is_heard_between_two_calls_and_the_program_can_run_again() -> None:
+    pool, out, done = Pool(2), np.zeros(8, np.int64), np.zeros(1, np.int64)
+    long = Call(loiter, arguments(2_000_000, done, 0), 1, keeps=(done,))
+    program = Program([long] * 400)
+    asked = []
+    assert not pool.run(program, lambda: bool(asked.append(len(asked)) or len(asked) > 2))
+    assert 0 < done[0] < 400
+    assert len(asked) == 3
+    threading.Timer(0.05, pool.cancel).start()
+    done[:] = 0
+    assert not pool.run(program)
+    assert done[0] < 400
+    assert pool.run(Program([counting(out, 8)]))
+    assert (out == np.arange(8)).all()
+
+    def broken() -> bool:
+        raise KeyError("asked")
+
+    with pytest.raises(KeyError, match="asked"):
+        pool.run(program, broken)
+    assert pool.run(Program([counting(out, 8)]))
+    pool.close()
+
+
+def test_stages_add_up_to_the_time_of_their_program() -> None:
+    pool, done = Pool(2), np.zeros(1, np.int64)
+    calls = [Call(loiter, arguments(n, done, 0), 1, 1, stage, (done,))
+             for stage, n in (("short", 100_000), ("long", 400_000), ("short", 100_000))]  # fmt: skip
+    program = Program(calls)
+    pool.run(program)
+    assert program.stage_seconds() == {"short": 0.0, "long": 0.0}
+    for _ in range(5):
+        pool.run(program, timed=True)
+    seconds = program.stage_seconds()
+    assert sum(seconds.values()) == pytest.approx(program.timed_s)
+    assert min(seconds.values()) > 0
+    program.forget_times()
+    assert sum(program.stage_seconds().values()) == 0
+    pool.close()
+
+
+def test_two_pools_take_turns_and_threads_may_share_one() -> None:
+    pools = [Pool(2), Pool(3), Pool(2)]
+    outs = [np.zeros(50, np.int64) for _ in range(6)]
+    programs = [Program([counting(out, 50, 4) for _ in range(40)]) for out in outs]
+
+    def work(i: int) -> None:
+        for _ in range(20):
+            outs[i][:] = 0
+            pools[i % 3].run(programs[i])
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all((out == outs[0]).all() for out in outs)
+    assert outs[0][1] == (3**40 - 1) // 2
+    for pool in pools:
+        pool.close()
+
+
+def test_a_worker_that_dies_is_an_error_that_names_its_cause_and_the_next_run_works(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out = np.zeros(8, np.int64)
+    program = Program([counting(out, 8)])
+    pool = Pool(2)
+    monkeypatch.setattr(pool_module._Workers, "enter", lambda workers, worker: 1 / 0)
+    with pytest.raises(PoolError) as caught:
+        pool.run(program)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    monkeypatch.undo()
+    out[:] = 0
+    assert pool.run(program)
+    assert (out == np.arange(8)).all()
+    pool.close()
+
+
+def test_threads_end_with_their_pool() -> None:
+    def ours() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name.startswith("kernels-")]
+
+    gc.collect()
+    before = len(ours())
+    pool, out = Pool(3), np.zeros(8, np.int64)
+    pool.run(Program([counting(out, 8)]))
+    assert len(ours()) == before + 2
+    pool.close()
+    assert len(ours()) == before
+    pool.run(Program([counting(out, 8)]))  # started again
+    gone = weakref.ref(pool)
+    del pool
+    gc.collect()
+    assert gone() is None
+    assert len(ours()) == before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_starts_threads_of_its_own() -> None:
+    pool, out = Pool(2), aligned_empty(8, np.int64)
+    program = Program([counting(out, 8)])
+    pool.run(program)
+    child = os.fork()
+    if child == 0:
+        ok = False
+        try:
+            out[:] = 0
+            ok = pool.run(program) and bool((out == np.arange(8)).all())
+        finally:
+            os._exit(0 if ok else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert pool.run(program)
+    pool.close()
+
+
+def test_the_interpreter_ends_while_a_pool_is_alive() -> None:
+    program = """
+import numpy as np
+from native_kernels.cpu.elementwise import activation_calls
+from native_kernels.cpu.pool import Pool, Program
+x = np.ones(1000, np.float32)
+pools = [Pool(2), Pool(3)]
+for pool in pools:
+    pool.run(Program(activation_calls("relu", x, x)))
+print("done")
+"""
+    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "done\n", "")
+
+
+@pytest.mark.parametrize("n_threads", [0, -1, 5000])
+def test_senseless_numbers_of_threads_are_refused(n_threads: int) -> None:
+    with pytest.raises(ValueError, match=f"{n_threads} threads"):
+        Pool(n_threads)
