@@ -12,7 +12,7 @@ from engine.executor.feed_forward import first_matrix
 from engine.model.weights import LayerWeights, ModelWeights
 from engine.sparsity.predictor import LayerPredictor, Predictor
 from native_kernels.backend import F32, I32, I64, PackedMatrix
-from native_kernels.cpu.active_rows import clear_calls, list_calls, listed_calls
+from native_kernels.cpu.active_rows import clear_calls, list_calls, scatter_calls
 from native_kernels.cpu.call import Call, aligned_empty
 from native_kernels.cpu.elementwise import Activation, activation_calls, bias_calls
 from native_kernels.cpu.linear import Products, Vector, why_not as cannot_multiply
@@ -52,6 +52,7 @@ class FfnCalls:
         self._activation = _ACTIVATIONS[config.activation.removesuffix("-glu")]
         self._first: F32 = aligned_empty(config.d_ff)
         self._up: F32 = aligned_empty(config.d_ff)
+        self._found: F32 = aligned_empty(config.d_ff)  # for listed neurons, in the order of the list
         self._hidden = Vector(aligned_empty(config.d_ff))
         self._predicted: I32 = aligned_empty(config.d_ff, np.int32)
         self._firing: I32 = aligned_empty(config.d_ff, np.int32)
@@ -155,9 +156,9 @@ class FfnCalls:
         relu: bool = False,
         counts: I64 | None = None,
     ) -> list[Call]:
-        return listed_calls(
-            w, x.values, ids, count, out, self._products.n_workers,
-            bias=bias, multiplied=multiplied, relu=relu, counts=counts,
+        calls = self._products.calls(w, x, self._found, "ffn", bias=bias, ids=ids, n_ids=count)
+        return calls + scatter_calls(
+            self._found, ids, count, out, multiplied=multiplied, relu=relu, counts=counts
         )  # fmt: skip
 
     # -------------------------------------------------------------- down
@@ -165,7 +166,6 @@ class FfnCalls:
     def _down(self, w: LayerWeights, out: F32) -> list[Call]:
         if w.down_t is not None:
             calls = self._products.transposed_calls(w.down_t, self._hidden.values, out, "ffn")
-        else:
-            assert w.down is not None, "a layer has down_t or down"
-            calls = self._products.calls(w.down, self._hidden, out, "ffn")
-        return calls + ([] if w.down_bias is None else bias_calls(out, w.down_bias, "ffn"))
+            return calls + ([] if w.down_bias is None else bias_calls(out, w.down_bias, "ffn"))
+        assert w.down is not None, "a layer has down_t or down"
+        return self._products.calls(w.down, self._hidden, out, "ffn", bias=w.down_bias)

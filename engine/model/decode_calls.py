@@ -17,7 +17,7 @@ from engine.model.weights import LayerWeights, ModelWeights
 from native_kernels.backend import F32, I64, PackedMatrix
 from native_kernels.cpu.attention import attention_calls
 from native_kernels.cpu.call import Call, aligned_empty
-from native_kernels.cpu.elementwise import bias_calls, softcap_calls
+from native_kernels.cpu.elementwise import softcap_calls
 from native_kernels.cpu.embedding import embedding_calls
 from native_kernels.cpu.linear import Products, Vector
 from native_kernels.cpu.norms import Norm, norm_calls
@@ -135,11 +135,9 @@ class DecodeCalls:
         flat = self._qkv.reshape(-1)
         calls: list[Call] = []
         parts = ((w.q, w.q_bias, 0, n_q), (w.k, w.k_bias, n_q, n_k), (w.v, w.v_bias, n_q + n_k, n_k))
-        for matrix, _, start, size in parts:
-            calls += self._products.calls(matrix, x, flat[start : start + size], "attention", barrier=matrix is w.v)
-        if any(bias is not None for _, bias, _, _ in parts):
-            whole = np.concatenate([np.zeros(size, np.float32) if bias is None else bias for _, bias, _, size in parts])
-            calls += bias_calls(flat, whole, "attention")
+        for matrix, bias, start, size in parts:
+            to = flat[start : start + size]
+            calls += self._products.calls(matrix, x, to, "attention", bias=bias, barrier=matrix is w.v)
         if config.qk_norm:
             q, k = self._qkv[: config.n_heads], self._qkv[config.n_heads : config.n_heads + config.n_kv_heads]
             calls += norm_calls(q, q, w.q_norm, None, config.norm, config.norm_eps, stage="attention", barrier=False)
@@ -153,8 +151,7 @@ class DecodeCalls:
             config.attention_scale, config.attention_softcap, window,
         )  # fmt: skip
         self._mixed.renew()
-        calls += self._products.calls(w.o, self._mixed, self._attended, "attention")
-        return calls + ([] if w.o_bias is None else bias_calls(self._attended, w.o_bias, "attention"))
+        return calls + self._products.calls(w.o, self._mixed, self._attended, "attention", bias=w.o_bias)
 
     def _ffn(self, i: int, x: Vector) -> list[Call]:
         return self.ffn.of_layer(i, x, self._stream, self._added, self.counts[i])

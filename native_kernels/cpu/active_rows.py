@@ -1,21 +1,18 @@
-"""Lists of active neurons, and products of the listed rows alone, for codecs of every kind.
+"""Lists of the neurons that are active, ascending, and what is found for them back to their places.
 
-Rows are unpacked one by one and multiplied as floats; sparse_ffn has the faster way for the codecs that it knows.
+The products in between are gemv's. It decides by numbers, not by what a model is.
 """
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
-from numpy.typing import NDArray
 
-from native_kernels.backend import F32, I32, I64, PackedMatrix
-from native_kernels.cpu.call import Call, aligned_empty, arguments
+from native_kernels.backend import F32, I32, I64
+from native_kernels.cpu.call import Call, arguments
 from native_kernels.cpu.elementwise import COUNT_WORDS
-from native_kernels.cpu.jit import Kernel, kernel
+from native_kernels.cpu.jit import kernel
 from native_kernels.cpu.simd import (
     LANES,
     VF,
@@ -36,10 +33,8 @@ from native_kernels.cpu.simd import (
     total,
     zero,
 )
-from native_kernels.cpu.unpack import UNPACKERS
 from native_kernels.cpu.vector_math import some_floats
 
-_SPARE = 32  # numbers behind a row that may be written while it is unpacked
 _I64 = ir.IntType(64)
 
 
@@ -101,43 +96,26 @@ def _clear(args: int, lo: int, hi: int, worker: int) -> None:
         put_float(x + 4 * i, 0.0)
 
 
-@cache
-def _listed_kernel(codec: str) -> Kernel:
-    unpack = UNPACKERS[codec]
-
-    def listed(args: int, lo: int, hi: int, worker: int) -> None:
-        """out[id] = row id times x, plus bias; or what stood there times it. args: matrix, bytes from row to row,
-        columns, x, bias (0: none), ids, out, room to unpack in, bytes of it for a worker, whether out is multiplied,
-        whether the product goes through ReLU first, counts (0: none) of the products other than zero."""
-        w, step, n, x = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
-        bias, ids, out = get_int(args + 32), get_int(args + 40), get_int(args + 48)
-        room = get_int(args + 56) + get_int(args + 64) * worker
-        multiplied, relu, counts = get_int(args + 72), get_int(args + 80), get_int(args + 88)
-        fired = 0
-        for i in range(lo, hi):
-            row = get_int32(ids + 4 * i)
-            unpack(w + step * row, n, 0, n, room)
-            a, b = zero(), zero()
-            for j in range(0, n, 2 * LANES):
-                a = fma(some_floats(room + 4 * j, n - j), some_floats(x + 4 * j, n - j), a)
-                if n - j > LANES:
-                    k = j + LANES
-                    b = fma(some_floats(room + 4 * k, n - k), some_floats(x + 4 * k, n - k), b)
-            value = total(add(a, b))
-            if bias != 0:
-                value += get_float(bias + 4 * row)
-            if relu != 0 and value <= 0:
-                value = value * 0
-            if value != 0:
-                fired += 1
-            if multiplied != 0:
-                value *= get_float(out + 4 * row)
-            put_float(out + 4 * row, value)
-        if counts != 0:
-            mine = counts + 8 * COUNT_WORDS * worker
-            put_int(mine, get_int(mine) + fired)
-
-    return Kernel(listed, f"active_rows.listed-{codec}")
+@kernel
+def _scatter(args: int, lo: int, hi: int, worker: int) -> None:
+    """out[id] = what was found for it; or what stood there times it. args: found, ids, out, whether out is multiplied,
+    whether what was found goes through ReLU first, counts (0: none) of what is other than zero then."""
+    found, ids, out = get_int(args), get_int(args + 8), get_int(args + 16)
+    multiplied, relu, counts = get_int(args + 24), get_int(args + 32), get_int(args + 40)
+    fired = 0
+    for i in range(lo, hi):
+        place = out + 4 * get_int32(ids + 4 * i)
+        value = get_float(found + 4 * i)
+        if relu != 0 and value <= 0:
+            value = value * 0
+        if value != 0:
+            fired += 1
+        if multiplied != 0:
+            value *= get_float(place)
+        put_float(place, value)
+    if counts != 0:
+        mine = counts + 8 * COUNT_WORDS * worker
+        put_int(mine, get_int(mine) + fired)
 
 
 def list_calls(
@@ -167,31 +145,21 @@ def clear_calls(values: F32, stage: str = "ffn", barrier: bool = True) -> list[C
     return [Call(_clear, arguments(values), values.size, 1024, stage, (values,), barrier)]
 
 
-def listed_calls(
-    w: PackedMatrix,
-    x: F32,
+def scatter_calls(
+    found: F32,
     ids: I32,
     count: I64,
     out: F32,
-    n_workers: int,
     *,
-    bias: F32 | None = None,
     multiplied: bool = False,
     relu: bool = False,
     counts: I64 | None = None,
-    room: NDArray[np.float32] | None = None,
     stage: str = "ffn",
 ) -> list[Call]:
-    """out[id] = row id of w [F, D] times x [D], plus bias [F], for the ids; other places stay as they are.
+    """out[ids[i]] = found[i], for the count[0] ids; other places stay as they are.
 
     relu: through ReLU. multiplied: times what stood there. counts: [workers, words], to whose first word each worker
-    adds how many were other than zero, before they were multiplied. Items: the count[0] ids.
+    adds how many were other than zero, before they were multiplied. Items: the ids.
     """
-    if room is None:
-        room = aligned_empty((n_workers, -(-(w.n_cols + _SPARE) // 32) * 32))
-    step = w.data.strides[0] if w.n_rows > 1 else w.row_bytes
-    args = arguments(
-        w.data, step, w.n_cols, x, 0 if bias is None else bias, ids, out, room, room.strides[0],
-        int(multiplied), int(relu), 0 if counts is None else counts,
-    )  # fmt: skip
-    return [Call(_listed_kernel(w.codec), args, count, 1, stage, (w, x, bias, ids, count, out, room, counts))]
+    args = arguments(found, ids, out, int(multiplied), int(relu), 0 if counts is None else counts)
+    return [Call(_scatter, args, count, 64, stage, (found, ids, count, out, counts))]

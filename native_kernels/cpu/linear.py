@@ -5,31 +5,48 @@ It lays out calls and runs nothing.
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import replace
+from typing import Any
 
-from native_kernels.backend import F32, I64, PackedMatrix
-from native_kernels.cpu.call import Call, aligned_empty
-from native_kernels.cpu.gemm import Firing, Panels, Scratch, matmul_calls, matmul_t_calls, pack_calls, takes_bytes
-from native_kernels.cpu.plain_gemv import gemv_calls
+import numpy as np
+from numpy.typing import NDArray
+
+from native_kernels.backend import F32, I32, I64, PackedMatrix
+from native_kernels.cpu.activations import quantise_calls, quantised_empty
+from native_kernels.cpu.call import Call
+from native_kernels.cpu.gemm import Firing, Scratch, matmul_t_calls
+from native_kernels.cpu.gemv import GEMV, gemv_calls, vector_format
 from native_kernels.cpu.unpack import UNPACKERS
 
 
 class Vector:
-    """A buffer of one token's numbers, and the forms of them that kernels of some codecs read."""
+    """A buffer of one token's numbers, and the forms of them that the kernels of some codecs read."""
 
     def __init__(self, values: F32) -> None:
         self.values = values
-        self.forms: dict[object, object] = {}  # by kind, made once
-        self.fresh: set[object] = set()  # kinds whose calls have been laid out since the buffer was written
+        self._forms: dict[str, NDArray[Any]] = {}  # made once
+        self._fresh: set[str] = set()  # whose calls have been laid out since the buffer was written
 
     def renew(self) -> None:
         """The buffer is written anew behind here: its other forms have to be made again."""
-        self.fresh.clear()
+        self._fresh.clear()
+
+    def as_read_by(self, codec: str, stage: str) -> tuple[NDArray[Any], list[Call]]:
+        """The numbers as rows of this codec are multiplied with, and the calls that make them where they are not."""
+        form = vector_format(codec)
+        if form == "f32":
+            return self.values, []
+        assert form in ("q8", "lanes"), "the formats of activations.py"
+        if form not in self._forms:
+            self._forms[form] = quantised_empty(form, len(self.values))
+        calls = [] if form in self._fresh else quantise_calls(self.values, self._forms[form], form, stage)
+        self._fresh.add(form)
+        return self._forms[form], calls
 
 
 def why_not(w: PackedMatrix) -> list[str]:
     """Why no kernel multiplies this matrix; empty where one does."""
-    return [] if w.codec in UNPACKERS else [f"No processor kernel multiplies {w.codec}."]
+    return [] if w.codec in GEMV and w.codec in UNPACKERS else [f"No processor kernel multiplies {w.codec}."]
 
 
 class Products:
@@ -41,18 +58,22 @@ class Products:
         self._scratch = Scratch.make(n_workers)
         self._firing: dict[int, Firing] = {}
 
-    def calls(self, w: PackedMatrix, x: Vector, out: F32, stage: str, barrier: bool = True) -> list[Call]:
-        """out [N] = the rows of w [N, D] times x [D]."""
-        if w.codec in ("f32", "f16"):
-            return gemv_calls(w, x.values, out, stage, barrier)
-        as_bytes = takes_bytes(w.codec)
-        kind = ("panels", as_bytes)
-        panels = x.forms.setdefault(kind, None) or Panels.make(1, len(x.values), as_bytes)
-        assert isinstance(panels, Panels), "that is what this kind is made as"
-        x.forms[kind] = panels
-        calls = [] if kind in x.fresh else pack_calls(x.values[None], self._one, panels, stage)
-        x.fresh.add(kind)
-        return calls + matmul_calls(panels, w, self._one, out[None], self._scratch, stage)
+    def calls(
+        self,
+        w: PackedMatrix,
+        x: Vector,
+        out: F32,
+        stage: str,
+        *,
+        bias: F32 | None = None,
+        ids: I32 | None = None,
+        n_ids: I64 | None = None,
+        barrier: bool = True,
+    ) -> list[Call]:
+        """out [N] = the rows of w [N, D] times x [D], plus bias [N]; of the listed rows alone where there are ids."""
+        values, calls = x.as_read_by(w.codec, stage)
+        products = gemv_calls(w, values, out, ids=ids, n_ids=n_ids, bias=bias, stage=stage)
+        return calls + products[:-1] + [replace(products[-1], barrier=barrier)]
 
     def transposed_calls(self, w: PackedMatrix, h: F32, out: F32, stage: str) -> list[Call]:
         """out [D] = the sum of the rows of w [F, D] weighted with h [F]; rows whose weight is 0 are not read."""

@@ -12,7 +12,6 @@ import numpy as np
 
 from native_kernels.backend import F32, I32, I64, PackedMatrix
 from native_kernels.codecs import CODECS
-from native_kernels.cpu.active_rows import listed_calls
 from native_kernels.cpu.call import Call
 from native_kernels.cpu.elementwise import Activation, activation_calls, softcap_calls
 from native_kernels.cpu.gemm import Firing, Panels, Scratch, matmul_calls, matmul_t_calls, pack_calls, takes_bytes
@@ -101,13 +100,13 @@ class CpuOperators:
         return out
 
     def sparse_gemv(self, w: PackedMatrix, x: F32, ids: I32) -> F32:
-        if not self._has_kernel(w, "sparse_gemv"):
+        if why_not(w):
             return self._reference.sparse_gemv(w, x, ids)
-        x, ids = np.ascontiguousarray(x, np.float32), np.ascontiguousarray(ids, np.int32)
-        whole, count = np.empty(w.n_rows, np.float32), np.array([len(ids)], np.int64)
-        self._run(listed_calls(w, x, ids, count, whole, self.pool.n_threads))
-        found: F32 = whole[ids]
-        return found
+        out = np.empty(len(ids), np.float32)
+        if len(ids):
+            ids = np.ascontiguousarray(ids, np.int32)
+            self._run(self._products.calls(w, Vector(np.ascontiguousarray(x, np.float32)), out, "", ids=ids))
+        return out
 
     def sparse_axpy(self, w: PackedMatrix, values: F32, ids: I32) -> F32:
         weights = np.zeros((1, w.n_rows), np.float32)
