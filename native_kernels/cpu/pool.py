@@ -32,7 +32,9 @@ _LINE = 16  # 128 bytes: processors fetch cache lines in pairs
 _EPOCH = 0  # grows with every run; workers wait for it to change
 _ARRIVED = 1 * _LINE  # workers that have reached the barrier
 _PHASE = 2 * _LINE  # barriers passed
-_STOP = 3 * _LINE  # epoch << 32 | number of the call behind which this epoch ends
+# epoch << 32 | number of the call behind which the epoch ends. Two words, for even and odd epochs: who is slow to look
+# up the end of an epoch may do so while the next one, at its first barrier already, is being ended.
+_STOP = 3 * _LINE
 _QUIT = 4 * _LINE
 _FAILED = 5 * _LINE
 _CANCEL = 6 * _LINE
@@ -80,6 +82,7 @@ def _run_part(control: int, n_workers: int, epoch: int, worker: int) -> None:
     times = get_int(control + 8 * _TIMES)
     spins = get_int(control + 8 * _SPINS)
     give_way = get_int(control + 8 * _YIELD)
+    stop = control + 8 * (_STOP + (epoch & 1))
     phase = atomic_get(control + 8 * _PHASE)
     started = clock()
     deadline = started + get_int(control + 8 * _SLICE)
@@ -99,7 +102,7 @@ def _run_part(control: int, n_workers: int, epoch: int, worker: int) -> None:
         meets = flags & _NO_BARRIER == 0
         if meets:
             if worker == 0 and (atomic_get(control + 8 * _CANCEL) != 0 or clock() - deadline > 0):
-                atomic_put(control + 8 * _STOP, (epoch << 32) | k)
+                atomic_put(stop, (epoch << 32) | k)
             if atomic_add(control + 8 * _ARRIVED, 1) == n_workers - 1:
                 atomic_put(control + 8 * _ARRIVED, 0)
                 atomic_put(control + 8 * _PHASE, phase + 1)
@@ -112,7 +115,7 @@ def _run_part(control: int, n_workers: int, epoch: int, worker: int) -> None:
             put_int(stage, get_int(stage) + now - started)
             started = now
         k += 1
-        if meets and k < last and atomic_get(control + 8 * _STOP) == (epoch << 32) | (k - 1):
+        if meets and k < last and atomic_get(stop) == (epoch << 32) | (k - 1):
             break
     if worker == 0:
         put_int(control + 8 * _NEXT, k)
@@ -202,6 +205,7 @@ class Program:
             row[_GRAIN] = call.grain
             row[_FLAGS] = _ITEMS_BY_ADDRESS * by_address | _NO_BARRIER * (not call.barrier)
             row[_STAGE] = self.stages.index(call.stage)
+        self.table[-1:, _FLAGS] &= ~_NO_BARRIER  # a run is over when all workers are through
 
     def stage_seconds(self) -> dict[str, float]:
         """Seconds that each stage took over all timed runs; waiting for other workers counts into the stage."""
@@ -283,7 +287,7 @@ class _Workers:
         self.control[_SPINS] = spins
         self.control[_IDLE_YIELDS] = IDLE_YIELDS
         self.control[_YIELD] = _yield_address()
-        self.control[_STOP] = -1
+        self.control[_STOP : _STOP + 2] = -1
         self.control[_SLICE] = int(SLICE_S * ticks_per_s())
         self._seen = np.zeros(_LINE * n_threads, np.int64)  # the last epoch that each worker has seen
         self._wake = [threading.Semaphore(0) for _ in range(n_threads)]
@@ -320,7 +324,7 @@ class _Workers:
         """Lets every thread return, and waits for it; in a forked child there are none."""
         if self.process != os.getpid():
             return
-        self.control[_QUIT] = 1
+        self.control[_QUIT] = self.control[_FAILED] = 1
         self._announce(self._address, 0, 0, 0)
         for semaphore in self._wake:
             semaphore.release()

@@ -129,9 +129,9 @@ def test_how_down_lies_and_where_weights_are_is_said(capsys: pytest.CaptureFixtu
     assert cli.main(["inspect", path]) == 0
     assert "gate and up can skip inactive neurons, and down is computed row-wise" in capsys.readouterr().out
     arguments = ["bench", path, "--prompt-tokens", "4", "--gen-tokens", "2", "--repeat", "1"]
-    assert run_json(capsys, *arguments)["hold"] == "f32"
+    assert run_json(capsys, *arguments)["hold"] == "mapped"
     assert cli.main(arguments) == 0
-    assert "weights  Held as 32-bit numbers: " in capsys.readouterr().out
+    assert "weights  Run straight from the file: the processor kernels multiply" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("argv", [["inspect", "starter-chat"], ["probe"]])
