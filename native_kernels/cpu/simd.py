@@ -358,6 +358,14 @@ def fold(b: Any, value: Any, combine: Emit) -> Any:
     return b.extract_element(value, ir.Constant(I32, 0))
 
 
+def add_up(b: Any, vectors: Sequence[Any]) -> Any:
+    """The sum of all lanes of all vectors, in a fixed order."""
+    rest = list(vectors)
+    while len(rest) > 1:
+        rest = [b.fadd(*rest[i : i + 2]) if i + 1 < len(rest) else rest[i] for i in range(0, len(rest), 2)]
+    return fold(b, rest[0], b.fadd)
+
+
 @operation(f32, F)
 def total(b: Any, x: Any) -> Any:
     """The sum of all lanes, halves first."""
@@ -505,11 +513,20 @@ def dot_signed(b: Any, sums: Any, x: Any, y: Any) -> Any:
 
 
 @operation(void, i64)
+def prefetch_near(b: Any, at: Any) -> None:
+    """Asks for a cache line into the first-level cache: for what is read within the next 100 lines or so."""
+    _prefetch(b, at, 3)
+
+
+@operation(void, i64)
 def prefetch(b: Any, at: Any) -> None:
-    """Asks for a cache line into the second-level cache. Not the first: that caps at a third of the bandwidth."""
-    words = [I8.as_pointer(), I32, I32, I32]
-    fn = external(b, "llvm.prefetch.p0", ir.VoidType(), words)
-    b.call(fn, [pointer(b, at, I8), ir.Constant(I32, 0), ir.Constant(I32, 2), ir.Constant(I32, 1)])
+    """Asks for a cache line into the second-level cache: for what is read later than that."""
+    _prefetch(b, at, 2)
+
+
+def _prefetch(b: Any, at: Any, locality: int) -> None:
+    fn = external(b, "llvm.prefetch.p0", ir.VoidType(), [I8.as_pointer(), I32, I32, I32])
+    b.call(fn, [pointer(b, at, I8), ir.Constant(I32, 0), ir.Constant(I32, locality), ir.Constant(I32, 1)])
 
 
 @operation(i64, i64)

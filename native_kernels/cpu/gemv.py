@@ -1,0 +1,127 @@
+"""Weight rows times one vector: all rows of a matrix, or those of a list. How rows are read is row_dots' business."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from native_kernels.backend import F32, I32, I64, PackedMatrix
+from native_kernels.cpu.call import Call, arguments
+from native_kernels.cpu.jit import Kernel, inline
+from native_kernels.cpu.row_dots import CODECS, LOOKAHEAD, ROWS, Codec, emit_dots
+from native_kernels.cpu.simd import get_float, get_int, get_int32, put_float
+
+GRAIN = 16  # rows: one cache line of results
+
+
+def vector_format(codec: str) -> str:
+    """What rows of this codec are multiplied with: a format of activations.py."""
+    return CODECS[codec].vector
+
+
+def rows_ahead(w: PackedMatrix) -> int:
+    """How many groups of four rows the rows lie ahead that are asked for; more than one where rows are short."""
+    return max(1, LOOKAHEAD // max(1, w.row_bytes))
+
+
+def stride_of(w: PackedMatrix) -> int:
+    return int(w.data.strides[0])
+
+
+@inline
+def row_at(w: int, stride: int, ids: int, i: int) -> int:
+    """The address of row i of a list, or of the matrix itself where there is none."""
+    if ids != 0:
+        return w + stride * get_int32(ids + 4 * i)
+    return w + stride * i
+
+
+def dots_over(codec: Codec) -> Any:
+    """The function (w, stride, ids, lo, hi, x, d, out, ahead): out[i] = row i of the list times x, lo <= i < hi."""
+    four, one = emit_dots(codec, ROWS), emit_dots(codec, 1)
+
+    @inline
+    def over(w: int, stride: int, ids: int, lo: int, hi: int, x: int, d: int, out: int, ahead: int) -> None:
+        i = lo
+        last = hi - 1
+        while i + 4 <= hi:
+            next_ = i + 4 * ahead
+            four(
+                row_at(w, stride, ids, i),
+                row_at(w, stride, ids, i + 1),
+                row_at(w, stride, ids, i + 2),
+                row_at(w, stride, ids, i + 3),
+                row_at(w, stride, ids, min(next_, last)),
+                row_at(w, stride, ids, min(next_ + 1, last)),
+                row_at(w, stride, ids, min(next_ + 2, last)),
+                row_at(w, stride, ids, min(next_ + 3, last)),
+                x,
+                d,
+                out + 4 * i,
+            )
+            i += 4
+        while i < hi:
+            one(row_at(w, stride, ids, i), row_at(w, stride, ids, min(i + 1, last)), x, d, out + 4 * i)
+            i += 1
+
+    return over
+
+
+OVER: dict[str, Any] = {name: dots_over(codec) for name, codec in CODECS.items()}
+
+
+def _gemv(codec: str) -> Kernel:
+    over = OVER[codec]
+
+    def gemv(args: int, lo: int, hi: int, worker: int) -> None:
+        w, stride, ids, x = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
+        d, out, bias, ahead = get_int(args + 32), get_int(args + 40), get_int(args + 48), get_int(args + 56)
+        over(w, stride, ids, lo, hi, x, d, out, ahead)
+        if bias != 0:
+            for i in range(lo, hi):
+                n = get_int32(ids + 4 * i) if ids != 0 else i
+                put_float(out + 4 * i, get_float(out + 4 * i) + get_float(bias + 4 * n))
+
+    return Kernel(gemv, f"gemv.{codec}")
+
+
+GEMV: dict[str, Kernel] = {codec: _gemv(codec) for codec in CODECS}
+
+
+def gemv_calls(
+    w: PackedMatrix,
+    x: NDArray[Any],
+    out: F32,
+    *,
+    ids: I32 | None = None,
+    n_ids: I64 | None = None,
+    bias: F32 | None = None,
+    stage: str = "gemv",
+) -> list[Call]:
+    """out[i] = row i of w times x, plus bias[i]; with ids [K]: out[i] = row ids[i] times x, plus bias[ids[i]].
+
+    x: float32 [D], or the buffer of activations.quantised_empty in vector_format(w.codec).
+    n_ids: int64 [1], how many of the ids count, read when it runs.
+    """
+    n_items: int | I64 = w.n_rows if ids is None else len(ids) if n_ids is None else n_ids
+    words = (
+        w.data,
+        stride_of(w),
+        0 if ids is None else ids,
+        x,
+        w.n_cols,
+        out,
+        0 if bias is None else bias,
+        rows_ahead(w),
+    )
+    keeps = (w, x, out, ids, n_ids, bias)
+    return [Call(GEMV[w.codec], arguments(*words), n_items, GRAIN, stage, keeps)]
+
+
+def check_vector(w: PackedMatrix, x: NDArray[Any]) -> None:
+    """Raises: ValueError where x is not what rows of w are multiplied with."""
+    wanted = np.float32 if vector_format(w.codec) == "f32" else np.uint8
+    if x.dtype != wanted:
+        raise ValueError(f"x is {x.dtype}; {w.codec} is multiplied with {vector_format(w.codec)}")

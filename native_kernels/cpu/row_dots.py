@@ -1,0 +1,404 @@
+"""Products of weight rows, as they are stored, with one vector: the inner loops of the matrix kernels, by codec.
+
+Four rows at a time, because one core needs several streams to reach the memory's speed. Every stream asks for its
+bytes LOOKAHEAD in advance, over the end of its row into the row that follows in the list: 8 KB on their way were the
+best of 2 to 32 KB on Zen 5, and near the best with 4 KB pages, at 5 % as at 100 % of the rows. One row alone is added
+up in the same order as one of four. Nothing here knows threads or lists of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from llvmlite import ir
+from numba.core import cgutils
+
+from native_kernels.cpu.simd import (
+    F16,
+    F32,
+    I8,
+    I16,
+    I32,
+    I64,
+    ISA,
+    LANES,
+    VB,
+    VF,
+    VH,
+    VI,
+    VS,
+    add_up,
+    bfloats_to_floats,
+    call_same,
+    constant,
+    dot_signed,
+    dot_unsigned,
+    halves_to_floats,
+    i64,
+    load,
+    load_part,
+    number,
+    offset,
+    operation,
+    prefetch_near,
+    splat,
+    store,
+    void,
+)
+
+ROWS = 4
+LOOKAHEAD = 2048  # bytes of each of the four streams
+_LINE = 64
+_GROUP = 32
+
+
+class Codec(Protocol):
+    """How the rows of one codec are read: in steps of some columns, and what is left behind the last whole step."""
+
+    vector: str  # what a row is multiplied with: "f32", or "lanes" or "q8" of activations.py
+    step_columns: int
+    step_bytes: int
+
+    def sums(self) -> int:
+        """Accumulators that one row needs."""
+
+    def side_lines(self, b: Any, row: Any, step: Any, d: Any) -> list[Any]:
+        """Addresses that a step reads beside its bytes in the row's run."""
+
+    def step(self, b: Any, rows: list[Any], step: Any, x: Any, d: Any, sums: list[list[Any]]) -> None:
+        """Adds the products of one step to the sums of each row."""
+
+    def rest(self, b: Any, rows: list[Any], steps: Any, x: Any, d: Any, sums: list[list[Any]]) -> None:
+        """Adds the products of all columns behind the last whole step; reads nothing behind the row."""
+
+
+class Slot:
+    """A vector that loops change; it ends up in a register."""
+
+    def __init__(self, b: Any, value: Any) -> None:
+        self.place = cgutils.alloca_once(b, value.type)
+        b.store(value, self.place)
+
+    def get(self, b: Any) -> Any:
+        return b.load(self.place)
+
+    def put(self, b: Any, value: Any) -> None:
+        b.store(value, self.place)
+
+    def fma(self, b: Any, x: Any, y: Any) -> None:
+        self.put(b, call_same(b, "fma", x, y, self.get(b)))
+
+
+def steps_of(b: Any, start: Any, stop: Any, by: int = 1) -> Any:
+    """A loop over int64 from start below stop."""
+    return cgutils.for_range_slice(b, start, stop, number(by), I64)
+
+
+def times(b: Any, value: Any, factor: int) -> Any:
+    return b.mul(value, number(factor))
+
+
+def whole(b: Any, value: Any, by: int) -> Any:
+    """value // by, for what is never negative."""
+    return b.udiv(value, number(by))
+
+
+def smaller_of(b: Any, x: Any, y: Any) -> Any:
+    return b.select(b.icmp_signed("<", x, y), x, y)
+
+
+def emit_dots(codec: Codec, n_rows: int) -> Callable[..., Any]:
+    """The operation (rows, rows that follow, x, d, out): out [n_rows] f32 = rows [n_rows] times x [d]."""
+
+    @operation(void, *([i64] * (2 * n_rows + 3)))
+    def dots(b: Any, *values: Any) -> None:
+        rows, following = list(values[:n_rows]), values[n_rows : 2 * n_rows]
+        x, d, out = values[2 * n_rows :]
+        steps = whole(b, d, codec.step_columns)
+        sums = [[Slot(b, constant(VF, 0.0)) for _ in range(codec.sums())] for _ in rows]
+        ahead = smaller_of(b, steps, number(max(1, LOOKAHEAD // codec.step_bytes)))
+        turn = b.sub(steps, ahead)  # from here on the rows that follow are asked for
+        reach = times(b, ahead, codec.step_bytes)
+        left = times(b, turn, codec.step_bytes)
+        in_row = [(b.add(row, reach), row, ahead) for row in rows]
+        in_next = [(b.sub(row, left), row, b.neg(turn)) for row in following]
+        for start, stop, streams in ((number(0), turn, in_row), (turn, steps, in_next)):
+            with steps_of(b, start, stop) as (step, _):
+                at = times(b, step, codec.step_bytes)
+                for base, row, shift in streams:
+                    for line in range(-(-codec.step_bytes // _LINE)):
+                        prefetch_near.emit(b, offset(b, b.add(base, at), _LINE * line))
+                    for address in codec.side_lines(b, row, b.add(step, shift), d):
+                        prefetch_near.emit(b, address)
+                codec.step(b, rows, step, x, d, sums)
+        codec.rest(b, rows, steps, x, d, sums)
+        for place, row_sums in enumerate(sums):
+            store(b, offset(b, out, 4 * place), add_up(b, [one.get(b) for one in row_sums]))
+
+    return dots
+
+
+@dataclass(frozen=True)
+class Plain:
+    """f32, f16, bf16: times float32."""
+
+    item: int  # bytes of a number
+    element: Any
+    to_floats: Callable[[Any, Any], Any]
+    vector: str = "f32"
+
+    @property
+    def step_columns(self) -> int:
+        return self.step_bytes // self.item
+
+    @property
+    def step_bytes(self) -> int:
+        return 2 * _LINE
+
+    def sums(self) -> int:
+        return 2
+
+    def side_lines(self, b: Any, row: Any, step: Any, d: Any) -> list[Any]:
+        return []
+
+    def numbers(self, b: Any, at: Any) -> Any:
+        return self.to_floats(b, load(b, at, ir.VectorType(self.element, LANES)))
+
+    def numbers_part(self, b: Any, at: Any, n: Any) -> Any:
+        bits = {2: VS, 4: VF}[self.item]
+        return self.to_floats(b, b.bitcast(load_part(b, at, n, bits), ir.VectorType(self.element, LANES)))
+
+    def step(self, b: Any, rows: list[Any], step: Any, x: Any, d: Any, sums: list[list[Any]]) -> None:
+        column = times(b, step, self.step_columns)
+        at = [b.add(row, times(b, column, self.item)) for row in rows]
+        x_at = b.add(x, times(b, column, 4))
+        for piece in range(self.step_columns // LANES):
+            xs = load(b, offset(b, x_at, 4 * LANES * piece), VF)
+            for row, row_sums in zip(at, sums, strict=True):
+                weights = self.numbers(b, offset(b, row, self.item * LANES * piece))
+                row_sums[piece % 2].fma(b, weights, xs)
+
+    def rest(self, b: Any, rows: list[Any], steps: Any, x: Any, d: Any, sums: list[list[Any]]) -> None:
+        with steps_of(b, times(b, steps, self.step_columns), d, LANES) as (column, _):
+            n = smaller_of(b, b.sub(d, column), number(LANES))
+            xs = load_part(b, b.add(x, times(b, column, 4)), n, VF)
+            for row, row_sums in zip(rows, sums, strict=True):
+                weights = self.numbers_part(b, b.add(row, times(b, column, self.item)), n)
+                row_sums[0].fma(b, weights, xs)
+
+
+def groups_of(b: Any, d: Any) -> Any:
+    return whole(b, b.add(d, number(_GROUP - 1)), _GROUP)
+
+
+def padded_groups(b: Any, d: Any) -> Any:
+    """Groups of a quantised vector, which is filled up to a multiple of 512 columns."""
+    return times(b, whole(b, b.add(d, number(511)), 512), 16)
+
+
+def scaled(b: Any, dot: Any, scales: Any, x_scales: Any, sums: Slot) -> None:
+    sums.fma(b, b.sitofp(dot, VF), b.fmul(scales, x_scales))
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """q4_0.lanes and q8_0.lanes: superblocks of 16 groups, one group a lane; then the row's scales."""
+
+    bits: int
+    vector: str = "lanes"
+    step_columns: int = 512
+
+    @property
+    def step_bytes(self) -> int:
+        return 64 * self.bits
+
+    def sums(self) -> int:
+        return 16 // LANES
+
+    def side_lines(self, b: Any, row: Any, step: Any, d: Any) -> list[Any]:
+        return [b.add(self.scales(b, row, d), times(b, step, 32))]
+
+    def scales(self, b: Any, row: Any, d: Any) -> Any:
+        return b.add(row, times(b, groups_of(b, d), 4 * self.bits))
+
+    def step(self, b: Any, rows: list[Any], step: Any, x: Any, d: Any, sums: list[list[Any]]) -> None:
+        self._superblock(b, rows, step, x, d, sums, None)
+
+    def rest(self, b: Any, rows: list[Any], steps: Any, x: Any, d: Any, sums: list[list[Any]]) -> None:
+        left = b.sub(groups_of(b, d), times(b, steps, 16))
+        with b.if_then(b.icmp_signed(">", left, number(0))):
+            self._superblock(b, rows, steps, x, d, sums, left)
+
+    def _superblock(
+        self, b: Any, rows: list[Any], step: Any, x: Any, d: Any, sums: list[list[Any]], groups: Any | None
+    ) -> None:
+        """groups: how many a ragged superblock has; None: all 16."""
+        n_padded = padded_groups(b, d)
+        x_bytes = b.add(x, times(b, step, 512))
+        x_scales = b.add(b.add(x, times(b, n_padded, 32)), times(b, step, 64))
+        x_sums = b.add(x_scales, times(b, n_padded, 4))
+        quants = [b.add(row, times(b, step, self.step_bytes)) for row in rows]
+        scales = [b.add(self.scales(b, row, d), times(b, step, 32)) for row in rows]
+        chunk = number(64) if groups is None else times(b, groups, 4)
+        for part in range(16 // LANES):
+            first = LANES * part
+            n = None if groups is None else b.sub(groups, number(first))
+            x_scale = load(b, offset(b, x_scales, 4 * first), VF)
+            start = load(b, offset(b, x_sums, 4 * first), VI)  # -8 times the sum of the group's x
+            dots = [self.start(b, start) for _ in rows]
+            for place in range(self.bits):  # chunks of the row
+                x_at = offset(b, x_bytes, 64 * (8 // self.bits) * place + 4 * first)
+                x_parts = [load(b, offset(b, x_at, 64 * i), VB) for i in range(8 // self.bits)]
+                for i, row in enumerate(quants):
+                    at = offset(b, b.add(row, b.mul(chunk, number(place))), 4 * first)
+                    packed = load(b, at, VB) if n is None else b.bitcast(load_part(b, at, n, VI), VB)
+                    dots[i] = self.products(b, dots[i], packed, x_parts)
+            for i, row in enumerate(scales):
+                at = offset(b, row, 2 * first)
+                halves = load(b, at, VH) if n is None else b.bitcast(load_part(b, at, n, VS), VH)
+                scaled(b, dots[i], halves_to_floats(b, halves), x_scale, sums[i][part])
+
+    def start(self, b: Any, eights: Any) -> Any:
+        if self.bits == 4:
+            return eights
+        return start_of_signed(b, eights)
+
+    def products(self, b: Any, dot: Any, packed: Any, x_parts: list[Any]) -> Any:
+        if self.bits == 8:
+            return signed_products(b, dot, packed, x_parts[0])
+        dot = dot_unsigned.emit(b, dot, b.and_(packed, constant(VB, 15)), x_parts[0])
+        return dot_unsigned.emit(b, dot, b.lshr(packed, constant(VB, 4)), x_parts[1])
+
+
+# With VNNI a signed weight w becomes the unsigned w + 128, and -128 sum(x) is where the sum begins.
+_SHIFTS_SIGNED = ISA.byte_dot.startswith("vnni")
+
+
+def start_of_signed(b: Any, eights: Any) -> Any:
+    """Where the sum of products with signed weights begins, from -8 times the sum of x."""
+    return b.shl(eights, constant(VI, 4)) if _SHIFTS_SIGNED else constant(VI, 0)
+
+
+def signed_products(b: Any, dot: Any, weights: Any, xs: Any) -> Any:
+    if _SHIFTS_SIGNED:
+        return dot_unsigned.emit(b, dot, b.xor(weights, constant(VB, 0x80)), xs)
+    return dot_signed.emit(b, dot, weights, xs)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """GGML's q4_0 and q8_0: blocks of a float16 scale and 32 quants. Each block takes eight lanes of a register."""
+
+    bits: int
+    step_blocks: int
+    vector: str = "q8"
+
+    @property
+    def block_bytes(self) -> int:
+        return 2 + 4 * self.bits
+
+    @property
+    def step_columns(self) -> int:
+        return _GROUP * self.step_blocks
+
+    @property
+    def step_bytes(self) -> int:
+        return self.block_bytes * self.step_blocks
+
+    def sums(self) -> int:
+        return 2
+
+    def side_lines(self, b: Any, row: Any, step: Any, d: Any) -> list[Any]:
+        return []
+
+    def step(self, b: Any, rows: list[Any], step: Any, x: Any, d: Any, sums: list[list[Any]]) -> None:
+        together = LANES // 8
+        for piece in range(self.step_blocks // together):
+            block = b.add(times(b, step, self.step_blocks), number(together * piece))
+            self._blocks(b, rows, block, x, d, [one[piece % 2] for one in sums], together)
+
+    def rest(self, b: Any, rows: list[Any], steps: Any, x: Any, d: Any, sums: list[list[Any]]) -> None:
+        with steps_of(b, times(b, steps, self.step_blocks), groups_of(b, d)) as (block, _):
+            self._blocks(b, rows, block, x, d, [one[0] for one in sums], 1)
+
+    def _blocks(self, b: Any, rows: list[Any], block: Any, x: Any, d: Any, sums: list[Any], n: int) -> None:
+        """n blocks from `block` on, n = LANES / 8 or 1: the other lanes are 0."""
+        n_padded = padded_groups(b, d)
+        x_bytes = load(b, b.add(x, times(b, block, 32)), VB if n == LANES // 8 else ir.VectorType(I8, 32))
+        x_scales = b.add(b.add(x, times(b, n_padded, 32)), times(b, block, 4))
+        x_sums = b.add(b.add(x, times(b, n_padded, 36)), times(b, block, 8))
+        x_scale = self._eightfold(b, [load(b, offset(b, x_scales, 4 * i), F32) for i in range(n)], VF)
+        start = self._start(b, x_sums, n)
+        xs = self._widen(b, x_bytes)
+        for row, row_sums in zip(rows, sums, strict=True):
+            at = b.add(row, times(b, block, self.block_bytes))
+            places = [offset(b, at, self.block_bytes * i) for i in range(n)]
+            scales = self._eightfold(b, [load(b, place, F16) for place in places], VH)
+            packed = [load(b, offset(b, place, 2), ir.VectorType(I8, 4 * self.bits)) for place in places]
+            if self.bits == 8:
+                dot = signed_products(b, start, self._widen(b, self._join(b, packed)), xs)
+            else:
+                dot = dot_unsigned.emit(b, start, self._nibbles(b, packed), xs)
+            scaled(b, dot, halves_to_floats(b, scales), x_scale, row_sums)
+
+    def _start(self, b: Any, x_sums: Any, n: int) -> Any:
+        """The sums of each 16 x, times -8, in lanes 0 and 4 of the block's eight; what the products begin with."""
+        sixteens = load(b, x_sums, ir.VectorType(I32, 2 * n))
+        none = ir.Constant(sixteens.type, None)
+        places = [lane // 4 if lane % 4 == 0 and lane < 8 * n else 2 * n for lane in range(LANES)]
+        spread = b.shuffle_vector(sixteens, none, ir.Constant(ir.VectorType(I32, LANES), places))
+        eights = b.sub(constant(VI, 0), b.shl(spread, constant(VI, 3)))
+        return eights if self.bits == 4 else start_of_signed(b, eights)
+
+    def _join(self, b: Any, parts: list[Any]) -> Any:
+        if len(parts) == 1:
+            return parts[0]
+        size = 2 * parts[0].type.count
+        return b.shuffle_vector(*parts, ir.Constant(ir.VectorType(I32, size), list(range(size))))
+
+    def _widen(self, b: Any, vector: Any) -> Any:
+        """Zeros behind it, up to a whole register."""
+        if vector.type.count == 4 * LANES:
+            return vector
+        none = ir.Constant(vector.type, None)
+        count = vector.type.count
+        places = [min(i, count) for i in range(4 * LANES)]
+        return b.shuffle_vector(vector, none, ir.Constant(ir.VectorType(I32, 4 * LANES), places))
+
+    def _nibbles(self, b: Any, packed: list[Any]) -> Any:
+        """16 bytes of each block -> 32 numbers: the low halves, then the high ones."""
+        joined = self._join(b, packed)
+        n = len(packed)
+        places = [16 * (i // 32) + i % 16 for i in range(32 * n)]
+        twice = b.shuffle_vector(joined, joined, ir.Constant(ir.VectorType(I32, 32 * n), places))
+        words = ir.VectorType(I64, 4 * n)
+        shifts = ir.Constant(words, [0 if i % 4 < 2 else 4 for i in range(4 * n)])
+        shifted = b.bitcast(b.lshr(b.bitcast(twice, words), shifts), twice.type)
+        return self._widen(b, b.and_(shifted, constant(twice.type, 15)))
+
+    def _eightfold(self, b: Any, values: list[Any], of: Any) -> Any:
+        """Each value in the eight lanes of its block; 0 behind the last."""
+        if len(values) == LANES // 8 == 1:
+            return splat(b, values[0], of)
+        half = ir.VectorType(of.element, 8)
+        parts = [splat(b, value, half) for value in values]
+        if len(parts) == 1:
+            parts.append(ir.Constant(half, None))
+        return b.shuffle_vector(*parts, ir.Constant(ir.VectorType(I32, 16), list(range(16))))
+
+
+def _same(b: Any, values: Any) -> Any:
+    return values
+
+
+CODECS: dict[str, Codec] = {
+    "f32": Plain(4, F32, _same),
+    "f16": Plain(2, F16, halves_to_floats),
+    "bf16": Plain(2, I16, bfloats_to_floats),
+    "q8_0": Blocks(8, 8),
+    "q4_0": Blocks(4, 16),
+    "q8_0.lanes": Lanes(8),
+    "q4_0.lanes": Lanes(4),
+}
