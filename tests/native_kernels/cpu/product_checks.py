@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from native_kernels import lane_packing
 from native_kernels.backend import PackedMatrix
 from native_kernels.codecs import CODECS
-from native_kernels.cpu import call, gemm
+from native_kernels.cpu import activations, call, gemm, gemv
+from native_kernels.cpu.k_quant_blocks import BLOCKS as BLOCK_CODECS
 
 LANES = ("q4_0.lanes", "q8_0.lanes")
 NAMES = [name for name in gemm.UNPACKERS if name.removesuffix(".lanes") in CODECS]
@@ -143,12 +144,49 @@ def check_rows(name: str, n_rows: int, n_cols: int) -> None:
     assert np.array_equal(out, values[ids].astype(np.float32)), name
 
 
+def as_q8(x: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
+    """x [D] in the format "q8", and the numbers that this stands for."""
+    n_cols = len(x)
+    padded = activations.padded(n_cols)
+    buffer = activations.quantised_empty("q8", n_cols)
+    call.run(activations.quantise_calls(x, buffer, "q8"))
+    scales = buffer[padded : padded + padded // 8].view(np.float32).astype(np.float64)
+    return buffer, (buffer[:padded].view(np.int8) * np.repeat(scales, 32))[:n_cols]
+
+
+def check_gemv(name: str, n_rows: int, n_cols: int, apart: int = 0) -> None:
+    """Rows times one vector in the format "q8", all and by list.
+
+    Errors: each of 16 lanes adds up n_cols / 64 rounded products, and scales, minima and offsets are rounded a few
+    times; these are at most as large as the row's largest number, since random quants reach both ends.
+    """
+    w, values = matrix(name, n_rows, n_cols, apart)
+    buffer, exact = as_q8(random(n_cols))
+    out = call.aligned_empty(n_rows)
+    out[:] = np.nan
+    call.run(gemv.gemv_calls(w, buffer, out))
+    sizes = np.abs(values) + np.abs(values).max(axis=1, keepdims=True)
+    bound = (n_cols / 64 + 24) * ROUNDING * (sizes @ np.abs(exact)) + 1e-30
+    error = np.abs(out - values @ exact)
+    assert (error <= bound).all(), (name, n_rows, n_cols, float((error / bound).max()))
+    for n_workers in range(2, 9):
+        again = np.full(n_rows, np.nan, np.float32)
+        call.run(gemv.gemv_calls(w, buffer, again), n_workers)
+        assert np.array_equal(again, out), (name, n_workers)
+    ids = np.flatnonzero(np.random.default_rng(n_rows).random(n_rows) < 0.4).astype(np.int32)
+    some = np.full(len(ids), np.nan, np.float32)
+    call.run(gemv.gemv_calls(w, buffer, some, ids=ids), 3)
+    assert np.array_equal(some, out[ids]), name
+
+
 def main() -> None:
     """A few shapes in each codec that is named."""
     for name in sys.argv[1:]:
         block = block_size(name)
         odd = 3 * block if block > 1 else 301
         check_rows(name, 5, odd)
+        if name in BLOCK_CODECS:
+            check_gemv(name, 23, odd, apart=7)
         for n_tokens in (1, 3, 9, 20, 35):
             check_matmul(name, n_tokens, 53, odd, apart=7)
         check_matmul(name, 4, 2, 5 * block)

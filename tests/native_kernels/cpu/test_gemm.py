@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import product_checks
 import pytest
 from product_checks import NAMES, check_matmul, check_matmul_t, check_rows, matmul, matmul_t, matrix, random, tokens_of
 
-from native_kernels.cpu import call, gemm, isa, jit
+from native_kernels.cpu import call, gemm
 
 NUMBERS = ("f32", "f16", "bf16")
 SMALL_BLOCKS = [name for name in NAMES if name not in NUMBERS and product_checks.block_size(name) == 32]
@@ -155,20 +150,3 @@ def test_what_does_not_fit_is_refused() -> None:
         gemm.pack_calls(random(2, 96), tokens, panels)
     with pytest.raises(ValueError, match="neurons"):
         gemm.matmul_t_calls(out, tokens, w, call.aligned_empty((2, 96)), gemm.Firing.make(2, 39), scratch)
-
-
-@pytest.mark.parametrize("name", [one.name for one in isa.available()])
-def test_every_instruction_set_here(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    here = Path(__file__).parent
-    paths = [str(here), str(here.parents[1]), str(here.parents[2])]
-    around = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
-        isa.SWITCH: name,
-        jit.CACHE_VARIABLE: str(tmp_path_factory.mktemp("kernels")),
-    }
-    codecs = ["f16", "q4_0", "q8_0.lanes", "q6_k"]
-    command = [sys.executable, "-W", "error", str(here / "product_checks.py"), *codecs]
-    done = subprocess.run(command, env=around, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == name
