@@ -33,7 +33,6 @@ from native_kernels.cpu.simd import (
     get_float,
     get_int,
     get_int32,
-    prefetch,
     put_byte,
     put_float,
     put_floats,
@@ -45,6 +44,11 @@ from native_kernels.cpu.simd import (
 from native_kernels.cpu.tiles import (
     BYTE_ROWS,
     BYTE_TOKENS,
+    DOT_ROWS,
+    DOT_TOKENS,
+    DOTS_OF_BFLOATS,
+    DOTS_OF_FLOATS,
+    DOTS_OF_HALVES,
     PIECE,
     ROW_BYTES,
     TILE_ROWS,
@@ -68,6 +72,11 @@ _BLOCK_ROWS = 48
 _BLOCK_TOKENS = 512
 _PANEL = 2 * LANES  # tokens of a panel
 _TWO, _ONE = float_tile(TILE_ROWS, 2, 8 * LANES), float_tile(2 * TILE_ROWS, 1, 4 * LANES)
+
+# Up to so many tokens the tile runs along the columns. Rows in other codecs are unpacked for it in longer pieces.
+_DOT_MOST = LANES
+_DOT_PIECE = 1024
+_DOTS = {"f32": DOTS_OF_FLOATS, "f16": DOTS_OF_HALVES, "bf16": DOTS_OF_BFLOATS}
 
 # Bytes: panels of rows laid out at a time, and groups of 32 columns of them.
 _BLOCK_PANELS = 4
@@ -238,6 +247,12 @@ def _pack_floats(args: int, lo: int, hi: int, worker: int) -> None:
     """Items: LANES columns. args: x, its row step, D, tokens, panels, panel step."""
     x, step, n_cols = get_int(args), get_int(args + 8), get_int(args + 16)
     tokens, panels, panel_step = get_int(get_int(args + 24)), get_int(args + 32), get_int(args + 40)
+    if tokens <= _DOT_MOST:  # rows, as they come
+        for t in range(tokens):
+            for i in range(lo, hi):
+                n, at = min(LANES, n_cols - i * LANES), 4 * LANES * i
+                put_floats(panels + t * (panel_step // _PANEL) + at, floats_part(x + t * step + at, n))
+        return
     for i in range(lo, hi):
         column = i * LANES
         n = min(LANES, n_cols - column)
@@ -280,7 +295,7 @@ def float_kernel(codec: str) -> Kernel:
 
     args: w, its row step, D, panels, panel step, tokens, out, its row step, scratch, scratch step.
     """
-    unpack = UNPACKERS[codec]
+    unpack, dots = UNPACKERS[codec], _few_tokens(codec)
 
     def matmul(args: int, lo: int, hi: int, worker: int) -> None:
         w, w_step, n_cols = get_int(args), get_int(args + 8), get_int(args + 16)
@@ -288,6 +303,18 @@ def float_kernel(codec: str) -> Kernel:
         out, out_step = get_int(args + 48), get_int(args + 56)
         unpacked = get_int(args + 64) + worker * get_int(args + 72)
         sums = unpacked + _BLOCK_ROWS * ROW_BYTES
+        if tokens <= _DOT_MOST:
+            for row in range(lo, hi, DOT_ROWS):
+                n_rows = min(DOT_ROWS, hi - row)
+                here = w + row * w_step
+                for t in range(0, tokens, DOT_TOKENS):
+                    n_tokens = min(DOT_TOKENS, tokens - t)
+                    target = out + t * out_step + 4 * row
+                    dots(
+                        here, w_step, n_rows, n_cols, panels + t * (panel_step // _PANEL), panel_step // _PANEL,
+                        sums, target, out_step, n_tokens,
+                    )  # fmt: skip
+            return
         for first_token in range(0, tokens, _BLOCK_TOKENS):
             n_tokens = min(_BLOCK_TOKENS, tokens - first_token)
             for first_row in range(lo, hi, _BLOCK_ROWS):
@@ -309,6 +336,52 @@ def float_kernel(codec: str) -> Kernel:
                 _write_sums(sums, n_tokens, n_rows, out + first_token * out_step + 4 * first_row, out_step)
 
     return Kernel(matmul, f"gemm.matmul.{codec}")
+
+
+def _few_tokens(codec: str) -> Any:
+    """Up to DOT_ROWS rows times up to DOT_TOKENS tokens."""
+    if codec in _DOTS:
+        dots = _DOTS[codec]
+
+        @inline
+        def of_numbers(
+            w: int, w_step: int, n_rows: int, n_cols: int, x: int, x_step: int, temporary: int, out: int,
+            out_step: int, n_tokens: int,
+        ) -> None:  # fmt: skip
+            second, third, fourth = min(1, n_rows - 1), min(2, n_rows - 1), min(3, n_rows - 1)
+            dots(
+                w, w + second * w_step, w + third * w_step, w + fourth * w_step, x, x_step, n_cols,
+                DOT_ROWS * w_step, temporary,
+            )  # fmt: skip
+            for r in range(n_rows):
+                for t in range(n_tokens):
+                    put_float(out + t * out_step + 4 * r, get_float(temporary + 4 * (r * DOT_TOKENS + t)))
+
+        return of_numbers
+
+    unpack = UNPACKERS[codec]
+
+    @inline
+    def of_blocks(
+        w: int, w_step: int, n_rows: int, n_cols: int, x: int, x_step: int, temporary: int, out: int,
+        out_step: int, n_tokens: int,
+    ) -> None:  # fmt: skip
+        row_bytes = 4 * _DOT_PIECE + 128
+        rows = temporary + 4 * LANES
+        for first in range(0, n_cols, _DOT_PIECE):
+            n = min(_DOT_PIECE, n_cols - first)
+            for r in range(n_rows):
+                unpack(w + r * w_step, n_cols, first, n, rows + r * row_bytes)
+            DOTS_OF_FLOATS(
+                rows, rows + row_bytes, rows + 2 * row_bytes, rows + 3 * row_bytes, x + 4 * first, x_step, n, 0,
+                temporary,
+            )  # fmt: skip
+            for r in range(n_rows):
+                for t in range(n_tokens):
+                    value, place = get_float(temporary + 4 * (r * DOT_TOKENS + t)), out + t * out_step + 4 * r
+                    put_float(place, value if first == 0 else get_float(place) + value)
+
+    return of_blocks
 
 
 @inline

@@ -17,7 +17,6 @@ from llvmlite import ir
 
 from native_kernels.cpu import isa
 from native_kernels.cpu.simd import (
-    F16,
     F32,
     I8,
     I16,
@@ -31,9 +30,11 @@ from native_kernels.cpu.simd import (
     VI,
     VS,
     F,
+    bfloats_to_floats,
     call_same,
     constant,
     dot_unsigned,
+    external,
     f32,
     halves_to_floats,
     i64,
@@ -42,10 +43,11 @@ from native_kernels.cpu.simd import (
     number,
     offset,
     operation,
-    pointer,
+    prefetch,
     splat,
     store,
     store_part,
+    suffix,
     void,
 )
 
@@ -158,6 +160,75 @@ def float_tile(rows: int, vectors: int, step: int) -> Any:
     return operation(void, i64, i64, i64, i64, i64)(emit)
 
 
+DOT_ROWS = 4  # of a tile for few tokens
+DOT_TOKENS = LANES // DOT_ROWS  # so that its sums are one vector
+
+
+def dot_tile(size: int, convert: Callable[[Any, Any], Any], of: Any) -> Any:
+    """(w0, w1, w2, w3, x, x_step, n, ahead, sums): sums [4, DOT_TOKENS] = four rows times DOT_TOKENS tokens.
+
+    For few tokens, whose numbers would not fill a register side by side: registers run along the columns here. The
+    rows hold n numbers of `size` bytes and type `of` that `convert` makes float32, and what lies `ahead` of them is
+    prefetched. Every sum is one accumulator whose lanes are added up halves first.
+    """
+
+    def emit(b: Any, *values: Any) -> None:
+        rows, (x, x_step, n, ahead, target) = values[:DOT_ROWS], values[DOT_ROWS:]
+        tokens = [b.add(x, times(b, x_step, t)) for t in range(DOT_TOKENS)]
+        unroll = max(1, 64 // (size * LANES))  # one cache line of every row
+
+        def step(columns: list[Any], numbers: list[Any], sums: list[Any]) -> list[Any]:
+            for r, value in enumerate(numbers):
+                for t, column in enumerate(columns):
+                    at = r * DOT_TOKENS + t
+                    sums[at] = call_same(b, "fma", value, column, sums[at])
+            return sums
+
+        def body(i: Any, sums: list[Any]) -> list[Any]:
+            moved = times(b, i, unroll * LANES)
+            for row in rows:
+                prefetch.emit(b, b.add(b.add(row, times(b, moved, size)), ahead))
+            for u in range(unroll):
+                columns = [load(b, offset(b, b.add(t, times(b, moved, 4)), 4 * LANES * u), VF) for t in tokens]
+                numbers = [
+                    convert(b, load(b, offset(b, b.add(row, times(b, moved, size)), size * LANES * u), of))
+                    for row in rows
+                ]
+                sums = step(columns, numbers, sums)
+            return sums
+
+        whole = b.udiv(n, number(unroll * LANES))
+        sums = repeat(b, whole, [constant(VF, 0.0)] * (DOT_ROWS * DOT_TOKENS), body)
+        done = times(b, whole, unroll * LANES)
+
+        def rest(i: Any, sums: list[Any]) -> list[Any]:
+            at = b.add(done, times(b, i, LANES))
+            left = b.sub(n, at)
+            columns = [load_part(b, b.add(t, times(b, at, 4)), left, VF) for t in tokens]
+            bits = VI if size == 4 else VS
+            numbers = [
+                convert(b, b.bitcast(load_part(b, b.add(row, times(b, at, size)), left, bits), of)) for row in rows
+            ]
+            return step(columns, numbers, sums)
+
+        count = b.udiv(b.add(b.sub(n, done), number(LANES - 1)), number(LANES))
+        sums = repeat(b, count, sums, rest)
+        while len(sums) > 1:  # pairs of vectors interleaved, and their halves added: lane i ends as the sum of vector i
+            half = len(sums) // 2
+            low = [i // 2 + LANES * (i % 2) for i in range(LANES)]
+            high = [place + LANES // 2 for place in low]
+            pairs = list(zip(sums[:half], sums[half:], strict=True))
+            sums = [b.fadd(pick(b, left, right, low), pick(b, left, right, high)) for left, right in pairs]
+        store(b, target, sums[0])
+
+    return operation(void, *[i64] * (DOT_ROWS + 5))(emit)
+
+
+DOTS_OF_FLOATS = dot_tile(4, lambda b, value: value, VF)
+DOTS_OF_HALVES = dot_tile(2, halves_to_floats, VH)
+DOTS_OF_BFLOATS = dot_tile(2, bfloats_to_floats, VS)
+
+
 # ---------------------------------------------------------------- byte tiles
 
 
@@ -229,7 +300,7 @@ def quantised(b: Any, at: Any, n: Any, x: Any, meta: Any, tokens: Any) -> None:
     fours = []
     for vector in vectors:
         q = call_same(b, rounded, b.fmul(vector, inverse))
-        # An infinite inverse, of a largest magnitude below 2^-121, stays in range by this, and so does what is no number.
+        # What an infinite inverse makes of a magnitude below 2^-121 stays in range, and so does what is no number.
         q = b.select(b.fcmp_ordered("<", q, constant(VF, 127.0)), q, constant(VF, 127.0))
         q = b.select(b.fcmp_ordered(">", q, constant(VF, -127.0)), q, constant(VF, -127.0))
         whole = b.fptosi(q, VI)
@@ -254,8 +325,6 @@ def quantised(b: Any, at: Any, n: Any, x: Any, meta: Any, tokens: Any) -> None:
 
 
 def _reduce(b: Any, name: str, value: Any, result: Any) -> Any:
-    from native_kernels.cpu.simd import external, suffix
-
     return b.call(external(b, f"llvm.vector.reduce.{name}.{suffix(value.type)}", result, [value.type]), [value])
 
 
