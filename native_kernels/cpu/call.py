@@ -57,6 +57,7 @@ class Call:
 
     n_items: a number, or an int64 array [1] that is read when the call runs.
     keeps: arrays whose addresses stand in args.
+    barrier: whether the workers wait for each other behind it. Without, the next call reads nothing that it writes.
     """
 
     kernel: Kernel
@@ -65,6 +66,7 @@ class Call:
     grain: int = 1
     stage: str = ""
     keeps: tuple[Any, ...] = field(default=(), repr=False)
+    barrier: bool = True
 
     def count(self) -> int:
         """The items as of now."""

@@ -1,0 +1,204 @@
+"""Lays out what one token runs through as calls of kernels, in the order of the graph; it runs nothing.
+
+Values of a token pass through buffers that are made once. A value that is added to the residual stream is not added
+at once: the next norm, which reads the stream anyway, takes it along.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from engine.config import ModelConfig
+from engine.executor.ffn_calls import FfnPlan
+from engine.model.rope import rope_factors
+from engine.model.weights import LayerWeights, ModelWeights
+from native_kernels.backend import F32, I64, PackedMatrix
+from native_kernels.cpu.attention import attention_calls
+from native_kernels.cpu.call import Call, aligned_empty
+from native_kernels.cpu.elementwise import bias_calls, softcap_calls
+from native_kernels.cpu.embedding import embedding_calls
+from native_kernels.cpu.linear import Vector, linear_calls
+from native_kernels.cpu.norms import Norm, norm_calls
+from native_kernels.cpu.rope import angle_calls, rotate_and_store_calls
+from native_kernels.cpu.token_state import POSITION, TOKEN, token_state
+
+
+class DecodeCalls:
+    """The buffers of one model's tokens, and the calls over them.
+
+    counts: i64 [L, workers, words], what the FFN counted; the plan of the FFN knows their meaning.
+    """
+
+    def __init__(self, config: ModelConfig, weights: ModelWeights, ffn: FfnPlan, n_workers: int) -> None:
+        self.state: I64 = token_state()
+        self.ffn = ffn
+        self.counts: I64 = aligned_empty((config.n_layers, n_workers, ffn.count_words), np.int64)
+        self.logits: F32 = aligned_empty(weights.head.n_rows)
+        self._config = config
+        self._weights = weights
+        self._n_workers = n_workers
+        heads = config.n_heads + 2 * config.n_kv_heads
+        self._x: F32 = aligned_empty(config.d_model)  # the residual stream
+        self._normed = Vector(aligned_empty(config.d_model))
+        self._also_normed = Vector(aligned_empty(config.d_model))  # where attention and FFN stand side by side
+        self._qkv: F32 = aligned_empty((heads, config.head_dim))
+        self._mixed = Vector(aligned_empty(config.n_heads * config.head_dim))
+        self._attended: F32 = aligned_empty(config.d_model)
+        self._added: F32 = aligned_empty(config.d_model)  # by the FFN
+        self._kept: list[F32] = []  # constants made here
+        self._pending: list[F32] = []  # to be added to the stream
+
+    def of_a_token(self, positions: int) -> list[Call]:
+        """Everything from the token's number to its logits, for caches of at most so many positions."""
+        self._scores: F32 = aligned_empty((self._config.n_heads, -(-positions // 16) * 16))
+        self._pending = []
+        calls = self._embed() + self._angles()
+        for i, layer in enumerate(self._weights.layers):
+            if self._config.norms == "post":
+                calls += self._post_norm_block(i, layer)
+            elif self._config.parallel:
+                calls += self._parallel_block(i, layer)
+            else:
+                calls += self._block(i, layer)
+        return calls + self._head()
+
+    # -------------------------------------------------------------- blocks
+
+    def _block(self, i: int, w: LayerWeights) -> list[Call]:
+        calls = self._norm_stream(self._normed, w.attention_norm, w.attention_norm_bias)
+        calls += self._attention(i, w, self._normed)
+        calls += self._norm_result(self._attended, w.post_attention_norm)
+        calls += self._norm_stream(self._normed, w.ffn_norm, w.ffn_norm_bias)
+        calls += self._ffn(i, self._normed)
+        return calls + self._norm_result(self._added, w.post_ffn_norm)
+
+    def _parallel_block(self, i: int, w: LayerWeights) -> list[Call]:
+        calls = self._norm_stream(self._normed, w.attention_norm, w.attention_norm_bias)
+        normed = self._normed
+        if not self._config.shared_norm:
+            normed = self._also_normed
+            calls += self._norm_stream(normed, w.ffn_norm, w.ffn_norm_bias)
+        calls += self._attention(i, w, self._normed)
+        calls += self._ffn(i, normed)
+        self._pending += [self._attended, self._added]
+        return calls
+
+    def _post_norm_block(self, i: int, w: LayerWeights) -> list[Call]:
+        stream = Vector(self._x)
+        calls = self._flush() + self._attention(i, w, stream)
+        self._pending.append(self._attended)
+        calls += self._norm_stream(stream, w.attention_norm, w.attention_norm_bias)
+        calls += self._ffn(i, stream)
+        self._pending.append(self._added)
+        return calls + self._norm_stream(stream, w.ffn_norm, w.ffn_norm_bias)
+
+    # -------------------------------------------------------------- pieces
+
+    def _embed(self) -> list[Call]:
+        config, weights = self._config, self._weights
+        row = self._x
+        if weights.project_in is not None:
+            row = aligned_empty(weights.embedding.n_cols)
+        calls = embedding_calls(weights.embedding, self.state, TOKEN, row, scale=config.embedding_scale)
+        if weights.project_in is not None:
+            calls += linear_calls(weights.project_in, Vector(row), self._x, "embedding")
+        if weights.positions is not None:
+            place: F32 = aligned_empty(config.d_model)
+            calls += embedding_calls(
+                weights.positions, self.state, POSITION, place, offset=config.position_offset
+            )
+            self._pending.append(place)
+        return calls
+
+    def _angles(self) -> list[Call]:
+        """Cosines and sines for the layers that see everything, and for those that see a window."""
+        config = self._config
+        half = config.rotated // 2 if config.positions == "rope" else 0
+        self._everywhere: F32 = aligned_empty((2, half))
+        self._within: F32 = self._everywhere
+        if not half:
+            return []
+        factors = self._weights.rope_factors if config.rope_factors else rope_factors(config)
+        calls = angle_calls(self.state, _frequencies(config.rope_theta, config.rotated, factors), self._everywhere)
+        if config.rope_theta_local is not None:
+            self._within = aligned_empty((2, half))
+            local = _frequencies(config.rope_theta_local, config.rotated, None)
+            calls += angle_calls(self.state, local, self._within)
+        return calls
+
+    def _attention(self, i: int, w: LayerWeights, x: Vector) -> list[Call]:
+        config = self._config
+        n_q, n_k = config.n_heads * config.head_dim, config.n_kv_heads * config.head_dim
+        flat = self._qkv.reshape(-1)
+        calls: list[Call] = []
+        parts = ((w.q, w.q_bias, 0, n_q), (w.k, w.k_bias, n_q, n_k), (w.v, w.v_bias, n_q + n_k, n_k))
+        for matrix, _, start, size in parts:
+            calls += linear_calls(matrix, x, flat[start : start + size], "attention", barrier=matrix is w.v)
+        if any(bias is not None for _, bias, _, _ in parts):
+            whole = np.concatenate([np.zeros(size, np.float32) if bias is None else bias for _, bias, _, size in parts])
+            calls += bias_calls(flat, whole, "attention")
+        if config.qk_norm:
+            q, k = self._qkv[: config.n_heads], self._qkv[config.n_heads : config.n_heads + config.n_kv_heads]
+            calls += norm_calls(q, q, w.q_norm, None, config.norm, config.norm_eps, stage="attention", barrier=False)
+            calls += norm_calls(k, k, w.k_norm, None, config.norm, config.norm_eps, stage="attention")
+        window = config.window(i)
+        angles = self._everywhere if window is None else self._within
+        calls += rotate_and_store_calls(self._qkv, angles, self.state, i, config.n_heads, config.n_kv_heads)
+        mixed = self._mixed.values.reshape(config.n_heads, config.head_dim)
+        calls += attention_calls(
+            self._qkv[: config.n_heads], self._scores, mixed, self.state, i, config.n_kv_heads,
+            config.attention_scale, config.attention_softcap, window,
+        )  # fmt: skip
+        self._mixed.renew()
+        calls += linear_calls(w.o, self._mixed, self._attended, "attention")
+        return calls + ([] if w.o_bias is None else bias_calls(self._attended, w.o_bias, "attention"))
+
+    def _ffn(self, i: int, x: Vector) -> list[Call]:
+        return self.ffn.calls(i, x, self._x, self._added, self.counts[i])
+
+    def _head(self) -> list[Call]:
+        config, weights = self._config, self._weights
+        hidden = self._normed
+        calls = self._norm_stream(hidden, weights.final_norm, weights.final_norm_bias)
+        if weights.final_norm is None:
+            hidden = Vector(self._x)
+        if weights.project_out is not None:
+            narrow = Vector(aligned_empty(weights.project_out.n_rows))
+            calls += linear_calls(weights.project_out, hidden, narrow.values, "head")
+            hidden = narrow
+        calls += linear_calls(weights.head, hidden, self.logits, "head")
+        if config.logit_softcap is not None:
+            calls += softcap_calls(self.logits, self.logits, config.logit_softcap)
+        return calls
+
+    def _norm_stream(self, out: Vector, weight: F32 | None, bias: F32 | None) -> list[Call]:
+        """What is pending into the stream, and its norm into `out`."""
+        calls = self._flush(keep=2)
+        added, self._pending = tuple(self._pending), []
+        out.renew()
+        return calls + norm_calls(
+            self._x, out.values, weight, bias, self._config.norm, self._config.norm_eps, added=added
+        )  # fmt: skip
+
+    def _norm_result(self, values: F32, weight: F32 | None) -> list[Call]:
+        """A block's result, through a norm of its own where the family has one, on its way into the stream."""
+        self._pending.append(values)
+        if weight is None:
+            return []
+        return norm_calls(values, values, weight, None, self._config.norm, self._config.norm_eps)
+
+    def _flush(self, keep: int = 0) -> list[Call]:
+        """What is pending into the stream, but for the last `keep`."""
+        calls: list[Call] = []
+        while len(self._pending) > keep:
+            taken = tuple(self._pending[:2])
+            self._pending = self._pending[len(taken) :]
+            calls += norm_calls(self._x, self._x, None, None, "none", 0.0, added=taken)
+        return calls
+
+
+def _frequencies(theta: float, rotated: int, factors: F32 | None) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    frequencies = theta ** (-np.arange(0, rotated, 2, dtype=np.float64) / rotated)
+    return frequencies if factors is None else frequencies / factors

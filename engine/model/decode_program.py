@@ -1,0 +1,81 @@
+"""One token as a compiled program: embedding, every layer, the head, with one hand-off to the threads and no Python.
+
+The same graph as engine/model/transformer.py, whose prefill and whose result it shares; what it cannot do, `why_not`
+says. Paper: PowerInfer, section 4 (the online phase).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from engine.config import ModelConfig
+from engine.errors import Cancelled
+from engine.executor.counters import FfnCounters
+from engine.executor.ffn_calls import FfnPlan
+from engine.model.decode_calls import DecodeCalls
+from engine.model.kv_cache import KVCache
+from engine.model.transformer import check_tokens
+from engine.model.weights import ModelWeights
+from native_kernels.backend import F32
+from native_kernels.cpu.pool import Pool, Program
+from native_kernels.cpu.token_state import KEYS, LAYER_BYTES, POSITION, TOKEN, VALUES
+
+# Programs are built for so many positions at least, and again with twice as many when a cache is larger.
+_LEAST_POSITIONS = 256
+
+
+class DecodeProgram:
+    """The program of a model in one mode, and the buffers it works in. One token at a time; not thread-safe.
+
+    timed: whether the stages of the following tokens are measured; `program.stage_seconds` says what they took.
+    """
+
+    def __init__(
+        self, config: ModelConfig, weights: ModelWeights, ffn: FfnPlan, counters: FfnCounters, pool: Pool
+    ) -> None:
+        self.timed = False
+        self._config = config
+        self._counters = counters
+        self._pool = pool
+        self._calls = DecodeCalls(config, weights, ffn, pool.n_threads)
+        self._positions = 0
+        self._program: Program | None = None
+
+    @property
+    def program(self) -> Program:
+        """The calls and what their stages took; built with the first token, or for a context of modest length."""
+        if self._program is None:
+            self._build(_LEAST_POSITIONS)
+        assert self._program is not None, "built above"
+        return self._program
+
+    def accepts(self, cache: KVCache) -> bool:
+        """Whether the program can run on this cache and count what is to be counted now."""
+        return self._counters.per_neuron is None and cache.k.dtype == np.float32
+
+    def step(self, token: int, cache: KVCache, cancelled: Callable[[], bool] = lambda: False) -> F32:
+        """Appends the token to the cache; the logits [V] for the next one.
+
+        Raises: ContextOverflowError, TokenizerMismatchError, and Cancelled, after which the cache is as it was.
+        """
+        check_tokens(self._config, np.array([token], np.int64), cache)
+        if cache.capacity > self._positions:
+            self._build(cache.capacity)
+        calls = self._calls
+        state = calls.state
+        state[TOKEN], state[POSITION] = token, cache.length
+        state[KEYS], state[VALUES] = cache.k.ctypes.data, cache.v.ctypes.data
+        state[LAYER_BYTES] = cache.k.strides[0]
+        calls.counts.fill(0)
+        if not self._pool.run(self.program, cancelled, self.timed):
+            raise Cancelled
+        cache.advance(1)
+        self._counters.add_decoded(*calls.ffn.totals(calls.counts))
+        logits: F32 = calls.logits.copy()
+        return logits
+
+    def _build(self, positions: int) -> None:
+        self._program = Program(self._calls.of_a_token(positions))
+        self._positions = positions
