@@ -8,13 +8,15 @@ lie behind the keys, [groups, BLOCK], and the values' likewise behind the values
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from native_kernels.backend import F32, U8
+F32 = NDArray[np.float32]
+U8 = NDArray[np.uint8]
 
 KvCodec = Literal["f32", "f16", "q8_0"]
 KV_CODECS: tuple[KvCodec, ...] = get_args(KvCodec)
@@ -70,75 +72,87 @@ class KvLayout:
         return -(-n_positions // BLOCK)
 
 
+def allocate(n_layers: int, n_kv_heads: int, n_positions: int, layout: KvLayout) -> U8:
+    """Empty blocks [L, H_kv, n_blocks, block_bytes] from a cache line on; pages stay untouched until they are used.
+
+    Raises: MemoryError.
+    """
+    shape = (n_layers, n_kv_heads, layout.n_blocks(n_positions), layout.block_bytes)
+    raw = np.zeros(math.prod(shape) + _ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % _ALIGNMENT
+    return raw[start : start + math.prod(shape)].reshape(shape)
+
+
 def write(blocks: U8, layout: KvLayout, position: int, k: F32, v: F32) -> None:
     """Stores the keys and values of T positions from `position` on.
 
     Shapes: blocks [H_kv, n_blocks, block_bytes]; k, v [T, H_kv, head_dim].
     """
-    for at, taken, some in _runs(position, len(k)):
-        block, first = divmod(at, BLOCK)
-        of_keys, of_values = _sections(blocks[:, block], layout)
-        places = slice(first, first + some)
+    done = 0
+    while done < len(k):
+        block, first = divmod(position + done, BLOCK)
+        some = min(len(k) - done, BLOCK - first)
+        taken, places = slice(done, done + some), slice(first, first + some)
+        parts = _parts(blocks[:, block], layout)
         keys, key_scales = _encode(k[taken], layout)
         values, value_scales = _encode(v[taken], layout)
-        of_keys[0][:, :, places] = keys.transpose(1, 2, 0)
-        of_values[0][:, places, : layout.head_dim] = values.swapaxes(0, 1)
+        parts.keys[:, :, places] = keys.transpose(1, 2, 0)
+        parts.values[:, places, : layout.head_dim] = values.swapaxes(0, 1)
         if layout.n_groups:
-            of_keys[1][:, :, places] = key_scales.transpose(1, 2, 0)
-            of_values[1][:, :, places] = value_scales.transpose(1, 2, 0)
+            parts.key_scales[:, :, places] = key_scales.transpose(1, 2, 0)
+            parts.value_scales[:, :, places] = value_scales.transpose(1, 2, 0)
+        done += some
 
 
 def read(blocks: U8, layout: KvLayout, n_positions: int) -> tuple[F32, F32]:
     """The keys and values of the first positions, [n_positions, H_kv, head_dim] each, as new arrays."""
-    n_heads = len(blocks)
-    k = np.empty((n_positions, n_heads, layout.head_dim), np.float32)
-    v = np.empty_like(k)
-    for at, taken, some in _runs(0, n_positions):
-        of_keys, of_values = _sections(blocks[:, at // BLOCK], layout)
-        keys = of_keys[0][:, :, :some].astype(np.float32)
-        values = of_values[0][:, :some, : layout.head_dim].astype(np.float32)
-        if layout.n_groups:
-            groups = np.arange(layout.head_dim) // GROUP
-            keys *= of_keys[1][:, groups, :some]
-            values *= of_values[1][:, groups, :some].swapaxes(1, 2)
-        k[taken], v[taken] = keys.transpose(2, 0, 1), values.swapaxes(0, 1)
-    return k, v
+    n_heads, d = len(blocks), layout.head_dim
+    parts = _parts(blocks[:, : layout.n_blocks(n_positions)], layout)
+    keys: F32 = parts.keys.astype(np.float32)  # [H, n_blocks, head_dim, BLOCK]
+    values: F32 = parts.values[..., :d].astype(np.float32)  # [H, n_blocks, BLOCK, head_dim]
+    if layout.n_groups:
+        groups = np.arange(d) // GROUP
+        keys *= parts.key_scales[..., groups, :]
+        values *= parts.value_scales[..., groups, :].swapaxes(-1, -2)
+    shape = (-1, n_heads, d)
+    return (
+        keys.transpose(1, 3, 0, 2).reshape(shape)[:n_positions],
+        values.transpose(1, 2, 0, 3).reshape(shape)[:n_positions],
+    )
 
 
-def _runs(position: int, count: int) -> list[tuple[int, slice, int]]:
-    """(first position, which of the count, how many) of each block that they touch."""
-    runs, done = [], 0
-    while done < count:
-        some = min(count - done, BLOCK - (position + done) % BLOCK)
-        runs.append((position + done, slice(done, done + some), some))
-        done += some
-    return runs
+class _Parts(NamedTuple):
+    """Views of blocks; in front of the last two axes the blocks' own but the last."""
+
+    keys: NDArray[Any]  # [..., head_dim, BLOCK]
+    key_scales: NDArray[np.float16]  # [..., groups, BLOCK]
+    values: NDArray[Any]  # [..., BLOCK, padded_dim]
+    value_scales: NDArray[np.float16]  # [..., groups, BLOCK]
 
 
-def _sections(block: U8, layout: KvLayout) -> tuple[tuple[NDArray[np.generic], NDArray[np.float16]], ...]:
-    """Views of one block of every head: (keys [H, head_dim, BLOCK], their scales [H, groups, BLOCK]), and of values."""
+def _parts(blocks: U8, layout: KvLayout) -> _Parts:
     dtype = {"f32": np.float32, "f16": np.float16, "q8_0": np.int8}[layout.codec]
-    n_heads, d, groups = len(block), layout.head_dim, layout.n_groups
-    used = layout.value_scales + 2 * BLOCK * groups
-    keys = block[:, : layout.key_scales].view(dtype).reshape(n_heads, d, BLOCK)
-    key_scales = block[:, layout.key_scales : layout.values].view(np.float16).reshape(n_heads, groups, BLOCK)
-    values = block[:, layout.values : layout.value_scales].view(dtype).reshape(n_heads, BLOCK, layout.padded_dim)
-    value_scales = block[:, layout.value_scales : used].view(np.float16).reshape(n_heads, groups, BLOCK)
-    return (keys, key_scales), (values, value_scales)
+    around, groups = blocks.shape[:-1], layout.n_groups
+    end = layout.value_scales + 2 * BLOCK * groups
+    return _Parts(
+        blocks[..., : layout.key_scales].view(dtype).reshape(*around, layout.head_dim, BLOCK),
+        blocks[..., layout.key_scales : layout.values].view(np.float16).reshape(*around, groups, BLOCK),
+        blocks[..., layout.values : layout.value_scales].view(dtype).reshape(*around, BLOCK, layout.padded_dim),
+        blocks[..., layout.value_scales : end].view(np.float16).reshape(*around, groups, BLOCK),
+    )
 
 
-def _encode(x: F32, layout: KvLayout) -> tuple[NDArray[np.generic], NDArray[np.float16]]:
+def _encode(x: F32, layout: KvLayout) -> tuple[NDArray[Any], NDArray[np.float16]]:
     """x [T, H, head_dim] in the codec, and its scales [T, H, groups]."""
+    around, groups = x.shape[:2], layout.n_groups
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows becomes infinite
         if layout.codec != "q8_0":
-            return x.astype(np.float16 if layout.codec == "f16" else np.float32), np.empty(
-                (*x.shape[:2], 0), np.float16
-            )
-        padded = np.zeros((*x.shape[:2], layout.n_groups * GROUP), np.float32)
+            return x.astype(np.float16 if layout.codec == "f16" else np.float32), np.empty((*around, 0), np.float16)
+        padded = np.zeros((*around, groups * GROUP), np.float32)
         padded[..., : layout.head_dim] = x
-        groups = padded.reshape(*x.shape[:2], layout.n_groups, GROUP)
-        largest = np.abs(groups).max(axis=-1)
+        grouped = padded.reshape(*around, groups, GROUP)
+        largest = np.abs(grouped).max(axis=-1)
         scales = (largest * np.float32(1 / 127)).astype(np.float16)
         steps = np.divide(np.float32(127), largest, out=np.zeros_like(largest), where=largest > 0)
-        quants = np.rint(groups * steps[..., None]).astype(np.int8)
+        quants = np.rint(grouped * steps[..., None]).astype(np.int8)
     return quants.reshape(padded.shape)[..., : layout.head_dim], scales

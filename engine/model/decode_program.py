@@ -20,10 +20,8 @@ from engine.model.transformer import check_tokens
 from engine.model.weights import ModelWeights
 from native_kernels.backend import F32
 from native_kernels.cpu.pool import Pool, Program
-from native_kernels.cpu.token_state import KEYS, LAYER_BYTES, POSITION, TOKEN, VALUES
-
-# Programs are built for so many positions at least, and again with twice as many when a cache is larger.
-_LEAST_POSITIONS = 256
+from native_kernels.cpu.token_state import CACHE, LAYER_BYTES, POSITION, TOKEN
+from native_kernels.kv_blocks import KvLayout
 
 
 class DecodeProgram:
@@ -40,20 +38,20 @@ class DecodeProgram:
         self._counters = counters
         self._pool = pool
         self._calls = DecodeCalls(config, weights, ffn, pool.n_threads)
-        self._positions = 0
+        self._layout = KvLayout(config.head_dim, "f16")
         self._program: Program | None = None
 
     @property
     def program(self) -> Program:
-        """The calls and what their stages took; built with the first token, or for a context of modest length."""
+        """The calls and what their stages took; built with the first token, or before it for a cache of float16."""
         if self._program is None:
-            self._build(_LEAST_POSITIONS)
+            self._build(self._layout)
         assert self._program is not None, "built above"
         return self._program
 
     def accepts(self, cache: KVCache) -> bool:
         """Whether the program can run on this cache and count what is to be counted now."""
-        return self._counters.per_neuron is None and cache.k.dtype == np.float32
+        return self._counters.per_neuron is None
 
     def step(self, token: int, cache: KVCache, cancelled: Callable[[], bool] = lambda: False) -> F32:
         """Appends the token to the cache; the logits [V] for the next one.
@@ -61,13 +59,12 @@ class DecodeProgram:
         Raises: ContextOverflowError, TokenizerMismatchError, and Cancelled, after which the cache is as it was.
         """
         check_tokens(self._config, np.array([token], np.int64), cache)
-        if cache.capacity > self._positions:
-            self._build(cache.capacity)
+        if self._program is None or cache.layout != self._layout:
+            self._build(cache.layout)
         calls = self._calls
         state = calls.state
         state[TOKEN], state[POSITION] = token, cache.length
-        state[KEYS], state[VALUES] = cache.k.ctypes.data, cache.v.ctypes.data
-        state[LAYER_BYTES] = cache.k.strides[0]
+        state[CACHE], state[LAYER_BYTES] = cache.blocks.ctypes.data, cache.blocks.strides[0]
         calls.counts.fill(0)
         if not self._pool.run(self.program, cancelled, self.timed):
             raise Cancelled
@@ -76,6 +73,6 @@ class DecodeProgram:
         logits: F32 = calls.logits.copy()
         return logits
 
-    def _build(self, positions: int) -> None:
-        self._program = Program(self._calls.of_a_token(positions))
-        self._positions = positions
+    def _build(self, layout: KvLayout) -> None:
+        self._program = Program(self._calls.of_a_token(layout))
+        self._layout = layout

@@ -19,6 +19,7 @@ from native_kernels.backend import F32, I64
 from native_kernels.cpu.attention_tiles import mix_of, scores_of
 from native_kernels.cpu.call import Call, aligned_empty, arguments
 from native_kernels.cpu.jit import Kernel
+from native_kernels.cpu.kv_store import CachePlace
 from native_kernels.cpu.simd import (
     LANES,
     VF,
@@ -71,17 +72,15 @@ def _kernel(codec: KvCodec) -> Kernel:
     scores_of_block, mix_block = scores_of(codec), mix_of(codec)
 
     def attend(args: int, lo: int, hi: int, worker: int) -> None:
-        """args, in words: 0 q, 1 stride of its tokens, 2 out, 3 stride, 4 position, 5 cache, 6 bytes of a layer
-        (these three: addresses of a word), 7 layer, 8 heads, 9 key-value heads, 10 head_dim, 11 tokens, 12 padded
-        dimension, 13 bytes of a block, 14 to 16 where in it key scales, values and value scales begin, 17 scale,
-        18 softcap, 19 window, 20 tokens of an item, 21 parts, 22 scratch, 23 its bytes for a worker, 24 partial sums,
-        25 counts of finished parts. 0: no cap, no window."""
-        n_heads, n_kv_heads, head_dim = get_int(args + 64), get_int(args + 72), get_int(args + 80)
-        n_tokens, padded_dim = get_int(args + 88), get_int(args + 96)
-        block_bytes, values_at, scales_at = get_int(args + 104), get_int(args + 120), get_int(args + 128)
+        """args, in words: 0 q, 1 stride of its tokens, 2 out, 3 stride, 4 to 14 CachePlace.words, 15 heads, 16 tokens,
+        17 scale, 18 softcap, 19 window, 20 tokens of an item, 21 parts, 22 scratch, 23 its bytes for a worker,
+        24 partial sums, 25 counts of finished parts. 0: no cap, no window."""
+        position, layer_bytes = get_int(get_int(args + 32)), get_int(get_int(args + 48))
+        n_kv_heads, head_dim, padded_dim = get_int(args + 64), get_int(args + 72), get_int(args + 80)
+        block_bytes, values_at, scales_at = get_int(args + 88), get_int(args + 104), get_int(args + 112)
+        n_heads, n_tokens = get_int(args + 120), get_int(args + 128)
         scale, cap = spread(get_float(args + 136)), get_float(args + 144)
         window, tile, parts = get_int(args + 152), get_int(args + 160), get_int(args + 168)
-        position, layer_bytes = get_int(get_int(args + 32)), get_int(get_int(args + 48))
         group = n_heads // n_kv_heads
         head_bytes = layer_bytes // n_kv_heads
         layer = get_int(get_int(args + 40)) + get_int(args + 56) * layer_bytes
@@ -227,36 +226,31 @@ def attention_buffers(
 def attention_calls(
     q: F32,
     out: F32,
-    position: I64,
-    cache: I64,
-    layer_bytes: I64,
+    place: CachePlace,
     layer: int,
-    layout: KvLayout,
-    n_kv_heads: int,
     buffers: AttentionBuffers,
     scale: float | None = None,
     softcap: float | None = None,
     window: int | None = None,
     stage: str = "attention",
 ) -> list[Call]:
-    """out = attention of q over what the cache holds up to and with the tokens of q; all of `store_calls` before it.
+    """out = attention of q over what the cache holds up to and with the tokens of q, whose keys and values are stored.
 
-    Shapes: q, out [T, H, head_dim], heads side by side; position, cache and layer_bytes as in store_calls.
+    Shapes: q, out [T, H, head_dim], heads side by side.
     """
     n_tokens, n_heads, head_dim = q.shape
+    layout, n_kv_heads = place.layout, place.n_kv_heads
     assert head_dim == layout.head_dim
     assert q.strides[1:] == out.strides[1:] == (4 * head_dim, 4)
     group, parts = n_heads // n_kv_heads, _parts(n_kv_heads, n_tokens)
     tile = _tile(group, n_tokens)
     args = arguments(
-        q, q.strides[0], out, out.strides[0], position, cache, layer_bytes, layer, n_heads, n_kv_heads, head_dim,
-        n_tokens, layout.padded_dim, layout.block_bytes, layout.key_scales, layout.values, layout.value_scales,
+        q, q.strides[0], out, out.strides[0], *place.words(layer), n_heads, n_tokens,
         float(head_dim**-0.5 if scale is None else scale), float(softcap or 0.0), window or 0, tile, parts,
         buffers.scratch, buffers.scratch.strides[0], buffers.partial, buffers.counts,
     )  # fmt: skip
     items = n_kv_heads * parts * -(-n_tokens // tile)
-    kept = (q, out, position, cache, layer_bytes, buffers)
-    return [Call(_kernel(layout.codec), args, items, 1, stage, kept)]
+    return [Call(_kernel(layout.codec), args, items, 1, stage, (q, out, place, buffers))]
 
 
 def _parts(n_kv_heads: int, n_tokens: int) -> int:

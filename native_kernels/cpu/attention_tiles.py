@@ -197,7 +197,7 @@ def scores_of(codec: KvCodec) -> Any:
 
 
 def mix_of(codec: KvCodec) -> Any:
-    """The function (weights [rows, BLOCK], rows, values, their scales, padded_dim, n positions, sums [rows, padded])."""
+    """The function (weights [rows, BLOCK], rows, values, their scales, padded_dim, positions, sums [rows, padded])."""
 
     def pair(rows: int) -> tuple[int, Any, Any]:
         wide = _vectors(rows)

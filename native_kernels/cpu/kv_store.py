@@ -1,19 +1,22 @@
-"""Keys and values of new positions into the blocks that attention reads; an item is a head and a few positions.
+"""Keys and values of new positions into the blocks that attention reads, of one token with its rotation.
 
-The layout and its specification are native_kernels/kv_blocks.py. Rotating is done before.
+The layout and its specification are native_kernels/kv_blocks.py.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 
-from native_kernels.backend import F32, I64
+from native_kernels.backend import F32, I64, U8
 from native_kernels.cpu.attention_tiles import floats_to_halves
 from native_kernels.cpu.call import Call, arguments
-from native_kernels.cpu.jit import Kernel
+from native_kernels.cpu.jit import Kernel, inline
+from native_kernels.cpu.rope import rotate_head
 from native_kernels.cpu.simd import (
     I8,
     I32,
@@ -42,6 +45,7 @@ from native_kernels.cpu.vector_math import some_floats
 from native_kernels.kv_blocks import BLOCK, GROUP, KvCodec, KvLayout
 
 _POSITIONS = 32  # of an item
+_WIDTH: dict[KvCodec, int] = {"f32": 4, "f16": 2, "q8_0": 1}
 
 
 def _scatter(b: Any, at: Any, stride: int, n: Any, stored: Any) -> None:
@@ -64,7 +68,7 @@ def _in_codec(b: Any, x: Any, codec: KvCodec) -> Any:
 @cache
 def _put_functions(codec: KvCodec) -> tuple[Any, Any]:
     """(keys: n lanes into a column of a block, values: a whole vector into a row)."""
-    width = {"f32": 4, "f16": 2, "q8_0": 1}[codec]
+    width = _WIDTH[codec]
 
     @operation(void, i64, i64, F)
     def put_keys(b: Any, at: Any, n: Any, x: Any) -> None:
@@ -84,81 +88,164 @@ def _put_half(b: Any, at: Any, value: Any) -> None:
 
 
 @cache
-def _kernel(codec: KvCodec) -> Kernel:
+def _store_functions(codec: KvCodec) -> tuple[Any, Any]:
+    """One row of keys and one of values, into their place in a block."""
     put_keys, put_values = _put_functions(codec)
-    quantised, width = codec == "q8_0", {"f32": 4, "f16": 2, "q8_0": 1}[codec]
+    quantised, width = codec == "q8_0", _WIDTH[codec]
+
+    @inline
+    def step_of(x, head_dim, group, scale_at):  # type: ignore[no-untyped-def]  # numba's vectors have no Python type
+        """What a group's numbers are multiplied with before they are rounded; its scale is stored."""
+        most = zero()
+        for d in range(group, min(group + GROUP, head_dim), LANES):
+            most = larger(absolute(some_floats(x + 4 * d, head_dim - d)), most)
+        size = largest(most)
+        _put_half(scale_at + 2 * BLOCK * (group // GROUP), size * (1.0 / 127.0))
+        return 127.0 / size if size > 0.0 else 0.0
+
+    @inline
+    def store_keys(x, head_dim, block, inside, scales):  # type: ignore[no-untyped-def]
+        for group in range(0, head_dim, GROUP):
+            step = 1.0
+            if quantised:
+                step = step_of(x, head_dim, group, block + scales + 2 * inside)
+            for d in range(group, min(group + GROUP, head_dim), LANES):
+                part = some_floats(x + 4 * d, head_dim - d)
+                if quantised:
+                    part = nearest(mul(part, spread(step)))
+                put_keys(block + width * (d * BLOCK + inside), head_dim - d, part)
+
+    @inline
+    def store_values(x, head_dim, padded_dim, row, scale_at):  # type: ignore[no-untyped-def]
+        for group in range(0, head_dim, GROUP):
+            step = 1.0
+            if quantised:
+                step = step_of(x, head_dim, group, scale_at)
+            for d in range(group, min(group + GROUP, head_dim), LANES):
+                part = some_floats(x + 4 * d, head_dim - d)
+                if quantised:
+                    part = nearest(mul(part, spread(step)))
+                put_values(row + width * d, part)
+
+    return store_keys, store_values
+
+
+@cache
+def _store_kernel(codec: KvCodec) -> Kernel:
+    store_keys, store_values = _store_functions(codec)
+    width = _WIDTH[codec]
 
     def put(args: int, lo: int, hi: int, worker: int) -> None:
-        """args: k, stride of its tokens in bytes, v, stride, position, cache, bytes of a layer (the last three:
-        addresses of a word), layer, key-value heads, head_dim, tokens, padded dimension, bytes of a block, and where
-        in it key scales, values and value scales begin."""
-        k, k_stride, v, v_stride = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
-        position = get_int(get_int(args + 32))
-        layer_bytes = get_int(get_int(args + 48))
-        n_heads, head_dim = get_int(args + 64), get_int(args + 72)
-        n_tokens, padded_dim = get_int(args + 80), get_int(args + 88)
-        block_bytes = get_int(args + 96)
-        key_scales, values, value_scales = get_int(args + 104), get_int(args + 112), get_int(args + 120)
-        layer = get_int(get_int(args + 40)) + get_int(args + 56) * layer_bytes
-        head_bytes = layer_bytes // n_heads
-        group_size = GROUP if quantised else padded_dim
+        """args, in words: 0 k, 1 v, 2 stride of their tokens in bytes, 3 tokens, then as _place."""
+        k, v, stride, n_tokens = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
+        position, layer, head_bytes, n_heads = _place(args + 32)
+        head_dim, padded_dim, block_bytes = get_int(args + 72), get_int(args + 80), get_int(args + 88)
+        key_scales, values, value_scales = get_int(args + 96), get_int(args + 104), get_int(args + 112)
         for item in range(lo, hi):
             head, first = item % n_heads, item // n_heads * _POSITIONS
             for token in range(first, min(first + _POSITIONS, n_tokens)):
                 place = position + token
-                block = layer + head_bytes * head + block_bytes * (place // BLOCK)
-                inside = place % BLOCK
-                for which in range(2):
-                    x = (k + k_stride * token if which == 0 else v + v_stride * token) + 4 * head_dim * head
-                    for group in range(0, padded_dim, group_size):
-                        step = 1.0
-                        end = min(group + group_size, padded_dim)
-                        if quantised:
-                            most = zero()
-                            for d in range(group, min(end, head_dim), LANES):
-                                most = larger(absolute(some_floats(x + 4 * d, head_dim - d)), most)
-                            size = largest(most)
-                            step = 127.0 / size if size > 0.0 else 0.0
-                            scales = block + (key_scales if which == 0 else value_scales)
-                            _put_half(scales + 2 * (group // GROUP * BLOCK + inside), size * (1.0 / 127.0))
-                        for d in range(group, end, LANES):
-                            n = head_dim - d
-                            if n <= 0:
-                                continue
-                            part = some_floats(x + 4 * d, n)
-                            if quantised:
-                                part = nearest(mul(part, spread(step)))
-                            if which == 0:
-                                put_keys(block + width * (d * BLOCK + inside), n, part)
-                            else:
-                                put_values(block + values + width * (inside * padded_dim + d), part)
+                block, inside = layer + head_bytes * head + block_bytes * (place // BLOCK), place % BLOCK
+                x = stride * token + 4 * head_dim * head
+                store_keys(k + x, head_dim, block, inside, key_scales)
+                row = block + values + width * padded_dim * inside
+                store_values(v + x, head_dim, padded_dim, row, block + value_scales + 2 * inside)
 
     return Kernel(put, f"kv_store.put-{codec}")
 
 
-def store_calls(
-    k: F32,
-    v: F32,
-    position: I64,
-    cache: I64,
-    layer_bytes: I64,
-    layer: int,
-    layout: KvLayout,
-    stage: str = "attention",
-    barrier: bool = True,
-) -> list[Call]:
-    """Stores k and v [T, H_kv, head_dim], the last axis in one piece and heads side by side, from `position` on.
+@cache
+def _rotate_kernel(codec: KvCodec) -> Kernel:
+    store_keys, store_values = _store_functions(codec)
+    width = _WIDTH[codec]
 
-    Shapes: position [1], how many positions lie before; cache [1], the address of blocks
-    [L, H_kv, n_blocks, block_bytes]; layer_bytes [1], from one layer to the next: all read when the calls run.
+    def rotate_and_put(args: int, lo: int, hi: int, worker: int) -> None:
+        """args, in words: 0 q k v, one behind the other, 1 cosines, 2 sines, 3 pairs, then as _place, then 15 heads of
+        q, 16 whether pairs are neighbours."""
+        cosines, sines, pairs = get_int(args + 8), get_int(args + 16), get_int(args + 24)
+        position, layer, head_bytes, n_kv_heads = _place(args + 32)
+        head_dim, padded_dim, block_bytes = get_int(args + 72), get_int(args + 80), get_int(args + 88)
+        key_scales, values, value_scales = get_int(args + 96), get_int(args + 104), get_int(args + 112)
+        n_heads, neighbours = get_int(args + 120), get_int(args + 128)
+        inside = position % BLOCK
+        for head in range(lo, hi):
+            x = get_int(args) + 4 * head_dim * head
+            if head < n_heads + n_kv_heads:
+                rotate_head(x, cosines, sines, pairs, neighbours)
+            if head >= n_heads:
+                block = layer + head_bytes * ((head - n_heads) % n_kv_heads) + block_bytes * (position // BLOCK)
+                if head < n_heads + n_kv_heads:
+                    store_keys(x, head_dim, block, inside, key_scales)
+                else:
+                    row = block + values + width * padded_dim * inside
+                    store_values(x, head_dim, padded_dim, row, block + value_scales + 2 * inside)
+
+    return Kernel(rotate_and_put, f"kv_store.rotate-and-put-{codec}")
+
+
+@inline
+def _place(args):  # type: ignore[no-untyped-def]
+    """(position, address of the layer, bytes of a head, heads). args: the addresses of position, cache and bytes of a
+    layer, the number of the layer, heads, head_dim, padded dimension, bytes of a block, and where in it key scales,
+    values and value scales begin."""
+    layer_bytes, n_heads = get_int(get_int(args + 16)), get_int(args + 32)
+    return (
+        get_int(get_int(args)),
+        get_int(get_int(args + 8)) + get_int(args + 24) * layer_bytes,
+        layer_bytes // n_heads,
+        n_heads,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class CachePlace:
+    """Where a KV cache lies and how much it holds, in words that are read when calls run.
+
+    Shapes: int64 [1] each. position: how many positions lie before the new ones; cache: the address of blocks
+    [L, H_kv, n_blocks, block_bytes]; layer_bytes: from one layer to the next.
     """
+
+    position: I64
+    cache: I64
+    layer_bytes: I64
+    layout: KvLayout
+    n_kv_heads: int
+
+    @classmethod
+    def of_layer(cls, blocks: U8, layout: KvLayout, position: int) -> CachePlace:
+        """One layer's blocks [H_kv, n_blocks, block_bytes], to be called layer 0."""
+        words = [np.array([word], np.int64) for word in (position, blocks.ctypes.data, blocks.nbytes)]
+        return cls(*words, layout, len(blocks))
+
+    def words(self, layer: int) -> tuple[Any, ...]:
+        """As the kernels' arguments."""
+        layout = self.layout
+        return (
+            self.position, self.cache, self.layer_bytes, layer, self.n_kv_heads, layout.head_dim, layout.padded_dim,
+            layout.block_bytes, layout.key_scales, layout.values, layout.value_scales,
+        )  # fmt: skip
+
+
+def store_calls(k: F32, v: F32, place: CachePlace, layer: int, stage: str = "attention") -> list[Call]:
+    """Stores k and v [T, H_kv, head_dim], heads side by side, as the positions that follow."""
     n_tokens, n_heads, head_dim = k.shape
-    assert head_dim == layout.head_dim
-    assert k.strides[1:] == v.strides[1:] == (4 * head_dim, 4)
-    args = arguments(
-        k, k.strides[0], v, v.strides[0], position, cache, layer_bytes, layer, n_heads, head_dim, n_tokens,
-        layout.padded_dim, layout.block_bytes, layout.key_scales, layout.values, layout.value_scales,
-    )  # fmt: skip
+    assert (n_heads, head_dim) == (place.n_kv_heads, place.layout.head_dim)
+    assert k.strides == v.strides
+    assert k.strides[1:] == (4 * head_dim, 4)
+    args = arguments(k, v, k.strides[0], n_tokens, *place.words(layer))
     items = n_heads * -(-n_tokens // _POSITIONS)
-    kept = (k, v, position, cache, layer_bytes)
-    return [Call(_kernel(layout.codec), args, items, 1, stage, kept, barrier)]
+    return [Call(_store_kernel(place.layout.codec), args, items, 1, stage, (k, v, place))]
+
+
+def rotate_and_store_calls(
+    qkv: F32, angles: F32, place: CachePlace, layer: int, n_heads: int, neighbours: bool = False
+) -> list[Call]:
+    """One token: rotates q and k where they lie, and stores k and v as the position that follows.
+
+    Shapes: qkv [H + 2 H_kv, head_dim], angles [2, R / 2]; R = 0 rotates nothing. Items: heads.
+    """
+    assert qkv.shape == (n_heads + 2 * place.n_kv_heads, place.layout.head_dim)
+    args = arguments(
+        qkv, angles[0], angles[1], angles.shape[1], *place.words(layer), n_heads, int(neighbours)
+    )  # fmt: skip
+    return [Call(_rotate_kernel(place.layout.codec), args, len(qkv), 1, "attention", (qkv, angles, place))]
