@@ -20,7 +20,7 @@ from engine.cpu_and_ram import CpuInfo, RamInfo, memory_limits, read_cpu, read_r
 from engine.errors import ArtifactMismatchError, EngineError, HostMemoryError, InvalidRequestError
 from engine.graphics import GpuInfo, read_gpus
 
-__all__ = ["CpuInfo", "GpuInfo", "HardwareProfile", "RamInfo", "choose_gpu", "default_threads", "describe", "measure",
+__all__ = ["CpuInfo", "GpuInfo", "HardwareProfile", "RamInfo", "choose_gpu", "choose_threads", "default_threads", "describe", "measure",
            "probe"]  # fmt: skip
 
 SCHEMA_VERSION = 1
@@ -176,6 +176,20 @@ def default_threads(profile: HardwareProfile) -> int:
     for the slowest thread.
     """
     return max(1, (profile.cpu.performance_cores or profile.cpu.cores) - 1)
+
+
+def choose_threads(profile: HardwareProfile, wanted: int | None) -> tuple[int, str]:
+    """How many threads compute, and why, as half a sentence: as asked, but never more than there are processors.
+
+    Threads wait for each other many times a token; one that has no processor of its own holds up all others.
+    """
+    usable = profile.cpu.threads
+    if wanted is None:
+        threads = default_threads(profile)
+        return threads, "a thread for each core but one" if threads > 1 else "one thread, so that the window has a core"
+    if wanted <= usable:
+        return wanted, "as asked"
+    return usable, f"{wanted} were asked for, and this process may use {usable} processor{'s' if usable > 1 else ''}"
 
 
 def choose_gpu(profile: HardwareProfile) -> tuple[GpuInfo | None, str]:

@@ -136,7 +136,13 @@ class EngineHost:
         report = self._progress(request.id, "loading")
         engine = EngineConfig.from_dict(request.engine)
         try:
-            model = LoadedModel.load(request.model, engine, report, self._stop_wanted(request.id))
+            model = LoadedModel.load(
+                request.model,
+                engine,
+                report,
+                self._stop_wanted(request.id),
+                self._progress(request.id, "preparing"),
+            )
         except Cancelled:
             return {"cancelled": True}
         self._model, self._session = model, ChatSession(model)

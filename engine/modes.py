@@ -57,10 +57,17 @@ class SparseCost:
 class ModeChooser:
     """What a loaded model can run as. Its predictors are read, and their cost is measured, when first needed.
 
-    sample: token ids to measure the cost of predictors over.
+    sample: token ids to measure the cost of predictors over, with these operators.
     """
 
-    def __init__(self, opened: OpenedModel, weights: ModelWeights, sample: Sequence[int]) -> None:
+    def __init__(
+        self,
+        opened: OpenedModel,
+        weights: ModelWeights,
+        sample: Sequence[int],
+        operators: Operators | None = None,
+    ) -> None:
+        self._operators = operators or ReferenceOperators()
         self._opened = opened
         self._weights = weights
         self._sample = sample
@@ -86,7 +93,7 @@ class ModeChooser:
 
     @cached_property
     def _sparse_cost(self) -> SparseCost:
-        return measure_sparse_cost(self._opened, self._weights, self.predictor, self._sample, ReferenceOperators())
+        return measure_sparse_cost(self._opened, self._weights, self.predictor, self._sample, self._operators)
 
 
 def choose_mode(

@@ -110,7 +110,8 @@ class Shutdown:
 
 @dataclass(frozen=True)
 class Progress:
-    """stage: "loading" or "reading" (prefill); done and total in bytes or tokens."""
+    """stage: "loading", "preparing" (the processor kernels) or "reading" (prefill); done and total in bytes, kernels
+    or tokens."""
 
     type: ClassVar[str] = "progress"
     id: str

@@ -6,6 +6,7 @@ itself: the main path is engine/generate.py.
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import logging
 import os
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.backends import Backend, choose_backend
 from engine.config import EngineConfig, Mode, SamplingConfig
 from engine.errors import (
     Cancelled,
@@ -23,14 +25,13 @@ from engine.errors import (
     ModelNotFoundError,
 )
 from engine.generate import TokenEvent, generate
-from engine.hardware import HardwareProfile, default_threads, probe
+from engine.hardware import HardwareProfile, choose_threads, probe
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import Hold, ModelWeights, OpenedModel, load_weights, open_model
 from engine.modes import SAMPLE_TEXT, ModeChooser, choose_mode
 from engine.sampling import make_sampler
 from engine.tokenizer import Tokenizer
-from native_kernels.reference import ReferenceOperators
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,8 @@ _HELD: dict[Hold, str] = {
     "f16": "Held as 16-bit numbers",
     "mapped": "Run straight from the file",
 }
+
+_READ_AS_STORED = "the processor kernels multiply matrices as the file stores them"
 
 STARTER_NAMES = ("starter-chat", "pip")
 KV_SHARE_OF_FREE_RAM = 0.25  # a default context may take no more than this
@@ -88,6 +91,8 @@ class LoadedModel:
     mode: Mode  # sparse, exact or dense
     mode_reason: str
     modes: ModeChooser
+    backend: Backend
+    threads_reason: str
     load_s: float
 
     @classmethod
@@ -97,8 +102,11 @@ class LoadedModel:
         engine: EngineConfig | None = None,
         progress: Progress = lambda done, total: None,
         cancelled: Callable[[], bool] = lambda: False,
+        preparing: Progress = lambda done, total: None,
     ) -> LoadedModel:
         """Open, check and read a model; `progress` is called with bytes done and in all.
+
+        `preparing` is called with the processor kernels compiled and in all, where some have to be compiled.
 
         Raises an EngineError for anything that is wrong with the files, the request or the memory, and Cancelled
         when `cancelled` turned true.
@@ -113,14 +121,22 @@ class LoadedModel:
         device, device_reason = choose_device(engine)
         choose_mode(opened, engine.mode)  # refuses here, before gigabytes are read
         context = choose_context(opened, engine.context, hardware.ram.free_bytes)
-        threads = engine.threads or default_threads(hardware)
+        threads, threads_reason = choose_threads(hardware, engine.threads)
         threadpool_limits(limits=threads, user_api="blas")
-        weights = load_weights(opened, progress, cancelled, extra_bytes=KVCache.bytes_for(opened.config, context))
+        backend = choose_backend(engine.backend, threads)
+        weights = load_weights(
+            opened,
+            progress,
+            cancelled,
+            extra_bytes=KVCache.bytes_for(opened.config, context),
+            mapped_reason=_READ_AS_STORED if backend.reads_all_of(opened) else "",
+        )
         if cancelled():
             raise Cancelled
-        modes = ModeChooser(opened, weights, tokenizer.encode(SAMPLE_TEXT, add_bos=True)[:context])
+        sample = tokenizer.encode(SAMPLE_TEXT, add_bos=True)[:context]
+        modes = ModeChooser(opened, weights, sample, backend.operators)
         mode, mode_reason = modes.choose(engine.mode)
-        return cls(
+        model = cls(
             name=opened.name,
             description=opened.description,
             opened=opened,
@@ -134,8 +150,12 @@ class LoadedModel:
             mode=mode,
             mode_reason=mode_reason,
             modes=modes,
+            backend=backend,
+            threads_reason=threads_reason,
             load_s=time.perf_counter() - started,
         )
+        backend.prepare(weights, model.transformer().decoder, preparing, cancelled)
+        return dataclasses.replace(model, load_s=time.perf_counter() - started)
 
     @property
     def weights_reason(self) -> str:
@@ -168,9 +188,12 @@ class LoadedModel:
 
     def transformer(self, mode: str | None = None) -> Transformer:
         """The model's graph with the executor of `mode` (default: as loaded). Cheap: the weights are shared."""
-        operators = ReferenceOperators()
-        executor = self.modes.executor(self.resolve_mode(mode), operators)
-        return Transformer(self.opened.config, self.weights, executor, operators)
+        mode, operators = self.resolve_mode(mode), self.backend.operators
+        executor = self.modes.executor(mode, operators)
+        predictor = self.modes.predictor if mode == "sparse" else None
+        config = self.opened.config
+        decoder = self.backend.decoder(config, self.weights, mode, executor.counters, predictor)
+        return Transformer(config, self.weights, executor, operators, decoder)
 
 
 def read_tokenizer(opened: OpenedModel, template: str | None = None) -> Tokenizer:

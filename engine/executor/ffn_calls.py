@@ -9,12 +9,13 @@ from typing import Protocol
 
 import numpy as np
 
-from engine.config import ModelConfig
+from engine.config import Mode, ModelConfig
 from engine.model.weights import LayerWeights, ModelWeights
+from engine.sparsity.predictor import Predictor
 from native_kernels.backend import F32, I64
 from native_kernels.cpu.call import Call, aligned_empty
 from native_kernels.cpu.elementwise import COUNT_WORDS, Activation, activation_calls, bias_calls
-from native_kernels.cpu.linear import Vector, linear_calls
+from native_kernels.cpu.linear import Products, Vector
 
 _ACTIVATIONS: dict[str, Activation] = {
     "relu": "relu", "drelu": "relu", "fatrelu": "fatrelu", "silu": "silu", "gelu": "gelu", "gelu-tanh": "gelu-tanh",
@@ -36,12 +37,25 @@ class FfnPlan(Protocol):
         """Computed, opened and fired over all layers: counts [L, workers, count_words]."""
 
 
+def why_not(mode: Mode, config: ModelConfig, weights: ModelWeights, predictor: Predictor | None) -> list[str]:
+    """The reasons, one sentence each, why no program computes the feed-forward blocks in this mode."""
+    return ["Predicted neurons are computed layer by layer."] if mode == "sparse" else []
+
+
+def ffn_plan(
+    mode: Mode, config: ModelConfig, weights: ModelWeights, products: Products, predictor: Predictor | None = None
+) -> FfnPlan:
+    """The plan of a mode that a ModeChooser gave, where `why_not` has no reason against it."""
+    return DensePlan(config, weights, products)
+
+
 class DensePlan:
     """Every neuron: as DenseExecutor."""
 
     count_words = COUNT_WORDS
 
-    def __init__(self, config: ModelConfig, weights: ModelWeights) -> None:
+    def __init__(self, config: ModelConfig, weights: ModelWeights, products: Products) -> None:
+        self._products = products
         self._config = config
         self._layers = weights.layers
         self._neurons = config.n_layers * config.d_ff
@@ -53,10 +67,10 @@ class DensePlan:
         """As FfnPlan says."""
         w = self._layers[layer]
         if w.gate is None:
-            calls = linear_calls(w.up, x, self._gate, "ffn")
+            calls = self._products.calls(w.up, x, self._gate, "ffn")
         else:
-            calls = linear_calls(w.gate, x, self._gate, "ffn", barrier=False)
-            calls += linear_calls(w.up, x, self._up, "ffn")
+            calls = self._products.calls(w.gate, x, self._gate, "ffn", barrier=False)
+            calls += self._products.calls(w.up, x, self._up, "ffn")
         self._hidden.renew()
         gated = w.gate is not None
         calls += activation_calls(
@@ -78,6 +92,9 @@ class DensePlan:
         return self._neurons, int(opened), int(fired)
 
     def _down(self, w: LayerWeights, out: F32) -> list[Call]:
-        assert w.down is not None
-        calls = linear_calls(w.down, self._hidden, out, "ffn")
+        if w.down_t is not None:
+            calls = self._products.transposed_calls(w.down_t, self._hidden.values, out, "ffn")
+        else:
+            assert w.down is not None, "a layer has down_t or down"
+            calls = self._products.calls(w.down, self._hidden, out, "ffn")
         return calls + ([] if w.down_bias is None else bias_calls(out, w.down_bias, "ffn"))

@@ -20,7 +20,7 @@ from native_kernels.cpu.call import Call, aligned_empty
 from native_kernels.cpu.elementwise import bias_calls, softcap_calls
 from native_kernels.cpu.embedding import embedding_calls
 from native_kernels.cpu.kv_store import CachePlace, rotate_and_store_calls
-from native_kernels.cpu.linear import Vector, linear_calls
+from native_kernels.cpu.linear import Products, Vector
 from native_kernels.cpu.norms import Norm, norm_calls
 from native_kernels.cpu.rope import angle_calls
 from native_kernels.cpu.token_state import CACHE, LAYER_BYTES, POSITION, TOKEN, token_state
@@ -33,14 +33,14 @@ class DecodeCalls:
     counts: i64 [L, workers, words], what the FFN counted; the plan of the FFN knows their meaning.
     """
 
-    def __init__(self, config: ModelConfig, weights: ModelWeights, ffn: FfnPlan, n_workers: int) -> None:
+    def __init__(self, config: ModelConfig, weights: ModelWeights, ffn: FfnPlan, products: Products) -> None:
         self.state: I64 = token_state()
         self.ffn = ffn
-        self.counts: I64 = aligned_empty((config.n_layers, n_workers, ffn.count_words), np.int64)
+        self.counts: I64 = aligned_empty((config.n_layers, products.n_workers, ffn.count_words), np.int64)
         self.logits: F32 = aligned_empty(weights.head.n_rows)
         self._config = config
         self._weights = weights
-        self._n_workers = n_workers
+        self._products = products
         heads = config.n_heads + 2 * config.n_kv_heads
         self._x: F32 = aligned_empty(config.d_model)  # the residual stream
         self._normed = Vector(aligned_empty(config.d_model))
@@ -57,7 +57,7 @@ class DecodeCalls:
         config, state = self._config, self.state
         words = (state[word : word + 1] for word in (POSITION, CACHE, LAYER_BYTES))
         self._place = CachePlace(*words, layout, config.n_kv_heads)
-        self._buffers = attention_buffers(config.n_heads, config.n_kv_heads, layout, 1, self._n_workers)
+        self._buffers = attention_buffers(config.n_heads, config.n_kv_heads, layout, 1, self._products.n_workers)
         self._pending = []
         calls = self._embed() + self._angles()
         for i, layer in enumerate(self._weights.layers):
@@ -108,7 +108,7 @@ class DecodeCalls:
             row = aligned_empty(weights.embedding.n_cols)
         calls = embedding_calls(weights.embedding, self.state, TOKEN, row, scale=config.embedding_scale)
         if weights.project_in is not None:
-            calls += linear_calls(weights.project_in, Vector(row), self._x, "embedding")
+            calls += self._products.calls(weights.project_in, Vector(row), self._x, "embedding")
         if weights.positions is not None:
             place: F32 = aligned_empty(config.d_model)
             calls += embedding_calls(weights.positions, self.state, POSITION, place, offset=config.position_offset)
@@ -138,7 +138,7 @@ class DecodeCalls:
         calls: list[Call] = []
         parts = ((w.q, w.q_bias, 0, n_q), (w.k, w.k_bias, n_q, n_k), (w.v, w.v_bias, n_q + n_k, n_k))
         for matrix, _, start, size in parts:
-            calls += linear_calls(matrix, x, flat[start : start + size], "attention", barrier=matrix is w.v)
+            calls += self._products.calls(matrix, x, flat[start : start + size], "attention", barrier=matrix is w.v)
         if any(bias is not None for _, bias, _, _ in parts):
             whole = np.concatenate([np.zeros(size, np.float32) if bias is None else bias for _, bias, _, size in parts])
             calls += bias_calls(flat, whole, "attention")
@@ -154,7 +154,7 @@ class DecodeCalls:
             q, mixed, self._place, i, self._buffers, config.attention_scale, config.attention_softcap, window
         )
         self._mixed.renew()
-        calls += linear_calls(w.o, self._mixed, self._attended, "attention")
+        calls += self._products.calls(w.o, self._mixed, self._attended, "attention")
         return calls + ([] if w.o_bias is None else bias_calls(self._attended, w.o_bias, "attention"))
 
     def _ffn(self, i: int, x: Vector) -> list[Call]:
@@ -168,9 +168,9 @@ class DecodeCalls:
             hidden = Vector(self._x)
         if weights.project_out is not None:
             narrow = Vector(aligned_empty(weights.project_out.n_rows))
-            calls += linear_calls(weights.project_out, hidden, narrow.values, "head")
+            calls += self._products.calls(weights.project_out, hidden, narrow.values, "head")
             hidden = narrow
-        calls += linear_calls(weights.head, hidden, self.logits, "head")
+        calls += self._products.calls(weights.head, hidden, self.logits, "head")
         if config.logit_softcap is not None:
             calls += softcap_calls(self.logits, self.logits, config.logit_softcap)
         return calls

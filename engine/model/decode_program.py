@@ -7,21 +7,36 @@ says. Paper: PowerInfer, section 4 (the online phase).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 
 import numpy as np
 
-from engine.config import ModelConfig
+from engine.config import Mode, ModelConfig
 from engine.errors import Cancelled
 from engine.executor.counters import FfnCounters
-from engine.executor.ffn_calls import FfnPlan
+from engine.executor.ffn_calls import ffn_plan
+from engine.executor.ffn_calls import why_not as cannot_plan
 from engine.model.decode_calls import DecodeCalls
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import check_tokens
 from engine.model.weights import ModelWeights
-from native_kernels.backend import F32
+from engine.sparsity.predictor import Predictor
+from native_kernels.backend import F32, PackedMatrix
+from native_kernels.cpu.linear import Products
+from native_kernels.cpu.linear import why_not as cannot_multiply
 from native_kernels.cpu.pool import Pool, Program
 from native_kernels.cpu.token_state import CACHE, LAYER_BYTES, POSITION, TOKEN
 from native_kernels.kv_blocks import KvLayout
+
+
+def why_not(config: ModelConfig, weights: ModelWeights, mode: Mode, predictor: Predictor | None = None) -> list[str]:
+    """The reasons, one sentence each, why a token of this model cannot run as a program; empty where it can."""
+    first, *_ = weights.layers
+    layers = [getattr(layer, one.name) for layer in weights.layers for one in fields(first)]
+    others = (weights.embedding, weights.head, weights.positions, weights.project_in, weights.project_out)
+    matrices = [one for one in (*layers, *others) if isinstance(one, PackedMatrix)]
+    reasons = [reason for matrix in matrices for reason in cannot_multiply(matrix)]
+    return list(dict.fromkeys(reasons + cannot_plan(mode, config, weights, predictor)))
 
 
 class DecodeProgram:
@@ -31,13 +46,20 @@ class DecodeProgram:
     """
 
     def __init__(
-        self, config: ModelConfig, weights: ModelWeights, ffn: FfnPlan, counters: FfnCounters, pool: Pool
+        self,
+        config: ModelConfig,
+        weights: ModelWeights,
+        mode: Mode,
+        counters: FfnCounters,
+        pool: Pool,
+        predictor: Predictor | None = None,
     ) -> None:
         self.timed = False
         self._config = config
         self._counters = counters
         self._pool = pool
-        self._calls = DecodeCalls(config, weights, ffn, pool.n_threads)
+        products = Products(pool.n_threads)
+        self._calls = DecodeCalls(config, weights, ffn_plan(mode, config, weights, products, predictor), products)
         self._layout = KvLayout(config.head_dim, "f16")
         self._program: Program | None = None
 

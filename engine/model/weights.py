@@ -100,8 +100,11 @@ def load_weights(
     cancelled: Callable[[], bool] = lambda: False,
     extra_bytes: int = 0,
     hold: Hold | Literal["auto"] = "auto",
+    mapped_reason: str = "",
 ) -> ModelWeights:
     """Reads, checks and repacks every tensor: as float32 where that fits into free RAM, else as float16.
+
+    With a `mapped_reason` (half a sentence) `auto` means mapped, for whoever multiplies matrices as they are stored.
 
     Where neither fits, matrices stay where and as the file has them, `mapped`: nothing of them is read now, so that
     damage shows in the logits only (and a float16 that is no number counts as a large one, as operators read it).
@@ -110,7 +113,7 @@ def load_weights(
     Raises: HostMemoryError with need and have before anything is read, ModelFormatError for weights that are no
     numbers or a norm or embedding that is all zeros, Cancelled between two tensors.
     """
-    chosen, reason = _choose_hold(opened, extra_bytes, hold)
+    chosen, reason = _choose_hold(opened, extra_bytes, hold, mapped_reason)
     plan = opened.plan
     total = sum(_file_bytes(opened, tensor) for tensor in plan)
     done = 0
@@ -149,7 +152,7 @@ def _file_bytes(opened: OpenedModel, tensor: PlannedTensor) -> int:
     return opened.source.tensors[tensor.foreign_name].n_bytes * tensor.n_elements // math.prod(tensor.shape)
 
 
-def _choose_hold(opened: OpenedModel, extra_bytes: int, wanted: str) -> tuple[Hold, str]:
+def _choose_hold(opened: OpenedModel, extra_bytes: int, wanted: str, mapped_reason: str) -> tuple[Hold, str]:
     """float32 where it fits with a margin, because then nothing is unpacked on use; else float16; else the file.
 
     What is asked for by name is held to the free RAM too.
@@ -169,6 +172,8 @@ def _choose_hold(opened: OpenedModel, extra_bytes: int, wanted: str) -> tuple[Ho
         "f16": parameters * 2 + repacking + rest,
         "mapped": sum(copied_bytes(opened, tensor) for tensor in plan) + rest,
     }
+    if wanted == "auto" and mapped_reason and needs["mapped"] <= have:
+        return "mapped", mapped_reason
     for hold, need in needs.items():
         if need <= have and wanted in ("auto", hold):
             return hold, _REASONS[hold] if wanted == "auto" else "as asked"

@@ -169,6 +169,9 @@ def _stamp(out: int, unused_lo: int, unused_hi: int, unused_worker: int) -> None
     put_int(out, clock())
 
 
+OWN_KERNELS = (_run, _work, _announce, _stamp)
+
+
 class PoolError(RuntimeError):
     """A worker died; what it died of is the cause."""
 

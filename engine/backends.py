@@ -1,0 +1,134 @@
+"""Chooses what computes on the processor: compiled kernels, or the reference where they cannot run, with the reason.
+
+It compiles nothing before a model needs it, and computes nothing itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from engine.config import BackendName, Mode, ModelConfig
+from engine.errors import Cancelled, KernelUnavailableError
+from engine.executor.counters import FfnCounters
+from engine.model.weights import ModelWeights, OpenedModel
+from native_kernels.backend import Operators
+from native_kernels.reference import ReferenceOperators
+
+if TYPE_CHECKING:
+    from engine.model.decode_program import DecodeProgram
+    from engine.sparsity.predictor import Predictor
+    from native_kernels.cpu.operators import CpuOperators
+
+log = logging.getLogger(__name__)
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Backend:
+    """What computes, and why. kernels: the operators of the processor kernels; None: the reference computes."""
+
+    reason: str
+    kernels: CpuOperators | None = None
+    _reference: ReferenceOperators = field(default_factory=ReferenceOperators)
+
+    @property
+    def name(self) -> str:
+        """What is computed with, in a few words."""
+        if self.kernels is None:
+            return "reference"
+        from native_kernels.cpu import isa
+
+        return f"processor kernels ({isa.chosen().name})"
+
+    @property
+    def operators(self) -> Operators:
+        """What prefill and evaluation compute with."""
+        return self._reference if self.kernels is None else self.kernels
+
+    def reads_all_of(self, opened: OpenedModel) -> bool:
+        """Whether there are kernels for every codec in which the model's matrices lie in their file."""
+        if self.kernels is None:
+            return False
+        codecs = {opened.source.tensors[one.foreign_name].codec for one in opened.plan if len(one.shape) == 2}
+        return all(self.kernels.reads(codec) for codec in codecs)
+
+    def decoder(
+        self,
+        config: ModelConfig,
+        weights: ModelWeights,
+        mode: Mode,
+        counters: FfnCounters,
+        predictor: Predictor | None,
+    ) -> DecodeProgram | None:
+        """The program of a token; None where the operators compute layer by layer instead."""
+        if self.kernels is None:
+            return None
+        from engine.model.decode_program import DecodeProgram, why_not
+
+        if reasons := why_not(config, weights, mode, predictor):
+            log.info("No program for a token: %s", " ".join(reasons))
+            return None
+        return DecodeProgram(config, weights, mode, counters, self.kernels.pool, predictor)
+
+    def prepare(
+        self, weights: ModelWeights, decoder: DecodeProgram | None, progress: Progress, cancelled: Callable[[], bool]
+    ) -> None:
+        """Compiles what this model needs, or finds it where it was kept. Progress is in kernels; nothing is said where
+        all are there.
+
+        Raises: Cancelled between two kernels.
+        """
+        if self.kernels is None:
+            return
+        from native_kernels.cpu.pool import OWN_KERNELS
+
+        matrices = [matrix for layer in weights.layers for matrix in (layer.q, layer.up, layer.down_t, layer.down)]
+        codecs = {matrix.codec for matrix in (weights.head, weights.embedding, *matrices) if matrix is not None}
+        wanted = [*OWN_KERNELS, *self.kernels.kernels(codecs)]
+        if decoder is not None:
+            wanted += [call.kernel for call in decoder.program.calls]
+        missing = [kernel for kernel in dict.fromkeys(wanted) if not kernel.is_ready]
+        for done, kernel in enumerate(missing):
+            if cancelled():
+                raise Cancelled
+            progress(done, len(missing))
+            _ = kernel.address
+        for kernel in wanted:
+            _ = kernel.address
+
+
+def choose_backend(wanted: BackendName, threads: int) -> Backend:
+    """The kernels with so many threads where they can run, else the reference and why.
+
+    Raises: KernelUnavailableError where the kernels were asked for by name and cannot run.
+    """
+    if wanted == "reference":
+        return Backend("As asked")
+    try:
+        from native_kernels.cpu.operators import CpuOperators
+        from native_kernels.cpu.pool import Pool
+
+        kernels = CpuOperators(Pool(threads))
+        self_test(kernels)
+    except Exception as error:  # noqa: BLE001 - numba fails in many ways on odd machines; the reference runs on all
+        reason = f"The processor kernels cannot run: {type(error).__name__}: {error}".split("\n")[0]
+        if wanted == "kernels":
+            raise KernelUnavailableError(f"{reason}.", "Run without asking for the kernels.") from error
+        log.info("%s", reason, exc_info=True)
+        return Backend(reason)
+    missing = kernels.why_unavailable()
+    return Backend(" ".join(["Compiled for this processor.", *missing]), kernels)
+
+
+def self_test(kernels: CpuOperators) -> None:
+    """One small operation on all threads. Raises: whatever is wrong with the compiler or the threads; ArithmeticError
+    where the result is."""
+    import numpy as np
+
+    x = np.linspace(-1, 1, 77, dtype=np.float32)
+    if not np.allclose(kernels.rms_norm(x[None], x, 1e-5), ReferenceOperators().rms_norm(x[None], x, 1e-5), atol=1e-5):
+        raise ArithmeticError("a compiled kernel computes other numbers than the reference")

@@ -1,0 +1,201 @@
+"""The operators of native_kernels.backend.Operators as kernels on the pool: for prefill, evaluation and odd places.
+
+One token at a time runs as a program instead (engine/model/decode_program.py). What no kernel does yet goes to the
+reference, and `delegated` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from native_kernels.backend import F32, I32, I64, U8, PackedMatrix
+from native_kernels.codecs import CODECS
+from native_kernels.cpu.attention import attention_buffers, attention_calls
+from native_kernels.cpu.call import Call
+from native_kernels.cpu.elementwise import Activation, activation_calls, softcap_calls
+from native_kernels.cpu.gemm import Firing, Panels, Scratch, matmul_calls, matmul_t_calls, pack_calls, takes_bytes
+from native_kernels.cpu.isa import why_unavailable
+from native_kernels.cpu.jit import Kernel
+from native_kernels.cpu.kv_store import CachePlace, store_calls
+from native_kernels.cpu.linear import Products, Vector, why_not
+from native_kernels.cpu.norms import Norm, norm_calls
+from native_kernels.cpu.pool import Pool, Program
+from native_kernels.cpu.unpack import UNPACKERS
+from native_kernels.kv_blocks import KvLayout
+from native_kernels.reference import ReferenceOperators
+
+
+class CpuOperators:
+    """The operators on the threads of a pool. Results do not depend on how many there are.
+
+    delegated: what went to the reference so far, each with its reason.
+    """
+
+    name = "cpu"
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.delegated: dict[str, str] = {}
+        self._reference = ReferenceOperators()
+        self._products = Products(pool.n_threads)
+        self._scratch = Scratch.make(pool.n_threads)
+        self._attention: tuple[Any, Any] = (None, None)  # shape and buffers of the last one
+        self._packed: tuple[F32 | None, Panels | None] = (None, None)
+
+    def why_unavailable(self) -> list[str]:
+        """What is missing for a better instruction set; the operators run nevertheless."""
+        return why_unavailable()
+
+    @staticmethod
+    def reads(codec: str) -> bool:
+        """Whether matrices in this codec are multiplied where and as they lie."""
+        return codec in UNPACKERS
+
+    def kernels(self, codecs: Iterable[str]) -> list[Kernel]:
+        """What products of many tokens with matrices in these codecs need: to be compiled ahead."""
+        needed: list[Kernel] = []
+        for codec in codecs:
+            if not self.reads(codec):
+                continue
+            width = CODECS[codec].block_size
+            empty = np.zeros((1, CODECS[codec].n_bytes(width)), np.uint8)
+            w = PackedMatrix.view(empty, 1, width, codec)
+            x, out, one = np.zeros((2, width), np.float32), np.zeros((2, 1), np.float32), np.zeros(1, np.int64)
+            panels = Panels.make(2, width, takes_bytes(codec))
+            calls = pack_calls(x, one, panels) + matmul_calls(panels, w, one, out, self._scratch)
+            calls += matmul_t_calls(out, one, w, x, Firing.make(2, 1), self._scratch)
+            needed += [call.kernel for call in calls]
+        return needed
+
+    def rows(self, w: PackedMatrix, ids: I64) -> F32:
+        return self._reference.rows(w, ids)
+
+    def matmul(self, x: F32, w: PackedMatrix) -> F32:
+        x = np.ascontiguousarray(x, np.float32)
+        if x.shape[0] == 1 and not why_not(w):
+            out = np.empty((1, w.n_rows), np.float32)
+            self._run(self._products.calls(w, Vector(x[0]), out[0], ""))
+            return out
+        if not self._has_kernel(w, "matmul"):
+            return self._reference.matmul(x, w)
+        out = np.empty((x.shape[0], w.n_rows), np.float32)
+        if not out.size:
+            return out
+        tokens = np.array([x.shape[0]], np.int64)
+        last, panels = self._packed
+        calls: list[Call] = []
+        if panels is None or last is not x or panels.as_bytes != takes_bytes(w.codec):
+            panels = Panels.make(x.shape[0], w.n_cols, takes_bytes(w.codec))
+            calls += pack_calls(x, tokens, panels)
+            self._packed = (x, panels)  # q, k and v read the same tokens one after another
+        self._run(calls + matmul_calls(panels, w, tokens, out, self._scratch))
+        return out
+
+    def matmul_t(self, h: F32, w: PackedMatrix) -> F32:
+        if not self._has_kernel(w, "matmul_t"):
+            return self._reference.matmul_t(h, w)
+        h = np.ascontiguousarray(h, np.float32)
+        out = np.zeros((h.shape[0], w.n_cols), np.float32)
+        if out.size and w.n_rows:
+            tokens, firing = np.array([h.shape[0]], np.int64), Firing.make(h.shape[0], w.n_rows)
+            self._run(matmul_t_calls(h, tokens, w, out, firing, self._scratch))
+        return out
+
+    def sparse_gemv(self, w: PackedMatrix, x: F32, ids: I32) -> F32:
+        return self._reference.sparse_gemv(w, x, ids)
+
+    def sparse_axpy(self, w: PackedMatrix, values: F32, ids: I32) -> F32:
+        return self._reference.sparse_axpy(w, values, ids)
+
+    def rms_norm(self, x: F32, weight: F32, eps: float) -> F32:
+        return self._norm(x, weight, None, "rms", eps)
+
+    def layer_norm(self, x: F32, weight: F32, bias: F32, eps: float) -> F32:
+        return self._norm(x, weight, bias, "layer", eps)
+
+    def rope_angles(self, positions: I64, rotary_dim: int, theta: float, factors: F32 | None = None) -> tuple[F32, F32]:
+        return self._reference.rope_angles(positions, rotary_dim, theta, factors)
+
+    def rope(self, x: F32, cos: F32, sin: F32) -> F32:
+        return self._reference.rope(x, cos, sin)
+
+    def attention(
+        self,
+        q: F32,
+        k: F32,
+        v: F32,
+        scale: float | None = None,
+        softcap: float | None = None,
+        window: int | None = None,
+    ) -> F32:
+        return self._reference.attention(q, k, v, scale, softcap, window)
+
+    def cached_attention(
+        self,
+        q: F32,
+        k: F32,
+        v: F32,
+        blocks: U8,
+        layout: KvLayout,
+        position: int,
+        scale: float | None = None,
+        softcap: float | None = None,
+        window: int | None = None,
+    ) -> F32:
+        q, k, v = (np.ascontiguousarray(x, np.float32) for x in (q, k, v))
+        out = np.empty_like(q)
+        if not out.size:
+            return out
+        place = CachePlace.of_layer(blocks, layout, position)
+        shape = (len(q), q.shape[1], layout)
+        if self._attention[0] != shape:  # every layer of a piece has the same
+            buffers = attention_buffers(q.shape[1], place.n_kv_heads, layout, len(q), self.pool.n_threads)
+            self._attention = (shape, buffers)
+        calls = store_calls(k, v, place, 0)
+        self._run(calls + attention_calls(q, out, place, 0, self._attention[1], scale, softcap, window))
+        return out
+
+    def relu(self, x: F32, threshold: float = 0.0) -> F32:
+        return self._activate("fatrelu" if threshold else "relu", x, threshold)
+
+    def silu(self, x: F32) -> F32:
+        return self._activate("silu", x)
+
+    def gelu(self, x: F32) -> F32:
+        return self._activate("gelu", x)
+
+    def gelu_tanh(self, x: F32) -> F32:
+        return self._activate("gelu-tanh", x)
+
+    def softcap(self, x: F32, cap: float) -> F32:
+        x = np.ascontiguousarray(x, np.float32)
+        out = np.empty_like(x)
+        if x.size:
+            self._run(softcap_calls(x, out, cap))
+        return out
+
+    def _activate(self, activation: Activation, x: F32, threshold: float = 0.0) -> F32:
+        x = np.ascontiguousarray(x, np.float32)
+        out = np.empty_like(x)
+        if x.size:
+            self._run(activation_calls(activation, x, out, threshold=threshold))
+        return out
+
+    def _norm(self, x: F32, weight: F32, bias: F32 | None, norm: Norm, eps: float) -> F32:
+        x = np.ascontiguousarray(x, np.float32)
+        out = np.empty_like(x)
+        if x.size:
+            self._run(norm_calls(x, out, np.ascontiguousarray(weight), bias, norm, eps))
+        return out
+
+    def _has_kernel(self, w: PackedMatrix, operator: str) -> bool:
+        if w.codec in UNPACKERS:
+            return True
+        self.delegated[f"{operator} of {w.codec}"] = f"No processor kernel multiplies {w.codec} for many tokens."
+        return False
+
+    def _run(self, calls: list[Call]) -> None:
+        self.pool.run(Program(calls))
