@@ -55,8 +55,8 @@ class DecodeCalls:
     def of_a_token(self, layout: KvLayout) -> list[Call]:
         """Everything from the token's number to its logits, for caches of that layout."""
         config, state = self._config, self.state
-        words = (state[word : word + 1] for word in (POSITION, CACHE, LAYER_BYTES))
-        self._place = CachePlace(*words, layout, config.n_kv_heads)
+        position, cache, layer_bytes = (state[word : word + 1] for word in (POSITION, CACHE, LAYER_BYTES))
+        self._place = CachePlace(position, cache, layer_bytes, layout, config.n_kv_heads)
         self._buffers = attention_buffers(config.n_heads, config.n_kv_heads, layout, 1, self._products.n_workers)
         self._pending = []
         calls = self._embed() + self._angles()

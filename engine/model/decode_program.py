@@ -60,16 +60,19 @@ class DecodeProgram:
         self._pool = pool
         products = Products(pool.n_threads)
         self._calls = DecodeCalls(config, weights, ffn_plan(mode, config, weights, products, predictor), products)
-        self._layout = KvLayout(config.head_dim, "f16")
+        self._layout = KvLayout(config.head_dim, "f32")
         self._program: Program | None = None
+
+    def program_for(self, layout: KvLayout) -> Program:
+        """The calls and what their stages took, over caches of that layout; built when it is another than before."""
+        if self._program is None or layout != self._layout:
+            self._program, self._layout = Program(self._calls.of_a_token(layout)), layout
+        return self._program
 
     @property
     def program(self) -> Program:
-        """The calls and what their stages took; built with the first token, or before it for a cache of float16."""
-        if self._program is None:
-            self._build(self._layout)
-        assert self._program is not None, "built above"
-        return self._program
+        """The program of the last token; of float32 in the cache before the first one."""
+        return self.program_for(self._layout)
 
     def accepts(self, cache: KVCache) -> bool:
         """Whether the program can run on this cache and count what is to be counted now."""
@@ -81,20 +84,15 @@ class DecodeProgram:
         Raises: ContextOverflowError, TokenizerMismatchError, and Cancelled, after which the cache is as it was.
         """
         check_tokens(self._config, np.array([token], np.int64), cache)
-        if self._program is None or cache.layout != self._layout:
-            self._build(cache.layout)
+        program = self.program_for(cache.layout)
         calls = self._calls
         state = calls.state
         state[TOKEN], state[POSITION] = token, cache.length
         state[CACHE], state[LAYER_BYTES] = cache.blocks.ctypes.data, cache.blocks.strides[0]
         calls.counts.fill(0)
-        if not self._pool.run(self.program, cancelled, self.timed):
+        if not self._pool.run(program, cancelled, self.timed):
             raise Cancelled
         cache.advance(1)
         self._counters.add_decoded(*calls.ffn.totals(calls.counts))
         logits: F32 = calls.logits.copy()
         return logits
-
-    def _build(self, layout: KvLayout) -> None:
-        self._program = Program(self._calls.of_a_token(layout))
-        self._layout = layout

@@ -179,7 +179,7 @@ def scores_of(codec: KvCodec) -> Any:
     eight, four, two, one = (_scores(rows, codec) for rows in ROWS)
 
     @inline
-    def scores(q, stride, rows, block, head_dim, out):  # type: ignore[no-untyped-def]  # of a few machine words
+    def scores(q: Any, stride: Any, rows: Any, block: Any, head_dim: Any, out: Any) -> Any:
         row = 0
         while row + 8 <= rows:
             eight(q + stride * row, stride, block, head_dim, out + 4 * BLOCK * row)
@@ -207,7 +207,7 @@ def mix_of(codec: KvCodec) -> Any:
 
     def columns(wide: int, many: Any, single: Any) -> Any:
         @inline
-        def over_columns(weights, values, scales, padded_dim, n, sums):  # type: ignore[no-untyped-def]
+        def over_columns(weights: Any, values: Any, scales: Any, padded_dim: Any, n: Any, sums: Any) -> Any:
             column = 0
             while column + wide * LANES <= padded_dim:
                 many(weights, values, scales, padded_dim, n, column, sums)
@@ -222,7 +222,7 @@ def mix_of(codec: KvCodec) -> Any:
     by2, by1 = columns(n2, two, two1), columns(n1, one, one1)
 
     @inline
-    def mix(weights, rows, values, scales, padded_dim, n, sums):  # type: ignore[no-untyped-def]
+    def mix(weights: Any, rows: Any, values: Any, scales: Any, padded_dim: Any, n: Any, sums: Any) -> Any:
         row = 0
         while row + 8 <= rows:
             by8(weights + 4 * BLOCK * row, values, scales, padded_dim, n, sums + 4 * padded_dim * row)

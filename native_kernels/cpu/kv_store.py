@@ -94,7 +94,7 @@ def _store_functions(codec: KvCodec) -> tuple[Any, Any]:
     quantised, width = codec == "q8_0", _WIDTH[codec]
 
     @inline
-    def step_of(x, head_dim, group, scale_at):  # type: ignore[no-untyped-def]  # numba's vectors have no Python type
+    def step_of(x: Any, head_dim: Any, group: Any, scale_at: Any) -> Any:
         """What a group's numbers are multiplied with before they are rounded; its scale is stored."""
         most = zero()
         for d in range(group, min(group + GROUP, head_dim), LANES):
@@ -104,7 +104,7 @@ def _store_functions(codec: KvCodec) -> tuple[Any, Any]:
         return 127.0 / size if size > 0.0 else 0.0
 
     @inline
-    def store_keys(x, head_dim, block, inside, scales):  # type: ignore[no-untyped-def]
+    def store_keys(x: Any, head_dim: Any, block: Any, inside: Any, scales: Any) -> Any:
         for group in range(0, head_dim, GROUP):
             step = 1.0
             if quantised:
@@ -116,7 +116,7 @@ def _store_functions(codec: KvCodec) -> tuple[Any, Any]:
                 put_keys(block + width * (d * BLOCK + inside), head_dim - d, part)
 
     @inline
-    def store_values(x, head_dim, padded_dim, row, scale_at):  # type: ignore[no-untyped-def]
+    def store_values(x: Any, head_dim: Any, padded_dim: Any, row: Any, scale_at: Any) -> Any:
         for group in range(0, head_dim, GROUP):
             step = 1.0
             if quantised:
@@ -184,7 +184,7 @@ def _rotate_kernel(codec: KvCodec) -> Kernel:
 
 
 @inline
-def _place(args):  # type: ignore[no-untyped-def]
+def _place(args: Any) -> Any:
     """(position, address of the layer, bytes of a head, heads). args: the addresses of position, cache and bytes of a
     layer, the number of the layer, heads, head_dim, padded dimension, bytes of a block, and where in it key scales,
     values and value scales begin."""
@@ -214,8 +214,8 @@ class CachePlace:
     @classmethod
     def of_layer(cls, blocks: U8, layout: KvLayout, position: int) -> CachePlace:
         """One layer's blocks [H_kv, n_blocks, block_bytes], to be called layer 0."""
-        words = [np.array([word], np.int64) for word in (position, blocks.ctypes.data, blocks.nbytes)]
-        return cls(*words, layout, len(blocks))
+        words = np.array([position, blocks.ctypes.data, blocks.nbytes], np.int64)
+        return cls(words[:1], words[1:2], words[2:], layout, len(blocks))
 
     def words(self, layer: int) -> tuple[Any, ...]:
         """As the kernels' arguments."""

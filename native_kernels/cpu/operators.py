@@ -70,6 +70,13 @@ class CpuOperators:
             needed += [call.kernel for call in calls]
         return needed
 
+    def attention_kernels(self, layout: KvLayout) -> list[Kernel]:
+        """What attention of many tokens over such a cache needs."""
+        q = np.zeros((2, 1, layout.head_dim), np.float32)
+        place = CachePlace.of_layer(np.zeros((1, 1, layout.block_bytes), np.uint8), layout, 0)
+        buffers = attention_buffers(1, 1, layout, 2, self.pool.n_threads)
+        return [call.kernel for call in (*store_calls(q, q, place, 0), *attention_calls(q, q, place, 0, buffers))]
+
     def rows(self, w: PackedMatrix, ids: I64) -> F32:
         return self._reference.rows(w, ids)
 

@@ -38,7 +38,7 @@ def _angles(args: int, lo: int, hi: int, worker: int) -> None:
 
 
 @inline
-def rotate_head(x, cosines, sines, pairs, neighbours):  # type: ignore[no-untyped-def]  # of machine words
+def rotate_head(x: Any, cosines: Any, sines: Any, pairs: Any, neighbours: Any) -> Any:
     """Rotates the first 2 pairs of numbers where they lie; neighbours: (2 i, 2 i + 1), not (i, i + pairs)."""
     if neighbours != 0:
         for i in range(pairs):
