@@ -91,7 +91,7 @@ def run(
     timed = _TimedExecutor(transformer.executor)
     transformer.executor = timed
     rng = np.random.default_rng(0)
-    cache = KVCache(config, model.context)
+    cache = model.new_cache()
     prefill_s, decode_s, head_s, ffn_s = [], [], 0.0, 0.0
     counters = timed.counters
     for number in range(repeat + 1):  # the first round warms caches and is not counted
@@ -157,4 +157,4 @@ def _other_bytes(model: LoadedModel, context: int) -> int:
     """Bytes that one decoded token reads beside the FFN: attention, KV cache, head."""
     weights = model.weights
     attention = sum(w.n_bytes for layer in weights.layers for w in (layer.q, layer.k, layer.v, layer.o))
-    return attention + weights.head.n_bytes + KVCache.bytes_for(model.opened.config, context)
+    return attention + weights.head.n_bytes + KVCache.bytes_for(model.opened.config, context, model.kv_codec)

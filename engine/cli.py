@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from engine import commands
 from engine.chat_templates import TEMPLATE_NAMES
-from engine.config import DEVICES, MODES
+from engine.config import DEVICES, KV_CODECS, MODES
 from engine.console import drop_output, make_streams_safe
 from engine.errors import EngineError
 
@@ -87,6 +87,9 @@ def build_parser() -> argparse.ArgumentParser:
         sub.add_argument("--hardware", metavar="FILE", help="a saved hardware profile instead of a probe")
         sub.add_argument("--vram-budget", type=float, metavar="GIB", help="the most that may be held on the card")
         sub.add_argument("--mode", choices=MODES, default="auto")
+        sub.add_argument(
+            "--kv-cache", choices=KV_CODECS, help="how keys and values are kept (default: f16; f32 without kernels)"
+        )
         add_template(sub)
 
     def add_sampling(sub: argparse.ArgumentParser) -> None:

@@ -36,6 +36,7 @@ def _load(arguments: argparse.Namespace, cancelled: Callable[[], bool] = lambda:
         mode=arguments.mode,
         vram_budget_gib=arguments.vram_budget,
         hardware_file=arguments.hardware,
+        kv_cache=arguments.kv_cache,
         template=arguments.template,
     )
     with ProgressBar("Loading") as progress:

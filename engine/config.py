@@ -17,11 +17,13 @@ Activation = Literal[
 ]
 Mode = Literal["auto", "sparse", "exact", "dense"]
 Device = Literal["auto", "cpu", "cuda"]
+KvCodec = Literal["f32", "f16", "q8_0"]  # of keys and values in the cache; as native_kernels/kv_blocks.py has them
 BackendName = Literal["auto", "kernels", "reference"]
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 DEVICES: tuple[Device, ...] = get_args(Device)
 BACKENDS: tuple[BackendName, ...] = get_args(BackendName)
+KV_CODECS: tuple[KvCodec, ...] = get_args(KvCodec)
 ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
 
 
@@ -194,6 +196,7 @@ class EngineConfig:
     vram_budget_gib: float | None = None
     hardware_file: str | None = None
     backend: BackendName = "auto"  # what computes on the processor: compiled kernels where they can run
+    kv_cache: KvCodec | None = None  # None: f16 where kernels run, f32 in reference form
     template: str | None = None  # a built-in chat template's name; None: the model's own, or the one that suits it
 
     def __post_init__(self) -> None:
@@ -203,6 +206,10 @@ class EngineConfig:
             raise InvalidRequestError(f"Unknown device {self.device!r}; known are {', '.join(DEVICES)}.")
         if self.backend not in BACKENDS:
             raise InvalidRequestError(f"Unknown backend {self.backend!r}; known are {', '.join(BACKENDS)}.")
+        if self.kv_cache is not None and self.kv_cache not in KV_CODECS:
+            raise InvalidRequestError(
+                f"Unknown codec {self.kv_cache!r} for keys and values; known are {', '.join(KV_CODECS)}."
+            )
         if self.threads is not None and not (_is_number(self.threads, whole=True) and 1 <= self.threads <= 1024):
             raise InvalidRequestError(f"threads is {self.threads!r}; it must lie between 1 and 1024.")
         if self.context is not None and not (_is_number(self.context, whole=True) and 8 <= self.context <= 1 << 24):

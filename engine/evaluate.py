@@ -96,7 +96,7 @@ def perplexity(
         )
     tested = model.transformer(mode)
     reference = model.transformer(against) if against else None
-    cache, other_cache = KVCache(model.opened.config, context), KVCache(model.opened.config, context)
+    cache, other_cache = model.new_cache(context), model.new_cache(context)
     tested.executor.counters.reset()
     total_nll, scored, same, divergence = 0.0, 0, 0, 0.0
     for inputs, targets in windows(tokens, bos, context):
@@ -153,7 +153,7 @@ def last_logits(model: LoadedModel, tokens: Sequence[int], mode: str | None = No
     if len(tokens) > model.context:
         raise InvalidRequestError(f"{len(tokens)} tokens do not fit into the context of {model.context}.")
     transformer = model.transformer(mode)
-    hidden = np.concatenate(list(_hidden(transformer, KVCache(model.opened.config, len(tokens)), tokens)))
+    hidden = np.concatenate(list(_hidden(transformer, model.new_cache(len(tokens)), tokens)))
     return transformer.logits(hidden) if every else transformer.logits(hidden[-1:])[0]
 
 
@@ -216,7 +216,7 @@ def _likeliest(model: LoadedModel, mode: str | None, question: str, choices: Seq
         ids = head + tail
         if len(ids) > model.context:
             raise InvalidRequestError(f"A question of {len(ids)} tokens exceeds the context of {model.context}.")
-        hidden = np.concatenate(list(_hidden(transformer, KVCache(model.opened.config, len(ids)), ids[:-1])))
+        hidden = np.concatenate(list(_hidden(transformer, model.new_cache(len(ids)), ids[:-1])))
         log_p = log_softmax(transformer.logits(hidden[len(head) - 1 :]))
         scores.append(float(log_p[np.arange(len(tail)), tail].sum()))
     return int(np.argmax(scores))

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from engine.config import Mode
+from engine.config import KvCodec, Mode
 from engine.cpu_and_ram import memory_limits, read_ram
 from engine.errors import ArtifactMismatchError, InvalidRequestError, ModelFormatError, UnsupportedModelError
 from engine.executor.dense import DenseExecutor
@@ -57,7 +57,7 @@ class SparseCost:
 class ModeChooser:
     """What a loaded model can run as. Its predictors are read, and their cost is measured, when first needed.
 
-    sample: token ids to measure the cost of predictors over, with these operators.
+    sample: token ids to measure the cost of predictors over, with these operators and this codec of the KV cache.
     """
 
     def __init__(
@@ -66,7 +66,9 @@ class ModeChooser:
         weights: ModelWeights,
         sample: Sequence[int],
         operators: Operators | None = None,
+        kv_codec: KvCodec = "f32",
     ) -> None:
+        self._kv_codec: KvCodec = kv_codec
         self._operators = operators or ReferenceOperators()
         self._opened = opened
         self._weights = weights
@@ -93,7 +95,9 @@ class ModeChooser:
 
     @cached_property
     def _sparse_cost(self) -> SparseCost:
-        return measure_sparse_cost(self._opened, self._weights, self.predictor, self._sample, self._operators)
+        return measure_sparse_cost(
+            self._opened, self._weights, self.predictor, self._sample, self._operators, self._kv_codec
+        )
 
 
 def choose_mode(
@@ -156,14 +160,19 @@ def _has_room(n_bytes: int) -> bool:
 
 
 def measure_sparse_cost(
-    opened: OpenedModel, weights: ModelWeights, predictor: Predictor, tokens: Sequence[int], operators: Operators
+    opened: OpenedModel,
+    weights: ModelWeights,
+    predictor: Predictor,
+    tokens: Sequence[int],
+    operators: Operators,
+    kv_codec: KvCodec,
 ) -> SparseCost:
     """What the predictors cost and expect over these tokens. Cost: one pass over them, unless it is vain anyway."""
     first = first_bytes(weights)
     if predictor.n_bytes >= first:
         return SparseCost(predictor.n_bytes, None, first)
     executor = SparseExecutor(opened.config, weights, predictor, operators)
-    cache = KVCache(opened.config, len(tokens))
+    cache = KVCache(opened.config, len(tokens), kv_codec)
     Transformer(opened.config, weights, executor, operators).forward(np.asarray(tokens, np.int64), cache)
     share = executor.counters.active_share
     assert share is not None, "a pass over tokens counts them"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.backends import Backend, choose_backend
-from engine.config import EngineConfig, Mode, SamplingConfig
+from engine.config import EngineConfig, KvCodec, Mode, SamplingConfig
 from engine.errors import (
     Cancelled,
     ContextOverflowError,
@@ -32,6 +32,7 @@ from engine.model.weights import Hold, ModelWeights, OpenedModel, load_weights, 
 from engine.modes import SAMPLE_TEXT, ModeChooser, choose_mode
 from engine.sampling import make_sampler
 from engine.tokenizer import Tokenizer
+from native_kernels.kv_blocks import KvLayout
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +86,7 @@ class LoadedModel:
     tokenizer: Tokenizer
     sampling: SamplingConfig  # the model's own defaults
     context: int  # tokens
+    kv_codec: KvCodec
     device: str
     device_reason: str
     threads: int
@@ -120,21 +122,22 @@ class LoadedModel:
         hardware = HardwareProfile.load(Path(engine.hardware_file)) if engine.hardware_file else probe()
         device, device_reason = choose_device(engine)
         choose_mode(opened, engine.mode)  # refuses here, before gigabytes are read
-        context = choose_context(opened, engine.context, hardware.ram.free_bytes)
         threads, threads_reason = choose_threads(hardware, engine.threads)
         threadpool_limits(limits=threads, user_api="blas")
         backend = choose_backend(engine.backend, threads)
+        kv_codec = engine.kv_cache or backend.kv_codec
+        context = choose_context(opened, engine.context, hardware.ram.free_bytes, kv_codec)
         weights = load_weights(
             opened,
             progress,
             cancelled,
-            extra_bytes=KVCache.bytes_for(opened.config, context),
+            extra_bytes=KVCache.bytes_for(opened.config, context, kv_codec),
             mapped_reason=_READ_AS_STORED if backend.reads_all_of(opened) else "",
         )
         if cancelled():
             raise Cancelled
         sample = tokenizer.encode(SAMPLE_TEXT, add_bos=True)[:context]
-        modes = ModeChooser(opened, weights, sample, backend.operators)
+        modes = ModeChooser(opened, weights, sample, backend.operators, kv_codec)
         mode, mode_reason = modes.choose(engine.mode)
         model = cls(
             name=opened.name,
@@ -146,6 +149,7 @@ class LoadedModel:
             context=context,
             device=device,
             device_reason=device_reason,
+            kv_codec=kv_codec,
             threads=threads,
             mode=mode,
             mode_reason=mode_reason,
@@ -154,7 +158,8 @@ class LoadedModel:
             threads_reason=threads_reason,
             load_s=time.perf_counter() - started,
         )
-        backend.prepare(weights, model.transformer().decoder, preparing, cancelled)
+        layout = KvLayout(opened.config.head_dim, kv_codec)
+        backend.prepare(weights, model.transformer().decoder, layout, preparing, cancelled)
         return dataclasses.replace(model, load_s=time.perf_counter() - started)
 
     @property
@@ -185,6 +190,10 @@ class LoadedModel:
     def resolve_mode(self, mode: str | None) -> Mode:
         """sparse, exact or dense for what was asked for; None is how the model was loaded."""
         return self.mode if mode is None else self.modes.choose(mode)[0]
+
+    def new_cache(self, context: int | None = None) -> KVCache:
+        """An empty KV cache for so many tokens; None: as many as the model was loaded for."""
+        return KVCache(self.opened.config, context or self.context, self.kv_codec)
 
     def transformer(self, mode: str | None = None) -> Transformer:
         """The model's graph with the executor of `mode` (default: as loaded). Cheap: the weights are shared."""
@@ -224,7 +233,7 @@ def choose_device(engine: EngineConfig) -> tuple[str, str]:
     return "cpu", reason
 
 
-def choose_context(opened: OpenedModel, wanted: int | None, free_bytes: int) -> int:
+def choose_context(opened: OpenedModel, wanted: int | None, free_bytes: int, kv_codec: KvCodec = "f32") -> int:
     """Tokens of context: as asked, else as trained, halved until its KV cache is a modest share of free RAM."""
     trained = opened.config.max_context
     if wanted is not None:
@@ -235,7 +244,7 @@ def choose_context(opened: OpenedModel, wanted: int | None, free_bytes: int) -> 
             )
         return wanted
     context = trained
-    while context > 512 and KVCache.bytes_for(opened.config, context) > KV_SHARE_OF_FREE_RAM * free_bytes:
+    while context > 512 and KVCache.bytes_for(opened.config, context, kv_codec) > KV_SHARE_OF_FREE_RAM * free_bytes:
         context //= 2
     return context
 
@@ -250,7 +259,7 @@ class ChatSession:
         self.model = model
         self.mode = mode
         self._transformer = model.transformer(mode)
-        self._cache = KVCache(model.opened.config, model.context)
+        self._cache = model.new_cache()
         self._tokens: list[int] = []  # what the cache holds
         self._dropped: list[ChatMessage] = []  # left out of the last prompt, oldest first
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from native_kernels.codecs import CODECS, Codec
+from native_kernels.kv_blocks import KvLayout
 
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
@@ -141,6 +142,23 @@ class Operators(Protocol):
         Head h reads key-value head h // (H / H_kv); query t sees the positions up to p = N - T + t, of them the last
         `window` where one is given. Scores are q k scale (None: 1 / sqrt(head_dim)), with a softcap c become
         c tanh(score / c). -> [T, H, head_dim]
+        """
+
+    def cached_attention(
+        self,
+        q: F32,
+        k: F32,
+        v: F32,
+        blocks: U8,
+        layout: KvLayout,
+        position: int,
+        scale: float | None = None,
+        softcap: float | None = None,
+        window: int | None = None,
+    ) -> F32:
+        """Stores k and v [T, H_kv, head_dim] of new positions, and attends to all up to them; else as `attention`.
+
+        blocks: u8 [H_kv, n_blocks, block_bytes], one layer's cache, holding `position` positions before; it is changed.
         """
 
     def relu(self, x: F32, threshold: float = 0.0) -> F32:

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from native_kernels.backend import F32, I32, I64, PackedMatrix
+from native_kernels import kv_blocks
+from native_kernels.backend import F32, I32, I64, U8, PackedMatrix
 from native_kernels.codecs.plain import unpack_finite_f16
+from native_kernels.kv_blocks import KvLayout
 
 # Unpacked or gathered weights and attention scores beyond these sizes are worked off in pieces. A tile stays in the
 # cache of common CPUs; the scores of a whole prefill piece may be larger, they are written and read once.
@@ -132,6 +134,22 @@ class ReferenceOperators:
             by_token = mixed.reshape(n_kv_heads, group, t, head_dim).transpose(2, 0, 1, 3)
             out[start : start + t] = by_token.reshape(t, n_heads, head_dim)
         return out
+
+    def cached_attention(
+        self,
+        q: F32,
+        k: F32,
+        v: F32,
+        blocks: U8,
+        layout: KvLayout,
+        position: int,
+        scale: float | None = None,
+        softcap: float | None = None,
+        window: int | None = None,
+    ) -> F32:
+        kv_blocks.write(blocks, layout, position, k, v)
+        keys, values = kv_blocks.read(blocks, layout, position + len(k))
+        return self.attention(q, keys, values, scale, softcap, window)
 
     def relu(self, x: F32, threshold: float = 0.0) -> F32:
         if threshold == 0.0:

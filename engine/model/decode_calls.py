@@ -15,14 +15,16 @@ from engine.executor.ffn_calls import COUNT_WORDS, FfnCalls
 from engine.model.rope import rope_factors
 from engine.model.weights import LayerWeights, ModelWeights
 from native_kernels.backend import F32, I64, PackedMatrix
-from native_kernels.cpu.attention import attention_calls
+from native_kernels.cpu.attention import attention_buffers, attention_calls
 from native_kernels.cpu.call import Call, aligned_empty
 from native_kernels.cpu.elementwise import softcap_calls
 from native_kernels.cpu.embedding import embedding_calls
+from native_kernels.cpu.kv_store import CachePlace, rotate_and_store_calls
 from native_kernels.cpu.linear import Products, Vector
 from native_kernels.cpu.norms import Norm, norm_calls
-from native_kernels.cpu.rope import angle_calls, rotate_and_store_calls
-from native_kernels.cpu.token_state import POSITION, TOKEN, token_state
+from native_kernels.cpu.rope import angle_calls
+from native_kernels.cpu.token_state import CACHE, LAYER_BYTES, POSITION, TOKEN, token_state
+from native_kernels.kv_blocks import KvLayout
 
 
 class DecodeCalls:
@@ -51,9 +53,12 @@ class DecodeCalls:
         self._kept: list[F32] = []  # constants made here
         self._pending: list[F32] = []  # to be added to the stream
 
-    def of_a_token(self, positions: int) -> list[Call]:
-        """Everything from the token's number to its logits, for caches of at most so many positions."""
-        self._scores: F32 = aligned_empty((self._config.n_heads, -(-positions // 16) * 16))
+    def of_a_token(self, layout: KvLayout) -> list[Call]:
+        """Everything from the token's number to its logits, for caches of that layout."""
+        config, state = self._config, self.state
+        position, cache, layer_bytes = (state[word : word + 1] for word in (POSITION, CACHE, LAYER_BYTES))
+        self._place = CachePlace(position, cache, layer_bytes, layout, config.n_kv_heads)
+        self._buffers = attention_buffers(config.n_heads, config.n_kv_heads, layout, 1, self._products.n_workers)
         self._pending = []
         calls = self._embed() + self._angles()
         for i, layer in enumerate(self._weights.layers):
@@ -107,9 +112,7 @@ class DecodeCalls:
             calls += self._products.calls(weights.project_in, Vector(row), self._x, "embedding")
         if weights.positions is not None:
             place: F32 = aligned_empty(config.d_model)
-            calls += embedding_calls(
-                weights.positions, self.state, POSITION, place, offset=config.position_offset
-            )
+            calls += embedding_calls(weights.positions, self.state, POSITION, place, offset=config.position_offset)
             self._pending.append(place)
         return calls
 
@@ -144,12 +147,11 @@ class DecodeCalls:
             calls += norm_calls(k, k, w.k_norm, None, config.norm, config.norm_eps, stage="attention")
         window = config.window(i)
         angles = self._everywhere if window is None else self._within
-        calls += rotate_and_store_calls(self._qkv, angles, self.state, i, config.n_heads, config.n_kv_heads)
-        mixed = self._mixed.values.reshape(config.n_heads, config.head_dim)
+        calls += rotate_and_store_calls(self._qkv, angles, self._place, i, config.n_heads)
+        q, mixed = self._qkv[None, : config.n_heads], self._mixed.values.reshape(1, config.n_heads, config.head_dim)
         calls += attention_calls(
-            self._qkv[: config.n_heads], self._scores, mixed, self.state, i, config.n_kv_heads,
-            config.attention_scale, config.attention_softcap, window,
-        )  # fmt: skip
+            q, mixed, self._place, i, self._buffers, config.attention_scale, config.attention_softcap, window
+        )
         self._mixed.renew()
         return calls + self._products.calls(w.o, self._mixed, self._attended, "attention", bias=w.o_bias)
 

@@ -25,10 +25,8 @@ from native_kernels.backend import F32, PackedMatrix
 from native_kernels.cpu.linear import Products
 from native_kernels.cpu.linear import why_not as cannot_multiply
 from native_kernels.cpu.pool import Pool, Program
-from native_kernels.cpu.token_state import KEYS, LAYER_BYTES, POSITION, TOKEN, VALUES
-
-# Programs are built for so many positions at least, and again with twice as many when a cache is larger.
-_LEAST_POSITIONS = 256
+from native_kernels.cpu.token_state import CACHE, LAYER_BYTES, POSITION, TOKEN
+from native_kernels.kv_blocks import KvLayout
 
 
 def why_not(config: ModelConfig, weights: ModelWeights, mode: Mode, predictor: Predictor | None = None) -> list[str]:
@@ -62,20 +60,23 @@ class DecodeProgram:
         self._pool = pool
         products = Products(pool.n_threads)
         self._calls = DecodeCalls(config, weights, FfnCalls(mode, config, weights, products, predictor), products)
-        self._positions = 0
+        self._layout = KvLayout(config.head_dim, "f32")
         self._program: Program | None = None
+
+    def program_for(self, layout: KvLayout) -> Program:
+        """The calls and what their stages took, over caches of that layout; built when it is another than before."""
+        if self._program is None or layout != self._layout:
+            self._program, self._layout = Program(self._calls.of_a_token(layout)), layout
+        return self._program
 
     @property
     def program(self) -> Program:
-        """The calls and what their stages took; built with the first token, or for a context of modest length."""
-        if self._program is None:
-            self._build(_LEAST_POSITIONS)
-        assert self._program is not None, "built above"
-        return self._program
+        """The program of the last token; of float32 in the cache before the first one."""
+        return self.program_for(self._layout)
 
     def accepts(self, cache: KVCache) -> bool:
         """Whether the program can run on this cache and count what is to be counted now."""
-        return self._counters.per_neuron is None and cache.k.dtype == np.float32
+        return self._counters.per_neuron is None
 
     def step(self, token: int, cache: KVCache, cancelled: Callable[[], bool] = lambda: False) -> F32:
         """Appends the token to the cache; the logits [V] for the next one.
@@ -83,21 +84,15 @@ class DecodeProgram:
         Raises: ContextOverflowError, TokenizerMismatchError, and Cancelled, after which the cache is as it was.
         """
         check_tokens(self._config, np.array([token], np.int64), cache)
-        if cache.capacity > self._positions:
-            self._build(cache.capacity)
+        program = self.program_for(cache.layout)
         calls = self._calls
         state = calls.state
         state[TOKEN], state[POSITION] = token, cache.length
-        state[KEYS], state[VALUES] = cache.k.ctypes.data, cache.v.ctypes.data
-        state[LAYER_BYTES] = cache.k.strides[0]
+        state[CACHE], state[LAYER_BYTES] = cache.blocks.ctypes.data, cache.blocks.strides[0]
         calls.counts.fill(0)
-        if not self._pool.run(self.program, cancelled, self.timed):
+        if not self._pool.run(program, cancelled, self.timed):
             raise Cancelled
         cache.advance(1)
         self._counters.add_decoded(*calls.ffn.totals(calls.counts))
         logits: F32 = calls.logits.copy()
         return logits
-
-    def _build(self, positions: int) -> None:
-        self._program = Program(self._calls.of_a_token(positions))
-        self._positions = positions

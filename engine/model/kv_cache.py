@@ -2,56 +2,50 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from engine.config import ModelConfig
+from engine.config import KvCodec, ModelConfig
 from engine.errors import HostMemoryError, InvalidRequestError
-from native_kernels.backend import F32
+from native_kernels import kv_blocks
+from native_kernels.backend import U8
+from native_kernels.kv_blocks import KvLayout
 
 
 class KVCache:
-    """Keys and values of one conversation, for at most `capacity` tokens.
+    """Keys and values of one conversation, for at most `capacity` tokens, in the layout that kernels read.
 
-    Shapes: k, v f32 [L, T_max, H_kv, head_dim]; the first `length` positions of every layer are filled.
+    The first `length` positions of every layer are filled. Operators write behind them (`cached_attention`), and
+    `advance` counts them when every layer has.
+    Shapes: blocks u8 [L, H_kv, n_blocks, block_bytes].
     """
 
-    def __init__(self, config: ModelConfig, context: int) -> None:
+    def __init__(self, config: ModelConfig, context: int, codec: KvCodec = "f32") -> None:
         if context < 1:
             raise InvalidRequestError(f"A context of {context} tokens was asked for; at least 1 is needed.")
-        shape = (config.n_layers, context, config.n_kv_heads, config.head_dim)
+        self.layout = KvLayout(config.head_dim, codec)
+        self.capacity = context
+        self.length = 0
         try:
-            self.k: F32 = np.zeros(shape, np.float32)  # zeros, not empty: the pages stay untouched until they are used
-            self.v: F32 = np.zeros(shape, np.float32)
+            self.blocks: U8 = kv_blocks.allocate(config.n_layers, config.n_kv_heads, context, self.layout)
         except MemoryError as error:
-            need = self.bytes_for(config, context)
+            need = self.bytes_for(config, context, codec)
             raise HostMemoryError(
                 f"The cache of {context} tokens of context needs {need} bytes, and that much memory is not to be had.",
                 "Choose a smaller context.",
             ) from error
-        self.length = 0
 
     @staticmethod
-    def bytes_for(config: ModelConfig, context: int) -> int:
+    def bytes_for(config: ModelConfig, context: int, codec: KvCodec = "f32") -> int:
         """What a cache for `context` tokens takes, in bytes."""
-        return 2 * 4 * config.n_layers * context * config.n_kv_heads * config.head_dim
+        layout = KvLayout(config.head_dim, codec)
+        return config.n_layers * config.n_kv_heads * layout.n_blocks(context) * layout.block_bytes
 
     @property
-    def capacity(self) -> int:
-        return int(self.k.shape[1])
+    def codec(self) -> KvCodec:
+        """How the numbers are stored."""
+        return self.layout.codec
 
     @property
     def n_bytes(self) -> int:
-        return int(self.k.nbytes + self.v.nbytes)
-
-    def write(self, layer: int, k: F32, v: F32) -> tuple[F32, F32]:
-        """Stores k, v [T, H_kv, head_dim] behind the filled positions of a layer; all of that layer's [N, ...] back.
-
-        The length grows only by `advance`, when every layer has written.
-        """
-        stop = self.length + k.shape[0]
-        self.k[layer, self.length : stop] = k
-        self.v[layer, self.length : stop] = v
-        return self.k[layer, :stop], self.v[layer, :stop]
+        return int(self.blocks.nbytes)
 
     def advance(self, n_tokens: int) -> None:
         """Counts n_tokens that every layer has written as filled."""

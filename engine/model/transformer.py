@@ -153,8 +153,10 @@ class Transformer:
         if config.positions == "rope":
             cos, sin = angles[0 if window is None else 1]
             q, k = ops.rope(q, cos, sin), ops.rope(k, cos, sin)
-        keys, values = cache.write(i, k, v)
-        mixed = ops.attention(q, keys, values, config.attention_scale, config.attention_softcap, window)
+        mixed = ops.cached_attention(
+            q, k, v, cache.blocks[i], cache.layout, cache.length,
+            config.attention_scale, config.attention_softcap, window,
+        )  # fmt: skip
         return self._linear(mixed.reshape(n_tokens, config.n_heads * config.head_dim), w.o, w.o_bias)
 
     def _linear(self, x: F32, w: PackedMatrix, bias: F32 | None) -> F32:
@@ -185,6 +187,4 @@ def check_tokens(config: ModelConfig, tokens: I64, cache: KVCache) -> None:
         )
     if len(tokens) and not (tokens.min() >= 0 and tokens.max() < config.vocab_size):
         outside = tokens.max() if tokens.min() >= 0 else tokens.min()
-        raise TokenizerMismatchError(
-            f"Token {outside} lies outside the model's vocabulary of {config.vocab_size}."
-        )
+        raise TokenizerMismatchError(f"Token {outside} lies outside the model's vocabulary of {config.vocab_size}.")

@@ -1,123 +1,269 @@
-"""Attention of one token over the KV cache, head by head: a head is one worker's from its scores to its mean.
+"""Attention of one or many queries over the blocks of a KV cache, exact softmax in one pass over keys and values.
 
-Specification: attention of native_kernels.reference. Scores, their exponentials and the weighted mean are three passes
-over the visible positions.
+Specification: attention of native_kernels.reference. Queries that share a key-value head are rows of one item, so that
+its keys and values are read and converted once for all of them. For one token the positions are cut into as many parts
+as the shape of the model says, never the number of threads, and whoever finishes a head's last part joins them in
+their order: the same result on any number of threads. Softmax runs over one block after the other with the largest
+score so far taken out (Milakov and Gimelshein, arXiv 1805.02867).
 """
 
 from __future__ import annotations
 
-import math
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
 
 from native_kernels.backend import F32, I64
-from native_kernels.cpu.call import Call, arguments
-from native_kernels.cpu.jit import kernel
+from native_kernels.cpu.attention_tiles import mix_of, scores_of
+from native_kernels.cpu.call import Call, aligned_empty, arguments
+from native_kernels.cpu.jit import Kernel
+from native_kernels.cpu.kv_store import CachePlace
 from native_kernels.cpu.simd import (
     LANES,
+    VF,
+    VI,
+    F,
     add,
-    fma,
+    atomic_add,
+    atomic_put,
+    constant,
+    floats,
     get_float,
     get_int,
+    i64,
     larger,
     largest,
     mul,
+    operation,
     put_float,
+    put_floats,
+    splat,
     spread,
     sub,
     total,
     zero,
 )
-from native_kernels.cpu.token_state import KEYS, LAYER_BYTES, POSITION, VALUES
-from native_kernels.cpu.vector_math import exp, first_lanes, put_some_floats, some_floats, tanh
+from native_kernels.cpu.vector_math import exp, put_some_floats, some_floats, tanh
+from native_kernels.kv_blocks import BLOCK, KvCodec, KvLayout
+
+LOWEST = -3.0e38  # stands for "no score yet": finite, so that differences of it are numbers
+PARTS = 64  # of one token's work over all key-value heads, at least: enough for many threads to share evenly
+_QUERY_ROWS = 32  # of an item in prefill: queries times heads that share keys
 
 
-@kernel
-def _attention_f32(args: int, lo: int, hi: int, worker: int) -> None:
-    """args: q, scores, out, state, layer, heads, key-value heads, head_dim, bytes of a head's scores, window (0: all),
-    scale, softcap (0: none)."""
-    state = get_int(args + 24)
-    n_heads, n_kv_heads, head_dim = get_int(args + 40), get_int(args + 48), get_int(args + 56)
-    group = n_heads // n_kv_heads
-    stop = get_int(state + 8 * POSITION) + 1
-    window = get_int(args + 72)
-    start = 0
-    if window != 0 and stop > window:
-        start = stop - window
-    scale, cap = get_float(args + 80), get_float(args + 88)
-    row = 4 * n_kv_heads * head_dim
-    before = get_int(args + 32) * get_int(state + 8 * LAYER_BYTES)
-    for head in range(lo, hi):
-        q = get_int(args) + 4 * head_dim * head
-        scores = get_int(args + 8) + get_int(args + 64) * head
-        out = get_int(args + 16) + 4 * head_dim * head
-        keys = get_int(state + 8 * KEYS) + before + 4 * head_dim * (head // group)
-        values = get_int(state + 8 * VALUES) + before + 4 * head_dim * (head // group)
-        for position in range(start, stop):
-            key = keys + row * position
-            sums = zero()
-            for i in range(0, head_dim, LANES):
-                sums = fma(some_floats(q + 4 * i, head_dim - i), some_floats(key + 4 * i, head_dim - i), sums)
-            put_float(scores + 4 * (position - start), total(sums) * scale)
-        n = stop - start
-        top = spread(-math.inf)
-        for i in range(0, n, LANES):
-            value = some_floats(scores + 4 * i, n - i)
-            if cap != 0:
-                value = mul(tanh(mul(value, spread(1.0 / cap))), spread(cap))
-                put_some_floats(scores + 4 * i, n - i, value)
-            if n - i < LANES:  # what lies behind the end is no score
-                value = sub(value, sub(spread(3e38), first_lanes(spread(3e38), n - i)))
-            top = larger(value, top)
-        highest = spread(largest(top))
-        sums = zero()
-        for i in range(0, n, LANES):
-            value = exp(sub(some_floats(scores + 4 * i, n - i), highest))
-            if n - i < LANES:
-                value = first_lanes(value, n - i)
-            put_some_floats(scores + 4 * i, n - i, value)
-            sums = add(sums, value)
-        inverse = spread(1.0 / total(sums))
-        for i in range(0, head_dim, 4 * LANES):
-            a, b, c, d = zero(), zero(), zero(), zero()
-            left = head_dim - i
-            value = values + row * start + 4 * i
-            for j in range(n):
-                weight = spread(get_float(scores + 4 * j))
-                a = fma(weight, some_floats(value, left), a)
-                if left > LANES:
-                    b = fma(weight, some_floats(value + 4 * LANES, left - LANES), b)
-                if left > 2 * LANES:
-                    c = fma(weight, some_floats(value + 8 * LANES, left - 2 * LANES), c)
-                if left > 3 * LANES:
-                    d = fma(weight, some_floats(value + 12 * LANES, left - 3 * LANES), d)
-                value += row
-            put_some_floats(out + 4 * i, left, mul(a, inverse))
-            if left > LANES:
-                put_some_floats(out + 4 * (i + LANES), left - LANES, mul(b, inverse))
-            if left > 2 * LANES:
-                put_some_floats(out + 4 * (i + 2 * LANES), left - 2 * LANES, mul(c, inverse))
-            if left > 3 * LANES:
-                put_some_floats(out + 4 * (i + 3 * LANES), left - 3 * LANES, mul(d, inverse))
+@operation(F, F, i64, i64, i64)
+def _between(b: Any, x: Any, first: Any, lower: Any, upper: Any) -> Any:
+    """x where the lane's place, counted from `first`, is at least lower and below upper; else minus infinity."""
+    from llvmlite import ir
+
+    i32 = ir.IntType(32)
+    places = b.add(ir.Constant(VI, list(range(LANES))), splat(b, b.trunc(first, i32), VI))
+    seen = b.and_(
+        b.icmp_signed(">=", places, splat(b, b.trunc(lower, i32), VI)),
+        b.icmp_signed("<", places, splat(b, b.trunc(upper, i32), VI)),
+    )
+    return b.select(seen, x, constant(VF, float("-inf")))
+
+
+@cache
+def _kernel(codec: KvCodec) -> Kernel:
+    scores_of_block, mix_block = scores_of(codec), mix_of(codec)
+
+    def attend(args: int, lo: int, hi: int, worker: int) -> None:
+        """args, in words: 0 q, 1 stride of its tokens, 2 out, 3 stride, 4 to 14 CachePlace.words, 15 heads, 16 tokens,
+        17 scale, 18 softcap, 19 window, 20 tokens of an item, 21 parts, 22 scratch, 23 its bytes for a worker,
+        24 partial sums, 25 counts of finished parts. 0: no cap, no window."""
+        position, layer_bytes = get_int(get_int(args + 32)), get_int(get_int(args + 48))
+        n_kv_heads, head_dim, padded_dim = get_int(args + 64), get_int(args + 72), get_int(args + 80)
+        block_bytes, values_at, scales_at = get_int(args + 88), get_int(args + 104), get_int(args + 112)
+        n_heads, n_tokens = get_int(args + 120), get_int(args + 128)
+        scale, cap = spread(get_float(args + 136)), get_float(args + 144)
+        window, tile, parts = get_int(args + 152), get_int(args + 160), get_int(args + 168)
+        group = n_heads // n_kv_heads
+        head_bytes = layer_bytes // n_kv_heads
+        layer = get_int(get_int(args + 40)) + get_int(args + 56) * layer_bytes
+        n_tiles = (n_tokens + tile - 1) // tile
+        most_rows = tile * group
+        # scratch: queries [rows, head_dim], scores [rows, BLOCK], sums of weights [rows, LANES], largest [rows]
+        queries = get_int(args + 176) + get_int(args + 184) * worker
+        weights = queries + (4 * most_rows * head_dim + 63) // 64 * 64
+        normals = weights + 4 * most_rows * BLOCK
+        peaks = normals + 4 * most_rows * LANES
+        own_sums = peaks + (4 * most_rows + 63) // 64 * 64
+        partial_bytes = 4 * group * (padded_dim + LANES)  # sums and, for every row, its normal and its largest
+        for item in range(lo, hi):
+            part, rest = item % parts, item // parts
+            # First and last tiles in turn: the later the tile, the more positions it sees.
+            turn = rest % n_tiles
+            place = turn // 2 if turn % 2 == 0 else n_tiles - 1 - turn // 2
+            head = rest // n_tiles
+            first_token = place * tile
+            tokens = min(tile, n_tokens - first_token)
+            rows = tokens * group
+            sums = own_sums
+            if parts > 1:
+                sums = get_int(args + 192) + partial_bytes * (head * parts + part)
+            for row in range(rows):
+                source = get_int(args) + get_int(args + 8) * (first_token + row // group)
+                source += 4 * head_dim * (head * group + row % group)
+                for d in range(0, head_dim, LANES):
+                    n = head_dim - d
+                    put_some_floats(queries + 4 * (head_dim * row + d), n, mul(some_floats(source + 4 * d, n), scale))
+                for d in range(0, padded_dim, LANES):
+                    put_floats(sums + 4 * (padded_dim * row + d), zero())
+                put_floats(normals + 4 * LANES * row, zero())
+                put_float(peaks + 4 * row, LOWEST)
+            begin, end = 0, position + first_token + tokens
+            if window > 0:
+                begin = max(0, position + first_token + 1 - window)
+            first_block = begin // BLOCK
+            n_blocks = (end + BLOCK - 1) // BLOCK - first_block
+            for number in range(first_block + n_blocks * part // parts, first_block + n_blocks * (part + 1) // parts):
+                block = layer + head_bytes * head + block_bytes * number
+                start = number * BLOCK
+                scores_of_block(queries, 4 * head_dim, rows, block, head_dim, weights)
+                for row in range(rows):
+                    mine = weights + 4 * BLOCK * row
+                    upper = position + first_token + row // group + 1
+                    lower = max(0, upper - window) if window > 0 else 0
+                    masked = start + BLOCK > upper or start < lower
+                    peak = spread(LOWEST)
+                    for i in range(0, BLOCK, LANES):
+                        value = floats(mine + 4 * i)
+                        if cap > 0.0:
+                            value = mul(tanh(mul(value, spread(1.0 / cap))), spread(cap))
+                        if masked:
+                            value = _between(value, start + i, lower, upper)
+                        if cap > 0.0 or masked:
+                            put_floats(mine + 4 * i, value)
+                        peak = larger(value, peak)
+                    before, highest = get_float(peaks + 4 * row), largest(peak)
+                    own = normals + 4 * LANES * row
+                    if highest > before:
+                        factor = exp(spread(before - highest))
+                        put_float(peaks + 4 * row, highest)
+                        put_floats(own, mul(floats(own), factor))
+                        for d in range(0, padded_dim, LANES):
+                            place = sums + 4 * (padded_dim * row + d)
+                            put_floats(place, mul(floats(place), factor))
+                    else:
+                        highest = before
+                    normal = floats(own)
+                    for i in range(0, BLOCK, LANES):
+                        value = exp(sub(floats(mine + 4 * i), spread(highest)))
+                        put_floats(mine + 4 * i, value)
+                        normal = add(normal, value)
+                    put_floats(own, normal)
+                mix_block(
+                    weights, rows, block + values_at, block + scales_at, padded_dim, min(BLOCK, end - start), sums
+                )
+            if parts == 1:
+                for row in range(rows):
+                    target = get_int(args + 16) + get_int(args + 24) * (first_token + row // group)
+                    target += 4 * head_dim * (head * group + row % group)
+                    over = spread(1.0 / total(floats(normals + 4 * LANES * row)))
+                    for d in range(0, head_dim, LANES):
+                        value = mul(floats(sums + 4 * (padded_dim * row + d)), over)
+                        put_some_floats(target + 4 * d, head_dim - d, value)
+                continue
+            for row in range(rows):
+                kept = sums + 4 * (group * padded_dim + LANES * row)
+                put_float(kept, total(floats(normals + 4 * LANES * row)))
+                put_float(kept + 4, get_float(peaks + 4 * row))
+            count = get_int(args + 200) + 64 * head
+            if atomic_add(count, 1) != parts - 1:
+                continue
+            atomic_put(count, 0)
+            all_sums = get_int(args + 192) + partial_bytes * head * parts
+            for row in range(rows):
+                target = get_int(args + 16) + 4 * head_dim * (head * group + row)
+                kept = all_sums + 4 * (group * padded_dim + LANES * row)
+                highest = LOWEST
+                for other in range(parts):
+                    highest = max(highest, get_float(kept + partial_bytes * other + 4))
+                normal = zero()
+                for other in range(parts):
+                    factor = exp(spread(get_float(kept + partial_bytes * other + 4) - highest))
+                    normal = add(normal, mul(factor, spread(get_float(kept + partial_bytes * other))))
+                for d in range(0, head_dim, LANES):
+                    value = zero()
+                    for other in range(parts):
+                        factor = exp(spread(get_float(kept + partial_bytes * other + 4) - highest))
+                        place = all_sums + partial_bytes * other + 4 * (padded_dim * row + d)
+                        value = add(value, mul(factor, floats(place)))
+                    put_some_floats(target + 4 * d, head_dim - d, _over(value, normal))
+
+    return Kernel(attend, f"attention.attend-{codec}")
+
+
+@operation(F, F, F)
+def _over(b: Any, x: Any, y: Any) -> Any:
+    return b.fdiv(x, y)
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionBuffers:
+    """What attention needs beside its inputs; one for all layers, as calls run one after another."""
+
+    scratch: F32
+    partial: F32
+    counts: I64
+
+
+def attention_buffers(
+    n_heads: int, n_kv_heads: int, layout: KvLayout, n_tokens: int, n_workers: int
+) -> AttentionBuffers:
+    """For attention_calls over that many tokens and threads at most."""
+    group, parts = n_heads // n_kv_heads, _parts(n_kv_heads, n_tokens)
+    scratch = _scratch_floats(_tile(group, n_tokens) * group, layout)
+    partial = n_kv_heads * parts * group * (layout.padded_dim + LANES) if parts > 1 else 1
+    counts: I64 = aligned_empty(8 * n_kv_heads, np.int64)
+    return AttentionBuffers(aligned_empty((n_workers, scratch)), aligned_empty(partial), counts)
 
 
 def attention_calls(
     q: F32,
-    scores: F32,
     out: F32,
-    state: I64,
+    place: CachePlace,
     layer: int,
-    n_kv_heads: int,
+    buffers: AttentionBuffers,
     scale: float | None = None,
     softcap: float | None = None,
     window: int | None = None,
+    stage: str = "attention",
 ) -> list[Call]:
-    """The token's attention over what the layer's cache holds, itself included.
+    """out = attention of q over what the cache holds up to and with the tokens of q, whose keys and values are stored.
 
-    Shapes: q, out [H, head_dim]; scores [H, at least the positions of the cache], to work in. Items: heads.
+    Shapes: q, out [T, H, head_dim], heads side by side.
     """
-    n_heads, head_dim = q.shape
-    factor = 1.0 / math.sqrt(head_dim) if scale is None else scale
+    n_tokens, n_heads, head_dim = q.shape
+    layout, n_kv_heads = place.layout, place.n_kv_heads
+    assert head_dim == layout.head_dim
+    assert q.strides[1:] == out.strides[1:] == (4 * head_dim, 4)
+    group, parts = n_heads // n_kv_heads, _parts(n_kv_heads, n_tokens)
+    tile = _tile(group, n_tokens)
     args = arguments(
-        q, scores, out, state, layer, n_heads, n_kv_heads, head_dim, scores.strides[0], window or 0,
-        float(factor), float(softcap or 0.0),
+        q, q.strides[0], out, out.strides[0], *place.words(layer), n_heads, n_tokens,
+        float(head_dim**-0.5 if scale is None else scale), float(softcap or 0.0), window or 0, tile, parts,
+        buffers.scratch, buffers.scratch.strides[0], buffers.partial, buffers.counts,
     )  # fmt: skip
-    return [Call(_attention_f32, args, n_heads, 1, "attention", (q, scores, out, state))]
+    items = n_kv_heads * parts * -(-n_tokens // tile)
+    return [Call(_kernel(layout.codec), args, items, 1, stage, (q, out, place, buffers))]
+
+
+def _parts(n_kv_heads: int, n_tokens: int) -> int:
+    """Parts that the positions of one head are cut into: only where there is one token."""
+    return max(1, PARTS // n_kv_heads) if n_tokens == 1 else 1
+
+
+def _tile(group: int, n_tokens: int) -> int:
+    """Tokens of an item."""
+    return max(1, min(n_tokens, _QUERY_ROWS // group))
+
+
+def _scratch_floats(rows: int, layout: KvLayout) -> int:
+    """Of one worker, in whole cache lines."""
+    queries, peaks = -(-rows * layout.head_dim // 16) * 16, -(-rows // 16) * 16
+    return queries + rows * (BLOCK + LANES + layout.padded_dim) + peaks

@@ -7,20 +7,24 @@ reference, and `delegated` says so.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
-from native_kernels.backend import F32, I32, I64, PackedMatrix
+from native_kernels.backend import F32, I32, I64, U8, PackedMatrix
 from native_kernels.codecs import CODECS
+from native_kernels.cpu.attention import attention_buffers, attention_calls
 from native_kernels.cpu.call import Call
 from native_kernels.cpu.elementwise import Activation, activation_calls, softcap_calls
 from native_kernels.cpu.gemm import Firing, Panels, Scratch, matmul_calls, matmul_t_calls, pack_calls, takes_bytes
 from native_kernels.cpu.isa import why_unavailable
 from native_kernels.cpu.jit import Kernel
+from native_kernels.cpu.kv_store import CachePlace, store_calls
 from native_kernels.cpu.linear import Products, Vector, why_not
 from native_kernels.cpu.norms import Norm, norm_calls
 from native_kernels.cpu.pool import Pool, Program
 from native_kernels.cpu.unpack import UNPACKERS
+from native_kernels.kv_blocks import KvLayout
 from native_kernels.reference import ReferenceOperators
 
 
@@ -38,6 +42,7 @@ class CpuOperators:
         self._reference = ReferenceOperators()
         self._products = Products(pool.n_threads)
         self._scratch = Scratch.make(pool.n_threads)
+        self._attention: tuple[Any, Any] = (None, None)  # shape and buffers of the last one
         self._packed: tuple[F32 | None, Panels | None] = (None, None)
 
     def why_unavailable(self) -> list[str]:
@@ -64,6 +69,13 @@ class CpuOperators:
             calls += matmul_t_calls(out, one, w, x, Firing.make(2, 1), self._scratch)
             needed += [call.kernel for call in calls]
         return needed
+
+    def attention_kernels(self, layout: KvLayout) -> list[Kernel]:
+        """What attention of many tokens over such a cache needs."""
+        q = np.zeros((2, 1, layout.head_dim), np.float32)
+        place = CachePlace.of_layer(np.zeros((1, 1, layout.block_bytes), np.uint8), layout, 0)
+        buffers = attention_buffers(1, 1, layout, 2, self.pool.n_threads)
+        return [call.kernel for call in (*store_calls(q, q, place, 0), *attention_calls(q, q, place, 0, buffers))]
 
     def rows(self, w: PackedMatrix, ids: I64) -> F32:
         return self._reference.rows(w, ids)
@@ -136,6 +148,31 @@ class CpuOperators:
         window: int | None = None,
     ) -> F32:
         return self._reference.attention(q, k, v, scale, softcap, window)
+
+    def cached_attention(
+        self,
+        q: F32,
+        k: F32,
+        v: F32,
+        blocks: U8,
+        layout: KvLayout,
+        position: int,
+        scale: float | None = None,
+        softcap: float | None = None,
+        window: int | None = None,
+    ) -> F32:
+        q, k, v = (np.ascontiguousarray(x, np.float32) for x in (q, k, v))
+        out = np.empty_like(q)
+        if not out.size:
+            return out
+        place = CachePlace.of_layer(blocks, layout, position)
+        shape = (len(q), q.shape[1], layout)
+        if self._attention[0] != shape:  # every layer of a piece has the same
+            buffers = attention_buffers(q.shape[1], place.n_kv_heads, layout, len(q), self.pool.n_threads)
+            self._attention = (shape, buffers)
+        calls = store_calls(k, v, place, 0)
+        self._run(calls + attention_calls(q, out, place, 0, self._attention[1], scale, softcap, window))
+        return out
 
     def relu(self, x: F32, threshold: float = 0.0) -> F32:
         return self._activate("fatrelu" if threshold else "relu", x, threshold)

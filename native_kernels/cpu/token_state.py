@@ -11,12 +11,12 @@ import numpy as np
 from native_kernels.backend import I64
 from native_kernels.cpu.call import aligned_empty
 
-TOKEN, POSITION, KEYS, VALUES, LAYER_BYTES = range(5)
+TOKEN, POSITION, CACHE, LAYER_BYTES = range(4)
 WORDS = 8
 
 
 def token_state() -> I64:
-    """A block of zeros. KEYS, VALUES: addresses of layer 0, [T_max, H_kv, head_dim]; LAYER_BYTES: to the next layer.
+    """A block of zeros. CACHE: address of the KV cache's blocks; LAYER_BYTES: from one layer of them to the next.
 
     POSITION: of this token, which is also how many positions the cache holds before it.
     """

@@ -1,0 +1,256 @@
+"""The two products of attention on one block of positions: queries times keys, and weights times values.
+
+Each is a loop that LLVM gets written out for a number of rows (queries that share a key-value head) and of vectors, so
+that its sums stay in registers while a number is read and converted once for all rows. The layout of a block is
+native_kernels/kv_blocks.py. Nothing here knows positions, masks or softmax.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from llvmlite import ir
+
+from native_kernels.cpu.jit import inline
+from native_kernels.cpu.simd import (
+    F16,
+    F32,
+    I8,
+    I64,
+    ISA,
+    LANES,
+    VF,
+    VH,
+    VI,
+    VS,
+    call_same,
+    constant,
+    halves_to_floats,
+    i64,
+    load,
+    number,
+    operation,
+    splat,
+    store,
+    void,
+)
+from native_kernels.kv_blocks import BLOCK, GROUP, KvCodec
+
+_REGISTERS = 32 if LANES == 16 else 16
+_WIDTH: dict[KvCodec, int] = {"f32": 4, "f16": 2, "q8_0": 1}
+ROWS = (8, 4, 2, 1)  # that one loop works off
+
+
+def _vectors(rows: int) -> int:
+    """Vectors of sums for each row: half of the registers at most, and no more than hide the time of an addition."""
+    return max(1, min(4, _REGISTERS // 2 // rows))
+
+
+def _loop(b: Any, start: Any, stop: Any, carried: Sequence[Any], body: Callable[[Any, list[Any]], list[Any]]) -> Any:
+    """The values after body(i, values) for i from start to stop; at least once."""
+    before = b.block
+    inside, behind = b.append_basic_block("tile"), b.append_basic_block("behind")
+    b.branch(inside)
+    b.position_at_end(inside)
+    i = b.phi(I64)
+    i.add_incoming(start, before)
+    values = [b.phi(value.type) for value in carried]
+    for value, first in zip(values, carried, strict=True):
+        value.add_incoming(first, before)
+    made = body(i, list(values))
+    following = b.add(i, number(1))
+    end = b.block
+    i.add_incoming(following, end)
+    for value, new in zip(values, made, strict=True):
+        value.add_incoming(new, end)
+    b.cbranch(b.icmp_signed("<", following, stop), inside, behind)
+    b.position_at_end(behind)
+    return made
+
+
+def _stored(b: Any, at: Any, codec: KvCodec) -> Any:
+    """LANES numbers as they are stored, as float32."""
+    if codec == "f32":
+        return load(b, at, VF)
+    if codec == "f16":
+        return halves_to_floats(b, load(b, at, VH))
+    return b.sitofp(b.sext(load(b, at, ir.VectorType(I8, LANES)), VI), VF)
+
+
+def _half(b: Any, at: Any) -> Any:
+    """One float16 in every lane, as float32."""
+    return halves_to_floats(b, splat(b, load(b, at, F16), VH))
+
+
+def _at(b: Any, base: Any, index: Any, size: int) -> Any:
+    return b.add(base, b.mul(index, number(size)))
+
+
+@cache
+def _scores(rows: int, codec: KvCodec) -> Any:
+    """out [rows, BLOCK] = q [rows, head_dim] times the keys of a block."""
+    width = _WIDTH[codec]
+    step = min(BLOCK // LANES, _vectors(rows))
+
+    @operation(void, i64, i64, i64, i64, i64)
+    def scores(b: Any, q: Any, q_stride: Any, block: Any, head_dim: Any, out: Any) -> None:
+        queries = [_at(b, q, q_stride, row) for row in range(rows)]
+        for first in range(0, BLOCK, step * LANES):
+            starts = [first + LANES * v for v in range(step)]
+
+            def one(d: Any, sums: list[Any], scales: Sequence[Any] = (), starts: list[int] = starts) -> list[Any]:
+                line = _at(b, block, d, BLOCK * width)
+                keys = [_stored(b, b.add(line, number(width * start)), codec) for start in starts]
+                if scales:
+                    keys = [b.fmul(key, scale) for key, scale in zip(keys, scales, strict=True)]
+                made = []
+                for row in range(rows):
+                    x = splat(b, load(b, _at(b, queries[row], d, 4), F32), VF)
+                    made += [call_same(b, "fma", x, key, sums[step * row + v]) for v, key in enumerate(keys)]
+                return made
+
+            def group(g: Any, sums: list[Any], starts: list[int] = starts, one: Any = one) -> list[Any]:
+                behind = _at(b, block, head_dim, BLOCK * width)
+                scales = [
+                    halves_to_floats(b, load(b, b.add(_at(b, behind, g, 2 * BLOCK), number(2 * start)), VH))
+                    for start in starts
+                ]
+                begin = b.mul(g, number(GROUP))
+                end = b.add(begin, number(GROUP))
+                end = b.select(b.icmp_signed("<", end, head_dim), end, head_dim)
+                made: list[Any] = _loop(b, begin, end, sums, lambda d, values: one(d, values, scales))
+                return made
+
+            nothing = [constant(VF, 0.0)] * (rows * step)
+            if codec == "q8_0":
+                n_groups = b.sdiv(b.add(head_dim, number(GROUP - 1)), number(GROUP))
+                sums = _loop(b, number(0), n_groups, nothing, group)
+            else:
+                sums = _loop(b, number(0), head_dim, nothing, one)
+            for row in range(rows):
+                for v, start in enumerate(starts):
+                    store(b, b.add(out, number(4 * (BLOCK * row + start))), sums[step * row + v])
+
+    return scores
+
+
+@cache
+def _mix(rows: int, vectors: int, codec: KvCodec) -> Any:
+    """sums [rows, :] += weights [rows, BLOCK] times some columns of the values of a block's first n positions."""
+    width = _WIDTH[codec]
+
+    @operation(void, i64, i64, i64, i64, i64, i64, i64)
+    def mix(b: Any, weights: Any, values: Any, scales: Any, padded_dim: Any, n: Any, column: Any, sums: Any) -> None:
+        """sums: address of row 0, column 0; rows padded_dim apart."""
+        places = []
+        for row in range(rows):
+            start = _at(b, sums, b.add(b.mul(padded_dim, number(row)), column), 4)
+            places += [b.add(start, number(4 * LANES * v)) for v in range(vectors)]
+        row_bytes = b.mul(padded_dim, number(width))
+        first = _at(b, values, column, width)
+        lines = []
+        if codec == "q8_0":
+            for v in range(vectors):
+                group = b.sdiv(b.add(column, number(LANES * v)), number(GROUP))
+                lines.append(_at(b, scales, group, 2 * BLOCK))
+
+        def one(i: Any, before: list[Any]) -> list[Any]:
+            line = b.add(first, b.mul(i, row_bytes))
+            read = [_stored(b, b.add(line, number(width * LANES * v)), codec) for v in range(vectors)]
+            if codec == "q8_0":
+                read = [b.fmul(value, _half(b, _at(b, lines[v], i, 2))) for v, value in enumerate(read)]
+            made = []
+            for row in range(rows):
+                x = splat(b, load(b, b.add(_at(b, weights, i, 4), number(4 * BLOCK * row)), F32), VF)
+                made += [call_same(b, "fma", x, value, before[vectors * row + v]) for v, value in enumerate(read)]
+            return made
+
+        made = _loop(b, number(0), n, [load(b, place, VF) for place in places], one)
+        for place, value in zip(places, made, strict=True):
+            store(b, place, value)
+
+    return mix
+
+
+def scores_of(codec: KvCodec) -> Any:
+    """The function (q, stride of q in bytes, rows, block, head_dim, out [rows, BLOCK])."""
+    eight, four, two, one = (_scores(rows, codec) for rows in ROWS)
+
+    @inline
+    def scores(q: Any, stride: Any, rows: Any, block: Any, head_dim: Any, out: Any) -> Any:
+        row = 0
+        while row + 8 <= rows:
+            eight(q + stride * row, stride, block, head_dim, out + 4 * BLOCK * row)
+            row += 8
+        if row + 4 <= rows:
+            four(q + stride * row, stride, block, head_dim, out + 4 * BLOCK * row)
+            row += 4
+        if row + 2 <= rows:
+            two(q + stride * row, stride, block, head_dim, out + 4 * BLOCK * row)
+            row += 2
+        if row < rows:
+            one(q + stride * row, stride, block, head_dim, out + 4 * BLOCK * row)
+
+    return scores
+
+
+def mix_of(codec: KvCodec) -> Any:
+    """The function (weights [rows, BLOCK], rows, values, their scales, padded_dim, positions, sums [rows, padded])."""
+
+    def pair(rows: int) -> tuple[int, Any, Any]:
+        wide = _vectors(rows)
+        return wide, _mix(rows, wide, codec), _mix(rows, 1, codec)
+
+    (n8, eight, eight1), (n4, four, four1), (n2, two, two1), (n1, one, one1) = (pair(rows) for rows in ROWS)
+
+    def columns(wide: int, many: Any, single: Any) -> Any:
+        @inline
+        def over_columns(weights: Any, values: Any, scales: Any, padded_dim: Any, n: Any, sums: Any) -> Any:
+            column = 0
+            while column + wide * LANES <= padded_dim:
+                many(weights, values, scales, padded_dim, n, column, sums)
+                column += wide * LANES
+            while column < padded_dim:
+                single(weights, values, scales, padded_dim, n, column, sums)
+                column += LANES
+
+        return over_columns
+
+    by8, by4 = columns(n8, eight, eight1), columns(n4, four, four1)
+    by2, by1 = columns(n2, two, two1), columns(n1, one, one1)
+
+    @inline
+    def mix(weights: Any, rows: Any, values: Any, scales: Any, padded_dim: Any, n: Any, sums: Any) -> Any:
+        row = 0
+        while row + 8 <= rows:
+            by8(weights + 4 * BLOCK * row, values, scales, padded_dim, n, sums + 4 * padded_dim * row)
+            row += 8
+        if row + 4 <= rows:
+            by4(weights + 4 * BLOCK * row, values, scales, padded_dim, n, sums + 4 * padded_dim * row)
+            row += 4
+        if row + 2 <= rows:
+            by2(weights + 4 * BLOCK * row, values, scales, padded_dim, n, sums + 4 * padded_dim * row)
+            row += 2
+        if row < rows:
+            by1(weights + 4 * BLOCK * row, values, scales, padded_dim, n, sums + 4 * padded_dim * row)
+
+    return mix
+
+
+def floats_to_halves(b: Any, x: Any) -> Any:
+    """float32 -> float16, rounded to the nearest, halves to the even one; beyond it: infinite."""
+    if ISA.half:
+        return b.fptrunc(x, VH)
+    bits = b.bitcast(x, VI)
+    sign = b.and_(b.lshr(bits, constant(VI, 16)), constant(VI, 0x8000))
+    size = b.and_(bits, constant(VI, 0x7FFFFFFF))
+    odd = b.and_(b.lshr(size, constant(VI, 13)), constant(VI, 1))
+    normal = b.lshr(b.add(b.add(size, constant(VI, 0xC8000FFF - (1 << 32))), odd), constant(VI, 13))
+    # Below 2^-14: the sum with one half rounds to the steps of float16's small numbers.
+    small = b.sub(b.bitcast(b.fadd(b.bitcast(size, VF), constant(VF, 0.5)), VI), constant(VI, 0x3F000000))
+    found = b.select(b.icmp_signed("<", size, constant(VI, 0x38800000)), small, normal)
+    found = b.select(b.icmp_signed(">=", size, constant(VI, 0x47800000)), constant(VI, 0x7C00), found)
+    found = b.select(b.icmp_signed(">", size, constant(VI, 0x7F800000)), constant(VI, 0x7E00), found)
+    return b.bitcast(b.trunc(b.or_(found, sign), VS), VH)

@@ -1,0 +1,158 @@
+"""How the keys and values of a layer lie in memory for the kernels: in blocks of positions. It multiplies nothing.
+
+A block holds BLOCK positions of one head: the keys, dimension by dimension, so that a vector of positions is read at
+once and no sum runs across a vector; then the values, position by position, their rows filled up with zeros to a
+multiple of ROW. q8_0 has a float16 scale for every GROUP dimensions of a position, rounded to 8 bits; all keys' scales
+lie behind the keys, [groups, BLOCK], and the values' likewise behind the values.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+F32 = NDArray[np.float32]
+U8 = NDArray[np.uint8]
+
+KvCodec = Literal["f32", "f16", "q8_0"]
+KV_CODECS: tuple[KvCodec, ...] = get_args(KvCodec)
+
+BLOCK = 32  # positions
+ROW = 16  # what values are filled up to a multiple of: the widest vector
+GROUP = 32  # dimensions under one scale
+_ALIGNMENT = 64
+_VALUE_BYTES: dict[KvCodec, int] = {"f32": 4, "f16": 2, "q8_0": 1}
+
+
+@dataclass(frozen=True)
+class KvLayout:
+    """The places within a block, in bytes."""
+
+    head_dim: int
+    codec: KvCodec
+
+    @property
+    def value_bytes(self) -> int:
+        """Of one number."""
+        return _VALUE_BYTES[self.codec]
+
+    @property
+    def padded_dim(self) -> int:
+        """Numbers of a row of values."""
+        return -(-self.head_dim // ROW) * ROW
+
+    @property
+    def n_groups(self) -> int:
+        """Scales of one position; 0 where the codec has none."""
+        return -(-self.head_dim // GROUP) if self.codec == "q8_0" else 0
+
+    @property
+    def key_scales(self) -> int:
+        return BLOCK * self.head_dim * self.value_bytes
+
+    @property
+    def values(self) -> int:
+        return self.key_scales + 2 * BLOCK * self.n_groups
+
+    @property
+    def value_scales(self) -> int:
+        return self.values + BLOCK * self.padded_dim * self.value_bytes
+
+    @property
+    def block_bytes(self) -> int:
+        used = self.value_scales + 2 * BLOCK * self.n_groups
+        return -(-used // _ALIGNMENT) * _ALIGNMENT
+
+    def n_blocks(self, n_positions: int) -> int:
+        """Blocks that so many positions take."""
+        return -(-n_positions // BLOCK)
+
+
+def allocate(n_layers: int, n_kv_heads: int, n_positions: int, layout: KvLayout) -> U8:
+    """Empty blocks [L, H_kv, n_blocks, block_bytes] from a cache line on; pages stay untouched until they are used.
+
+    Raises: MemoryError.
+    """
+    shape = (n_layers, n_kv_heads, layout.n_blocks(n_positions), layout.block_bytes)
+    raw = np.zeros(math.prod(shape) + _ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % _ALIGNMENT
+    return raw[start : start + math.prod(shape)].reshape(shape)
+
+
+def write(blocks: U8, layout: KvLayout, position: int, k: F32, v: F32) -> None:
+    """Stores the keys and values of T positions from `position` on.
+
+    Shapes: blocks [H_kv, n_blocks, block_bytes]; k, v [T, H_kv, head_dim].
+    """
+    done = 0
+    while done < len(k):
+        block, first = divmod(position + done, BLOCK)
+        some = min(len(k) - done, BLOCK - first)
+        taken, places = slice(done, done + some), slice(first, first + some)
+        parts = _parts(blocks[:, block], layout)
+        keys, key_scales = _encode(k[taken], layout)
+        values, value_scales = _encode(v[taken], layout)
+        parts.keys[:, :, places] = keys.transpose(1, 2, 0)
+        parts.values[:, places, : layout.head_dim] = values.swapaxes(0, 1)
+        if layout.n_groups:
+            parts.key_scales[:, :, places] = key_scales.transpose(1, 2, 0)
+            parts.value_scales[:, :, places] = value_scales.transpose(1, 2, 0)
+        done += some
+
+
+def read(blocks: U8, layout: KvLayout, n_positions: int) -> tuple[F32, F32]:
+    """The keys and values of the first positions, [n_positions, H_kv, head_dim] each, as new arrays."""
+    n_heads, d = len(blocks), layout.head_dim
+    parts = _parts(blocks[:, : layout.n_blocks(n_positions)], layout)
+    keys: F32 = parts.keys.astype(np.float32)  # [H, n_blocks, head_dim, BLOCK]
+    values: F32 = parts.values[..., :d].astype(np.float32)  # [H, n_blocks, BLOCK, head_dim]
+    if layout.n_groups:
+        groups = np.arange(d) // GROUP
+        keys *= parts.key_scales[..., groups, :]
+        values *= parts.value_scales[..., groups, :].swapaxes(-1, -2)
+    shape = (-1, n_heads, d)
+    return (
+        keys.transpose(1, 3, 0, 2).reshape(shape)[:n_positions],
+        values.transpose(1, 2, 0, 3).reshape(shape)[:n_positions],
+    )
+
+
+class _Parts(NamedTuple):
+    """Views of blocks; in front of the last two axes the blocks' own but the last."""
+
+    keys: NDArray[Any]  # [..., head_dim, BLOCK]
+    key_scales: NDArray[np.float16]  # [..., groups, BLOCK]
+    values: NDArray[Any]  # [..., BLOCK, padded_dim]
+    value_scales: NDArray[np.float16]  # [..., groups, BLOCK]
+
+
+def _parts(blocks: U8, layout: KvLayout) -> _Parts:
+    dtype = {"f32": np.float32, "f16": np.float16, "q8_0": np.int8}[layout.codec]
+    around, groups = blocks.shape[:-1], layout.n_groups
+    end = layout.value_scales + 2 * BLOCK * groups
+    return _Parts(
+        blocks[..., : layout.key_scales].view(dtype).reshape(*around, layout.head_dim, BLOCK),
+        blocks[..., layout.key_scales : layout.values].view(np.float16).reshape(*around, groups, BLOCK),
+        blocks[..., layout.values : layout.value_scales].view(dtype).reshape(*around, BLOCK, layout.padded_dim),
+        blocks[..., layout.value_scales : end].view(np.float16).reshape(*around, groups, BLOCK),
+    )
+
+
+def _encode(x: F32, layout: KvLayout) -> tuple[NDArray[Any], NDArray[np.float16]]:
+    """x [T, H, head_dim] in the codec, and its scales [T, H, groups]."""
+    around, groups = x.shape[:2], layout.n_groups
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows becomes infinite
+        if layout.codec != "q8_0":
+            return x.astype(np.float16 if layout.codec == "f16" else np.float32), np.empty((*around, 0), np.float16)
+        padded = np.zeros((*around, groups * GROUP), np.float32)
+        padded[..., : layout.head_dim] = x
+        grouped = padded.reshape(*around, groups, GROUP)
+        largest = np.abs(grouped).max(axis=-1)
+        scales = (largest * np.float32(1 / 127)).astype(np.float16)
+        steps = np.divide(np.float32(127), largest, out=np.zeros_like(largest), where=largest > 0)
+        quants = np.rint(grouped * steps[..., None]).astype(np.int8)
+    return quants.reshape(padded.shape)[..., : layout.head_dim], scales
