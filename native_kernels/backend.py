@@ -122,10 +122,11 @@ class Operators(Protocol):
         factors [R / 2] divide the frequencies, where positions are stretched over a longer context.
         """
 
-    def rope(self, x: F32, cos: F32, sin: F32) -> F32:
+    def rope(self, x: F32, cos: F32, sin: F32, neighbours: bool = False) -> F32:
         """x [T, H, head_dim], its first R values rotated in pairs (i, i + R / 2); cos and sin are [T, R / 2].
 
-        That is the layout of Hugging Face's LLaMA. What lies behind R stays as it is.
+        That is the layout of Hugging Face's LLaMA; GGUF's has the pairs (2 i, 2 i + 1), `neighbours`. What lies behind
+        R stays as it is.
         """
 
     def attention(

@@ -87,10 +87,16 @@ class ReferenceOperators:
         angles = positions[:, None] * frequencies
         return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
 
-    def rope(self, x: F32, cos: F32, sin: F32) -> F32:
+    def rope(self, x: F32, cos: F32, sin: F32, neighbours: bool = False) -> F32:
         half = cos.shape[-1]
         first, second, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
         cos, sin = cos[:, None, :], sin[:, None, :]  # [T, 1, R / 2]: the same for every head
+        if neighbours:
+            out = x.copy()
+            first, second = x[..., 0 : 2 * half : 2], x[..., 1 : 2 * half : 2]
+            out[..., 0 : 2 * half : 2] = first * cos - second * sin
+            out[..., 1 : 2 * half : 2] = second * cos + first * sin
+            return out
         return np.concatenate([first * cos - second * sin, second * cos + first * sin, rest], axis=-1)
 
     def attention(

@@ -147,7 +147,7 @@ class DecodeCalls:
             calls += norm_calls(k, k, w.k_norm, None, config.norm, config.norm_eps, stage="attention")
         window = config.window(i)
         angles = self._everywhere if window is None else self._within
-        calls += rotate_and_store_calls(self._qkv, angles, self._place, i, config.n_heads)
+        calls += rotate_and_store_calls(self._qkv, angles, self._place, i, config.n_heads, self._weights.rope_neighbours)
         q, mixed = self._qkv[None, : config.n_heads], self._mixed.values.reshape(1, config.n_heads, config.head_dim)
         calls += attention_calls(
             q, mixed, self._place, i, self._buffers, config.attention_scale, config.attention_softcap, window

@@ -15,12 +15,24 @@ from native_kernels.codecs import CODECS
 _LANES = ".lanes"
 
 
-def as_stored(opened: OpenedModel, tensor: PlannedTensor) -> tuple[str, PackedMatrix]:
+def stays_in_pairs(opened: OpenedModel) -> bool:
+    """Whether q and k can serve in the order of GGUF's LLaMA: each head's rows in the pairs that are rotated together.
+
+    Attention does not mind the order of a head's numbers as long as q and k agree.
+    """
+    turned = [tensor for tensor in opened.plan if tensor.treatment == "rope pairs"]
+    whole_heads = opened.config.rotated == opened.config.head_dim and not opened.config.qk_norm
+    return bool(turned) and whole_heads and all(_is_one_slice(tensor, in_pairs=True) for tensor in turned)
+
+
+def as_stored(opened: OpenedModel, tensor: PlannedTensor, in_pairs: bool = False) -> tuple[str, PackedMatrix]:
     """The matrix in its file's codec, and the name under which it serves.
+
+    in_pairs: q and k serve in the order that `stays_in_pairs` speaks of.
 
     A down projection that lies row-wise serves as `down` [D, F]: its blocks run over neurons, so it cannot be turned
     without being decoded.
-    Cost: touches no weight, but for rows in another order (q and k of GGUF's LLaMA, matrices fused head by head) and
+    Cost: touches no weight, but for rows in another order (matrices fused head by head) and
     for bundles in q8_0 and q4_0: those are copied, in the size that they have in the file.
     """
     tiled = TiledTensor.of(opened, tensor)
@@ -32,7 +44,7 @@ def as_stored(opened: OpenedModel, tensor: PlannedTensor) -> tuple[str, PackedMa
         view = PackedMatrix.view(source.view(tensor.foreign_name), n_rows, n_cols, tiled.codec)
         return tensor.name.removesuffix("down_t") + "down", view
     rows = source.view(tensor.foreign_name).reshape(tensor.shape[0], -1)
-    if _is_one_slice(tensor):
+    if _is_one_slice(tensor, in_pairs):
         part = tensor.part
         rows = rows if part is None else rows[part.start : part.stop]
     else:
@@ -40,7 +52,7 @@ def as_stored(opened: OpenedModel, tensor: PlannedTensor) -> tuple[str, PackedMa
     return tensor.name, PackedMatrix.view(rows, tiled.n_rows, tiled.n_cols, tiled.codec)
 
 
-def copied_bytes(opened: OpenedModel, tensor: PlannedTensor) -> int:
+def copied_bytes(opened: OpenedModel, tensor: PlannedTensor, in_pairs: bool = False) -> int:
     """RAM that the tensor takes beside the mapped file: a vector is decoded, a matrix mostly costs nothing."""
     if len(tensor.shape) == 1:
         return 4 * tensor.n_elements
@@ -52,15 +64,16 @@ def copied_bytes(opened: OpenedModel, tensor: PlannedTensor) -> int:
         n_rows, n_cols = tensor.shape
         kept = CODECS[codec.removesuffix(_LANES)]
         return n_rows * (2 * n_cols if n_cols % kept.block_size else kept.n_bytes(n_cols))
-    if tensor.treatment == "transposed" or _is_one_slice(tensor):
+    if tensor.treatment == "transposed" or _is_one_slice(tensor, in_pairs):
         return 0
     n_cols = tensor.shape[1]
     return tensor.n_elements // n_cols * CODECS[codec].n_bytes(n_cols)
 
 
-def _is_one_slice(tensor: PlannedTensor) -> bool:
-    """Whether our rows lie in the file one after another, in our order."""
-    return tensor.treatment == "as is" and (tensor.part is None or tensor.part.groups == 1)
+def _is_one_slice(tensor: PlannedTensor, in_pairs: bool = False) -> bool:
+    """Whether our rows lie in the file one after another, in our order or that of the pairs."""
+    in_order = tensor.treatment == "as is" or (in_pairs and tensor.treatment == "rope pairs")
+    return in_order and (tensor.part is None or tensor.part.groups == 1)
 
 
 def _of_bundle(source: BundleSource, tiled: TiledTensor) -> PackedMatrix:

@@ -152,7 +152,8 @@ class Transformer:
         window = config.window(i)
         if config.positions == "rope":
             cos, sin = angles[0 if window is None else 1]
-            q, k = ops.rope(q, cos, sin), ops.rope(k, cos, sin)
+            neighbours = self.weights.rope_neighbours
+            q, k = ops.rope(q, cos, sin, neighbours), ops.rope(k, cos, sin, neighbours)
         mixed = ops.cached_attention(
             q, k, v, cache.blocks[i], cache.layout, cache.length,
             config.attention_scale, config.attention_softcap, window,

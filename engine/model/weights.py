@@ -18,7 +18,7 @@ from engine.config import ModelConfig
 from engine.cpu_and_ram import memory_limits, read_ram
 from engine.errors import Cancelled, HostMemoryError, InvalidRequestError, ModelFormatError, UnsupportedModelError
 from engine.model.families import PlannedTensor
-from engine.model.mapped_weights import as_stored, copied_bytes
+from engine.model.mapped_weights import as_stored, copied_bytes, stays_in_pairs
 from engine.model.model_files import ModelFiles as ModelFiles
 from engine.model.model_files import OpenedModel as OpenedModel
 from engine.model.model_files import find_model_files as find_model_files
@@ -87,6 +87,7 @@ class ModelWeights:
     project_in: PackedMatrix | None = None  # [D, E]
     project_out: PackedMatrix | None = None  # [E, D]
     rope_factors: F32 | None = None  # [rotated / 2]
+    rope_neighbours: bool = False  # rows of q and k lie in pairs that are rotated together, not in halves of a head
 
     @property
     def down_is_row_wise(self) -> bool:
@@ -115,6 +116,7 @@ def load_weights(
     """
     chosen, reason = _choose_hold(opened, extra_bytes, hold, mapped_reason)
     plan = opened.plan
+    in_pairs = chosen == "mapped" and stays_in_pairs(opened)
     total = sum(_file_bytes(opened, tensor) for tensor in plan)
     done = 0
     vectors: dict[str, F32] = {}
@@ -126,7 +128,7 @@ def load_weights(
             if len(tensor.shape) == 1:
                 vectors[tensor.name] = _read(opened, tensor)
             elif chosen == "mapped":
-                name, matrix = as_stored(opened, tensor)
+                name, matrix = as_stored(opened, tensor, in_pairs)
                 if _must_not_be_zero(tensor):
                     _refuse_zero_bytes(matrix, tensor)
                 matrices[name] = matrix
@@ -137,9 +139,10 @@ def load_weights(
         done += _file_bytes(opened, tensor)
         progress(done, total)
     n_bytes = sum(matrix.n_bytes for matrix in matrices.values()) + sum(v.nbytes for v in vectors.values())
-    ram_bytes = sum(copied_bytes(opened, tensor) for tensor in plan) if chosen == "mapped" else n_bytes
+    ram_bytes = sum(copied_bytes(opened, tensor, in_pairs) for tensor in plan) if chosen == "mapped" else n_bytes
     return ModelWeights(
         **_assemble(opened.config, vectors, matrices),
+        rope_neighbours=in_pairs,
         hold=chosen,
         hold_reason=reason,
         n_bytes=n_bytes,
@@ -163,14 +166,14 @@ def _choose_hold(opened: OpenedModel, extra_bytes: int, wanted: str, mapped_reas
         raise InvalidRequestError(f"Unknown way {wanted!r} to hold weights; known are auto, f32, f16 and mapped.")
     have = read_ram(psutil, memory_limits()).free_bytes  # in a container less than the machine has
     plan = opened.plan
-    parameters = sum(tensor.n_elements for tensor in plan)
+    parameters, in_pairs = sum(tensor.n_elements for tensor in plan), stays_in_pairs(opened)
     rest = extra_bytes + MARGIN_BYTES
     # While one tensor is repacked, it lies there twice as float32.
     repacking = 2 * 4 * max(math.prod(tensor.shape) for tensor in plan)
     needs: dict[Hold, int] = {
         "f32": parameters * 4 + repacking + rest,
         "f16": parameters * 2 + repacking + rest,
-        "mapped": sum(copied_bytes(opened, tensor) for tensor in plan) + rest,
+        "mapped": sum(copied_bytes(opened, tensor, in_pairs) for tensor in plan) + rest,
     }
     if wanted == "auto" and mapped_reason and needs["mapped"] <= have:
         return "mapped", mapped_reason

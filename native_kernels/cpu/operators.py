@@ -23,6 +23,7 @@ from native_kernels.cpu.kv_store import CachePlace, store_calls
 from native_kernels.cpu.linear import Products, Vector, why_not
 from native_kernels.cpu.norms import Norm, norm_calls
 from native_kernels.cpu.pool import Pool, Program
+from native_kernels.cpu.rope import rope_calls
 from native_kernels.cpu.unpack import UNPACKERS
 from native_kernels.kv_blocks import KvLayout
 from native_kernels.reference import ReferenceOperators
@@ -135,8 +136,12 @@ class CpuOperators:
     def rope_angles(self, positions: I64, rotary_dim: int, theta: float, factors: F32 | None = None) -> tuple[F32, F32]:
         return self._reference.rope_angles(positions, rotary_dim, theta, factors)
 
-    def rope(self, x: F32, cos: F32, sin: F32) -> F32:
-        return self._reference.rope(x, cos, sin)
+    def rope(self, x: F32, cos: F32, sin: F32, neighbours: bool = False) -> F32:
+        out: F32 = np.array(x, np.float32, order="C")
+        if out.size and cos.size:
+            cos, sin = np.ascontiguousarray(cos, np.float32), np.ascontiguousarray(sin, np.float32)
+            self._run(rope_calls(out, cos, sin, neighbours))
+        return out
 
     def attention(
         self,

@@ -59,3 +59,20 @@ def angle_calls(state: I64, frequencies: NDArray[np.float64], angles: F32) -> li
     """angles [2, R / 2]: cosines and sines of the token's position times the frequencies [R / 2]."""
     args = arguments(state, frequencies, angles[0], angles[1])
     return [Call(_angles, args, len(frequencies), 8, "attention", (state, frequencies, angles), barrier=False)]
+
+
+@kernel
+def _rope(args: int, lo: int, hi: int, worker: int) -> None:
+    """args: x, cosines, sines, heads, head_dim, pairs, whether pairs are neighbours. Items: tokens times heads."""
+    n_heads, head_dim, pairs = get_int(args + 24), get_int(args + 32), get_int(args + 40)
+    for item in range(lo, hi):
+        angle = 4 * pairs * (item // n_heads)
+        x = get_int(args) + 4 * head_dim * item
+        rotate_head(x, get_int(args + 8) + angle, get_int(args + 16) + angle, pairs, get_int(args + 48))
+
+
+def rope_calls(x: F32, cosines: F32, sines: F32, neighbours: bool = False) -> list[Call]:
+    """x [T, H, head_dim] rotated where it lies; cosines and sines [T, R / 2]."""
+    n_tokens, n_heads, head_dim = x.shape
+    args = arguments(x, cosines, sines, n_heads, head_dim, cosines.shape[1], int(neighbours))
+    return [Call(_rope, args, n_tokens * n_heads, 4, "attention", (x, cosines, sines))]
