@@ -84,6 +84,7 @@ class ModelConfig:
     positions: Literal["rope", "learned"] = "rope"
     position_offset: int = 0  # learned: row of the table that position 0 reads
     rotary_dim: int | None = None  # how many of a head's values are rotated; None: all
+    rope_order: Literal["halves", "interleaved"] = "halves"  # pairs that turn together: (i, i + R / 2), (2i, 2i + 1)
     rope_scaling: RopeScaling | None = None
     rope_theta_local: float | None = None  # of layers with a window, where it is another
     rope_factors: bool = False  # the file holds a divisor for every rotary frequency

@@ -20,8 +20,8 @@ def as_stored(opened: OpenedModel, tensor: PlannedTensor) -> tuple[str, PackedMa
 
     A down projection that lies row-wise serves as `down` [D, F]: its blocks run over neurons, so it cannot be turned
     without being decoded.
-    Cost: touches no weight, but for rows in another order (q and k of GGUF's LLaMA, matrices fused head by head) and
-    for bundles in q8_0 and q4_0: those are copied, in the size that they have in the file.
+    Cost: touches no weight, but for rows in another order (matrices fused head by head) and for bundles in q8_0 and
+    q4_0: those are copied, in the size that they have in the file.
     """
     tiled = TiledTensor.of(opened, tensor)
     source = opened.source

@@ -41,7 +41,7 @@ class TiledTensor:
     @classmethod
     def of(cls, opened: OpenedModel, planned: PlannedTensor) -> TiledTensor:
         codec = opened.source.tensors[planned.foreign_name].codec.removesuffix(".lanes")
-        order = _order(planned, opened.config.head_dim)
+        order = _order(planned)
         length = planned.shape[0] if order is None else len(order)
         if len(planned.shape) == 1:
             rows, cols = 1, length
@@ -127,11 +127,9 @@ class TiledTensor:
         return table[start:stop] if self.order is None else table[self.order[start:stop]]
 
 
-def _order(planned: PlannedTensor, head_dim: int) -> NDArray[np.int64] | None:
+def _order(planned: PlannedTensor) -> NDArray[np.int64] | None:
     """The source's rows that become ours, in our order; None for all of them as they lie."""
-    order = np.arange(planned.shape[0])
-    if planned.part is not None:
-        order = order.reshape(planned.part.groups, -1)[:, planned.part.start : planned.part.stop].reshape(-1)
-    if planned.treatment == "rope pairs":  # ours: all first halves of a head's pairs, then all second ones
-        order = order.reshape(-1, head_dim // 2, 2).swapaxes(1, 2).reshape(-1)
-    return None if planned.part is None and planned.treatment != "rope pairs" else order
+    if planned.part is None:
+        return None
+    rows = np.arange(planned.shape[0]).reshape(planned.part.groups, -1)
+    return rows[:, planned.part.start : planned.part.stop].reshape(-1)

@@ -129,7 +129,7 @@ class Transformer:
         window = config.window(i)
         if config.positions == "rope":
             cos, sin = angles[0 if window is None else 1]
-            q, k = ops.rope(q, cos, sin), ops.rope(k, cos, sin)
+            q, k = ops.rope(q, cos, sin, config.rope_order), ops.rope(k, cos, sin, config.rope_order)
         keys, values = cache.write(i, k, v)
         mixed = ops.attention(q, keys, values, config.attention_scale, config.attention_softcap, window)
         return self._linear(mixed.reshape(n_tokens, config.n_heads * config.head_dim), w.o, w.o_bias)

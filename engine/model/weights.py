@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from engine.config import ModelConfig
 from engine.cpu_and_ram import memory_limits, read_ram
@@ -192,8 +191,6 @@ def _read(opened: OpenedModel, tensor: PlannedTensor) -> F32:
         values = groups[:, tensor.part.start : tensor.part.stop].reshape(-1, *values.shape[1:])
     if tensor.treatment == "transposed":
         return values.T
-    if tensor.treatment == "rope pairs":
-        return _unpair(values, opened.config.head_dim)
     if tensor.treatment == "plus one":
         return values + np.float32(1)
     return values
@@ -211,12 +208,6 @@ def _must_not_be_zero(tensor: PlannedTensor) -> bool:
     if tensor.name == "embedding":
         return True
     return len(tensor.shape) == 1 and tensor.treatment != "plus one" and not tensor.name.endswith("_bias")
-
-
-def _unpair(values: F32, head_dim: int) -> F32:
-    """Rows of each head from GGUF's order (0, half, 1, half + 1, ...) back to (0, 1, ..., half, half + 1, ...)."""
-    pairs: NDArray[np.float32] = values.reshape(-1, head_dim // 2, 2, values.shape[1])
-    return pairs.swapaxes(1, 2).reshape(values.shape)
 
 
 def _pack(values: F32, tensor: PlannedTensor, codec: str) -> PackedMatrix:

@@ -147,6 +147,7 @@ def fields_from_gguf(family: Family, read: Reader, arch: str, tensor_names: set[
         "n_kv_heads": read.optional(f"{arch}.attention.head_count_kv", int, n_heads),
         "head_dim": head_dim,
         "rotary_dim": None if rotated == head_dim else rotated,
+        "rope_order": "interleaved" if family.gguf is not None and family.gguf.rope_pairs else "halves",
         "vocab_size": vocab_size,
         "norm_eps": decimal(read.required(eps_key, float)),
         "max_context": read.required(f"{arch}.context_length", int),

@@ -10,9 +10,9 @@ from typing import Literal
 from engine.config import ModelConfig
 from engine.errors import UnsupportedModelError
 
-# How a foreign tensor becomes ours. "rope pairs": the rows of each head lie as GGUF's LLaMA stores them, the two
-# halves of a head interleaved; ours is the half-rotation layout. "plus one": a norm's weight stored less one.
-Treatment = Literal["as is", "transposed", "rope pairs", "plus one"]
+# How a foreign tensor becomes ours. "plus one": a norm's weight stored less one. Rows of q and k stay in the order that
+# the file has them in: ModelConfig.rope_order.
+Treatment = Literal["as is", "transposed", "plus one"]
 Kind = Literal["safetensors", "gguf", "bundle"]
 
 
@@ -55,7 +55,7 @@ class Layout:
     """
 
     names: Mapping[str, str]
-    rope_pairs: bool = False  # of q and k
+    rope_pairs: bool = False  # the values of q and k that turn together are neighbours: ModelConfig.rope_order
     plus_one: bool = False  # of every norm
     qkv_by_kv_head: bool = False  # fused rows lie by key-value head (its queries, its key, its value), not q, k, v
 
@@ -166,8 +166,7 @@ class _Plan:
         heads = {"q": config.n_heads, "k": config.n_kv_heads, "v": config.n_kv_heads}
         if "qkv" not in layout.names:
             for name, n in heads.items():
-                pairs: Treatment = "rope pairs" if layout.rope_pairs and name != "v" else "as is"
-                self.add(name, (n * size, d), layer=layer, treatment=pairs)
+                self.add(name, (n * size, d), layer=layer)
                 if name in config.biases:
                     self.add(f"{name}_bias", (n * size,), layer=layer)
             return

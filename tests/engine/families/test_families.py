@@ -143,6 +143,7 @@ def test_the_gguf_file_of_the_same_model(reference: Reference, model: Transforme
     weights = load_weights(opened)
     packed = Transformer(opened.config, weights, DenseExecutor(opened.config, weights, OPS), OPS)
     assert opened.config.activation == reference.case.activation
+    assert opened.config.rope_order == ("interleaved" if reference.case.gguf in ("llama", "bamboo") else "halves")
     assert opened.parameters == open_model(reference.folder).parameters + (weights.rope_factors is not None) * 6
     logits = run(packed, reference.tokens, KVCache(packed.config, CONTEXT), (41, 1))
     assert np.abs(logits - reference.logits).max() < CLOSE
