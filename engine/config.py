@@ -37,18 +37,31 @@ def check_size(name: str, value: Any) -> None:
 
 @dataclass(frozen=True)
 class RopeScaling:
-    """Rotary positions stretched over a longer context: all of them (linear), or the slow ones (llama3)."""
+    """Rotary positions stretched over a longer context. How, by kind, is in engine/model/rope.py.
 
-    kind: Literal["linear", "llama3"]
+    linear: all waves alike. llama3, yarn: the slow ones. longrope: each by its own divisor, of one list up to the
+    original context and of another beyond it. dynamic: by a base that grows with the sequence beyond it.
+    """
+
+    kind: Literal["linear", "llama3", "yarn", "longrope", "dynamic"]
     factor: float
-    low_freq_factor: float = 1.0
+    low_freq_factor: float = 1.0  # llama3
     high_freq_factor: float = 4.0
     original_context: int = 8192
+    beta_fast: float = 32.0  # yarn: what turns so often within the original context keeps its speed
+    beta_slow: float = 1.0  # yarn: what turns so rarely is slowed down by the whole factor
+    truncate: bool = True  # yarn: those borders are whole numbers of waves
+    attention_factor: float = 1.0  # yarn, longrope: what cosines and sines are multiplied with
+    short_factors: tuple[float, ...] = ()  # longrope; both empty: the weights hold them
+    long_factors: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         sound = 0 < self.factor < 1e6 and 0 < self.low_freq_factor < self.high_freq_factor < 1e6
-        if not sound or self.original_context < 1:
-            raise ModelFormatError(f"The scaling of the model's positions is senseless: {self}.")
+        sound = sound and 0 < self.beta_slow <= self.beta_fast < 1e6 and 0 < self.attention_factor < 1e3
+        sound = sound and len(self.short_factors) == len(self.long_factors) <= _SIZE_CAPS["head_dim"]
+        sound = sound and all(0 < divisor < 1e9 for divisor in (*self.short_factors, *self.long_factors))
+        if not sound or not 1 <= self.original_context <= _SIZE_CAPS["max_context"]:
+            raise ModelFormatError(f"The scaling of the model's positions is senseless: {str(self)[:200]}.")
 
 
 @dataclass(frozen=True)
@@ -107,6 +120,7 @@ class ModelConfig:
         if not (0 < self.norm_eps < 1 and 0 < self.rope_theta < 1e12):
             raise ModelFormatError(f"norm_eps {self.norm_eps!r} or rope_theta {self.rope_theta!r} is out of range.")
         self._check_features()
+        self._check_rope_scaling()
         for token in (*self.eos_token_ids, *([] if self.bos_token_id is None else [self.bos_token_id])):
             if not 0 <= token < self.vocab_size:
                 raise ModelFormatError(f"Special token {token} lies outside the vocabulary of {self.vocab_size}.")
@@ -124,6 +138,20 @@ class ModelConfig:
             raise ModelFormatError(f"The model is said to have a bias of {unknown[0][:60]!r}.")
         if self.windows and (len(self.windows) != self.n_layers or min(self.windows) < 0):
             raise ModelFormatError(f"{len(self.windows)} attention windows are given for {self.n_layers} layers.")
+
+    def _check_rope_scaling(self) -> None:
+        scaling = self.rope_scaling
+        if scaling is None:
+            return
+        if scaling.long_factors and len(scaling.long_factors) != self.rotated // 2:
+            raise ModelFormatError(
+                f"{len(scaling.long_factors)} divisors are given for {self.rotated // 2} rotary frequencies."
+            )
+        if (scaling.kind == "yarn" and self.rope_theta <= 1) or (scaling.kind == "dynamic" and self.rotated <= 2):
+            raise ModelFormatError(
+                f"Positions of the kind {scaling.kind} are senseless with the base {self.rope_theta} and "
+                f"{self.rotated} rotated values."
+            )
 
     @property
     def has_zeros(self) -> bool:

@@ -87,7 +87,8 @@ def prefill(
         if cancelled():
             raise Cancelled
         started = time.perf_counter()
-        hidden = model.forward(ids[done : done + piece], cache)  # [piece, D]
+        ahead = max(0, len(ids) - done - piece)
+        hidden = model.forward(ids[done : done + piece], cache, ahead)  # [piece, D]
         done += len(hidden)
         on_progress(done, len(ids))
         if done == len(ids):

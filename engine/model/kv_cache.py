@@ -6,13 +6,14 @@ import numpy as np
 
 from engine.config import ModelConfig
 from engine.errors import HostMemoryError, InvalidRequestError
-from native_kernels.backend import F32
+from native_kernels.backend import F32, I64
 
 
 class KVCache:
     """Keys and values of one conversation, for at most `capacity` tokens.
 
     Shapes: k, v f32 [L, T_max, H_kv, head_dim]; the first `length` positions of every layer are filled.
+    tokens i64 [T_max]: what they were computed from; sequence_length: of how long a sequence they were taken to be.
     """
 
     def __init__(self, config: ModelConfig, context: int) -> None:
@@ -28,6 +29,8 @@ class KVCache:
                 f"The cache of {context} tokens of context needs {need} bytes, and that much memory is not to be had.",
                 "Choose a smaller context.",
             ) from error
+        self.tokens: I64 = np.zeros(context, np.int64)
+        self.sequence_length = 0
         self.length = 0
 
     @staticmethod

@@ -10,11 +10,12 @@ from engine.config import ModelConfig
 from engine.errors import ContextOverflowError, TokenizerMismatchError
 from engine.executor.counters import FfnCounters
 from engine.model.kv_cache import KVCache
-from engine.model.rope import rope_factors
+from engine.model.rope import RotaryPositions
 from engine.model.weights import LayerWeights, ModelWeights
 from native_kernels.backend import F32, I64, Operators, PackedMatrix
 
 Angles = tuple[F32, F32]  # cosines and sines, [T, R / 2] each
+_PIECE_TOKENS = 256  # of what is computed again
 
 
 class FfnExecutor(Protocol):
@@ -44,18 +45,32 @@ class Transformer:
         self.weights = weights
         self.executor = executor
         self.operators = operators
-        self._rope_factors = weights.rope_factors if config.rope_factors else rope_factors(config)
+        self._rotary = RotaryPositions(config, weights)
 
-    def forward(self, tokens: I64, cache: KVCache) -> F32:
+    def forward(self, tokens: I64, cache: KVCache, ahead: int = 0) -> F32:
         """Runs the tokens behind what the cache holds, and appends them to it.
 
+        ahead: how many tokens are known to follow at once, as the later pieces of a prompt do; some models turn
+        positions by the length of the whole sequence (engine/model/rope.py), and none is computed twice then.
         Shapes: tokens [T] -> hidden states after the last norm, [T, D].
-        Cost: memory grows with T x d_ff; cut a long prompt into pieces of some hundred tokens.
+        Cost: memory grows with T x d_ff; cut a long prompt into pieces of some hundred tokens. Where a model turns
+        positions otherwise from some length on, the call that crosses it computes all that the cache holds again.
         Raises: ContextOverflowError when the cache has no room, TokenizerMismatchError for an id that is no token.
         """
         self._check(tokens, cache)
+        length = cache.length + len(tokens) + ahead
+        if cache.length and not self._rotary.keys_serve(cache.sequence_length, length):
+            earlier = cache.tokens[: cache.length].copy()
+            cache.truncate(0)
+            for start in range(0, len(earlier), _PIECE_TOKENS):
+                self._run(earlier[start : start + _PIECE_TOKENS], cache, length)
+        return self._run(tokens, cache, length)
+
+    def _run(self, tokens: I64, cache: KVCache, length: int) -> F32:
         positions = np.arange(cache.length, cache.length + len(tokens), dtype=np.int64)
-        angles = self._angles(positions)
+        cache.tokens[cache.length : cache.length + len(tokens)] = tokens
+        cache.sequence_length = length
+        angles = self._angles(positions, length)
 
         block = self._block
         if self.config.norms == "post":
@@ -108,13 +123,17 @@ class Transformer:
             x = x + ops.rows(weights.positions, positions + config.position_offset)
         return x
 
-    def _angles(self, positions: I64) -> tuple[Angles, Angles]:
+    def _angles(self, positions: I64, length: int) -> tuple[Angles, Angles]:
         """Cosines and sines for the layers that see everything, and for those that see a window."""
         config, ops = self.config, self.operators
         if config.positions != "rope":
             nothing = np.zeros((len(positions), 0), np.float32)
             return (nothing, nothing), (nothing, nothing)
-        everywhere = ops.rope_angles(positions, config.rotated, config.rope_theta, self._rope_factors)
+        rotation = self._rotary.rotation(length)
+        everywhere = ops.rope_angles(positions, config.rotated, rotation.theta, rotation.factors)
+        if rotation.scale != 1.0:
+            scale = np.float32(rotation.scale)
+            everywhere = everywhere[0] * scale, everywhere[1] * scale
         if config.rope_theta_local is None:
             return everywhere, everywhere
         return everywhere, ops.rope_angles(positions, config.rotated, config.rope_theta_local)

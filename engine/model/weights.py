@@ -86,6 +86,8 @@ class ModelWeights:
     project_in: PackedMatrix | None = None  # [D, E]
     project_out: PackedMatrix | None = None  # [E, D]
     rope_factors: F32 | None = None  # [rotated / 2]
+    rope_factors_long: F32 | None = None  # [rotated / 2], of LongRoPE; its short ones likewise
+    rope_factors_short: F32 | None = None
 
     @property
     def down_is_row_wise(self) -> bool:
@@ -184,7 +186,7 @@ def _read(opened: OpenedModel, tensor: PlannedTensor) -> F32:
         raise ModelFormatError(f"Tensor {tensor.foreign_name} holds values that are no numbers.")
     if _must_not_be_zero(tensor) and not values.any():
         raise ModelFormatError(f"Tensor {tensor.foreign_name} holds nothing but zeros: the file is incomplete.")
-    if tensor.name == "rope_factors" and not (values > 0).all():
+    if tensor.name.startswith("rope_factors") and not (values > 0).all():
         raise ModelFormatError(f"Tensor {tensor.foreign_name} holds divisors that are not positive.")
     if tensor.part is not None:
         groups = values.reshape(tensor.part.groups, -1, *values.shape[1:])
@@ -235,5 +237,5 @@ def _assemble(config: ModelConfig, vectors: dict[str, F32], matrices: dict[str, 
         "positions": matrices.get("positions"),
         "project_in": matrices.get("project_in"),
         "project_out": matrices.get("project_out"),
-        "rope_factors": vectors.get("rope_factors"),
+        **{name: vectors.get(name) for name in ("rope_factors", "rope_factors_long", "rope_factors_short")},
     }

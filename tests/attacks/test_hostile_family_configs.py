@@ -12,10 +12,16 @@ from engine.errors import EngineError, UnsupportedModelError
 from engine.model.families import FAMILIES, config_from_gguf, config_from_hf, planned_tensors
 
 JUNK: tuple[Any, ...] = (
-    None, True, False, 0, -1, 1, 3, 7.5, 1 << 70, 10**400, float("nan"), float("inf"), -0.0, "", "x", [], [1], ["x"],
-    {}, {"factor": 0}, {"rope_type": "llama3"}, {"rope_type": "linear", "factor": float("nan")}, {"type": "yarn"},
-    {"full_attention": 1}, {"full_attention": {"rope_theta": "x"}}, {"sliding_attention": {"rope_type": "linear",
-    "factor": 2.0}}, {"partial_rotary_factor": 1e9}, ["full_attention"] * 3, ["sliding_attention", 7, None],
+    None, True, False, 0, -1, 1, 3, 7.5, 1 << 40, 1 << 70, 10**400, float("nan"), float("inf"), -0.0, "", "x", "yarn",
+    "longrope", [], [1], ["x"], {}, {"factor": 0}, {"rope_type": "llama3"}, {"type": "yarn"},
+    {"rope_type": "linear", "factor": float("nan")}, {"rope_type": "yarn", "factor": float("nan")},
+    {"rope_type": "yarn", "factor": 1e300, "original_max_position_embeddings": 1 << 62},
+    {"type": "yarn", "factor": 4.0, "beta_fast": -0.0, "mscale": 1e308, "mscale_all_dim": 1e-9},
+    {"type": "dynamic", "factor": float("inf")}, {"type": "longrope", "short_factor": [10**400] * 4, "long_factor": []},
+    {"type": "longrope", "factor": 4.0, "short_factor": [float("nan")] * 4, "long_factor": [1] * 4},
+    {"full_attention": 1}, {"full_attention": {"rope_theta": "x"}}, {"partial_rotary_factor": 1e9},
+    {"sliding_attention": {"rope_type": "linear", "factor": 2.0}}, ["full_attention"] * 3,
+    ["sliding_attention", 7, None],
 )  # fmt: skip
 HF: dict[str, Any] = {
     "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 96, "bos_token_id": 1,
@@ -29,7 +35,7 @@ HF_KEYS = (
     "final_logit_softcapping", "tie_word_embeddings", "word_embed_proj_dim", "do_layer_norm_before", "enable_bias",
     "num_kv_heads", "new_decoder_architecture", "multi_query", "num_ln_in_parallel_attn", "ffn_hidden_size",
     "activation", "bias", "partial_rotary_factor", "attention_bias", "mlp_bias", "hidden_act_param", "alibi",
-    "layer_norm_epsilon", "parallel_attn", "num_experts",
+    "layer_norm_epsilon", "parallel_attn", "num_experts", "original_max_position_embeddings",
 )  # fmt: skip
 GGUF: dict[str, Any] = {
     "block_count": 3, "context_length": 64, "embedding_length": 32, "feed_forward_length": 80, "vocab_size": 96,
@@ -39,8 +45,10 @@ GGUF: dict[str, Any] = {
 }  # fmt: skip
 GGUF_KEYS = (
     *GGUF, "rope.dimension_count", "rope.freq_base", "rope.scaling.type", "rope.scaling.factor",
-    "rope.scaling.attn_factor", "rope.scale_linear", "rope.freq_base_swa", "attn_logit_softcapping",
-    "final_logit_softcapping", "expert_count", "attention.sliding_window_pattern",
+    "rope.scaling.attn_factor", "rope.scaling.original_context_length", "rope.scaling.yarn_attn_factor",
+    "rope.scaling.yarn_ext_factor", "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow", "rope.scale_linear",
+    "rope.freq_base_swa", "attn_logit_softcapping", "final_logit_softcapping", "expert_count",
+    "attention.sliding_window_pattern",
 )  # fmt: skip
 
 
@@ -81,9 +89,12 @@ def test_senseless_config_json(name: str, base: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("name", "base"), [pytest.param(*base, id=base[0]) for base in bases("gguf")])
 def test_senseless_gguf_metadata(name: str, base: dict[str, Any]) -> None:
     harmless(config_from_gguf(base, set()))
-    for key in (*(f"{name}.{key}" for key in GGUF_KEYS), "hearth.activation", "hearth.activation_threshold"):
-        for value in JUNK:
-            try:
-                harmless(config_from_gguf({**base, key: value}, {"output.weight"}))
-            except EngineError as error:
-                assert len(error.message) < 400, (key, value)  # noqa: PT017
+    divisors = {"rope_factors_long.weight", "rope_factors_short.weight"}
+    yarn = {f"{name}.rope.scaling.type": "yarn", f"{name}.rope.scaling.factor": 4.0}
+    for more, names in (({}, {"output.weight"}), ({}, divisors), (yarn, set[str]())):
+        for key in (*(f"{name}.{key}" for key in GGUF_KEYS), "hearth.activation", "hearth.activation_threshold"):
+            for value in JUNK:
+                try:
+                    harmless(config_from_gguf({**base, **more, key: value}, names))
+                except EngineError as error:
+                    assert len(error.message) < 400, (key, value)  # noqa: PT017

@@ -33,12 +33,14 @@ class FakeModel:
 
     def __init__(self) -> None:
         self.pieces: list[int] = []
+        self.ahead: list[int] = []
         self.executor = SimpleNamespace(
             counters=SimpleNamespace(tokens=0, active_share=0.5, fired_share=0.25, reset=lambda: None)
         )
 
-    def forward(self, ids: np.ndarray, cache: FakeCache) -> np.ndarray:
+    def forward(self, ids: np.ndarray, cache: FakeCache, ahead: int = 0) -> np.ndarray:
         self.pieces.append(len(ids))
+        self.ahead.append(ahead)
         hidden = []
         for token in ids.tolist():
             cache.tokens.append(token)
@@ -134,6 +136,7 @@ def test_prefill_in_pieces_equals_prefill_at_once_and_reports_progress(monkeypat
     assert sum(model.pieces) == 60
     assert seen[-1] == (60, 60)
     assert [done for done, _ in seen] == list(itertools.accumulate(model.pieces))
+    assert model.ahead == [60 - done for done, _ in seen]
 
 
 def test_a_stop_text_over_several_tokens_is_cut_off() -> None:
@@ -191,9 +194,9 @@ def test_an_interrupted_answer_keeps_the_text_that_was_held_back() -> None:
 
 def test_the_figures_are_those_of_a_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     class Ticking(FakeModel):
-        def forward(self, ids: np.ndarray, cache: FakeCache) -> np.ndarray:
+        def forward(self, ids: np.ndarray, cache: FakeCache, ahead: int = 0) -> np.ndarray:
             clock[0] += len(ids)
-            return super().forward(ids, cache)
+            return super().forward(ids, cache, ahead)
 
     clock, resets = [100.0], []
     monkeypatch.setattr(main_path.time, "perf_counter", lambda: clock[0])

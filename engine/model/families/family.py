@@ -52,8 +52,9 @@ _GGUF_KNOWN = {
     "attention.head_count", "attention.head_count_kv", "attention.key_length", "attention.value_length",
     "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon", "attention.causal", "rope.dimension_count",
     "rope.freq_base", "rope.scaling.type", "rope.scaling.factor", "rope.scaling.attn_factor", "rope.scale_linear",
-    "rope.scaling.finetuned", "rope.scaling.original_context_length", "expert_count", "expert_used_count",
-    "use_parallel_residual",
+    "rope.scaling.finetuned", "rope.scaling.original_context_length", "rope.scaling.yarn_attn_factor",
+    "rope.scaling.yarn_ext_factor", "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow",
+    "expert_count", "expert_used_count", "use_parallel_residual",
 }  # fmt: skip
 
 
@@ -105,11 +106,10 @@ def fields_from_hf(family: Family, read: Reader, generation: Reader) -> dict[str
         "head_dim": share_width(d_model, n_heads) if head_dim is None else head_dim,
         "vocab_size": read.required("vocab_size", int),
         "norm_eps": read.optional(key("rms_norm_eps"), float, family.norm_eps),
-        "max_context": read.optional("max_position_embeddings", int, family.max_context),
         "tied_embeddings": read.optional("tie_word_embeddings", bool, family.tied),
         "bos_token_id": next(iter(token_ids(read, "bos_token_id")), None),
         "eos_token_ids": tuple(sorted({*token_ids(read, "eos_token_id"), *token_ids(generation, "eos_token_id")})),
-        **rope_from_hf(read, family.rope_theta),
+        **rope_from_hf(read, family.rope_theta, _max_context(family, read)),
         **_hf_activation(family, read, key("hidden_act")),
         **family.features,
     }
@@ -138,6 +138,8 @@ def fields_from_gguf(family: Family, read: Reader, arch: str, tensor_names: set[
     layer_norm = family.features.get("norm") == "layer"
     eps_key = f"{arch}.attention.layer_norm_{'' if layer_norm else 'rms_'}epsilon"
     eos = [read.optional(f"tokenizer.ggml.{kind}_token_id", int, None) for kind in ("eos", "eot")]
+    max_context = read.required(f"{arch}.context_length", int)
+    check_size("max_context", max_context)
     fields: dict[str, Any] = {
         "family": family.name,
         "n_layers": read.required(f"{arch}.block_count", int),
@@ -150,17 +152,22 @@ def fields_from_gguf(family: Family, read: Reader, arch: str, tensor_names: set[
         "rope_order": "interleaved" if family.gguf is not None and family.gguf.rope_pairs else "halves",
         "vocab_size": vocab_size,
         "norm_eps": decimal(read.required(eps_key, float)),
-        "max_context": read.required(f"{arch}.context_length", int),
         "tied_embeddings": "output.weight" not in tensor_names,
         "bos_token_id": read.optional("tokenizer.ggml.bos_token_id", int, None),
         "eos_token_ids": tuple(sorted({token for token in eos if token is not None})),
-        **rope_from_gguf(read, arch, tensor_names, family.rope_theta),
+        **rope_from_gguf(read, arch, tensor_names, family.rope_theta, max_context),
         **_gguf_activation(family, read, tensor_names),
         **family.features,
     }
     _refuse_gguf_extras(family, read, arch)
     _check_sizes(fields)
     return fields | family.from_gguf(read, fields, tensor_names)
+
+
+def _max_context(family: Family, read: Reader) -> int:
+    length: int = read.optional("max_position_embeddings", int, family.max_context)
+    check_size("max_context", length)
+    return length
 
 
 def _check_sizes(fields: Mapping[str, Any]) -> None:

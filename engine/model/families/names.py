@@ -21,6 +21,8 @@ HF_NAMES = {
 GGUF_NAMES = {
     "embedding": "token_embd.weight",
     "rope_factors": "rope_freqs.weight",
+    "rope_factors_long": "rope_factors_long.weight",
+    "rope_factors_short": "rope_factors_short.weight",
     "attention_norm": "blk.{}.attn_norm.weight",
     "q": "blk.{}.attn_q.weight",
     "k": "blk.{}.attn_k.weight",

@@ -60,9 +60,9 @@ class Layout:
     qkv_by_kv_head: bool = False  # fused rows lie by key-value head (its queries, its key, its value), not q, k, v
 
 
-_OWN_NAMES = ("embedding", "positions", "project_in", "rope_factors", "attention_norm", "shared_norm", "q", "k", "v",
-              "q_norm", "k_norm", "o", "post_attention_norm", "ffn_norm", "gate", "up", "down_t", "post_ffn_norm",
-              "final_norm", "project_out", "head")  # fmt: skip
+_OWN_NAMES = ("embedding", "positions", "project_in", "rope_factors", "rope_factors_long", "rope_factors_short",
+              "attention_norm", "shared_norm", "q", "k", "v", "q_norm", "k_norm", "o", "post_attention_norm",
+              "ffn_norm", "gate", "up", "down_t", "post_ffn_norm", "final_norm", "project_out", "head")  # fmt: skip
 OWN_LAYOUT = Layout({name: f"{name}.weight" for name in _OWN_NAMES})
 
 
@@ -83,6 +83,10 @@ def plan_tensors(config: ModelConfig, layout: Layout, present: Collection[str]) 
         plan.add("project_in", (d, e))
     if config.rope_factors:
         plan.add("rope_factors", (config.rotated // 2,))
+    scaling = config.rope_scaling
+    if scaling is not None and scaling.kind == "longrope" and not scaling.long_factors:
+        plan.add("rope_factors_long", (config.rotated // 2,))
+        plan.add("rope_factors_short", (config.rotated // 2,))
     for layer in range(config.n_layers):
         plan.add_layer(layer)
     if config.final_norm:

@@ -25,6 +25,9 @@ SHAPE = {
 }  # fmt: skip
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
           "high_freq_factor": 4.0, "original_max_position_embeddings": 32}  # fmt: skip
+LONGROPE_BORDER = 24
+LONGROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0, 1.1, 1.3, 2.0],
+            "long_factor": [1.2, 2.5, 6.0, 9.0]}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,11 @@ CASES: dict[str, Case] = {
     "llama-linear": Case("Llama", {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}},
                          "silu-glu", gguf="llama"),
     "llama-3": Case("Llama", {"rope_parameters": LLAMA3, "head_dim": 12}, "silu-glu", gguf="llama"),
+    "llama-yarn": Case("Llama", {"head_dim": 16, "rope_parameters": {
+        "rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "original_max_position_embeddings": 32,
+        "beta_fast": 8.0}}, "silu-glu", gguf="llama"),
+    "llama-dynamic": Case("Llama", {"max_position_embeddings": 48, "rope_parameters": {
+        "rope_type": "dynamic", "rope_theta": 10000.0, "factor": 3.0}}, "silu-glu"),
     "prosparse": Case("Llama", {}, "fatrelu-glu", patch=_fatrelu, gguf="llama",
                       published={"model_type": "sparsellama", "hidden_act": "fatrelu", "hidden_act_param": 0.3}),
     "mistral": Case("Mistral", {"sliding_window": 11}, "silu-glu", gguf="llama"),
@@ -95,6 +103,9 @@ CASES: dict[str, Case] = {
     "qwen2-window": Case("Qwen2", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1},
                          "silu-glu"),
     "qwen3": Case("Qwen3", {"head_dim": 16, "tie_word_embeddings": True}, "silu-glu", gguf="qwen3"),
+    "qwen3-yarn": Case("Qwen3", {"head_dim": 16, "rope_parameters": {
+        "rope_type": "yarn", "rope_theta": 10000.0, "factor": 3.0, "original_max_position_embeddings": 48,
+        "beta_fast": 5.0, "beta_slow": 0.5, "attention_factor": 1.4, "truncate": False}}, "silu-glu"),
     "gemma2": Case("Gemma2", {**_GEMMA, "query_pre_attn_scalar": 16}, "gelu-tanh-glu", gguf="gemma2"),
     "gemma2-scalar": Case("Gemma2", _GEMMA, "gelu-tanh-glu"),
     "gemma3": Case("Gemma3Text", {**_GEMMA, "num_hidden_layers": 7, "query_pre_attn_scalar": 16}, "gelu-tanh-glu",
@@ -103,6 +114,8 @@ CASES: dict[str, Case] = {
         "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
         "sliding_attention": {"rope_type": "default", "rope_theta": 20000.0}}}, "gelu-tanh-glu"),
     "phi3": Case("Phi3", {"sliding_window": None}, "silu-glu", gguf="phi3"),
+    "phi3-longrope": Case("Phi3", {"sliding_window": None, "original_max_position_embeddings": LONGROPE_BORDER,
+                                   "rope_parameters": LONGROPE}, "silu-glu", gguf="phi3"),
     "phi3-window": Case("Phi3", {"sliding_window": 13, "head_dim": 8, "rope_parameters": {
         "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}}, "silu-glu", gguf="phi3"),
 }  # fmt: skip
@@ -110,12 +123,17 @@ CASES: dict[str, Case] = {
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """What transformers makes of the prompt: greedy tokens, and the logits of every position, [64 + 64, V]."""
+    """What transformers makes of the prompt: greedy tokens, and the logits of every position, [64 + 64, V].
+
+    steps: the logits that each greedy token was chosen by, [64, V]. They are rows of the others, but for models that
+    turn positions by the length that the sequence has so far.
+    """
 
     folder: Path
     case: Case
     tokens: np.ndarray  # the prompt and 64 greedy ones
     logits: np.ndarray
+    steps: np.ndarray
 
 
 def make_reference(name: str, folder: Path, changes: dict[str, Any] | None = None) -> Reference:
@@ -138,15 +156,29 @@ def make_reference(name: str, folder: Path, changes: dict[str, Any] | None = Non
         path.write_text(json.dumps({**json.loads(path.read_text()), **case.published}))
     if case.patch is not None:
         case.patch(model)
-    tokens = following = torch.from_numpy(PROMPT[None])
-    past = None
+    tokens, steps = greedy(model, PROMPT, STEPS)
+    return Reference(folder, case, tokens, all_logits(model, tokens), steps)
+
+
+def greedy(model: Any, prompt: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """The prompt with what transformers' generation puts behind it, and the logits of every step."""
+    import torch
+
+    ids = torch.from_numpy(prompt[None])
+    made = model.generate(
+        ids, attention_mask=torch.ones_like(ids), max_new_tokens=steps, do_sample=False, eos_token_id=None,
+        output_logits=True, return_dict_in_generate=True,
+    )  # fmt: skip
+    return made.sequences[0].numpy(), torch.cat(made.logits).numpy()
+
+
+def all_logits(model: Any, tokens: np.ndarray) -> np.ndarray:
+    """transformers' logits of every position of one sequence, computed at once."""
+    import torch
+
     with torch.inference_mode():
-        for _ in range(STEPS):
-            out = model(following, past_key_values=past, use_cache=True)
-            past, following = out.past_key_values, out.logits[:, -1:].argmax(-1)
-            tokens = torch.cat([tokens, following], dim=1)
-        logits = model(tokens, use_cache=False).logits[0]
-    return Reference(folder, case, tokens[0].numpy(), logits.numpy())
+        logits: np.ndarray = model(torch.from_numpy(tokens[None]), use_cache=False).logits[0].numpy()
+    return logits
 
 
 def _randomise(model: Any) -> None:

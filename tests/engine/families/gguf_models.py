@@ -51,6 +51,9 @@ def write_gguf(folder: Path, path: Path, case: Case, powerinfer: bool = False) -
     rope = config.get("rope_parameters") or {}
     if rope.get("rope_type") == "llama3":
         writer.add_tensor("rope_freqs.weight", _llama3_divisors(rope, config["head_dim"]))
+    if rope.get("rope_type") == "longrope":
+        for length in ("long", "short"):
+            writer.add_tensor(f"rope_factors_{length}.weight", np.array(rope[f"{length}_factor"], np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -84,9 +87,7 @@ def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer:
     theta = (rope.get("full_attention") or rope).get("rope_theta")
     if theta:
         writer.add_rope_freq_base(theta)
-    if rope.get("rope_type") == "linear":
-        writer.add_rope_scaling_type(_linear())
-        writer.add_rope_scaling_factor(rope["factor"])
+    _write_rope_scaling(writer, rope, config)
     if "sliding_window" in config and case.gguf in ("llama", "phi3", "gemma2", "gemma3"):
         writer.add_sliding_window(config["sliding_window"] or 0)
     if case.gguf == "gemma2":
@@ -95,6 +96,23 @@ def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer:
     if not powerinfer and case.activation in ("relu", "relu-glu", "fatrelu-glu"):
         writer.add_string("hearth.activation", case.activation)
         writer.add_float32("hearth.activation_threshold", config.get("hidden_act_param", 0.0))
+
+
+def _write_rope_scaling(writer: Any, rope: dict[str, Any], config: dict[str, Any]) -> None:
+    import gguf
+
+    kind = rope.get("rope_type")
+    if kind in ("linear", "yarn"):
+        writer.add_rope_scaling_type(gguf.RopeScalingType(kind))
+        writer.add_rope_scaling_factor(rope["factor"])
+    if kind == "yarn":
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
+    if kind == "longrope":  # of whose kind the converter says nothing
+        original = config["original_max_position_embeddings"]
+        stretch = config["max_position_embeddings"] / original
+        writer.add_rope_scaling_orig_ctx_len(original)
+        writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(stretch) / math.log(original)))
 
 
 def _convert(name: str, values: Array, config: dict[str, Any], architecture: str) -> Array:
@@ -122,12 +140,6 @@ def _opt_name(name: str) -> str:
     module, _, kind = rest.rpartition(".")
     ours = _OPT["layers.final_layer_norm"] if module == "final_layer_norm" else _OPT[module]
     return f"blk.{layer}.{ours}.{kind}"
-
-
-def _linear() -> Any:
-    import gguf
-
-    return gguf.RopeScalingType.LINEAR
 
 
 def _llama3_divisors(rope: dict[str, Any], head_dim: int) -> Array:

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from family_models import CASES, CONTEXT, PROMPT, Reference, make_reference
+from family_models import CASES, CONTEXT, LONGROPE, PROMPT, Reference, make_reference
 from gguf_models import write_gguf
 from recoded_gguf import recode
 
@@ -36,8 +36,8 @@ from native_kernels.reference import ReferenceOperators
 
 pytestmark = pytest.mark.skipif(find_spec("llama_cpp") is None, reason="llama-cpp-python is not installed")
 
-NAMES = ("llama", "llama-linear", "llama-3", "mistral-whole", "qwen2", "qwen3", "gemma2", "gemma3", "phi3",
-         "falcon-7b", "falcon-40b")  # fmt: skip
+NAMES = ("llama", "llama-linear", "llama-3", "llama-yarn", "mistral-whole", "qwen2", "qwen3", "gemma2", "gemma3",
+         "phi3", "phi3-longrope", "falcon-7b", "falcon-40b")  # fmt: skip
 WIDER = {"hidden_size": 64, "intermediate_size": 160}  # rows of whole blocks
 STEPS = 32
 CLOSE = 2e-4  # of a logit, to transformers
@@ -101,6 +101,8 @@ def wider_reference(name: str, folder: Path) -> Reference:
         del changes["intermediate_size"]
     if name in ("llama-3", "phi3-window"):
         changes["head_dim"] = 16
+    if name == "phi3-longrope":  # heads are twice as wide
+        changes["rope_parameters"] = {k: v * 2 if isinstance(v, list) else v for k, v in LONGROPE.items()}
     return make_reference(name, folder / "hf", changes)
 
 
@@ -140,7 +142,11 @@ def ours(path: Path, tokens: np.ndarray, pieces: list[int], operators: Reference
     model = Transformer(opened.config, weights, DenseExecutor(opened.config, weights, ops), ops)
     cache = KVCache(opened.config, CONTEXT)
     parts = np.split(tokens, np.cumsum(pieces)[:-1])
-    return np.concatenate([model.logits(model.forward(part, cache)) for part in parts])
+    out = []
+    for part in parts:
+        ahead = CONTEXT - cache.length - len(part)  # llama.cpp chooses LongRoPE's divisors by its context
+        out.append(model.logits(model.forward(part, cache, ahead)))
+    return np.concatenate(out)
 
 
 def root_mean_square(values: np.ndarray) -> float:
