@@ -37,6 +37,7 @@ def _load(arguments: argparse.Namespace, cancelled: Callable[[], bool] = lambda:
         vram_budget_gib=arguments.vram_budget,
         hardware_file=arguments.hardware,
         template=arguments.template,
+        activation=arguments.activation,
     )
     with ProgressBar("Loading") as progress:
         return LoadedModel.load(arguments.model, config, progress, cancelled)
@@ -285,7 +286,7 @@ def inspect(arguments: argparse.Namespace) -> int:
     from engine.model.weights import open_model
     from engine.session import read_tokenizer, resolve_model
 
-    opened = open_model(resolve_model(arguments.model))
+    opened = open_model(resolve_model(arguments.model), arguments.activation)
     tokenizer = read_tokenizer(opened, arguments.template)
     template = tokenizer.template
     assert template is not None, "read_tokenizer chooses one"
@@ -296,6 +297,7 @@ def inspect(arguments: argparse.Namespace) -> int:
         "format": opened.format,
         "family": opened.config.family,
         "activation": opened.config.activation,
+        "activation_from": opened.activation_origin,
         "config": config,
         "tensors": len(opened.source.tensors),
         "codecs": dict(opened.codecs),
@@ -320,7 +322,8 @@ def inspect(arguments: argparse.Namespace) -> int:
     print(f"  vocabulary {config['vocab_size']}, context {config['max_context']}")
     print(f"  chat template {template.name}: {tokenizer.template_reason}")
     zeros = "neurons that do not fire can be skipped" if opened.config.has_zeros else "no zeros: nothing can be skipped"
-    print(f"  activation {opened.config.activation}: {zeros}")
+    threshold = f" above {opened.config.activation_threshold:g}" if opened.config.activation_threshold else ""
+    print(f"  activation {opened.config.activation}{threshold}, {_ORIGINS[opened.activation_origin]}: {zeros}")
     if opened.config.has_zeros and opened.down_is_row_wise:
         what = "gate and up can skip inactive neurons" if opened.config.gated else "nothing skips inactive neurons"
         print(f"  run straight from the file, {what}, and down is computed row-wise; unpacked in RAM, all of it skips")
@@ -333,6 +336,14 @@ def inspect(arguments: argparse.Namespace) -> int:
     for note in opened.files.notes:
         print(f"  note: {note}")
     return 0
+
+
+_ORIGINS = {
+    "config": "as its configuration says",
+    "metadata": "as its metadata says",
+    "family": "its family's convention, as its files do not say",
+    "override": "as asked for",
+}
 
 
 def _print_bundle(manifest: Manifest) -> None:
@@ -359,7 +370,12 @@ def convert(arguments: argparse.Namespace) -> int:
     try:
         with ProgressBar("Converting") as progress, interrupt_as_wish() as wished:
             made = making.convert(
-                resolve_model(arguments.source), Path(arguments.bundle), arguments.codec, progress, cancelled=wished
+                resolve_model(arguments.source),
+                Path(arguments.bundle),
+                arguments.codec,
+                progress,
+                cancelled=wished,
+                activation=arguments.activation,
             )
     except Cancelled:
         print("Stopped. The same command goes on where it was; what is finished is kept.", file=sys.stderr)

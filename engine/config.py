@@ -28,6 +28,32 @@ _SIZE_CAPS = {"n_layers": 1024, "d_model": 1 << 17, "d_ff": 1 << 20, "n_heads": 
               "head_dim": 1024, "vocab_size": 1 << 21, "max_context": 1 << 24}  # fmt: skip
 
 
+def parse_activation(text: object) -> tuple[str, float]:
+    """NAME or NAME:threshold, as a person gives it: one of ACTIVATIONS, or one without "-glu", and its threshold.
+
+    Raises: InvalidRequestError for an unknown name, and for a threshold that is missing (fatrelu), senseless or vain.
+    """
+    known = sorted({name.removesuffix("-glu") for name in ACTIVATIONS})
+    shown = repr(str(text)[:60])
+    name, colon, number = text.partition(":") if isinstance(text, str) else ("", "", "")
+    if name not in ACTIVATIONS and name not in known:
+        raise InvalidRequestError(f"Unknown activation {shown}; known are {', '.join(known)}.")
+    if not name.startswith("fatrelu"):
+        if colon:
+            raise InvalidRequestError(f"The activation {name} has no threshold; {shown} was given.")
+        return name, 0.0
+    try:
+        threshold = float(number)
+    except ValueError:
+        threshold = -1.0
+    if not 0 < threshold < 1e3:
+        raise InvalidRequestError(
+            f"The activation fatrelu needs a threshold above 0; {shown} was given.",
+            "Write it as fatrelu:0.01, which is ProSparse's.",
+        )
+    return name, threshold
+
+
 def check_size(name: str, value: Any) -> None:
     """Raises ModelFormatError unless the value can be the size of that name in a model."""
     cap = _SIZE_CAPS[name]
@@ -153,6 +179,23 @@ class ModelConfig:
                 f"{self.rotated} rotated values."
             )
 
+    def with_activation(self, text: str) -> ModelConfig:
+        """The same model with the activation of `parse_activation`; "-glu" need not be said.
+
+        Raises: InvalidRequestError, as it does, and for an activation that this FFN has no form of.
+        """
+        name, threshold = parse_activation(text)
+        suffix = "-glu" if self.gated else ""
+        wanted = name if name.endswith("-glu") else name + suffix
+        for activation in ACTIVATIONS:
+            if activation == wanted and activation.endswith("-glu") == self.gated:
+                return replace(self, activation=activation, activation_threshold=threshold)
+        fitting = [name.removesuffix("-glu") for name in ACTIVATIONS if name.endswith("-glu") == self.gated]
+        gate = "has a gate" if self.gated else "has no gate"
+        raise InvalidRequestError(
+            f"The activation {name} is none of this model's, whose FFN {gate}; it can be {', '.join(fitting)}."
+        )
+
     @property
     def has_zeros(self) -> bool:
         """Whether the activation makes exact zeros, so that neurons can be skipped without changing the result."""
@@ -221,6 +264,7 @@ class EngineConfig:
     vram_budget_gib: float | None = None
     hardware_file: str | None = None
     template: str | None = None  # a built-in chat template's name; None: the model's own, or the one that suits it
+    activation: str | None = None  # NAME or NAME:threshold, in place of what the files say; None: as they say
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -236,6 +280,8 @@ class EngineConfig:
             raise InvalidRequestError(f"The VRAM budget is {budget!r} GiB; it must lie above 0, and up to 4096.")
         if self.hardware_file is not None and not isinstance(self.hardware_file, str):
             raise InvalidRequestError(f"The hardware file is {self.hardware_file!r}; a path is needed.")
+        if self.activation is not None:
+            parse_activation(self.activation)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> EngineConfig:

@@ -62,9 +62,11 @@ def convert(
     codec: str,
     progress: Progress = lambda done, total: None,
     cancelled: Callable[[], bool] = lambda: False,
+    activation: str | None = None,
 ) -> Conversion:
     """Writes the model at `source` as a bundle at `destination`, which is whole afterwards or absent.
 
+    activation: NAME or NAME:threshold, in place of what the source says; the bundle says it from then on.
     Units: progress reports bytes of the source done and in all. Cost: some hundred MB of memory, whatever the model.
     Raises: InvalidRequestError for an unknown codec or a destination that is taken, DiskSpaceError with need and
     have before anything is written, Cancelled; after either of these, or after a crash, the same call goes on.
@@ -72,7 +74,7 @@ def convert(
     started = time.perf_counter()
     if codec not in CODECS:
         raise InvalidRequestError(f"Unknown codec {codec!r}; known are {', '.join(CODECS)}.")
-    opened = open_model(source)
+    opened = open_model(source, activation)
     layout = plan_layout(opened, codec)
     destination = destination.expanduser().absolute()
     with _Workshop.open(destination, opened, codec, layout) as workshop:

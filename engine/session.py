@@ -107,7 +107,7 @@ class LoadedModel:
 
         engine = engine or EngineConfig()
         started = time.perf_counter()
-        opened = open_model(resolve_model(str(model)))
+        opened = open_model(resolve_model(str(model)), engine.activation)
         tokenizer = read_tokenizer(opened, engine.template)
         hardware = HardwareProfile.load(Path(engine.hardware_file)) if engine.hardware_file else probe()
         device, device_reason = choose_device(engine)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,8 +20,10 @@ from engine.formats.safetensors import INDEX_NAME, indexed_files, open_safetenso
 from engine.formats.shards import first_shards, shard_paths
 from engine.model.down_layout import fit_down
 from engine.model.families import (
+    ActivationOrigin,
     Kind,
     PlannedTensor,
+    activation_origin,
     config_from_gguf,
     config_from_hf,
     is_surplus,
@@ -30,7 +34,11 @@ from engine.model.families import (
 from engine.sparsity.powerinfer_predictors import is_predictor_tensor, predictor_files
 from engine.sparsity.stats import activation_files
 
+log = logging.getLogger(__name__)
+
 _MAX_JSON_BYTES = 4 << 20
+# Models whose GGUF files are labelled as plain LLaMA by others, which would be right but for the activation.
+_NAMES_OF_RELU = re.compile("relu|prosparse|bamboo|turbosparse", re.IGNORECASE)
 _PICKLES = {".bin", ".ckpt", ".pt", ".pth", ".pkl", ".pickle"}
 
 
@@ -65,6 +73,7 @@ class OpenedModel:
     name: str
     description: str = ""
     sampling: dict[str, Any] = field(default_factory=dict)  # the model's own defaults, fields of SamplingConfig
+    activation_origin: ActivationOrigin = "config"  # what said the activation
 
     @property
     def has_predictors(self) -> bool:
@@ -126,20 +135,31 @@ def _find(path: Path) -> ModelFiles:
     raise ModelNotFoundError(f"There is no model in {path}: neither model.safetensors nor a GGUF file.")
 
 
-def open_model(path: Path) -> OpenedModel:
+def open_model(path: Path, activation: str | None = None) -> OpenedModel:
     """Opens the model and checks its tensor table against its configuration.
 
+    activation: NAME or NAME:threshold, in place of what the files say, for those that cannot say it.
     Raises: ModelNotFoundError, ModelFormatError for damage and lies, UnsupportedModelError for what is sound but
-    not implemented.
+    not implemented, InvalidRequestError for an activation that is none of this model's.
     """
     files = find_model_files(path)
     match files.kind:
         case "bundle":
-            return _open_bundle(files)
+            opened = _open_bundle(files)
         case "safetensors":
-            return _open_hf(files)
+            opened = _open_hf(files)
         case _:
-            return _open_gguf(files)
+            opened = _open_gguf(files)
+    if activation is not None:
+        return replace(opened, config=opened.config.with_activation(activation), activation_origin="override")
+    opened = replace(opened, activation_origin=activation_origin(opened.config, files.kind, opened.metadata))
+    guessed = opened.activation_origin == "family" and opened.config.activation == "silu-glu"
+    if guessed and _NAMES_OF_RELU.search(opened.name):
+        log.warning(
+            "%s is run with SiLU: its name speaks of ReLU, but its metadata does not (--activation says another)",
+            opened.name[:100],
+        )
+    return opened
 
 
 def plan_for(config: ModelConfig, source: TensorSource, kind: Kind) -> list[PlannedTensor]:

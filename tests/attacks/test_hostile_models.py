@@ -155,7 +155,7 @@ def test_safetensors_with_a_tensor_outside_the_file(tmp_path: Path) -> None:
         ({"eos_token_id": 99999}, ModelFormatError, "99999 lies outside"),
         ({"model_type": "mamba"}, UnsupportedModelError, "'mamba' is not supported; Hearth runs llama"),
         ({"model_type": None}, ModelFormatError, "lacks 'model_type'"),
-        ({"hidden_act": "mish"}, UnsupportedModelError, "'mish' is not supported; Hearth runs relu, silu"),
+        ({"hidden_act": "mish"}, UnsupportedModelError, "'mish' is not supported; Hearth runs relu, drelu, silu"),
         ({"hidden_act": "fatrelu"}, ModelFormatError, "lacks 'hidden_act_param'"),
         ({"hidden_act": "fatrelu", "hidden_act_param": -1}, ModelFormatError, "threshold -1.0 is senseless"),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, ModelFormatError, "lacks 'low_freq_factor'"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from engine.config import ModelConfig
 from engine.errors import ModelFormatError, UnsupportedModelError
@@ -35,6 +35,8 @@ from engine.model.families.sampling import sampling_from_hf as sampling_from_hf
 FAMILIES: tuple[Family, ...] = (LLAMA, MISTRAL, BAMBOO, OPT, FALCON, QWEN2, QWEN3, GEMMA2, GEMMA3, PHI3)
 SUPPORTED_FAMILIES = tuple(family.name for family in FAMILIES)
 
+ActivationOrigin = Literal["config", "metadata", "family", "override"]
+
 _SURPLUS = re.compile(r".*rotary_emb\.inv_freq|.*attn\.masked_bias|blk\.[0-9]+\.fc[12]\.weight")
 
 # Models with experts, by the names they go by: refused with the reason rather than as unknown.
@@ -58,7 +60,7 @@ def config_from_hf(config: Mapping[str, Any], generation: Mapping[str, Any]) -> 
             f"{name!r} models read pictures too; Hearth runs text models.",
             "Choose the model's GGUF file, which holds its text part alone, or a text model.",
         )
-    family = _find(name, {kind: family for family in FAMILIES for kind in family.model_types})
+    family = _family_of_class(read) or _find(name, {kind: one for one in FAMILIES for kind in one.model_types})
     return ModelConfig(**fields_from_hf(family, read, Reader(generation, "generation_config.json")))
 
 
@@ -71,6 +73,16 @@ def config_from_gguf(metadata: Mapping[str, Any], tensor_names: set[str]) -> Mod
     name = read.required("general.architecture", str)
     family = _find(name, {arch: family for family in FAMILIES for arch in family.architectures})
     return ModelConfig(**fields_from_gguf(family, read, name, tensor_names))
+
+
+def activation_origin(config: ModelConfig, kind: Kind, metadata: Mapping[str, Any]) -> ActivationOrigin:
+    """Whether the configuration, GGUF's metadata, or nothing but the family says the activation."""
+    if kind == "bundle":
+        return "config"
+    if kind == "gguf":
+        return "metadata" if metadata.get(ACTIVATION_KEY) is not None else "family"
+    key = _family(config).hf_keys.get("hidden_act", "hidden_act")
+    return "config" if metadata.get(key) is not None else "family"
 
 
 def planned_tensors(config: ModelConfig, kind: Kind, present: Collection[str] = ()) -> list[PlannedTensor]:
@@ -106,6 +118,12 @@ def _layout(config: ModelConfig, kind: Kind) -> Layout:
     if layout is None:
         raise UnsupportedModelError(f"{config.family} models are not known as {kind} files.")
     return layout
+
+
+def _family_of_class(read: Reader) -> Family | None:
+    """The family that the model's class means, where its model_type may be that of the model it was made from."""
+    classes = read.optional("architectures", list, [])
+    return next((family for family in FAMILIES if any(name in family.hf_architectures for name in classes)), None)
 
 
 def _find(name: str, known: Mapping[str, Family]) -> Family:

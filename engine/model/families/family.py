@@ -5,8 +5,6 @@ The readers here know what most families share; a description changes what diffe
 
 from __future__ import annotations
 
-import logging
-import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,14 +18,9 @@ from engine.model.families.rope import rope_from_gguf, rope_from_hf
 ACTIVATION_KEY = "hearth.activation"  # GGUF has no key of its own for it: "llama" means SiLU unless this says otherwise
 THRESHOLD_KEY = "hearth.activation_threshold"
 
-log = logging.getLogger(__name__)
-
-# Models whose GGUF files are labelled as plain LLaMA by others, which would be right but for the activation.
-_NAMES_OF_RELU = re.compile("relu|prosparse|bamboo|turbosparse", re.IGNORECASE)
-
 _HF_GATED: dict[str, Activation] = {
-    "relu": "relu-glu", "silu": "silu-glu", "swish": "silu-glu", "fatrelu": "fatrelu-glu", "gelu": "gelu-glu",
-    "gelu_new": "gelu-tanh-glu", "gelu_pytorch_tanh": "gelu-tanh-glu", "gelu_fast": "gelu-tanh-glu",
+    "relu": "relu-glu", "drelu": "drelu-glu", "silu": "silu-glu", "swish": "silu-glu", "fatrelu": "fatrelu-glu",
+    "gelu": "gelu-glu", "gelu_new": "gelu-tanh-glu", "gelu_pytorch_tanh": "gelu-tanh-glu", "gelu_fast": "gelu-tanh-glu",
 }  # fmt: skip
 _HF_PLAIN: dict[str, Activation] = {
     "relu": "relu", "gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh",
@@ -68,6 +61,7 @@ class Family:
     name: str
     model_types: tuple[str, ...]  # config.json's model_type
     hf: Layout
+    hf_architectures: tuple[str, ...] = ()  # config.json's architectures that mean it whatever model_type says
     architectures: tuple[str, ...] = ()  # GGUF's general.architecture
     gguf: Layout | None = None
     hf_keys: Mapping[str, str] = field(default_factory=dict)  # our key of the common ones -> the family's own
@@ -221,9 +215,6 @@ def _gguf_activation(family: Family, read: Reader, tensor_names: set[str]) -> di
     powerinfer = "blk.0.ffn_down_t.weight" in tensor_names
     default = family.powerinfer_activation if powerinfer else family.gguf_activation
     activation = read.optional(ACTIVATION_KEY, str, default)
-    name = read.optional("general.name", str, "")
-    if ACTIVATION_KEY not in read.values and not powerinfer and default == "silu-glu" and _NAMES_OF_RELU.search(name):
-        log.warning("%s is run with SiLU: its name speaks of ReLU, but its metadata does not", name[:100])
     if activation not in ACTIVATIONS or activation.endswith("-glu") != family.gated:
         known = ", ".join(name for name in ACTIVATIONS if name.endswith("-glu") == family.gated)
         raise UnsupportedModelError(f"The activation {activation[:60]!r} is unknown; known are {known}.")
