@@ -128,6 +128,8 @@ def generate(
     the last token of the prompt must be left to compute. Stopping is a result, not an error: the finish reason is
     "cancelled" and every token so far has been yielded.
     """
+    if not model.cache_serves(cache, len(prompt)):
+        cache.truncate(0)  # computed again here, where it can be stopped
     stats = GenerationStats(prompt_tokens=len(prompt), reused_tokens=cache.length)
     counters = model.executor.counters
     counters.reset()
@@ -152,9 +154,16 @@ def generate(
         if cancelled():
             reason = "cancelled"
             break
-        if stats.tokens:
+        if stats.tokens and model.cache_serves(cache, len(history)):
             logits = decode_one_token(model, history[-1], cache)
             stats.decode_steps += 1
+        elif stats.tokens:  # positions turn otherwise from this length on: everything once more
+            cache.truncate(0)
+            try:
+                logits = prefill(model, history, cache, cancelled)
+            except Cancelled:
+                reason = "cancelled"
+                break
         token = sampler(logits, history)
         now = time.perf_counter()
         if stats.ttft_s is None:

@@ -59,12 +59,16 @@ class Transformer:
         """
         self._check(tokens, cache)
         length = cache.length + len(tokens) + ahead
-        if cache.length and not self._rotary.keys_serve(cache.sequence_length, length):
+        if not self.cache_serves(cache, length):
             earlier = cache.tokens[: cache.length].copy()
             cache.truncate(0)
             for start in range(0, len(earlier), _PIECE_TOKENS):
                 self._run(earlier[start : start + _PIECE_TOKENS], cache, length)
         return self._run(tokens, cache, length)
+
+    def cache_serves(self, cache: KVCache, length: int) -> bool:
+        """Whether what the cache holds is of use in a sequence of this length; if not, `forward` computes it again."""
+        return not cache.length or self._rotary.keys_serve(cache.sequence_length, length)
 
     def _run(self, tokens: I64, cache: KVCache, length: int) -> F32:
         positions = np.arange(cache.length, cache.length + len(tokens), dtype=np.int64)
