@@ -116,6 +116,10 @@ CASES: dict[str, Case] = {
     "phi3": Case("Phi3", {"sliding_window": None}, "silu-glu", gguf="phi3"),
     "phi3-longrope": Case("Phi3", {"sliding_window": None, "original_max_position_embeddings": LONGROPE_BORDER,
                                    "rope_parameters": LONGROPE}, "silu-glu", gguf="phi3"),
+    "phi4-mini": Case("Phi3", {"sliding_window": None, "original_max_position_embeddings": LONGROPE_BORDER,
+                               "tie_word_embeddings": True, "rope_parameters": {
+        **LONGROPE, "partial_rotary_factor": 0.5, "short_factor": [1.0, 1.5], "long_factor": [2.0, 7.0]}},
+        "silu-glu", gguf="phi3"),
     "phi3-window": Case("Phi3", {"sliding_window": 13, "head_dim": 8, "rope_parameters": {
         "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}}, "silu-glu", gguf="phi3"),
 }  # fmt: skip
