@@ -80,12 +80,14 @@ class Tokenizer:
         # Characters that a vocabulary cannot spell rightly become its unknown token.
         unknown = getattr(backend.model, "unk_token", None)
         self._forbidden = self._special.keys() - {None if unknown is None else backend.token_to_id(unknown)}
-        ids = backend.get_vocab(with_added_tokens=True).values()
+        ids = vocabulary.ids or sorted(backend.get_vocab(with_added_tokens=True).values())
         if not ids:
             raise ModelFormatError(f"{vocabulary.origin} holds no tokens.")
-        self.vocab_size: int = max(ids) + 1
+        self._repeated = vocabulary.repeated
+        self.vocab_size: int = ids[-1] + 1
         # Text models of families that also see pictures keep tokens for those, beyond their embedding's end.
-        self._n_needed: int = max((i for i in ids if i not in self._special), default=-1) + 1
+        self._n_needed: int = next((i for i in reversed(ids) if not self._is_special(i)), -1) + 1
+        self.notes = vocabulary.notes
         self.bos_token_id = vocabulary.bos_token_id
         self.eos_token_ids = vocabulary.eos_token_ids
         self.adds_bos = vocabulary.adds_bos and self.bos_token_id is not None
@@ -293,16 +295,20 @@ class Tokenizer:
 
     def _stream(self, skip_special: bool) -> TextStream:
         def visible(token_id: int) -> bytes:
-            return b"" if token_id in self._special else self._bytes_of(token_id)
+            return b"" if self._is_special(token_id) else self._bytes_of(token_id)
 
         return TextStream(visible if skip_special else self._bytes_of, strip_first_space=self._strips_first_space)
+
+    def _is_special(self, token_id: int) -> bool:
+        return self._repeated.get(token_id, token_id) in self._special
 
     def _bytes_of(self, token_id: int) -> bytes:
         """The bytes that a token stands for; none for an id without a token (rows that only pad the embedding)."""
         known = self._piece_bytes.get(token_id)
         if known is None:
-            text = self._backend.id_to_token(token_id) if 0 <= token_id < _MAX_ID else None
-            known = self._piece_bytes[token_id] = b"" if text is None else self._spelt(token_id, text)
+            first = self._repeated.get(token_id, token_id)
+            text = self._backend.id_to_token(first) if 0 <= first < _MAX_ID else None
+            known = self._piece_bytes[token_id] = b"" if text is None else self._spelt(first, text)
         return known
 
     def _spelt(self, token_id: int, text: str) -> bytes:

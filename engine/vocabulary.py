@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -18,8 +18,11 @@ from engine.errors import ModelFormatError, TokenizerMismatchError, UnsupportedM
 _MAX_FILE_BYTES = 256 << 20  # the largest tokenizer.json in use has 33 MB
 # Tokens after which it is the person's turn, or the text is over: an answer ends there even where the file's own end
 # of text is another.
-TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|end_of_text|>", "<|endoftext|>")
-_MARKER = re.compile(r"<\|[^|<>\s]{1,60}\|>|<(?:start|end)_of_turn>")
+TURN_ENDS = (
+    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|end_of_text|>", "<|endoftext|>",
+    "<｜end▁of▁sentence｜>", "<|EOT|>", "<EOT>", "<end_of_utterance>", "<|return|>", "<|call|>",
+)  # fmt: skip
+_MARKER = re.compile(r"<\|[^|<>\s]{1,60}\|>|<(?:start|end)_of_turn>|<｜[^｜<>\s]{1,60}｜>")
 
 _T = TypeVar("_T")
 Pieces = Literal["byte-level", "spaced"]  # how a token's text spells bytes: GPT-2's alphabet, or ▁ for a space
@@ -37,6 +40,9 @@ class Vocabulary:
     pieces: Pieces
     origin: str  # for messages
     strips_first_space: bool = False  # a text's first token carries a space that nobody wrote
+    ids: Sequence[int] = ()  # all of them, ascending; empty: as the backend says
+    repeated: Mapping[int, int] = field(default_factory=dict)  # ids whose text is an earlier token's -> that token
+    notes: tuple[str, ...] = ()  # what a person should know of how it was read, one sentence each
 
 
 def read_files(tokenizer_json: Path, tokenizer_config: Path | None) -> Vocabulary:
@@ -111,7 +117,17 @@ def _vocabulary(
         pieces=pieces,
         origin=str(path),
         strips_first_space=pieces == "spaced" and _strips_first_space(document.get("decoder")),
+        ids=_ids_of(backend, document),
     )
+
+
+def _ids_of(backend: Any, document: Mapping[str, Any]) -> Sequence[int]:
+    """Every id: from the file's own list, because the library takes long to hand out a large vocabulary."""
+    model = document.get("model")
+    entries = model.get("vocab") if isinstance(model, dict) else None
+    if not isinstance(entries, dict):
+        return ()
+    return sorted({*entries.values(), *map(int, backend.get_added_tokens_decoder())})
 
 
 def is_marker(text: str) -> bool:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from nasty_texts import NASTY, SENTENCES, texts
 
 from engine.errors import ModelFormatError, UnsupportedModelError
-from engine.gguf_vocabulary import merges_from_scores
+from engine.score_merges import merges_from_scores
 from engine.tokenizer import Tokenizer
 
 LINES = [*SENTENCES, *(" ".join(SENTENCES[i:]) for i in range(4)), "the cat and the other cats are there " * 3,
