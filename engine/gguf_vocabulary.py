@@ -132,7 +132,7 @@ def _read_pieces(metadata: Mapping[str, Any], origin: str, swallowing: frozenset
         return backend
 
     vocabulary = _vocabulary(metadata, facts, guarded(build, origin), origin, "spaced", adds_bos=by_scores)
-    return replace(vocabulary, strips_first_space=prefixed)
+    return replace(vocabulary, strips_first_space=prefixed, unknown_token_id=unknown)
 
 
 def _unigram_entries(facts: _Facts, scores: NDArray[np.float64], ordinary: list[int]) -> list[tuple[str, float]]:
@@ -256,6 +256,7 @@ def _charsmap(metadata: Mapping[str, Any]) -> bytes:
 
 
 def _chat_template(metadata: Mapping[str, Any]) -> str | None:
+    """The one for plain chats; those for tools and documents have names behind this key."""
     template = metadata.get("tokenizer.chat_template")
     return template if isinstance(template, str) else None
 

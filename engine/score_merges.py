@@ -36,13 +36,13 @@ def merges_from_scores(
     Raises: ModelFormatError for a piece of absurd length.
     """
     order = np.asarray(mergeable, np.int64)
-    if order.size == 0:
-        return []
     order = order[np.argsort(-np.asarray(scores, np.float64)[order], kind="stable")]
-    texts = [tokens[i] for i in order.tolist()]
-    longest = max(map(len, texts))
+    texts = [text for i in order.tolist() if (text := tokens[i])]
+    longest = max(map(len, texts), default=0)
     if longest > MAX_PIECE_CHARS:
         raise ModelFormatError(f"A piece of the vocabulary has {longest} characters.")
+    if not texts:
+        return []
     powers, inverses = (_powers(base) for base in (_BASE, pow(_BASE, -1, 1 << 64)))
     whole = np.concatenate([batch.between(batch.starts, batch.ends) for batch in _batches(texts, powers, inverses)])
     index = _Index(whole)

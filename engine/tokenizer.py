@@ -19,7 +19,8 @@ from engine.chat_templates import choose_template
 from engine.config import ModelConfig
 from engine.errors import ChatTemplateError, InvalidRequestError, ModelFormatError, TokenizerMismatchError
 from engine.gguf_vocabulary import read_gguf
-from engine.vocabulary import Vocabulary, guarded, read_files, read_pair
+from engine.older_vocabularies import read_pair, read_sentencepiece
+from engine.vocabulary import Vocabulary, guarded, read_files
 
 _MAX_ID = 1 << 21
 _FAR_SMALLER = 0.8  # models pad their embedding by a few rows, never by a fifth of the vocabulary
@@ -79,7 +80,8 @@ class Tokenizer:
         self._special = {int(i): token for i, token in added.items() if token.special and token.content}
         # Characters that a vocabulary cannot spell rightly become its unknown token.
         unknown = getattr(backend.model, "unk_token", None)
-        self._forbidden = self._special.keys() - {None if unknown is None else backend.token_to_id(unknown)}
+        spelt = {None if unknown is None else backend.token_to_id(unknown), vocabulary.unknown_token_id}
+        self._forbidden = self._special.keys() - spelt
         ids = vocabulary.ids or sorted(backend.get_vocab(with_added_tokens=True).values())
         if not ids:
             raise ModelFormatError(f"{vocabulary.origin} holds no tokens.")
@@ -133,6 +135,14 @@ class Tokenizer:
         Raises: as from_files.
         """
         return cls(read_pair(vocab_json, merges_txt, tokenizer_config))
+
+    @classmethod
+    def from_sentencepiece(cls, tokenizer_model: Path, tokenizer_config: Path | None = None) -> Tokenizer:
+        """The tokenizer of a model directory with SentencePiece's own file, without tokenizer.json.
+
+        Raises: as from_files.
+        """
+        return cls(read_sentencepiece(tokenizer_model, tokenizer_config))
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any]) -> Tokenizer:
