@@ -145,8 +145,15 @@ def _warnings(tensors: Sequence[TiledTensor], asked: BundleCodec) -> tuple[str, 
 
 def tokenizer_files(opened: OpenedModel) -> list[Path]:
     """The source's tokenizer files that a bundle carries along; none where the vocabulary is in the metadata."""
-    if opened.files.tokenizer is None:
+    if opened.files.kind == "gguf":
         return []
-    names = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json")
-    found = [opened.files.tokenizer.with_name(name) for name in names]
+    names: tuple[str, ...] = (
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "chat_template.jinja",
+        "special_tokens_map.json",
+    )
+    if opened.files.tokenizer is None:
+        names += ("tokenizer.model", "vocab.json", "merges.txt", "added_tokens.json")
+    found = [opened.files.path / name for name in names]
     return [file for file in found if file.is_file()]

@@ -333,7 +333,7 @@ def inspect(arguments: argparse.Namespace) -> int:
         print("  predictors come with it")
     if opened.files.stats is not None:
         print(f"  activation counts come with it, in {opened.files.stats.name}")
-    for note in opened.files.notes:
+    for note in (*opened.files.notes, *tokenizer.notes):
         print(f"  note: {note}")
     return 0
 

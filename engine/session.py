@@ -178,14 +178,19 @@ def read_tokenizer(opened: OpenedModel, template: str | None = None) -> Tokenize
     files = opened.files
     if files.tokenizer is not None:
         tokenizer = Tokenizer.from_files(files.tokenizer, files.tokenizer_config)
-    elif opened.format != "safetensors":
+    elif "tokenizer.ggml.model" in opened.metadata or opened.files.kind == "gguf":
         tokenizer = Tokenizer.from_gguf(opened.source.metadata)
     elif (vocab := files.path / "vocab.json").is_file() and (merges := files.path / "merges.txt").is_file():
         tokenizer = Tokenizer.from_pair(vocab, merges, files.tokenizer_config)
+    elif (pieces := files.path / "tokenizer.model").is_file():
+        tokenizer = Tokenizer.from_sentencepiece(pieces, files.tokenizer_config)
     else:
         raise ModelNotFoundError(
-            f"{files.path} holds no tokenizer.json.", "Download the model's tokenizer.json into the same folder."
+            f"{files.path} holds no tokenizer: neither tokenizer.json nor tokenizer.model.",
+            "Download the model's tokenizer.json into the same folder.",
         )
+    for note in tokenizer.notes:
+        log.info("%s: %s", opened.name, note)
     tokenizer.check_against(opened.config)
     tokenizer.use_template(opened.name, template)
     return tokenizer
