@@ -72,8 +72,11 @@ def _drelu_experts(model: Any) -> None:
         layer.mlp.experts.forward = lambda x, chosen, weights, m=layer.mlp.experts: experts(x, chosen, weights, m)
 
 
-def _smallthinker(softmax: bool, unrotated: tuple[int, ...], windowed: bool) -> Callable[[Any], None]:
-    """Mixtral with the router moved before attention, its scores chosen first and weighed then, as published."""
+def _smallthinker(softmax: bool = False, unrotated: tuple[int, ...] = (), window: int = 0) -> Callable[[Any], None]:
+    """Mixtral with the router moved before attention, its scores chosen first and weighed then, as published.
+
+    window: of the layers that are rotated.
+    """
 
     def patch(model: Any) -> None:
         import torch
@@ -95,8 +98,11 @@ def _smallthinker(softmax: bool, unrotated: tuple[int, ...], windowed: bool) -> 
                 plain = number in unrotated
                 modeling_mixtral.apply_rotary_pos_emb = (lambda q, k, *_: (q, k)) if plain else rotate
                 try:
-                    if windowed:
-                        kwargs["attention_mask"] = None if plain else kwargs["attention_mask"]
+                    if window and not plain:
+                        mask = kwargs["attention_mask"]  # [1, 1, queries, keys]
+                        query, key = torch.arange(mask.shape[-2])[:, None], torch.arange(mask.shape[-1])
+                        too_far = query + mask.shape[-1] - mask.shape[-2] - key >= window
+                        kwargs["attention_mask"] = mask.masked_fill(too_far, torch.finfo(mask.dtype).min)
                     return attend(*args, **kwargs)
                 finally:
                     modeling_mixtral.apply_rotary_pos_emb = rotate
@@ -115,16 +121,16 @@ _FALCON = {"vocab_size": VOCAB, "hidden_size": 32, "num_hidden_layers": 3, "num_
            "max_position_embeddings": CONTEXT, "bos_token_id": 1, "eos_token_id": 2}  # fmt: skip
 _GEMMA = {**SHAPE, "head_dim": 16, "sliding_window": 9, "query_pre_attn_scalar": 24}
 _SMALLTHINKER = {"num_local_experts": 6, "num_experts_per_tok": 2, "hidden_act": "relu", "head_dim": 16,
-                 "intermediate_size": 48}  # fmt: skip
+                 "intermediate_size": 64}  # fmt: skip
 _SMALL_NAMES = {"block_sparse_moe.gate": "block_sparse_moe.primary_router", ".w1.": ".gate.", ".w2.": ".down.",
                 ".w3.": ".up."}  # fmt: skip
 
 
-def _small_config(**changes: Any) -> dict[str, Any]:
+def _small_config(n_layers: int, **changes: Any) -> dict[str, Any]:
     gone = {"num_local_experts": None, "num_experts_per_tok": None, "intermediate_size": None}
     own = {"model_type": "smallthinker", "moe_num_primary_experts": 6, "moe_num_active_primary_experts": 2,
-           "moe_ffn_hidden_size": 48, "moe_layer_layout": [1, 1, 1], "rope_layout": [1, 1, 1],
-           "sliding_window_layout": [0, 0, 0], "sliding_window_size": 4096}  # fmt: skip
+           "moe_ffn_hidden_size": 64, "moe_layer_layout": [1] * n_layers, "rope_layout": [1] * n_layers,
+           "sliding_window_layout": [0] * n_layers, "sliding_window_size": 4096}  # fmt: skip
     return {**gone, **own, **changes}
 
 
@@ -175,15 +181,20 @@ CASES: dict[str, Case] = {
                                        "hidden_act": "relu"}, "relu-glu", gguf="llama"),
     "turbosparse-mixtral": Case("Mixtral", {"num_local_experts": 4, "hidden_act": "relu"}, "drelu-glu",
                                 patch=_drelu_experts, published={"model_type": "turbosparsemixtral"}, gguf="llama"),
-    "qwen3-moe": Case("Qwen3Moe", {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 48,
+    "qwen3-moe": Case("Qwen3Moe", {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 64,
                                    "head_dim": 16, "norm_topk_prob": True}, "silu-glu", gguf="qwen3moe"),
     "qwen3-moe-weighed-by-all": Case("Qwen3Moe", {"num_experts": 6, "num_experts_per_tok": 4, "head_dim": 8,
                                                   "moe_intermediate_size": 24, "norm_topk_prob": False}, "silu-glu"),
-    "smallthinker": Case("Mixtral", _SMALLTHINKER, "relu-glu", patch=_smallthinker(False, (), False),
-                         published=_small_config(), renamed=_SMALL_NAMES, gguf="smallthinker"),
-    "smallthinker-softmax": Case("Mixtral", _SMALLTHINKER, "relu-glu", patch=_smallthinker(True, (0, 2), False),
-                                 published=_small_config(moe_primary_router_apply_softmax=True, rope_layout=[0, 1, 0]),
-                                 renamed=_SMALL_NAMES),
+    "smallthinker-4b": Case("Mixtral", _SMALLTHINKER, "relu-glu", patch=_smallthinker(), renamed=_SMALL_NAMES,
+                            published=_small_config(3), gguf="smallthinker"),
+    "smallthinker-21b": Case("Mixtral", {**_SMALLTHINKER, "num_hidden_layers": 5}, "relu-glu",
+                             patch=_smallthinker(softmax=True, unrotated=(0, 4)), renamed=_SMALL_NAMES,
+                             published=_small_config(5, moe_primary_router_apply_softmax=True,
+                                                     rope_layout=[0, 1, 1, 1, 0],
+                                                     sliding_window_layout=[0, 1, 1, 1, 0]), gguf="smallthinker"),
+    "smallthinker-window": Case("Mixtral", _SMALLTHINKER, "relu-glu", patch=_smallthinker(unrotated=(1,), window=11),
+                                published=_small_config(3, sliding_window_layout=[1, 0, 1], rope_layout=[1, 0, 1],
+                                                        sliding_window_size=11), renamed=_SMALL_NAMES),
 }  # fmt: skip
 
 

@@ -71,6 +71,14 @@ def test_every_feature_matters(reference: Reference, model: Transformer) -> None
     for activation in ACTIVATIONS:
         if activation.endswith("-glu") == config.gated and activation != config.activation:
             others.append({"activation": activation, "activation_threshold": 0.4 * (activation == "fatrelu-glu")})
+    if config.windows and max(config.windows) > CONTEXT:
+        others.remove({"windows": ()})  # too wide to be felt here
+    if config.n_experts:
+        others += [{"n_experts_used": config.n_experts_used - 1}, {"early_router": not config.early_router}]
+        others += [{"normed_routing": False}] if config.normed_routing else [{"normed_routing": True}]
+        if config.router == "sigmoid" or not config.normed_routing:
+            others.append({"router": "softmax" if config.router == "sigmoid" else "sigmoid"})
+        others += [{"unrotated": ()}] if config.unrotated else [{"unrotated": (1,)}]
     for other in others:
         changed = replace(config, **other)
         wrong = Transformer(changed, model.weights, DenseExecutor(changed, model.weights, OPS), OPS)
@@ -146,6 +154,24 @@ def test_the_gguf_file_of_the_same_model(reference: Reference, model: Transforme
     assert opened.parameters == open_model(reference.folder).parameters + (weights.rope_factors is not None) * 6
     logits = run(packed, reference.tokens, KVCache(packed.config, CONTEXT), (41, 1))
     assert np.abs(logits - reference.logits).max() < CLOSE
+
+
+def test_other_ways_in_which_gguf_files_hold_experts(reference: Reference, model: Transformer, tmp_path: Path) -> None:
+    """One tensor for each, as in 2023; down neuron-major under its usual name, as PowerInfer's SmallThinker."""
+    if not reference.case.gguf or not model.config.n_experts:
+        return
+    for name in ("apart", "turned"):
+        opened = open_model(write_gguf(reference.folder, tmp_path / f"{name}.gguf", reference.case, **{name: True}))
+        weights = load_weights(opened, hold="mapped")
+        assert weights.down_is_row_wise == (name == "apart")
+        expert = weights.layers[1].experts[3]
+        down = expert.down if name == "apart" else expert.down_t
+        source = "blk.1.ffn_down.3.weight" if name == "apart" else "blk.1.ffn_down_exps.weight"
+        assert np.shares_memory(down.data, opened.source.view(source))
+        executor = (ExactExecutor if opened.config.has_zeros else DenseExecutor)(opened.config, weights, OPS)
+        packed = Transformer(opened.config, weights, executor, OPS)
+        logits = run(packed, reference.tokens, KVCache(packed.config, CONTEXT), (41, 1))
+        assert np.abs(logits - reference.logits).max() < CLOSE
 
 
 def test_the_plan_in_our_own_terms_is_what_is_loaded(model: Transformer) -> None:
