@@ -19,6 +19,7 @@ from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
 from engine.executor.ffn_bytes import ffn_bytes
 from engine.executor.sparse import SparseExecutor
+from engine.model.families import config_from_gguf, config_from_hf
 from engine.model.kv_cache import KVCache
 from engine.model.router import route
 from engine.model.transformer import Transformer
@@ -235,3 +236,32 @@ def test_a_conversation_runs_and_inspect_explains(path: Path, capsys: pytest.Cap
     assert f"a token goes through 2 of the 4 experts of each layer: {used:.1f} million parameters are used" in said
     assert cli.main(["bench", str(path), "--prompt-tokens", "4", "--gen-tokens", "2", "--repeat", "1", "--json"]) == 0
     assert '"active_share"' in capsys.readouterr().out
+
+
+def test_what_gguf_says_of_weights_and_positions_and_what_it_means_where_silent(tmp_path: Path) -> None:
+    said = open_model(make_tiny_mixtral(tmp_path / "m.gguf", **{"llama.expert_weights_norm": False})).config
+    assert (said.normed_routing, said.router, said.family) == (False, "softmax", "mixtral")
+    silent = {key: value for key, value in open_model(tmp_path / "m.gguf").metadata.items() if "freq_base" not in key}
+    config = config_from_gguf({key: value for key, value in silent.items() if "weights_norm" not in key}, set())
+    assert (config.normed_routing, config.rope_theta) == (True, 10000.0)
+    given = config_from_gguf({**silent, "llama.rope.freq_base": 1e6}, set())
+    assert given.rope_theta == 1e6
+
+
+def test_what_is_not_run_of_models_with_experts_is_said() -> None:
+    base = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 96, "head_dim": 8,
+            "num_experts": 4, "num_experts_per_tok": 2, "moe_num_primary_experts": 4,
+            "moe_num_active_primary_experts": 2, "moe_ffn_hidden_size": 16, "num_local_experts": 4,
+            "intermediate_size": 16}  # fmt: skip
+    for family, change, words in (
+        ("qwen3_moe", {"mlp_only_layers": [0]}, "Some layers of the model have experts and some have none"),
+        ("qwen3_moe", {"decoder_sparse_step": 2}, "Some layers of the model have experts and some have none"),
+        ("smallthinker", {"moe_layer_layout": [1, 0, 1]}, "experts and an early router in every layer"),
+        ("smallthinker", {"moe_enable_early_router": False}, "experts and an early router in every layer"),
+        ("smallthinker", {"moe_enable_secondary_experts": True}, "moe_enable_secondary_experts is True"),
+        ("turbosparsemixtral", {"hidden_act": "silu"}, "silu-glu is not supported in turbosparsemixtral"),
+        ("llama", {"hidden_act": "silu"}, "has experts .num_local_experts: 4.; Hearth runs llama without"),
+        ("deepseek_v3", {}, "of a kind that Hearth does not run"),
+    ):
+        with pytest.raises(UnsupportedModelError, match=words):
+            config_from_hf({**base, "model_type": family, **change}, {})
