@@ -230,7 +230,7 @@ def _refuse_hf_extras(family: Family, read: Reader) -> None:
         if key in family.hf_handles or value is None or value in neutral:
             continue
         shown = str(value)[:60]
-        if "expert" in key or "moe" in key:
+        if not family.experts and ("expert" in key or "moe" in key):
             raise UnsupportedModelError(
                 f"The model has experts ({key}: {shown}); Hearth runs {family.name} without experts."
             )

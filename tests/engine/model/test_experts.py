@@ -250,7 +250,7 @@ def test_what_gguf_says_of_weights_and_positions_and_what_it_means_where_silent(
 
 def test_what_is_not_run_of_models_with_experts_is_said() -> None:
     base = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 96, "head_dim": 8,
-            "num_experts": 4, "num_experts_per_tok": 2, "moe_num_primary_experts": 4,
+            "num_experts_per_tok": 2, "moe_num_primary_experts": 4,
             "moe_num_active_primary_experts": 2, "moe_ffn_hidden_size": 16, "num_local_experts": 4,
             "intermediate_size": 16}  # fmt: skip
     for family, change, words in (
@@ -259,6 +259,7 @@ def test_what_is_not_run_of_models_with_experts_is_said() -> None:
         ("smallthinker", {"moe_layer_layout": [1, 0, 1]}, "experts and an early router in every layer"),
         ("smallthinker", {"moe_enable_early_router": False}, "experts and an early router in every layer"),
         ("smallthinker", {"moe_enable_secondary_experts": True}, "moe_enable_secondary_experts is True"),
+        ("mixtral", {"num_experts": 4}, "num_experts is 4 in config.json, which Hearth does not run in mixtral"),
         ("turbosparsemixtral", {"hidden_act": "silu"}, "silu-glu is not supported in turbosparsemixtral"),
         ("llama", {"hidden_act": "silu"}, "has experts .num_local_experts: 4.; Hearth runs llama without"),
         ("deepseek_v3", {}, "of a kind that Hearth does not run"),
