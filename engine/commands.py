@@ -319,6 +319,7 @@ def inspect(arguments: argparse.Namespace) -> int:
     neurons = f"{config['d_ff']} neurons a layer"
     if opened.config.n_experts:
         neurons = f"{config['n_experts']} experts of {config['d_ff']} neurons a layer"
+        neurons += f" and one of {config['shared_d_ff']} for all" if opened.config.shared_d_ff else ""
     print(f"  {config['n_layers']} layers, width {config['d_model']}, {neurons}, "
           f"{config['n_heads']} heads ({config['n_kv_heads']} key-value)")  # fmt: skip
     if opened.config.n_experts:
@@ -344,8 +345,11 @@ def inspect(arguments: argparse.Namespace) -> int:
 
 def _parameters_used(opened: OpenedModel) -> int:
     """Parameters that one token goes through: all, less the experts that it is not sent to."""
+    config = opened.config
     of_experts = sum(tensor.n_elements for tensor in opened.plan if tensor.of_expert)
-    return opened.parameters - round(of_experts * (1 - opened.config.reached_share))
+    return (
+        opened.parameters - of_experts + of_experts // config.n_neurons * round(config.n_neurons * config.reached_share)
+    )
 
 
 def _print_bundle(manifest: Manifest) -> None:

@@ -97,6 +97,7 @@ class ModelConfig:
     embedding_dim: int | None = None  # where it is not d_model: projected on the way in and out
     n_experts: int = 0  # FFNs of a layer, each of d_ff neurons, between which a router chooses; 0: one, no router
     n_experts_used: int = 0  # how many of them a token goes through
+    shared_d_ff: int = 0  # neurons of one more, behind them, that every token goes through, weighed by a gate
     router: Literal["softmax", "sigmoid"] = "softmax"  # what makes weights of its scores, over all experts
     normed_routing: bool = True  # the weights of the experts used add up to 1
     early_router: bool = False  # it reads the layer's input as it is, before attention, not what the experts read
@@ -146,6 +147,13 @@ class ModelConfig:
         used = self.n_experts_used
         if not _is_number(used, whole=True) or not min(1, self.n_experts) <= used <= self.n_experts:
             raise ModelFormatError(f"{used!r} of the {self.n_experts} experts of a layer cannot be used for a token.")
+        shared = self.shared_d_ff
+        if not _is_number(shared, whole=True) or not 0 <= shared <= _SIZE_CAPS["d_ff"] or (shared and not used):
+            raise ModelFormatError(
+                f"A shared expert of {shared!r} neurons beside {self.n_experts} others is senseless."
+            )
+        if used and (self.parallel or self.norms == "post" or {"gate", "up", "down"} & set(self.biases)):
+            raise ModelFormatError("A model with experts has parallel blocks, norms behind them or biases in its FFN.")
 
     @property
     def has_zeros(self) -> bool:
@@ -159,13 +167,20 @@ class ModelConfig:
 
     @property
     def n_neurons(self) -> int:
-        """The FFN's neurons in a layer: of all its experts, one after another."""
-        return self.d_ff * max(1, self.n_experts)
+        """The FFN's neurons in a layer: of all its experts, one after another, the shared one last."""
+        return self.d_ff * max(1, self.n_experts) + self.shared_d_ff
+
+    @property
+    def n_blocks_used(self) -> int:
+        """How many FFNs a token goes through in a layer."""
+        return max(1, self.n_experts_used) + (self.shared_d_ff > 0)
 
     @property
     def reached_share(self) -> float:
         """The share of a layer's neurons that one token can reach: all of them, but where a router leaves some out."""
-        return self.n_experts_used / self.n_experts if self.n_experts else 1.0
+        if not self.n_experts:
+            return 1.0
+        return (self.n_experts_used * self.d_ff + self.shared_d_ff) / self.n_neurons
 
     @property
     def rotated(self) -> int:

@@ -17,10 +17,10 @@ class FfnCounters:
     one fired; None until `record_per_neuron` switches it on.
     """
 
-    def __init__(self, n_layers: int, n_neurons: int, n_experts_used: int = 0) -> None:
-        """n_neurons: of a layer. n_experts_used: how often a position is added in each layer, once for each expert."""
+    def __init__(self, n_layers: int, n_neurons: int, n_blocks_used: int = 1) -> None:
+        """n_neurons: of a layer. n_blocks_used: how often a position is added in each, once for each expert."""
         self._shape = (n_layers, n_neurons)
-        self._visits = max(1, n_experts_used)
+        self._visits = n_blocks_used
         self._visited = 0
         self.computed = 0
         self.opened = 0

@@ -17,7 +17,7 @@ class DenseExecutor:
     name = "dense"
 
     def __init__(self, config: ModelConfig, weights: ModelWeights, operators: Operators) -> None:
-        self.counters = FfnCounters(config.n_layers, config.n_neurons, config.n_experts_used)
+        self.counters = FfnCounters(config.n_layers, config.n_neurons, config.n_blocks_used)
         self._config = config
         self._layers = weights.layers
         self._operators = operators

@@ -38,7 +38,7 @@ class ExactExecutor:
                 f"This model's activation ({config.activation}) makes no zeros, so no neuron can be skipped exactly.",
                 "Use the dense mode.",
             )
-        self.counters = FfnCounters(config.n_layers, config.n_neurons, config.n_experts_used)
+        self.counters = FfnCounters(config.n_layers, config.n_neurons, config.n_blocks_used)
         self._config = config
         self._layers = weights.layers
         self._operators = operators

@@ -24,6 +24,6 @@ def through_blocks(blocks: Sequence[FfnWeights], x: F32, routing: Routing | None
     for expert in np.unique(routing.experts).tolist():
         positions, places = np.nonzero(routing.experts == expert)  # a position at most once
         w = blocks[expert]
-        said = block(w, expert * w.up.n_rows, np.ascontiguousarray(x[positions]))
+        said = block(w, expert * blocks[0].up.n_rows, np.ascontiguousarray(x[positions]))
         out[positions] += routing.weights[positions, places, None] * said
     return out

@@ -42,7 +42,7 @@ def as_stored(opened: OpenedModel, tensor: PlannedTensor) -> tuple[str, PackedMa
 
 def copied_bytes(opened: OpenedModel, tensor: PlannedTensor) -> int:
     """RAM that the tensor takes beside the mapped file: a vector is decoded, a matrix mostly costs nothing."""
-    if len(tensor.shape) == 1:
+    if tensor.is_vector:
         return 4 * tensor.n_elements
     source = opened.source
     codec = source.tensors[tensor.foreign_name].codec

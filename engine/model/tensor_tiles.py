@@ -46,7 +46,7 @@ class TiledTensor:
         order = _order(planned, opened.config.head_dim)
         shape, part = planned.matrix_shape, planned.part
         length = len(order) if order is not None else shape[0] if part is None else part.stop - part.start
-        if len(shape) == 1:
+        if planned.is_vector:
             rows, cols = 1, length
         elif planned.treatment == "transposed":
             cols, rows = shape
@@ -61,7 +61,7 @@ class TiledTensor:
     @property
     def shape(self) -> tuple[int, ...]:
         """In our orientation."""
-        return (self.n_cols,) if len(self.planned.shape) == 1 else (self.n_rows, self.n_cols)
+        return (self.n_cols,) if self.planned.is_vector else (self.n_rows, self.n_cols)
 
     @property
     def source_bytes(self) -> int:
@@ -112,7 +112,7 @@ class TiledTensor:
         if isinstance(source, BundleSource):
             entry = source.manifest.tensors[self.planned.foreign_name]
             return decode_rows(entry.codec, self._source_rows(start, stop), self.n_cols)
-        if len(self.planned.shape) == 1:
+        if self.planned.is_vector:
             vector = decode_blocks(self.codec, source.view(self.planned.foreign_name))
             return (vector[self.first : self.first + self.n_cols] if self.order is None else vector[self.order])[None]
         if not self._transposed:

@@ -103,7 +103,7 @@ class Transformer:
         return self._norm(x + self.executor.ffn(i, x, x), w.ffn_norm, w.ffn_norm_bias)
 
     def _route(self, w: LayerWeights, x: F32) -> Routing | None:
-        return None if w.router is None else route(self.config, w.router, x, self.operators)
+        return None if w.router is None else route(self.config, w.router, x, self.operators, w.shared_gate)
 
     def _embed(self, tokens: I64, positions: I64) -> F32:
         config, ops, weights = self.config, self.operators, self.weights

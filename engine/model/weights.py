@@ -71,7 +71,8 @@ class LayerWeights:
     down_t: PackedMatrix | None = None  # [F, D]: neuron-major
     down: PackedMatrix | None = None  # [D, F]: instead of down_t
     router: PackedMatrix | None = None  # [E, D]
-    experts: tuple[FfnWeights, ...] = ()  # [E]
+    shared_gate: F32 | None = None  # [D]
+    experts: tuple[FfnWeights, ...] = ()  # [E], and the shared one behind them
     attention_norm_bias: F32 | None = None  # [D]
     ffn_norm_bias: F32 | None = None  # [D]
     post_attention_norm: F32 | None = None  # [D]
@@ -149,7 +150,7 @@ def load_weights(
         if cancelled():
             raise Cancelled
         try:
-            if len(tensor.shape) == 1:
+            if tensor.is_vector:
                 vectors[tensor.name] = _read(opened, tensor)
             elif chosen == "mapped":
                 name, matrix = as_stored(opened, tensor)
@@ -211,6 +212,8 @@ def _read(opened: OpenedModel, tensor: PlannedTensor) -> F32:
         tiled = TiledTensor.of(opened, tensor)
         return tiled.read_f32(0, tiled.n_rows)
     values = opened.source.read_f32(tensor.foreign_name)
+    if tensor.expert is not None:
+        values = values[tensor.expert]
     # The sum is finite unless a value is not: weights are far too small to overflow it, and it is one fast pass.
     with np.errstate(invalid="ignore", over="ignore"):
         total = values.sum(dtype=np.float64)
@@ -243,7 +246,7 @@ def _must_not_be_zero(tensor: PlannedTensor) -> bool:
     """Norms and the embedding are never all zeros in a whole file; biases, and norms stored less one, may be."""
     if tensor.name == "embedding":
         return True
-    return len(tensor.shape) == 1 and tensor.treatment != "plus one" and not tensor.name.endswith("_bias")
+    return tensor.is_vector and tensor.treatment != "plus one" and not tensor.name.endswith("_bias")
 
 
 def _unpair(values: F32, head_dim: int) -> F32:
@@ -264,7 +267,8 @@ def _assemble(config: ModelConfig, vectors: dict[str, F32], matrices: dict[str, 
     """The fields of ModelWeights that are weights."""
     tensors: dict[str, Any] = {**vectors, **matrices}
     per_layer: list[dict[str, Any]] = [{} for _ in range(config.n_layers)]
-    experts: list[list[dict[str, Any]]] = [[{} for _ in range(config.n_experts)] for _ in per_layer]
+    n_ffns = config.n_experts + (config.shared_d_ff > 0)
+    experts: list[list[dict[str, Any]]] = [[{} for _ in range(n_ffns)] for _ in per_layer]
     for name, values in tensors.items():
         layer, dot, field = name.partition(".")
         if ".experts." in name:

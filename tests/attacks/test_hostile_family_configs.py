@@ -33,6 +33,7 @@ HF_KEYS = (
     "moe_intermediate_size", "norm_topk_prob", "mlp_only_layers", "decoder_sparse_step", "moe_num_primary_experts",
     "moe_num_active_primary_experts", "moe_ffn_hidden_size", "moe_primary_router_apply_softmax", "rope_layout",
     "sliding_window_layout", "sliding_window_size", "moe_layer_layout", "moe_enable_early_router",
+    "shared_expert_intermediate_size", "qkv_bias",
 )  # fmt: skip
 GGUF: dict[str, Any] = {
     "block_count": 3, "context_length": 64, "embedding_length": 32, "feed_forward_length": 80, "vocab_size": 96,
@@ -42,6 +43,8 @@ GGUF: dict[str, Any] = {
 }  # fmt: skip
 HF_EXPERTS = {
     "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "qwen2_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+                  "shared_expert_intermediate_size": 24},
     "qwen3_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
     "smallthinker": {"moe_num_primary_experts": 4, "moe_num_active_primary_experts": 2, "moe_ffn_hidden_size": 16,
                      "hidden_act": "relu"},
@@ -51,7 +54,7 @@ GGUF_KEYS = (
     *GGUF, "rope.dimension_count", "rope.freq_base", "rope.scaling.type", "rope.scaling.factor",
     "rope.scaling.attn_factor", "rope.scale_linear", "rope.freq_base_swa", "attn_logit_softcapping",
     "final_logit_softcapping", "expert_count", "attention.sliding_window_pattern", "expert_used_count",
-    "expert_feed_forward_length", "expert_gating_func",
+    "expert_feed_forward_length", "expert_gating_func", "expert_shared_feed_forward_length", "expert_weights_norm",
 )  # fmt: skip
 
 
@@ -65,7 +68,10 @@ def bases(kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
         for arch in family.architectures if kind == "gguf" else ():
             known = {key for key in GGUF if key != "attention.sliding_window" or key in family.gguf_handles}
             values = GGUF | (GGUF_EXPERTS if family.experts else {})
-            named = {f"{arch}.{key}": value for key, value in values.items() if key in known or key in GGUF_EXPERTS}
+            values |= {"expert_shared_feed_forward_length": 24} if arch == "qwen2moe" else {}
+            named = {
+                f"{arch}.{key}": value for key, value in values.items() if key in known or key.startswith("expert_")
+            }
             yield arch, {**named, "general.architecture": arch}
 
 
@@ -92,7 +98,7 @@ def test_senseless_config_json(name: str, base: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("n_experts", [-1, 0, True, 2.0, 1025, 1 << 40, 1 << 70, 10**400])
-@pytest.mark.parametrize("family", ["mixtral", "qwen3_moe", "smallthinker"])
+@pytest.mark.parametrize("family", HF_EXPERTS)
 def test_absurd_counts_of_experts(family: str, n_experts: Any) -> None:
     """Before anything is planned for them."""
     base = {**HF, **HF_EXPERTS[family], "model_type": family}

@@ -173,7 +173,7 @@ def test_safetensors_with_a_tensor_outside_the_file(tmp_path: Path) -> None:
         ({"layer_types": ["full_attention", "linear_attention"]}, UnsupportedModelError, "layer_types"),
         ({"num_local_experts": 8}, UnsupportedModelError, r"has experts \(num_local_experts: 8\)"),
         ({"model_type": "mixtral"}, ModelFormatError, "lacks 'num_local_experts'"),
-        ({"model_type": "qwen2_moe"}, UnsupportedModelError, "'qwen2_moe' models have experts"),
+        ({"model_type": "deepseek_v3"}, UnsupportedModelError, "'deepseek_v3' models have experts"),
         ({"model_type": "gemma3"}, UnsupportedModelError, "'gemma3' models read pictures too"),
         ({"model_type": "opt"}, ModelFormatError, "lacks 'activation_function'"),
         ({"model_type": "falcon", "alibi": True, "activation": "relu"}, UnsupportedModelError, "ALiBi"),
@@ -280,7 +280,7 @@ UNSUPPORTED: dict[str, tuple[bytes, str]] = {
     "big endian": (gguf_file(version=3 << 24), "version 3, big endian"),
     "withdrawn codec": (gguf_file((), (tensor(dims=(256,), kind=31),)), "stored as Q4_0_4_4, which GGUF gave up"),
     "other family": (gguf_file((entry("general.architecture", 8, text("mamba")),)), "'mamba' is not supported"),
-    "experts": (gguf_file((entry("general.architecture", 8, text("qwen2moe")),)), "'qwen2moe' models have experts"),
+    "experts": (gguf_file((entry("general.architecture", 8, text("deepseek2")),)), "'deepseek2' models have experts"),
 }  # fmt: skip
 
 

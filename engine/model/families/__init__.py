@@ -29,6 +29,7 @@ from engine.model.families.plan import Kind as Kind
 from engine.model.families.plan import PlannedTensor as PlannedTensor
 from engine.model.families.plan import split_expert_name as split_expert_name
 from engine.model.families.qwen2 import QWEN2
+from engine.model.families.qwen2_moe import QWEN2_MOE
 from engine.model.families.qwen3 import QWEN3
 from engine.model.families.qwen3_moe import QWEN3_MOE
 from engine.model.families.reading import Reader
@@ -37,7 +38,8 @@ from engine.model.families.sampling import sampling_from_hf as sampling_from_hf
 from engine.model.families.smallthinker import SMALLTHINKER
 
 FAMILIES: tuple[Family, ...] = (
-    LLAMA, MISTRAL, BAMBOO, OPT, FALCON, QWEN2, QWEN3, GEMMA2, GEMMA3, PHI3, MIXTRAL, QWEN3_MOE, SMALLTHINKER,
+    LLAMA, MISTRAL, BAMBOO, OPT, FALCON, QWEN2, QWEN3, GEMMA2, GEMMA3, PHI3,
+    MIXTRAL, QWEN2_MOE, QWEN3_MOE, SMALLTHINKER,
 )  # fmt: skip
 SUPPORTED_FAMILIES = tuple(family.name for family in FAMILIES)
 
@@ -46,7 +48,7 @@ _SURPLUS = re.compile(
 )
 
 # Other models with experts, by the names they go by: refused with the reason rather than as unknown.
-_WITH_EXPERTS = ("qwen2_moe", "qwen2moe", "qwen3_next", "qwen3next", "deepseek_v2", "deepseek2", "deepseek_v3",
+_WITH_EXPERTS = ("qwen3_next", "qwen3next", "deepseek_v2", "deepseek2", "deepseek_v3",
                  "phimoe", "granitemoe", "olmoe", "dbrx", "gpt_oss", "gpt-oss")  # fmt: skip
 
 
@@ -91,7 +93,7 @@ def planned_tensors(config: ModelConfig, kind: Kind, present: Collection[str] = 
     A bundle holds each under our name and in our orientation, nothing fused.
     """
     if kind == "bundle":
-        return [in_own_terms(tensor, config.n_experts) for tensor in plan_tensors(config, OWN_LAYOUT, ())]
+        return [in_own_terms(tensor, config) for tensor in plan_tensors(config, OWN_LAYOUT, ())]
     return plan_tensors(config, _layout(config, kind), present)
 
 

@@ -19,6 +19,14 @@ def experts_from_hf(read: Reader, count: tuple[str, ...], used: str) -> dict[str
     return {"n_experts": read.required(key, int), "n_experts_used": read.required(used, int)}
 
 
+def refuse_layers_without(read: Reader) -> None:
+    """Raises where Qwen's keys say that only some of the layers have experts."""
+    if read.optional("mlp_only_layers", list, []) or read.optional("decoder_sparse_step", int, 1) != 1:
+        raise UnsupportedModelError(
+            "Some layers of the model have experts and some have none; Hearth runs all or none."
+        )
+
+
 def experts_from_gguf(read: Reader, arch: str, router: str | None, normed: bool = True) -> dict[str, Any]:
     """The same from GGUF's keys, and how the router weighs. router: the family's function; None: the file must say.
 

@@ -47,6 +47,10 @@ GGUF_EXPERTS = {
     "expert.gate": "blk.{}.ffn_gate.{}.weight",
     "expert.up": "blk.{}.ffn_up.{}.weight",
     "expert.down_t": "blk.{}.ffn_down.{}.weight",
+    "shared.gate": "blk.{}.ffn_gate_shexp.weight",
+    "shared.up": "blk.{}.ffn_up_shexp.weight",
+    "shared.down_t": "blk.{}.ffn_down_shexp.weight",
+    "shared_gate": "blk.{}.ffn_gate_inp_shexp.weight",
 }
 
 

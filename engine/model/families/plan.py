@@ -54,8 +54,12 @@ class PlannedTensor:
         return self.shape if self.expert is None else self.shape[1:]
 
     @property
+    def is_vector(self) -> bool:
+        return len(self.matrix_shape) == 1
+
+    @property
     def of_expert(self) -> bool:
-        """Whether it is one expert's: those lie in one tensor in some files and in our own."""
+        """Whether it is a matrix of one expert: those lie in one tensor in some files and in our own."""
         return ".experts." in self.name
 
     @property
@@ -71,7 +75,8 @@ class Layout:
     names: our name -> foreign name, "{}" being the layer. "qkv" and "gate_up" name fused matrices; "shared_norm" is
     the one norm of parallel blocks that have one. A bias has its weight's name with "bias" for "weight". Matrices of
     experts: "experts.gate" names a tensor that holds all of a layer's, "expert.gate" one of one expert's ("{}" being
-    layer and expert); a format that has both says so by the names in the file.
+    layer and expert); a format that has both says so by the names in the file. "shared.gate" and so on are those of the
+    expert that is always used, "shared_gate" is the vector that weighs it ("shared_gate row": a matrix of one row).
     """
 
     names: Mapping[str, str]
@@ -81,24 +86,25 @@ class Layout:
 
 
 _OWN_NAMES = ("embedding", "positions", "project_in", "rope_factors", "attention_norm", "shared_norm", "q", "k", "v",
-              "q_norm", "k_norm", "o", "post_attention_norm", "ffn_norm", "router", "gate", "up", "down_t",
-              "post_ffn_norm", "final_norm", "project_out", "head")  # fmt: skip
-_OWN_EXPERTS = {f"expert.{part}": f"{{}}.experts.{{}}.{part}" for part in ("gate", "up", "down_t")}
+              "q_norm", "k_norm", "o", "post_attention_norm", "ffn_norm", "router", "shared_gate", "gate",
+              "up", "down_t", "post_ffn_norm", "final_norm", "project_out", "head")  # fmt: skip
+_OWN_EXPERTS = {f"{kind}.{part}": f"{{}}.{part}" for kind in ("expert", "shared") for part in ("gate", "up", "down_t")}
 OWN_LAYOUT = Layout({name: f"{name}.weight" for name in _OWN_NAMES} | _OWN_EXPERTS)
 
 
-def in_own_terms(tensor: PlannedTensor, n_experts: int = 0) -> PlannedTensor:
+def in_own_terms(tensor: PlannedTensor, config: ModelConfig) -> PlannedTensor:
     """The tensor of OWN_LAYOUT as it is once it is ours: the neurons of all experts of a layer in one matrix."""
-    shape = tensor.shape[::-1] if tensor.treatment == "transposed" else tensor.shape
+    shape = tensor.matrix_shape[::-1] if tensor.treatment == "transposed" else tensor.matrix_shape
     if not tensor.of_expert:
         return PlannedTensor(tensor.name, tensor.name, shape)
     layer, expert, part = split_expert_name(tensor.name)
-    rows = RowPart(1, expert * shape[0], (expert + 1) * shape[0])
-    return PlannedTensor(tensor.name, f"{layer}.{part}", (n_experts * shape[0], shape[1]), part=rows)
+    first = expert * config.d_ff
+    rows = RowPart(1, first, first + shape[0])
+    return PlannedTensor(tensor.name, f"{layer}.{part}", (config.n_neurons, shape[1]), part=rows)
 
 
 def split_expert_name(name: str) -> tuple[int, int, str]:
-    """(layer, expert, field of FfnWeights) of the name of an expert's matrix."""
+    """(layer, expert, field of FfnWeights) of the name of an expert's matrix; the shared one has the last number."""
     layer, _, expert, part = name.split(".")
     return int(layer), int(expert), part
 
@@ -198,6 +204,23 @@ class _Plan:
             for n in range(e):
                 name = f"{layer}.experts.{n}.{part}"
                 self.tensors.append(PlannedTensor(name, alone.format(layer, n), shape, treatment))
+
+        if config.shared_d_ff:
+            self._add_shared_expert(layer)
+
+    def _add_shared_expert(self, layer: int) -> None:
+        config, d, f = self.config, self.config.d_model, self.config.shared_d_ff
+        if "shared_gate row" in self.layout.names:
+            foreign = self.layout.names["shared_gate row"].format(layer)
+            self.tensors.append(PlannedTensor(f"{layer}.shared_gate", foreign, (1, d), expert=0))
+        else:
+            self.add("shared_gate", (d,), layer=layer)
+        for part in ("gate", "up", "down_t"):
+            name = f"experts.{config.n_experts}.{part}"
+            if part == "down_t":
+                self.add(name, (d, f), layer=layer, key="shared.down_t", treatment="transposed")
+            else:
+                self.add(name, (f, d), layer=layer, key=f"shared.{part}")
 
     def _add_ffn(self, layer: int) -> None:
         config, d, f = self.config, self.config.d_model, self.config.d_ff

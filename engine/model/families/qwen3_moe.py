@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from engine.errors import UnsupportedModelError
-from engine.model.families.experts import GGUF_EXPERT_KEYS, experts_from_gguf, experts_from_hf
+from engine.model.families.experts import GGUF_EXPERT_KEYS, experts_from_gguf, experts_from_hf, refuse_layers_without
 from engine.model.families.family import Family
 from engine.model.families.names import GGUF_EXPERTS, GGUF_NAMES, HF_NAMES, hf_experts
 from engine.model.families.plan import Layout
@@ -17,11 +16,7 @@ _EXPERTS = hf_experts("mlp.gate", "mlp.experts", "gate_proj", "up_proj", "down_p
 
 
 def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
-    without = read.optional("mlp_only_layers", list, [])
-    if without or read.optional("decoder_sparse_step", int, 1) != 1:
-        raise UnsupportedModelError(
-            "Some layers of the model have experts and some have none; Hearth runs all or none."
-        )
+    refuse_layers_without(read)
     own: dict[str, Any] = windows_of_qwen(read, fields)
     own |= experts_from_hf(read, ("num_experts", "num_local_experts"), "num_experts_per_tok")
     own["d_ff"] = read.required("moe_intermediate_size", int)

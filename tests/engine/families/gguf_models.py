@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from family_models import Case
 
+_EXPERT_COUNTS = ("num_local_experts", "num_experts", "moe_num_primary_experts")
 Array = np.ndarray[Any, np.dtype[np.float32]]
 
 _OPT = {
@@ -131,13 +132,15 @@ def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer:
 def _write_experts(writer: Any, config: dict[str, Any], case: Case) -> None:
     import gguf
 
-    experts = config.get("num_local_experts") or config.get("moe_num_primary_experts")
+    experts = next((config[key] for key in _EXPERT_COUNTS if config.get(key)), 0)
     if not experts:
         return
     writer.add_expert_count(experts)
     writer.add_expert_used_count(config.get("num_experts_per_tok") or config["moe_num_active_primary_experts"])
     if case.gguf != "llama":
         writer.add_expert_feed_forward_length(config.get("moe_intermediate_size") or config["moe_ffn_hidden_size"])
+    if "shared_expert_intermediate_size" in config:
+        writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
     if case.gguf == "smallthinker":
         softmax = config.get("moe_primary_router_apply_softmax")
         writer.add_expert_gating_func(
@@ -155,6 +158,8 @@ def _convert(name: str, values: Array, config: dict[str, Any], architecture: str
         return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(values.shape))
     if architecture.startswith("gemma") and name.endswith("norm.weight"):
         return values + np.float32(1)
+    if "shared_expert_gate" in name:
+        return values[0]
     if "query_key_value" in name:
         n = config["num_kv_heads"] if config["new_decoder_architecture"] else 1
         grouped = values.reshape(n, heads // n + 2, width // heads, width)

@@ -163,8 +163,8 @@ def test_other_ways_in_which_gguf_files_hold_experts(reference: Reference, model
     for name in ("apart", "turned"):
         opened = open_model(write_gguf(reference.folder, tmp_path / f"{name}.gguf", reference.case, **{name: True}))
         weights = load_weights(opened, hold="mapped")
-        assert weights.down_is_row_wise == (name == "apart")
         expert = weights.layers[1].experts[3]
+        assert (expert.down_t is None) == (name == "apart")
         down = expert.down if name == "apart" else expert.down_t
         source = "blk.1.ffn_down.3.weight" if name == "apart" else "blk.1.ffn_down_exps.weight"
         assert np.shares_memory(down.data, opened.source.view(source))
@@ -186,9 +186,10 @@ def test_the_plan_in_our_own_terms_is_what_is_loaded(model: Transformer) -> None
     for i, layer in enumerate(model.weights.layers):
         for name in ("gate", "up", "down_t") if layer.experts else ():
             rows, width = model.config.n_neurons, model.config.d_model
-            assert [getattr(ffn, name).data.shape for ffn in layer.experts] == [(model.config.d_ff, width)] * len(
-                layer.experts
-            )
+            shapes = [getattr(ffn, name).data.shape for ffn in layer.experts]
+            assert set(shapes[: model.config.n_experts]) == {(model.config.d_ff, width)}
+            shared = model.config.shared_d_ff
+            assert shapes[model.config.n_experts :] == [(shared, width)] * (shared > 0)
             tensors[f"{i}.{name}"] = (rows, width)
     if model.config.tied_embeddings:
         del tensors["head"]

@@ -40,8 +40,8 @@ from native_kernels.reference import ReferenceOperators
 pytestmark = pytest.mark.skipif(find_spec("llama_cpp") is None, reason="llama-cpp-python is not installed")
 
 NAMES = ("llama", "llama-linear", "llama-3", "mistral-whole", "qwen2", "qwen3", "gemma2", "gemma3", "phi3",
-         "falcon-7b", "falcon-40b", "mixtral", "qwen3-moe", "smallthinker-4b", "smallthinker-21b")  # fmt: skip
-WITH_EXPERTS = ("mixtral", "qwen3-moe", "smallthinker-4b", "smallthinker-21b")
+         "falcon-7b", "falcon-40b")  # fmt: skip
+WITH_EXPERTS = ("mixtral", "qwen2-moe", "qwen3-moe", "smallthinker-4b", "smallthinker-21b")
 WIDER = {"hidden_size": 64, "intermediate_size": 160}  # rows of whole blocks
 STEPS = 32
 CLOSE = 2e-4  # of a logit, to transformers
@@ -97,7 +97,7 @@ def _in_256_steps(x: F32) -> F32:
     return rounded
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=NAMES + WITH_EXPERTS)
 def reference(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Reference:
     return wider_reference(request.param, tmp_path_factory.mktemp(request.param))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from experts_gguf import N_EXPERTS, N_USED, make_tiny_mixtral
+from raw_gguf import write_gguf
 from recoded_gguf import recode
 
 from engine import cli
@@ -19,6 +20,7 @@ from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
 from engine.executor.ffn_bytes import ffn_bytes
 from engine.executor.sparse import SparseExecutor
+from engine.formats.gguf import open_gguf
 from engine.model.families import config_from_gguf, config_from_hf
 from engine.model.kv_cache import KVCache
 from engine.model.router import route
@@ -266,3 +268,41 @@ def test_what_is_not_run_of_models_with_experts_is_said() -> None:
     ):
         with pytest.raises(UnsupportedModelError, match=words):
             config_from_hf({**base, "model_type": family, **change}, {})
+
+
+# ------------------------------------------------------------------ the expert that every position goes through
+
+
+def test_the_shared_expert_is_counted_and_lies_behind_the_others(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    source = open_gguf(make_tiny_mixtral(tmp_path / "m.gguf"))
+    tensors = {name: source.read_f32(name) for name in source.tensors}
+    said = {key.replace("llama.", "qwen2moe."): value for key, value in source.metadata.items()}
+    said |= {"general.architecture": "qwen2moe", "qwen2moe.expert_feed_forward_length": D_FF}
+    said |= {"qwen2moe.expert_shared_feed_forward_length": 96}
+    for layer in range(LAYERS):
+        for part, shape in (("gate", (96, 32)), ("up", (96, 32)), ("down", (32, 96)), ("gate_inp", (32,))):
+            tensors[f"blk.{layer}.ffn_{part}_shexp.weight"] = rng.standard_normal(shape).astype(np.float32)
+        for part in "qkv":
+            n_rows = len(tensors[f"blk.{layer}.attn_{part}.weight"])
+            tensors[f"blk.{layer}.attn_{part}.bias"] = rng.standard_normal(n_rows).astype(np.float32)
+    path = write_gguf(tmp_path / "shared.gguf", said, tensors)
+    opened = open_model(path)
+    config, weights = opened.config, load_weights(opened)
+    assert config.n_neurons == N_EXPERTS * D_FF + 96
+    assert config.reached_share == (N_USED * D_FF + 96) / config.n_neurons
+    wanted, dense = run(config, weights, DenseExecutor)
+    assert dense.executor.counters.tokens == len(TOKENS)
+    assert dense.executor.counters.active_share == pytest.approx(config.reached_share)
+    logits, exact = run(config, load_weights(opened, hold="mapped"), ExactExecutor, 5)
+    np.testing.assert_allclose(logits, wanted, atol=1e-3)
+    np.testing.assert_array_equal(exact.executor.counters.per_neuron, dense.executor.counters.per_neuron)
+    assert exact.executor.counters.per_neuron[1, N_EXPERTS * D_FF :].any()
+    bundle = open_model(convert(path, tmp_path / "bundle", "q8_0").bundle)
+    assert isinstance(bundle.source, BundleSource)
+    assert bundle.source.neurons(0).shape[0] == config.n_neurons
+    for hold in ("f32", "mapped"):
+        found = load_weights(bundle, hold=hold)  # type: ignore[arg-type]
+        np.testing.assert_array_equal(found.layers[0].shared_gate, weights.layers[0].shared_gate)
+        again, _ = run(bundle.config, found, DenseExecutor)
+        assert np.sqrt(np.mean((again - wanted) ** 2)) < 0.1 * np.sqrt(np.mean(wanted**2))
