@@ -14,6 +14,7 @@ from pathlib import Path
 from engine.bundle_manifest import FFN_PARTS, BundleCodec, TensorEntry
 from engine.errors import UnsupportedModelError
 from engine.formats.packed_rows import up64
+from engine.model.expert_stack import RowSource, stacked
 from engine.model.model_files import OpenedModel
 from engine.model.tensor_tiles import TiledTensor
 from native_kernels.lane_packing import row_bytes
@@ -23,7 +24,7 @@ from native_kernels.lane_packing import row_bytes
 class Region:
     """Rows that lie together: one tensor, or the parts of a layer's neurons side by side."""
 
-    tensors: tuple[tuple[TiledTensor, TensorEntry], ...]
+    tensors: tuple[tuple[RowSource, TensorEntry], ...]
     offset: int
     n_rows: int
     row_stride: int
@@ -71,8 +72,8 @@ class Layout:
 
 def plan_layout(opened: OpenedModel, codec: BundleCodec) -> Layout:
     """Where every tensor of the model will lie in a bundle of this codec."""
-    tensors = [TiledTensor.of(opened, planned) for planned in opened.plan]
-    by_file: dict[str, list[TiledTensor]] = {}
+    tensors = stacked([TiledTensor.of(opened, planned) for planned in opened.plan])
+    by_file: dict[str, list[RowSource]] = {}
     for tensor in tensors:
         by_file.setdefault(_file_of(tensor.name), []).append(tensor)
     parts = tuple(_part(file, members, codec) for file, members in by_file.items())
@@ -84,7 +85,7 @@ def _file_of(name: str) -> str:
     return f"layer-{int(layer):04}.bin" if dot else f"{name}.bin"
 
 
-def _part(file: str, tensors: Sequence[TiledTensor], codec: BundleCodec) -> Part:
+def _part(file: str, tensors: Sequence[RowSource], codec: BundleCodec) -> Part:
     regions: list[Region] = []
     at = 0
     for members in _neighbours(tensors):
@@ -104,19 +105,19 @@ def _part(file: str, tensors: Sequence[TiledTensor], codec: BundleCodec) -> Part
     return Part(file, tuple(regions))
 
 
-def _neighbours(tensors: Sequence[TiledTensor]) -> list[list[TiledTensor]]:
+def _neighbours(tensors: Sequence[RowSource]) -> list[list[RowSource]]:
     """The tensors one by one, and the FFN's matrices together, last."""
     ffn = {tensor.name.partition(".")[2]: tensor for tensor in tensors if _is_ffn(tensor)}
-    alone = [[tensor] for tensor in tensors if not _is_ffn(tensor)]
+    alone: list[list[RowSource]] = [[tensor] for tensor in tensors if not _is_ffn(tensor)]
     return [*alone, [ffn[part] for part in FFN_PARTS if part in ffn]] if ffn else alone
 
 
-def _is_ffn(tensor: TiledTensor) -> bool:
+def _is_ffn(tensor: RowSource) -> bool:
     return tensor.name.partition(".")[2] in FFN_PARTS
 
 
-def _codec_of(tensor: TiledTensor, asked: BundleCodec) -> BundleCodec:
-    if len(tensor.shape) == 1:
+def _codec_of(tensor: RowSource, asked: BundleCodec) -> BundleCodec:
+    if len(tensor.shape) == 1 or tensor.planned.is_router:
         return "f32"
     if asked == "q4_0" and tensor.quantised_across_rows:
         return "q8_0"
@@ -131,8 +132,8 @@ def _left_behind(opened: OpenedModel) -> tuple[str, ...]:
     )
 
 
-def _warnings(tensors: Sequence[TiledTensor], asked: BundleCodec) -> tuple[str, ...]:
-    raised = [tensor for tensor in tensors if len(tensor.shape) == 2 and _codec_of(tensor, asked) != asked]
+def _warnings(tensors: Sequence[RowSource], asked: BundleCodec) -> tuple[str, ...]:
+    raised = [tensor for tensor in tensors if tensor.quantised_across_rows and _codec_of(tensor, asked) != asked]
     if not raised:
         return ()
     codecs = ", ".join(sorted({tensor.codec for tensor in raised}))

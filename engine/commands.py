@@ -23,6 +23,7 @@ from engine.errors import Cancelled, EngineError, InvalidRequestError
 if TYPE_CHECKING:
     from engine.bundle_manifest import Manifest
     from engine.generate import GenerationStats, TokenEvent
+    from engine.model.model_files import OpenedModel
     from engine.session import LoadedModel
 
 
@@ -317,8 +318,15 @@ def inspect(arguments: argparse.Namespace) -> int:
     sizes = ", ".join(f"{n_bytes / 1e6:.1f} MB {codec}" for codec, n_bytes in opened.codecs.items())
     print(f"{opened.name}: {opened.config.family}, {opened.parameters / 1e6:.1f} million parameters, {opened.format}")
     print(f"  {sizes} in {values['tensors']} tensors")
-    print(f"  {config['n_layers']} layers, width {config['d_model']}, {config['d_ff']} neurons a layer, "
+    neurons = f"{config['d_ff']} neurons a layer"
+    if opened.config.n_experts:
+        neurons = f"{config['n_experts']} experts of {config['d_ff']} neurons a layer"
+        neurons += f" and one of {config['shared_d_ff']} for all" if opened.config.shared_d_ff else ""
+    print(f"  {config['n_layers']} layers, width {config['d_model']}, {neurons}, "
           f"{config['n_heads']} heads ({config['n_kv_heads']} key-value)")  # fmt: skip
+    if opened.config.n_experts:
+        print(f"  a token goes through {config['n_experts_used']} of the {config['n_experts']} experts of each layer: "
+              f"{_parameters_used(opened) / 1e6:.1f} million parameters are used for it")  # fmt: skip
     print(f"  vocabulary {config['vocab_size']}, context {config['max_context']}")
     print(f"  chat template {template.name}: {tokenizer.template_reason}")
     zeros = "neurons that do not fire can be skipped" if opened.config.has_zeros else "no zeros: nothing can be skipped"
@@ -344,6 +352,15 @@ _ORIGINS = {
     "family": "its family's convention, as its files do not say",
     "override": "as asked for",
 }
+
+
+def _parameters_used(opened: OpenedModel) -> int:
+    """Parameters that one token goes through: all, less the experts that it is not sent to."""
+    config = opened.config
+    of_experts = sum(tensor.n_elements for tensor in opened.plan if tensor.of_expert)
+    return (
+        opened.parameters - of_experts + of_experts // config.n_neurons * round(config.n_neurons * config.reached_share)
+    )
 
 
 def _print_bundle(manifest: Manifest) -> None:

@@ -26,6 +26,8 @@ ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
 _BIASES = {"q", "k", "v", "o", "gate", "up", "down", "norm"}
 _SIZE_CAPS = {"n_layers": 1024, "d_model": 1 << 17, "d_ff": 1 << 20, "n_heads": 1024, "n_kv_heads": 1024,
               "head_dim": 1024, "vocab_size": 1 << 21, "max_context": 1 << 24}  # fmt: skip
+_MAX_EXPERTS = 1024  # of a layer
+_MAX_EXPERTS_IN_ALL = 1 << 14  # each is three tensors in the plan of a model
 
 
 def parse_activation(text: object) -> tuple[str, float]:
@@ -133,6 +135,13 @@ class ModelConfig:
     logit_softcap: float | None = None
     embedding_scale: float = 1.0
     embedding_dim: int | None = None  # where it is not d_model: projected on the way in and out
+    n_experts: int = 0  # FFNs of a layer, each of d_ff neurons, between which a router chooses; 0: one, no router
+    n_experts_used: int = 0  # how many of them a token goes through
+    shared_d_ff: int = 0  # neurons of one more, behind them, that every token goes through, weighed by a gate
+    router: Literal["softmax", "sigmoid"] = "softmax"  # what makes weights of its scores, over all experts
+    normed_routing: bool = True  # the weights of the experts used add up to 1
+    early_router: bool = False  # it reads the layer's input as it is, before attention, not what the experts read
+    unrotated: tuple[int, ...] = ()  # rope: the layers whose queries and keys are not rotated
 
     def __post_init__(self) -> None:
         for name in _SIZE_CAPS:
@@ -147,6 +156,7 @@ class ModelConfig:
             raise ModelFormatError(f"norm_eps {self.norm_eps!r} or rope_theta {self.rope_theta!r} is out of range.")
         self._check_features()
         self._check_rope_scaling()
+        self._check_experts()
         for token in (*self.eos_token_ids, *([] if self.bos_token_id is None else [self.bos_token_id])):
             if not 0 <= token < self.vocab_size:
                 raise ModelFormatError(f"Special token {token} lies outside the vocabulary of {self.vocab_size}.")
@@ -164,6 +174,27 @@ class ModelConfig:
             raise ModelFormatError(f"The model is said to have a bias of {unknown[0][:60]!r}.")
         if self.windows and (len(self.windows) != self.n_layers or min(self.windows) < 0):
             raise ModelFormatError(f"{len(self.windows)} attention windows are given for {self.n_layers} layers.")
+        if any(not 0 <= layer < self.n_layers for layer in self.unrotated):
+            raise ModelFormatError(f"A layer outside the {self.n_layers} of the model is said to have no positions.")
+
+    def _check_experts(self) -> None:
+        if not _is_number(self.n_experts, whole=True) or not 0 <= self.n_experts <= _MAX_EXPERTS:
+            raise ModelFormatError(f"The model's n_experts is {self.n_experts!r}; up to {_MAX_EXPERTS} are possible.")
+        if self.n_experts * self.n_layers > _MAX_EXPERTS_IN_ALL:
+            raise ModelFormatError(
+                f"{self.n_experts} experts in each of {self.n_layers} layers are beyond the {_MAX_EXPERTS_IN_ALL} that "
+                "are possible."
+            )
+        used = self.n_experts_used
+        if not _is_number(used, whole=True) or not min(1, self.n_experts) <= used <= self.n_experts:
+            raise ModelFormatError(f"{used!r} of the {self.n_experts} experts of a layer cannot be used for a token.")
+        shared = self.shared_d_ff
+        if not _is_number(shared, whole=True) or not 0 <= shared <= _SIZE_CAPS["d_ff"] or (shared and not used):
+            raise ModelFormatError(
+                f"A shared expert of {shared!r} neurons beside {self.n_experts} others is senseless."
+            )
+        if used and (self.parallel or self.norms == "post" or {"gate", "up", "down"} & set(self.biases)):
+            raise ModelFormatError("A model with experts has parallel blocks, norms behind them or biases in its FFN.")
 
     def _check_rope_scaling(self) -> None:
         scaling = self.rope_scaling
@@ -205,6 +236,23 @@ class ModelConfig:
     def gated(self) -> bool:
         """Whether the FFN has a gate matrix beside up."""
         return self.activation.endswith("-glu")
+
+    @property
+    def n_neurons(self) -> int:
+        """The FFN's neurons in a layer: of all its experts, one after another, the shared one last."""
+        return self.d_ff * max(1, self.n_experts) + self.shared_d_ff
+
+    @property
+    def n_blocks_used(self) -> int:
+        """How many FFNs a token goes through in a layer."""
+        return max(1, self.n_experts_used) + (self.shared_d_ff > 0)
+
+    @property
+    def reached_share(self) -> float:
+        """The share of a layer's neurons that one token can reach: all of them, but where a router leaves some out."""
+        if not self.n_experts:
+            return 1.0
+        return (self.n_experts_used * self.d_ff + self.shared_d_ff) / self.n_neurons
 
     @property
     def rotated(self) -> int:

@@ -27,8 +27,8 @@ from engine.bundle_layout import Layout, Part, Region, plan_layout, tokenizer_fi
 from engine.bundle_manifest import BundleCodec, FileEntry, Manifest, SourceEntry, TensorEntry
 from engine.errors import Cancelled, DiskSpaceError, EngineError, InvalidRequestError, ModelFormatError
 from engine.formats.packed_rows import F32, U8, decode_rows, encode_rows
+from engine.model.expert_stack import RowSource
 from engine.model.model_files import OpenedModel, open_model
-from engine.model.tensor_tiles import TiledTensor
 from engine.plain_config import from_plain
 from native_kernels.lane_packing import pack_rows
 
@@ -340,7 +340,7 @@ def _tiles(region: Region, deviations: list[_Deviation]) -> Iterator[tuple[int, 
         yield stop, out
 
 
-def _rows(tensor: TiledTensor, entry: TensorEntry, deviation: _Deviation, start: int, stop: int) -> U8:
+def _rows(tensor: RowSource, entry: TensorEntry, deviation: _Deviation, start: int, stop: int) -> U8:
     if tensor.keeps_blocks_of(entry.codec):
         return pack_rows(entry.codec, tensor.blocks(start, stop))
     values = tensor.read_f32(start, stop)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from engine.bundle import BundleSource
 from engine.model.families import PlannedTensor
 from engine.model.model_files import OpenedModel
-from engine.model.tensor_tiles import TiledTensor
+from engine.model.tensor_tiles import TiledTensor, stored_bytes
 from native_kernels.backend import PackedMatrix
 from native_kernels.codecs import CODECS
 
@@ -28,10 +28,10 @@ def as_stored(opened: OpenedModel, tensor: PlannedTensor) -> tuple[str, PackedMa
     if isinstance(source, BundleSource):
         return tensor.name, _of_bundle(source, tiled)
     if tensor.treatment == "transposed":
-        n_rows, n_cols = tensor.shape
-        view = PackedMatrix.view(source.view(tensor.foreign_name), n_rows, n_cols, tiled.codec)
+        n_rows, n_cols = tensor.matrix_shape
+        view = PackedMatrix.view(stored_bytes(source, tensor), n_rows, n_cols, tiled.codec)
         return tensor.name.removesuffix("down_t") + "down", view
-    rows = source.view(tensor.foreign_name).reshape(tensor.shape[0], -1)
+    rows = stored_bytes(source, tensor).reshape(tensor.matrix_shape[0], -1)
     if _is_one_slice(tensor):
         part = tensor.part
         rows = rows if part is None else rows[part.start : part.stop]
@@ -42,14 +42,15 @@ def as_stored(opened: OpenedModel, tensor: PlannedTensor) -> tuple[str, PackedMa
 
 def copied_bytes(opened: OpenedModel, tensor: PlannedTensor) -> int:
     """RAM that the tensor takes beside the mapped file: a vector is decoded, a matrix mostly costs nothing."""
-    if len(tensor.shape) == 1:
+    if tensor.is_vector:
         return 4 * tensor.n_elements
     source = opened.source
     codec = source.tensors[tensor.foreign_name].codec
     if isinstance(source, BundleSource):
         if not codec.endswith(_LANES):
             return 0
-        n_rows, n_cols = tensor.shape
+        n_cols = tensor.shape[1]
+        n_rows = tensor.n_elements // n_cols
         kept = CODECS[codec.removesuffix(_LANES)]
         return n_rows * (2 * n_cols if n_cols % kept.block_size else kept.n_bytes(n_cols))
     if tensor.treatment == "transposed" or _is_one_slice(tensor):
@@ -65,7 +66,8 @@ def _is_one_slice(tensor: PlannedTensor) -> bool:
 
 def _of_bundle(source: BundleSource, tiled: TiledTensor) -> PackedMatrix:
     if not source.tensors[tiled.planned.foreign_name].codec.endswith(_LANES):
-        return PackedMatrix.view(source.rows(tiled.planned.foreign_name), tiled.n_rows, tiled.n_cols, tiled.codec)
+        rows = source.rows(tiled.planned.foreign_name)[tiled.first : tiled.first + tiled.n_rows]
+        return PackedMatrix.view(rows, tiled.n_rows, tiled.n_cols, tiled.codec)
     if tiled.keeps_blocks_of(tiled.codec):
         blocks = tiled.blocks(0, tiled.n_rows).reshape(tiled.n_rows, -1)
         return PackedMatrix.view(blocks, tiled.n_rows, tiled.n_cols, tiled.codec)

@@ -77,7 +77,12 @@ class OpenedModel:
 
     @property
     def has_predictors(self) -> bool:
-        """Whether low-rank predictors come with the weights, in the file itself or in a folder beside it."""
+        """Whether low-rank predictors come with the weights, in the file itself or in a folder beside it.
+
+        None are known that say which neurons of experts fire.
+        """
+        if self.config.n_experts:
+            return False
         return self.files.predictors is not None or any(is_predictor_tensor(name) for name in self.source.tensors)
 
     @property

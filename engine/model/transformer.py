@@ -11,6 +11,7 @@ from engine.errors import ContextOverflowError, TokenizerMismatchError
 from engine.executor.counters import FfnCounters
 from engine.model.kv_cache import KVCache
 from engine.model.rope import RotaryPositions
+from engine.model.router import Routing, route
 from engine.model.weights import LayerWeights, ModelWeights
 from native_kernels.backend import F32, I64, Operators, PackedMatrix
 
@@ -27,8 +28,10 @@ class FfnExecutor(Protocol):
     def name(self) -> str:
         """dense, exact, ..."""
 
-    def ffn(self, layer: int, x: F32, residual: F32) -> F32:
+    def ffn(self, layer: int, x: F32, residual: F32, routing: Routing | None = None) -> F32:
         """x [T, D], normed -> what the block adds to the residual, [T, D].
+
+        routing: which experts each position goes through, where the model has some.
 
         residual [T, D]: what the norm read to make x. Predictors may read it; nothing is added to it here.
         """
@@ -98,9 +101,11 @@ class Transformer:
 
     def _block(self, i: int, w: LayerWeights, x: F32, angles: tuple[Angles, Angles], cache: KVCache) -> F32:
         """Attention, then FFN, each behind a norm; Gemma has one after each as well."""
+        early = self._route(w, x) if self.config.early_router else None
         mixed = self._attention(i, w, self._norm(x, w.attention_norm, w.attention_norm_bias), angles, cache)
         x = x + self._norm(mixed, w.post_attention_norm)
-        added = self.executor.ffn(i, self._norm(x, w.ffn_norm, w.ffn_norm_bias), x)
+        normed = self._norm(x, w.ffn_norm, w.ffn_norm_bias)
+        added = self.executor.ffn(i, normed, x, early or self._route(w, normed))
         return x + self._norm(added, w.post_ffn_norm)
 
     def _parallel_block(self, i: int, w: LayerWeights, x: F32, angles: tuple[Angles, Angles], cache: KVCache) -> F32:
@@ -115,6 +120,9 @@ class Transformer:
         """Attention, then FFN, each before a norm of the sum: OPT-350M."""
         x = self._norm(x + self._attention(i, w, x, angles, cache), w.attention_norm, w.attention_norm_bias)
         return self._norm(x + self.executor.ffn(i, x, x), w.ffn_norm, w.ffn_norm_bias)
+
+    def _route(self, w: LayerWeights, x: F32) -> Routing | None:
+        return None if w.router is None else route(self.config, w.router, x, self.operators, w.shared_gate)
 
     def _embed(self, tokens: I64, positions: I64) -> F32:
         config, ops, weights = self.config, self.operators, self.weights
@@ -150,7 +158,7 @@ class Transformer:
         if config.qk_norm:
             q, k = self._norm(q, w.q_norm), self._norm(k, w.k_norm)
         window = config.window(i)
-        if config.positions == "rope":
+        if config.positions == "rope" and i not in config.unrotated:
             cos, sin = angles[0 if window is None else 1]
             q, k = ops.rope(q, cos, sin, config.rope_order), ops.rope(k, cos, sin, config.rope_order)
         keys, values = cache.write(i, k, v)

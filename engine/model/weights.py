@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -16,12 +17,13 @@ import numpy as np
 from engine.config import ModelConfig
 from engine.cpu_and_ram import memory_limits, read_ram
 from engine.errors import Cancelled, HostMemoryError, InvalidRequestError, ModelFormatError, UnsupportedModelError
-from engine.model.families import PlannedTensor
+from engine.model.families import PlannedTensor, split_expert_name
 from engine.model.mapped_weights import as_stored, copied_bytes
 from engine.model.model_files import ModelFiles as ModelFiles
 from engine.model.model_files import OpenedModel as OpenedModel
 from engine.model.model_files import find_model_files as find_model_files
 from engine.model.model_files import open_model as open_model
+from engine.model.tensor_tiles import TiledTensor
 from native_kernels.backend import F32, PackedMatrix
 
 # RAM that stays free for the KV cache, the window and everybody else.
@@ -38,19 +40,38 @@ _ZERO_PIECE = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
+class FfnWeights:
+    """One feed-forward block: a layer's only one, or one expert's."""
+
+    up: PackedMatrix  # [F, D]
+    gate: PackedMatrix | None = None  # [F, D]
+    down_t: PackedMatrix | None = None  # [F, D]: neuron-major, so that a neuron's column of down is one row
+    down: PackedMatrix | None = None  # [D, F]: instead of down_t where it is stored so and cannot be turned losslessly
+    gate_bias: F32 | None = None  # [F]
+    up_bias: F32 | None = None  # [F]
+    down_bias: F32 | None = None  # [D]
+
+
+@dataclass(frozen=True, eq=False)
 class LayerWeights:
-    """One layer; what a family does not have is None. H_q = H x head_dim, H_kv = H_kv x head_dim."""
+    """One layer; what a family does not have is None. H_q = H x head_dim, H_kv = H_kv x head_dim.
+
+    Where there are experts, gate, up and down are theirs; `ffns` serves either way.
+    """
 
     attention_norm: F32  # [D]
     q: PackedMatrix  # [H_q, D]
     k: PackedMatrix  # [H_kv, D]
     v: PackedMatrix  # [H_kv, D]
     o: PackedMatrix  # [D, H_q]
-    up: PackedMatrix  # [F, D]
+    up: PackedMatrix | None = None  # [F, D]
     ffn_norm: F32 | None = None  # [D]
     gate: PackedMatrix | None = None  # [F, D]
-    down_t: PackedMatrix | None = None  # [F, D]: neuron-major, so that a neuron's column of down is one row
-    down: PackedMatrix | None = None  # [D, F]: instead of down_t where it is stored so and cannot be turned losslessly
+    down_t: PackedMatrix | None = None  # [F, D]: neuron-major
+    down: PackedMatrix | None = None  # [D, F]: instead of down_t
+    router: PackedMatrix | None = None  # [E, D]
+    shared_gate: F32 | None = None  # [D]
+    experts: tuple[FfnWeights, ...] = ()  # [E], and the shared one behind them
     attention_norm_bias: F32 | None = None  # [D]
     ffn_norm_bias: F32 | None = None  # [D]
     post_attention_norm: F32 | None = None  # [D]
@@ -64,6 +85,15 @@ class LayerWeights:
     gate_bias: F32 | None = None  # [F]
     up_bias: F32 | None = None  # [F]
     down_bias: F32 | None = None  # [D]
+
+    @cached_property
+    def ffns(self) -> tuple[FfnWeights, ...]:
+        """The layer's feed-forward blocks: one for each expert, or the only one."""
+        if self.experts:
+            return self.experts
+        assert self.up is not None, "a layer has experts or up"
+        own = {field.name: getattr(self, field.name) for field in fields(FfnWeights) if field.name != "up"}
+        return (FfnWeights(up=self.up, **own),)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +122,7 @@ class ModelWeights:
     @property
     def down_is_row_wise(self) -> bool:
         """Whether down is computed whole whatever fires, because no neuron's weights of it lie together."""
-        return any(layer.down is not None for layer in self.layers)
+        return any(ffn.down is not None for layer in self.layers for ffn in layer.ffns)
 
 
 def load_weights(
@@ -121,7 +151,7 @@ def load_weights(
         if cancelled():
             raise Cancelled
         try:
-            if len(tensor.shape) == 1:
+            if tensor.is_vector:
                 vectors[tensor.name] = _read(opened, tensor)
             elif chosen == "mapped":
                 name, matrix = as_stored(opened, tensor)
@@ -129,7 +159,8 @@ def load_weights(
                     _refuse_zero_bytes(matrix, tensor)
                 matrices[name] = matrix
             else:
-                matrices[tensor.name] = _pack(_read(opened, tensor), tensor, chosen)
+                codec = "f32" if tensor.is_router else chosen
+                matrices[tensor.name] = _pack(_read(opened, tensor), tensor, codec)
         except MemoryError as error:
             raise HostMemoryError(f"The memory ran out while loading {tensor.foreign_name}.") from error
         done += _file_bytes(opened, tensor)
@@ -164,7 +195,7 @@ def _choose_hold(opened: OpenedModel, extra_bytes: int, wanted: str) -> tuple[Ho
     parameters = sum(tensor.n_elements for tensor in plan)
     rest = extra_bytes + MARGIN_BYTES
     # While one tensor is repacked, it lies there twice as float32.
-    repacking = 2 * 4 * max(math.prod(tensor.shape) for tensor in plan)
+    repacking = 2 * 4 * max(tensor.n_elements if tensor.of_expert else math.prod(tensor.shape) for tensor in plan)
     needs: dict[Hold, int] = {
         "f32": parameters * 4 + repacking + rest,
         "f16": parameters * 2 + repacking + rest,
@@ -178,7 +209,12 @@ def _choose_hold(opened: OpenedModel, extra_bytes: int, wanted: str) -> tuple[Ho
 
 
 def _read(opened: OpenedModel, tensor: PlannedTensor) -> F32:
+    if tensor.of_expert:  # by itself, and not all of them for each
+        tiled = TiledTensor.of(opened, tensor)
+        return tiled.read_f32(0, tiled.n_rows)
     values = opened.source.read_f32(tensor.foreign_name)
+    if tensor.expert is not None:
+        values = values[tensor.expert]
     # The sum is finite unless a value is not: weights are far too small to overflow it, and it is one fast pass.
     with np.errstate(invalid="ignore", over="ignore"):
         total = values.sum(dtype=np.float64)
@@ -209,7 +245,7 @@ def _must_not_be_zero(tensor: PlannedTensor) -> bool:
     """Norms and the embedding are never all zeros in a whole file; biases, and norms stored less one, may be."""
     if tensor.name == "embedding":
         return True
-    return len(tensor.shape) == 1 and tensor.treatment != "plus one" and not tensor.name.endswith("_bias")
+    return tensor.is_vector and tensor.treatment != "plus one" and not tensor.name.endswith("_bias")
 
 
 def _pack(values: F32, tensor: PlannedTensor, codec: str) -> PackedMatrix:
@@ -224,10 +260,17 @@ def _assemble(config: ModelConfig, vectors: dict[str, F32], matrices: dict[str, 
     """The fields of ModelWeights that are weights."""
     tensors: dict[str, Any] = {**vectors, **matrices}
     per_layer: list[dict[str, Any]] = [{} for _ in range(config.n_layers)]
+    n_ffns = config.n_experts + (config.shared_d_ff > 0)
+    experts: list[list[dict[str, Any]]] = [[{} for _ in range(n_ffns)] for _ in per_layer]
     for name, values in tensors.items():
         layer, dot, field = name.partition(".")
-        if dot:
+        if ".experts." in name:
+            _, expert, part = split_expert_name(name)
+            experts[int(layer)][expert][part] = values
+        elif dot:
             per_layer[int(layer)][field] = values
+    for layer_fields, of_layer in zip(per_layer, experts, strict=True):
+        layer_fields["experts"] = tuple(FfnWeights(**parts) for parts in of_layer)
     return {
         "embedding": matrices["embedding"],
         "layers": [LayerWeights(**fields) for fields in per_layer],

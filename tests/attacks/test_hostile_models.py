@@ -173,7 +173,8 @@ def test_safetensors_with_a_tensor_outside_the_file(tmp_path: Path) -> None:
         ({"sliding_window": 16}, UnsupportedModelError, "sliding_window is 16"),
         ({"layer_types": ["full_attention", "linear_attention"]}, UnsupportedModelError, "layer_types"),
         ({"num_local_experts": 8}, UnsupportedModelError, r"has experts \(num_local_experts: 8\)"),
-        ({"model_type": "mixtral"}, UnsupportedModelError, "'mixtral' models have experts"),
+        ({"model_type": "mixtral"}, ModelFormatError, "lacks 'num_local_experts'"),
+        ({"model_type": "deepseek_v3"}, UnsupportedModelError, "'deepseek_v3' models have experts"),
         ({"model_type": "gemma3"}, UnsupportedModelError, "'gemma3' models read pictures too"),
         ({"model_type": "opt"}, ModelFormatError, "lacks 'activation_function'"),
         ({"model_type": "falcon", "alibi": True, "activation": "relu"}, UnsupportedModelError, "ALiBi"),
@@ -280,7 +281,7 @@ UNSUPPORTED: dict[str, tuple[bytes, str]] = {
     "big endian": (gguf_file(version=3 << 24), "version 3, big endian"),
     "withdrawn codec": (gguf_file((), (tensor(dims=(256,), kind=31),)), "stored as Q4_0_4_4, which GGUF gave up"),
     "other family": (gguf_file((entry("general.architecture", 8, text("mamba")),)), "'mamba' is not supported"),
-    "experts": (gguf_file((entry("general.architecture", 8, text("qwen3moe")),)), "'qwen3moe' models have experts"),
+    "experts": (gguf_file((entry("general.architecture", 8, text("deepseek2")),)), "'deepseek2' models have experts"),
 }  # fmt: skip
 
 
@@ -348,7 +349,7 @@ def test_a_block_scale_that_is_no_number(tmp_path: Path, sound_gguf: bytes) -> N
         ("llama.rope.scaling.factor", 4.0, r"scaling\.factor: 4\.0"),
         ("llama.rope.dimension_count", 4, "dimension_count is 4"),
         ("llama.attention.value_length", 4, "value_length is 4"),
-        ("llama.expert_count", 8, "8 experts"),
+        ("llama.expert_weights_scale", 2.0, r"names llama\.expert_weights_scale"),
         ("hearth.activation", "mish-glu", "'mish-glu' is unknown"),
         ("hearth.activation", "relu", "'relu' is unknown"),  # LLaMA has a gate
         ("llama.rope.scaling.attn_factor", 1.5, "attn_factor: 1.5"),

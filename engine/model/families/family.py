@@ -68,6 +68,7 @@ class Family:
     hf_handles: frozenset[str] = frozenset()  # of the keys that change the graph: those that the family reads
     gguf_handles: frozenset[str] = frozenset()  # keys of the architecture beyond the common ones that it reads
     gated: bool = True
+    experts: bool = False  # whether its models have some; then from_hf and from_gguf say how many
     norm_eps: float = 1e-6  # where config.json is silent
     rope_theta: float = 10000.0  # where the files are silent
     max_context: int = 2048  # where config.json is silent
@@ -228,8 +229,10 @@ def _refuse_hf_extras(family: Family, read: Reader) -> None:
         if key in family.hf_handles or value is None or value in neutral:
             continue
         shown = str(value)[:60]
-        if "expert" in key or "moe" in key:
-            raise UnsupportedModelError(f"The model has experts ({key}: {shown}); Hearth runs models without experts.")
+        if not family.experts and ("expert" in key or "moe" in key):
+            raise UnsupportedModelError(
+                f"The model has experts ({key}: {shown}); Hearth runs {family.name} without experts."
+            )
         raise UnsupportedModelError(f"{key} is {shown} in {read.where}, which Hearth does not run in {family.name}.")
     kinds = read.optional("layer_types", list, [])
     if "sliding_window" not in family.hf_handles and any(kind != "full_attention" for kind in kinds):
@@ -242,8 +245,8 @@ def _refuse_hf_extras(family: Family, read: Reader) -> None:
 
 
 def _refuse_gguf_extras(family: Family, read: Reader, arch: str) -> None:
-    if experts := read.optional(f"{arch}.expert_count", int, 0):
-        raise UnsupportedModelError(f"The model has {experts} experts; Hearth runs models without experts.")
+    if (experts := read.optional(f"{arch}.expert_count", int, 0)) and not family.experts:
+        raise UnsupportedModelError(f"The model has {experts} experts; Hearth runs {family.name} without experts.")
     for key in read.values:
         short = key.removeprefix(f"{arch}.")
         if short != key and short not in _GGUF_KNOWN and short not in family.gguf_handles:

@@ -74,6 +74,14 @@ def test_every_feature_matters(reference: Reference, model: Transformer) -> None
     for activation in ACTIVATIONS:
         if activation.endswith("-glu") == config.gated and activation != config.activation:
             others.append({"activation": activation, "activation_threshold": 0.4 * (activation == "fatrelu-glu")})
+    if config.windows and max(config.windows) > CONTEXT:
+        others.remove({"windows": ()})  # too wide to be felt here
+    if config.n_experts:
+        others += [{"n_experts_used": config.n_experts_used - 1}, {"early_router": not config.early_router}]
+        others += [{"normed_routing": False}] if config.normed_routing else [{"normed_routing": True}]
+        if config.router == "sigmoid" or not config.normed_routing:
+            others.append({"router": "softmax" if config.router == "sigmoid" else "sigmoid"})
+        others += [{"unrotated": ()}] if config.unrotated else [{"unrotated": (1,)}]
     for other in others:
         changed = replace(config, **other)
         wrong = Transformer(changed, model.weights, DenseExecutor(changed, model.weights, OPS), OPS)
@@ -157,6 +165,24 @@ def test_the_gguf_file_of_the_same_model(reference: Reference, model: Transforme
     assert np.abs(logits - reference.logits).max() < CLOSE
 
 
+def test_other_ways_in_which_gguf_files_hold_experts(reference: Reference, model: Transformer, tmp_path: Path) -> None:
+    """One tensor for each, as in 2023; down neuron-major under its usual name, as PowerInfer's SmallThinker."""
+    if not reference.case.gguf or not model.config.n_experts:
+        return
+    for name in ("apart", "turned"):
+        opened = open_model(write_gguf(reference.folder, tmp_path / f"{name}.gguf", reference.case, **{name: True}))
+        weights = load_weights(opened, hold="mapped")
+        expert = weights.layers[1].experts[3]
+        assert (expert.down_t is None) == (name == "apart")
+        down = expert.down if name == "apart" else expert.down_t
+        source = "blk.1.ffn_down.3.weight" if name == "apart" else "blk.1.ffn_down_exps.weight"
+        assert np.shares_memory(down.data, opened.source.view(source))
+        executor = (ExactExecutor if opened.config.has_zeros else DenseExecutor)(opened.config, weights, OPS)
+        packed = Transformer(opened.config, weights, executor, OPS)
+        logits = run(packed, reference.tokens, KVCache(packed.config, CONTEXT), (41, 1))
+        assert np.abs(logits - reference.logits).max() < CLOSE
+
+
 def test_the_plan_in_our_own_terms_is_what_is_loaded(model: Transformer) -> None:
     """Names and shapes under which a bundle holds each tensor."""
     tensors: dict[str, tuple[int, ...]] = {}
@@ -166,17 +192,28 @@ def test_the_plan_in_our_own_terms_is_what_is_loaded(model: Transformer) -> None
                 tensors[prefix + name] = (value.n_rows, value.n_cols)
             elif isinstance(value, np.ndarray):
                 tensors[prefix + name] = value.shape
+    for i, layer in enumerate(model.weights.layers):
+        for name in ("gate", "up", "down_t") if layer.experts else ():
+            rows, width = model.config.n_neurons, model.config.d_model
+            shapes = [getattr(ffn, name).data.shape for ffn in layer.experts]
+            assert set(shapes[: model.config.n_experts]) == {(model.config.d_ff, width)}
+            shared = model.config.shared_d_ff
+            assert shapes[model.config.n_experts :] == [(shared, width)] * (shared > 0)
+            tensors[f"{i}.{name}"] = (rows, width)
     if model.config.tied_embeddings:
         del tensors["head"]
     plan = planned_tensors(model.config, "bundle")
     assert {tensor.foreign_name: tensor.shape for tensor in plan} == tensors
-    assert all(tensor.name == tensor.foreign_name and tensor.treatment == "as is" for tensor in plan)
+    assert all(tensor.name == tensor.foreign_name or tensor.of_expert for tensor in plan)
+    assert {tensor.treatment for tensor in plan} == {"as is"}
 
 
 def test_a_powerinfer_file_of_the_same_model(reference: Reference, model: Transformer, tmp_path: Path) -> None:
     """Down is neuron-major and predictors lie beside; the activation is ReLU though nothing says so."""
     if not reference.case.gguf or reference.case.activation not in ("relu", "relu-glu", "drelu-glu"):
         return
+    if model.config.n_experts:
+        return  # PowerInfer's files of 2023 have none
     opened = open_model(write_gguf(reference.folder, tmp_path / "m.gguf", reference.case, powerinfer=True))
     weights = load_weights(opened)
     packed = Transformer(opened.config, weights, ExactExecutor(opened.config, weights, OPS), OPS)

@@ -12,6 +12,9 @@ computes in its own precision, and the tolerances follow from it:
   products 2.2 %. Norms of queries and keys, and seven layers, make it more. Rounded in the same way, ours must be
   theirs to 1e-4, until a last bit of a sum has thrown a value over the edge between two steps.
 - K-quants and IQ4_XS: the same in blocks of 256, whose greatest is greater.
+- Experts: where two of them score nearly the same, that rounding lets one side choose the one and the other the other,
+  which changes that position as much as one expert counts, and later ones by attention: of five layers' worth, 4 in 10.
+  Routers are F32 in any file.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ pytestmark = pytest.mark.skipif(find_spec("llama_cpp") is None, reason="llama-cp
 
 NAMES = ("llama", "llama-linear", "llama-3", "llama-yarn", "mistral-whole", "qwen2", "qwen3", "gemma2", "gemma3",
          "phi3", "phi3-longrope", "falcon-7b", "falcon-40b")  # fmt: skip
+WITH_EXPERTS = ("mixtral", "qwen2-moe", "qwen3-moe", "smallthinker-4b", "smallthinker-21b")
 WIDER = {"hidden_size": 64, "intermediate_size": 160}  # rows of whole blocks
 STEPS = 32
 CLOSE = 2e-4  # of a logit, to transformers
@@ -55,6 +59,7 @@ class Tolerance:
     single: float
     mean: float
     decided: int
+    positions: float = 1.0  # share of them whose logits are within `single`
 
 
 # Q8_0 and Q4_0: a tenth above what was measured in the worse of the two, and a step below the fewest decided.
@@ -74,7 +79,9 @@ def tolerance(name: str, codec: str) -> Tolerance:
         case "f32":
             return Tolerance(5e-3, 1e-3, 29) if gelu else Tolerance(1e-4, 1e-5, 29)
         case "f16":
-            return Tolerance(1e-2, 2e-3, 29)
+            return Tolerance(1e-2, 2e-3, 27 if name.startswith("smallthinker") else 29)
+        case _ if name in WITH_EXPERTS:
+            return Tolerance(0.1, 0.1, 10, positions=0.6 if name == "smallthinker-21b" else 0.8)
         case _:
             return EIGHT_BITS[name]
 
@@ -118,7 +125,7 @@ def _in_256_steps(x: F32) -> F32:
     return rounded
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=NAMES + WITH_EXPERTS)
 def reference(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Reference:
     return wider_reference(request.param, tmp_path_factory.mktemp(request.param))
 
@@ -131,6 +138,8 @@ def wider_reference(name: str, folder: Path) -> Reference:
         changes["head_dim"] = 16
     if name == "phi3-longrope":  # heads are twice as wide
         changes["rope_parameters"] = {k: v * 2 if isinstance(v, list) else v for k, v in LONGROPE.items()}
+    if name.startswith("smallthinker"):
+        del changes["intermediate_size"]  # config.json has it by another name, and it is wide enough
     return make_reference(name, folder / "hf", changes)
 
 
@@ -177,6 +186,16 @@ def ours(path: Path, tokens: np.ndarray, pieces: list[int], operators: Reference
     return np.concatenate(out)
 
 
+def one_by_one(path: Path) -> list[float]:
+    """Of eight tokens, each by itself: the largest difference, once what goes into a product is rounded as theirs."""
+    differences = []
+    for token in PROMPT[:8]:
+        expected, _ = theirs(path, np.array([token]))
+        difference = ours(path, np.array([token]), [1], AsLlamaCpp()) - expected
+        differences.append(float(np.abs(difference).max()) / root_mean_square(expected))
+    return differences
+
+
 def root_mean_square(values: np.ndarray) -> float:
     return float(np.sqrt(np.mean(np.square(values, dtype=np.float64))))
 
@@ -198,13 +217,15 @@ def agrees(path: Path, allowed: Tolerance, what: str) -> None:
     difference = (found - expected) / scale
     top = np.sort(expected[-STEPS - 1 : -1], axis=1)
     decided = (top[:, -1] - top[:, -2]) / scale > 2 * allowed.single
+    within = np.abs(difference).max(axis=1) < allowed.single
     print(
         f"{what}: largest {np.abs(difference).max():.1e}, root mean square {root_mean_square(difference):.1e}, "
-        f"{decided.sum()} of {STEPS} steps decided"
+        f"{decided.sum()} of {STEPS} steps decided, {within.mean():.0%} of the positions within {allowed.single}"
     )
-    assert np.abs(difference).max() < allowed.single
+    assert within.mean() >= allowed.positions
     assert root_mean_square(difference) < allowed.mean
     assert decided.sum() >= allowed.decided
+    decided &= within[-STEPS - 1 : -1]
     chosen = found[-STEPS - 1 : -1].argmax(axis=1)
     np.testing.assert_array_equal(chosen[decided], tokens[-STEPS:][decided])
 
@@ -215,6 +236,9 @@ def test_rounded_as_theirs_ours_is_theirs(reference: Reference, codec: str) -> N
     if reference.case.activation.startswith("gelu"):
         pytest.skip("llama.cpp looks GELU up in a table of float16, which throws values over the edge from the start")
     path = in_codec(reference, codec)
+    if open_model(path).config.n_experts:
+        assert np.median(one_by_one(path)) < 1e-4
+        return
     expected, _ = theirs(path, PROMPT[:8])
     difference = ours(path, PROMPT[:8], [8], AsLlamaCpp()) - expected
     assert np.abs(difference).max() < 1e-4 * root_mean_square(expected)
@@ -278,11 +302,6 @@ def test_weights_that_llama_cpp_quantised(broad: Reference, codec: str) -> None:
 @pytest.mark.parametrize("codec", ["bf16", "q5_0", "iq4_nl", "mxfp4", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_xs"])
 def test_the_other_codecs_rounded_as_theirs(broad: Reference, codec: str) -> None:
     """Of eight tokens, each by itself, most are free of values thrown over the edge."""
-    path = in_codec(broad, codec)
-    differences = []
-    for token in PROMPT[:8]:
-        expected, _ = theirs(path, np.array([token]))
-        difference = ours(path, np.array([token]), [1], AsLlamaCpp()) - expected
-        differences.append(np.abs(difference).max() / root_mean_square(expected))
+    differences = one_by_one(in_codec(broad, codec))
     print(codec, *(f"{difference:.1e}" for difference in differences))
     assert np.median(differences) < 1e-4
