@@ -123,7 +123,7 @@ def test_every_truncation_is_refused_or_read(tmp_path: Path) -> None:
 def test_spoilt_bytes_raise_nothing_else(tmp_path: Path) -> None:
     rng = random.Random(0)
     outcomes = set()
-    for _ in range(1500):
+    for _ in range(400):
         data = bytearray(SOUND)
         for _ in range(rng.randint(1, 4)):
             data[rng.randrange(len(data))] = rng.randrange(256)
