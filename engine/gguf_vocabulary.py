@@ -6,6 +6,7 @@ engine/older_vocabularies.py writes in its terms. The tokenizers library is load
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,7 +24,8 @@ ORIGIN = "The GGUF file's vocabulary"
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 _KINDS = ("llama", "gpt2", "t5")
 _SPACE = "\u2581"
-_MAX_CHARSMAP_BYTES = 16 << 20  # the one in use, nmt_nfkc, has a quarter of a megabyte
+_MAX_CHARSMAP_BYTES = 2 << 20  # the one in use, nmt_nfkc, has a quarter of a megabyte
+_LONG_TEXT = re.compile(rb"[^\0]{129}")  # the longest in use has 33 bytes
 _UNLIKELY_CHARS = 8  # a piece that must not be found in text scores worse than this many of the worst ones
 # Phi-3's markers swallow the white space behind them; these do not.
 _PHI3_PLAIN = ("<unk>", "<s>", "<|endoftext|>")
@@ -241,18 +243,27 @@ def _added(facts: _Facts, swallowing: frozenset[int]) -> list[Any]:
 
 
 def _charsmap(metadata: Mapping[str, Any]) -> bytes:
-    """SentencePiece's table for rewriting characters; empty where text is taken as it is."""
+    """SentencePiece's table for rewriting characters; empty where text is taken as it is.
+
+    Its size and that of a search tree come first, then the texts to put in, each up to a zero byte. How long one may be
+    is checked here: a table could make megabytes of every character.
+    """
     value = metadata.get("tokenizer.ggml.precompiled_charsmap")
     if value is None:
         return b""
-    if isinstance(value, bytes):
-        return value
     if isinstance(value, str) or not isinstance(value, Sequence) or len(value) > _MAX_CHARSMAP_BYTES:
-        raise ModelFormatError("The GGUF file's precompiled_charsmap is no list of bytes.")
+        raise ModelFormatError(
+            f"The vocabulary's precompiled_charsmap is no list of bytes below {_MAX_CHARSMAP_BYTES}."
+        )
     try:
-        return bytes(item & 0xFF for item in value)  # some files hold them with a sign
+        table = bytes(item & 0xFF for item in value)  # some files hold them with a sign
     except TypeError as error:
-        raise ModelFormatError("The GGUF file's precompiled_charsmap is no list of bytes.") from error
+        raise ModelFormatError("The vocabulary's precompiled_charsmap is no list of bytes.") from error
+    if table and (len(table) < 4 or _LONG_TEXT.search(table, 4 + int.from_bytes(table[:4], "little"))):
+        raise ModelFormatError(
+            "The vocabulary's precompiled_charsmap is damaged, or writes long texts for a character."
+        )
+    return table
 
 
 def _chat_template(metadata: Mapping[str, Any]) -> str | None:

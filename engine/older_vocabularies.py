@@ -115,7 +115,8 @@ def _ids_of(
             text = token_text_of(config[key], key, config_path)
             if text and text not in by_text:
                 raise TokenizerMismatchError(f"{config_path}: the {key} {text!r} is not in the vocabulary.")
-            token_id = by_text[text] if text else -1
+            if text != "":  # which the first conversions of LLaMA write where they mean the file's own
+                token_id = -1 if text is None else by_text[text]
         found[f"tokenizer.ggml.{name}_token_id"] = token_id if 0 <= token_id < len(tokens) else None
     if isinstance(adds_bos := config.get("add_bos_token"), bool):
         found["tokenizer.ggml.add_bos_token"] = adds_bos

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from engine.errors import ModelFormatError, UnsupportedModelError
 
 MAX_FILE_BYTES = 32 << 20  # the largest in use have 5 MB
-MAX_PIECES = 1 << 19
+MAX_PIECES = 400_000  # the largest in use have 262,144
 _MAX_FIELDS = 256  # of one message, pieces aside; SentencePiece defines below 60
 _MODEL_KINDS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
 _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5

@@ -142,6 +142,13 @@ def test_special_tokens_and_what_was_added_later(tmp_path: Path) -> None:
     assert tokenizer.token_text(n + 2) == f"[PAD{n + 2}]"
 
 
+@pytest.mark.parametrize(("said", "bos"), [("", 1), (None, None), ("a", None)])
+def test_what_a_configuration_says_of_bos(said: str | None, bos: int | None, tmp_path: Path) -> None:
+    """Early conversions of LLaMA leave the text empty and mean the file's own."""
+    tokenizer = Tokenizer.from_sentencepiece(*directory(tmp_path, trained("bpe"), bos_token=said))
+    assert tokenizer.bos_token_id == (opened("bpe")[1].piece_to_id("a") if said == "a" else bos)
+
+
 def test_a_unigram_model_begins_without_bos_unless_asked(tmp_path: Path) -> None:
     assert not opened("unigram")[0].adds_bos
     assert Tokenizer.from_sentencepiece(*directory(tmp_path, trained("unigram"), add_bos_token=True)).adds_bos
