@@ -21,7 +21,6 @@ from typing import IO, Any, get_args
 
 import numpy as np
 
-from engine.artefacts import fingerprint
 from engine.bundle import METADATA, copy_durably, create_bundle, hash_file, is_bundle, open_bundle, shifted, write_json
 from engine.bundle_layout import Layout, Part, Region, plan_layout, tokenizer_files
 from engine.bundle_manifest import BundleCodec, FileEntry, Manifest, SourceEntry, TensorEntry
@@ -134,7 +133,7 @@ class _Workshop:
             workshop._sweep()
             what = "holds a bundle already" if is_bundle(destination) else "exists already"
             raise InvalidRequestError(f"{destination} {what}.", "Choose another destination, or remove it first.")
-        job = {"format": _JOB_FORMAT, "source": fingerprint(opened), "codec": codec, "layout": layout.digest}
+        job = {"format": _JOB_FORMAT, "source": opened.fingerprint, "codec": codec, "layout": layout.digest}
         with _disk_errors(destination.parent):
             workshop._claim(job)
             with (workshop._progress / "lock").open("wb") as lock:
@@ -371,7 +370,7 @@ def _finish(
         name=opened.name,
         codec=codec,  # type: ignore[arg-type]  # checked where it came in
         config=opened.config,
-        source=SourceEntry(opened.name, opened.format, fingerprint(opened), opened.parameters),
+        source=SourceEntry(opened.name, opened.format, opened.fingerprint, opened.parameters),
         files=files,
         tensors={name: entry for part in layout.parts for name, entry in receipts[part.file].tensors.items()},
         description=opened.description,

@@ -176,7 +176,10 @@ def test_predictors_of_another_model_are_refused_and_auto_does_without_them(tmp_
         load(folder, "sparse")
     model = load(folder)
     assert model.mode == "exact"
-    assert "cannot be used: The predictor is for 2 layers, width 32 and 96 neurons" in model.mode_reason
+    assert (
+        "The model's predictors cannot be used: The predictor is for 2 layers, width 32 and 96 neurons"
+        in model.mode_reason
+    )
     (folder / "predictors" / "model_1.pt").write_bytes(b"PK\x03\x04")
     with pytest.raises(ModelFormatError):
         load(folder, "exact").transformer("sparse")
