@@ -27,8 +27,11 @@ Place = Literal["artefact", "file", "folder"]
 
 @dataclass(frozen=True)
 class PredictorSizes:
-    """Bytes of a model's predictors. stored: in their files. unpacked: RAM of the packed ones among them, once they
-    are unpacked. copied: RAM of those that cannot stay in the file."""
+    """Bytes of a model's predictors.
+
+    stored: in their files. unpacked: RAM of the packed ones among them, once unpacked. copied: RAM of those that cannot
+    stay in the file.
+    """
 
     stored: int
     unpacked: int = 0

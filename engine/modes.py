@@ -135,6 +135,22 @@ def read_predictors(opened: OpenedModel) -> Predictor:
     return read_predictor(opened, as_stored=not _has_room(sizes.copied + sizes.unpacked))
 
 
+def predictor_room(opened: OpenedModel, wanted: str) -> tuple[int, int]:
+    """(RAM that predictors must have beside the weights, RAM or page cache that they should have), for a mode.
+
+    Only sparse, as asked for, needs them; auto does without where there is no room. What is wrong with predictors is
+    told when they are read.
+    """
+    if wanted not in ("auto", "sparse") or (wanted == "auto" and not opened.config.has_zeros):
+        return 0, 0
+    try:
+        sizes = predictor_sizes(opened)
+    except EngineError:
+        return 0, 0
+    must = sizes.copied if wanted == "sparse" else 0
+    return must, sizes.held_bytes - must
+
+
 def _has_room(n_bytes: int) -> bool:
     """Whether so much RAM is free beside the margin that loading keeps."""
     import psutil

@@ -27,7 +27,7 @@ from engine.hardware import HardwareProfile, default_threads, probe
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import Hold, ModelWeights, OpenedModel, load_weights, open_model
-from engine.modes import SAMPLE_TEXT, ModeChooser, choose_mode
+from engine.modes import SAMPLE_TEXT, ModeChooser, choose_mode, predictor_room
 from engine.sampling import make_sampler
 from engine.tokenizer import Tokenizer
 from native_kernels.reference import ReferenceOperators
@@ -115,7 +115,9 @@ class LoadedModel:
         context = choose_context(opened, engine.context, hardware.ram.free_bytes)
         threads = engine.threads or default_threads(hardware)
         threadpool_limits(limits=threads, user_api="blas")
-        weights = load_weights(opened, progress, cancelled, extra_bytes=KVCache.bytes_for(opened.config, context))
+        must, may = predictor_room(opened, engine.mode)
+        extra = KVCache.bytes_for(opened.config, context) + must
+        weights = load_weights(opened, progress, cancelled, extra_bytes=extra, mapped_bytes=may)
         if cancelled():
             raise Cancelled
         modes = ModeChooser(opened, weights, tokenizer.encode(SAMPLE_TEXT, add_bos=True)[:context])

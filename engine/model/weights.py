@@ -99,6 +99,7 @@ def load_weights(
     progress: Callable[[int, int], None] = lambda done_bytes, total_bytes: None,
     cancelled: Callable[[], bool] = lambda: False,
     extra_bytes: int = 0,
+    mapped_bytes: int = 0,
     hold: Hold | Literal["auto"] = "auto",
 ) -> ModelWeights:
     """Reads, checks and repacks every tensor: as float32 where that fits into free RAM, else as float16.
@@ -106,11 +107,12 @@ def load_weights(
     Where neither fits, matrices stay where and as the file has them, `mapped`: nothing of them is read now, so that
     damage shows in the logits only (and a float16 that is no number counts as a large one, as operators read it).
     Units: progress reports bytes of the file done and in total; extra_bytes is RAM that the caller will need beside
-    the weights.
+    the weights; mapped_bytes what is read for each token beside them and can stay in its file: unpacked weights leave
+    room for it, and for no room it is never refused.
     Raises: HostMemoryError with need and have before anything is read, ModelFormatError for weights that are no
     numbers or a norm or embedding that is all zeros, Cancelled between two tensors.
     """
-    chosen, reason = _choose_hold(opened, extra_bytes, hold)
+    chosen, reason = _choose_hold(opened, extra_bytes, mapped_bytes, hold)
     plan = opened.plan
     total = sum(_file_bytes(opened, tensor) for tensor in plan)
     done = 0
@@ -149,7 +151,7 @@ def _file_bytes(opened: OpenedModel, tensor: PlannedTensor) -> int:
     return opened.source.tensors[tensor.foreign_name].n_bytes * tensor.n_elements // math.prod(tensor.shape)
 
 
-def _choose_hold(opened: OpenedModel, extra_bytes: int, wanted: str) -> tuple[Hold, str]:
+def _choose_hold(opened: OpenedModel, extra_bytes: int, mapped_bytes: int, wanted: str) -> tuple[Hold, str]:
     """float32 where it fits with a margin, because then nothing is unpacked on use; else float16; else the file.
 
     What is asked for by name is held to the free RAM too.
@@ -165,8 +167,8 @@ def _choose_hold(opened: OpenedModel, extra_bytes: int, wanted: str) -> tuple[Ho
     # While one tensor is repacked, it lies there twice as float32.
     repacking = 2 * 4 * max(math.prod(tensor.shape) for tensor in plan)
     needs: dict[Hold, int] = {
-        "f32": parameters * 4 + repacking + rest,
-        "f16": parameters * 2 + repacking + rest,
+        "f32": parameters * 4 + repacking + mapped_bytes + rest,
+        "f16": parameters * 2 + repacking + mapped_bytes + rest,
         "mapped": sum(copied_bytes(opened, tensor) for tensor in plan) + rest,
     }
     for hold, need in needs.items():

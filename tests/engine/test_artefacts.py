@@ -9,6 +9,7 @@ import shutil
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,11 @@ from engine.bundle import open_bundle
 from engine.config import EngineConfig
 from engine.convert import convert
 from engine.errors import ArtifactMismatchError, Cancelled, DiskSpaceError, HostMemoryError, ModelFormatError
+from engine.model.kv_cache import KVCache
 from engine.model.model_files import OpenedModel, open_model
+from engine.model.weights import MARGIN_BYTES
 from engine.model_artefacts import predictor_place, predictor_sizes, read_predictor, read_stats
-from engine.modes import read_predictors
+from engine.modes import predictor_room, read_predictors
 from engine.session import LoadedModel
 from engine.sparsity.artifact_files import save_artifact
 from engine.sparsity.predictor import LayerPredictor, Predictor
@@ -326,6 +329,38 @@ def test_predictors_that_must_be_copied_are_refused_where_they_do_not_fit(tmp_pa
     monkeypatch.setattr("engine.modes._has_room", lambda n_bytes: n_bytes == 0)
     with pytest.raises(HostMemoryError, match="column by column"):
         read_predictors(opened)
+
+
+@pytest.mark.parametrize(("mode", "counted"), [("sparse", True), ("auto", True), ("exact", False), ("dense", False)])
+def test_predictors_count_before_the_weights_are_read(
+    tmp_path: Path, mode: str, counted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_tiny_powerinfer(tmp_path / "m.gguf", rank=8)
+    opened = open_model(path)
+    own = predictor_sizes(opened).stored
+    assert own == 2 * (8 + 16) * (D + F)
+    largest = opened.config.vocab_size * opened.config.d_model
+    need = opened.parameters * 4 + 8 * largest + MARGIN_BYTES + KVCache.bytes_for(opened.config, 64)
+
+    def hold(free: int) -> str:
+        monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=free, available=free))
+        return load(path, mode).weights.hold
+
+    assert hold(need + own) == "f32"
+    assert hold(need + own - 1) == ("f16" if counted else "f32")
+
+
+def test_predictors_that_must_be_copied_are_asked_for_with_the_weights(tmp_path: Path, monkeypatch: Any) -> None:
+    folder = make_tiny_model(tmp_path / "m")
+    for i in range(2):
+        torch.save({"fc1.weight": torch.randn(D, 8).T, "fc2.weight": torch.randn(F, 8)}, folder / f"model_{i}.pt")
+    opened = open_model(folder)
+    assert predictor_room(opened, "sparse") == (2 * 4 * 8 * D, 2 * 4 * 8 * (D + F))
+    assert predictor_room(opened, "auto") == (0, 2 * 4 * 8 * D + 2 * 4 * 8 * (D + F))
+    (folder / "model_0.pt").write_bytes(b"PK")
+    assert predictor_room(opened, "auto") == predictor_room(opened, "sparse") == (0, 0)  # it is told when it is read
+    with pytest.raises(ModelFormatError, match=r"model_0\.pt"):
+        load(folder, "sparse")
 
 
 def test_large_metadata_are_named_by_all_of_their_values(tmp_path: Path) -> None:
