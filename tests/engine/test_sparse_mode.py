@@ -128,6 +128,7 @@ def test_the_host_takes_the_mode_per_request(path: Path, loaded_as: str) -> None
     host.run_pending()
     ends = {event.id: event.result for event in events if isinstance(event, protocol.Finished)}
     assert ends["0"]["mode"] == loaded_as
+    assert ends["0"]["has_predictors"]
     assert [ends[str(i)]["mode"] for i in range(1, 6)] == ["sparse", loaded_as, "dense", "sparse", "sparse"]
     assert ends["3"]["active_share"] == 1.0
     assert ends["1"]["active_share"] == ends["5"]["active_share"] < 1.0
