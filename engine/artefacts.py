@@ -17,7 +17,7 @@ import numpy as np
 
 from engine.bundle import BundleSource, add_artefact, check_artefact
 from engine.bundle_manifest import ARTEFACT_FOLDER
-from engine.errors import InvalidRequestError, ModelNotFoundError
+from engine.errors import ArtifactMismatchError, InvalidRequestError, ModelNotFoundError
 from engine.sparsity import predictor as predictors
 from engine.sparsity import stats as statistics
 from engine.sparsity.artifact_files import head_file, tensors_file
@@ -102,6 +102,8 @@ def check(opened: OpenedModel, kind: Kind) -> tuple[Path, str]:
         raise ModelNotFoundError(f"There are no {kind} of {opened.name} in {artefact_folder(opened)}.", "Make them.")
     if isinstance(opened.source, BundleSource):
         manifest = opened.source.manifest
+        if manifest.artefacts[kind].files != tuple(f"{ARTEFACT_FOLDER}/{name}" for name in file_names(kind)):
+            raise ArtifactMismatchError(f"The {kind} of the bundle {opened.name} lie in other files than Hearth's.")
         check_artefact(opened.source.path, manifest, kind)
         return folder, manifest.artefacts[kind].fingerprint
     return folder, opened.fingerprint

@@ -23,6 +23,7 @@ from engine.model.model_files import ModelFiles as ModelFiles
 from engine.model.model_files import OpenedModel as OpenedModel
 from engine.model.model_files import find_model_files as find_model_files
 from engine.model.model_files import open_model as open_model
+from engine.model.soundness import check_numbers
 from native_kernels.backend import F32, PackedMatrix
 
 # RAM that stays free for the KV cache, the window and everybody else.
@@ -104,8 +105,9 @@ def load_weights(
 ) -> ModelWeights:
     """Reads, checks and repacks every tensor: as float32 where that fits into free RAM, else as float16.
 
-    Where neither fits, matrices stay where and as the file has them, `mapped`: nothing of them is read now, so that
-    damage shows in the logits only (and a float16 that is no number counts as a large one, as operators read it).
+    Where neither fits, matrices stay where and as the file has them, `mapped`: of those that are large a sample is
+    looked at (soundness.py), so that damage elsewhere shows in the logits only (and a float16 that is no number counts
+    as a large one, as operators read it). Norms and biases are checked whole in any case.
     Units: progress reports bytes of the file done and in total; extra_bytes is RAM that the caller will need beside
     the weights; mapped_bytes what is read for each token beside them and can stay in its file: unpacked weights leave
     room for it, and for no room it is never refused.
@@ -126,6 +128,7 @@ def load_weights(
                 vectors[tensor.name] = _read(opened, tensor)
             elif chosen == "mapped":
                 name, matrix = as_stored(opened, tensor)
+                check_numbers(matrix, tensor.foreign_name)
                 if _must_not_be_zero(tensor):
                     _refuse_zero_bytes(matrix, tensor)
                 matrices[name] = matrix

@@ -236,6 +236,27 @@ def test_damage_is_noticed_and_the_model_still_runs(path: Path, damage: Callable
     assert load(path, "sparse").mode == "sparse"
 
 
+def test_files_that_a_bundle_does_not_list_are_not_read(tmp_path: Path) -> None:
+    path = make_bundle(tmp_path)
+    artefacts.save_stats(open_model(path), stats())
+    predictor().save(path / "artefacts")
+    assert not open_model(path).has_predictors
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest["artefacts"]["predictors"] = manifest["artefacts"]["statistics"]
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    refused_in_sparse_and_done_without_in_auto(path, "lie in other files")
+
+
+@pytest.mark.skipif(not hasattr(os, "symlink"), reason="there are no links")
+def test_a_link_in_place_of_an_artefact_is_refused(tmp_path: Path) -> None:
+    path = make_bundle(tmp_path)
+    artefacts.save_predictor(open_model(path), predictor())
+    numbers = path / "artefacts" / "predictor.safetensors"
+    numbers.rename(tmp_path / "elsewhere")
+    numbers.symlink_to(tmp_path / "elsewhere")
+    refused_in_sparse_and_done_without_in_auto(path, "lacks its file")
+
+
 def _flip(file: Path) -> None:
     data = bytearray(file.read_bytes())
     data[-1] ^= 1

@@ -177,7 +177,8 @@ def test_loading_a_large_file_costs_no_copy_of_it(tmp_path: Path) -> None:
     figures = json.loads(done.stdout)
     assert figures["all"] > 120e6
     assert figures["ram"] < 14e6  # q and k of four layers, and the norms
-    assert figures["grown"] < figures["ram"] * 2 + 16e6  # what is copied is read through the mapping, which counts too
+    # What is copied is read through the mapping, which counts too, as do the pages around sampled rows.
+    assert figures["grown"] < figures["ram"] * 2 + 24e6
 
 
 def make_sparse_gguf(path: Path, n_layers: int, d_model: int, d_ff: int) -> Path:
