@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -204,6 +206,33 @@ def test_a_conversion_stopped_among_its_artefacts_goes_on(
     assert made.kept_parts == 4
     assert before in (None, (made.bundle / "artefacts" / "predictor.safetensors").stat().st_ino)
     assert contents(made.bundle) == whole
+
+
+def test_ended_at_any_flush_to_disk_it_goes_on_to_the_same_bundle(
+    powerinfer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = contents(convert(powerinfer, tmp_path / "whole", "q8_0").bundle)
+    flush, left = os.fsync, 0
+
+    def counted(handle: int) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise KeyboardInterrupt
+        flush(handle)
+
+    for end_at in range(1, 100):
+        destination = tmp_path / str(end_at)
+        left = end_at
+        with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+            patch.setattr("os.fsync", counted)
+            convert(powerinfer, destination, "q8_0")
+        if left > 0:  # it came through
+            break
+        if not destination.exists():  # it does at the very last flush, which is of the folder above
+            convert(powerinfer, destination, "q8_0")
+        assert contents(destination) == whole
+    assert 20 < end_at < 99
 
 
 def interrupted_behind_the_predictors(source: Path, destination: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
