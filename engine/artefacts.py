@@ -80,15 +80,21 @@ def find(opened: OpenedModel, kind: Kind) -> Path | None:
     """The folder that holds the model's artefact of that kind; None where there is none. Whether it fits is not said.
 
     Cost: as `fingerprint` where anything was ever made of a model that is no bundle.
+    Raises: ModelNotFoundError where the folder may not be read.
     """
     source = opened.source
     if isinstance(source, BundleSource):
         return source.path / ARTEFACT_FOLDER if kind in source.manifest.artefacts else None
     root = _root()
-    if not root.is_dir() or next(root.iterdir(), None) is None:
-        return None
-    folder = artefact_folder(opened)
-    return folder if head_file(folder, NAMES[kind]).is_file() else None
+    try:
+        if not root.is_dir() or next(root.iterdir(), None) is None:
+            return None
+        folder = artefact_folder(opened)
+        return folder if head_file(folder, NAMES[kind]).is_file() else None
+    except OSError as error:
+        raise ModelNotFoundError(
+            f"{root} cannot be read: {error.strerror or error}.", "Make the folder readable."
+        ) from error
 
 
 def check(opened: OpenedModel, kind: Kind) -> tuple[Path, str]:

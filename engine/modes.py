@@ -138,17 +138,18 @@ def read_predictors(opened: OpenedModel) -> Predictor:
 def predictor_room(opened: OpenedModel, wanted: str) -> tuple[int, int]:
     """(RAM that predictors must have beside the weights, RAM or page cache that they should have), for a mode.
 
-    Only sparse, as asked for, needs them; auto does without where there is no room. What is wrong with predictors is
-    told when they are read.
+    Only sparse, as asked for, needs them; auto does without where there is no room, or where they cannot be used.
+    Raises: for sparse as `read_predictors` does, as far as their heads tell what is wrong with them.
     """
-    if wanted not in ("auto", "sparse") or (wanted == "auto" and not opened.config.has_zeros):
+    if wanted == "sparse":
+        sizes = predictor_sizes(opened)
+        return sizes.copied, sizes.held_bytes - sizes.copied
+    if wanted != "auto" or not opened.config.has_zeros:
         return 0, 0
     try:
-        sizes = predictor_sizes(opened)
-    except EngineError:
+        return 0, predictor_sizes(opened).held_bytes
+    except EngineError:  # `choose_mode` meets it again, and tells it as its reason
         return 0, 0
-    must = sizes.copied if wanted == "sparse" else 0
-    return must, sizes.held_bytes - must
 
 
 def _has_room(n_bytes: int) -> bool:

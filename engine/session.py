@@ -112,10 +112,10 @@ class LoadedModel:
         hardware = HardwareProfile.load(Path(engine.hardware_file)) if engine.hardware_file else probe()
         device, device_reason = choose_device(engine)
         choose_mode(opened, engine.mode)  # refuses here, before gigabytes are read
+        must, may = predictor_room(opened, engine.mode)  # so does this
         context = choose_context(opened, engine.context, hardware.ram.free_bytes)
         threads = engine.threads or default_threads(hardware)
         threadpool_limits(limits=threads, user_api="blas")
-        must, may = predictor_room(opened, engine.mode)
         extra = KVCache.bytes_for(opened.config, context) + must
         weights = load_weights(opened, progress, cancelled, extra_bytes=extra, mapped_bytes=may)
         if cancelled():

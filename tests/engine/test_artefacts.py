@@ -22,7 +22,14 @@ from engine import artefacts, cli
 from engine.bundle import open_bundle
 from engine.config import EngineConfig
 from engine.convert import convert
-from engine.errors import ArtifactMismatchError, Cancelled, DiskSpaceError, HostMemoryError, ModelFormatError
+from engine.errors import (
+    ArtifactMismatchError,
+    Cancelled,
+    DiskSpaceError,
+    HostMemoryError,
+    ModelFormatError,
+    ModelNotFoundError,
+)
 from engine.model.kv_cache import KVCache
 from engine.model.model_files import OpenedModel, open_model
 from engine.model.weights import MARGIN_BYTES
@@ -147,6 +154,15 @@ def test_opening_does_not_fingerprint_where_nothing_was_ever_made(
 
     monkeypatch.setattr(artefacts, "fingerprint", never)
     assert not open_model(make_tiny_model(tmp_path / "m")).has_predictors
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="needs folders that cannot be read")
+def test_a_folder_of_artefacts_that_cannot_be_read(tmp_path: Path, own_folders: Path) -> None:
+    opened = open_model(make_tiny_model(tmp_path / "m"))
+    closed = own_folders / "data" / "Hearth" / "artefacts"
+    closed.mkdir(parents=True, mode=0o000)
+    with pytest.raises(ModelNotFoundError, match="cannot be read"):
+        artefacts.find(opened, "predictors")
 
 
 # ------------------------------------------------------------------ which one counts
@@ -379,7 +395,12 @@ def test_predictors_that_must_be_copied_are_asked_for_with_the_weights(tmp_path:
     assert predictor_room(opened, "sparse") == (2 * 4 * 8 * D, 2 * 4 * 8 * (D + F))
     assert predictor_room(opened, "auto") == (0, 2 * 4 * 8 * D + 2 * 4 * 8 * (D + F))
     (folder / "model_0.pt").write_bytes(b"PK")
-    assert predictor_room(opened, "auto") == predictor_room(opened, "sparse") == (0, 0)  # it is told when it is read
+    assert predictor_room(opened, "auto") == (0, 0)
+
+    def never(*arguments: Any, **options: Any) -> None:
+        raise AssertionError("it is refused before gigabytes are read")
+
+    monkeypatch.setattr("engine.session.load_weights", never)
     with pytest.raises(ModelFormatError, match=r"model_0\.pt"):
         load(folder, "sparse")
 
