@@ -28,10 +28,12 @@ def matrix(
     Raises: ModelFormatError where it is missing, no matrix, or holds values that are no numbers.
     """
     info = source.tensors.get(name)
-    if info is None or len(info.shape) != 2:
+    if info is None or len(info.shape) != 2 or not all(info.shape):
         raise ModelFormatError(f"The predictor lacks the matrix {name}.")
     if codec is not None:
-        return packed_matrix(source.view(name).reshape(info.shape), name, codec, n_cols, as_stored, info.codec)
+        if info.codec != "u8":
+            raise _no_matrix(name, info.codec, info.shape, codec)
+        return packed_matrix(source.view(name).reshape(info.shape), name, codec, n_cols, as_stored)
     if info.codec in _PLAIN:
         dtype = "<f4" if info.codec == "f32" else "<f2"
         return finite_matrix(source.view(name).view(dtype).reshape(info.shape), name)
@@ -41,17 +43,15 @@ def matrix(
     return packed_matrix(rows, name, info.codec, info.shape[1], as_stored)
 
 
-def packed_matrix(
-    rows: NDArray[np.uint8], name: str, codec: str, n_cols: Any, as_stored: bool, dtype: str = "u8"
-) -> PackedMatrix:
+def packed_matrix(rows: NDArray[np.uint8], name: str, codec: str, n_cols: Any, as_stored: bool) -> PackedMatrix:
     """The matrix that these rows of bytes hold, as it lies or unpacked to float32.
 
     Raises: ModelFormatError where they are no such rows, or hold values that are no numbers.
     """
     kept = CODECS[codec]
     sound = type(n_cols) is int and 0 < n_cols < 1 << 40 and n_cols % kept.block_size == 0
-    if dtype != "u8" or not sound or rows.shape[1] != kept.n_bytes(n_cols):
-        raise ModelFormatError(f"The predictor's {name} is {dtype} {list(rows.shape)}, which is no matrix in {codec}.")
+    if not sound or rows.shape[1] != kept.n_bytes(n_cols):
+        raise _no_matrix(name, "u8", rows.shape, codec)
     stored = PackedMatrix.view(rows, len(rows), n_cols, codec)
     if not as_stored:
         return finite_matrix(ReferenceOperators().rows(stored, np.arange(stored.n_rows)), name)
@@ -59,6 +59,10 @@ def packed_matrix(
         ids = np.arange(start, min(start + _PIECE_ROWS, stored.n_rows))
         finite_matrix(ReferenceOperators().rows(stored, ids), name)
     return stored
+
+
+def _no_matrix(name: str, dtype: str, shape: tuple[int, ...], codec: str) -> ModelFormatError:
+    return ModelFormatError(f"The predictor's {name} is {dtype} {list(shape)}, which is no matrix in {codec}.")
 
 
 def codec_name(value: Any, where: str) -> str | None:
