@@ -77,7 +77,7 @@ def plan_layout(opened: OpenedModel, codec: BundleCodec) -> Layout:
     for tensor in tensors:
         by_file.setdefault(_file_of(tensor.name), []).append(tensor)
     parts = tuple(_part(file, members, codec) for file, members in by_file.items())
-    return Layout(parts, (*_warnings(tensors, codec), *_left_behind(opened)))
+    return Layout(parts, _warnings(tensors, codec))
 
 
 def _file_of(name: str) -> str:
@@ -122,14 +122,6 @@ def _codec_of(tensor: RowSource, asked: BundleCodec) -> BundleCodec:
     if asked == "q4_0" and tensor.quantised_across_rows:
         return "q8_0"
     return asked
-
-
-def _left_behind(opened: OpenedModel) -> tuple[str, ...]:
-    """What comes with the model and does not come into its bundle, one sentence each."""
-    left = [("predictors", opened.has_predictors), ("activation counts", opened.files.stats is not None)]
-    return tuple(
-        f"The model's {what} are not carried into the bundle; keep the source." for what, is_there in left if is_there
-    )
 
 
 def _warnings(tensors: Sequence[RowSource], asked: BundleCodec) -> tuple[str, ...]:

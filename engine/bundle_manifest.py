@@ -64,9 +64,9 @@ class SourceEntry:
 
 @dataclass(frozen=True)
 class ArtefactEntry:
-    """fingerprint: of the model that it was made for, the bundle's or its source's."""
+    """files: the head first. fingerprint: of the model that it was made for, the bundle's or its source's."""
 
-    file: str
+    files: tuple[str, ...]
     schema_version: int
     fingerprint: str
 
@@ -150,10 +150,13 @@ def _check_files(manifest: Manifest) -> None:
         if not 0 <= entry.bytes < _MAX_BYTES or not _SHA256.fullmatch(entry.sha256):
             raise ModelFormatError(f"{MANIFEST} has no sound size and SHA-256 for {name}.")
     for kind, artefact in manifest.artefacts.items():
-        if artefact.file not in manifest.files or not artefact.file.startswith(f"{ARTEFACT_FOLDER}/"):
-            raise ModelFormatError(
-                f"The {kind[:40]} of the bundle name the file {artefact.file[:80]!r}, which is not listed."
-            )
+        if not artefact.files:
+            raise ModelFormatError(f"The {kind[:40]} of the bundle name no file.")
+        for name in artefact.files:
+            if name not in manifest.files or not name.startswith(f"{ARTEFACT_FOLDER}/"):
+                raise ModelFormatError(
+                    f"The {kind[:40]} of the bundle name the file {name[:80]!r}, which is not listed."
+                )
 
 
 def _check_layout(manifest: Manifest) -> None:

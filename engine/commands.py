@@ -293,7 +293,6 @@ def inspect(arguments: argparse.Namespace) -> int:
     assert template is not None, "read_tokenizer chooses one"
     config = plain_values(opened.config)
     manifest = opened.source.manifest if isinstance(opened.source, BundleSource) else None
-    artefacts = manifest.artefacts if manifest else {}
     values = {
         "format": opened.format,
         "family": opened.config.family,
@@ -304,9 +303,9 @@ def inspect(arguments: argparse.Namespace) -> int:
         "codecs": dict(opened.codecs),
         "parameters": opened.parameters,
         "down": "row-wise" if opened.down_is_row_wise else "neuron by neuron",
-        "has_predictors": "predictors" in artefacts or opened.has_predictors,
-        "has_stats": "statistics" in artefacts or opened.files.stats is not None,
-        "has_placement": "placement" in artefacts,
+        "has_predictors": opened.has_predictors,
+        "has_stats": opened.has_stats,
+        "has_placement": opened.has_placement,
         "chat_template": tokenizer.chat_template is not None,
         "template": template.name,
         "template_reason": tokenizer.template_reason,
@@ -337,10 +336,7 @@ def inspect(arguments: argparse.Namespace) -> int:
         print(f"  run straight from the file, {what}, and down is computed row-wise; unpacked in RAM, all of it skips")
     if manifest:
         _print_bundle(manifest)
-    if values["has_predictors"]:
-        print("  predictors come with it")
-    if opened.files.stats is not None:
-        print(f"  activation counts come with it, in {opened.files.stats.name}")
+    _print_artefacts(opened)
     for note in (*opened.files.notes, *tokenizer.notes):
         print(f"  note: {note}")
     return 0
@@ -363,6 +359,29 @@ def _parameters_used(opened: OpenedModel) -> int:
     )
 
 
+def _print_artefacts(opened: OpenedModel) -> None:
+    """Where the predictors and counts lie that count, and whether they can be used as far as their heads tell."""
+    from engine import artefacts
+    from engine.model_artefacts import predictor_place, predictor_sizes
+
+    place = predictor_place(opened)
+    if place is not None:
+        try:
+            words = f"{predictor_sizes(opened).stored / 1e6:.1f} MB"
+        except EngineError as error:
+            words = f"which cannot be used: {error.message}"
+        where = {
+            "artefact": artefacts.artefact_folder(opened),
+            "file": "its own file",
+            "folder": opened.files.predictors,
+        }
+        print(f"  predictors in {where[place]}, {words}")
+    if artefacts.find(opened, "statistics") is not None:
+        print(f"  activation counts in {artefacts.artefact_folder(opened)}")
+    elif opened.files.stats is not None:
+        print(f"  activation counts come with it, in {opened.files.stats.name}")
+
+
 def _print_bundle(manifest: Manifest) -> None:
     source = manifest.source
     worst = max(manifest.tensors, key=lambda name: manifest.tensors[name].relative_error)
@@ -371,8 +390,6 @@ def _print_bundle(manifest: Manifest) -> None:
     print(
         f"  largest error against the source: {100 * error:.2f}% ({worst})" if error else "  the source's very values"
     )
-    held = ", ".join(sorted(manifest.artefacts)) or "none"
-    print(f"  predictors, statistics, placements with it: {held}")
     for warning in manifest.warnings:
         print(f"  note: {warning}")
 

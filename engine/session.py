@@ -27,7 +27,7 @@ from engine.hardware import HardwareProfile, default_threads, probe
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import Hold, ModelWeights, OpenedModel, load_weights, open_model
-from engine.modes import SAMPLE_TEXT, ModeChooser, choose_mode
+from engine.modes import SAMPLE_TEXT, ModeChooser, choose_mode, predictor_room
 from engine.sampling import make_sampler
 from engine.tokenizer import Tokenizer
 from native_kernels.reference import ReferenceOperators
@@ -112,10 +112,12 @@ class LoadedModel:
         hardware = HardwareProfile.load(Path(engine.hardware_file)) if engine.hardware_file else probe()
         device, device_reason = choose_device(engine)
         choose_mode(opened, engine.mode)  # refuses here, before gigabytes are read
+        must, may = predictor_room(opened, engine.mode)  # so does this
         context = choose_context(opened, engine.context, hardware.ram.free_bytes)
         threads = engine.threads or default_threads(hardware)
         threadpool_limits(limits=threads, user_api="blas")
-        weights = load_weights(opened, progress, cancelled, extra_bytes=KVCache.bytes_for(opened.config, context))
+        extra = KVCache.bytes_for(opened.config, context) + must
+        weights = load_weights(opened, progress, cancelled, extra_bytes=extra, mapped_bytes=may)
         if cancelled():
             raise Cancelled
         modes = ModeChooser(opened, weights, tokenizer.encode(SAMPLE_TEXT, add_bos=True)[:context])

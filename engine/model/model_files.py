@@ -6,9 +6,11 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from engine import artefacts
 from engine.bundle import is_bundle, open_bundle
 from engine.config import ModelConfig, SamplingConfig
 from engine.errors import InvalidRequestError, ModelFormatError, ModelNotFoundError, UnsupportedModelError
@@ -31,7 +33,7 @@ from engine.model.families import (
     sampling_from_gguf,
     sampling_from_hf,
 )
-from engine.sparsity.powerinfer_predictors import is_predictor_tensor, predictor_files
+from engine.sparsity.powerinfer_predictors import has_own_predictors, is_predictor_tensor, predictor_files
 from engine.sparsity.stats import activation_files
 
 log = logging.getLogger(__name__)
@@ -75,15 +77,31 @@ class OpenedModel:
     sampling: dict[str, Any] = field(default_factory=dict)  # the model's own defaults, fields of SamplingConfig
     activation_origin: ActivationOrigin = "config"  # what said the activation
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """Names the model wherever it lies: engine/artefacts.py."""
+        return artefacts.fingerprint(self)
+
     @property
     def has_predictors(self) -> bool:
-        """Whether low-rank predictors come with the weights, in the file itself or in a folder beside it.
+        """Whether there are predictors: made for this model, in the file of the weights, or in a folder beside it.
 
         None are known that say which neurons of experts fire.
         """
         if self.config.n_experts:
             return False
-        return self.files.predictors is not None or any(is_predictor_tensor(name) for name in self.source.tensors)
+        beside = self.files.predictors is not None or has_own_predictors(self.source)
+        return beside or artefacts.find(self, "predictors") is not None
+
+    @property
+    def has_stats(self) -> bool:
+        """Whether there are statistics: made for this model, or in a folder beside the weights."""
+        return self.files.stats is not None or artefacts.find(self, "statistics") is not None
+
+    @property
+    def has_placement(self) -> bool:
+        """Whether a placement was made for this model."""
+        return artefacts.find(self, "placement") is not None
 
     @property
     def down_is_row_wise(self) -> bool:

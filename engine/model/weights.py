@@ -23,6 +23,7 @@ from engine.model.model_files import ModelFiles as ModelFiles
 from engine.model.model_files import OpenedModel as OpenedModel
 from engine.model.model_files import find_model_files as find_model_files
 from engine.model.model_files import open_model as open_model
+from engine.model.soundness import check_numbers
 from engine.model.tensor_tiles import TiledTensor
 from native_kernels.backend import F32, PackedMatrix
 
@@ -130,18 +131,21 @@ def load_weights(
     progress: Callable[[int, int], None] = lambda done_bytes, total_bytes: None,
     cancelled: Callable[[], bool] = lambda: False,
     extra_bytes: int = 0,
+    mapped_bytes: int = 0,
     hold: Hold | Literal["auto"] = "auto",
 ) -> ModelWeights:
     """Reads, checks and repacks every tensor: as float32 where that fits into free RAM, else as float16.
 
-    Where neither fits, matrices stay where and as the file has them, `mapped`: nothing of them is read now, so that
-    damage shows in the logits only (and a float16 that is no number counts as a large one, as operators read it).
+    Where neither fits, matrices stay where and as the file has them, `mapped`: of those that are large a sample is
+    looked at (soundness.py), so that damage elsewhere shows in the logits only (and a float16 that is no number counts
+    as a large one, as operators read it). Norms and biases are checked whole in any case.
     Units: progress reports bytes of the file done and in total; extra_bytes is RAM that the caller will need beside
-    the weights.
+    the weights; mapped_bytes what is read for each token beside them and can stay in its file: unpacked weights leave
+    room for it, and for no room it is never refused.
     Raises: HostMemoryError with need and have before anything is read, ModelFormatError for weights that are no
     numbers or a norm or embedding that is all zeros, Cancelled between two tensors.
     """
-    chosen, reason = _choose_hold(opened, extra_bytes, hold)
+    chosen, reason = _choose_hold(opened, extra_bytes, mapped_bytes, hold)
     plan = opened.plan
     total = sum(_file_bytes(opened, tensor) for tensor in plan)
     done = 0
@@ -155,6 +159,7 @@ def load_weights(
                 vectors[tensor.name] = _read(opened, tensor)
             elif chosen == "mapped":
                 name, matrix = as_stored(opened, tensor)
+                check_numbers(matrix, tensor.foreign_name)
                 if _must_not_be_zero(tensor):
                     _refuse_zero_bytes(matrix, tensor)
                 matrices[name] = matrix
@@ -181,7 +186,7 @@ def _file_bytes(opened: OpenedModel, tensor: PlannedTensor) -> int:
     return opened.source.tensors[tensor.foreign_name].n_bytes * tensor.n_elements // math.prod(tensor.shape)
 
 
-def _choose_hold(opened: OpenedModel, extra_bytes: int, wanted: str) -> tuple[Hold, str]:
+def _choose_hold(opened: OpenedModel, extra_bytes: int, mapped_bytes: int, wanted: str) -> tuple[Hold, str]:
     """float32 where it fits with a margin, because then nothing is unpacked on use; else float16; else the file.
 
     What is asked for by name is held to the free RAM too.
@@ -197,8 +202,8 @@ def _choose_hold(opened: OpenedModel, extra_bytes: int, wanted: str) -> tuple[Ho
     # While one tensor is repacked, it lies there twice as float32.
     repacking = 2 * 4 * max(tensor.n_elements if tensor.of_expert else math.prod(tensor.shape) for tensor in plan)
     needs: dict[Hold, int] = {
-        "f32": parameters * 4 + repacking + rest,
-        "f16": parameters * 2 + repacking + rest,
+        "f32": parameters * 4 + repacking + mapped_bytes + rest,
+        "f16": parameters * 2 + repacking + mapped_bytes + rest,
         "mapped": sum(copied_bytes(opened, tensor) for tensor in plan) + rest,
     }
     for hold, need in needs.items():

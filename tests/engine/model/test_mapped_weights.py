@@ -176,7 +176,7 @@ def test_loading_a_large_file_costs_no_copy_of_it(tmp_path: Path) -> None:
     figures = json.loads(done.stdout)
     assert figures["all"] > 120e6
     assert figures["ram"] < 1e5  # the norms
-    assert figures["grown"] < 16e6
+    assert figures["grown"] < 24e6  # the pages around sampled rows count, too
 
 
 def make_sparse_gguf(path: Path, n_layers: int, d_model: int, d_ff: int) -> Path:

@@ -78,6 +78,8 @@ def test_little_ram_means_sixteen_bits_and_too_little_is_refused(
     free_ram(monkeypatch, opened.parameters * 4 + spare)
     assert load_weights(opened).hold == "f32"
     assert load_weights(opened, extra_bytes=1).hold == "f16"
+    assert load_weights(opened, mapped_bytes=1).hold == "f16"
+    assert load_weights(opened, mapped_bytes=1 << 50).hold == "mapped"
     free_ram(monkeypatch, opened.parameters * 2 + spare)
     loaded = load_weights(opened)
     assert (loaded.hold, loaded.layers[0].gate.codec, loaded.layers[0].down_t.data.dtype) == ("f16", "f16", np.float16)
