@@ -50,7 +50,7 @@ class ExpertStack:
 
     @property
     def row_step(self) -> int:
-        """Powers of two, and each expert has a multiple of its own."""
+        """So that few rows are read twice: the shared expert may have other blocks than the rest."""
         return max(member.row_step for member in self.members)
 
     @property
@@ -62,7 +62,7 @@ class ExpertStack:
 
     def read_f32(self, start: int, stop: int) -> F32:
         """Rows start to stop as numbers [stop - start, n_cols]."""
-        return np.concatenate([member.read_f32(*rows) for member, rows in self._within(start, stop)])
+        return np.concatenate([_whole_blocks(member, *rows) for member, rows in self._within(start, stop)])
 
     def blocks(self, start: int, stop: int) -> U8:
         """The source's blocks of the rows [stop - start, G, type_size]."""
@@ -76,6 +76,13 @@ class ExpertStack:
             if first < last:
                 yield member, (first, last)
             before += member.n_rows
+
+
+def _whole_blocks(member: TiledTensor, start: int, stop: int) -> F32:
+    """The member's rows, which it gives in multiples of its own step only."""
+    step = member.row_step
+    first, last = start // step * step, min(-(-stop // step) * step, member.n_rows)
+    return member.read_f32(first, last)[start - first : stop - first]
 
 
 RowSource = TiledTensor | ExpertStack

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from engine.executor.exact import ExactExecutor
 from engine.executor.ffn_bytes import ffn_bytes
 from engine.executor.sparse import SparseExecutor
 from engine.formats.gguf import open_gguf
+from engine.model.expert_stack import ExpertStack
 from engine.model.families import config_from_gguf, config_from_hf
 from engine.model.kv_cache import KVCache
 from engine.model.router import route
@@ -217,6 +219,25 @@ def test_a_neurons_row_in_a_bundle_is_one_neuron_of_one_expert(
     assert all(np.shares_memory(ffn.up.data, whole) for ffn in mapped.layers[1].experts)
     logits, _ = run(bundle.config, mapped, ExactExecutor, 4)
     np.testing.assert_allclose(logits, run(opened.config, load_weights(opened), DenseExecutor)[0], atol=0.05)
+
+
+def test_pieces_of_a_stack_ask_each_expert_for_whole_blocks() -> None:
+    """Where the shared expert has larger blocks than the others, pieces begin within one."""
+    table = np.arange(3 * 24 + 64, dtype=np.float32)[:, None] * np.ones(2, np.float32)
+
+    def member(start: int, stop: int, step: int) -> SimpleNamespace:
+        def read_f32(first: int, last: int) -> np.ndarray:
+            assert first % step == last % step == 0
+            return table[start + first : start + last]
+
+        return SimpleNamespace(n_rows=stop - start, n_cols=2, row_step=step, read_f32=read_f32)
+
+    members = (*(member(24 * n, 24 * n + 24, 1) for n in range(3)), member(72, 136, 32))
+    stack = ExpertStack("0.down_t", members)  # type: ignore[arg-type]
+    assert (stack.row_step, stack.shape) == (32, (136, 2))
+    for start in range(0, 136, 32):
+        stop = min(start + 32, 136)
+        np.testing.assert_array_equal(stack.read_f32(start, stop), table[start:stop])
 
 
 # ------------------------------------------------------------------ from end to end
