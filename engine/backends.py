@@ -14,7 +14,7 @@ from engine.config import BackendName, KvCodec, Mode, ModelConfig
 from engine.errors import Cancelled, KernelUnavailableError
 from engine.executor.counters import FfnCounters
 from engine.model.weights import ModelWeights, OpenedModel
-from native_kernels.backend import Operators
+from native_kernels.backend import Operators, PackedMatrix
 from native_kernels.kv_blocks import KvLayout
 from native_kernels.reference import ReferenceOperators
 
@@ -63,7 +63,7 @@ class Backend:
         """Whether there are kernels for every codec in which the model's matrices lie in their file."""
         if self.kernels is None:
             return False
-        codecs = {opened.source.tensors[one.foreign_name].codec for one in opened.plan if len(one.shape) == 2}
+        codecs = {opened.source.tensors[one.foreign_name].codec for one in opened.plan if not one.is_vector}
         return all(self.kernels.reads(codec) for codec in codecs)
 
     def decoder(
@@ -101,8 +101,9 @@ class Backend:
             return
         from native_kernels.cpu.pool import OWN_KERNELS
 
-        matrices = [matrix for layer in weights.layers for matrix in (layer.q, layer.up, layer.down_t, layer.down)]
-        codecs = {matrix.codec for matrix in (weights.head, weights.embedding, *matrices) if matrix is not None}
+        blocks = [block for layer in weights.layers for block in (layer, *layer.ffns)]
+        matrices = [matrix for block in blocks for matrix in vars(block).values() if isinstance(matrix, PackedMatrix)]
+        codecs = {matrix.codec for matrix in (weights.head, weights.embedding, *matrices)}
         wanted = [*OWN_KERNELS, *self.kernels.kernels(codecs), *self.kernels.attention_kernels(layout)]
         if decoder is not None:
             wanted += [call.kernel for call in decoder.program_for(layout).calls]

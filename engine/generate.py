@@ -87,7 +87,8 @@ def prefill(
         if cancelled():
             raise Cancelled
         started = time.perf_counter()
-        hidden = model.forward(ids[done : done + piece], cache)  # [piece, D]
+        ahead = max(0, len(ids) - done - piece)
+        hidden = model.forward(ids[done : done + piece], cache, ahead)  # [piece, D]
         done += len(hidden)
         on_progress(done, len(ids))
         if done == len(ids):
@@ -135,6 +136,8 @@ def generate(
     the last token of the prompt must be left to compute. Stopping is a result, not an error: the finish reason is
     "cancelled" and every token so far has been yielded.
     """
+    if not model.cache_serves(cache, len(prompt)):
+        cache.truncate(0)  # computed again here, where it can be stopped
     stats = GenerationStats(prompt_tokens=len(prompt), reused_tokens=cache.length)
     counters = model.executor.counters
     counters.reset()
@@ -159,13 +162,20 @@ def generate(
         if cancelled():
             reason = "cancelled"
             break
-        if stats.tokens:
+        if stats.tokens and model.cache_serves(cache, len(history)):
             try:
                 logits = decode_one_token(model, history[-1], cache, cancelled)
             except Cancelled:
                 reason = "cancelled"
                 break
             stats.decode_steps += 1
+        elif stats.tokens:  # positions turn otherwise from this length on: everything once more
+            cache.truncate(0)
+            try:
+                logits = prefill(model, history, cache, cancelled)
+            except Cancelled:
+                reason = "cancelled"
+                break
         token = sampler(logits, history)
         now = time.perf_counter()
         if stats.ttft_s is None:

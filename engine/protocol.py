@@ -196,7 +196,7 @@ class LoadedModelInfo:
     device: str  # "cpu" or "cuda"
     device_reason: str  # why this device, in one line
     threads: int
-    mode: str  # dense or exact: what auto became
+    mode: str  # sparse, exact or dense: what auto became
     mode_reason: str
     load_s: float
     sampling: dict[str, Any]  # the model's own defaults, fields of SamplingConfig
@@ -204,6 +204,7 @@ class LoadedModelInfo:
     has_chat_template: bool = True
     template: str = "own"  # which chat template is used: the model's own, or a built-in one's name
     template_reason: str = ""
+    has_predictors: bool = False  # without them nothing can be answered in sparse mode
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> LoadedModelInfo:

@@ -9,13 +9,14 @@ import numpy as np
 
 from engine.config import Mode, ModelConfig
 from engine.executor.feed_forward import first_matrix
-from engine.model.weights import LayerWeights, ModelWeights
+from engine.model.weights import FfnWeights, ModelWeights
 from engine.sparsity.predictor import LayerPredictor, Predictor
 from native_kernels.backend import F32, I32, I64, PackedMatrix
 from native_kernels.cpu.active_rows import clear_calls, list_calls, scatter_calls
 from native_kernels.cpu.call import Call, aligned_empty
 from native_kernels.cpu.elementwise import Activation, activation_calls, bias_calls
-from native_kernels.cpu.linear import Products, Vector, why_not as cannot_multiply
+from native_kernels.cpu.linear import Products, Vector
+from native_kernels.cpu.linear import why_not as cannot_multiply
 
 _ACTIVATIONS: dict[str, Activation] = {
     "relu": "relu", "drelu": "relu", "fatrelu": "fatrelu", "silu": "silu", "gelu": "gelu", "gelu-tanh": "gelu-tanh",
@@ -46,7 +47,7 @@ class FfnCalls:
     ) -> None:
         self._mode = mode
         self._config = config
-        self._layers = weights.layers
+        self._layers = [layer.ffns[0] for layer in weights.layers]  # experts have no program
         self._products = products
         self._predictor = predictor
         self._activation = _ACTIVATIONS[config.activation.removesuffix("-glu")]
@@ -82,7 +83,7 @@ class FfnCalls:
 
     # -------------------------------------------------------------- what goes into down
 
-    def _all(self, w: LayerWeights, x: Vector, counts: I64) -> list[Call]:
+    def _all(self, w: FfnWeights, x: Vector, counts: I64) -> list[Call]:
         """As DenseExecutor: every neuron's hidden value."""
         first, bias = first_matrix(w)
         gated = w.gate is not None
@@ -101,7 +102,7 @@ class FfnCalls:
             counts=counts,
         )
 
-    def _some(self, w: LayerWeights, x: Vector, counts: I64) -> list[Call]:
+    def _some(self, w: FfnWeights, x: Vector, counts: I64) -> list[Call]:
         """As ExactExecutor: the first matrix whole, up where it fires."""
         first, bias = first_matrix(w)
         return self._products.calls(first, x, self._first, "ffn") + self._opened(w, x, bias, counts)
@@ -127,7 +128,7 @@ class FfnCalls:
         calls += activation_calls("relu", ranked.values, ranked.values, bias=part.a_bias, stage="predictor")
         return calls + self._products.calls(part.b, ranked, self._scores, "predictor")
 
-    def _opened(self, w: LayerWeights, x: Vector, bias: F32 | None, counts: I64) -> list[Call]:
+    def _opened(self, w: FfnWeights, x: Vector, bias: F32 | None, counts: I64) -> list[Call]:
         """The activation of the first matrix, and up where it is not zero."""
         hidden = self._hidden.values
         calls = activation_calls(
@@ -163,7 +164,7 @@ class FfnCalls:
 
     # -------------------------------------------------------------- down
 
-    def _down(self, w: LayerWeights, out: F32) -> list[Call]:
+    def _down(self, w: FfnWeights, out: F32) -> list[Call]:
         if w.down_t is not None:
             calls = self._products.transposed_calls(w.down_t, self._hidden.values, out, "ffn")
             return calls + ([] if w.down_bias is None else bias_calls(out, w.down_bias, "ffn"))

@@ -6,22 +6,21 @@ at once: the next norm, which reads the stream anyway, takes it along.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
+from numpy.typing import NDArray
 
 from engine.config import ModelConfig
 from engine.executor.ffn_calls import COUNT_WORDS, FfnCalls
-from engine.model.rope import rope_factors
+from engine.model.rope import RotaryPositions, Rotation
 from engine.model.weights import LayerWeights, ModelWeights
-from native_kernels.backend import F32, I64, PackedMatrix
+from native_kernels.backend import F32, I64
 from native_kernels.cpu.attention import attention_buffers, attention_calls
 from native_kernels.cpu.call import Call, aligned_empty
 from native_kernels.cpu.elementwise import softcap_calls
 from native_kernels.cpu.embedding import embedding_calls
 from native_kernels.cpu.kv_store import CachePlace, rotate_and_store_calls
 from native_kernels.cpu.linear import Products, Vector
-from native_kernels.cpu.norms import Norm, norm_calls
+from native_kernels.cpu.norms import norm_calls
 from native_kernels.cpu.rope import angle_calls
 from native_kernels.cpu.token_state import CACHE, LAYER_BYTES, POSITION, TOKEN, token_state
 from native_kernels.kv_blocks import KvLayout
@@ -50,7 +49,10 @@ class DecodeCalls:
         self._mixed = Vector(aligned_empty(config.n_heads * config.head_dim))
         self._attended: F32 = aligned_empty(config.d_model)
         self._added: F32 = aligned_empty(config.d_model)  # by the FFN
-        self._kept: list[F32] = []  # constants made here
+        self._rotary = RotaryPositions(config, weights)
+        self._rotation: Rotation | None = None  # whose numbers the next two hold
+        self._frequencies: NDArray[np.float64] = aligned_empty(config.rotated // 2, np.float64)
+        self._angle_scale: F32 = aligned_empty(1)
         self._pending: list[F32] = []  # to be added to the stream
 
     def of_a_token(self, layout: KvLayout) -> list[Call]:
@@ -69,6 +71,18 @@ class DecodeCalls:
             else:
                 calls += self._block(i, layer)
         return calls + self._head()
+
+    def turn(self, length: int) -> None:
+        """Lets the next token's position turn as in a sequence of so many tokens."""
+        rotation = self._rotary.rotation(length)
+        if self._config.positions == "rope" and rotation is not self._rotation:
+            self._rotation = rotation
+            self._frequencies[:] = _frequencies(rotation, self._config.rotated)
+            self._angle_scale[:] = rotation.scale
+
+    def keys_serve(self, before: int, after: int) -> bool:
+        """Whether keys computed for a sequence of one length are of use in one of another length."""
+        return self._rotary.keys_serve(before, after)
 
     # -------------------------------------------------------------- blocks
 
@@ -124,12 +138,11 @@ class DecodeCalls:
         self._within: F32 = self._everywhere
         if not half:
             return []
-        factors = self._weights.rope_factors if config.rope_factors else rope_factors(config)
-        calls = angle_calls(self.state, _frequencies(config.rope_theta, config.rotated, factors), self._everywhere)
+        calls = angle_calls(self.state, self._frequencies, self._everywhere, self._angle_scale)
         if config.rope_theta_local is not None:
             self._within = aligned_empty((2, half))
-            local = _frequencies(config.rope_theta_local, config.rotated, None)
-            calls += angle_calls(self.state, local, self._within)
+            local = _frequencies(Rotation(config.rope_theta_local), config.rotated)
+            calls += angle_calls(self.state, local, self._within, np.ones(1, np.float32))
         return calls
 
     def _attention(self, i: int, w: LayerWeights, x: Vector) -> list[Call]:
@@ -147,7 +160,10 @@ class DecodeCalls:
             calls += norm_calls(k, k, w.k_norm, None, config.norm, config.norm_eps, stage="attention")
         window = config.window(i)
         angles = self._everywhere if window is None else self._within
-        calls += rotate_and_store_calls(self._qkv, angles, self._place, i, config.n_heads, self._weights.rope_neighbours)
+        if i in config.unrotated:
+            angles = angles[:, :0]
+        in_pairs = config.rope_order == "interleaved"
+        calls += rotate_and_store_calls(self._qkv, angles, self._place, i, config.n_heads, in_pairs)
         q, mixed = self._qkv[None, : config.n_heads], self._mixed.values.reshape(1, config.n_heads, config.head_dim)
         calls += attention_calls(
             q, mixed, self._place, i, self._buffers, config.attention_scale, config.attention_softcap, window
@@ -201,6 +217,6 @@ class DecodeCalls:
         return calls
 
 
-def _frequencies(theta: float, rotated: int, factors: F32 | None) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    frequencies = theta ** (-np.arange(0, rotated, 2, dtype=np.float64) / rotated)
-    return frequencies if factors is None else frequencies / factors
+def _frequencies(rotation: Rotation, rotated: int) -> NDArray[np.float64]:
+    frequencies: NDArray[np.float64] = rotation.theta ** (-np.arange(0, rotated, 2, dtype=np.float64) / rotated)
+    return frequencies if rotation.factors is None else frequencies / rotation.factors

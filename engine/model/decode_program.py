@@ -31,6 +31,8 @@ from native_kernels.kv_blocks import KvLayout
 
 def why_not(config: ModelConfig, weights: ModelWeights, mode: Mode, predictor: Predictor | None = None) -> list[str]:
     """The reasons, one sentence each, why a token of this model cannot run as a program; empty where it can."""
+    if config.n_experts:
+        return ["The experts of a token are known only when its router has been computed."]
     first, *_ = weights.layers
     layers = [getattr(layer, one.name) for layer in weights.layers for one in fields(first)]
     others = (weights.embedding, weights.head, weights.positions, weights.project_in, weights.project_out)
@@ -76,7 +78,9 @@ class DecodeProgram:
 
     def accepts(self, cache: KVCache) -> bool:
         """Whether the program can run on this cache and count what is to be counted now."""
-        return self._counters.per_neuron is None
+        length = cache.length
+        serves = not length or self._calls.keys_serve(cache.sequence_length, length + 1)
+        return serves and self._counters.per_neuron is None
 
     def step(self, token: int, cache: KVCache, cancelled: Callable[[], bool] = lambda: False) -> F32:
         """Appends the token to the cache; the logits [V] for the next one.
@@ -89,9 +93,11 @@ class DecodeProgram:
         state = calls.state
         state[TOKEN], state[POSITION] = token, cache.length
         state[CACHE], state[LAYER_BYTES] = cache.blocks.ctypes.data, cache.blocks.strides[0]
+        calls.turn(cache.length + 1)
         calls.counts.fill(0)
         if not self._pool.run(program, cancelled, self.timed):
             raise Cancelled
+        cache.tokens[cache.length], cache.sequence_length = token, cache.length + 1
         cache.advance(1)
         self._counters.add_decoded(*calls.ffn.totals(calls.counts))
         logits: F32 = calls.logits.copy()

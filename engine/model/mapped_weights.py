@@ -8,43 +8,31 @@ from __future__ import annotations
 from engine.bundle import BundleSource
 from engine.model.families import PlannedTensor
 from engine.model.model_files import OpenedModel
-from engine.model.tensor_tiles import TiledTensor
+from engine.model.tensor_tiles import TiledTensor, stored_bytes
 from native_kernels.backend import PackedMatrix
 from native_kernels.codecs import CODECS
 
 _LANES = ".lanes"
 
 
-def stays_in_pairs(opened: OpenedModel) -> bool:
-    """Whether q and k can serve in the order of GGUF's LLaMA: each head's rows in the pairs that are rotated together.
-
-    Attention does not mind the order of a head's numbers as long as q and k agree.
-    """
-    turned = [tensor for tensor in opened.plan if tensor.treatment == "rope pairs"]
-    whole_heads = opened.config.rotated == opened.config.head_dim and not opened.config.qk_norm
-    return bool(turned) and whole_heads and all(_is_one_slice(tensor, in_pairs=True) for tensor in turned)
-
-
-def as_stored(opened: OpenedModel, tensor: PlannedTensor, in_pairs: bool = False) -> tuple[str, PackedMatrix]:
+def as_stored(opened: OpenedModel, tensor: PlannedTensor) -> tuple[str, PackedMatrix]:
     """The matrix in its file's codec, and the name under which it serves.
-
-    in_pairs: q and k serve in the order that `stays_in_pairs` speaks of.
 
     A down projection that lies row-wise serves as `down` [D, F]: its blocks run over neurons, so it cannot be turned
     without being decoded.
-    Cost: touches no weight, but for rows in another order (matrices fused head by head) and
-    for bundles in q8_0 and q4_0: those are copied, in the size that they have in the file.
+    Cost: touches no weight, but for rows in another order (matrices fused head by head) and for bundles in q8_0 and
+    q4_0: those are copied, in the size that they have in the file.
     """
     tiled = TiledTensor.of(opened, tensor)
     source = opened.source
     if isinstance(source, BundleSource):
         return tensor.name, _of_bundle(source, tiled)
     if tensor.treatment == "transposed":
-        n_rows, n_cols = tensor.shape
-        view = PackedMatrix.view(source.view(tensor.foreign_name), n_rows, n_cols, tiled.codec)
+        n_rows, n_cols = tensor.matrix_shape
+        view = PackedMatrix.view(stored_bytes(source, tensor), n_rows, n_cols, tiled.codec)
         return tensor.name.removesuffix("down_t") + "down", view
-    rows = source.view(tensor.foreign_name).reshape(tensor.shape[0], -1)
-    if _is_one_slice(tensor, in_pairs):
+    rows = stored_bytes(source, tensor).reshape(tensor.matrix_shape[0], -1)
+    if _is_one_slice(tensor):
         part = tensor.part
         rows = rows if part is None else rows[part.start : part.stop]
     else:
@@ -52,33 +40,34 @@ def as_stored(opened: OpenedModel, tensor: PlannedTensor, in_pairs: bool = False
     return tensor.name, PackedMatrix.view(rows, tiled.n_rows, tiled.n_cols, tiled.codec)
 
 
-def copied_bytes(opened: OpenedModel, tensor: PlannedTensor, in_pairs: bool = False) -> int:
+def copied_bytes(opened: OpenedModel, tensor: PlannedTensor) -> int:
     """RAM that the tensor takes beside the mapped file: a vector is decoded, a matrix mostly costs nothing."""
-    if len(tensor.shape) == 1:
+    if tensor.is_vector:
         return 4 * tensor.n_elements
     source = opened.source
     codec = source.tensors[tensor.foreign_name].codec
     if isinstance(source, BundleSource):
         if not codec.endswith(_LANES):
             return 0
-        n_rows, n_cols = tensor.shape
+        n_cols = tensor.shape[1]
+        n_rows = tensor.n_elements // n_cols
         kept = CODECS[codec.removesuffix(_LANES)]
         return n_rows * (2 * n_cols if n_cols % kept.block_size else kept.n_bytes(n_cols))
-    if tensor.treatment == "transposed" or _is_one_slice(tensor, in_pairs):
+    if tensor.treatment == "transposed" or _is_one_slice(tensor):
         return 0
     n_cols = tensor.shape[1]
     return tensor.n_elements // n_cols * CODECS[codec].n_bytes(n_cols)
 
 
-def _is_one_slice(tensor: PlannedTensor, in_pairs: bool = False) -> bool:
-    """Whether our rows lie in the file one after another, in our order or that of the pairs."""
-    in_order = tensor.treatment == "as is" or (in_pairs and tensor.treatment == "rope pairs")
-    return in_order and (tensor.part is None or tensor.part.groups == 1)
+def _is_one_slice(tensor: PlannedTensor) -> bool:
+    """Whether our rows lie in the file one after another, in our order."""
+    return tensor.treatment == "as is" and (tensor.part is None or tensor.part.groups == 1)
 
 
 def _of_bundle(source: BundleSource, tiled: TiledTensor) -> PackedMatrix:
     if not source.tensors[tiled.planned.foreign_name].codec.endswith(_LANES):
-        return PackedMatrix.view(source.rows(tiled.planned.foreign_name), tiled.n_rows, tiled.n_cols, tiled.codec)
+        rows = source.rows(tiled.planned.foreign_name)[tiled.first : tiled.first + tiled.n_rows]
+        return PackedMatrix.view(rows, tiled.n_rows, tiled.n_cols, tiled.codec)
     if tiled.keeps_blocks_of(tiled.codec):
         blocks = tiled.blocks(0, tiled.n_rows).reshape(tiled.n_rows, -1)
         return PackedMatrix.view(blocks, tiled.n_rows, tiled.n_cols, tiled.codec)

@@ -72,6 +72,14 @@ class NeuronStats:
         per_layer = np.array([_fewest(layer, share) for layer in self.counts], np.int64)
         return Coverage(per_layer, _fewest(self.counts.reshape(-1), share))
 
+    def check_against(self, n_layers: int, d_ff: int) -> None:
+        """Raises ArtifactMismatchError unless they are of a model of that shape."""
+        if self.counts.shape != (n_layers, d_ff):
+            mine = "{} layers and {} neurons".format(*self.counts.shape)
+            raise ArtifactMismatchError(
+                f"The statistics are of {mine}; the model has {n_layers} layers and {d_ff} neurons."
+            )
+
     def save(self, folder: Path) -> Path:
         """Writes neuron_stats.json and .safetensors into the folder; the former's path back."""
         n_layers, n_neurons = self.counts.shape

@@ -28,13 +28,15 @@ def _get_double(b: Any, at: Any) -> Any:
 
 @kernel
 def _angles(args: int, lo: int, hi: int, worker: int) -> None:
-    """Cosines and sines of position x frequency. args: state, frequencies (float64), cosines, sines."""
+    """Cosines and sines of position x frequency. args: state, frequencies (float64), cosines, sines, and what both are
+    multiplied with (float32)."""
     position = get_int(get_int(args) + 8 * POSITION)
     frequencies, cosines, sines = get_int(args + 8), get_int(args + 16), get_int(args + 24)
+    scale = get_float(get_int(args + 32))
     for i in range(lo, hi):
         angle = position * _get_double(frequencies + 8 * i)
-        put_float(cosines + 4 * i, math.cos(angle))
-        put_float(sines + 4 * i, math.sin(angle))
+        put_float(cosines + 4 * i, scale * math.cos(angle))
+        put_float(sines + 4 * i, scale * math.sin(angle))
 
 
 @inline
@@ -55,10 +57,14 @@ def rotate_head(x: Any, cosines: Any, sines: Any, pairs: Any, neighbours: Any) -
             put_some_floats(x + 4 * (pairs + i), n, fma(high, cosine_of, mul(low, sine_of)))
 
 
-def angle_calls(state: I64, frequencies: NDArray[np.float64], angles: F32) -> list[Call]:
-    """angles [2, R / 2]: cosines and sines of the token's position times the frequencies [R / 2]."""
-    args = arguments(state, frequencies, angles[0], angles[1])
-    return [Call(_angles, args, len(frequencies), 8, "attention", (state, frequencies, angles), barrier=False)]
+def angle_calls(state: I64, frequencies: NDArray[np.float64], angles: F32, scale: F32) -> list[Call]:
+    """angles [2, R / 2]: cosines and sines of the token's position times the frequencies [R / 2], times scale [1].
+
+    Frequencies and scale are read when the calls run: those of some models depend on how long the sequence is.
+    """
+    args = arguments(state, frequencies, angles[0], angles[1], scale)
+    keeps = (state, frequencies, angles, scale)
+    return [Call(_angles, args, len(frequencies), 8, "attention", keeps, barrier=False)]
 
 
 @kernel

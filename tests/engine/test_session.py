@@ -329,15 +329,15 @@ def test_threads_are_as_asked_and_hold_for_the_mathematics() -> None:
 def test_the_memory_for_the_context_is_asked_for_with_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
-    def load_weights(*arguments: Any, extra_bytes: int, **options: Any) -> None:
-        asked.append(extra_bytes)
+    def load_weights(*arguments: Any, extra_bytes: int, mapped_bytes: int, mapped_reason: str) -> None:
+        asked.extend((extra_bytes, mapped_bytes))
         raise Cancelled
 
     monkeypatch.setattr("engine.session.load_weights", load_weights)
     with pytest.raises(Cancelled):
         LoadedModel.load("starter-chat", EngineConfig(context=64))
     opened = open_model(starter_model())
-    assert asked == [KVCache.bytes_for(opened.config, 64)]
+    assert asked == [KVCache.bytes_for(opened.config, 64), 0]
 
 
 def test_a_question_stopped_while_it_was_read_can_be_asked_again(reference_starter: LoadedModel) -> None:
