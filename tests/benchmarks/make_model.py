@@ -172,6 +172,7 @@ class _Pool:
         self._codec = CODECS[recipe.codec]
         self._encoded: dict[str, U8] = {}
         self._scale = np.float32(1 / np.sqrt(recipe.sizes.d_model))
+        self._n_weights = min(_POOL_WEIGHTS, 2 * max(each.n_elements for each in recipe.tensors))
 
     def pieces(self, each: Tensor, number: int) -> Iterator[U8]:
         """The tensor's bytes, piece by piece."""
@@ -206,7 +207,7 @@ class _Pool:
             "positions": lambda base: base,
         }
         if content not in self._encoded:
-            base = np.random.default_rng([self._seed, 5]).standard_normal(_POOL_WEIGHTS, np.float32)
+            base = np.random.default_rng([self._seed, 5]).standard_normal(self._n_weights, np.float32)
             self._encoded[content] = self._codec.encode(makers[content](base)).reshape(-1)
         return self._encoded[content]
 
