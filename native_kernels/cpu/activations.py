@@ -72,9 +72,7 @@ def _emit_group(in_lanes: bool) -> Any:
     def group(b: Any, x: Any, n: Any, to: Any, scale_to: Any, sums_to: Any) -> None:
         """32 numbers at x, of which n are there (0 or fewer: none) -> bytes, scale, sums."""
         pieces = _GROUP // LANES
-        values = [
-            load_part(b, offset(b, x, 4 * LANES * i), b.sub(n, number(LANES * i)), VF) for i in range(pieces)
-        ]
+        values = [load_part(b, offset(b, x, 4 * LANES * i), b.sub(n, number(LANES * i)), VF) for i in range(pieces)]
         sizes = [call_same(b, "fabs", value) for value in values]
         most = sizes[0]
         for size in sizes[1:]:
