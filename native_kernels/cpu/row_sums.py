@@ -62,7 +62,7 @@ class Codec(Protocol):
         """What one worker needs for sums that are not yet in order."""
 
     def begin(self, b: Any, first: Any, last: Any, d: Any, out: Any, bias: Any, scratch: Any) -> None:
-        """Sets the sums of the units first to last to 0, or to the bias [d] where there is one and it is not added later."""
+        """Sets the sums of the units first to last to 0, or to the bias [d] where it is not added later."""
 
     def add(self, b: Any, rows: list[Any], following: list[Any], values: list[Any], *place: Any) -> None:
         """Adds rows times values; place: first, last, d, out, scratch."""

@@ -1,0 +1,516 @@
+"""The innermost loops of the matrix products, written as LLVM code: tiles held in registers, and 4-byte transpositions.
+
+A tile keeps a small piece of the result in registers while it walks along the summed dimension, so that every number
+loaded is used several times. Here is also how quantised rows are laid side by side. What is multiplied with what, and
+in which order the tiles are visited, is gemm's matter.
+
+Another instruction set's tile (AMX has one for bytes: 16 x 64 of them a step) would take the place of `byte_tile` and
+have its own BYTE_TOKENS; the packing around it stays. None is written, for want of a machine to measure it on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+
+from native_kernels.cpu import isa
+from native_kernels.cpu.simd import (
+    F32,
+    I8,
+    I16,
+    I32,
+    I64,
+    ISA,
+    LANES,
+    VB,
+    VF,
+    VH,
+    VI,
+    VS,
+    F,
+    bfloats_to_floats,
+    call_same,
+    constant,
+    dot_unsigned,
+    external,
+    f32,
+    halves_to_floats,
+    i64,
+    load,
+    load_part,
+    number,
+    offset,
+    operation,
+    prefetch,
+    splat,
+    store,
+    store_part,
+    suffix,
+    void,
+)
+
+PIECE = 256  # columns of a row that are unpacked at a time: whole blocks of every codec
+ROW_BYTES = 4 * PIECE + 64  # of an unpacked piece; not a power of two, so that rows do not share cache sets
+
+# Rows of a tile of two vectors; one of one vector has twice as many. 2 x 12 sums leave 8 of 32 registers for operands,
+# 2 x 6 leave 4 of 16. Without vector units of that width every vector is two registers.
+TILE_ROWS = 12 if LANES == 16 else (3 if ISA.name == "generic" and isa.known()[0] != ISA else 6)
+BYTE_ROWS = 2 * LANES  # weight rows side by side in a panel of bytes
+BYTE_TOKENS = 8 if LANES == 16 else 4  # tokens of a tile of bytes; 16 or 8 sums
+
+
+# ---------------------------------------------------------------- pieces
+
+
+def repeat(b: Any, count: Any, state: Sequence[Any], body: Callable[[Any, list[Any]], list[Any]]) -> list[Any]:
+    """The state after body(i, state) for i from 0 to count; it stays in registers."""
+    before = b.block
+    head, inside, after = (b.append_basic_block(name) for name in ("head", "inside", "after"))
+    b.branch(head)
+    b.position_at_end(head)
+    i = b.phi(I64)
+    i.add_incoming(number(0), before)
+    carried = [b.phi(value.type) for value in state]
+    for phi, value in zip(carried, state, strict=True):
+        phi.add_incoming(value, before)
+    b.cbranch(b.icmp_signed("<", i, count), inside, after)
+    b.position_at_end(inside)
+    made = body(i, list(carried))
+    i.add_incoming(b.add(i, number(1)), b.block)
+    for phi, value in zip(carried, made, strict=True):
+        phi.add_incoming(value, b.block)
+    b.branch(head)
+    b.position_at_end(after)
+    return carried
+
+
+def times(b: Any, value: Any, factor: int) -> Any:
+    return b.mul(value, number(factor))
+
+
+def pick(b: Any, x: Any, y: Any, places: Sequence[int]) -> Any:
+    """The lanes of x and then y at these places."""
+    return b.shuffle_vector(x, y, ir.Constant(ir.VectorType(I32, len(places)), list(places)))
+
+
+def transposed(b: Any, rows: list[Any]) -> list[Any]:
+    """As many vectors as each has lanes, columns for rows: the perfect shuffle, log2 times."""
+    n = len(rows)
+    low = [i // 2 + n * (i % 2) for i in range(n)]
+    high = [place + n // 2 for place in low]
+    for _ in range(n.bit_length() - 1):
+        pairs = [(rows[i], rows[i + n // 2]) for i in range(n // 2)]
+        rows = [pick(b, x, y, places) for x, y in pairs for places in (low, high)]
+    return rows
+
+
+# ---------------------------------------------------------------- float tiles
+
+
+def float_tile(rows: int, vectors: int, step: int) -> Any:
+    """(a, x, n, c, begin): c [rows, vectors * LANES] (+)= the sum over k < n of a[r, k] x[k]; begin: c was nothing.
+
+    a: rows of float32, ROW_BYTES apart. x: vectors * LANES float32 for every k, `step` bytes apart. Every sum runs
+    through k in order with one fused multiply-add each, so it does not depend on the tile's shape.
+    """
+
+    def emit(b: Any, a: Any, x: Any, n: Any, c: Any, begin: Any) -> None:
+        width = 4 * LANES
+
+        def steps(count: int) -> Callable[[Any, list[Any]], list[Any]]:
+            def body(i: Any, sums: list[Any]) -> list[Any]:
+                row, column = b.add(a_now, times(b, i, 4 * count)), b.add(x_now, times(b, i, step * count))
+                for k in range(count):
+                    taken = [load(b, offset(b, column, k * step + v * width), VF) for v in range(vectors)]
+                    for r in range(rows):
+                        one = splat(b, load(b, offset(b, row, r * ROW_BYTES + 4 * k), F32), VF)
+                        for v in range(vectors):
+                            at = r * vectors + v
+                            sums[at] = call_same(b, "fma", one, taken[v], sums[at])
+                return sums
+
+            return body
+
+        places = [offset(b, c, i * width) for i in range(rows * vectors)]
+        fresh = b.icmp_signed("!=", begin, number(0))
+        start, go_on, join = (b.append_basic_block(name) for name in ("fresh", "going_on", "join"))
+        b.cbranch(fresh, start, go_on)
+        b.position_at_end(start)
+        b.branch(join)
+        b.position_at_end(go_on)
+        kept = [load(b, place, VF) for place in places]
+        b.branch(join)
+        b.position_at_end(join)
+        sums = []
+        for value in kept:
+            phi = b.phi(VF)
+            phi.add_incoming(constant(VF, 0.0), start)
+            phi.add_incoming(value, go_on)
+            sums.append(phi)
+        a_now, x_now = a, x
+        fours = b.lshr(n, number(2))
+        sums = repeat(b, fours, sums, steps(4))
+        a_now, x_now = b.add(a, times(b, fours, 16)), b.add(x, times(b, fours, 4 * step))
+        sums = repeat(b, b.and_(n, number(3)), sums, steps(1))
+        for place, value in zip(places, sums, strict=True):
+            store(b, place, value)
+
+    return operation(void, i64, i64, i64, i64, i64)(emit)
+
+
+DOT_ROWS = 4  # of a tile for few tokens
+DOT_TOKENS = LANES // DOT_ROWS  # so that its sums are one vector
+
+
+def dot_tile(size: int, convert: Callable[[Any, Any], Any], of: Any) -> Any:
+    """(w0, w1, w2, w3, x, x_step, n, ahead, sums): sums [4, DOT_TOKENS] = four rows times DOT_TOKENS tokens.
+
+    For few tokens, whose numbers would not fill a register side by side: registers run along the columns here. The
+    rows hold n numbers of `size` bytes and type `of` that `convert` makes float32, and what lies `ahead` of them is
+    prefetched. Every sum is one accumulator whose lanes are added up halves first.
+    """
+
+    def emit(b: Any, *values: Any) -> None:
+        rows, (x, x_step, n, ahead, target) = values[:DOT_ROWS], values[DOT_ROWS:]
+        tokens = [b.add(x, times(b, x_step, t)) for t in range(DOT_TOKENS)]
+        unroll = max(1, 64 // (size * LANES))  # one cache line of every row
+
+        def step(columns: list[Any], numbers: list[Any], sums: list[Any]) -> list[Any]:
+            for r, value in enumerate(numbers):
+                for t, column in enumerate(columns):
+                    at = r * DOT_TOKENS + t
+                    sums[at] = call_same(b, "fma", value, column, sums[at])
+            return sums
+
+        def body(i: Any, sums: list[Any]) -> list[Any]:
+            moved = times(b, i, unroll * LANES)
+            for row in rows:
+                prefetch.emit(b, b.add(b.add(row, times(b, moved, size)), ahead))
+            for u in range(unroll):
+                columns = [load(b, offset(b, b.add(t, times(b, moved, 4)), 4 * LANES * u), VF) for t in tokens]
+                numbers = [
+                    convert(b, load(b, offset(b, b.add(row, times(b, moved, size)), size * LANES * u), of))
+                    for row in rows
+                ]
+                sums = step(columns, numbers, sums)
+            return sums
+
+        whole = b.udiv(n, number(unroll * LANES))
+        sums = repeat(b, whole, [constant(VF, 0.0)] * (DOT_ROWS * DOT_TOKENS), body)
+        done = times(b, whole, unroll * LANES)
+
+        def rest(i: Any, sums: list[Any]) -> list[Any]:
+            at = b.add(done, times(b, i, LANES))
+            left = b.sub(n, at)
+            columns = [load_part(b, b.add(t, times(b, at, 4)), left, VF) for t in tokens]
+            bits = VI if size == 4 else VS
+            numbers = [
+                convert(b, b.bitcast(load_part(b, b.add(row, times(b, at, size)), left, bits), of)) for row in rows
+            ]
+            return step(columns, numbers, sums)
+
+        count = b.udiv(b.add(b.sub(n, done), number(LANES - 1)), number(LANES))
+        sums = repeat(b, count, sums, rest)
+        while len(sums) > 1:  # pairs of vectors interleaved, and their halves added: lane i ends as the sum of vector i
+            half = len(sums) // 2
+            low = [i // 2 + LANES * (i % 2) for i in range(LANES)]
+            high = [place + LANES // 2 for place in low]
+            pairs = list(zip(sums[:half], sums[half:], strict=True))
+            sums = [b.fadd(pick(b, left, right, low), pick(b, left, right, high)) for left, right in pairs]
+        store(b, target, sums[0])
+
+    return operation(void, *[i64] * (DOT_ROWS + 5))(emit)
+
+
+DOTS_OF_FLOATS = dot_tile(4, lambda b, value: value, VF)
+DOTS_OF_HALVES = dot_tile(2, halves_to_floats, VH)
+DOTS_OF_BFLOATS = dot_tile(2, bfloats_to_floats, VS)
+
+
+# ---------------------------------------------------------------- byte tiles
+
+
+def byte_tile(tokens: int) -> Any:
+    """(w, scales, x, meta, first, n, c): c [tokens, BYTE_ROWS] += n groups of 32 columns.
+
+    w: u8 [n, 8, BYTE_ROWS, 4], a quant less a fixed offset; scales: f32 [n, BYTE_ROWS]; x: i8 [n, 8, tokens, 4];
+    meta: [n, 4, tokens] as `quantised` writes it; `first`: the byte in each group's meta where the products with the
+    offset lie, from which the sums of integers begin.
+    """
+    vectors, width = 2, 4 * LANES
+
+    def emit(b: Any, w: Any, scales: Any, x: Any, meta: Any, first: Any, n: Any, c: Any) -> None:
+        def body(i: Any, state: list[Any]) -> list[Any]:
+            quants, group = b.add(w, times(b, i, 8 * vectors * width)), b.add(scales, times(b, i, vectors * width))
+            columns, about = b.add(x, times(b, i, 32 * tokens)), b.add(meta, times(b, i, 16 * tokens))
+            offsets = b.add(about, first)
+            sums = []
+            for t in range(tokens):
+                sums += [splat(b, load(b, offset(b, offsets, 4 * t), I32), VI)] * vectors
+            for k in range(8):
+                taken = [load(b, offset(b, quants, (k * vectors + v) * width), VB) for v in range(vectors)]
+                for t in range(tokens):
+                    four = b.bitcast(splat(b, load(b, offset(b, columns, 4 * (k * tokens + t)), I32), VI), VB)
+                    for v in range(vectors):
+                        at = t * vectors + v
+                        sums[at] = dot_unsigned.emit(b, sums[at], taken[v], four)
+            factors = [load(b, offset(b, group, v * width), VF) for v in range(vectors)]
+            for t in range(tokens):
+                scale = splat(b, load(b, offset(b, about, 4 * t), F32), VF)
+                for v in range(vectors):
+                    at = t * vectors + v
+                    place = offset(b, c, at * width)
+                    product = b.fmul(factors[v], scale)
+                    store(b, place, call_same(b, "fma", b.sitofp(sums[at], VF), product, load(b, place, VF)))
+            return state
+
+        repeat(b, n, [], body)
+
+    return operation(void, i64, i64, i64, i64, i64, i64, i64)(emit)
+
+
+@operation(void, i64, i64, i64, i64, i64)
+def quantised(b: Any, at: Any, n: Any, x: Any, meta: Any, tokens: Any) -> None:
+    """One token's 32 columns, of which n exist, as bytes: the eight fours to x, 4 * tokens bytes apart, and to meta
+    (rows of `tokens` words) the scale, -8 and -128 times the sum of the bytes, and the sum times the scale.
+
+    The largest magnitude becomes 127. Numbers that are infinite or none make the scale infinite or none, and with it
+    every product.
+    """
+    count = 32 // LANES
+    vectors = []
+    for v in range(count):
+        left = b.sub(n, number(v * LANES))
+        left = b.select(b.icmp_signed(">", left, number(0)), left, number(0))
+        vectors.append(load_part(b, offset(b, at, 4 * LANES * v), left, VF))
+    magnitude = None  # of the bits, in which what is no number is largest
+    for vector in vectors:
+        bits = b.and_(b.bitcast(vector, VI), constant(VI, 0x7FFFFFFF))
+        magnitude = bits if magnitude is None else b.select(b.icmp_unsigned(">", bits, magnitude), bits, magnitude)
+    largest = b.bitcast(_reduce(b, "umax", magnitude, I32), F32)
+    one = ir.Constant(F32, 127.0)
+    scale = b.fdiv(largest, one)
+    above = b.fcmp_ordered(">", scale, ir.Constant(F32, 0.0))
+    inverse = b.select(above, b.fdiv(one, largest), ir.Constant(F32, 0.0))
+    inverse = splat(b, inverse, VF)
+    rounded = "rint" if ISA.byte_dot == "plain" else "nearbyint"
+    total, stride = None, times(b, tokens, 4)
+    fours = []
+    for vector in vectors:
+        q = call_same(b, rounded, b.fmul(vector, inverse))
+        # What an infinite inverse makes of a magnitude below 2^-121 stays in range, and so does what is no number.
+        q = b.select(b.fcmp_ordered("<", q, constant(VF, 127.0)), q, constant(VF, 127.0))
+        q = b.select(b.fcmp_ordered(">", q, constant(VF, -127.0)), q, constant(VF, -127.0))
+        whole = b.fptosi(q, VI)
+        total = whole if total is None else b.add(total, whole)
+        packed = b.bitcast(b.trunc(whole, ir.VectorType(I8, LANES)), ir.VectorType(I32, LANES // 4))
+        fours += [b.extract_element(packed, ir.Constant(I32, i)) for i in range(LANES // 4)]
+    place = x
+    for four in fours:
+        store(b, place, four)
+        place = b.add(place, stride)
+    added = _reduce(b, "add", total, I32)
+    words = [
+        scale,
+        b.mul(added, ir.Constant(I32, -8)),
+        b.mul(added, ir.Constant(I32, -128)),
+        b.fmul(scale, b.sitofp(added, F32)),
+    ]
+    place = meta
+    for word in words:
+        store(b, place, word)
+        place = b.add(place, stride)
+
+
+def _reduce(b: Any, name: str, value: Any, result: Any) -> Any:
+    return b.call(external(b, f"llvm.vector.reduce.{name}.{suffix(value.type)}", result, [value.type]), [value])
+
+
+# ---------------------------------------------------------------- 4-byte items, columns for rows
+
+
+def _limited(b: Any, i: int, count: Any, n: Any) -> Any:
+    """n where i < count, else 0."""
+    return b.select(b.icmp_signed("<", number(i), count), n, number(0))
+
+
+@operation(void, i64, i64, i64, i64)
+def turn(b: Any, source: Any, source_step: Any, target: Any, target_step: Any) -> None:
+    """LANES x LANES items, rows so many bytes apart -> transposed."""
+    rows = [load(b, b.add(source, times(b, source_step, i)), VI) for i in range(LANES)]
+    for i, row in enumerate(transposed(b, rows)):
+        store(b, b.add(target, times(b, target_step, i)), row)
+
+
+@operation(void, i64, i64, i64, i64, i64, i64, i64, i64)
+def turn_part(
+    b: Any,
+    source: Any,
+    source_step: Any,
+    n_rows: Any,
+    n_items: Any,
+    target: Any,
+    target_step: Any,
+    n_out: Any,
+    n_out_items: Any,
+) -> None:
+    """As turn: of the source n_rows with n_items each are read, the others count as 0; n_out rows with n_out_items
+    each are written."""
+    rows = []
+    for i in range(LANES):
+        at = b.add(source, times(b, source_step, i))
+        rows.append(load_part(b, at, _limited(b, i, n_rows, n_items), VI))
+    for i, row in enumerate(transposed(b, rows)):
+        at = b.add(target, times(b, target_step, i))
+        store_part(b, at, _limited(b, i, n_out, n_out_items), row)
+
+
+def _listed(b: Any, addresses: Any, n_bytes: Any, of: Any) -> list[Any]:
+    """What lies n_bytes behind each of LANES listed addresses."""
+    places = [b.add(load(b, offset(b, addresses, 8 * i), I64), n_bytes) for i in range(LANES)]
+    return [load(b, place, of) for place in places]
+
+
+@operation(void, i64, i64, i64, i64, i64)
+def turn_listed(b: Any, addresses: Any, n_bytes: Any, n_items: Any, target: Any, target_step: Any) -> None:
+    """As turn, of LANES rows n_bytes behind the listed addresses, n_items of each."""
+    places = [b.add(load(b, offset(b, addresses, 8 * i), I64), n_bytes) for i in range(LANES)]
+    rows = [load_part(b, place, n_items, VI) for place in places]
+    for i, row in enumerate(transposed(b, rows)):
+        store(b, b.add(target, times(b, target_step, i)), row)
+
+
+@operation(void, i64, i64, i64, i64, i64)
+def turn_halves(b: Any, addresses: Any, n_bytes: Any, n_items: Any, target: Any, target_step: Any) -> None:
+    """As turn_listed for float16, written as float32."""
+    places = [b.add(load(b, offset(b, addresses, 8 * i), I64), n_bytes) for i in range(LANES)]
+    rows = [halves_to_floats(b, b.bitcast(load_part(b, place, n_items, VS), VH)) for place in places]
+    for i, row in enumerate(transposed(b, rows)):
+        store(b, b.add(target, times(b, target_step, i)), row)
+
+
+# ---------------------------------------------------------------- quants of many rows side by side
+
+
+@operation(F, i64, i64)
+def listed_halves(b: Any, addresses: Any, n_bytes: Any) -> Any:
+    """The float16 n_bytes behind each of LANES listed addresses, as float32."""
+    found = ir.Constant(VS, ir.Undefined)
+    for i, value in enumerate(_listed(b, addresses, n_bytes, I16)):
+        found = b.insert_element(found, value, ir.Constant(I32, i))
+    return halves_to_floats(b, b.bitcast(found, VH))
+
+
+def _quads(b: Any, addresses: Any, n_bytes: Any) -> list[Any]:
+    """16 bytes of LANES rows -> four vectors: the first four bytes of every row, the next four, ..."""
+    fours = _listed(b, addresses, n_bytes, ir.VectorType(I32, 4))
+    blocks = LANES // 4
+    wide = []
+    for j in range(4):  # rows j, j + 4, j + 8, ... one after another
+        parts = [fours[4 * block + j] for block in range(blocks)]
+        while len(parts) > 1:
+            n = 2 * parts[0].type.count
+            parts = [pick(b, parts[i], parts[i + 1], range(n)) for i in range(0, len(parts), 2)]
+        wide.append(parts[0])
+
+    def zipped(x: Any, y: Any, size: int, start: int) -> Any:
+        """Within each four of lanes: `size` lanes of x from `start` on, the same of y, and so on."""
+        places = []
+        for block in range(blocks):
+            for piece in range(2 // size):
+                at = 4 * block + start + piece * size
+                places += [*range(at, at + size), *range(LANES + at, LANES + at + size)]
+        return pick(b, x, y, places)
+
+    low, high = zipped(wide[0], wide[1], 1, 0), zipped(wide[0], wide[1], 1, 2)
+    low2, high2 = zipped(wide[2], wide[3], 1, 0), zipped(wide[2], wide[3], 1, 2)
+    return [zipped(low, low2, 2, 0), zipped(low, low2, 2, 2), zipped(high, high2, 2, 0), zipped(high, high2, 2, 2)]
+
+
+@operation(void, i64, i64, i64, i64)
+def lay_nibbles(b: Any, addresses: Any, n_bytes: Any, target: Any, step: Any) -> None:
+    """16 bytes of LANES rows with 32 quants, low halves first, as GGML has them -> 8 x [LANES, 4], `step` apart."""
+    for i, quad in enumerate(_quads(b, addresses, n_bytes)):
+        low, high = (
+            b.and_(quad, constant(VI, 0x0F0F0F0F)),
+            b.and_(b.lshr(quad, constant(VI, 4)), constant(VI, 0x0F0F0F0F)),
+        )
+        store(b, b.add(target, times(b, step, i)), low)
+        store(b, b.add(target, times(b, step, 4 + i)), high)
+
+
+@operation(void, i64, i64, i64, i64)
+def lay_bytes(b: Any, addresses: Any, n_bytes: Any, target: Any, step: Any) -> None:
+    """16 signed bytes of LANES rows, plus 128 -> 4 x [LANES, 4], `step` apart."""
+    for i, quad in enumerate(_quads(b, addresses, n_bytes)):
+        store(b, b.add(target, times(b, step, i)), b.xor(quad, constant(VI, -0x7F7F7F80)))
+
+
+@operation(void, i64, i64, i64)
+def split_nibbles(b: Any, source: Any, low: Any, high: Any) -> None:
+    """4 * LANES bytes -> their low and their high halves."""
+    quad = load(b, source, VI)
+    store(b, low, b.and_(quad, constant(VI, 0x0F0F0F0F)))
+    store(b, high, b.and_(b.lshr(quad, constant(VI, 4)), constant(VI, 0x0F0F0F0F)))
+
+
+@operation(void, i64, i64)
+def flip_signs(b: Any, source: Any, target: Any) -> None:
+    """4 * LANES signed bytes, plus 128."""
+    store(b, target, b.xor(load(b, source, VI), constant(VI, -0x7F7F7F80)))
+
+
+# ---------------------------------------------------------------- 32 columns of one row as float32
+
+
+def _scaled(b: Any, quants: Any, scale: Any, target: Any) -> None:
+    """Signed bytes times the scale, stored."""
+    of = ir.VectorType(F32, quants.type.count)
+    store(b, target, b.fmul(b.sitofp(quants, of), splat(b, scale, of)))
+
+
+_SIXTEEN = ir.VectorType(I8, 16)
+
+
+@operation(void, i64, f32, i64)
+def floats_of_nibbles(b: Any, at: Any, scale: Any, target: Any) -> None:
+    """GGML's 16 bytes of q4_0 -> 32 float32."""
+    quants = load(b, at, _SIXTEEN)
+    for i, half in enumerate((b.and_(quants, constant(_SIXTEEN, 15)), b.lshr(quants, constant(_SIXTEEN, 4)))):
+        _scaled(b, b.sub(half, constant(_SIXTEEN, 8)), scale, offset(b, target, 64 * i))
+
+
+@operation(void, i64, f32, i64)
+def floats_of_bytes(b: Any, at: Any, scale: Any, target: Any) -> None:
+    """32 signed bytes -> 32 float32."""
+    for i in range(2):
+        _scaled(b, load(b, offset(b, at, 16 * i), _SIXTEEN), scale, offset(b, target, 64 * i))
+
+
+def _dwords(b: Any, at: Any, step: Any, count: int) -> Any:
+    """Fours of bytes, `step` apart, side by side."""
+    found = ir.Constant(ir.VectorType(I32, count), ir.Undefined)
+    for i in range(count):
+        found = b.insert_element(found, load(b, b.add(at, times(b, step, i)), I32), ir.Constant(I32, i))
+    return b.bitcast(found, ir.VectorType(I8, 4 * count))
+
+
+@operation(void, i64, i64, f32, i64)
+def floats_of_lane_nibbles(b: Any, at: Any, step: Any, scale: Any, target: Any) -> None:
+    """One group of lane-interleaved q4_0, its fours `step` bytes apart -> 32 float32."""
+    quants = _dwords(b, at, step, 4)
+    low, high = b.and_(quants, constant(_SIXTEEN, 15)), b.lshr(quants, constant(_SIXTEEN, 4))
+    for i in range(2):
+        starts = (8 * i, 16 + 8 * i, 8 * i + 4, 16 + 8 * i + 4)
+        half = pick(b, low, high, [start + j for start in starts for j in range(4)])
+        _scaled(b, b.sub(half, constant(_SIXTEEN, 8)), scale, offset(b, target, 64 * i))
+
+
+@operation(void, i64, i64, f32, i64)
+def floats_of_lane_bytes(b: Any, at: Any, step: Any, scale: Any, target: Any) -> None:
+    """One group of lane-interleaved q8_0, its fours `step` bytes apart -> 32 float32."""
+    for i in range(2):
+        quants = _dwords(b, b.add(at, times(b, step, 4 * i)), step, 4)
+        _scaled(b, quants, scale, offset(b, target, 64 * i))

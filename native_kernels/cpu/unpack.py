@@ -1,0 +1,152 @@
+"""Rows in every codec as float32: for the embedding, and piece by piece for the kernels that multiply floats.
+
+It multiplies nothing itself.
+
+UNPACKERS[codec](row, n_cols, first, n, target) writes the columns first to first + n of the row at that address, and
+up to 31 numbers more behind them. `first` is a multiple of PIECE, or of the codec's block for codecs of 32 and less.
+The numbers are those of native_kernels.codecs, bit by bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from llvmlite import ir
+
+from native_kernels.backend import F32, I64, PackedMatrix
+from native_kernels.cpu.call import Call, arguments
+from native_kernels.cpu.jit import Kernel, inline
+from native_kernels.cpu.k_quant_blocks import BLOCKS, COLUMNS, GROUPS, BlockCodec, pick
+from native_kernels.cpu.simd import (
+    I32,
+    LANES,
+    bfloats,
+    bfloats_part,
+    constant,
+    floats,
+    floats_part,
+    get_half,
+    get_int,
+    halves,
+    halves_part,
+    i64,
+    offset,
+    operation,
+    put_floats,
+    put_floats_part,
+    store,
+    void,
+)
+from native_kernels.cpu.tiles import floats_of_bytes, floats_of_lane_bytes, floats_of_lane_nibbles, floats_of_nibbles
+
+Unpacker = Callable[[int, int, int, int, int], None]
+
+
+def _of_numbers(size: int, whole: Any, part: Any) -> Unpacker:
+    """For codecs that store numbers one by one."""
+
+    @inline
+    def unpack(row: int, n_cols: int, first: int, n: int, target: int) -> None:
+        at, i = row + size * first, 0
+        while i + LANES <= n:
+            put_floats(target + 4 * i, whole(at + size * i))
+            i += LANES
+        if i < n:
+            put_floats_part(target + 4 * i, n - i, part(at + size * i, n - i))
+
+    return unpack
+
+
+def _of_blocks(size: int, quants: int, emit: Any) -> Unpacker:
+    """For blocks of 32 that begin with a float16 scale."""
+
+    @inline
+    def unpack(row: int, n_cols: int, first: int, n: int, target: int) -> None:
+        at = row + (first // 32) * size
+        for i in range((n + 31) // 32):
+            emit(at + size * i + quants, get_half(at + size * i), target + 128 * i)
+
+    return unpack
+
+
+def _of_lanes(fours: int, emit: Any) -> Unpacker:
+    """For lane-interleaved groups of 32, `fours` times four bytes each."""
+
+    @inline
+    def unpack(row: int, n_cols: int, first: int, n: int, target: int) -> None:
+        groups = (n_cols + 31) // 32
+        scales = row + 4 * fours * groups
+        for i in range((n + 31) // 32):
+            group = first // 32 + i
+            start = group & -16
+            step = 4 * min(16, groups - start)
+            at = row + 4 * fours * start + 4 * (group - start)
+            emit(at, step, get_half(scales + 2 * group), target + 128 * i)
+
+    return unpack
+
+
+def _of_super_blocks(codec: BlockCodec) -> Unpacker:
+    """For blocks of 256."""
+    n_bytes = codec.n_bytes
+
+    @operation(void, i64, i64)
+    def block(b: Any, at: Any, target: Any) -> None:
+        found = codec.read(b, at)
+        integers = ir.VectorType(I32, 16)
+        for part in range(16):
+            quants = pick(b, found.quants[part // 4], list(range(16 * (part % 4), 16 * (part % 4) + 16)))
+            whole = (b.sext if codec.signed else b.zext)(quants, integers)
+            if codec.offset:
+                whole = b.sub(whole, constant(integers, codec.offset))
+            made = b.fmul(b.sitofp(whole, GROUPS), pick(b, found.scales, [part] * 16))
+            if found.minima is not None:
+                made = b.fsub(made, pick(b, found.minima, [part] * 16))
+            store(b, offset(b, target, 64 * part), made)
+
+    @inline
+    def unpack(row: int, n_cols: int, first: int, n: int, target: int) -> None:
+        for i in range(n // COLUMNS):
+            block(row + (first // COLUMNS + i) * n_bytes, target + 4 * COLUMNS * i)
+
+    return unpack
+
+
+UNPACKERS: dict[str, Unpacker] = {
+    "f32": _of_numbers(4, floats, floats_part),
+    "f16": _of_numbers(2, halves, halves_part),
+    "bf16": _of_numbers(2, bfloats, bfloats_part),
+    "q4_0": _of_blocks(18, 2, floats_of_nibbles),
+    "q8_0": _of_blocks(34, 2, floats_of_bytes),
+    "q4_0.lanes": _of_lanes(4, floats_of_lane_nibbles),
+    "q8_0.lanes": _of_lanes(8, floats_of_lane_bytes),
+    **{name: _of_super_blocks(codec) for name, codec in BLOCKS.items()},
+}
+
+
+@cache
+def rows_kernel(codec: str) -> Kernel:
+    """Rows by number. Items: numbers. args: w, its row step, D, ids (int64), out, its row step."""
+    unpack = UNPACKERS[codec]
+
+    def rows(args: int, lo: int, hi: int, worker: int) -> None:
+        w, w_step, n_cols = get_int(args), get_int(args + 8), get_int(args + 16)
+        ids, out, out_step = get_int(args + 24), get_int(args + 32), get_int(args + 40)
+        for i in range(lo, hi):
+            unpack(w + get_int(ids + 8 * i) * w_step, n_cols, 0, n_cols, out + i * out_step)
+
+    return Kernel(rows, f"unpack.rows.{codec}")
+
+
+def rows_calls(w: PackedMatrix, ids: I64, out: F32, n_ids: int | I64, stage: str = "") -> list[Call]:
+    """The rows ids [n] of w [N, D] -> out [n, D]; up to 31 numbers behind each of its rows are written, too.
+
+    Raises: ValueError where its rows do not lie so far apart.
+    """
+    if out.shape[1] != w.n_cols or out.strides[1] != 4 or out.strides[0] < -(-w.n_cols // 32) * 128:
+        raise ValueError(f"rows of {out.strides[0]} bytes hold no {w.n_cols} numbers and what is written behind them")
+    row_step = w.data.strides[0] if w.n_rows > 1 else w.row_bytes
+    args = arguments(w.data, row_step, w.n_cols, ids, out, out.strides[0])
+    return [Call(rows_kernel(w.codec), args, n_ids, 1, stage, (w, ids, out))]

@@ -1,0 +1,201 @@
+"""Products of the processor kernels against float64, with the errors that their arithmetic allows.
+
+Run as a script it checks a few shapes in every codec for the instruction set of its process: tests start it once for
+each. Errors: a sum of D products in float32 is off by at most (D + 8) 2^-24 times the sum of their magnitudes. Where
+tokens are quantised to bytes, each number of a group of 32 is off by at most 1 / 254 of the group's largest magnitude,
+so a product by at most that times the sum of the weights' magnitudes.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import random_blocks
+from numpy.typing import NDArray
+
+from native_kernels import lane_packing
+from native_kernels.backend import PackedMatrix
+from native_kernels.codecs import CODECS
+from native_kernels.cpu import activations, call, gemm, gemv
+from native_kernels.cpu.k_quant_blocks import BLOCKS as BLOCK_CODECS
+
+LANES = ("q4_0.lanes", "q8_0.lanes")
+NAMES = [name for name in gemm.UNPACKERS if name.removesuffix(".lanes") in CODECS]
+ROUNDING = 2.0**-24
+
+
+def block_size(name: str) -> int:
+    return CODECS[name.removesuffix(".lanes")].block_size
+
+
+def matrix(name: str, n_rows: int, n_cols: int, apart: int = 0, seed: int = 0) -> tuple[Any, NDArray[np.float64]]:
+    """Random weights whose rows lie `apart` bytes further from each other than they are long, at an odd address."""
+    plain = name.removesuffix(".lanes")
+    data = random_blocks.weights(plain, n_rows, n_cols, seed)
+    values = CODECS[plain].decode(data).astype(np.float64)
+    if name in LANES:
+        data = lane_packing.pack_rows(plain, data.reshape(n_rows, n_cols // 32, -1))
+    width = data.shape[1]
+    memory = np.full(n_rows * (width + apart) + 65, 255, np.uint8)
+    rows = memory[1 : 1 + n_rows * (width + apart)].reshape(n_rows, width + apart)[:, :width]
+    rows[:] = data
+    return PackedMatrix.view(rows, n_rows, n_cols, name) if name in CODECS else _Lanes(
+        rows, n_rows, n_cols, name
+    ), values
+
+
+class _Lanes:
+    """Lane-interleaved rows, as far as the kernels look at a matrix."""
+
+    def __init__(self, data: NDArray[np.uint8], n_rows: int, n_cols: int, codec: str) -> None:
+        self.data, self.n_rows, self.n_cols, self.codec = data, n_rows, n_cols, codec
+        self.row_bytes = data.shape[1]
+
+
+def tokens_of(n: int) -> NDArray[np.int64]:
+    return np.array([n], np.int64)
+
+
+def random(*shape: int, seed: int = 0) -> NDArray[np.float32]:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(np.float32)
+
+
+def matmul(x: NDArray[np.float32], w: Any, n_workers: int = 1, max_tokens: int | None = None) -> NDArray[np.float32]:
+    """What the kernels make of it, run as for so many workers; the buffers hold NaN before."""
+    n_tokens, n_cols = x.shape
+    room = max_tokens or n_tokens
+    padded = call.aligned_empty((room, n_cols + 3))[:, :n_cols]  # rows that begin anywhere
+    padded[:] = np.nan
+    padded[:n_tokens] = x
+    out = call.aligned_empty((room, w.n_rows + 5))[:, : w.n_rows]
+    out[:] = np.nan
+    tokens, panels = tokens_of(n_tokens), gemm.Panels.make(room, n_cols, gemm.takes_bytes(w.codec))
+    panels.values.view(np.uint8)[:] = 255
+    scratch = gemm.Scratch.make(n_workers)
+    scratch.memory[:] = 255
+    packing = gemm.pack_calls(padded, tokens, panels)
+    call.run([*packing, *gemm.matmul_calls(panels, w, tokens, out, scratch)], n_workers)
+    assert np.isnan(out[n_tokens:]).all()  # rows of tokens that are none are not touched
+    return out[:n_tokens].copy()
+
+
+def matmul_t(h: NDArray[np.float32], w: Any, n_workers: int = 1) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+    """The transposed product and the numbers of the neurons it read."""
+    n_tokens, n_neurons = h.shape
+    out = call.aligned_empty((n_tokens, w.n_cols + 5))[:, : w.n_cols]
+    out[:] = np.nan
+    firing, scratch = gemm.Firing.make(n_tokens, n_neurons), gemm.Scratch.make(n_workers)
+    firing.tiles[:], scratch.memory[:] = 255, 255
+    call.run(gemm.matmul_t_calls(h, tokens_of(n_tokens), w, out, firing, scratch), n_workers)
+    return out.copy(), firing.ids[: int(firing.count[0])].copy()
+
+
+def allowed(x: NDArray[np.float32], values: NDArray[np.float64], as_bytes: bool) -> NDArray[np.float64]:
+    """The largest errors of x [T, D] times values [N, D]."""
+    sizes, n_cols = np.abs(x.astype(np.float64)), x.shape[1]
+    error = (n_cols + 8) * ROUNDING * (sizes @ np.abs(values).T)
+    if as_bytes:
+        groups = -(-n_cols // 32)
+        grouped = np.zeros((x.shape[0], 32 * groups))
+        grouped[:, :n_cols] = sizes
+        weights = np.zeros((values.shape[0], 32 * groups))
+        weights[:, :n_cols] = np.abs(values)
+        largest = grouped.reshape(-1, groups, 32).max(axis=2)
+        summed = weights.reshape(-1, groups, 32).sum(axis=2)
+        # Sums of bytes are rounded where they are scaled, by their magnitude before the offset is taken off.
+        error = error * 1.01 + (largest / 254 * 1.001) @ summed.T + n_cols * ROUNDING * (largest @ summed.T)
+    return error + 1e-30
+
+
+def check_matmul(name: str, n_tokens: int, n_rows: int, n_cols: int, apart: int = 0) -> None:
+    w, values = matrix(name, n_rows, n_cols, apart)
+    x = random(n_tokens, n_cols)
+    found = matmul(x, w, 1, n_tokens + 9)
+    wanted = x.astype(np.float64) @ values.T
+    worst = np.abs(found - wanted) / allowed(x, values, gemm.takes_bytes(name))
+    assert worst.max() <= 1, (name, n_tokens, n_rows, n_cols, float(worst.max()))
+    for n_workers in (2, 5):
+        assert np.array_equal(matmul(x, w, n_workers), found), (name, n_tokens, n_workers)
+
+
+def check_matmul_t(name: str, n_tokens: int, n_neurons: int, n_cols: int, apart: int = 0) -> None:
+    w, values = matrix(name, n_neurons, n_cols, apart)
+    h = random(n_tokens, n_neurons)
+    fires = np.random.default_rng(n_neurons).random(n_neurons) < 0.6
+    h[:, ~fires] = 0
+    found, ids = matmul_t(h, w)
+    assert np.array_equal(ids, np.flatnonzero(fires)), (name, n_tokens)
+    error = np.abs(found - h.astype(np.float64) @ values)
+    bound = (len(ids) + 8) * ROUNDING * (np.abs(h).astype(np.float64) @ np.abs(values)) + 1e-30
+    assert (error <= bound).all(), (name, n_tokens, n_neurons, n_cols, float((error / bound).max()))
+    for n_workers in (2, 5):
+        assert np.array_equal(matmul_t(h, w, n_workers)[0], found), (name, n_tokens, n_workers)
+
+
+def check_rows(name: str, n_rows: int, n_cols: int) -> None:
+    from native_kernels.cpu import unpack
+
+    w, values = matrix(name, n_rows, n_cols, 3)
+    ids = np.array([n_rows - 1, 0, 0, n_rows // 2], np.int64)
+    out = call.aligned_empty((len(ids), n_cols + 32))[:, :n_cols]
+    call.run(unpack.rows_calls(w, ids, out, len(ids)), 2)
+    assert np.array_equal(out, values[ids].astype(np.float32)), name
+
+
+def as_q8(x: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
+    """x [D] in the format "q8", and the numbers that this stands for."""
+    n_cols = len(x)
+    padded = activations.padded(n_cols)
+    buffer = activations.quantised_empty("q8", n_cols)
+    call.run(activations.quantise_calls(x, buffer, "q8"))
+    scales = buffer[padded : padded + padded // 8].view(np.float32).astype(np.float64)
+    return buffer, (buffer[:padded].view(np.int8) * np.repeat(scales, 32))[:n_cols]
+
+
+def check_gemv(name: str, n_rows: int, n_cols: int, apart: int = 0) -> None:
+    """Rows times one vector in the format "q8", all and by list.
+
+    Errors: each of 16 lanes adds up n_cols / 64 rounded products, and scales, minima and offsets are rounded a few
+    times; these are at most as large as the row's largest number, since random quants reach both ends.
+    """
+    w, values = matrix(name, n_rows, n_cols, apart)
+    buffer, exact = as_q8(random(n_cols))
+    out = call.aligned_empty(n_rows)
+    out[:] = np.nan
+    call.run(gemv.gemv_calls(w, buffer, out))
+    sizes = np.abs(values) + np.abs(values).max(axis=1, keepdims=True)
+    bound = (n_cols / 64 + 24) * ROUNDING * (sizes @ np.abs(exact)) + 1e-30
+    error = np.abs(out - values @ exact)
+    assert (error <= bound).all(), (name, n_rows, n_cols, float((error / bound).max()))
+    for n_workers in range(2, 9):
+        again = np.full(n_rows, np.nan, np.float32)
+        call.run(gemv.gemv_calls(w, buffer, again), n_workers)
+        assert np.array_equal(again, out), (name, n_workers)
+    ids = np.flatnonzero(np.random.default_rng(n_rows).random(n_rows) < 0.4).astype(np.int32)
+    some = np.full(len(ids), np.nan, np.float32)
+    call.run(gemv.gemv_calls(w, buffer, some, ids=ids), 3)
+    assert np.array_equal(some, out[ids]), name
+
+
+def main() -> None:
+    """A few shapes in each codec that is named."""
+    for name in sys.argv[1:]:
+        block = block_size(name)
+        odd = 3 * block if block > 1 else 301
+        check_rows(name, 5, odd)
+        if name in BLOCK_CODECS:
+            check_gemv(name, 23, odd, apart=7)
+        for n_tokens in (1, 3, 9, 20, 35):
+            check_matmul(name, n_tokens, 53, odd, apart=7)
+        check_matmul(name, 4, 2, 5 * block)
+        for n_tokens in (2, 14):
+            check_matmul_t(name, n_tokens, 300, odd, apart=7)
+    from native_kernels.cpu import isa
+
+    print(isa.chosen().name)
+
+
+if __name__ == "__main__":
+    main()
