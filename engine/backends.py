@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from engine.config import BackendName, KvCodec, Mode, ModelConfig
 from engine.errors import Cancelled, KernelUnavailableError
 from engine.executor.counters import FfnCounters
+from engine.model.transformer import Transformer
 from engine.model.weights import ModelWeights, OpenedModel
 from native_kernels.backend import Operators, PackedMatrix
 from native_kernels.kv_blocks import KvLayout
@@ -86,8 +87,7 @@ class Backend:
 
     def prepare(
         self,
-        weights: ModelWeights,
-        decoder: DecodeProgram | None,
+        model: Transformer,
         layout: KvLayout,
         progress: Progress,
         cancelled: Callable[[], bool],
@@ -99,14 +99,16 @@ class Backend:
         """
         if self.kernels is None:
             return
+        from engine.model.decode_program import DecodeProgram
         from native_kernels.cpu.pool import OWN_KERNELS
 
+        weights = model.weights
         blocks = [block for layer in weights.layers for block in (layer, *layer.ffns)]
         matrices = [matrix for block in blocks for matrix in vars(block).values() if isinstance(matrix, PackedMatrix)]
         codecs = {matrix.codec for matrix in (weights.head, weights.embedding, *matrices)}
         wanted = [*OWN_KERNELS, *self.kernels.kernels(codecs), *self.kernels.attention_kernels(layout)]
-        if decoder is not None:
-            wanted += [call.kernel for call in decoder.program_for(layout).calls]
+        if isinstance(model.decoder, DecodeProgram):
+            wanted += [call.kernel for call in model.decoder.program_for(layout).calls]
         missing = [kernel for kernel in dict.fromkeys(wanted) if not kernel.is_ready]
         for done, kernel in enumerate(missing):
             if cancelled():

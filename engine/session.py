@@ -161,7 +161,7 @@ class LoadedModel:
             load_s=time.perf_counter() - started,
         )
         layout = KvLayout(opened.config.head_dim, kv_codec)
-        backend.prepare(weights, loaded.transformer().decoder, layout, preparing, cancelled)
+        backend.prepare(loaded.transformer(), layout, preparing, cancelled)
         return dataclasses.replace(loaded, load_s=time.perf_counter() - started)
 
     @property
