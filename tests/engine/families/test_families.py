@@ -13,10 +13,12 @@ import pytest
 from family_models import CASES, CONTEXT, PROMPT, SHAPE, STEPS, Reference, make_reference
 from gguf_models import write_gguf
 
-from engine.config import ACTIVATIONS, ModelConfig
+from engine.backends import Backend, choose_backend
+from engine.config import ACTIVATIONS, Mode, ModelConfig
 from engine.errors import ContextOverflowError, InvalidRequestError, ModelFormatError, UnsupportedModelError
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
+from engine.generate import decode_one_token, prefill
 from engine.model.families import config_from_gguf, config_from_hf, planned_tensors
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
@@ -40,6 +42,11 @@ def model(reference: Reference) -> Transformer:
     weights = load_weights(opened)
     kind = ExactExecutor if opened.config.has_zeros else DenseExecutor
     return Transformer(opened.config, weights, kind(opened.config, weights, OPS), OPS)
+
+
+@pytest.fixture(scope="module")
+def kernels() -> Backend:
+    return choose_backend("kernels", 2)
 
 
 def run(model: Transformer, tokens: np.ndarray, cache: KVCache, pieces: tuple[int, ...] = (1 << 30,)) -> np.ndarray:
@@ -163,6 +170,28 @@ def test_the_gguf_file_of_the_same_model(reference: Reference, model: Transforme
     assert opened.parameters == open_model(reference.folder).parameters + more
     logits = run(packed, reference.tokens, KVCache(packed.config, CONTEXT), (41, 1))
     assert np.abs(logits - reference.logits).max() < CLOSE
+
+
+@pytest.mark.parametrize("form", ["safetensors", "gguf"])
+def test_the_processor_kernels_answer_alike(reference: Reference, kernels: Backend, form: str, tmp_path: Path) -> None:
+    """A prompt in pieces and an answer token by token, from float32 where it lies: but another order of sums."""
+    if form == "gguf" and not reference.case.gguf:
+        pytest.skip("no such file")
+    path = reference.folder if form != "gguf" else write_gguf(reference.folder, tmp_path / "m.gguf", reference.case)
+    opened = open_model(path)
+    config, weights = opened.config, load_weights(opened, hold="mapped")
+    modes: tuple[Mode, ...] = ("exact", "dense") if config.has_zeros else ("dense",)
+    for mode in modes:
+        executor = (ExactExecutor if mode == "exact" else DenseExecutor)(config, weights, kernels.operators)
+        decoder = kernels.decoder(config, weights, mode, executor.counters, None)
+        assert (decoder is None) == (config.n_experts > 0)
+        model, cache = Transformer(config, weights, executor, kernels.operators, decoder), KVCache(config, CONTEXT)
+        logits = prefill(model, PROMPT.tolist(), cache)
+        for step, token in enumerate(reference.tokens[len(PROMPT) :].tolist()):
+            assert np.abs(logits - reference.steps[step]).max() < CLOSE, f"{mode}, step {step}"
+            logits = decode_one_token(model, token, cache)
+        np.testing.assert_array_equal(cache.tokens[: cache.length], reference.tokens)
+        assert executor.counters.tokens == len(reference.tokens)
 
 
 def test_other_ways_in_which_gguf_files_hold_experts(reference: Reference, model: Transformer, tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from family_models import (
     make_reference,
 )
 
-from engine.config import ModelConfig
+from engine.backends import choose_backend
+from engine.config import BackendName, ModelConfig
 from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.executor.dense import DenseExecutor
 from engine.generate import decode_one_token, prefill
@@ -27,24 +28,26 @@ from engine.model.families import config_from_gguf, config_from_hf
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model
-from native_kernels.reference import ReferenceOperators
 
 CLOSE = 2e-4
 BORDERS = {"phi3-longrope": LONGROPE_BORDER, "llama-dynamic": 48}
 
 
 class Both:
-    """A tiny model as transformers has it, and as we have it."""
+    """A tiny model as transformers has it, and as we have it, in the reference or in the processor kernels."""
 
-    def __init__(self, name: str, folder: Path) -> None:
+    def __init__(self, name: str, folder: Path, backend: BackendName = "reference") -> None:
         import transformers
 
         reference: Reference = make_reference(name, folder)
         kind = getattr(transformers, f"{reference.case.kind}ForCausalLM")
         self.theirs = kind.from_pretrained(folder, attn_implementation="eager").eval()
-        opened, ops = open_model(folder), ReferenceOperators()
+        opened, computing = open_model(folder), choose_backend(backend, 2)
         weights = load_weights(opened)
-        self.ours = Transformer(opened.config, weights, DenseExecutor(opened.config, weights, ops), ops)
+        executor = DenseExecutor(opened.config, weights, computing.operators)
+        decoder = computing.decoder(opened.config, weights, "dense", executor.counters, None)
+        assert (decoder is None) == (backend == "reference")
+        self.ours = Transformer(opened.config, weights, executor, computing.operators, decoder)
         self.border = BORDERS[name]
 
     def all_of(self, tokens: np.ndarray, pieces: list[int] | None = None) -> np.ndarray:
@@ -57,9 +60,10 @@ class Both:
         return np.concatenate(out)
 
 
-@pytest.fixture(scope="module", params=BORDERS)
+@pytest.fixture(scope="module", params=[(name, backend) for name in BORDERS for backend in ("reference", "kernels")])
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Both:
-    return Both(request.param, tmp_path_factory.mktemp(request.param))
+    name, backend = request.param
+    return Both(name, tmp_path_factory.mktemp(name), backend)
 
 
 def test_sequences_up_to_the_border_and_beyond(both: Both) -> None:
