@@ -38,6 +38,14 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
     return home
 
 
+@pytest.fixture(scope="session", autouse=True)
+def shared_kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One folder for the machine code of all tests and of the processes that they start: it is compiled once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HEARTH_KERNELS_CACHE", str(tmp_path_factory.mktemp("kernels")))
+        yield
+
+
 class _Collector(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
