@@ -1,0 +1,118 @@
+"""Attention over a KV cache in one shape after another against the reference, in whatever instruction set this is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from native_kernels import kv_blocks
+from native_kernels.cpu import call
+from native_kernels.cpu.attention import attention_buffers, attention_calls
+from native_kernels.cpu.kv_store import CachePlace, store_calls
+from native_kernels.kv_blocks import KV_CODECS, KvCodec, KvLayout
+from native_kernels.reference import ReferenceOperators
+
+F32 = NDArray[np.float32]
+
+# The reference reads the same stored numbers, so what remains is the rounding of sums in float32: a score of up to 256
+# products, each rounded by 6e-8 of itself, is off by a few 1e-7 of its size of at most 5; by as much, relatively, are
+# the weights, and exp is within 2e-7. Outputs are of the order of 1.
+TOLERANCE = 5e-6
+
+
+@dataclass(frozen=True)
+class Case:
+    """Tokens T behind `past` positions; heads H that share H_kv key-value heads."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    past: int
+    tokens: int = 1
+    window: int | None = None
+    softcap: float | None = None
+    scale: float | None = None
+    codec: KvCodec = "f16"
+    seed: int = 0
+
+    def inputs(self) -> tuple[F32, F32, F32]:
+        """q of the tokens; k and v of all positions."""
+        rng = np.random.default_rng([self.seed, self.heads, self.head_dim, self.past])
+        n = self.past + self.tokens
+        q = rng.standard_normal((self.tokens, self.heads, self.head_dim), np.float32)
+        k, v = (rng.standard_normal((n, self.kv_heads, self.head_dim), np.float32) for _ in range(2))
+        return q, k, v
+
+
+CASES = (
+    *(Case(8, 2, dim, 77) for dim in (64, 80, 96, 128, 256)),
+    *(Case(4, 4, dim, 45, window=20) for dim in (2, 8, 20, 33, 100)),
+    *(Case(*heads, 64, 130) for heads in ((1, 1), (5, 5), (6, 2), (12, 1), (71, 1), (9, 3))),
+    *(Case(4, 2, 64, past) for past in (0, 1, 30, 31, 32, 33, 63, 64, 255, 999, 2999)),
+    Case(4, 2, 64, 500, window=1),
+    Case(4, 2, 64, 500, window=32, softcap=3.0),
+    Case(4, 2, 64, 500, window=4000, scale=1.0),
+    Case(8, 1, 128, 5, softcap=50.0),
+    *(Case(6, 2, 64, past, tokens) for past, tokens in ((0, 2), (0, 31), (0, 100), (17, 33), (300, 7))),
+    *(Case(4, 1, 80, past, tokens, window=40) for past, tokens in ((0, 130), (100, 50))),
+    Case(71, 1, 64, 3, 9, softcap=2.0),
+)
+
+
+def cached(case: Case, workers: int = 1) -> tuple[CachePlace, NDArray[np.uint8]]:
+    """A cache of two layers whose second one holds the case's positions before its tokens, and its blocks."""
+    layout = KvLayout(case.head_dim, case.codec)
+    _, k, v = case.inputs()
+    blocks = kv_blocks.allocate(2, case.kv_heads, case.past + case.tokens, layout)
+    words = np.array([0, blocks.ctypes.data, blocks[0].nbytes], np.int64)
+    place = CachePlace(words[:1], words[1:2], words[2:], layout, case.kv_heads)
+    if case.past:
+        call.run(store_calls(k[: case.past], v[: case.past], place, 1), workers)
+    words[0] = case.past
+    return place, blocks
+
+
+def calls(case: Case, place: CachePlace, out: F32, workers: int) -> list[call.Call]:
+    """What stores the case's tokens and attends."""
+    q, k, v = case.inputs()
+    buffers = attention_buffers(case.heads, case.kv_heads, place.layout, case.tokens, workers)
+    stored = store_calls(k[case.past :], v[case.past :], place, 1)
+    return stored + attention_calls(q, out, place, 1, buffers, case.scale, case.softcap, case.window)
+
+
+def found(case: Case, workers: int = 1) -> tuple[F32, NDArray[np.uint8]]:
+    """What the kernels make of the case, and the cache's second layer."""
+    place, blocks = cached(case, workers)
+    out = np.zeros((case.tokens, case.heads, case.head_dim), np.float32)
+    call.run(calls(case, place, out, workers), workers)
+    return out, blocks[1]
+
+
+def wanted(case: Case, blocks: NDArray[np.uint8]) -> F32:
+    """The reference over what the cache holds."""
+    q, _, _ = case.inputs()
+    k, v = kv_blocks.read(blocks, KvLayout(case.head_dim, case.codec), case.past + case.tokens)
+    return ReferenceOperators().attention(q, k, v, case.scale, case.softcap, case.window)
+
+
+def stored_by_reference(case: Case) -> NDArray[np.uint8]:
+    layout = KvLayout(case.head_dim, case.codec)
+    _, k, v = case.inputs()
+    blocks = kv_blocks.allocate(1, case.kv_heads, case.past + case.tokens, layout)[0]
+    kv_blocks.write(blocks, layout, 0, k, v)
+    return blocks
+
+
+def largest_errors() -> dict[str, float]:
+    """By codec, over all cases; infinite where what was stored differs from what the reference stores."""
+    errors = dict.fromkeys(KV_CODECS, 0.0)
+    for codec in KV_CODECS:
+        for case in CASES:
+            here = Case(**{**case.__dict__, "codec": codec})
+            out, blocks = found(here)
+            error = float(np.abs(out - wanted(here, blocks)).max())
+            same = np.array_equal(blocks, stored_by_reference(here))
+            errors[codec] = max(errors[codec], error if same else float("inf"))
+    return errors

@@ -1,0 +1,114 @@
+"""Attention over a KV cache against the reference: every shape, codec and instruction set, any number of threads."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import attention_cases
+import numpy as np
+import pytest
+from attention_cases import TOLERANCE, Case, cached, calls, found, wanted
+
+from native_kernels import kv_blocks
+from native_kernels.cpu import isa, jit
+from native_kernels.cpu.operators import CpuOperators
+from native_kernels.cpu.pool import Pool, Program
+from native_kernels.kv_blocks import KV_CODECS, KvCodec, KvLayout
+from native_kernels.reference import ReferenceOperators
+
+RUN = "import json, attention_cases; print(json.dumps(attention_cases.largest_errors()))"
+
+
+@pytest.mark.parametrize("codec", KV_CODECS)
+@pytest.mark.parametrize("case", attention_cases.CASES, ids=str)
+def test_every_shape(case: Case, codec: KvCodec) -> None:
+    case = replace(case, codec=codec)
+    out, blocks = found(case)
+    np.testing.assert_allclose(out, wanted(case, blocks), rtol=0, atol=TOLERANCE)
+    np.testing.assert_array_equal(blocks, attention_cases.stored_by_reference(case))
+
+
+@pytest.mark.parametrize("name", [one.name for one in isa.available()[1:]])
+def test_every_instruction_set(name: str, tmp_path: Path) -> None:
+    here = Path(__file__).parent
+    paths = os.pathsep.join([str(here), str(here.parents[2])])
+    around = {**os.environ, "PYTHONPATH": paths, jit.CACHE_VARIABLE: str(tmp_path), isa.SWITCH: name}
+    done = subprocess.run([sys.executable, "-c", RUN], env=around, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    errors = json.loads(done.stdout)
+    assert all(error < TOLERANCE for error in errors.values()), errors
+
+
+@pytest.mark.parametrize(
+    "case", [Case(8, 2, 64, 700), Case(3, 1, 80, 40), Case(6, 2, 64, 10, 70), Case(32, 32, 64, 90)]
+)
+def test_the_number_of_workers_changes_no_bit(case: Case) -> None:
+    alone, blocks = found(case)
+    for workers in range(2, 9):
+        out, others = found(case, workers)
+        np.testing.assert_array_equal(out, alone)
+        np.testing.assert_array_equal(others, blocks)
+
+
+def test_threads_that_race_for_a_heads_end_agree_with_one() -> None:
+    case = Case(8, 2, 64, 500)
+    alone, _ = found(case)
+    pool = Pool(3)
+    try:
+        place, blocks = cached(case)
+        out = np.zeros_like(alone)
+        program = Program(calls(case, place, out, 3))
+        for _ in range(200):
+            out[:] = 0
+            pool.run(program)
+            np.testing.assert_array_equal(out, alone)
+            assert blocks.any()  # and has lived so long
+    finally:
+        pool.close()
+
+
+@pytest.mark.parametrize("codec", KV_CODECS)
+def test_token_by_token_and_all_at_once_agree(codec: KvCodec) -> None:
+    """Prefill and decode, and a cache that was cut back and written anew."""
+    whole = Case(6, 2, 64, 0, 40, window=25, codec=codec)
+    at_once, blocks = found(whole)
+    q, k, v = whole.inputs()
+    layout = KvLayout(64, codec)
+    anew = kv_blocks.allocate(1, 2, 40, layout)[0]
+    pool = Pool(2)
+    try:
+        ops = CpuOperators(pool)
+        ops.cached_attention(q[:30] * 2, k[:30] * 3, v[:30] + 1, anew, layout, 0)  # forgotten again
+        ops.cached_attention(q[:10], k[:10], v[:10], anew, layout, 0)
+        for i in range(10, 40):
+            one = ops.cached_attention(q[i : i + 1], k[i : i + 1], v[i : i + 1], anew, layout, i, None, None, 25)
+            np.testing.assert_allclose(one[0], at_once[i], rtol=0, atol=TOLERANCE)
+    finally:
+        pool.close()
+    np.testing.assert_array_equal(anew, blocks)
+
+
+def test_what_is_no_number_reaches_those_who_see_it_and_nobody_else() -> None:
+    case = Case(2, 1, 64, 0, 40, codec="f32")
+    q, k, v = case.inputs()
+    k[20] = np.nan
+    layout = KvLayout(64, "f32")
+    pool = Pool(1)
+    try:
+        results = [
+            ops.cached_attention(q, k, v, kv_blocks.allocate(1, 1, 40, layout)[0], layout, 0, None, None, 10)
+            for ops in (CpuOperators(pool), ReferenceOperators())
+        ]
+    finally:
+        pool.close()
+    for out in results:
+        assert np.isnan(out[20:30]).all()
+        assert np.isfinite(out[:20]).all()
+        assert np.isfinite(out[30:]).all()
+    large = found(replace(case, scale=1e30))[0]  # differences of scores beyond every exponent: one weight is 1
+    assert np.isfinite(large).all()
