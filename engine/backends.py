@@ -119,6 +119,11 @@ class Backend:
             _ = kernel.address
 
 
+def multiplies(operators: Operators, codec: str) -> bool:
+    """Whether these operators multiply matrices in this codec as they lie, without unpacking them on every use."""
+    return operators.name != ReferenceOperators.name and operators.reads(codec)  # type: ignore[attr-defined]
+
+
 def choose_backend(wanted: BackendName, threads: int) -> Backend:
     """The kernels with so many threads where they can run, else the reference and why.
 

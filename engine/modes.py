@@ -6,7 +6,7 @@ The executors do the work; nothing here computes a layer, except that a sample t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -86,7 +86,10 @@ class ModeChooser:
     @cached_property
     def predictor(self) -> Predictor:
         """The model's own. Raises as `read_predictors` does."""
-        return read_predictors(self._opened)
+        from engine.backends import multiplies
+
+        read = read_predictors(self._opened, lambda codec: multiplies(self._operators, codec))
+        return replace(read, operators=self._operators)
 
     @cached_property
     def _sparse_cost(self) -> SparseCost:
@@ -129,10 +132,11 @@ def choose_mode(
     return "exact", f"{reason}. In a sample text {share}, and sparse mode would read {megabytes} more"
 
 
-def read_predictors(opened: OpenedModel) -> Predictor:
+def read_predictors(opened: OpenedModel, reads: Callable[[str], bool] = lambda codec: False) -> Predictor:
     """The model's predictors, checked against its configuration; which ones count is engine/model_artefacts.py's.
 
     Those in packed codecs are unpacked where the free RAM allows it, because that is faster; else they stay mapped.
+    They stay so where the operators that will be used are said to multiply matrices in their codec.
 
     Raises: UnsupportedModelError where there are none, ModelFormatError for damage, ArtifactMismatchError for those of
     another model, HostMemoryError where they cannot be mapped and the free RAM does not hold them.
@@ -143,7 +147,11 @@ def read_predictors(opened: OpenedModel) -> Predictor:
             f"The predictors of {opened.name} lie column by column, so that {sizes.copied / 2**30:.2f} GiB of them "
             "would have to be copied into the free RAM, and so much is not free."
         )
-    return read_predictor(opened, as_stored=not _has_room(sizes.copied + sizes.unpacked))
+    predictor = read_predictor(opened, as_stored=True)
+    packed = {matrix.codec for layer in predictor.layers for matrix in (layer.a, layer.b)} - {"f32", "f16"}
+    if all(reads(codec) for codec in packed) or not _has_room(sizes.copied + sizes.unpacked):
+        return predictor
+    return read_predictor(opened, as_stored=False)
 
 
 def predictor_room(opened: OpenedModel, wanted: str) -> tuple[int, int]:

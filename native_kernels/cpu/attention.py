@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from native_kernels.backend import F32, I64
-from native_kernels.cpu.attention_tiles import mix_of, scores_of
+from native_kernels.cpu.attention_tiles import TILE, mix_of, row_of, scores_of
 from native_kernels.cpu.call import Call, aligned_empty, arguments
 from native_kernels.cpu.jit import Kernel
 from native_kernels.cpu.kv_store import CachePlace
@@ -29,19 +29,18 @@ from native_kernels.cpu.simd import (
     atomic_add,
     atomic_put,
     constant,
+    div,
     floats,
+    fma,
     get_float,
     get_int,
     i64,
-    larger,
-    largest,
     mul,
     operation,
     put_float,
     put_floats,
     splat,
     spread,
-    sub,
     total,
     zero,
 )
@@ -70,6 +69,8 @@ def _between(b: Any, x: Any, first: Any, lower: Any, upper: Any) -> Any:
 @cache
 def _kernel(codec: KvCodec) -> Kernel:
     scores_of_block, mix_block = scores_of(codec), mix_of(codec)
+    peak_of_block, weigh_block = row_of(BLOCK)
+    peak_of_tile, weigh_tile = row_of(TILE)
 
     def attend(args: int, lo: int, hi: int, worker: int) -> None:
         """args, in words: 0 q, 1 stride of its tokens, 2 out, 3 stride, 4 to 14 CachePlace.words, 15 heads, 16 tokens,
@@ -86,10 +87,10 @@ def _kernel(codec: KvCodec) -> Kernel:
         layer = get_int(get_int(args + 40)) + get_int(args + 56) * layer_bytes
         n_tiles = (n_tokens + tile - 1) // tile
         most_rows = tile * group
-        # scratch: queries [rows, head_dim], scores [rows, BLOCK], sums of weights [rows, LANES], largest [rows]
+        # scratch: queries [rows, head_dim], scores [rows, TILE], sums of weights [rows, LANES], largest [rows]
         queries = get_int(args + 176) + get_int(args + 184) * worker
         weights = queries + (4 * most_rows * head_dim + 63) // 64 * 64
-        normals = weights + 4 * most_rows * BLOCK
+        normals = weights + 4 * most_rows * TILE
         peaks = normals + 4 * most_rows * LANES
         own_sums = peaks + (4 * most_rows + 63) // 64 * 64
         partial_bytes = 4 * group * (padded_dim + LANES)  # sums and, for every row, its normal and its largest
@@ -102,8 +103,18 @@ def _kernel(codec: KvCodec) -> Kernel:
             first_token = place * tile
             tokens = min(tile, n_tokens - first_token)
             rows = tokens * group
+            begin, end = 0, position + first_token + tokens
+            if window > 0:
+                begin = max(0, position + first_token + 1 - window)
+            number = begin // BLOCK
+            n_blocks = (end + BLOCK - 1) // BLOCK - number
+            used = min(parts, max(1, n_blocks * BLOCK // TILE))  # a part has a tile at least
+            if part >= used:
+                continue
+            last = number + n_blocks * (part + 1) // used
+            number += n_blocks * part // used
             sums = own_sums
-            if parts > 1:
+            if used > 1:
                 sums = get_int(args + 192) + partial_bytes * (head * parts + part)
             for row in range(rows):
                 source = get_int(args) + get_int(args + 8) * (first_token + row // group)
@@ -115,32 +126,28 @@ def _kernel(codec: KvCodec) -> Kernel:
                     put_floats(sums + 4 * (padded_dim * row + d), zero())
                 put_floats(normals + 4 * LANES * row, zero())
                 put_float(peaks + 4 * row, LOWEST)
-            begin, end = 0, position + first_token + tokens
-            if window > 0:
-                begin = max(0, position + first_token + 1 - window)
-            first_block = begin // BLOCK
-            n_blocks = (end + BLOCK - 1) // BLOCK - first_block
-            for number in range(first_block + n_blocks * part // parts, first_block + n_blocks * (part + 1) // parts):
-                block = layer + head_bytes * head + block_bytes * number
+            while number < last:
+                size = min(TILE // BLOCK, last - number)
+                if size < TILE // BLOCK:
+                    size = 1
+                blocks = layer + head_bytes * head + block_bytes * number
                 start = number * BLOCK
-                scores_of_block(queries, 4 * head_dim, rows, block, head_dim, weights)
+                ahead = size * block_bytes
+                for i in range(size):
+                    block = blocks + block_bytes * i
+                    scores_of_block(queries, 4 * head_dim, rows, block, head_dim, weights + 4 * BLOCK * i, ahead)
                 for row in range(rows):
-                    mine = weights + 4 * BLOCK * row
+                    mine = weights + 4 * TILE * row
                     upper = position + first_token + row // group + 1
                     lower = max(0, upper - window) if window > 0 else 0
-                    masked = start + BLOCK > upper or start < lower
-                    peak = spread(LOWEST)
-                    for i in range(0, BLOCK, LANES):
-                        value = floats(mine + 4 * i)
-                        if cap > 0.0:
-                            value = mul(tanh(mul(value, spread(1.0 / cap))), spread(cap))
-                        if masked:
-                            value = _between(value, start + i, lower, upper)
-                        if cap > 0.0 or masked:
-                            put_floats(mine + 4 * i, value)
-                        peak = larger(value, peak)
-                    before, highest = get_float(peaks + 4 * row), largest(peak)
-                    own = normals + 4 * LANES * row
+                    if cap > 0.0 or start + size * BLOCK > upper or start < lower:
+                        for i in range(0, size * BLOCK, LANES):
+                            value = floats(mine + 4 * i)
+                            if cap > 0.0:
+                                value = mul(tanh(mul(value, spread(1.0 / cap))), spread(cap))
+                            put_floats(mine + 4 * i, _between(value, start + i, lower, upper))
+                    before, own = get_float(peaks + 4 * row), normals + 4 * LANES * row
+                    highest = peak_of_block(mine) if size == 1 else peak_of_tile(mine)
                     if highest > before:
                         factor = exp(spread(before - highest))
                         put_float(peaks + 4 * row, highest)
@@ -150,16 +157,15 @@ def _kernel(codec: KvCodec) -> Kernel:
                             put_floats(place, mul(floats(place), factor))
                     else:
                         highest = before
-                    normal = floats(own)
-                    for i in range(0, BLOCK, LANES):
-                        value = exp(sub(floats(mine + 4 * i), spread(highest)))
-                        put_floats(mine + 4 * i, value)
-                        normal = add(normal, value)
-                    put_floats(own, normal)
-                mix_block(
-                    weights, rows, block + values_at, block + scales_at, padded_dim, min(BLOCK, end - start), sums
-                )
-            if parts == 1:
+                    added = weigh_block(mine, highest) if size == 1 else weigh_tile(mine, highest)
+                    put_floats(own, add(floats(own), added))
+                for i in range(size):
+                    block = blocks + block_bytes * i
+                    n = min(BLOCK, end - start - BLOCK * i)
+                    mine = weights + 4 * BLOCK * i
+                    mix_block(mine, rows, block + values_at, block + scales_at, padded_dim, n, sums, ahead)
+                number += size
+            if used == 1:
                 for row in range(rows):
                     target = get_int(args + 16) + get_int(args + 24) * (first_token + row // group)
                     target += 4 * head_dim * (head * group + row % group)
@@ -173,7 +179,7 @@ def _kernel(codec: KvCodec) -> Kernel:
                 put_float(kept, total(floats(normals + 4 * LANES * row)))
                 put_float(kept + 4, get_float(peaks + 4 * row))
             count = get_int(args + 200) + 64 * head
-            if atomic_add(count, 1) != parts - 1:
+            if atomic_add(count, 1) != used - 1:
                 continue
             atomic_put(count, 0)
             all_sums = get_int(args + 192) + partial_bytes * head * parts
@@ -181,26 +187,23 @@ def _kernel(codec: KvCodec) -> Kernel:
                 target = get_int(args + 16) + 4 * head_dim * (head * group + row)
                 kept = all_sums + 4 * (group * padded_dim + LANES * row)
                 highest = LOWEST
-                for other in range(parts):
+                for other in range(used):
                     highest = max(highest, get_float(kept + partial_bytes * other + 4))
                 normal = zero()
-                for other in range(parts):
-                    factor = exp(spread(get_float(kept + partial_bytes * other + 4) - highest))
-                    normal = add(normal, mul(factor, spread(get_float(kept + partial_bytes * other))))
+                for other in range(used):
+                    one = kept + partial_bytes * other
+                    factor = exp(spread(get_float(one + 4) - highest))
+                    put_floats(one, mul(factor, spread(get_float(one))))
+                    normal = add(normal, floats(one))
+                    put_floats(one, factor)
                 for d in range(0, head_dim, LANES):
                     value = zero()
-                    for other in range(parts):
-                        factor = exp(spread(get_float(kept + partial_bytes * other + 4) - highest))
+                    for other in range(used):
                         place = all_sums + partial_bytes * other + 4 * (padded_dim * row + d)
-                        value = add(value, mul(factor, floats(place)))
-                    put_some_floats(target + 4 * d, head_dim - d, _over(value, normal))
+                        value = fma(floats(kept + partial_bytes * other), floats(place), value)
+                    put_some_floats(target + 4 * d, head_dim - d, div(value, normal))
 
     return Kernel(attend, f"attention.attend-{codec}")
-
-
-@operation(F, F, F)
-def _over(b: Any, x: Any, y: Any) -> Any:
-    return b.fdiv(x, y)
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,4 +269,4 @@ def _tile(group: int, n_tokens: int) -> int:
 def _scratch_floats(rows: int, layout: KvLayout) -> int:
     """Of one worker, in whole cache lines."""
     queries, peaks = -(-rows * layout.head_dim // 16) * 16, -(-rows // 16) * 16
-    return queries + rows * (BLOCK + LANES + layout.padded_dim) + peaks
+    return queries + rows * (TILE + LANES + layout.padded_dim) + peaks

@@ -25,22 +25,28 @@ from native_kernels.cpu.simd import (
     VH,
     VI,
     VS,
+    F,
     call_same,
     constant,
+    f32,
     halves_to_floats,
     i64,
+    largest,
     load,
     number,
     operation,
+    prefetch,
     splat,
     store,
     void,
 )
 from native_kernels.kv_blocks import BLOCK, GROUP, KvCodec
 
+_LINE = 64  # bytes of a cache line
 _REGISTERS = 32 if LANES == 16 else 16
 _WIDTH: dict[KvCodec, int] = {"f32": 4, "f16": 2, "q8_0": 1}
 ROWS = (8, 4, 2, 1)  # that one loop works off
+TILE = 4 * BLOCK  # positions whose scores lie in one row, so that softmax has long rows to work on
 
 
 def _vectors(rows: int) -> int:
@@ -90,18 +96,20 @@ def _at(b: Any, base: Any, index: Any, size: int) -> Any:
 
 @cache
 def _scores(rows: int, codec: KvCodec) -> Any:
-    """out [rows, BLOCK] = q [rows, head_dim] times the keys of a block."""
+    """out [rows, TILE], its first BLOCK columns = q [rows, head_dim] times the keys of a block."""
     width = _WIDTH[codec]
     step = min(BLOCK // LANES, _vectors(rows))
 
-    @operation(void, i64, i64, i64, i64, i64)
-    def scores(b: Any, q: Any, q_stride: Any, block: Any, head_dim: Any, out: Any) -> None:
+    @operation(void, i64, i64, i64, i64, i64, i64)
+    def scores(b: Any, q: Any, q_stride: Any, block: Any, head_dim: Any, out: Any, ahead: Any) -> None:
         queries = [_at(b, q, q_stride, row) for row in range(rows)]
         for first in range(0, BLOCK, step * LANES):
             starts = [first + LANES * v for v in range(step)]
 
             def one(d: Any, sums: list[Any], scales: Sequence[Any] = (), starts: list[int] = starts) -> list[Any]:
                 line = _at(b, block, d, BLOCK * width)
+                for o in range(0, step * LANES * width, _LINE):
+                    prefetch.emit(b, b.add(b.add(line, number(width * starts[0] + o)), ahead))
                 keys = [_stored(b, b.add(line, number(width * start)), codec) for start in starts]
                 if scales:
                     keys = [b.fmul(key, scale) for key, scale in zip(keys, scales, strict=True)]
@@ -131,18 +139,28 @@ def _scores(rows: int, codec: KvCodec) -> Any:
                 sums = _loop(b, number(0), head_dim, nothing, one)
             for row in range(rows):
                 for v, start in enumerate(starts):
-                    store(b, b.add(out, number(4 * (BLOCK * row + start))), sums[step * row + v])
+                    store(b, b.add(out, number(4 * (TILE * row + start))), sums[step * row + v])
 
     return scores
 
 
 @cache
 def _mix(rows: int, vectors: int, codec: KvCodec) -> Any:
-    """sums [rows, :] += weights [rows, BLOCK] times some columns of the values of a block's first n positions."""
+    """sums [rows, :] += weights [rows, TILE] times some columns of the values of a block's first n positions."""
     width = _WIDTH[codec]
 
-    @operation(void, i64, i64, i64, i64, i64, i64, i64)
-    def mix(b: Any, weights: Any, values: Any, scales: Any, padded_dim: Any, n: Any, column: Any, sums: Any) -> None:
+    @operation(void, i64, i64, i64, i64, i64, i64, i64, i64)
+    def mix(
+        b: Any,
+        weights: Any,
+        values: Any,
+        scales: Any,
+        padded_dim: Any,
+        n: Any,
+        column: Any,
+        sums: Any,
+        ahead: Any,
+    ) -> None:
         """sums: address of row 0, column 0; rows padded_dim apart."""
         places = []
         for row in range(rows):
@@ -158,12 +176,14 @@ def _mix(rows: int, vectors: int, codec: KvCodec) -> Any:
 
         def one(i: Any, before: list[Any]) -> list[Any]:
             line = b.add(first, b.mul(i, row_bytes))
+            for o in range(0, vectors * LANES * width, _LINE):
+                prefetch.emit(b, b.add(b.add(line, number(o)), ahead))
             read = [_stored(b, b.add(line, number(width * LANES * v)), codec) for v in range(vectors)]
             if codec == "q8_0":
                 read = [b.fmul(value, _half(b, _at(b, lines[v], i, 2))) for v, value in enumerate(read)]
             made = []
             for row in range(rows):
-                x = splat(b, load(b, b.add(_at(b, weights, i, 4), number(4 * BLOCK * row)), F32), VF)
+                x = splat(b, load(b, b.add(_at(b, weights, i, 4), number(4 * TILE * row)), F32), VF)
                 made += [call_same(b, "fma", x, value, before[vectors * row + v]) for v, value in enumerate(read)]
             return made
 
@@ -175,29 +195,32 @@ def _mix(rows: int, vectors: int, codec: KvCodec) -> Any:
 
 
 def scores_of(codec: KvCodec) -> Any:
-    """The function (q, stride of q in bytes, rows, block, head_dim, out [rows, BLOCK])."""
+    """The function (q, stride of q in bytes, rows, block, head_dim, out [rows, TILE], ahead).
+
+    ahead: how many bytes on the lines are asked for that will be read next. The same below.
+    """
     eight, four, two, one = (_scores(rows, codec) for rows in ROWS)
 
     @inline
-    def scores(q: Any, stride: Any, rows: Any, block: Any, head_dim: Any, out: Any) -> Any:
+    def scores(q: Any, stride: Any, rows: Any, block: Any, head_dim: Any, out: Any, ahead: Any) -> Any:
         row = 0
         while row + 8 <= rows:
-            eight(q + stride * row, stride, block, head_dim, out + 4 * BLOCK * row)
+            eight(q + stride * row, stride, block, head_dim, out + 4 * TILE * row, ahead)
             row += 8
         if row + 4 <= rows:
-            four(q + stride * row, stride, block, head_dim, out + 4 * BLOCK * row)
+            four(q + stride * row, stride, block, head_dim, out + 4 * TILE * row, ahead)
             row += 4
         if row + 2 <= rows:
-            two(q + stride * row, stride, block, head_dim, out + 4 * BLOCK * row)
+            two(q + stride * row, stride, block, head_dim, out + 4 * TILE * row, ahead)
             row += 2
         if row < rows:
-            one(q + stride * row, stride, block, head_dim, out + 4 * BLOCK * row)
+            one(q + stride * row, stride, block, head_dim, out + 4 * TILE * row, ahead)
 
     return scores
 
 
 def mix_of(codec: KvCodec) -> Any:
-    """The function (weights [rows, BLOCK], rows, values, their scales, padded_dim, positions, sums [rows, padded])."""
+    """The function (weights [rows, TILE], rows, values, scales, padded_dim, positions, sums [rows, padded], ahead)."""
 
     def pair(rows: int) -> tuple[int, Any, Any]:
         wide = _vectors(rows)
@@ -207,13 +230,13 @@ def mix_of(codec: KvCodec) -> Any:
 
     def columns(wide: int, many: Any, single: Any) -> Any:
         @inline
-        def over_columns(weights: Any, values: Any, scales: Any, padded_dim: Any, n: Any, sums: Any) -> Any:
+        def over_columns(weights: Any, values: Any, scales: Any, padded_dim: Any, n: Any, sums: Any, ahead: Any) -> Any:
             column = 0
             while column + wide * LANES <= padded_dim:
-                many(weights, values, scales, padded_dim, n, column, sums)
+                many(weights, values, scales, padded_dim, n, column, sums, ahead)
                 column += wide * LANES
             while column < padded_dim:
-                single(weights, values, scales, padded_dim, n, column, sums)
+                single(weights, values, scales, padded_dim, n, column, sums, ahead)
                 column += LANES
 
         return over_columns
@@ -222,19 +245,19 @@ def mix_of(codec: KvCodec) -> Any:
     by2, by1 = columns(n2, two, two1), columns(n1, one, one1)
 
     @inline
-    def mix(weights: Any, rows: Any, values: Any, scales: Any, padded_dim: Any, n: Any, sums: Any) -> Any:
+    def mix(weights: Any, rows: Any, values: Any, scales: Any, padded_dim: Any, n: Any, sums: Any, ahead: Any) -> Any:
         row = 0
         while row + 8 <= rows:
-            by8(weights + 4 * BLOCK * row, values, scales, padded_dim, n, sums + 4 * padded_dim * row)
+            by8(weights + 4 * TILE * row, values, scales, padded_dim, n, sums + 4 * padded_dim * row, ahead)
             row += 8
         if row + 4 <= rows:
-            by4(weights + 4 * BLOCK * row, values, scales, padded_dim, n, sums + 4 * padded_dim * row)
+            by4(weights + 4 * TILE * row, values, scales, padded_dim, n, sums + 4 * padded_dim * row, ahead)
             row += 4
         if row + 2 <= rows:
-            by2(weights + 4 * BLOCK * row, values, scales, padded_dim, n, sums + 4 * padded_dim * row)
+            by2(weights + 4 * TILE * row, values, scales, padded_dim, n, sums + 4 * padded_dim * row, ahead)
             row += 2
         if row < rows:
-            by1(weights + 4 * BLOCK * row, values, scales, padded_dim, n, sums + 4 * padded_dim * row)
+            by1(weights + 4 * TILE * row, values, scales, padded_dim, n, sums + 4 * padded_dim * row, ahead)
 
     return mix
 
@@ -254,3 +277,51 @@ def floats_to_halves(b: Any, x: Any) -> Any:
     found = b.select(b.icmp_signed(">=", size, constant(VI, 0x47800000)), constant(VI, 0x7C00), found)
     found = b.select(b.icmp_signed(">", size, constant(VI, 0x7F800000)), constant(VI, 0x7E00), found)
     return b.bitcast(b.trunc(b.or_(found, sign), VS), VH)
+
+
+def _exp(b: Any, x: Any) -> Any:
+    """e^x for x up to 0; of what lies below -87 the smallest normal numbers. What is no number stays none."""
+    low = constant(VF, -87.0)
+    kept = b.select(b.fcmp_ordered("<", x, low), low, x)
+    name = "rint" if ISA.byte_dot == "plain" else "nearbyint"
+    whole = call_same(b, name, b.fmul(kept, constant(VF, 1.44269504)))
+    rest = call_same(b, "fma", whole, constant(VF, -0.693359375), kept)
+    rest = call_same(b, "fma", whole, constant(VF, 2.12194440e-4), rest)
+    # Cephes' polynomial for the rest, which lies within half a power of two.
+    series = constant(VF, 1.9875691500e-4)
+    for factor in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
+        series = call_same(b, "fma", series, rest, constant(VF, factor))
+    series = b.fadd(call_same(b, "fma", series, b.fmul(rest, rest), rest), constant(VF, 1.0))
+    power = b.shl(b.fptosi(whole, VI), constant(VI, 23))
+    finite = b.bitcast(b.add(b.bitcast(series, VI), power), VF)
+    return b.select(b.fcmp_unordered("uno", x, x), x, finite)
+
+
+@cache
+def row_of(positions: int) -> tuple[Any, Any]:
+    """Of a row of so many scores: its largest, and (at, peak): e^(score - peak) in their place and their sum in lanes.
+
+    A score that is no number counts as none for the largest and makes the sum none.
+    """
+    places = [4 * LANES * i for i in range(positions // LANES)]
+
+    @operation(f32, i64)
+    def peak_of(b: Any, at: Any) -> Any:
+        values = [load(b, b.add(at, number(place)), VF) for place in places]
+        while len(values) > 1:
+            pairs = zip(values[::2], values[1::2], strict=True)
+            values = [b.select(b.fcmp_ordered(">", x, y), x, y) for x, y in pairs]
+        return largest.emit(b, values[0])
+
+    @operation(F, i64, f32)
+    def weigh(b: Any, at: Any, peak: Any) -> Any:
+        taken = splat(b, peak, VF)
+        total = None
+        for place in places:
+            where = b.add(at, number(place))
+            value = _exp(b, b.fsub(load(b, where, VF), taken))
+            store(b, where, value)
+            total = value if total is None else b.fadd(total, value)
+        return total
+
+    return peak_of, weigh

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from native_kernels.backend import F32, I64, PackedMatrix
+from native_kernels.codecs import CODECS
 from native_kernels.cpu.call import Call, aligned_empty, arguments
 from native_kernels.cpu.jit import Kernel, inline, kernel
 from native_kernels.cpu.k_quant_blocks import BLOCKS, COLUMNS, BlockCodec, staged
@@ -34,6 +35,7 @@ from native_kernels.cpu.simd import (
     get_float,
     get_int,
     get_int32,
+    prefetch,
     put_byte,
     put_float,
     put_floats,
@@ -70,7 +72,7 @@ from native_kernels.cpu.tiles import (
 from native_kernels.cpu.unpack import UNPACKERS
 
 # Floats: rows unpacked at a time, a multiple of every tile's; tokens whose sums are kept beside them in the cache.
-_BLOCK_ROWS = 48
+_BLOCK_ROWS = 96 if LANES == 16 else 48
 _BLOCK_TOKENS = 512
 _PANEL = 2 * LANES  # tokens of a panel
 _TWO, _ONE = float_tile(TILE_ROWS, 2, 8 * LANES), float_tile(2 * TILE_ROWS, 1, 4 * LANES)
@@ -302,6 +304,7 @@ def float_kernel(codec: str) -> Kernel:
     args: w, its row step, D, panels, panel step, tokens, out, its row step, scratch, scratch step.
     """
     unpack, dots = UNPACKERS[codec], _few_tokens(codec)
+    piece_bytes = _bytes_of(codec, PIECE)
 
     def matmul(args: int, lo: int, hi: int, worker: int) -> None:
         w, w_step, n_cols = get_int(args), get_int(args + 8), get_int(args + 16)
@@ -327,8 +330,12 @@ def float_kernel(codec: str) -> Kernel:
                 n_rows = min(_BLOCK_ROWS, hi - first_row)
                 for k in range(0, n_cols, PIECE):
                     n = min(PIECE, n_cols - k)
+                    # What is unpacked next: the columns behind these, or the first ones of the rows behind these.
+                    ahead = piece_bytes if k + PIECE < n_cols else _BLOCK_ROWS * w_step - (k // PIECE) * piece_bytes
                     for r in range(n_rows):
-                        unpack(w + (first_row + r) * w_step, n_cols, k, n, unpacked + r * ROW_BYTES)
+                        row = w + (first_row + r) * w_step
+                        _ask_for(row + (k // PIECE) * piece_bytes + ahead, piece_bytes)
+                        unpack(row, n_cols, k, n, unpacked + r * ROW_BYTES)
                     for t in range(0, n_tokens, _PANEL):
                         panel = panels + ((first_token + t) // _PANEL) * panel_step
                         c = sums + 4 * _BLOCK_ROWS * t
@@ -342,6 +349,19 @@ def float_kernel(codec: str) -> Kernel:
                 _write_sums(sums, n_tokens, n_rows, out + first_token * out_step + 4 * first_row, out_step)
 
     return Kernel(matmul, f"gemm.matmul.{codec}")
+
+
+def _bytes_of(codec: str, n_cols: int) -> int:
+    """Bytes of so many columns; without the scales where they stand apart."""
+    if codec.endswith(".lanes"):
+        return n_cols if codec == "q8_0.lanes" else n_cols // 2
+    return CODECS[codec].n_bytes(n_cols)
+
+
+@inline
+def _ask_for(at: int, n_bytes: int) -> None:
+    for line in range(0, n_bytes, 64):
+        prefetch(at + line)
 
 
 def _few_tokens(codec: str) -> Any:

@@ -63,13 +63,15 @@ def main() -> int:
     parser.add_argument("--llama", metavar="PYTHON", help="an interpreter that imports llama_cpp")
     parser.add_argument("--model", metavar="FILE", action="append", default=[], help="a GGUF, may be given repeatedly")
     parser.add_argument("--codecs", default=",".join(CODECS), help="comma-separated; empty: no shares of the peak")
+    parser.add_argument("--tokens", default=",".join(map(str, TOKENS)), help="comma-separated")
     parser.add_argument("--record", action="store_true", help="write the figures to tests/benchmarks/results/")
     flags = parser.parse_args()
     from engine.hardware import probe
     from native_kernels.cpu import isa
 
     print(f"{isa.chosen().name}; one thread; processor time")
-    rows = [row for codec in flags.codecs.split(",") if codec for row in shares(codec)]
+    counts = [int(count) for count in flags.tokens.split(",")]
+    rows = [row for codec in flags.codecs.split(",") if codec for row in shares(codec, counts)]
     models = [beside_llama(flags.llama, Path(model)) for model in flags.model]
     if flags.record:
         figures = {
@@ -95,7 +97,7 @@ def seconds(work: Callable[[], object]) -> float:
     return time.thread_time() - start
 
 
-def shares(codec: str) -> list[dict[str, Any]]:
+def shares(codec: str, counts: list[int]) -> list[dict[str, Any]]:
     """The products of one codec, shape by shape."""
     import random_blocks
 
@@ -107,7 +109,7 @@ def shares(codec: str) -> list[dict[str, Any]]:
     for n_rows, n_cols in SHAPES:
         data = np.tile(random_blocks.weights(codec, 64, n_cols), (n_rows // 64, 1))
         w = PackedMatrix.view(data, n_rows, n_cols, codec)
-        for n_tokens in TOKENS:
+        for n_tokens in counts:
             peak, products = peaks.peak_call(as_bytes, 1_000_000)
             x, out = call.aligned_empty((n_tokens, n_cols)), call.aligned_empty((n_tokens, n_rows))
             x[:] = np.random.default_rng(1).standard_normal(x.shape)
