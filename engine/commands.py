@@ -41,8 +41,8 @@ def _load(arguments: argparse.Namespace, cancelled: Callable[[], bool] = lambda:
         template=arguments.template,
         activation=arguments.activation,
     )
-    with ProgressBar("Loading") as progress:
-        return LoadedModel.load(arguments.model, config, progress, cancelled)
+    with ProgressBar("Loading") as progress, ProgressBar("Preparing the processor kernels") as preparing:
+        return LoadedModel.load(arguments.model, config, progress, cancelled, preparing)
 
 
 def _sampling_values(arguments: argparse.Namespace) -> dict[str, Any]:
