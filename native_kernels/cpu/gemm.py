@@ -97,6 +97,7 @@ _TEMPORARY = max(4 * LANES * LANES, LANES * (_STAGED_BYTES + 64))
 _T_COLUMNS = 256
 _T_STEP = 4 * _T_COLUMNS + 128
 _T_TOKENS = TILE_ROWS
+_T_AHEAD = 8  # neurons between the one in work and the one that is prefetched
 _T_TILE, _T_FEW = float_tile(TILE_ROWS, 2, _T_STEP), float_tile(min(4, TILE_ROWS), 2, _T_STEP)
 _T_FEW_TOKENS = min(4, TILE_ROWS)
 
@@ -441,9 +442,15 @@ def _ggml_layer(block: int, low: Any, high: Any) -> Any:
     """Lays rows of GGML's blocks of 32 side by side; `high` lays their second 16 bytes, where they have so many."""
 
     @inline
-    def lay(rows: int, temporary: int, n_cols: int, first: int, n: int, quants: int, scales: int) -> None:
+    def lay(rows: int, temporary: int, n_cols: int, first: int, n: int, quants: int, scales: int, ahead: int) -> None:
+        due, asked = 0, 0
         for i in range(n):
             at = block * (first + i)
+            due += LANES
+            while due >= n:  # once for every row, evenly spread
+                _ask_for(get_int(rows + 8 * asked) + block * first + ahead, block * n)
+                due -= n
+                asked += 1
             low(rows, at + 2, quants + _GROUP_BYTES * i, 4 * BYTE_ROWS)
             if block == 34:
                 high(rows, at + 18, quants + _GROUP_BYTES * i + 16 * BYTE_ROWS, 4 * BYTE_ROWS)
@@ -456,8 +463,9 @@ def _lane_layer(fours: int) -> Any:
     """Lays lane-interleaved rows side by side; fours: of bytes in a group, 4 or 8."""
 
     @inline
-    def lay(rows: int, temporary: int, n_cols: int, first: int, n: int, quants: int, scales: int) -> None:
+    def lay(rows: int, temporary: int, n_cols: int, first: int, n: int, quants: int, scales: int, ahead: int) -> None:
         groups = (n_cols + 31) // 32
+        due, asked, steps = 0, 0, (n + LANES - 1) // LANES * fours
         for start in range(0, n, LANES):
             group = first + start
             superblock = group & -_SUPERBLOCK
@@ -465,6 +473,11 @@ def _lane_layer(fours: int) -> Any:
             found = min(LANES, n - start)
             at = 4 * fours * superblock + 4 * (group - superblock)
             for k in range(fours):
+                due += LANES
+                while due >= steps:  # once for every row, evenly spread
+                    _ask_for(get_int(rows + 8 * asked) + 4 * fours * first + ahead, 4 * fours * n)
+                    due -= steps
+                    asked += 1
                 turn_listed(rows, at + 4 * in_superblock * k, found, temporary, 4 * LANES)
                 for i in range(found):
                     target = quants + _GROUP_BYTES * (start + i)
@@ -487,11 +500,17 @@ def _super_block_layer(codec: BlockCodec, kind: str) -> Any:
     stage = staged(codec, kind)
 
     @inline
-    def lay(rows: int, temporary: int, n_cols: int, first: int, n: int, quants: int, scales: int) -> None:
+    def lay(rows: int, temporary: int, n_cols: int, first: int, n: int, quants: int, scales: int, ahead: int) -> None:
         factors = temporary + LANES * _STAGED_BYTES
+        due, asked = 0, 0
         for i in range(n // 8):
             at = (first // 8 + i) * n_bytes
             for r in range(LANES):
+                due += 8
+                if due >= n:  # once for every row, evenly spread
+                    _ask_for(get_int(rows + 8 * asked) + n_bytes * (first // 8) + ahead, n_bytes * (n // 8))
+                    due -= n
+                    asked += 1
                 stage(get_int(rows + 8 * r) + at, temporary + r * _STAGED_BYTES, factors + 64 * r)
             for k in range(0, COLUMNS // 4, LANES):
                 target = quants + 8 * _GROUP_BYTES * i + 4 * BYTE_ROWS * k
@@ -525,6 +544,7 @@ def byte_kernel(codec: str) -> Kernel:
     """
     lay, kind, offset_row = _LAYERS[codec]
     many, few = byte_tile(BYTE_TOKENS, kind), byte_tile(_FEW_TOKENS, kind)
+    piece_bytes = _bytes_of(codec, 32 * _GROUPS)
     scale_bytes = 4 * BYTE_ROWS * (1 if kind == "offset" else 2)  # of a group
 
     def matmul(args: int, lo: int, hi: int, worker: int) -> None:
@@ -544,6 +564,10 @@ def byte_kernel(codec: str) -> Kernel:
             for first in range(0, groups, _GROUPS):
                 n = min(_GROUPS, groups - first)
                 for p in range(n_panels):
+                    # What is laid out next: the next panel, or the next columns of the first one.
+                    ahead = BYTE_ROWS * w_step
+                    if p == n_panels - 1 and first + _GROUPS < groups:
+                        ahead = piece_bytes - (n_panels - 1) * BYTE_ROWS * w_step
                     for r in range(BYTE_ROWS):  # rows that fill up a panel are the last one again
                         put_int(rows + 8 * r, w + min(first_row + p * BYTE_ROWS + r, last_row - 1) * w_step)
                     for v in range(2):
@@ -555,6 +579,7 @@ def byte_kernel(codec: str) -> Kernel:
                             n,
                             quants + _GROUPS * _GROUP_BYTES * p + 4 * LANES * v,
                             scales + _GROUPS * scale_bytes * p + 4 * LANES * v,
+                            ahead,
                         )
                 for t in range(0, tokens, wide):
                     place = (t // wide) * groups + first
@@ -662,6 +687,7 @@ def transposed_kernel(codec: str) -> Kernel:
     args: w, its row step, D, ids, count, tiles, tile step, tokens, out, its row step, scratch, scratch step.
     """
     unpack = UNPACKERS[codec]
+    piece_bytes = _bytes_of(codec, _T_COLUMNS)
 
     def matmul_t(args: int, lo: int, hi: int, worker: int) -> None:
         w, w_step, n_cols = get_int(args), get_int(args + 8), get_int(args + 16)
@@ -672,9 +698,12 @@ def transposed_kernel(codec: str) -> Kernel:
         unpacked = sums + 4 * 2 * LANES * _T_TOKENS
         for column in range(lo, hi, _T_COLUMNS):
             n_columns = min(_T_COLUMNS, hi - column)
+            skipped = column // _T_COLUMNS * piece_bytes
             for first in range(0, max(count, 1), PIECE):  # of none the sum is 0
                 n = min(PIECE, count - first)
                 for i in range(n):
+                    later = get_int32(ids + 4 * min(first + i + _T_AHEAD, count - 1))
+                    _ask_for(w + later * w_step + skipped, piece_bytes)
                     row = w + get_int32(ids + 4 * (first + i)) * w_step
                     unpack(row, n_cols, column, n_columns, unpacked + i * _T_STEP)
                 for t in range(0, tokens, _T_TOKENS):

@@ -19,7 +19,7 @@ from native_kernels import lane_packing
 from native_kernels.backend import PackedMatrix
 from native_kernels.codecs import CODECS
 from native_kernels.cpu import activations, call, gemm, gemv
-from native_kernels.cpu.k_quant_blocks import BLOCKS as BLOCK_CODECS
+from native_kernels.cpu.k_quants import SMALL_BLOCKS, SUPER_BLOCKS
 
 LANES = ("q4_0.lanes", "q8_0.lanes")
 NAMES = [name for name in gemm.UNPACKERS if name.removesuffix(".lanes") in CODECS]
@@ -186,7 +186,7 @@ def main() -> None:
         block = block_size(name)
         odd = 3 * block if block > 1 else 301
         check_rows(name, 5, odd)
-        if name in BLOCK_CODECS:
+        if name in {**SUPER_BLOCKS, **SMALL_BLOCKS}:
             check_gemv(name, 23, odd, apart=7)
         for n_tokens in (1, 3, 9, 20, 35):
             check_matmul(name, n_tokens, 53, odd, apart=7)
