@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from engine.config import BackendName, KvCodec, Mode, ModelConfig
 from engine.errors import Cancelled, KernelUnavailableError
 from engine.executor.counters import FfnCounters
+from engine.model.transformer import Transformer
 from engine.model.weights import ModelWeights, OpenedModel
 from native_kernels.backend import Operators
 from native_kernels.kv_blocks import KvLayout
@@ -86,8 +87,7 @@ class Backend:
 
     def prepare(
         self,
-        weights: ModelWeights,
-        decoder: DecodeProgram | None,
+        model: Transformer,
         layout: KvLayout,
         progress: Progress,
         cancelled: Callable[[], bool],
@@ -99,13 +99,15 @@ class Backend:
         """
         if self.kernels is None:
             return
+        from engine.model.decode_program import DecodeProgram
         from native_kernels.cpu.pool import OWN_KERNELS
 
+        weights = model.weights
         matrices = [matrix for layer in weights.layers for matrix in (layer.q, layer.up, layer.down_t, layer.down)]
         codecs = {matrix.codec for matrix in (weights.head, weights.embedding, *matrices) if matrix is not None}
         wanted = [*OWN_KERNELS, *self.kernels.kernels(codecs), *self.kernels.attention_kernels(layout)]
-        if decoder is not None:
-            wanted += [call.kernel for call in decoder.program_for(layout).calls]
+        if isinstance(model.decoder, DecodeProgram):
+            wanted += [call.kernel for call in model.decoder.program_for(layout).calls]
         missing = [kernel for kernel in dict.fromkeys(wanted) if not kernel.is_ready]
         for done, kernel in enumerate(missing):
             if cancelled():
@@ -114,6 +116,11 @@ class Backend:
             _ = kernel.address
         for kernel in wanted:
             _ = kernel.address
+
+
+def multiplies(operators: Operators, codec: str) -> bool:
+    """Whether these operators multiply matrices in this codec as they lie, without unpacking them on every use."""
+    return operators.name != ReferenceOperators.name and operators.reads(codec)  # type: ignore[attr-defined]
 
 
 def choose_backend(wanted: BackendName, threads: int) -> Backend:

@@ -1,7 +1,8 @@
 """Speed in figures: prefill and decode rates on random tokens, against the bytes that a token must move.
 
 Rates are medians over repeats in one process; the bandwidth that the floor is counted with is measured in the same
-run with the same threads. Results to keep are written by the scripts in tests/benchmarks.
+run with the same threads. Stages are means over the same repeats; "rest" is what lies between them, in Python.
+Results to keep are written by the scripts in tests/benchmarks.
 """
 
 from __future__ import annotations
@@ -9,22 +10,22 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from engine.cpu_and_ram import process_ram_bytes
 from engine.errors import InvalidRequestError
 from engine.executor.ffn_bytes import ffn_bytes
 from engine.generate import decode_one_token, prefill
-from engine.hardware import measure, probe
+from engine.hardware import HardwareProfile, measure, probe
 from engine.model.kv_cache import KVCache
+from native_kernels.backend import F32
 
 if TYPE_CHECKING:
     from engine.executor.counters import FfnCounters
-    from engine.model.transformer import FfnExecutor, Transformer
+    from engine.model.transformer import Decoder, Transformer
     from engine.session import LoadedModel
 
 
@@ -48,25 +49,7 @@ class BenchResult:
     threads: int
     hold: str  # f32, f16 or mapped
     weights: str  # the same in words, with the reason
-
-
-class _TimedExecutor:
-    """Passes calls on to an executor and adds up how long they take."""
-
-    def __init__(self, inner: FfnExecutor) -> None:
-        self._inner = inner
-        self.counters: FfnCounters = inner.counters
-        self.seconds = 0.0
-
-    @property
-    def name(self) -> str:
-        return self._inner.name
-
-    def ffn(self, layer: int, x: npt.NDArray[np.float32], residual: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        started = time.perf_counter()
-        result = self._inner.ffn(layer, x, residual)
-        self.seconds += time.perf_counter() - started
-        return result
+    backend: str  # what computed
 
 
 def run(
@@ -86,30 +69,30 @@ def run(
             f"{prompt_tokens} + {gen_tokens} tokens do not fit into the context of {model.context}.",
             "Lower --prompt-tokens or --gen-tokens.",
         )
-    hardware = measure(probe(), threads=model.threads)
+    hardware = _measured(model)
     transformer = model.transformer(mode)
-    timed = _TimedExecutor(transformer.executor)
-    transformer.executor = timed
+    stages = _stages_of(transformer)
     rng = np.random.default_rng(0)
     cache = model.new_cache()
-    prefill_s, decode_s, head_s, ffn_s = [], [], 0.0, 0.0
-    counters = timed.counters
+    prefill_s, decode_s = [], []
+    counters = transformer.executor.counters
     for number in range(repeat + 1):  # the first round warms caches and is not counted
         cache.truncate(0)
         started = time.perf_counter()
         prefill(transformer, rng.integers(0, config.vocab_size, prompt_tokens).tolist(), cache)
         between = time.perf_counter()
         counters.reset()
-        timed.seconds = 0.0
+        if number == 1:
+            stages.start()
         for token in rng.integers(0, config.vocab_size, gen_tokens).tolist():
             decode_one_token(transformer, token, cache)
         if number:
             prefill_s.append(between - started)
             decode_s.append(time.perf_counter() - between)
-            ffn_s += timed.seconds / gen_tokens / repeat
-            head_s += _time_head(transformer, config.d_model) / repeat
         on_progress(number, repeat)
     per_token = statistics.median(decode_s) / gen_tokens
+    timings = {stage: seconds / gen_tokens / repeat for stage, seconds in stages.seconds().items()}
+    timings["rest"] = max(0.0, sum(decode_s) / gen_tokens / repeat - sum(timings.values()))
     fired, active, opened = counters.fired_share or 0.0, counters.active_share or 0.0, counters.opened_share or 0.0
     ran = model.resolve_mode(mode)
     rest = _other_bytes(model, prompt_tokens + gen_tokens // 2)
@@ -137,20 +120,86 @@ def run(
         gpu_neuron_load=None,
         active_share=counters.active_share,
         fired_share=counters.fired_share,
-        timings={"ffn": ffn_s, "head": head_s, "attention_and_rest": per_token - ffn_s - head_s},
+        timings=timings,
         hardware=hardware.to_json(),
         mode=ran,
         threads=model.threads,
         hold=model.weights.hold,
         weights=model.weights_reason,
+        backend=model.backend.name,
     )
 
 
-def _time_head(transformer: Transformer, d_model: int) -> float:
-    hidden = np.ones((1, d_model), dtype=np.float32)
-    started = time.perf_counter()
-    transformer.logits(hidden)
-    return time.perf_counter() - started
+class _Stages(Protocol):
+    """What takes how long within the decoded tokens."""
+
+    def start(self) -> None:
+        """Measures from here on."""
+
+    def seconds(self) -> dict[str, float]:
+        """Seconds of every stage since then."""
+
+
+class _ProgramStages:
+    """Those of a token's program, as its first thread finds them."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+
+    def start(self) -> None:
+        self._decoder.measure_stages()
+
+    def seconds(self) -> dict[str, float]:
+        return self._decoder.stage_seconds()
+
+
+class _TimedTransformer:
+    """Where the operators compute layer by layer: the executor and the head, by the clock around them."""
+
+    def __init__(self, transformer: Transformer) -> None:
+        self._seconds = {"ffn": 0.0, "head": 0.0}
+        self._inner, self._logits = transformer.executor, transformer.logits
+        self.counters: FfnCounters = self._inner.counters
+        transformer.executor = self
+        transformer.logits = self.logits  # type: ignore[method-assign]
+
+    @property
+    def name(self) -> str:
+        return self._inner.name
+
+    def ffn(self, layer: int, x: F32, residual: F32) -> F32:
+        started = time.perf_counter()
+        result = self._inner.ffn(layer, x, residual)
+        self._seconds["ffn"] += time.perf_counter() - started
+        return result
+
+    def logits(self, hidden: F32) -> F32:
+        started = time.perf_counter()
+        result = self._logits(hidden)
+        self._seconds["head"] += time.perf_counter() - started
+        return result
+
+    def start(self) -> None:
+        self._seconds = {"ffn": 0.0, "head": 0.0}
+
+    def seconds(self) -> dict[str, float]:
+        return dict(self._seconds)
+
+
+def _stages_of(transformer: Transformer) -> _Stages:
+    return _TimedTransformer(transformer) if transformer.decoder is None else _ProgramStages(transformer.decoder)
+
+
+def _measured(model: LoadedModel) -> HardwareProfile:
+    """The machine with its bandwidth, read with what computes: the kernels' own threads where there are some."""
+    if model.backend.kernels is None:
+        return measure(probe(), threads=model.threads)
+    from native_kernels.cpu.bandwidth import read_bytes_per_s
+
+    profile = probe()
+    n_bytes = max(16 << 20, min(256 << 20, profile.ram.free_bytes // 8))
+    speed = read_bytes_per_s(model.backend.kernels.pool, n_bytes)
+    return replace(profile, cpu=replace(profile.cpu, bytes_per_s=speed))
 
 
 def _other_bytes(model: LoadedModel, context: int) -> int:

@@ -20,7 +20,8 @@ from engine.cpu_and_ram import CpuInfo, RamInfo, memory_limits, read_cpu, read_r
 from engine.errors import ArtifactMismatchError, EngineError, HostMemoryError, InvalidRequestError
 from engine.graphics import GpuInfo, read_gpus
 
-__all__ = ["CpuInfo", "GpuInfo", "HardwareProfile", "RamInfo", "choose_gpu", "choose_threads", "default_threads", "describe", "measure",
+__all__ = ["CpuInfo", "GpuInfo", "HardwareProfile", "RamInfo", "choose_gpu", "choose_threads", "default_threads",
+           "describe", "measure",
            "probe"]  # fmt: skip
 
 SCHEMA_VERSION = 1

@@ -6,7 +6,7 @@ The executors do the work; nothing here computes a layer, except that a sample t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -91,7 +91,10 @@ class ModeChooser:
     @cached_property
     def predictor(self) -> Predictor:
         """The model's own. Raises as `read_predictors` does."""
-        return read_predictors(self._opened)
+        from engine.backends import multiplies
+
+        read = read_predictors(self._opened, lambda codec: multiplies(self._operators, codec))
+        return replace(read, operators=self._operators)
 
     @cached_property
     def _sparse_cost(self) -> SparseCost:
@@ -134,16 +137,19 @@ def choose_mode(
     return "exact", f"{reason}. In a sample text {share}, and sparse mode would read {megabytes} more"
 
 
-def read_predictors(opened: OpenedModel) -> Predictor:
+def read_predictors(opened: OpenedModel, reads: Callable[[str], bool] = lambda codec: False) -> Predictor:
     """The predictors that came with the model, checked against its configuration: the file's own, else a folder's.
 
     Those in packed codecs are unpacked where the free RAM allows it, because that is faster; else they stay mapped.
+    They stay so where the operators that will be used are said to multiply matrices in their codec.
 
     Raises: UnsupportedModelError where there are none, ModelFormatError for damage, ArtifactMismatchError for those of
     another model.
     """
     if any(is_predictor_tensor(name) for name in opened.source.tensors):
-        predictor = predictor_from_gguf(opened.source, as_stored=not _has_room(unpacked_bytes(opened.source)))
+        codecs = {info.codec for name, info in opened.source.tensors.items() if is_predictor_tensor(name)}
+        as_stored = all(reads(codec) for codec in codecs) or not _has_room(unpacked_bytes(opened.source))
+        predictor = predictor_from_gguf(opened.source, as_stored)
     elif opened.files.predictors is not None:
         predictor = read_predictor_folder(opened.files.predictors)
     else:

@@ -139,7 +139,7 @@ class LoadedModel:
         sample = tokenizer.encode(SAMPLE_TEXT, add_bos=True)[:context]
         modes = ModeChooser(opened, weights, sample, backend.operators, kv_codec)
         mode, mode_reason = modes.choose(engine.mode)
-        model = cls(
+        loaded = cls(
             name=opened.name,
             description=opened.description,
             opened=opened,
@@ -159,8 +159,8 @@ class LoadedModel:
             load_s=time.perf_counter() - started,
         )
         layout = KvLayout(opened.config.head_dim, kv_codec)
-        backend.prepare(weights, model.transformer().decoder, layout, preparing, cancelled)
-        return dataclasses.replace(model, load_s=time.perf_counter() - started)
+        backend.prepare(loaded.transformer(), layout, preparing, cancelled)
+        return dataclasses.replace(loaded, load_s=time.perf_counter() - started)
 
     @property
     def weights_reason(self) -> str:

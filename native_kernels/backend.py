@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from native_kernels.codecs import CODECS, Codec
+from native_kernels.codecs import ROW_CODECS, Codec
 from native_kernels.kv_blocks import KvLayout
 
 F32 = NDArray[np.float32]
@@ -27,7 +27,7 @@ class PackedMatrix:
     The data may be a read-only view of a mapped file, and rows may lie apart (of one neuron's gate, up and down_t
     side by side each is a matrix of its own); only the bytes of one row must lie together.
 
-    codec: a name in native_kernels.codecs.CODECS.
+    codec: a name in native_kernels.codecs.ROW_CODECS.
     Shapes: data [n_rows, n_cols] in the dtype of its codec for f32 and f16, u8 [n_rows, row_bytes] for all others.
     """
 
@@ -37,8 +37,8 @@ class PackedMatrix:
     data: NDArray[Any]
 
     def __post_init__(self) -> None:
-        if self.codec not in CODECS:
-            raise ValueError(f"unknown codec {self.codec!r}; known are {', '.join(CODECS)}")
+        if self.codec not in ROW_CODECS:
+            raise ValueError(f"unknown codec {self.codec!r}; known are {', '.join(ROW_CODECS)}")
         dtype = np.dtype(_DTYPES.get(self.codec, np.uint8))
         width = self.n_cols if self.codec in _DTYPES else self.block_codec.n_bytes(self.n_cols)
         data = self.data
@@ -60,18 +60,18 @@ class PackedMatrix:
         n_rows, n_cols = values.shape
         if codec in _DTYPES:
             return cls(n_rows, n_cols, codec, np.ascontiguousarray(values, dtype=_DTYPES[codec]))
-        return cls(n_rows, n_cols, codec, CODECS[codec].encode(values))
+        return cls(n_rows, n_cols, codec, ROW_CODECS[codec].encode(values))
 
     @classmethod
     def view(cls, data: U8, n_rows: int, n_cols: int, codec: str) -> PackedMatrix:
         """The matrix that these bytes hold, not copied: u8 [n_rows * row_bytes], or [n_rows, row_bytes] lying apart."""
-        rows: NDArray[Any] = data.reshape(n_rows, -1) if n_rows else data.reshape(0, CODECS[codec].n_bytes(n_cols))
+        rows: NDArray[Any] = data.reshape(n_rows, -1) if n_rows else data.reshape(0, ROW_CODECS[codec].n_bytes(n_cols))
         return cls(n_rows, n_cols, codec, rows.view(_DTYPES.get(codec, np.uint8)))
 
     @property
     def block_codec(self) -> Codec:
         """How the data is read."""
-        return CODECS[self.codec]
+        return ROW_CODECS[self.codec]
 
     @property
     def row_bytes(self) -> int:

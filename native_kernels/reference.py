@@ -196,7 +196,8 @@ def _unpack(w: PackedMatrix, some: slice | NDArray[Any]) -> F32:
         return data
     if w.codec == "f16":
         return unpack_finite_f16(data)
-    return w.block_codec.decode(data)
+    decoded = w.block_codec.decode(data)
+    return decoded[..., : w.n_cols] if decoded.shape[-1] > w.n_cols else decoded  # a last group that was filled up
 
 
 def _goes_to_blas(w: PackedMatrix) -> bool:

@@ -5,7 +5,11 @@ It runs nothing and chooses no mode.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from engine.config import Mode, ModelConfig
 from engine.executor.feed_forward import first_matrix
@@ -15,10 +19,19 @@ from native_kernels.backend import F32, I32, I64, PackedMatrix
 from native_kernels.cpu.active_rows import clear_calls, list_calls, scatter_calls
 from native_kernels.cpu.call import Call, aligned_empty
 from native_kernels.cpu.elementwise import Activation, activation_calls, bias_calls
-from native_kernels.cpu.linear import Products, Vector, why_not as cannot_multiply
+from native_kernels.cpu.gemv import vector_format
+from native_kernels.cpu.linear import Products, Vector
+from native_kernels.cpu.linear import why_not as cannot_multiply
+from native_kernels.cpu.row_sums import SUMS
+from native_kernels.cpu.sparse_ffn import Activation as FusedActivation
+from native_kernels.cpu.sparse_ffn import Buffers, Predicted, axpy_calls, ffn_calls, predictor_calls
 
 _ACTIVATIONS: dict[str, Activation] = {
     "relu": "relu", "drelu": "relu", "fatrelu": "fatrelu", "silu": "silu", "gelu": "gelu", "gelu-tanh": "gelu-tanh",
+}  # fmt: skip
+
+_FUSED: dict[str, FusedActivation] = {
+    "relu": "relu", "drelu": "drelu", "fatrelu": "relu", "silu": "silu", "gelu": "gelu", "gelu-tanh": "gelu_tanh",
 }  # fmt: skip
 
 # Words of a worker's counts in a layer: what elementwise counts, and what is listed.
@@ -58,14 +71,17 @@ class FfnCalls:
         self._firing: I32 = aligned_empty(config.d_ff, np.int32)
         self._n_predicted: I64 = aligned_empty(1, np.int64)
         self._n_firing: I64 = aligned_empty(1, np.int64)
+        self._buffers = Buffers.make(config.d_ff, config.d_model, products.n_workers)
+        self._whole = replace(self._buffers, h=self._hidden.values, ids=np.arange(config.d_ff, dtype=np.int32))
+        self._whole.n[0] = config.d_ff
         if predictor is not None:
-            widest = max(layer.rank for layer in predictor.layers)
-            self._ranked: F32 = aligned_empty(widest)
             self._scores: F32 = aligned_empty(config.d_ff)
 
     def of_layer(self, layer: int, x: Vector, residual: Vector, out: F32, counts: I64) -> list[Call]:
         """out [D] = what the block adds to the stream; x [D] normed, residual [D] what the norm read."""
         w = self._layers[layer]
+        if self._is_fused(w):
+            return self._fused(layer, x, residual, out, counts.reshape(-1))
         if self._mode == "dense":
             calls = self._all(w, x, counts)
         else:
@@ -75,10 +91,42 @@ class FfnCalls:
 
     def totals(self, counts: I64) -> tuple[int, int, int]:
         """Computed, opened and fired over all layers, of a token: counts [L, workers, COUNT_WORDS]."""
-        opened, fired, listed = (int(counts[:, :, word].sum()) for word in (_OPENED, _FIRED, _LISTED))
+        fused = np.array([self._is_fused(w) for w in self._layers])
+        of_fused, others = counts[fused, 0], counts[~fused]
+        if not self._config.gated:  # sparse_ffn then counts as opened what has been computed
+            of_fused[:, 1] = of_fused[:, 2]
+        listed, opened, fired = (
+            int(others[:, :, word].sum() + of_fused[:, place].sum())
+            for place, word in enumerate((_LISTED, _OPENED, _FIRED))
+        )
         if self._mode == "dense":
             return self._config.n_layers * self._config.d_ff, opened, fired
         return (opened if self._mode == "exact" else listed), opened, fired
+
+    def _is_fused(self, w: LayerWeights) -> bool:
+        """Whether the layer runs as the two calls of sparse_ffn: down is neuron-major, and neurons are skipped."""
+        return self._mode != "dense" and w.down_t is not None and w.down_t.codec in SUMS
+
+    def _fused(self, i: int, x: Vector, residual: Vector, out: F32, counts: I64) -> list[Call]:
+        """As ExactExecutor and SparseExecutor. counts: [at least 3]."""
+        w = self._layers[i]
+        assert w.down_t is not None, "else the layer is not fused"
+        calls: list[Call] = []
+        predicted = None
+        if self._mode == "sparse":
+            assert self._predictor is not None, "sparse mode has one"
+            part = self._predictor.layers[i]
+            calls += self._predict(part, residual if self._predictor.input == "residual" else x)
+            predicted = Predicted(self._scores, part.threshold)
+        forms: dict[str, NDArray[Any]] = {}
+        for matrix in (w.up, *([] if w.gate is None else [w.gate])):
+            forms[vector_format(matrix.codec)], more = x.as_read_by(matrix.codec, "ffn")
+            calls += more
+        return calls + ffn_calls(
+            w.gate, w.up, w.down_t, forms, out, _FUSED[self._config.activation.removesuffix("-glu")], self._buffers,
+            threshold=self._config.activation_threshold, predicted=predicted, gate_bias=w.gate_bias,
+            up_bias=w.up_bias, down_bias=w.down_bias, counts=counts,
+        )  # fmt: skip
 
     # -------------------------------------------------------------- what goes into down
 
@@ -114,18 +162,16 @@ class FfnCalls:
         calls += clear_calls(self._first, barrier=False)
         calls += list_calls(
             self._scores, self._predicted, self._n_predicted, also=counts[0, _LISTED:],
-            bias=part.b_bias, threshold=part.threshold, stage="predictor",
+            threshold=part.threshold, stage="predictor",
         )  # fmt: skip
         first, bias = first_matrix(w)
         calls += self._listed(first, x, self._predicted, self._n_predicted, self._first, bias=bias)
         return calls + self._opened(w, x, None, counts)
 
     def _predict(self, part: LayerPredictor, x: Vector) -> list[Call]:
-        """Scores of all neurons, without their bias."""
-        ranked = Vector(self._ranked[: part.rank])
-        calls = self._products.calls(part.a, x, ranked.values, "predictor")
-        calls += activation_calls("relu", ranked.values, ranked.values, bias=part.a_bias, stage="predictor")
-        return calls + self._products.calls(part.b, ranked, self._scores, "predictor")
+        """Scores of all neurons."""
+        values, calls = x.as_read_by(part.a.codec, "predictor")
+        return calls + predictor_calls(part.a, part.b, values, self._scores, bias1=part.a_bias, bias2=part.b_bias)
 
     def _opened(self, w: LayerWeights, x: Vector, bias: F32 | None, counts: I64) -> list[Call]:
         """The activation of the first matrix, and up where it is not zero."""
@@ -165,7 +211,10 @@ class FfnCalls:
 
     def _down(self, w: LayerWeights, out: F32) -> list[Call]:
         if w.down_t is not None:
-            calls = self._products.transposed_calls(w.down_t, self._hidden.values, out, "ffn")
+            if w.down_t.codec in SUMS:
+                calls = axpy_calls(w.down_t, self._whole, out, stage="ffn")
+            else:
+                calls = self._products.transposed_calls(w.down_t, self._hidden.values, out, "ffn")
             return calls + ([] if w.down_bias is None else bias_calls(out, w.down_bias, "ffn"))
         assert w.down is not None, "a layer has down_t or down"
         return self._products.calls(w.down, self._hidden, out, "ffn", bias=w.down_bias)

@@ -6,22 +6,20 @@ at once: the next norm, which reads the stream anyway, takes it along.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 
 from engine.config import ModelConfig
 from engine.executor.ffn_calls import COUNT_WORDS, FfnCalls
 from engine.model.rope import rope_factors
 from engine.model.weights import LayerWeights, ModelWeights
-from native_kernels.backend import F32, I64, PackedMatrix
+from native_kernels.backend import F32, I64
 from native_kernels.cpu.attention import attention_buffers, attention_calls
 from native_kernels.cpu.call import Call, aligned_empty
 from native_kernels.cpu.elementwise import softcap_calls
 from native_kernels.cpu.embedding import embedding_calls
 from native_kernels.cpu.kv_store import CachePlace, rotate_and_store_calls
 from native_kernels.cpu.linear import Products, Vector
-from native_kernels.cpu.norms import Norm, norm_calls
+from native_kernels.cpu.norms import norm_calls
 from native_kernels.cpu.rope import angle_calls
 from native_kernels.cpu.token_state import CACHE, LAYER_BYTES, POSITION, TOKEN, token_state
 from native_kernels.kv_blocks import KvLayout
@@ -147,7 +145,9 @@ class DecodeCalls:
             calls += norm_calls(k, k, w.k_norm, None, config.norm, config.norm_eps, stage="attention")
         window = config.window(i)
         angles = self._everywhere if window is None else self._within
-        calls += rotate_and_store_calls(self._qkv, angles, self._place, i, config.n_heads, self._weights.rope_neighbours)
+        calls += rotate_and_store_calls(
+            self._qkv, angles, self._place, i, config.n_heads, self._weights.rope_neighbours
+        )
         q, mixed = self._qkv[None, : config.n_heads], self._mixed.values.reshape(1, config.n_heads, config.head_dim)
         calls += attention_calls(
             q, mixed, self._place, i, self._buffers, config.attention_scale, config.attention_softcap, window

@@ -40,10 +40,7 @@ def why_not(config: ModelConfig, weights: ModelWeights, mode: Mode, predictor: P
 
 
 class DecodeProgram:
-    """The program of a model in one mode, and the buffers it works in. One token at a time; not thread-safe.
-
-    timed: whether the stages of the following tokens are measured; `program.stage_seconds` says what they took.
-    """
+    """The program of a model in one mode, and the buffers it works in. One token at a time; not thread-safe."""
 
     def __init__(
         self,
@@ -54,7 +51,7 @@ class DecodeProgram:
         pool: Pool,
         predictor: Predictor | None = None,
     ) -> None:
-        self.timed = False
+        self._timed = False
         self._config = config
         self._counters = counters
         self._pool = pool
@@ -74,6 +71,16 @@ class DecodeProgram:
         """The program of the last token; of float32 in the cache before the first one."""
         return self.program_for(self._layout)
 
+    def measure_stages(self) -> None:
+        """As Decoder says."""
+        self._timed = True
+        if self._program is not None:
+            self._program.forget_times()
+
+    def stage_seconds(self) -> dict[str, float]:
+        """As Decoder says. They add up to what the program took."""
+        return self.program.stage_seconds()
+
     def accepts(self, cache: KVCache) -> bool:
         """Whether the program can run on this cache and count what is to be counted now."""
         return self._counters.per_neuron is None
@@ -90,7 +97,7 @@ class DecodeProgram:
         state[TOKEN], state[POSITION] = token, cache.length
         state[CACHE], state[LAYER_BYTES] = cache.blocks.ctypes.data, cache.blocks.strides[0]
         calls.counts.fill(0)
-        if not self._pool.run(program, cancelled, self.timed):
+        if not self._pool.run(program, cancelled, self._timed):
             raise Cancelled
         cache.advance(1)
         self._counters.add_decoded(*calls.ffn.totals(calls.counts))

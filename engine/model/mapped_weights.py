@@ -1,6 +1,6 @@
 """Matrices that stay as the file stores them: views of its mapped bytes, in its codec. It decodes no numbers.
 
-Only rows that the file has in another order are copied, packed as they are; and what a bundle stores in lanes.
+Only rows that the file has in another order are copied, packed as they are.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from engine.model.model_files import OpenedModel
 from engine.model.tensor_tiles import TiledTensor
 from native_kernels.backend import PackedMatrix
 from native_kernels.codecs import CODECS
-
-_LANES = ".lanes"
 
 
 def stays_in_pairs(opened: OpenedModel) -> bool:
@@ -32,13 +30,14 @@ def as_stored(opened: OpenedModel, tensor: PlannedTensor, in_pairs: bool = False
 
     A down projection that lies row-wise serves as `down` [D, F]: its blocks run over neurons, so it cannot be turned
     without being decoded.
-    Cost: touches no weight, but for rows in another order (matrices fused head by head) and
-    for bundles in q8_0 and q4_0: those are copied, in the size that they have in the file.
+    Cost: touches no weight, but for rows in another order (matrices fused head by head): those are copied, in the size
+    that they have in the file.
     """
     tiled = TiledTensor.of(opened, tensor)
     source = opened.source
     if isinstance(source, BundleSource):
-        return tensor.name, _of_bundle(source, tiled)
+        codec = source.tensors[tensor.foreign_name].codec
+        return tensor.name, PackedMatrix.view(source.rows(tensor.foreign_name), tiled.n_rows, tiled.n_cols, codec)
     if tensor.treatment == "transposed":
         n_rows, n_cols = tensor.shape
         view = PackedMatrix.view(source.view(tensor.foreign_name), n_rows, n_cols, tiled.codec)
@@ -58,13 +57,8 @@ def copied_bytes(opened: OpenedModel, tensor: PlannedTensor, in_pairs: bool = Fa
         return 4 * tensor.n_elements
     source = opened.source
     codec = source.tensors[tensor.foreign_name].codec
-    if isinstance(source, BundleSource):
-        if not codec.endswith(_LANES):
-            return 0
-        n_rows, n_cols = tensor.shape
-        kept = CODECS[codec.removesuffix(_LANES)]
-        return n_rows * (2 * n_cols if n_cols % kept.block_size else kept.n_bytes(n_cols))
-    if tensor.treatment == "transposed" or _is_one_slice(tensor, in_pairs):
+    in_place = isinstance(source, BundleSource) or tensor.treatment == "transposed"
+    if in_place or _is_one_slice(tensor, in_pairs):
         return 0
     n_cols = tensor.shape[1]
     return tensor.n_elements // n_cols * CODECS[codec].n_bytes(n_cols)
@@ -74,12 +68,3 @@ def _is_one_slice(tensor: PlannedTensor, in_pairs: bool = False) -> bool:
     """Whether our rows lie in the file one after another, in our order or that of the pairs."""
     in_order = tensor.treatment == "as is" or (in_pairs and tensor.treatment == "rope pairs")
     return in_order and (tensor.part is None or tensor.part.groups == 1)
-
-
-def _of_bundle(source: BundleSource, tiled: TiledTensor) -> PackedMatrix:
-    if not source.tensors[tiled.planned.foreign_name].codec.endswith(_LANES):
-        return PackedMatrix.view(source.rows(tiled.planned.foreign_name), tiled.n_rows, tiled.n_cols, tiled.codec)
-    if tiled.keeps_blocks_of(tiled.codec):
-        blocks = tiled.blocks(0, tiled.n_rows).reshape(tiled.n_rows, -1)
-        return PackedMatrix.view(blocks, tiled.n_rows, tiled.n_cols, tiled.codec)
-    return PackedMatrix.pack(tiled.read_f32(0, tiled.n_rows), "f16")  # ragged rows are no whole blocks

@@ -47,6 +47,12 @@ class Decoder(Protocol):
         Raises: as Transformer.forward, and Cancelled.
         """
 
+    def measure_stages(self) -> None:
+        """Measures from here on how long the stages of the tokens take."""
+
+    def stage_seconds(self) -> dict[str, float]:
+        """Seconds of every stage since then."""
+
 
 class Transformer:
     """A decoder over loaded weights. Holds no state of a conversation: that is the KVCache's.

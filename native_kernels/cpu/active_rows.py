@@ -20,7 +20,6 @@ from native_kernels.cpu.simd import (
     add,
     constant,
     external,
-    fma,
     get_float,
     get_int,
     get_int32,
@@ -30,8 +29,6 @@ from native_kernels.cpu.simd import (
     put_int,
     put_int32,
     spread,
-    total,
-    zero,
 )
 from native_kernels.cpu.vector_math import some_floats
 
@@ -63,8 +60,8 @@ def _lowest_bit(b: Any, bits: Any) -> Any:
 
 @kernel
 def _list(args: int, lo: int, hi: int, worker: int) -> None:
-    """Places of numbers, ascending. args: numbers, bias (0: none), n, ids, count, another place for the count (0: none),
-    whether they are to be at least the threshold, not just other than zero; threshold."""
+    """Places of numbers, ascending. args: numbers, bias (0: none), n, ids, count, another place for the count (0:
+    none), whether they are to be at least the threshold, not just other than zero; threshold."""
     x, bias, n, ids = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
     by_threshold = get_int(args + 48)
     least = spread(get_float(args + 56))
@@ -73,10 +70,7 @@ def _list(args: int, lo: int, hi: int, worker: int) -> None:
         value = some_floats(x + 4 * i, n - i)
         if bias != 0:
             value = add(value, some_floats(bias + 4 * i, n - i))
-        if by_threshold != 0:
-            bits = _lanes_at_least(value, least)
-        else:
-            bits = _lanes_other_than_zero(value)
+        bits = _lanes_at_least(value, least) if by_threshold != 0 else _lanes_other_than_zero(value)
         if n - i < LANES:
             bits &= (1 << (n - i)) - 1
         while bits != 0:

@@ -41,27 +41,27 @@ COUNT_WORDS = 8  # of a worker's counts: a cache line of its own
 
 
 @inline
-def _relu(x, threshold):  # type: ignore[no-untyped-def]  # numba's vectors have no Python type
+def _relu(x: Any, threshold: Any) -> Any:
     return where_above_zero(sub(zero(), x), zero(), x)  # what is no number stays none
 
 
 @inline
-def _fatrelu(x, threshold):  # type: ignore[no-untyped-def]
+def _fatrelu(x: Any, threshold: Any) -> Any:
     return where_above_zero(sub(x, threshold), x, zero())
 
 
 @inline
-def _silu(x, threshold):  # type: ignore[no-untyped-def]
+def _silu(x: Any, threshold: Any) -> Any:
     return mul(x, logistic(x))
 
 
 @inline
-def _gelu(x, threshold):  # type: ignore[no-untyped-def]
+def _gelu(x: Any, threshold: Any) -> Any:
     return mul(mul(x, spread(0.5)), add(spread(1.0), erf(mul(x, spread(0.70710678)))))
 
 
 @inline
-def _gelu_tanh(x, threshold):  # type: ignore[no-untyped-def]
+def _gelu_tanh(x: Any, threshold: Any) -> Any:
     # 1 + tanh(u) = 2 / (1 + e^(-2 u))
     inner = mul(x, fma(mul(x, x), spread(0.044715), spread(1.0)))
     return mul(x, logistic(mul(inner, spread(1.59576912))))

@@ -1,7 +1,7 @@
 """Matrix products of 2 to hundreds of tokens: x [T, D] times the rows of w [N, D], and h [T, F] times w [F, D].
 
 Two ways. *Floats*: pieces of rows are unpacked to float32 once, and tiles of them are multiplied with the tokens, which
-lie side by side in panels. *Bytes*, where the processor multiplies bytes (VNNI) and the rows hold q4_0 or q8_0: the
+lie side by side in panels. *Bytes*, where the processor multiplies bytes (VNNI) and rows hold blocks of quants: the
 tokens are quantised to bytes in groups of 32 columns, as at decode, and quants of many rows are laid side by side, so
 that a register works for as many rows as it has lanes. Weights are unpacked for a tile, never as a whole.
 
@@ -22,8 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from native_kernels.backend import F32, I64, PackedMatrix
+from native_kernels.codecs import CODECS
 from native_kernels.cpu.call import Call, aligned_empty, arguments
 from native_kernels.cpu.jit import Kernel, inline, kernel
+from native_kernels.cpu.k_quant_blocks import BLOCKS, COLUMNS, BlockCodec, staged
 from native_kernels.cpu.simd import (
     ISA,
     LANES,
@@ -33,6 +35,7 @@ from native_kernels.cpu.simd import (
     get_float,
     get_int,
     get_int32,
+    prefetch,
     put_byte,
     put_float,
     put_floats,
@@ -49,6 +52,7 @@ from native_kernels.cpu.tiles import (
     DOTS_OF_BFLOATS,
     DOTS_OF_FLOATS,
     DOTS_OF_HALVES,
+    META_ROWS,
     PIECE,
     ROW_BYTES,
     TILE_ROWS,
@@ -68,7 +72,7 @@ from native_kernels.cpu.tiles import (
 from native_kernels.cpu.unpack import UNPACKERS
 
 # Floats: rows unpacked at a time, a multiple of every tile's; tokens whose sums are kept beside them in the cache.
-_BLOCK_ROWS = 48
+_BLOCK_ROWS = 96 if LANES == 16 else 48
 _BLOCK_TOKENS = 512
 _PANEL = 2 * LANES  # tokens of a panel
 _TWO, _ONE = float_tile(TILE_ROWS, 2, 8 * LANES), float_tile(2 * TILE_ROWS, 1, 4 * LANES)
@@ -83,8 +87,10 @@ _BLOCK_PANELS = 4
 _GROUPS = 64
 _SUPERBLOCK = 16
 _FEW_TOKENS = min(4, BYTE_TOKENS)
-_MANY_BYTES, _FEW_BYTES = byte_tile(BYTE_TOKENS), byte_tile(_FEW_TOKENS)
 _GROUP_BYTES = 32 * BYTE_ROWS
+_META_BYTES = 4 * META_ROWS  # of one token and group
+_STAGED_BYTES = COLUMNS + 64  # of a block of 256 quants on its way into a panel
+_TEMPORARY = max(4 * LANES * LANES, LANES * (_STAGED_BYTES + 64))
 
 # The transposed product: columns unpacked at a time, and the bytes between two neurons of such a piece: 9 x 128, which
 # spreads them over all cache sets. Tokens take the place of rows.
@@ -97,8 +103,8 @@ _T_FEW_TOKENS = min(4, TILE_ROWS)
 _SUM_BYTES = 4 * _BLOCK_ROWS * _BLOCK_TOKENS
 _SCRATCH_BYTES = max(
     _BLOCK_ROWS * ROW_BYTES + _SUM_BYTES,
-    8 * BYTE_ROWS + 4 * LANES * LANES + 4 * BYTE_TOKENS * BYTE_ROWS
-    + _BLOCK_PANELS * _GROUPS * (_GROUP_BYTES + 4 * BYTE_ROWS),
+    8 * BYTE_ROWS + _TEMPORARY + 4 * BYTE_TOKENS * BYTE_ROWS
+    + _BLOCK_PANELS * _GROUPS * (_GROUP_BYTES + 8 * BYTE_ROWS),
     PIECE * _T_STEP + 4 * 2 * LANES * TILE_ROWS,
 )  # fmt: skip
 
@@ -113,7 +119,7 @@ class Panels:
     """Tokens as the kernels read them, of either kind; written by the calls of `pack_calls`.
 
     Shapes of values: f32 [panels, D rounded up to LANES, 2 LANES], or i8 [tiles, G, 8, tokens of a tile, 4]
-    with meta [tiles, G, 4, tokens of a tile]; G groups of 32 columns.
+    with meta [tiles, G, META_ROWS, tokens of a tile]; G groups of 32 columns.
     """
 
     max_tokens: int
@@ -124,12 +130,14 @@ class Panels:
 
     @classmethod
     def make(cls, max_tokens: int, n_cols: int, as_bytes: bool) -> Panels:
-        """Cost: 4 bytes a number as floats, 1.5 as bytes, with T rounded up to whole panels."""
+        """Cost: 4 bytes a number as floats, 1.75 as bytes, with T rounded up to whole panels."""
         if as_bytes:
             groups = -(-n_cols // 32)
             tiles = -(-max_tokens // BYTE_TOKENS)
             values = aligned_empty((tiles, groups, 8, BYTE_TOKENS, 4), np.int8)
-            return cls(max_tokens, n_cols, True, values, aligned_empty((tiles, groups, 4, BYTE_TOKENS), np.int32))
+            return cls(
+                max_tokens, n_cols, True, values, aligned_empty((tiles, groups, META_ROWS, BYTE_TOKENS), np.int32)
+            )
         panels, columns = -(-max_tokens // _PANEL), -(-n_cols // LANES) * LANES
         return cls(max_tokens, n_cols, False, aligned_empty((panels, columns, _PANEL)), aligned_empty(0, np.int32))
 
@@ -253,10 +261,10 @@ def _pack_floats(args: int, lo: int, hi: int, worker: int) -> None:
                 n, at = min(LANES, n_cols - i * LANES), 4 * LANES * i
                 put_floats(panels + t * (panel_step // _PANEL) + at, floats_part(x + t * step + at, n))
         return
-    for i in range(lo, hi):
-        column = i * LANES
-        n = min(LANES, n_cols - column)
-        for t in range(0, tokens, LANES):
+    for t in range(0, tokens, LANES):
+        for i in range(lo, hi):
+            column = i * LANES
+            n = min(LANES, n_cols - column)
             here, target = x + t * step + 4 * column, panels + (t // _PANEL) * panel_step
             # A last panel of at most LANES tokens has rows of LANES.
             wide = tokens - (t // _PANEL) * _PANEL > LANES
@@ -276,14 +284,14 @@ def _pack_bytes(args: int, lo: int, hi: int, worker: int) -> None:
     groups = (n_cols + 31) // 32
     wide = _FEW_TOKENS if tokens <= _FEW_TOKENS else BYTE_TOKENS
     whole = (tokens + wide - 1) // wide * wide
-    for g in range(lo, hi):
-        n = min(32, n_cols - 32 * g)
-        for t in range(whole):
+    for t in range(whole):
+        for g in range(lo, hi):
             place = (t // wide) * groups + g
             here = values + place * 32 * wide + 4 * (t % wide)
-            about = meta + place * 16 * wide + 4 * (t % wide)
+            about = meta + place * _META_BYTES * wide + 4 * (t % wide)
             # Tokens that fill up a tile are read from the first one, no number of it.
-            quantised(x + t * step + 128 * g if t < tokens else x, n if t < tokens else 0, here, about, wide)
+            n = min(32, n_cols - 32 * g) if t < tokens else 0
+            quantised(x + t * step + 128 * g if t < tokens else x, n, here, about, wide)
 
 
 # ---------------------------------------------------------------- products of floats
@@ -296,6 +304,7 @@ def float_kernel(codec: str) -> Kernel:
     args: w, its row step, D, panels, panel step, tokens, out, its row step, scratch, scratch step.
     """
     unpack, dots = UNPACKERS[codec], _few_tokens(codec)
+    piece_bytes = _bytes_of(codec, PIECE)
 
     def matmul(args: int, lo: int, hi: int, worker: int) -> None:
         w, w_step, n_cols = get_int(args), get_int(args + 8), get_int(args + 16)
@@ -321,8 +330,12 @@ def float_kernel(codec: str) -> Kernel:
                 n_rows = min(_BLOCK_ROWS, hi - first_row)
                 for k in range(0, n_cols, PIECE):
                     n = min(PIECE, n_cols - k)
+                    # What is unpacked next: the columns behind these, or the first ones of the rows behind these.
+                    ahead = piece_bytes if k + PIECE < n_cols else _BLOCK_ROWS * w_step - (k // PIECE) * piece_bytes
                     for r in range(n_rows):
-                        unpack(w + (first_row + r) * w_step, n_cols, k, n, unpacked + r * ROW_BYTES)
+                        row = w + (first_row + r) * w_step
+                        _ask_for(row + (k // PIECE) * piece_bytes + ahead, piece_bytes)
+                        unpack(row, n_cols, k, n, unpacked + r * ROW_BYTES)
                     for t in range(0, n_tokens, _PANEL):
                         panel = panels + ((first_token + t) // _PANEL) * panel_step
                         c = sums + 4 * _BLOCK_ROWS * t
@@ -336,6 +349,19 @@ def float_kernel(codec: str) -> Kernel:
                 _write_sums(sums, n_tokens, n_rows, out + first_token * out_step + 4 * first_row, out_step)
 
     return Kernel(matmul, f"gemm.matmul.{codec}")
+
+
+def _bytes_of(codec: str, n_cols: int) -> int:
+    """Bytes of so many columns; without the scales where they stand apart."""
+    if codec.endswith(".lanes"):
+        return n_cols if codec == "q8_0.lanes" else n_cols // 2
+    return CODECS[codec].n_bytes(n_cols)
+
+
+@inline
+def _ask_for(at: int, n_bytes: int) -> None:
+    for line in range(0, n_bytes, 64):
+        prefetch(at + line)
 
 
 def _few_tokens(codec: str) -> Any:
@@ -455,12 +481,39 @@ def _lane_layer(fours: int) -> Any:
     return lay
 
 
-# How LANES listed rows are laid side by side, and which row of meta has the products with their quants' offset.
-_LAYERS: dict[str, tuple[Any, int]] = {
-    "q4_0": (_ggml_layer(18, lay_nibbles, lay_nibbles), 1),
-    "q8_0": (_ggml_layer(34, lay_bytes, lay_bytes), 2),
-    "q4_0.lanes": (_lane_layer(4), 1),
-    "q8_0.lanes": (_lane_layer(8), 2),
+def _super_block_layer(codec: BlockCodec, kind: str) -> Any:
+    """Lays rows of blocks of 256 side by side, for tiles of this kind."""
+    n_bytes = codec.n_bytes
+    stage = staged(codec, kind)
+
+    @inline
+    def lay(rows: int, temporary: int, n_cols: int, first: int, n: int, quants: int, scales: int) -> None:
+        factors = temporary + LANES * _STAGED_BYTES
+        for i in range(n // 8):
+            at = (first // 8 + i) * n_bytes
+            for r in range(LANES):
+                stage(get_int(rows + 8 * r) + at, temporary + r * _STAGED_BYTES, factors + 64 * r)
+            for k in range(0, COLUMNS // 4, LANES):
+                target = quants + 8 * _GROUP_BYTES * i + 4 * BYTE_ROWS * k
+                turn(temporary + 4 * k, _STAGED_BYTES, target, 4 * BYTE_ROWS)
+            for k in range(0, 16, LANES):
+                turn(factors + 4 * k, 64, scales + 4 * BYTE_ROWS * (16 * i + k), 4 * BYTE_ROWS)
+
+    return lay
+
+
+# How LANES listed rows are laid side by side, the kind of tile for them, and which row of meta has the products with
+# their quants' offset.
+_LAYERS: dict[str, tuple[Any, str, int]] = {
+    "q4_0": (_ggml_layer(18, lay_nibbles, lay_nibbles), "offset", 1),
+    "q8_0": (_ggml_layer(34, lay_bytes, lay_bytes), "offset", 2),
+    "q4_0.lanes": (_lane_layer(4), "offset", 1),
+    "q8_0.lanes": (_lane_layer(8), "offset", 2),
+    "q4_k": (_super_block_layer(BLOCKS["q4_k"], "minima"), "minima", 0),
+    "q5_k": (_super_block_layer(BLOCKS["q5_k"], "minima"), "minima", 0),
+    "iq4_xs": (_super_block_layer(BLOCKS["iq4_xs"], "minima"), "minima", 0),
+    "q3_k": (_super_block_layer(BLOCKS["q3_k"], "sixteens"), "sixteens", 0),
+    "q6_k": (_super_block_layer(BLOCKS["q6_k"], "sixteens"), "sixteens", 0),
 }
 
 
@@ -470,7 +523,9 @@ def byte_kernel(codec: str) -> Kernel:
 
     args: w, its row step, D, values, meta, tokens, out, its row step, scratch, scratch step.
     """
-    lay, offset_row = _LAYERS[codec]
+    lay, kind, offset_row = _LAYERS[codec]
+    many, few = byte_tile(BYTE_TOKENS, kind), byte_tile(_FEW_TOKENS, kind)
+    scale_bytes = 4 * BYTE_ROWS * (1 if kind == "offset" else 2)  # of a group
 
     def matmul(args: int, lo: int, hi: int, worker: int) -> None:
         w, w_step, n_cols = get_int(args), get_int(args + 8), get_int(args + 16)
@@ -478,7 +533,7 @@ def byte_kernel(codec: str) -> Kernel:
         out, out_step = get_int(args + 48), get_int(args + 56)
         rows = get_int(args + 64) + worker * get_int(args + 72)
         temporary = rows + 8 * BYTE_ROWS
-        sums = temporary + 4 * LANES * LANES
+        sums = temporary + _TEMPORARY
         quants = sums + 4 * BYTE_TOKENS * BYTE_ROWS
         scales = quants + _BLOCK_PANELS * _GROUPS * _GROUP_BYTES
         groups = (n_cols + 31) // 32
@@ -499,22 +554,22 @@ def byte_kernel(codec: str) -> Kernel:
                             first,
                             n,
                             quants + _GROUPS * _GROUP_BYTES * p + 4 * LANES * v,
-                            scales + 4 * _GROUPS * BYTE_ROWS * p + 4 * LANES * v,
+                            scales + _GROUPS * scale_bytes * p + 4 * LANES * v,
                         )
                 for t in range(0, tokens, wide):
                     place = (t // wide) * groups + first
-                    x, about = values + place * 32 * wide, meta + place * 16 * wide
+                    x, about = values + place * 32 * wide, meta + place * _META_BYTES * wide
                     for p in range(n_panels):
                         row = first_row + p * BYTE_ROWS
                         n_rows, n_tokens = min(BYTE_ROWS, last_row - row), min(wide, tokens - t)
                         here = out + t * out_step + 4 * row
                         _take_sums(sums, here, out_step, n_tokens, n_rows, wide, first == 0)
                         panel = quants + _GROUPS * _GROUP_BYTES * p
-                        factors = scales + 4 * _GROUPS * BYTE_ROWS * p
+                        factors = scales + _GROUPS * scale_bytes * p
                         if wide == BYTE_TOKENS:
-                            _MANY_BYTES(panel, factors, x, about, 4 * wide * offset_row, n, sums)
+                            many(panel, factors, x, about, 4 * wide * offset_row, n, sums)
                         else:
-                            _FEW_BYTES(panel, factors, x, about, 4 * wide * offset_row, n, sums)
+                            few(panel, factors, x, about, 4 * wide * offset_row, n, sums)
                         _put_sums(sums, here, out_step, n_tokens, n_rows)
 
     return Kernel(matmul, f"gemm.matmul_bytes.{codec}")

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from native_kernels.backend import F32, I32, I64, PackedMatrix
+from native_kernels.cpu.activations import Format
 from native_kernels.cpu.call import Call, arguments
 from native_kernels.cpu.jit import Kernel, inline
 from native_kernels.cpu.row_dots import CODECS, LOOKAHEAD, ROWS, Codec, emit_dots
@@ -16,7 +17,7 @@ from native_kernels.cpu.simd import get_float, get_int, get_int32, put_float
 GRAIN = 16  # rows: one cache line of results
 
 
-def vector_format(codec: str) -> str:
+def vector_format(codec: str) -> Format:
     """What rows of this codec are multiplied with: a format of activations.py."""
     return CODECS[codec].vector
 
@@ -34,7 +35,7 @@ def stride_of(w: PackedMatrix) -> int:
 def row_at(w: int, stride: int, ids: int, i: int) -> int:
     """The address of row i of a list, or of the matrix itself where there is none."""
     if ids != 0:
-        return w + stride * get_int32(ids + 4 * i)
+        return int(w + stride * get_int32(ids + 4 * i))
     return w + stride * i
 
 
@@ -78,11 +79,16 @@ def _gemv(codec: str) -> Kernel:
     def gemv(args: int, lo: int, hi: int, worker: int) -> None:
         w, stride, ids, x = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
         d, out, bias, ahead = get_int(args + 32), get_int(args + 40), get_int(args + 48), get_int(args + 56)
+        positive = get_int(args + 64)
         over(w, stride, ids, lo, hi, x, d, out, ahead)
         if bias != 0:
             for i in range(lo, hi):
                 n = get_int32(ids + 4 * i) if ids != 0 else i
                 put_float(out + 4 * i, get_float(out + 4 * i) + get_float(bias + 4 * n))
+        if positive != 0:
+            for i in range(lo, hi):
+                if get_float(out + 4 * i) < 0:
+                    put_float(out + 4 * i, np.float32(0.0))
 
     return Kernel(gemv, f"gemv.{codec}")
 
@@ -98,10 +104,12 @@ def gemv_calls(
     ids: I32 | None = None,
     n_ids: I64 | None = None,
     bias: F32 | None = None,
+    relu: bool = False,
     stage: str = "gemv",
 ) -> list[Call]:
     """out[i] = row i of w times x, plus bias[i]; with ids [K]: out[i] = row ids[i] times x, plus bias[ids[i]].
 
+    relu: whether what is below 0 becomes 0.
     x: float32 [D], or the buffer of activations.quantised_empty in vector_format(w.codec).
     n_ids: int64 [1], how many of the ids count, read when it runs.
     """
@@ -115,7 +123,9 @@ def gemv_calls(
         out,
         0 if bias is None else bias,
         rows_ahead(w),
+        int(relu),
     )
+    check_vector(w, x)
     keeps = (w, x, out, ids, n_ids, bias)
     return [Call(GEMV[w.codec], arguments(*words), n_items, GRAIN, stage, keeps)]
 

@@ -23,9 +23,13 @@ from native_kernels.cpu.simd import (
     constant,
     external,
     halves_to_floats,
+    i64,
     load,
     offset,
+    operation,
     splat,
+    store,
+    void,
 )
 
 COLUMNS = 256
@@ -244,6 +248,30 @@ def looked_up(b: Any, places: Any, levels: tuple[int, ...]) -> Any:
     if len(pieces) == 1:
         return pieces[0]
     return b.shuffle_vector(*pieces, ir.Constant(ir.VectorType(I32, count), list(range(count))))
+
+
+def staged(codec: BlockCodec, kind: str) -> Any:
+    """(block, quants, factors): its quants as unsigned bytes in the order of the columns, and 16 float32.
+
+    kind "minima": scale and minimum for every 32 columns. "sixteens": a scale for every 16; quants are 32 too large.
+    """
+
+    @operation(void, i64, i64, i64)
+    def stage(b: Any, at: Any, quants: Any, factors: Any) -> None:
+        block = codec.read(b, at)
+        added = 128 if codec.signed else 32 - codec.offset if kind == "sixteens" else 0
+        for c, quarter in enumerate(block.quants):
+            if added:
+                quarter = b.add(quarter, constant(QUARTER, added))
+            store(b, offset(b, quants, 64 * c), quarter)
+        scales = block.scales
+        if kind == "minima":
+            minima = b.fmul(scales, constant(GROUPS, 128.0)) if codec.signed else block.minima
+            places = [place + 16 * which for place in range(0, 16, 2) for which in range(2)]
+            scales = b.shuffle_vector(scales, minima, ir.Constant(ir.VectorType(I32, 16), places))
+        store(b, factors, scales)
+
+    return stage
 
 
 BLOCKS = {

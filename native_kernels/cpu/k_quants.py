@@ -12,6 +12,7 @@ from typing import Any
 
 from llvmlite import ir
 
+from native_kernels.cpu.activations import Format
 from native_kernels.cpu.k_quant_blocks import BLOCKS, COLUMNS, GROUPS, QUARTER, BlockCodec, pick
 from native_kernels.cpu.simd import (
     F32,
@@ -42,7 +43,7 @@ class SuperBlocks:
     """A codec of row_dots: one block a step, and nothing left behind the last."""
 
     codec: BlockCodec
-    vector: str = "q8"
+    vector: Format = "q8"
     step_columns: int = COLUMNS
 
     @property
@@ -56,7 +57,7 @@ class SuperBlocks:
     def side_lines(self, b: Any, row: Any, step: Any, d: Any) -> list[Any]:
         return []
 
-    def step(self, b: Any, rows: list[Any], step: Any, x: Any, d: Any, sums: list[list[Any]]) -> None:
+    def step(self, b: Any, rows: list[Any], step: Any, x: Any, d: Any, sums: list[list[Any]], asks: Any) -> None:
         padded = b.mul(b.udiv(b.add(d, number(511)), number(512)), number(512))  # columns of x
         x_bytes = b.add(x, b.mul(step, number(COLUMNS)))
         x_scales = b.add(b.add(x, padded), b.mul(step, number(COLUMNS // 8)))
@@ -71,6 +72,7 @@ class SuperBlocks:
             block = self.codec.read(b, b.add(row, b.mul(step, number(self.codec.n_bytes))))
             products = b.fmul(block.scales, factors)
             for c in range(4):
+                asks.one(b)
                 scales = _parts(b, pick(b, products, [4 * c + lane // 4 for lane in range(16)]))
                 for i, quants in enumerate(_parts(b, block.quants[c])):
                     dots = dot.emit(b, constant(VI, 0), b.bitcast(quants, VB), b.bitcast(columns[c][i], VB))

@@ -1,4 +1,4 @@
-"""One token's vector times matrices of any codec: finds the kernel of the codec, and shares what it makes of the vector.
+"""One token's vector times matrices of any codec: finds the kernel, and shares what it makes of the vector.
 
 It lays out calls and runs nothing.
 """
@@ -36,7 +36,6 @@ class Vector:
         form = vector_format(codec)
         if form == "f32":
             return self.values, []
-        assert form in ("q8", "lanes"), "the formats of activations.py"
         if form not in self._forms:
             self._forms[form] = quantised_empty(form, len(self.values))
         calls = [] if form in self._fresh else quantise_calls(self.values, self._forms[form], form, stage)

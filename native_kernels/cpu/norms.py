@@ -93,8 +93,9 @@ def norm_calls(
 
     norm "none": the additions alone. Items: rows.
     """
-    assert len(added) <= 2 and all(one.shape == x.shape for one in added), "residual additions have the rows of x"
-    first, second = (*added, 0, 0)[:2]
+    assert len(added) <= 2, "a norm adds up three arrays at most"
+    assert all(one.shape == x.shape for one in added), "residual additions have the rows of x"
+    first, second = (added[i] if i < len(added) else 0 for i in range(2))
     n = x.shape[-1]
     args = arguments(
         x, first, second, out, 0 if weight is None else weight, 0 if bias is None else bias,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from native_kernels.backend import F32, I32, I64, U8, PackedMatrix
-from native_kernels.codecs import CODECS
+from native_kernels.codecs import ROW_CODECS
 from native_kernels.cpu.attention import attention_buffers, attention_calls
 from native_kernels.cpu.call import Call
 from native_kernels.cpu.elementwise import Activation, activation_calls, softcap_calls
@@ -61,8 +61,8 @@ class CpuOperators:
         for codec in codecs:
             if not self.reads(codec):
                 continue
-            width = CODECS[codec].block_size
-            empty = np.zeros((1, CODECS[codec].n_bytes(width)), np.uint8)
+            width = ROW_CODECS[codec].block_size
+            empty = np.zeros((1, ROW_CODECS[codec].n_bytes(width)), np.uint8)
             w = PackedMatrix.view(empty, 1, width, codec)
             x, out, one = np.zeros((2, width), np.float32), np.zeros((2, 1), np.float32), np.zeros(1, np.int64)
             panels = Panels.make(2, width, takes_bytes(codec))

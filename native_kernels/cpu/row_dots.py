@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from llvmlite import ir
 from numba.core import cgutils
 
+from native_kernels.cpu.activations import Format
 from native_kernels.cpu.k_quants import SUPER_BLOCKS
 from native_kernels.cpu.simd import (
     F16,
@@ -58,9 +59,15 @@ _GROUP = 32
 class Codec(Protocol):
     """How the rows of one codec are read: in steps of some columns, and what is left behind the last whole step."""
 
-    vector: str  # what a row is multiplied with: "f32", or "lanes" or "q8" of activations.py
-    step_columns: int
-    step_bytes: int
+    @property
+    def vector(self) -> Format:
+        """What a row is multiplied with: "f32", or "lanes" or "q8" of activations.py."""
+
+    @property
+    def step_columns(self) -> int: ...
+
+    @property
+    def step_bytes(self) -> int: ...
 
     def sums(self) -> int:
         """Accumulators that one row needs."""
@@ -68,10 +75,10 @@ class Codec(Protocol):
     def side_lines(self, b: Any, row: Any, step: Any, d: Any) -> list[Any]:
         """Addresses that a step reads beside its bytes in the row's run."""
 
-    def step(self, b: Any, rows: list[Any], step: Any, x: Any, d: Any, sums: list[list[Any]]) -> None:
-        """Adds the products of one step to the sums of each row."""
+    def step(self, b: Any, rows: list[Any], step: Any, x: Any, d: Any, sums: Sums, asks: Asks) -> None:
+        """Adds the products of one step to the sums of each row, asking for a line before each load of a row."""
 
-    def rest(self, b: Any, rows: list[Any], steps: Any, x: Any, d: Any, sums: list[list[Any]]) -> None:
+    def rest(self, b: Any, rows: list[Any], steps: Any, x: Any, d: Any, sums: Sums) -> None:
         """Adds the products of all columns behind the last whole step; reads nothing behind the row."""
 
 
@@ -90,6 +97,29 @@ class Slot:
 
     def fma(self, b: Any, x: Any, y: Any) -> None:
         self.put(b, call_same(b, "fma", x, y, self.get(b)))
+
+
+Sums = list[list[Slot]]
+
+
+class Asks:
+    """Cache lines to ask for, one at a time between the loads of a step: many at once would hold up the loads."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, Any]] = []
+
+    def wait(self, place: int, address: Any) -> None:
+        """place: lines of one place are asked for together, for one stream after another."""
+        self._waiting.append((place, address))
+        self._waiting.sort(key=lambda one: one[0])
+
+    def one(self, b: Any) -> None:
+        if self._waiting:
+            prefetch_near.emit(b, self._waiting.pop(0)[1])
+
+    def rest(self, b: Any) -> None:
+        while self._waiting:
+            self.one(b)
 
 
 def steps_of(b: Any, start: Any, stop: Any, by: int = 1) -> Any:
@@ -113,7 +143,6 @@ def smaller_of(b: Any, x: Any, y: Any) -> Any:
 def emit_dots(codec: Codec, n_rows: int) -> Callable[..., Any]:
     """The operation (rows, rows that follow, x, d, out): out [n_rows] f32 = rows [n_rows] times x [d]."""
 
-    @operation(void, *([i64] * (2 * n_rows + 3)))
     def dots(b: Any, *values: Any) -> None:
         rows, following = list(values[:n_rows]), values[n_rows : 2 * n_rows]
         x, d, out = values[2 * n_rows :]
@@ -128,17 +157,21 @@ def emit_dots(codec: Codec, n_rows: int) -> Callable[..., Any]:
         for start, stop, streams in ((number(0), turn, in_row), (turn, steps, in_next)):
             with steps_of(b, start, stop) as (step, _):
                 at = times(b, step, codec.step_bytes)
+                asks = Asks()
                 for base, row, shift in streams:
-                    for line in range(-(-codec.step_bytes // _LINE)):
-                        prefetch_near.emit(b, offset(b, b.add(base, at), _LINE * line))
+                    lines = -(-codec.step_bytes // _LINE)
+                    for line in range(lines):
+                        asks.wait(line, offset(b, b.add(base, at), _LINE * line))
                     for address in codec.side_lines(b, row, b.add(step, shift), d):
-                        prefetch_near.emit(b, address)
-                codec.step(b, rows, step, x, d, sums)
+                        asks.wait(lines, address)
+                codec.step(b, rows, step, x, d, sums, asks)
+                asks.rest(b)
         codec.rest(b, rows, steps, x, d, sums)
         for place, row_sums in enumerate(sums):
             store(b, offset(b, out, 4 * place), add_up(b, [one.get(b) for one in row_sums]))
 
-    return dots
+    made: Callable[..., Any] = operation(void, *([i64] * (2 * n_rows + 3)))(dots)
+    return made
 
 
 @dataclass(frozen=True)
@@ -148,7 +181,7 @@ class Plain:
     item: int  # bytes of a number
     element: Any
     to_floats: Callable[[Any, Any], Any]
-    vector: str = "f32"
+    vector: Format = "f32"
 
     @property
     def step_columns(self) -> int:
@@ -171,17 +204,19 @@ class Plain:
         bits = {2: VS, 4: VF}[self.item]
         return self.to_floats(b, b.bitcast(load_part(b, at, n, bits), ir.VectorType(self.element, LANES)))
 
-    def step(self, b: Any, rows: list[Any], step: Any, x: Any, d: Any, sums: list[list[Any]]) -> None:
+    def step(self, b: Any, rows: list[Any], step: Any, x: Any, d: Any, sums: Sums, asks: Asks) -> None:
         column = times(b, step, self.step_columns)
         at = [b.add(row, times(b, column, self.item)) for row in rows]
         x_at = b.add(x, times(b, column, 4))
         for piece in range(self.step_columns // LANES):
             xs = load(b, offset(b, x_at, 4 * LANES * piece), VF)
             for row, row_sums in zip(at, sums, strict=True):
+                if self.item * LANES * piece % _LINE == 0:
+                    asks.one(b)
                 weights = self.numbers(b, offset(b, row, self.item * LANES * piece))
                 row_sums[piece % 2].fma(b, weights, xs)
 
-    def rest(self, b: Any, rows: list[Any], steps: Any, x: Any, d: Any, sums: list[list[Any]]) -> None:
+    def rest(self, b: Any, rows: list[Any], steps: Any, x: Any, d: Any, sums: Sums) -> None:
         with steps_of(b, times(b, steps, self.step_columns), d, LANES) as (column, _):
             n = smaller_of(b, b.sub(d, column), number(LANES))
             xs = load_part(b, b.add(x, times(b, column, 4)), n, VF)
@@ -208,7 +243,7 @@ class Lanes:
     """q4_0.lanes and q8_0.lanes: superblocks of 16 groups, one group a lane; then the row's scales."""
 
     bits: int
-    vector: str = "lanes"
+    vector: Format = "lanes"
     step_columns: int = 512
 
     @property
@@ -224,16 +259,16 @@ class Lanes:
     def scales(self, b: Any, row: Any, d: Any) -> Any:
         return b.add(row, times(b, groups_of(b, d), 4 * self.bits))
 
-    def step(self, b: Any, rows: list[Any], step: Any, x: Any, d: Any, sums: list[list[Any]]) -> None:
-        self._superblock(b, rows, step, x, d, sums, None)
+    def step(self, b: Any, rows: list[Any], step: Any, x: Any, d: Any, sums: Sums, asks: Asks) -> None:
+        self._superblock(b, rows, step, x, d, sums, asks, None)
 
-    def rest(self, b: Any, rows: list[Any], steps: Any, x: Any, d: Any, sums: list[list[Any]]) -> None:
+    def rest(self, b: Any, rows: list[Any], steps: Any, x: Any, d: Any, sums: Sums) -> None:
         left = b.sub(groups_of(b, d), times(b, steps, 16))
         with b.if_then(b.icmp_signed(">", left, number(0))):
-            self._superblock(b, rows, steps, x, d, sums, left)
+            self._superblock(b, rows, steps, x, d, sums, Asks(), left)
 
     def _superblock(
-        self, b: Any, rows: list[Any], step: Any, x: Any, d: Any, sums: list[list[Any]], groups: Any | None
+        self, b: Any, rows: list[Any], step: Any, x: Any, d: Any, sums: Sums, asks: Asks, groups: Any | None
     ) -> None:
         """groups: how many a ragged superblock has; None: all 16."""
         n_padded = padded_groups(b, d)
@@ -253,10 +288,12 @@ class Lanes:
                 x_at = offset(b, x_bytes, 64 * (8 // self.bits) * place + 4 * first)
                 x_parts = [load(b, offset(b, x_at, 64 * i), VB) for i in range(8 // self.bits)]
                 for i, row in enumerate(quants):
+                    asks.one(b)
                     at = offset(b, b.add(row, b.mul(chunk, number(place))), 4 * first)
                     packed = load(b, at, VB) if n is None else b.bitcast(load_part(b, at, n, VI), VB)
                     dots[i] = self.products(b, dots[i], packed, x_parts)
             for i, row in enumerate(scales):
+                asks.one(b)
                 at = offset(b, row, 2 * first)
                 halves = load(b, at, VH) if n is None else b.bitcast(load_part(b, at, n, VS), VH)
                 scaled(b, dots[i], halves_to_floats(b, halves), x_scale, sums[i][part])
@@ -294,7 +331,7 @@ class Blocks:
 
     bits: int
     step_blocks: int
-    vector: str = "q8"
+    vector: Format = "q8"
 
     @property
     def block_bytes(self) -> int:
@@ -314,17 +351,19 @@ class Blocks:
     def side_lines(self, b: Any, row: Any, step: Any, d: Any) -> list[Any]:
         return []
 
-    def step(self, b: Any, rows: list[Any], step: Any, x: Any, d: Any, sums: list[list[Any]]) -> None:
+    def step(self, b: Any, rows: list[Any], step: Any, x: Any, d: Any, sums: Sums, asks: Asks) -> None:
         together = LANES // 8
         for piece in range(self.step_blocks // together):
             block = b.add(times(b, step, self.step_blocks), number(together * piece))
-            self._blocks(b, rows, block, x, d, [one[piece % 2] for one in sums], together)
+            self._blocks(b, rows, block, x, d, [one[piece % 2] for one in sums], asks, together)
 
-    def rest(self, b: Any, rows: list[Any], steps: Any, x: Any, d: Any, sums: list[list[Any]]) -> None:
+    def rest(self, b: Any, rows: list[Any], steps: Any, x: Any, d: Any, sums: Sums) -> None:
         with steps_of(b, times(b, steps, self.step_blocks), groups_of(b, d)) as (block, _):
-            self._blocks(b, rows, block, x, d, [one[0] for one in sums], 1)
+            self._blocks(b, rows, block, x, d, [one[0] for one in sums], Asks(), 1)
 
-    def _blocks(self, b: Any, rows: list[Any], block: Any, x: Any, d: Any, sums: list[Any], n: int) -> None:
+    def _blocks(
+        self, b: Any, rows: list[Any], block: Any, x: Any, d: Any, sums: list[Slot], asks: Asks, n: int
+    ) -> None:
         """n blocks from `block` on, n = LANES / 8 or 1: the other lanes are 0."""
         n_padded = padded_groups(b, d)
         x_bytes = load(b, b.add(x, times(b, block, 32)), VB if n == LANES // 8 else ir.VectorType(I8, 32))
@@ -334,6 +373,7 @@ class Blocks:
         start = self._start(b, x_sums, n)
         xs = self._widen(b, x_bytes)
         for row, row_sums in zip(rows, sums, strict=True):
+            asks.one(b)
             at = b.add(row, times(b, block, self.block_bytes))
             places = [offset(b, at, self.block_bytes * i) for i in range(n)]
             scales = self._eightfold(b, [load(b, place, F16) for place in places], VH)

@@ -377,6 +377,29 @@ def largest(b: Any, x: Any) -> Any:
     return fold(b, x, lambda low, high: b.select(b.fcmp_ordered(">", low, high), low, high))
 
 
+def _bits(b: Any, mask: Any) -> Any:
+    return b.zext(b.bitcast(mask, ir.IntType(LANES)), I64)
+
+
+@operation(i64, F)
+def bits_not_zero(b: Any, x: Any) -> Any:
+    """One bit a lane, the lowest for the first: set where x is not 0, or no number."""
+    return _bits(b, b.fcmp_unordered("!=", x, constant(VF, 0.0)))
+
+
+@operation(i64, F, f32)
+def bits_reaching(b: Any, x: Any, threshold: Any) -> Any:
+    """Set where x >= threshold."""
+    return _bits(b, b.fcmp_ordered(">=", x, splat(b, threshold, VF)))
+
+
+@operation(i64, i64)
+def lowest_bit(b: Any, bits: Any) -> Any:
+    """The place of the lowest bit that is set; bits is not 0."""
+    fn = external(b, "llvm.cttz.i64", I64, [I64, BIT])
+    return b.call(fn, [bits, ir.Constant(BIT, 1)])
+
+
 # ---------------------------------------------------------------- integer and byte vectors
 
 

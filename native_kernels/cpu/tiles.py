@@ -232,38 +232,63 @@ DOTS_OF_BFLOATS = dot_tile(2, bfloats_to_floats, VS)
 # ---------------------------------------------------------------- byte tiles
 
 
-def byte_tile(tokens: int) -> Any:
+META_ROWS = 6  # what `quantised` says of each token's group of 32 columns
+
+
+def byte_tile(tokens: int, kind: str) -> Any:
     """(w, scales, x, meta, first, n, c): c [tokens, BYTE_ROWS] += n groups of 32 columns.
 
-    w: u8 [n, 8, BYTE_ROWS, 4], a quant less a fixed offset; scales: f32 [n, BYTE_ROWS]; x: i8 [n, 8, tokens, 4];
-    meta: [n, 4, tokens] as `quantised` writes it; `first`: the byte in each group's meta where the products with the
-    offset lie, from which the sums of integers begin.
+    w: u8 [n, 8, BYTE_ROWS, 4]; x: i8 [n, 8, tokens, 4]; meta: [n, META_ROWS, tokens] as `quantised` writes it.
+    kind "offset": every quant is too large by one number, and its products stand in the meta at the byte `first` of
+    each group; there the sums of integers begin. scales: f32 [n, BYTE_ROWS]. "minima": scales f32 [n, 2, BYTE_ROWS],
+    of each group the scale, and then what is subtracted. "sixteens": scales f32 [n, 2, BYTE_ROWS], of each half of a
+    group; quants are too large by 32.
     """
     vectors, width = 2, 4 * LANES
+    factors = 1 if kind == "offset" else 2
+    pieces = 2 if kind == "sixteens" else 1
 
     def emit(b: Any, w: Any, scales: Any, x: Any, meta: Any, first: Any, n: Any, c: Any) -> None:
         def body(i: Any, state: list[Any]) -> list[Any]:
-            quants, group = b.add(w, times(b, i, 8 * vectors * width)), b.add(scales, times(b, i, vectors * width))
-            columns, about = b.add(x, times(b, i, 32 * tokens)), b.add(meta, times(b, i, 16 * tokens))
-            offsets = b.add(about, first)
-            sums = []
-            for t in range(tokens):
-                sums += [splat(b, load(b, offset(b, offsets, 4 * t), I32), VI)] * vectors
-            for k in range(8):
-                taken = [load(b, offset(b, quants, (k * vectors + v) * width), VB) for v in range(vectors)]
+            quants, group = b.add(w, times(b, i, 8 * vectors * width)), b.add(scales, times(b, i, factors * 2 * width))
+            columns, about = b.add(x, times(b, i, 32 * tokens)), b.add(meta, times(b, i, 4 * META_ROWS * tokens))
+
+            def said(row: int, t: int, of: Any) -> Any:
+                value = load(b, offset(b, about, 4 * (row * tokens + t)), of.element)
+                return splat(b, value, of)
+
+            for piece in range(pieces):
+                sums = []
                 for t in range(tokens):
-                    four = b.bitcast(splat(b, load(b, offset(b, columns, 4 * (k * tokens + t)), I32), VI), VB)
+                    if kind == "offset":
+                        start = splat(b, load(b, offset(b, b.add(about, first), 4 * t), I32), VI)
+                    elif kind == "sixteens":
+                        start = said(4 + piece, t, VI)
+                    else:
+                        start = constant(VI, 0)
+                    sums += [start] * vectors
+                for k in range(8 // pieces * piece, 8 // pieces * (piece + 1)):
+                    taken = [load(b, offset(b, quants, (k * vectors + v) * width), VB) for v in range(vectors)]
+                    for t in range(tokens):
+                        four = b.bitcast(splat(b, load(b, offset(b, columns, 4 * (k * tokens + t)), I32), VI), VB)
+                        for v in range(vectors):
+                            at = t * vectors + v
+                            sums[at] = dot_unsigned.emit(b, sums[at], taken[v], four)
+                scale = [load(b, offset(b, group, (piece * vectors + v) * width), VF) for v in range(vectors)]
+                less = []
+                if kind == "minima":
+                    less = [load(b, offset(b, group, (vectors + v) * width), VF) for v in range(vectors)]
+                for t in range(tokens):
+                    of_token = said(0, t, VF)
+                    taken_off = said(3, t, VF) if less else None
                     for v in range(vectors):
                         at = t * vectors + v
-                        sums[at] = dot_unsigned.emit(b, sums[at], taken[v], four)
-            factors = [load(b, offset(b, group, v * width), VF) for v in range(vectors)]
-            for t in range(tokens):
-                scale = splat(b, load(b, offset(b, about, 4 * t), F32), VF)
-                for v in range(vectors):
-                    at = t * vectors + v
-                    place = offset(b, c, at * width)
-                    product = b.fmul(factors[v], scale)
-                    store(b, place, call_same(b, "fma", b.sitofp(sums[at], VF), product, load(b, place, VF)))
+                        place = offset(b, c, at * width)
+                        sum_ = load(b, place, VF)
+                        if less:
+                            sum_ = call_same(b, "fma", b.fneg(less[v]), taken_off, sum_)
+                        product = b.fmul(scale[v], of_token)
+                        store(b, place, call_same(b, "fma", b.sitofp(sums[at], VF), product, sum_))
             return state
 
         repeat(b, n, [], body)
@@ -273,8 +298,9 @@ def byte_tile(tokens: int) -> Any:
 
 @operation(void, i64, i64, i64, i64, i64)
 def quantised(b: Any, at: Any, n: Any, x: Any, meta: Any, tokens: Any) -> None:
-    """One token's 32 columns, of which n exist, as bytes: the eight fours to x, 4 * tokens bytes apart, and to meta
-    (rows of `tokens` words) the scale, -8 and -128 times the sum of the bytes, and the sum times the scale.
+    """One token's 32 columns, of which n exist, as bytes: the eight fours to x, 4 * tokens bytes apart, and META_ROWS
+    words to meta, so far apart, too: the scale; -8 and -128 times the sum of the bytes; the sum times the scale; -32
+    times the sums of the first and of the second 16.
 
     The largest magnitude becomes 127. Numbers that are infinite or none make the scale infinite or none, and with it
     every product.
@@ -296,7 +322,8 @@ def quantised(b: Any, at: Any, n: Any, x: Any, meta: Any, tokens: Any) -> None:
     inverse = b.select(above, b.fdiv(one, largest), ir.Constant(F32, 0.0))
     inverse = splat(b, inverse, VF)
     rounded = "rint" if ISA.byte_dot == "plain" else "nearbyint"
-    total, stride = None, times(b, tokens, 4)
+    stride = times(b, tokens, 4)
+    added_up = []
     fours = []
     for vector in vectors:
         q = call_same(b, rounded, b.fmul(vector, inverse))
@@ -304,19 +331,21 @@ def quantised(b: Any, at: Any, n: Any, x: Any, meta: Any, tokens: Any) -> None:
         q = b.select(b.fcmp_ordered("<", q, constant(VF, 127.0)), q, constant(VF, 127.0))
         q = b.select(b.fcmp_ordered(">", q, constant(VF, -127.0)), q, constant(VF, -127.0))
         whole = b.fptosi(q, VI)
-        total = whole if total is None else b.add(total, whole)
+        added_up.append(_reduce(b, "add", whole, I32))
         packed = b.bitcast(b.trunc(whole, ir.VectorType(I8, LANES)), ir.VectorType(I32, LANES // 4))
         fours += [b.extract_element(packed, ir.Constant(I32, i)) for i in range(LANES // 4)]
     place = x
     for four in fours:
         store(b, place, four)
         place = b.add(place, stride)
-    added = _reduce(b, "add", total, I32)
+    sixteens = added_up if LANES == 16 else [b.add(*added_up[:2]), b.add(*added_up[2:])]
+    added = b.add(*sixteens)
     words = [
         scale,
         b.mul(added, ir.Constant(I32, -8)),
         b.mul(added, ir.Constant(I32, -128)),
         b.fmul(scale, b.sitofp(added, F32)),
+        *(b.mul(half, ir.Constant(I32, -32)) for half in sixteens),
     ]
     place = meta
     for word in words:

@@ -68,7 +68,7 @@ def count_other_than_zero(b: Any, x: Any) -> Any:
 
 
 @inline
-def some_floats(at, n):  # type: ignore[no-untyped-def]  # numba's vectors have no Python type
+def some_floats(at: int, n: int) -> Any:
     """A whole vector, or where n is less its first n lanes and zeros."""
     if n >= LANES:
         return floats(at)
@@ -76,7 +76,7 @@ def some_floats(at, n):  # type: ignore[no-untyped-def]  # numba's vectors have 
 
 
 @inline
-def put_some_floats(at, n, value):  # type: ignore[no-untyped-def]
+def put_some_floats(at: int, n: int, value: Any) -> None:
     """Writes a whole vector, or where n is less its first n lanes."""
     if n >= LANES:
         put_floats(at, value)
@@ -85,7 +85,7 @@ def put_some_floats(at, n, value):  # type: ignore[no-untyped-def]
 
 
 @inline
-def exp(x):  # type: ignore[no-untyped-def]
+def exp(x: Any) -> Any:
     """e^x; 0 below -87.3, where the result is next to nothing, and at most 3.4e38."""
     low = spread(-87.3)
     kept = smaller(spread(88.7), larger(low, x))
@@ -106,14 +106,14 @@ def exp(x):  # type: ignore[no-untyped-def]
 
 
 @inline
-def logistic(x):  # type: ignore[no-untyped-def]
+def logistic(x: Any) -> Any:
     """1 / (1 + e^-x)."""
     one = spread(1.0)
     return div(one, add(one, exp(sub(spread(0.0), x))))
 
 
 @inline
-def tanh(x):  # type: ignore[no-untyped-def]
+def tanh(x: Any) -> Any:
     """By e^(-2 |x|), which cannot overflow; near zero the error is 1e-7 and not relative."""
     one = spread(1.0)
     small = exp(mul(absolute(x), spread(-2.0)))
@@ -121,7 +121,7 @@ def tanh(x):  # type: ignore[no-untyped-def]
 
 
 @inline
-def erf(x):  # type: ignore[no-untyped-def]
+def erf(x: Any) -> Any:
     """Abramowitz and Stegun, 7.1.26: within 2e-7."""
     one = spread(1.0)
     size = absolute(x)

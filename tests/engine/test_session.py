@@ -341,7 +341,7 @@ def test_the_memory_for_the_context_is_asked_for_with_the_weights(monkeypatch: p
 
 
 def test_a_question_stopped_while_it_was_read_can_be_asked_again(reference_starter: LoadedModel) -> None:
-    starter = reference_starter  # in pieces and at once alike: kernels round tokens to bytes, which magnifies the last digit
+    starter = reference_starter  # kernels round tokens to bytes, which magnifies what pieces change in the last digit
     session, question = ChatSession(starter), [say("Tell me a story about a fox. " * 20)]
     looks = itertools.count()
     prompt = session.fit(question, None)[0]

@@ -126,13 +126,10 @@ def test_bundles(tmp_path: Path, codec: str, d_model: int) -> None:
     source = make_tiny_model(tmp_path / "m", d_model=d_model)
     opened = open_model(convert(source, tmp_path / "bundle", codec).bundle)
     weights, unpacked = load_weights(opened, hold="mapped"), load_weights(opened, hold="f32")
-    in_ram = [m for layer in weights.layers for m in vars(layer).values() if isinstance(m, PackedMatrix)]
     vectors = sum(v.nbytes for layer in weights.layers for v in vars(layer).values() if isinstance(v, np.ndarray))
-    packed = 0 if codec == "f16" else weights.embedding.n_bytes + sum(m.n_bytes for m in in_ram)
-    assert weights.ram_bytes == packed + vectors + weights.final_norm.nbytes
+    assert weights.ram_bytes == vectors + weights.final_norm.nbytes
     assert weights.layers[0].down_t is not None
-    tolerance = 1e-4 if d_model == 32 else 5e-3 * np.abs(logits(opened, unpacked)).max()  # ragged rows go by 16 bits
-    np.testing.assert_allclose(logits(opened, weights, exact=True), logits(opened, unpacked), atol=tolerance)
+    np.testing.assert_allclose(logits(opened, weights, exact=True), logits(opened, unpacked), atol=1e-4)
 
 
 def test_ways_to_hold_are_held_to_the_memory_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,8 +104,9 @@ def allowed(x: NDArray[np.float32], values: NDArray[np.float64], as_bytes: bool)
         weights[:, :n_cols] = np.abs(values)
         largest = grouped.reshape(-1, groups, 32).max(axis=2)
         summed = weights.reshape(-1, groups, 32).sum(axis=2)
-        # Sums of bytes are rounded where they are scaled, by their magnitude before the offset is taken off.
-        error = error * 1.01 + (largest / 254 * 1.001) @ summed.T + n_cols * ROUNDING * (largest @ summed.T)
+        # Minima and offsets are rounded, too; they are at most as large as the row's largest number.
+        reach = summed + 32 * np.abs(values).max(axis=1, keepdims=True)
+        error = error * 1.01 + (largest / 254 * 1.001) @ summed.T + n_cols * ROUNDING * (largest @ reach.T)
     return error + 1e-30
 
 

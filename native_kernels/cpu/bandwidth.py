@@ -1,0 +1,46 @@
+"""How fast the threads of a pool read memory: the ceiling that kernels which read weights are held against."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from native_kernels.cpu.call import Call, aligned_empty, arguments
+from native_kernels.cpu.jit import kernel
+from native_kernels.cpu.pool import Pool, Program
+from native_kernels.cpu.simd import LANES, add_ints, get_int, ints, put_int, total_ints, zero_ints
+
+_PIECE = 1 << 16  # bytes of an item
+
+
+@kernel
+def _read(args: int, lo: int, hi: int, worker: int) -> None:
+    """args: memory, where each worker leaves the sum of what it read."""
+    at, end = get_int(args) + _PIECE * lo, get_int(args) + _PIECE * hi
+    a, b, c, d = zero_ints(), zero_ints(), zero_ints(), zero_ints()
+    while at < end:
+        a = add_ints(a, ints(at))
+        b = add_ints(b, ints(at + 4 * LANES))
+        c = add_ints(c, ints(at + 8 * LANES))
+        d = add_ints(d, ints(at + 12 * LANES))
+        at += 16 * LANES
+    put_int(get_int(args + 8) + 128 * worker, total_ints(add_ints(add_ints(a, b), add_ints(c, d))))
+
+
+def read_bytes_per_s(pool: Pool, n_bytes: int = 256 << 20, seconds: float = 0.5) -> float:
+    """The best of as many readings of so many bytes as fit into the time, at least three.
+
+    Cost: n_bytes of memory; they should be far more than the processor's caches hold.
+    """
+    n_bytes = max(_PIECE, n_bytes // _PIECE * _PIECE)
+    memory = aligned_empty(n_bytes, np.uint8)
+    memory.fill(1)  # a page that was never written is not in memory
+    sums = aligned_empty((pool.n_threads, 16), np.int64)
+    program = Program([Call(_read, arguments(memory, sums), n_bytes // _PIECE, 1, "read", (memory, sums))])
+    best, end, rounds = float("inf"), time.perf_counter() + seconds, 0
+    while rounds < 3 or time.perf_counter() < end:
+        started = time.perf_counter()
+        pool.run(program)
+        best, rounds = min(best, time.perf_counter() - started), rounds + 1
+    return n_bytes / best

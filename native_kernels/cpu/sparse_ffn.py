@@ -1,0 +1,359 @@
+"""The feed-forward part of one token on its active neurons: gate, up where the gate fires, then down.
+
+Two calls: `hidden` goes by neurons and leaves one value for each; `down` goes by columns, every worker over all the
+neurons that fired, in ascending order. Which neurons fire is found again by every worker from the values: a scan of
+some KB in the cache, in place of one more hand-over between the threads. No byte of a neuron that does not fire is
+read beyond its first row; of one that was not predicted, none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from native_kernels.backend import F32, I32, I64, PackedMatrix
+from native_kernels.cpu.activations import quantise_calls, quantised_empty
+from native_kernels.cpu.call import Call, aligned_empty, arguments
+from native_kernels.cpu.gemv import (
+    GRAIN,
+    OVER,
+    check_vector,
+    gemv_calls,
+    row_at,
+    rows_ahead,
+    stride_of,
+    vector_format,
+)
+from native_kernels.cpu.jit import Kernel, inline
+from native_kernels.cpu.row_dots import ROWS
+from native_kernels.cpu.row_sums import SUMS, emit_add, emit_begin, emit_finish
+from native_kernels.cpu.simd import (
+    LANES,
+    atomic_add,
+    bits_not_zero,
+    bits_reaching,
+    floats,
+    floats_part,
+    get_float,
+    get_int,
+    get_int32,
+    lowest_bit,
+    put_float,
+    put_int,
+    put_int32,
+)
+
+U8 = NDArray[np.uint8]
+Activation = Literal["relu", "drelu", "silu", "gelu", "gelu_tanh"]
+_NUMBERS: dict[str, int] = {"relu": 0, "drelu": 1, "silu": 2, "gelu": 3, "gelu_tanh": 4}
+
+
+@inline
+def list_where(x: int, n: int, ids: int, threshold: Any, reaching: int, out: int) -> int:
+    """Ascending places i < n, or ids[i], where x[i] >= threshold (reaching: 1) or x[i] is not 0 -> out; how many."""
+    count = 0
+    for start in range(0, n, LANES):
+        left = n - start
+        values = floats(x + 4 * start) if left >= LANES else floats_part(x + 4 * start, left)
+        bits = bits_reaching(values, threshold) if reaching != 0 else bits_not_zero(values)
+        if left < LANES:
+            bits &= (1 << left) - 1
+        while bits != 0:
+            i = start + lowest_bit(bits)
+            put_int32(out + 4 * count, get_int32(ids + 4 * i) if ids != 0 else i)
+            count += 1
+            bits &= bits - 1
+    return count
+
+
+@inline
+def activated(kind: int, value: Any, threshold: Any) -> Any:
+    """The activation of one number; relu and drelu are 0 up to the threshold, and no number stays none."""
+    if kind <= 1:
+        if value <= threshold:
+            return np.float32(0.0)
+        return value
+    if kind == 2:
+        return value / (np.float32(1.0) + np.float32(math.exp(-value)))
+    if kind == 3:
+        return np.float32(0.5) * value * (np.float32(1.0) + np.float32(math.erf(value * np.float32(0.70710678))))
+    inner = np.float32(0.79788456) * (value + np.float32(0.044715) * value * value * value)
+    return np.float32(0.5) * value * (np.float32(1.0) + np.float32(math.tanh(inner)))
+
+
+def _hidden(first: str, second: str | None) -> Kernel:
+    first_over = OVER[first]
+    second_over = OVER[second or first]
+    two = second is not None
+
+    def hidden(args: int, lo: int, hi: int, worker: int) -> None:
+        w1, stride1, x1, ahead1 = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
+        w2, stride2, x2, ahead2 = get_int(args + 32), get_int(args + 40), get_int(args + 48), get_int(args + 56)
+        d, bias1, bias2 = get_int(args + 64), get_int(args + 72), get_int(args + 80)
+        kind, threshold = get_int(args + 88), get_float(args + 96)
+        f, logits, wanted = get_int(args + 104), get_int(args + 112), get_float(args + 120)
+        given, n_given = get_int(args + 128), get_int(args + 136)
+        h, ids_out, count_out = get_int(args + 144), get_int(args + 152), get_int(args + 160)
+        scratch = get_int(args + 168) + worker * get_int(args + 176)
+        values, fired, places, listed = scratch, scratch + 4 * f, scratch + 8 * f, scratch + 12 * f
+        # What this worker works on: positions start to stop of a list, or of all neurons where there is none.
+        ids, n = given, f
+        if logits != 0:
+            n = list_where(logits, f, 0, wanted, 1, listed)
+            ids = listed
+        elif given != 0:
+            n = get_int(n_given)
+        counts = get_int(args + 184)
+        if lo == 0:
+            put_int(count_out, n)
+            if counts != 0:
+                put_int(counts, get_int(counts) + n)
+        start, stop = n * lo // f, n * hi // f
+        first_over(w1, stride1, ids, start, stop, x1, d, values - 4 * start, ahead1)
+        count = 0
+        for i in range(start, stop):
+            neuron = get_int32(ids + 4 * i) if ids != 0 else i
+            put_int32(ids_out + 4 * i, neuron)
+            value = get_float(values + 4 * (i - start))
+            if bias1 != 0:
+                value += get_float(bias1 + 4 * neuron)
+            value = activated(kind, value, threshold)
+            if not two:
+                put_float(h + 4 * i, value)
+            elif value == 0:
+                put_float(h + 4 * i, np.float32(0.0))
+            else:
+                put_float(values + 4 * count, value)
+                put_int32(fired + 4 * count, neuron)
+                put_int32(places + 4 * count, i)
+                count += 1
+        if counts != 0:
+            atomic_add(counts + 8, count if two else stop - start)
+        if two:
+            second = listed + 4 * f
+            second_over(w2, stride2, fired, 0, count, x2, d, second, ahead2)
+            for i in range(count):
+                value = get_float(second + 4 * i)
+                if bias2 != 0:
+                    value += get_float(bias2 + 4 * get_int32(fired + 4 * i))
+                if kind == 1:
+                    value = activated(kind, value, threshold)
+                put_float(h + 4 * get_int32(places + 4 * i), value * get_float(values + 4 * i))
+
+    return Kernel(hidden, f"sparse_ffn.hidden.{first}" + (f".{second}" if second else ""))
+
+
+def _down(codec: str) -> Kernel:
+    of = SUMS[codec]
+    begin, finish = emit_begin(of), emit_finish(of)
+    add_four, add_one = emit_add(of, ROWS), emit_add(of, 1)
+
+    def down(args: int, lo: int, hi: int, worker: int) -> None:
+        w, stride, ahead, d = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
+        h, ids, n = get_int(args + 32), get_int(args + 40), get_int(get_int(args + 48))
+        out, bias, f, counts = get_int(args + 56), get_int(args + 64), get_int(args + 72), get_int(args + 80)
+        scratch = get_int(args + 88) + worker * get_int(args + 96)
+        places, active, sums = scratch, scratch + 4 * f, scratch + 8 * f
+        count = list_where(h, n, 0, np.float32(0.0), 0, places)
+        for i in range(count):
+            place = get_int32(places + 4 * i)
+            put_int32(active + 4 * i, get_int32(ids + 4 * place) if ids != 0 else place)
+        begin(lo, hi, d, out, bias, sums)
+        i = 0
+        last = count - 1
+        while i + 4 <= count:
+            next_ = i + 4 * ahead
+            add_four(
+                row_at(w, stride, active, i),
+                row_at(w, stride, active, i + 1),
+                row_at(w, stride, active, i + 2),
+                row_at(w, stride, active, i + 3),
+                row_at(w, stride, active, min(next_, last)),
+                row_at(w, stride, active, min(next_ + 1, last)),
+                row_at(w, stride, active, min(next_ + 2, last)),
+                row_at(w, stride, active, min(next_ + 3, last)),
+                get_float(h + 4 * get_int32(places + 4 * i)),
+                get_float(h + 4 * get_int32(places + 4 * i + 4)),
+                get_float(h + 4 * get_int32(places + 4 * i + 8)),
+                get_float(h + 4 * get_int32(places + 4 * i + 12)),
+                lo,
+                hi,
+                d,
+                out,
+                sums,
+            )
+            i += 4
+        while i < count:
+            row = row_at(w, stride, active, i)
+            add_one(row, row, get_float(h + 4 * get_int32(places + 4 * i)), lo, hi, d, out, sums)
+            i += 1
+        finish(lo, hi, d, out, bias, sums)
+        if lo == 0 and counts != 0:
+            put_int(counts + 16, get_int(counts + 16) + count)
+
+    return Kernel(down, f"sparse_ffn.down.{codec}")
+
+
+HIDDEN: dict[tuple[str, str | None], Kernel] = {}
+DOWN: dict[str, Kernel] = {codec: _down(codec) for codec in SUMS}
+
+
+def hidden_kernel(first: str, second: str | None) -> Kernel:
+    """The kernel for these codecs of gate and up, or of up alone; made when first asked for, compiled later."""
+    key = (first, second)
+    if key not in HIDDEN:
+        HIDDEN[key] = _hidden(first, second)
+    return HIDDEN[key]
+
+
+@dataclass(frozen=True, eq=False)
+class Buffers:
+    """What the calls of one feed-forward part write between each other; layers after each other can share it."""
+
+    h: F32
+    ids: I32
+    n: I64
+    scratch: U8
+
+    @classmethod
+    def make(cls, f: int, d: int, n_workers: int) -> Buffers:
+        """For up to f neurons of width d and n_workers workers."""
+        f_padded = -(-f // 16) * 16
+        of_sums = max(of.scratch_bytes(d) for of in SUMS.values())
+        of_worker = max(20 * f_padded, 8 * f_padded + of_sums) + 64
+        scratch = aligned_empty((n_workers, -(-of_worker // 64) * 64), np.uint8)
+        return cls(aligned_empty(f), aligned_empty(f, np.int32), aligned_empty(1, np.int64), scratch)
+
+
+@dataclass(frozen=True, eq=False)
+class Predicted:
+    """The neurons whose logit [F] f32 reaches the threshold."""
+
+    logits: F32
+    threshold: float = 0.0
+
+
+def predictor_calls(
+    fc1: PackedMatrix,
+    fc2: PackedMatrix,
+    x: NDArray[Any],
+    logits: F32,
+    *,
+    bias1: F32 | None = None,
+    bias2: F32 | None = None,
+    stage: str = "predictor",
+) -> list[Call]:
+    """logits [F] = fc2 times relu(fc1 times x); x as gemv_calls has it for fc1."""
+    inner: F32 = aligned_empty(fc1.n_rows)
+    calls = gemv_calls(fc1, x, inner, bias=bias1, relu=True, stage=stage)
+    form = vector_format(fc2.codec)
+    between: NDArray[Any] = inner
+    if form != "f32":
+        between = quantised_empty(form, fc2.n_cols)
+        calls += quantise_calls(inner, between, form, stage)
+    return calls + gemv_calls(fc2, between, logits, bias=bias2, stage=stage)
+
+
+def ffn_calls(
+    gate: PackedMatrix | None,
+    up: PackedMatrix,
+    down_t: PackedMatrix,
+    x: Mapping[str, NDArray[Any]],
+    out: F32,
+    activation: Activation,
+    buffers: Buffers,
+    *,
+    threshold: float = 0.0,
+    predicted: Predicted | None = None,
+    ids: I32 | None = None,
+    n_ids: I64 | None = None,
+    gate_bias: F32 | None = None,
+    up_bias: F32 | None = None,
+    down_bias: F32 | None = None,
+    counts: I64 | None = None,
+    stage: str = "ffn",
+) -> list[Call]:
+    """out [D] = down_t (activation(gate x) * up x), or down_t activation(up x) where there is no gate.
+
+    x: the input in every format that gate and up are multiplied with.
+    threshold: relu and drelu are 0 for what does not exceed it.
+    predicted, or ids [F] of which n_ids [1] count: only these neurons, ascending; else all.
+    counts: int64 [3], to which are added the neurons computed, those whose first row fired, those that went into down.
+    """
+    first, second = (up, None) if gate is None else (gate, up)
+    first_bias, second_bias = (up_bias, None) if gate is None else (gate_bias, up_bias)
+    if gate is None and activation == "drelu":
+        raise ValueError("drelu needs a gate")
+    if ids is not None and n_ids is None:
+        n_ids = np.array([len(ids)], np.int64)
+    words = (
+        *_matrix_words(first, x),
+        *((0, 0, 0, 0) if second is None else _matrix_words(second, x)),
+        up.n_cols,
+        _or_none(first_bias),
+        _or_none(second_bias),
+        _NUMBERS[activation],
+        float(threshold),
+        up.n_rows,
+        0 if predicted is None else predicted.logits,
+        0.0 if predicted is None else float(predicted.threshold),
+        _or_none(ids),
+        _or_none(n_ids),
+        buffers.h,
+        buffers.ids,
+        buffers.n,
+        buffers.scratch,
+        buffers.scratch.shape[1],
+        _or_none(counts),
+    )
+    keeps = (gate, up, down_t, x, out, buffers, predicted, ids, n_ids, gate_bias, up_bias, down_bias, counts)
+    kernel = hidden_kernel(first.codec, None if second is None else second.codec)
+    hidden = Call(kernel, arguments(*words), up.n_rows, GRAIN, stage, keeps)
+    return [hidden, *_down_calls(down_t, buffers, out, down_bias, counts, stage, keeps)]
+
+
+def axpy_calls(w: PackedMatrix, buffers: Buffers, out: F32, *, stage: str = "axpy") -> list[Call]:
+    """out [D] = the sum of the rows buffers.ids[i] of w, each times buffers.h[i], for i < buffers.n[0]."""
+    return _down_calls(w, buffers, out, None, None, stage, (w, buffers, out))
+
+
+def _down_calls(
+    w: PackedMatrix,
+    buffers: Buffers,
+    out: F32,
+    bias: F32 | None,
+    counts: I64 | None,
+    stage: str,
+    keeps: tuple[Any, ...],
+) -> list[Call]:
+    words = (
+        w.data,
+        stride_of(w),
+        rows_ahead(w),
+        w.n_cols,
+        buffers.h,
+        buffers.ids,
+        buffers.n,
+        out,
+        _or_none(bias),
+        len(buffers.h),
+        _or_none(counts),
+        buffers.scratch,
+        buffers.scratch.shape[1],
+    )
+    return [Call(DOWN[w.codec], arguments(*words), SUMS[w.codec].units(w.n_cols), 1, stage, keeps)]
+
+
+def _matrix_words(w: PackedMatrix, x: Mapping[str, NDArray[Any]]) -> tuple[Any, ...]:
+    vector = x[vector_format(w.codec)]
+    check_vector(w, vector)
+    return w.data, stride_of(w), vector, rows_ahead(w)
+
+
+def _or_none(array: NDArray[Any] | None) -> NDArray[Any] | int:
+    return 0 if array is None else array

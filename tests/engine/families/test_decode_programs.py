@@ -1,0 +1,268 @@
+"""A token as a program equals the reference, for every family and mode; for any number of threads to the last bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from family_models import CASES, CONTEXT, Reference, make_reference
+from recoded_gguf import recode
+from tiny_model import make_tiny_gguf, make_tiny_model
+
+from engine.backends import Backend, choose_backend
+from engine.config import EngineConfig, Mode, ModelConfig, SamplingConfig
+from engine.errors import Cancelled, ContextOverflowError, KernelUnavailableError, TokenizerMismatchError
+from engine.executor.dense import DenseExecutor
+from engine.executor.exact import ExactExecutor
+from engine.executor.sparse import SparseExecutor
+from engine.generate import decode_one_token, generate
+from engine.model.decode_program import DecodeProgram, why_not
+from engine.model.kv_cache import KVCache
+from engine.model.transformer import FfnExecutor, Transformer
+from engine.model.weights import ModelWeights, load_weights, open_model
+from engine.sampling import make_sampler
+from engine.session import ChatSession, LoadedModel
+from engine.sparsity.predictor import LayerPredictor, Predictor
+from native_kernels.backend import F32, PackedMatrix
+from native_kernels.cpu.operators import CpuOperators
+from native_kernels.cpu.pool import Pool
+from native_kernels.reference import ReferenceOperators
+
+OPS = ReferenceOperators()
+# With weights and cache in float32 only the order of additions differs: a few units in the last place of each of some
+# hundred sums, on logits of up to ten.
+CLOSE = 1e-4
+MODES: tuple[Mode, ...] = ("dense", "exact", "sparse")
+N_TOKENS = 40
+
+
+@pytest.fixture(scope="module", params=CASES)
+def reference(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Reference:
+    return make_reference(request.param, tmp_path_factory.mktemp(request.param))
+
+
+def random_predictor(config: ModelConfig, reads: str) -> Predictor:
+    rng = np.random.default_rng(3)
+
+    def numbers(*shape: int) -> F32:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    layers = []
+    for i in range(config.n_layers):
+        a, b = (PackedMatrix.pack(numbers(*shape), "f32") for shape in ((6 + i, config.d_model), (config.d_ff, 6 + i)))
+        layers.append(LayerPredictor(a, b, 0.3, numbers(6 + i), numbers(config.d_ff)))
+    return Predictor("low_rank", "residual" if reads == "residual" else "normed", tuple(layers))
+
+
+def executor(mode: Mode, config: ModelConfig, weights: ModelWeights, predictor: Predictor) -> FfnExecutor:
+    if mode == "sparse":
+        return SparseExecutor(config, weights, predictor, OPS)
+    return (ExactExecutor if mode == "exact" else DenseExecutor)(config, weights, OPS)
+
+
+def one_by_one(model: Transformer, tokens: np.ndarray) -> np.ndarray:
+    cache = KVCache(model.config, CONTEXT)
+    return np.stack([decode_one_token(model, int(token), cache) for token in tokens])
+
+
+@pytest.mark.parametrize("hold", ["mapped", "f32"])
+def test_logits_and_counts_are_those_of_the_reference(reference: Reference, hold: str) -> None:
+    opened = open_model(reference.folder)
+    config, weights = opened.config, load_weights(opened, hold=hold)  # type: ignore[arg-type]
+    tokens = reference.tokens[:N_TOKENS]
+    assert why_not(config, weights, "dense") == []
+    for mode in MODES:
+        if mode == "exact" and not config.has_zeros:
+            continue
+        for reads in ("residual", "normed") if mode == "sparse" else ("",):
+            predictor = random_predictor(config, reads)
+            oracle = executor(mode, config, weights, predictor)
+            wanted = one_by_one(Transformer(config, weights, oracle, OPS), tokens)
+            outputs = []
+            for n_threads in (1, 2, 3, 4) if mode == "dense" else (3,):
+                pool, ours = Pool(n_threads), executor(mode, config, weights, predictor)
+                decoder = DecodeProgram(config, weights, mode, ours.counters, pool, predictor)
+                outputs.append(one_by_one(Transformer(config, weights, ours, OPS, decoder), tokens))
+                pool.close()
+                theirs, own = oracle.counters, ours.counters
+                assert (own.tokens, own.computed) == (theirs.tokens, theirs.computed)
+                assert (own.opened, own.fired) == (theirs.opened, theirs.fired)
+            assert np.abs(outputs[0] - wanted).max() < CLOSE, mode
+            assert all((output == outputs[0]).all() for output in outputs)
+
+
+@pytest.mark.parametrize("codec", ["f16", "bf16", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k"])
+def test_packed_weights(tmp_path: Path, codec: str) -> None:
+    """Quantised rows are multiplied with tokens rounded to 8 bits: a step of 1 / 254 of the largest of 32 numbers."""
+    width = 256 if codec.endswith("_k") else 64
+    source = make_tiny_gguf(tmp_path / "source.gguf", d_model=width, d_ff=2 * width, tied=False)
+    opened = open_model(recode(source, tmp_path / "m.gguf", codec))
+    config, weights = opened.config, load_weights(opened, hold="mapped")
+    assert weights.rope_neighbours
+    tokens = np.random.default_rng(0).integers(0, config.vocab_size, N_TOKENS)
+    for mode, kind in (("dense", DenseExecutor), ("exact", ExactExecutor)):
+        wanted = one_by_one(Transformer(config, weights, kind(config, weights, OPS), OPS), tokens)
+        ours = kind(config, weights, OPS)
+        outputs = []
+        for n_threads in (1, 2):
+            decoder = DecodeProgram(config, weights, mode, ours.counters, Pool(n_threads))
+            outputs.append(one_by_one(Transformer(config, weights, ours, OPS, decoder), tokens))
+        error = np.sqrt(np.mean((outputs[0] - wanted) ** 2) / np.mean(wanted**2))
+        # Blocks of K-quants are random bytes here, and what such a model makes of a difference is larger.
+        assert error < {"f16": 1e-5, "bf16": 1e-5, "q8_0": 0.03, "q4_0": 0.03}.get(codec, 0.1)
+        assert (outputs[0] == outputs[1]).all()
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Transformer:
+    opened = open_model(make_tiny_model(tmp_path / "m"))
+    weights = load_weights(opened, hold="mapped")
+    kernels = CpuOperators(Pool(2))
+    ours = ExactExecutor(opened.config, weights, kernels)
+    decoder = DecodeProgram(opened.config, weights, "exact", ours.counters, kernels.pool)
+    return Transformer(opened.config, weights, ours, kernels, decoder)
+
+
+def test_a_cut_cache_and_one_filled_by_the_operators(model: Transformer) -> None:
+    tokens = np.random.default_rng(1).integers(0, model.config.vocab_size, 40)
+    cache, filled = KVCache(model.config, 64), KVCache(model.config, 48)
+    logits = np.stack([decode_one_token(model, int(token), cache) for token in tokens])
+    for kept in (33, 7, 0):
+        cache.truncate(kept)
+        again = np.stack([decode_one_token(model, int(token), cache) for token in tokens[kept:]])
+        assert (again == logits[kept:]).all()
+    model.forward(tokens[:30], filled)
+    after = np.stack([decode_one_token(model, int(token), filled) for token in tokens[30:]])
+    np.testing.assert_allclose(after, logits[30:], atol=CLOSE)
+
+
+def test_a_stop_within_a_token_leaves_the_cache_as_it_was(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = KVCache(model.config, 64)
+    decode_one_token(model, 20, cache)
+    wanted = decode_one_token(model, 21, cache)
+    cache.truncate(1)
+    assert isinstance(model.decoder, DecodeProgram)
+    monkeypatch.setattr("native_kernels.cpu.pool.SLICE_S", 0.0)  # asked behind every call
+    impatient = DecodeProgram(model.config, model.weights, "exact", model.executor.counters, Pool(2))
+    asked: list[int] = []
+
+    def cancelled() -> bool:
+        asked.append(1)
+        return len(asked) > 5
+
+    model.executor.counters.reset()
+    with pytest.raises(Cancelled):
+        impatient.step(21, cache, cancelled)
+    assert len(asked) == 6
+    assert (cache.length, model.executor.counters.tokens) == (1, 0)
+    assert (impatient.step(21, cache) == wanted).all()
+    assert len(asked) == 6
+
+
+def test_an_answer_stopped_within_a_token_keeps_what_was_written(
+    model: Transformer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert isinstance(model.decoder, DecodeProgram)
+    steps = []
+
+    def step(token: int, cache: KVCache, cancelled: object) -> F32:
+        steps.append(token)
+        if len(steps) == 4:
+            raise Cancelled
+        return DecodeProgram.step(model.decoder, token, cache)
+
+    class Stream:
+        def push(self, token: int) -> str:
+            return f"{token} "
+
+        def flush(self) -> str:
+            return ""
+
+    monkeypatch.setattr(model.decoder, "step", step)
+    sampler = make_sampler(SamplingConfig(temperature=0))
+    cache = KVCache(model.config, 64)
+    events = list(generate(model, cache, [20, 21, 22], sampler, Stream()))  # type: ignore[arg-type]
+    assert events[-1].finish_reason == "cancelled"
+    assert events[-1].stats.tokens == 4
+    assert cache.length == 3 + 3
+
+
+def test_what_is_wrong_with_a_token_is_said_before_anything_is_written(model: Transformer) -> None:
+    cache = KVCache(model.config, 8)
+    assert model.decoder is not None
+    with pytest.raises(TokenizerMismatchError):
+        model.decoder.step(model.config.vocab_size, cache)
+    with pytest.raises(TokenizerMismatchError):
+        model.decoder.step(-1, cache)
+    for _ in range(8):
+        model.decoder.step(5, cache)
+    with pytest.raises(ContextOverflowError):
+        model.decoder.step(5, cache)
+    assert cache.length == 8
+
+
+def test_neurons_counted_one_by_one_are_counted_layer_by_layer(model: Transformer) -> None:
+    cache = KVCache(model.config, 8)
+    counters = model.executor.counters
+    assert model.decoder is not None
+    assert model.decoder.accepts(cache)
+    counters.record_per_neuron()
+    assert not model.decoder.accepts(cache)
+    decode_one_token(model, 5, cache)
+    assert counters.per_neuron is not None
+    assert counters.per_neuron.sum() == counters.fired > 0
+
+
+def test_stages_are_measured_and_add_up(model: Transformer) -> None:
+    cache = KVCache(model.config, 8)
+    assert isinstance(model.decoder, DecodeProgram)
+    decode_one_token(model, 5, cache)
+    assert sum(model.decoder.stage_seconds().values()) == 0
+    model.decoder.measure_stages()
+    decode_one_token(model, 5, cache)
+    seconds = model.decoder.stage_seconds()
+    assert set(seconds) == {"embedding", "attention", "norms", "ffn", "head"}
+    assert sum(seconds.values()) == pytest.approx(model.decoder.program.timed_s)
+
+
+def test_a_codec_without_kernels_goes_layer_by_layer_and_says_so(tmp_path: Path) -> None:
+    source = make_tiny_gguf(tmp_path / "source.gguf", d_model=64, d_ff=128)
+    path = recode(source, tmp_path / "m.gguf", "q5_1")
+    opened = open_model(path)
+    weights = load_weights(opened, hold="mapped")
+    assert why_not(opened.config, weights, "exact") == ["No processor kernel multiplies q5_1."]
+    model = LoadedModel.load(path, EngineConfig(context=32))
+    assert (model.weights.hold, model.backend.reads_all_of(model.opened)) == ("f32", False)
+    assert model.transformer().decoder is not None  # unpacked to float32, for which there are kernels
+    operators = CpuOperators(Pool(1))
+    x = np.ones((3, 64), np.float32)
+    wanted = OPS.matmul(x, weights.layers[0].q)
+    np.testing.assert_array_equal(operators.matmul(x, weights.layers[0].q), wanted)
+    assert operators.delegated == {"matmul of q5_1": "No processor kernel multiplies q5_1 for many tokens."}
+
+
+def test_where_kernels_cannot_run_the_reference_does_and_the_reason_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_tiny_model(tmp_path / "m")
+
+    def broken(kernels: CpuOperators) -> None:
+        raise OSError("no room for code")
+
+    by_kernels = LoadedModel.load(path, EngineConfig(context=32))
+    assert by_kernels.backend.name.startswith("processor kernels (")
+    monkeypatch.setattr("engine.backends.self_test", broken)
+    by_reference = LoadedModel.load(path, EngineConfig(context=32))
+    assert by_reference.backend.name == "reference"
+    assert by_reference.backend.reason == "The processor kernels cannot run: OSError: no room for code"
+    assert by_reference.transformer().decoder is None
+    assert by_reference.weights.hold == "f32"
+    with pytest.raises(KernelUnavailableError, match="no room for code"):
+        choose_backend("kernels", 1)
+    greedy = SamplingConfig(temperature=0, max_tokens=9)
+    answers = []
+    for one in (by_kernels, by_reference):
+        answers.append([event.token_id for event in ChatSession(one).generate([0, 20, 33], greedy)])
+    assert answers[0] == answers[1]
+    assert isinstance(choose_backend("reference", 1), Backend)
