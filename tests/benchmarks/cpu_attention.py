@@ -5,10 +5,10 @@
 
 A sample runs attention over layers that lie together in about 16 MB of a cache far larger than the last-level cache,
 or reads as many bytes in one stream, which is the ceiling; both with the same threads of the engine's own pool, in
-turns. A sample counts if the process's threads waited for a processor for less than 20 us, or 2 % of a longer one. Medians are given, and the
-fastest tenth of both, which neighbours on the machine disturb least. The
-second figure of a row is the compiled prefill attention of 512 tokens, in billions of multiplications and additions a
-second (causal: half of all pairs), without a ceiling.
+turns. A sample counts if the process's threads waited for a processor for less than 20 us, or 2 % of a longer one.
+Medians are given, and the fastest tenth of both, which neighbours on the machine disturb least. The last figure of a
+row is the compiled prefill attention of 512 tokens, in billions of multiplications and additions a second (causal:
+half of all pairs), without a ceiling.
 """
 
 from __future__ import annotations
