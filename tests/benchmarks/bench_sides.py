@@ -43,13 +43,12 @@ class Side(Protocol):
 class HearthSide:
     def __init__(self, path: Path, mode: str, threads: int, context: int) -> None:
         from engine.config import EngineConfig
-        from engine.model.kv_cache import KVCache
         from engine.session import LoadedModel
 
         config = EngineConfig(device="cpu", threads=threads, context=context, mode=mode)  # type: ignore[arg-type]
         self._model = LoadedModel.load(path, config)
         self._transformer = self._model.transformer()
-        self._cache = KVCache(self._model.opened.config, context)
+        self._cache = self._model.new_cache(context)
         self.vocab_size, self.kv_bytes = self._model.opened.config.vocab_size, self._cache.n_bytes
         self.counters = self._transformer.executor.counters
 

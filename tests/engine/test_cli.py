@@ -110,6 +110,16 @@ def test_bench_measures_against_a_floor_of_counted_bytes(capsys: pytest.CaptureF
     assert values["hardware"]["cpu"]["bytes_per_s"] > 0
 
 
+def test_keys_and_values_are_kept_as_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    moved = [
+        run_json(capsys, "bench", "starter-chat", "--prompt-tokens", "64", "--gen-tokens", "2", "--repeat", "1",
+                 "--mode", "dense", "--kv-cache", codec)["bytes_per_token"]["cpu"]
+        for codec in KV_CODECS
+    ]  # fmt: skip
+    assert moved == sorted(moved, reverse=True)
+    assert len(set(moved)) == len(KV_CODECS)
+
+
 def test_inspect_and_probe_give_their_fields(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     values = run_json(capsys, "inspect", "starter-chat")
     assert values.keys() >= INSPECT

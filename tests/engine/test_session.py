@@ -13,7 +13,7 @@ import pytest
 from tiny_model import make_tiny_model
 
 from engine.assets import starter_model
-from engine.config import EngineConfig, SamplingConfig
+from engine.config import KV_CODECS, EngineConfig, SamplingConfig
 from engine.errors import (
     Cancelled,
     ContextOverflowError,
@@ -327,17 +327,18 @@ def test_threads_are_as_asked_and_hold_for_the_mathematics() -> None:
 
 
 def test_the_memory_for_the_context_is_asked_for_with_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
+    asked: list[tuple[int, int]] = []
 
     def load_weights(*arguments: Any, extra_bytes: int, mapped_bytes: int, mapped_reason: str) -> None:
-        asked.extend((extra_bytes, mapped_bytes))
+        asked.append((extra_bytes, mapped_bytes))
         raise Cancelled
 
     monkeypatch.setattr("engine.session.load_weights", load_weights)
-    with pytest.raises(Cancelled):
-        LoadedModel.load("starter-chat", EngineConfig(context=64))
+    for codec in KV_CODECS:
+        with pytest.raises(Cancelled):
+            LoadedModel.load("starter-chat", EngineConfig(context=64, kv_cache=codec))
     opened = open_model(starter_model())
-    assert asked == [KVCache.bytes_for(opened.config, 64), 0]
+    assert asked == [(KVCache.bytes_for(opened.config, 64, codec), 0) for codec in KV_CODECS]
 
 
 def test_a_question_stopped_while_it_was_read_can_be_asked_again(reference_starter: LoadedModel) -> None:
