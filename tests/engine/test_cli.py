@@ -19,6 +19,7 @@ import pytest
 from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine import cli, generate
+from engine.config import KV_CODECS
 from engine.console import ProgressBar
 from engine.generate import TokenEvent
 from engine.model.weights import open_model
