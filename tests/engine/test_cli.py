@@ -19,6 +19,7 @@ import pytest
 from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine import cli, generate
+from engine.config import KV_CODECS
 from engine.console import ProgressBar
 from engine.generate import TokenEvent
 from engine.model.weights import open_model
@@ -108,6 +109,16 @@ def test_bench_measures_against_a_floor_of_counted_bytes(capsys: pytest.CaptureF
     assert 20e6 < values["bytes_per_token"]["cpu"] < 140e6
     assert values["share_of_floor"] == pytest.approx(values["floor_s_per_token"] * values["decode_tok_s"])
     assert values["hardware"]["cpu"]["bytes_per_s"] > 0
+
+
+def test_keys_and_values_are_kept_as_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    moved = [
+        run_json(capsys, "bench", "starter-chat", "--prompt-tokens", "64", "--gen-tokens", "2", "--repeat", "1",
+                 "--mode", "dense", "--kv-cache", codec)["bytes_per_token"]["cpu"]
+        for codec in KV_CODECS
+    ]  # fmt: skip
+    assert moved == sorted(moved, reverse=True)
+    assert len(set(moved)) == len(KV_CODECS)
 
 
 def test_inspect_and_probe_give_their_fields(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tiny_model import make_tiny_model
 
 from engine.assets import starter_model
-from engine.config import EngineConfig, SamplingConfig
+from engine.config import KV_CODECS, EngineConfig, SamplingConfig
 from engine.errors import (
     Cancelled,
     ContextOverflowError,
@@ -334,10 +334,11 @@ def test_the_memory_for_the_context_is_asked_for_with_the_weights(monkeypatch: p
         raise Cancelled
 
     monkeypatch.setattr("engine.session.load_weights", load_weights)
-    with pytest.raises(Cancelled):
-        LoadedModel.load("starter-chat", EngineConfig(context=64))
+    for codec in KV_CODECS:
+        with pytest.raises(Cancelled):
+            LoadedModel.load("starter-chat", EngineConfig(context=64, kv_cache=codec))
     opened = open_model(starter_model())
-    assert asked == [KVCache.bytes_for(opened.config, 64)]
+    assert asked == [KVCache.bytes_for(opened.config, 64, codec) for codec in KV_CODECS]
 
 
 def test_a_question_stopped_while_it_was_read_can_be_asked_again(reference_starter: LoadedModel) -> None:

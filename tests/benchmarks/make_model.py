@@ -1,0 +1,250 @@
+"""Writes synthetic models of known shapes for measurements: GGUF as llama.cpp or PowerInfer have it, and our bundles.
+
+    python tests/benchmarks/make_model.py dense 1b.gguf --shape 1b --codec q4_0
+    python tests/benchmarks/make_model.py powerinfer 1b-sparse.gguf --shape 1b --gate sparse --active 0.1 --rank 448
+    python tests/benchmarks/make_model.py powerinfer opt.gguf --shape opt-6.7b --bundle opt-bundle
+
+dense is what llama.cpp loads (it knows no OPT); powerinfer has down neuron-major and a predictor in every layer. With
+`--gate sparse` the neurons that are not active have negative gates, so that exact mode and predictors of any kind find
+what is wanted; with `--gate open` nearly every gate fires, and only sparse mode with the file's own predictors means
+anything. The numbers depend on the seed alone and are explained in model_contents.py. Most are taken from a pool that
+repeats, and the neurons of every second layer are the same: some hundred MB of memory and little time, whatever the
+size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from model_contents import BLOCK_ROWS, DISTINCT_LAYERS, EMBEDDING_SCALE, Neurons  # noqa: E402 - found by the line above
+from model_shapes import N_SPECIAL, SHAPES, Shape, Tensor, Variant, tensors  # noqa: E402
+from raw_gguf import array, entry, gguf_file, tensor, text, value  # noqa: E402
+
+from native_kernels.codecs import CODECS  # noqa: E402
+
+U8 = NDArray[np.uint8]
+
+_GGML_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8}  # the same in 2023's numbering
+_FILE_TYPES = {"f16": 1, "q4_0": 2, "q8_0": 7}
+_ALIGNMENT = 32
+_POOL_WEIGHTS = 1 << 24
+_COPIED_BYTES = 8 << 20
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that a file's bytes depend on. Attributes as the command line's flags."""
+
+    shape: str = "tiny"
+    codec: str = "f16"
+    variant: Variant = "dense"
+    sparse_gate: bool = True
+    active: float = 0.15
+    rank: int = 1024
+    seed: int = 1
+
+    @property
+    def sizes(self) -> Shape:
+        return SHAPES[self.shape]
+
+    @property
+    def neurons(self) -> Neurons:
+        sizes = self.sizes
+        return Neurons(sizes.d_model, sizes.d_ff, self.rank, self.active, self.sparse_gate, self.seed)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        return list(tensors(self.sizes, self.codec, self.variant, self.rank))
+
+
+def make_model(path: Path, recipe: Recipe) -> int:
+    """Writes the file and says how many bytes it has. It has its name only when it is whole."""
+    writing = path.with_name(path.name + ".writing")
+    head, places, n_bytes = _plan(recipe)
+    pool = _Pool(recipe)
+    written: dict[tuple[str, int, tuple[int, ...]], int] = {}  # contents that are copied from where they were first
+    with writing.open("w+b") as file:
+        file.write(head)
+        file.truncate(n_bytes)
+        for number, (each, offset) in enumerate(places):
+            distinct = (each.content, each.layer % DISTINCT_LAYERS, each.shape)
+            if each.content in ("first", "fc1", "fc2") and distinct in written:
+                _copy(file, written[distinct], offset, _bytes_of(each))
+                continue
+            written[distinct] = offset
+            file.seek(offset)
+            for piece in pool.pieces(each, number):
+                file.write(piece.data)
+    writing.replace(path)
+    return n_bytes
+
+
+def make_bundle(gguf: Path, folder: Path, codec: str) -> None:
+    """The same model as a bundle. Neuron-major weights in Q4_0 or Q8_0 stay what they are, bit by bit."""
+    from engine.convert import convert
+
+    convert(gguf, folder, codec)
+
+
+def _plan(recipe: Recipe) -> tuple[bytes, list[tuple[Tensor, int]], int]:
+    """The header, where each tensor lies in the file, and the file's size."""
+    table, places, at = [], [], 0
+    for each in recipe.tensors:
+        table.append(tensor(each.name, each.shape[::-1], _GGML_TYPES[each.codec], at))
+        places.append((each, at))
+        at += -(-_bytes_of(each) // _ALIGNMENT) * _ALIGNMENT
+    magic = b"PWRI" if recipe.variant == "powerinfer" else b"GGUF"
+    head = gguf_file(tuple(_metadata(recipe)), tuple(table), magic=magic, data=b"")
+    return head, [(each, len(head) + offset) for each, offset in places], len(head) + at
+
+
+def _bytes_of(each: Tensor) -> int:
+    return each.n_elements // each.shape[-1] * CODECS[each.codec].n_bytes(each.shape[-1])
+
+
+def _metadata(recipe: Recipe) -> Iterator[bytes]:
+    from engine.model.families import ACTIVATION_KEY
+
+    shape, arch = recipe.sizes, recipe.sizes.family
+    yield value("general.architecture", arch)
+    yield value("general.name", f"synthetic {recipe.shape} {recipe.codec}")
+    yield _count("general.file_type", _FILE_TYPES[recipe.codec])
+    yield value(ACTIVATION_KEY, "relu-glu" if shape.gated else "relu")
+    table = shape.context + (2 if arch == "opt" else 0)  # OPT's files give the length of the table of positions
+    counts = {
+        "context_length": table,
+        "embedding_length": shape.d_model,
+        "block_count": shape.n_layers,
+        "feed_forward_length": shape.d_ff,
+        "attention.head_count": shape.n_heads,
+        "attention.head_count_kv": shape.n_kv_heads,
+    }
+    for key, count in counts.items():
+        yield _count(f"{arch}.{key}", count)
+    if arch == "llama":
+        yield _count("llama.rope.dimension_count", shape.head_dim)
+        yield value("llama.attention.layer_norm_rms_epsilon", 1e-5)
+    else:
+        yield value(f"{arch}.attention.layer_norm_epsilon", 1e-5)
+    if recipe.variant == "powerinfer":
+        yield value("powerinfer.sparse_threshold", 0.0)
+    yield from _vocabulary(shape.vocab_size)
+
+
+def _vocabulary(size: int) -> Iterator[bytes]:
+    """A piece for each byte, one for the space, and words that no text contains."""
+    others = size - N_SPECIAL
+    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    pieces += ["\u2581", *(f"\u2581t{i}" for i in range(1, others))]
+    scores = np.concatenate([np.zeros(N_SPECIAL), -np.arange(others)]).astype("<f4")
+    types = np.array([2, 3, 3, *[6] * 256, *[1] * others], "<i4")
+    yield value("tokenizer.ggml.model", "llama")
+    yield entry("tokenizer.ggml.tokens", 9, array(8, size, b"".join(text(piece) for piece in pieces)))
+    yield entry("tokenizer.ggml.scores", 9, array(6, size, scores.tobytes()))
+    yield entry("tokenizer.ggml.token_type", 9, array(5, size, types.tobytes()))
+    for name, token in (("unknown", 0), ("bos", 1), ("eos", 2)):
+        yield _count(f"tokenizer.ggml.{name}_token_id", token)
+
+
+def _count(key: str, number: int) -> bytes:
+    """As u32, which llama.cpp insists on."""
+    return entry(key, 4, struct.pack("<I", number))
+
+
+class _Pool:
+    """Encoded numbers for tensors: random ones are drawn once and repeat, from another place for every tensor."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._seed = recipe.seed
+        self._neurons = recipe.neurons
+        self._codec = CODECS[recipe.codec]
+        self._encoded: dict[str, U8] = {}
+        self._scale = np.float32(1 / np.sqrt(recipe.sizes.d_model))
+        self._n_weights = min(_POOL_WEIGHTS, 2 * max(each.n_elements for each in recipe.tensors))
+
+    def pieces(self, each: Tensor, number: int) -> Iterator[U8]:
+        """The tensor's bytes, piece by piece."""
+        neurons = self._neurons
+        match each.content:
+            case "ones" | "root half" | "zeros":
+                constant = {"ones": 1.0, "root half": 0.5**0.5, "zeros": 0.0}[each.content]
+                yield np.full(each.shape, constant, np.float32).view(np.uint8)
+            case "fc1":
+                yield self._codec.encode(neurons.fc1(each.layer))
+            case "first" | "fc2":
+                rows = neurons.first if each.content == "first" else neurons.fc2
+                for start in range(0, each.shape[0], BLOCK_ROWS):
+                    yield self._codec.encode(rows(each.layer, start, min(start + BLOCK_ROWS, each.shape[0])))
+            case _:
+                yield from self._repeated(each, number)
+
+    def _repeated(self, each: Tensor, number: int) -> Iterator[U8]:
+        pool = self._random(each.content)
+        unit, left = self._codec.type_size, _bytes_of(each)
+        at = int(np.random.default_rng([self._seed, 4, number]).integers(len(pool) // unit)) * unit
+        while left:
+            piece = pool[at : at + min(left, len(pool) - at)]
+            yield piece
+            left -= len(piece)
+            at = 0
+
+    def _random(self, content: str) -> U8:
+        makers: dict[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = {
+            "weights": lambda base: base * self._scale,
+            "embedding": lambda base: (base + 1) * np.float32(EMBEDDING_SCALE),
+            "positions": lambda base: base,
+        }
+        if content not in self._encoded:
+            base = np.random.default_rng([self._seed, 5]).standard_normal(self._n_weights, np.float32)
+            self._encoded[content] = self._codec.encode(makers[content](base)).reshape(-1)
+        return self._encoded[content]
+
+
+def _copy(file: BinaryIO, source: int, target: int, n_bytes: int) -> None:
+    for at in range(0, n_bytes, _COPIED_BYTES):
+        file.seek(source + at)
+        piece = file.read(min(_COPIED_BYTES, n_bytes - at))
+        file.seek(target + at)
+        file.write(piece)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("variant", choices=("dense", "powerinfer"))
+    parser.add_argument("path", type=Path)
+    parser.add_argument("--shape", choices=SHAPES, default="tiny")
+    parser.add_argument("--codec", choices=sorted(_FILE_TYPES), default="f16")
+    parser.add_argument("--gate", choices=("sparse", "open"), default="sparse")
+    parser.add_argument("--active", type=float, default=0.15, help="share of the neurons active, on average")
+    parser.add_argument("--rank", type=int, default=1024, help="of the predictors")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--bundle", type=Path, help="also write it as a bundle to this folder")
+    flags = parser.parse_args()
+    sparse = flags.gate == "sparse"
+    recipe = Recipe(flags.shape, flags.codec, flags.variant, sparse, flags.active, flags.rank, flags.seed)
+    n_bytes = make_model(flags.path, recipe)
+    print(f"{flags.path}: {flags.shape} {flags.codec} {flags.variant}, {n_bytes / 1e9:.2f} GB")
+    if flags.variant == "powerinfer":
+        sizes = recipe.sizes
+        predictors = sizes.n_layers * flags.rank * (sizes.d_model + sizes.d_ff)
+        print(f"The predictors take {predictors / sizes.ffn_parameters:.1%} of the feed-forward blocks' bytes.")
+    if flags.bundle:
+        make_bundle(flags.path, flags.bundle, flags.codec)
+        print(f"{flags.bundle}: the same as a bundle")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
