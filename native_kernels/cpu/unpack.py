@@ -17,6 +17,12 @@ from llvmlite import ir
 
 from native_kernels.backend import F32, I64, PackedMatrix
 from native_kernels.cpu.call import Call, arguments
+from native_kernels.cpu.group_floats import (
+    floats_of_bytes,
+    floats_of_lane_bytes,
+    floats_of_lane_nibbles,
+    floats_of_nibbles,
+)
 from native_kernels.cpu.jit import Kernel, inline
 from native_kernels.cpu.k_quant_blocks import BLOCKS, COLUMNS, GROUPS, Block, BlockCodec, pick
 from native_kernels.cpu.simd import (
@@ -40,7 +46,6 @@ from native_kernels.cpu.simd import (
     void,
 )
 from native_kernels.cpu.small_block_reads import SMALL_BLOCKS, SmallCodec
-from native_kernels.cpu.tiles import floats_of_bytes, floats_of_lane_bytes, floats_of_lane_nibbles, floats_of_nibbles
 
 Unpacker = Callable[[int, int, int, int, int], None]
 
