@@ -25,8 +25,10 @@ from engine.sampling import make_sampler
 from engine.session import ChatSession, LoadedModel
 from engine.sparsity.predictor import LayerPredictor, Predictor
 from native_kernels.backend import F32, PackedMatrix
+from native_kernels.cpu.gemv import GEMV
 from native_kernels.cpu.operators import CpuOperators
 from native_kernels.cpu.pool import Pool
+from native_kernels.cpu.unpack import UNPACKERS
 from native_kernels.reference import ReferenceOperators
 
 OPS = ReferenceOperators()
@@ -37,7 +39,10 @@ MODES: tuple[Mode, ...] = ("dense", "exact", "sparse")
 N_TOKENS = 40
 
 
-@pytest.fixture(scope="module", params=CASES)
+EXPERTS = [name for name, case in CASES.items() if {"num_local_experts", "num_experts"} & set(case.arguments)]
+
+
+@pytest.fixture(scope="module", params=[name for name in CASES if name not in EXPERTS])
 def reference(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Reference:
     return make_reference(request.param, tmp_path_factory.mktemp(request.param))
 
@@ -92,6 +97,12 @@ def test_logits_and_counts_are_those_of_the_reference(reference: Reference, hold
             assert all((output == outputs[0]).all() for output in outputs)
 
 
+@pytest.mark.parametrize("name", EXPERTS)
+def test_experts_have_no_program(name: str, tmp_path: Path) -> None:
+    opened = open_model(make_reference(name, tmp_path).folder)
+    assert "experts" in why_not(opened.config, load_weights(opened), "dense")[0]
+
+
 @pytest.mark.parametrize("codec", ["f16", "bf16", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k"])
 def test_packed_weights(tmp_path: Path, codec: str) -> None:
     """Quantised rows are multiplied with tokens rounded to 8 bits: a step of 1 / 254 of the largest of 32 numbers."""
@@ -99,7 +110,7 @@ def test_packed_weights(tmp_path: Path, codec: str) -> None:
     source = make_tiny_gguf(tmp_path / "source.gguf", d_model=width, d_ff=2 * width, tied=False)
     opened = open_model(recode(source, tmp_path / "m.gguf", codec))
     config, weights = opened.config, load_weights(opened, hold="mapped")
-    assert weights.rope_neighbours
+    assert config.rope_order == "interleaved"
     tokens = np.random.default_rng(0).integers(0, config.vocab_size, N_TOKENS)
     for mode, kind in (("dense", DenseExecutor), ("exact", ExactExecutor)):
         wanted = one_by_one(Transformer(config, weights, kind(config, weights, OPS), OPS), tokens)
@@ -226,7 +237,11 @@ def test_stages_are_measured_and_add_up(model: Transformer) -> None:
     assert sum(seconds.values()) == pytest.approx(model.decoder.program.timed_s)
 
 
-def test_a_codec_without_kernels_goes_layer_by_layer_and_says_so(tmp_path: Path) -> None:
+def test_a_codec_without_kernels_goes_layer_by_layer_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(GEMV, "q5_1")
+    monkeypatch.delitem(UNPACKERS, "q5_1")
     source = make_tiny_gguf(tmp_path / "source.gguf", d_model=64, d_ff=128)
     path = recode(source, tmp_path / "m.gguf", "q5_1")
     opened = open_model(path)
