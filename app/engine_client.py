@@ -60,7 +60,7 @@ class EngineClient(QObject):
             self._worker.cancel(self._load_id)
         self._loaded = False
         self._load_id = f"load-{next(self._numbers)}"
-        self._set(phase=Phase.LOADING, done=0, total=0)
+        self._set(phase=Phase.LOADING, done=0, total=0, compiling=False)
         self._worker.load(protocol.Load(self._load_id, model, engine))
 
     def ask(self, messages: list[dict[str, str]], sampling: dict[str, Any], mode: str | None) -> None:
@@ -99,7 +99,8 @@ class EngineClient(QObject):
             case EngineDied():
                 self._end(event)
             case protocol.Progress() if event.id == self._load_id:
-                self._set(phase=Phase.LOADING, done=event.done, total=event.total)
+                compiling = event.stage == "preparing"
+                self._set(phase=Phase.LOADING, done=event.done, total=event.total, compiling=compiling)
             case protocol.Finished() if event.id == self._load_id:
                 self._model_is_there(event)
             case protocol.Failed() if event.id == self._load_id:

@@ -36,6 +36,7 @@ class EngineStatus:
     device: str = ""  # "CPU, 1 thread"
     done: int = 0  # of the current stage: bytes while loading, tokens while reading
     total: int = 0
+    compiling: bool = False  # loading: what the model is computed with is compiled; done and total are kernels
     tok_s: float | None = None  # of the running answer, now; after it, the mean of the last one
     tokens: int = 0  # written so far in the running answer
     context_used: int | None = None
@@ -64,6 +65,8 @@ class EngineStatus:
     def word(self) -> str:
         """The state in words, with its figure where there is one: "Reading 512 tokens, 61%"."""
         word = _WORDS.get(self.phase, self.phase.value.capitalize())
+        if self.phase is Phase.LOADING and self.compiling:
+            return f"Preparing the processor kernels, {min(self.done + 1, self.total)} of {self.total}"
         if self.phase is Phase.LOADING and self.total:
             return f"{word}, {100 * self.done // self.total}%"
         if self.phase is Phase.READING and self.total:

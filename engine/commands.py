@@ -39,8 +39,8 @@ def _load(arguments: argparse.Namespace, cancelled: Callable[[], bool] = lambda:
         kv_cache=arguments.kv_cache,
         template=arguments.template,
     )
-    with ProgressBar("Loading") as progress:
-        return LoadedModel.load(arguments.model, config, progress, cancelled)
+    with ProgressBar("Loading") as progress, ProgressBar("Preparing the processor kernels") as preparing:
+        return LoadedModel.load(arguments.model, config, progress, cancelled, preparing)
 
 
 def _sampling_values(arguments: argparse.Namespace) -> dict[str, Any]:

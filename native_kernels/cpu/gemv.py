@@ -23,7 +23,7 @@ def vector_format(codec: str) -> Format:
 
 
 def rows_ahead(w: PackedMatrix) -> int:
-    """How many groups of four rows the rows lie ahead that are asked for; more than one where rows are short."""
+    """How many passes the rows lie ahead that are asked for; more than one where rows are short."""
     return max(1, LOOKAHEAD // max(1, w.row_bytes))
 
 
@@ -31,40 +31,18 @@ def stride_of(w: PackedMatrix) -> int:
     return int(w.data.strides[0])
 
 
-@inline
-def row_at(w: int, stride: int, ids: int, i: int) -> int:
-    """The address of row i of a list, or of the matrix itself where there is none."""
-    if ids != 0:
-        return int(w + stride * get_int32(ids + 4 * i))
-    return w + stride * i
-
-
 def dots_over(codec: Codec) -> Any:
     """The function (w, stride, ids, lo, hi, x, d, out, ahead): out[i] = row i of the list times x, lo <= i < hi."""
-    four, one = emit_dots(codec, ROWS), emit_dots(codec, 1)
+    several, one = emit_dots(codec, ROWS), emit_dots(codec, 1)
 
     @inline
     def over(w: int, stride: int, ids: int, lo: int, hi: int, x: int, d: int, out: int, ahead: int) -> None:
         i = lo
-        last = hi - 1
-        while i + 4 <= hi:
-            next_ = i + 4 * ahead
-            four(
-                row_at(w, stride, ids, i),
-                row_at(w, stride, ids, i + 1),
-                row_at(w, stride, ids, i + 2),
-                row_at(w, stride, ids, i + 3),
-                row_at(w, stride, ids, min(next_, last)),
-                row_at(w, stride, ids, min(next_ + 1, last)),
-                row_at(w, stride, ids, min(next_ + 2, last)),
-                row_at(w, stride, ids, min(next_ + 3, last)),
-                x,
-                d,
-                out + 4 * i,
-            )
-            i += 4
+        while i + ROWS <= hi:
+            several(w, stride, ids, i, i + ROWS * ahead, hi - 1, x, d, out)
+            i += ROWS
         while i < hi:
-            one(row_at(w, stride, ids, i), row_at(w, stride, ids, min(i + 1, last)), x, d, out + 4 * i)
+            one(w, stride, ids, i, i + 1, hi - 1, x, d, out)
             i += 1
 
     return over

@@ -40,7 +40,7 @@ _SIXTEEN = ir.VectorType(I8, 16)
 _SIXTEEN_INTS = ir.VectorType(I32, 16)
 
 # The sixteen levels of iq4_xs.
-_NL_LEVELS = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+NL_LEVELS = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,12 @@ def _shifted(b: Any, quarter: Any, first: int, second: int, mask: int) -> Any:
         if min(first, second) < 0:
             pairs = b.shl(pairs, up)
     return b.and_(b.bitcast(pairs, QUARTER), constant(QUARTER, mask))
+
+
+def bytes_down(b: Any, quarter: Any, bits: list[int]) -> Any:
+    """Every 16 bytes moved down by so many bits, what comes in from a neighbouring byte not masked away."""
+    by = ir.Constant(_PAIRS, [one for one in bits for _ in range(8)])
+    return b.bitcast(b.lshr(b.bitcast(quarter, _PAIRS), by), QUARTER)
 
 
 def _nibbles(b: Any, at: Any, c: int) -> Any:
@@ -212,9 +218,8 @@ def _read_iq4_xs(b: Any, at: Any) -> Block:
     for c in range(4):
         pair = load(b, offset(b, at, 8 + 32 * c), _HALF_QUARTER)
         spread = pick(b, pair, [*range(16), *range(16), *range(16, 32), *range(16, 32)])
-        down = ir.Constant(_PAIRS, [0] * 8 + [4] * 8 + [0] * 8 + [4] * 8)
-        places = b.and_(b.bitcast(b.lshr(b.bitcast(spread, _PAIRS), down), QUARTER), constant(QUARTER, 15))
-        quants.append(looked_up(b, places, _NL_LEVELS))
+        places = b.and_(bytes_down(b, spread, [0, 4, 0, 4]), constant(QUARTER, 15))
+        quants.append(looked_up(b, places, NL_LEVELS))
     eight = ir.VectorType(I32, 8)
     upper = splat(b, b.zext(load(b, offset(b, at, 2), I16), I32), eight)
     upper = b.and_(b.lshr(upper, ir.Constant(eight, list(range(0, 16, 2)))), constant(eight, 3))

@@ -1,6 +1,6 @@
 """Sums of weight rows, each times a coefficient, over a range of columns: the inner loops of down, by codec.
 
-Four rows a pass, in ascending order, one after another in every column: the sum of a column depends neither on how
+Several rows a pass, in ascending order, one after another in every column: the sum of a column depends neither on how
 the rows are grouped nor on which columns a worker has. Columns go in units; lines of the rows of the next pass are
 asked for between the loads of this one.
 """
@@ -19,6 +19,7 @@ from native_kernels.cpu.row_dots import (
     Lanes,
     Plain,
     groups_of,
+    list_rows,
     smaller_of,
     steps_of,
     times,
@@ -28,13 +29,14 @@ from native_kernels.cpu.simd import (
     F16,
     F32,
     I8,
+    I32,
+    I64,
     LANES,
     VF,
     VI,
     VS,
     call_same,
     constant,
-    f32,
     halves_to_floats,
     i64,
     load,
@@ -83,13 +85,21 @@ def emit_finish(codec: Codec) -> Callable[..., Any]:
 
 
 def emit_add(codec: Codec, n: int) -> Callable[..., Any]:
-    """The operation (n rows, n rows that follow, n values, first, last, d, out, scratch)."""
+    """The operation (w, stride, ids, i, following, last id, values, places, first, last, d, out, scratch).
 
-    def add_rows(b: Any, *values: Any) -> None:
-        rows, following, factors = values[:n], values[n : 2 * n], values[2 * n : 3 * n]
-        codec.add(b, list(rows), list(following), list(factors), *values[3 * n :])
+    Adds the n rows from i on of the list, row i times values[places[i]]; the rest as row_dots.emit_dots has it.
+    """
 
-    made: Callable[..., Any] = operation(void, *[i64] * (2 * n), *[f32] * n, *[i64] * 5)(add_rows)
+    def add_rows(b: Any, *arguments: Any) -> None:
+        w, stride, ids, i, follows, last_id, values, places = arguments[:8]
+        rows = list_rows(b, w, stride, ids, [offset(b, i, k) for k in range(n)])
+        next_places = [smaller_of(b, offset(b, follows, k), last_id) for k in range(n)]
+        following = list_rows(b, w, stride, ids, next_places)
+        at = [b.sext(load(b, offset(b, b.add(places, times(b, i, 4)), 4 * k), I32), I64) for k in range(n)]
+        factors = [load(b, b.add(values, times(b, one, 4)), F32) for one in at]
+        codec.add(b, rows, following, factors, *arguments[8:])
+
+    made: Callable[..., Any] = operation(void, *[i64] * 13)(add_rows)
     return made
 
 
@@ -142,7 +152,7 @@ class PlainSums:
         unit_bytes = self.unit * self.numbers.item
         factors = [splat(b, value, VF) for value in values]
         stop = smaller_of(b, last, whole(b, d, self.unit))  # units that are whole
-        ahead = smaller_of(b, b.sub(stop, first), number(LOOKAHEAD // unit_bytes))
+        ahead = smaller_of(b, b.sub(stop, first), number(max(1, LOOKAHEAD // unit_bytes)))
         turn = b.sub(stop, ahead)
         reach = times(b, ahead, unit_bytes)
         back = times(b, b.sub(turn, first), unit_bytes)

@@ -22,6 +22,7 @@ from numba.core import cgutils  # noqa: E402
 from numba.extending import intrinsic, models, register_model  # noqa: E402
 
 LANES = ISA.lanes
+_FUSES = ISA.byte_dot != "plain" or ISA.half  # x86 of any kind but for the plain one, and aarch64
 Emit = Callable[..., Any]
 
 # LLVM's types
@@ -140,8 +141,11 @@ def store_part(b: Any, at: Any, n: Any, value: Any) -> None:
 
 
 def call_same(b: Any, name: str, *values: Any) -> Any:
-    """An LLVM intrinsic whose arguments and result have one type."""
+    """An LLVM intrinsic whose arguments and result have one type. A processor without "fma" rounds twice: LLVM would
+    call a function for every lane, 60 times as slow."""
     of = values[0].type
+    if name == "fma" and not _FUSES:
+        return b.fadd(b.fmul(values[0], values[1]), values[2])
     return b.call(external(b, f"llvm.{name}.{suffix(of)}", of, [of] * len(values)), list(values))
 
 

@@ -24,7 +24,6 @@ from native_kernels.cpu.gemv import (
     OVER,
     check_vector,
     gemv_calls,
-    row_at,
     rows_ahead,
     stride_of,
     vector_format,
@@ -151,7 +150,7 @@ def _hidden(first: str, second: str | None) -> Kernel:
 def _down(codec: str) -> Kernel:
     of = SUMS[codec]
     begin, finish = emit_begin(of), emit_finish(of)
-    add_four, add_one = emit_add(of, ROWS), emit_add(of, 1)
+    several, one = emit_add(of, ROWS), emit_add(of, 1)
 
     def down(args: int, lo: int, hi: int, worker: int) -> None:
         w, stride, ahead, d = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
@@ -165,32 +164,11 @@ def _down(codec: str) -> Kernel:
             put_int32(active + 4 * i, get_int32(ids + 4 * place) if ids != 0 else place)
         begin(lo, hi, d, out, bias, sums)
         i = 0
-        last = count - 1
-        while i + 4 <= count:
-            next_ = i + 4 * ahead
-            add_four(
-                row_at(w, stride, active, i),
-                row_at(w, stride, active, i + 1),
-                row_at(w, stride, active, i + 2),
-                row_at(w, stride, active, i + 3),
-                row_at(w, stride, active, min(next_, last)),
-                row_at(w, stride, active, min(next_ + 1, last)),
-                row_at(w, stride, active, min(next_ + 2, last)),
-                row_at(w, stride, active, min(next_ + 3, last)),
-                get_float(h + 4 * get_int32(places + 4 * i)),
-                get_float(h + 4 * get_int32(places + 4 * i + 4)),
-                get_float(h + 4 * get_int32(places + 4 * i + 8)),
-                get_float(h + 4 * get_int32(places + 4 * i + 12)),
-                lo,
-                hi,
-                d,
-                out,
-                sums,
-            )
-            i += 4
+        while i + ROWS <= count:
+            several(w, stride, active, i, i + ROWS * ahead, count - 1, h, places, lo, hi, d, out, sums)
+            i += ROWS
         while i < count:
-            row = row_at(w, stride, active, i)
-            add_one(row, row, get_float(h + 4 * get_int32(places + 4 * i)), lo, hi, d, out, sums)
+            one(w, stride, active, i, i + 1, count - 1, h, places, lo, hi, d, out, sums)
             i += 1
         finish(lo, hi, d, out, bias, sums)
         if lo == 0 and counts != 0:

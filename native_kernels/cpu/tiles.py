@@ -1,7 +1,7 @@
-"""The innermost loops of the matrix products, written as LLVM code: tiles held in registers, and 4-byte transpositions.
+"""The innermost loops of the matrix products, written as LLVM code: tiles held in registers.
 
 A tile keeps a small piece of the result in registers while it walks along the summed dimension, so that every number
-loaded is used several times. Here is also how quantised rows are laid side by side. What is multiplied with what, and
+loaded is used several times. What is multiplied with what, and
 in which order the tiles are visited, is gemm's matter.
 
 Another instruction set's tile (AMX has one for bytes: 16 x 64 of them a step) would take the place of `byte_tile` and
@@ -19,7 +19,6 @@ from native_kernels.cpu import isa
 from native_kernels.cpu.simd import (
     F32,
     I8,
-    I16,
     I32,
     I64,
     ISA,
@@ -29,13 +28,11 @@ from native_kernels.cpu.simd import (
     VH,
     VI,
     VS,
-    F,
     bfloats_to_floats,
     call_same,
     constant,
     dot_unsigned,
     external,
-    f32,
     halves_to_floats,
     i64,
     load,
@@ -46,7 +43,6 @@ from native_kernels.cpu.simd import (
     prefetch,
     splat,
     store,
-    store_part,
     suffix,
     void,
 )
@@ -93,17 +89,6 @@ def times(b: Any, value: Any, factor: int) -> Any:
 def pick(b: Any, x: Any, y: Any, places: Sequence[int]) -> Any:
     """The lanes of x and then y at these places."""
     return b.shuffle_vector(x, y, ir.Constant(ir.VectorType(I32, len(places)), list(places)))
-
-
-def transposed(b: Any, rows: list[Any]) -> list[Any]:
-    """As many vectors as each has lanes, columns for rows: the perfect shuffle, log2 times."""
-    n = len(rows)
-    low = [i // 2 + n * (i % 2) for i in range(n)]
-    high = [place + n // 2 for place in low]
-    for _ in range(n.bit_length() - 1):
-        pairs = [(rows[i], rows[i + n // 2]) for i in range(n // 2)]
-        rows = [pick(b, x, y, places) for x, y in pairs for places in (low, high)]
-    return rows
 
 
 # ---------------------------------------------------------------- float tiles
@@ -355,191 +340,3 @@ def quantised(b: Any, at: Any, n: Any, x: Any, meta: Any, tokens: Any) -> None:
 
 def _reduce(b: Any, name: str, value: Any, result: Any) -> Any:
     return b.call(external(b, f"llvm.vector.reduce.{name}.{suffix(value.type)}", result, [value.type]), [value])
-
-
-# ---------------------------------------------------------------- 4-byte items, columns for rows
-
-
-def _limited(b: Any, i: int, count: Any, n: Any) -> Any:
-    """n where i < count, else 0."""
-    return b.select(b.icmp_signed("<", number(i), count), n, number(0))
-
-
-@operation(void, i64, i64, i64, i64)
-def turn(b: Any, source: Any, source_step: Any, target: Any, target_step: Any) -> None:
-    """LANES x LANES items, rows so many bytes apart -> transposed."""
-    rows = [load(b, b.add(source, times(b, source_step, i)), VI) for i in range(LANES)]
-    for i, row in enumerate(transposed(b, rows)):
-        store(b, b.add(target, times(b, target_step, i)), row)
-
-
-@operation(void, i64, i64, i64, i64, i64, i64, i64, i64)
-def turn_part(
-    b: Any,
-    source: Any,
-    source_step: Any,
-    n_rows: Any,
-    n_items: Any,
-    target: Any,
-    target_step: Any,
-    n_out: Any,
-    n_out_items: Any,
-) -> None:
-    """As turn: of the source n_rows with n_items each are read, the others count as 0; n_out rows with n_out_items
-    each are written."""
-    rows = []
-    for i in range(LANES):
-        at = b.add(source, times(b, source_step, i))
-        rows.append(load_part(b, at, _limited(b, i, n_rows, n_items), VI))
-    for i, row in enumerate(transposed(b, rows)):
-        at = b.add(target, times(b, target_step, i))
-        store_part(b, at, _limited(b, i, n_out, n_out_items), row)
-
-
-def _listed(b: Any, addresses: Any, n_bytes: Any, of: Any) -> list[Any]:
-    """What lies n_bytes behind each of LANES listed addresses."""
-    places = [b.add(load(b, offset(b, addresses, 8 * i), I64), n_bytes) for i in range(LANES)]
-    return [load(b, place, of) for place in places]
-
-
-@operation(void, i64, i64, i64, i64, i64)
-def turn_listed(b: Any, addresses: Any, n_bytes: Any, n_items: Any, target: Any, target_step: Any) -> None:
-    """As turn, of LANES rows n_bytes behind the listed addresses, n_items of each."""
-    places = [b.add(load(b, offset(b, addresses, 8 * i), I64), n_bytes) for i in range(LANES)]
-    rows = [load_part(b, place, n_items, VI) for place in places]
-    for i, row in enumerate(transposed(b, rows)):
-        store(b, b.add(target, times(b, target_step, i)), row)
-
-
-@operation(void, i64, i64, i64, i64, i64)
-def turn_halves(b: Any, addresses: Any, n_bytes: Any, n_items: Any, target: Any, target_step: Any) -> None:
-    """As turn_listed for float16, written as float32."""
-    places = [b.add(load(b, offset(b, addresses, 8 * i), I64), n_bytes) for i in range(LANES)]
-    rows = [halves_to_floats(b, b.bitcast(load_part(b, place, n_items, VS), VH)) for place in places]
-    for i, row in enumerate(transposed(b, rows)):
-        store(b, b.add(target, times(b, target_step, i)), row)
-
-
-# ---------------------------------------------------------------- quants of many rows side by side
-
-
-@operation(F, i64, i64)
-def listed_halves(b: Any, addresses: Any, n_bytes: Any) -> Any:
-    """The float16 n_bytes behind each of LANES listed addresses, as float32."""
-    found = ir.Constant(VS, ir.Undefined)
-    for i, value in enumerate(_listed(b, addresses, n_bytes, I16)):
-        found = b.insert_element(found, value, ir.Constant(I32, i))
-    return halves_to_floats(b, b.bitcast(found, VH))
-
-
-def _quads(b: Any, addresses: Any, n_bytes: Any) -> list[Any]:
-    """16 bytes of LANES rows -> four vectors: the first four bytes of every row, the next four, ..."""
-    fours = _listed(b, addresses, n_bytes, ir.VectorType(I32, 4))
-    blocks = LANES // 4
-    wide = []
-    for j in range(4):  # rows j, j + 4, j + 8, ... one after another
-        parts = [fours[4 * block + j] for block in range(blocks)]
-        while len(parts) > 1:
-            n = 2 * parts[0].type.count
-            parts = [pick(b, parts[i], parts[i + 1], range(n)) for i in range(0, len(parts), 2)]
-        wide.append(parts[0])
-
-    def zipped(x: Any, y: Any, size: int, start: int) -> Any:
-        """Within each four of lanes: `size` lanes of x from `start` on, the same of y, and so on."""
-        places = []
-        for block in range(blocks):
-            for piece in range(2 // size):
-                at = 4 * block + start + piece * size
-                places += [*range(at, at + size), *range(LANES + at, LANES + at + size)]
-        return pick(b, x, y, places)
-
-    low, high = zipped(wide[0], wide[1], 1, 0), zipped(wide[0], wide[1], 1, 2)
-    low2, high2 = zipped(wide[2], wide[3], 1, 0), zipped(wide[2], wide[3], 1, 2)
-    return [zipped(low, low2, 2, 0), zipped(low, low2, 2, 2), zipped(high, high2, 2, 0), zipped(high, high2, 2, 2)]
-
-
-@operation(void, i64, i64, i64, i64)
-def lay_nibbles(b: Any, addresses: Any, n_bytes: Any, target: Any, step: Any) -> None:
-    """16 bytes of LANES rows with 32 quants, low halves first, as GGML has them -> 8 x [LANES, 4], `step` apart."""
-    for i, quad in enumerate(_quads(b, addresses, n_bytes)):
-        low, high = (
-            b.and_(quad, constant(VI, 0x0F0F0F0F)),
-            b.and_(b.lshr(quad, constant(VI, 4)), constant(VI, 0x0F0F0F0F)),
-        )
-        store(b, b.add(target, times(b, step, i)), low)
-        store(b, b.add(target, times(b, step, 4 + i)), high)
-
-
-@operation(void, i64, i64, i64, i64)
-def lay_bytes(b: Any, addresses: Any, n_bytes: Any, target: Any, step: Any) -> None:
-    """16 signed bytes of LANES rows, plus 128 -> 4 x [LANES, 4], `step` apart."""
-    for i, quad in enumerate(_quads(b, addresses, n_bytes)):
-        store(b, b.add(target, times(b, step, i)), b.xor(quad, constant(VI, -0x7F7F7F80)))
-
-
-@operation(void, i64, i64, i64)
-def split_nibbles(b: Any, source: Any, low: Any, high: Any) -> None:
-    """4 * LANES bytes -> their low and their high halves."""
-    quad = load(b, source, VI)
-    store(b, low, b.and_(quad, constant(VI, 0x0F0F0F0F)))
-    store(b, high, b.and_(b.lshr(quad, constant(VI, 4)), constant(VI, 0x0F0F0F0F)))
-
-
-@operation(void, i64, i64)
-def flip_signs(b: Any, source: Any, target: Any) -> None:
-    """4 * LANES signed bytes, plus 128."""
-    store(b, target, b.xor(load(b, source, VI), constant(VI, -0x7F7F7F80)))
-
-
-# ---------------------------------------------------------------- 32 columns of one row as float32
-
-
-def _scaled(b: Any, quants: Any, scale: Any, target: Any) -> None:
-    """Signed bytes times the scale, stored."""
-    of = ir.VectorType(F32, quants.type.count)
-    store(b, target, b.fmul(b.sitofp(quants, of), splat(b, scale, of)))
-
-
-_SIXTEEN = ir.VectorType(I8, 16)
-
-
-@operation(void, i64, f32, i64)
-def floats_of_nibbles(b: Any, at: Any, scale: Any, target: Any) -> None:
-    """GGML's 16 bytes of q4_0 -> 32 float32."""
-    quants = load(b, at, _SIXTEEN)
-    for i, half in enumerate((b.and_(quants, constant(_SIXTEEN, 15)), b.lshr(quants, constant(_SIXTEEN, 4)))):
-        _scaled(b, b.sub(half, constant(_SIXTEEN, 8)), scale, offset(b, target, 64 * i))
-
-
-@operation(void, i64, f32, i64)
-def floats_of_bytes(b: Any, at: Any, scale: Any, target: Any) -> None:
-    """32 signed bytes -> 32 float32."""
-    for i in range(2):
-        _scaled(b, load(b, offset(b, at, 16 * i), _SIXTEEN), scale, offset(b, target, 64 * i))
-
-
-def _dwords(b: Any, at: Any, step: Any, count: int) -> Any:
-    """Fours of bytes, `step` apart, side by side."""
-    found = ir.Constant(ir.VectorType(I32, count), ir.Undefined)
-    for i in range(count):
-        found = b.insert_element(found, load(b, b.add(at, times(b, step, i)), I32), ir.Constant(I32, i))
-    return b.bitcast(found, ir.VectorType(I8, 4 * count))
-
-
-@operation(void, i64, i64, f32, i64)
-def floats_of_lane_nibbles(b: Any, at: Any, step: Any, scale: Any, target: Any) -> None:
-    """One group of lane-interleaved q4_0, its fours `step` bytes apart -> 32 float32."""
-    quants = _dwords(b, at, step, 4)
-    low, high = b.and_(quants, constant(_SIXTEEN, 15)), b.lshr(quants, constant(_SIXTEEN, 4))
-    for i in range(2):
-        starts = (8 * i, 16 + 8 * i, 8 * i + 4, 16 + 8 * i + 4)
-        half = pick(b, low, high, [start + j for start in starts for j in range(4)])
-        _scaled(b, b.sub(half, constant(_SIXTEEN, 8)), scale, offset(b, target, 64 * i))
-
-
-@operation(void, i64, i64, f32, i64)
-def floats_of_lane_bytes(b: Any, at: Any, step: Any, scale: Any, target: Any) -> None:
-    """One group of lane-interleaved q8_0, its fours `step` bytes apart -> 32 float32."""
-    for i in range(2):
-        quants = _dwords(b, b.add(at, times(b, step, 4 * i)), step, 4)
-        _scaled(b, quants, scale, offset(b, target, 64 * i))

@@ -17,8 +17,14 @@ from llvmlite import ir
 
 from native_kernels.backend import F32, I64, PackedMatrix
 from native_kernels.cpu.call import Call, arguments
+from native_kernels.cpu.group_floats import (
+    floats_of_bytes,
+    floats_of_lane_bytes,
+    floats_of_lane_nibbles,
+    floats_of_nibbles,
+)
 from native_kernels.cpu.jit import Kernel, inline
-from native_kernels.cpu.k_quant_blocks import BLOCKS, COLUMNS, GROUPS, BlockCodec, pick
+from native_kernels.cpu.k_quant_blocks import BLOCKS, COLUMNS, GROUPS, Block, BlockCodec, pick
 from native_kernels.cpu.simd import (
     I32,
     LANES,
@@ -39,7 +45,7 @@ from native_kernels.cpu.simd import (
     store,
     void,
 )
-from native_kernels.cpu.tiles import floats_of_bytes, floats_of_lane_bytes, floats_of_lane_nibbles, floats_of_nibbles
+from native_kernels.cpu.small_block_reads import SMALL_BLOCKS, SmallCodec
 
 Unpacker = Callable[[int, int, int, int, int], None]
 
@@ -88,15 +94,14 @@ def _of_lanes(fours: int, emit: Any) -> Unpacker:
     return unpack
 
 
-def _of_super_blocks(codec: BlockCodec) -> Unpacker:
-    """For blocks of 256."""
-    n_bytes = codec.n_bytes
+def _unpacked(codec: BlockCodec, read: Callable[[Any, Any], Block], parts: int) -> Any:
+    """(block, target): what `read` finds, 16 columns in each of so many parts, as float32."""
 
     @operation(void, i64, i64)
     def block(b: Any, at: Any, target: Any) -> None:
-        found = codec.read(b, at)
+        found = read(b, at)
         integers = ir.VectorType(I32, 16)
-        for part in range(16):
+        for part in range(parts):
             quants = pick(b, found.quants[part // 4], list(range(16 * (part % 4), 16 * (part % 4) + 16)))
             whole = (b.sext if codec.signed else b.zext)(quants, integers)
             if codec.offset:
@@ -106,10 +111,34 @@ def _of_super_blocks(codec: BlockCodec) -> Unpacker:
                 made = b.fsub(made, pick(b, found.minima, [part] * 16))
             store(b, offset(b, target, 64 * part), made)
 
+    return block
+
+
+def _of_super_blocks(codec: BlockCodec) -> Unpacker:
+    """For blocks of 256."""
+    n_bytes, block = codec.n_bytes, _unpacked(codec, codec.read, 16)
+
     @inline
     def unpack(row: int, n_cols: int, first: int, n: int, target: int) -> None:
         for i in range(n // COLUMNS):
             block(row + (first // COLUMNS + i) * n_bytes, target + 4 * COLUMNS * i)
+
+    return unpack
+
+
+def _of_small_blocks(codec: SmallCodec) -> Unpacker:
+    """For blocks of 32, eight at a time and then one by one."""
+    n_bytes, eight, single = codec.n_bytes // 8, _unpacked(codec, codec.read, 16), _unpacked(codec, codec.one, 2)
+
+    @inline
+    def unpack(row: int, n_cols: int, first: int, n: int, target: int) -> None:
+        at, i = row + (first // 32) * n_bytes, 0
+        while i + 8 <= n // 32:
+            eight(at + i * n_bytes, target + 128 * i)
+            i += 8
+        while i < n // 32:
+            single(at + i * n_bytes, target + 128 * i)
+            i += 1
 
     return unpack
 
@@ -123,6 +152,7 @@ UNPACKERS: dict[str, Unpacker] = {
     "q4_0.lanes": _of_lanes(4, floats_of_lane_nibbles),
     "q8_0.lanes": _of_lanes(8, floats_of_lane_bytes),
     **{name: _of_super_blocks(codec) for name, codec in BLOCKS.items()},
+    **{name: _of_small_blocks(codec) for name, codec in SMALL_BLOCKS.items()},
 }
 
 

@@ -390,6 +390,11 @@ def test_search_from_the_rail_opens_the_panel_with_its_field(sidebar: Sidebar) -
         (EngineStatus(Phase.READY, "Pip", load_s=0.8), "ok", "Ready · loaded in 800\u202fms"),
         (EngineStatus(Phase.WRITING, "Pip", tok_s=38.64), "hot_fill", "Writing · 38.6\u202ftok/s"),
         (EngineStatus(Phase.LOADING, "Pip", done=42, total=100), "hot_fill", "Loading, 42%"),
+        (
+            EngineStatus(Phase.LOADING, "Pip", done=2, total=12, compiling=True),
+            "hot_fill",
+            "Preparing the processor kernels, 3 of 12",
+        ),
         (EngineStatus(Phase.FAILED, "Pip"), "bad", "Not loaded"),
         (EngineStatus(Phase.OFF), "control", "No model"),
     ],

@@ -14,7 +14,17 @@ from recorded_machine import NAMES, RecordedMachine
 
 from engine import hardware
 from engine.errors import ArtifactMismatchError, EngineError, InvalidRequestError
-from engine.hardware import CpuInfo, HardwareProfile, RamInfo, choose_gpu, default_threads, describe, measure, probe
+from engine.hardware import (
+    CpuInfo,
+    HardwareProfile,
+    RamInfo,
+    choose_gpu,
+    choose_threads,
+    default_threads,
+    describe,
+    measure,
+    probe,
+)
 
 THIN = "\u202f"
 
@@ -289,6 +299,19 @@ def test_this_machine_answers() -> None:
 def test_default_threads(cores: int, performance: int | None, threads: int) -> None:
     cpu = CpuInfo("any", cores, 2 * cores, (), None, performance)
     assert default_threads(HardwareProfile(cpu, RamInfo(1 << 34, 1 << 33))) == threads
+
+
+@pytest.mark.parametrize(
+    ("wanted", "threads", "why"),
+    [
+        (None, 3, "a thread for each core but one"),
+        (6, 6, "as asked"),
+        (9, 8, "9 were asked for, and this process may use 8 processors"),
+    ],
+)
+def test_no_more_threads_than_processors(wanted: int | None, threads: int, why: str) -> None:
+    profile = HardwareProfile(CpuInfo("any", 4, 8, (), None, None), RamInfo(1 << 34, 1 << 33))
+    assert choose_threads(profile, wanted) == (threads, why)
 
 
 def test_measure_fills_in_the_processors_bandwidth_alone() -> None:

@@ -30,7 +30,7 @@ GREEDY = SamplingConfig(temperature=0, max_tokens=8)
 
 
 def load(path: Path, mode: Any = "auto") -> LoadedModel:
-    return LoadedModel.load(path, EngineConfig(mode=mode, threads=1))
+    return LoadedModel.load(path, EngineConfig(mode=mode, threads=1, kv_cache="f32"))
 
 
 @pytest.fixture(scope="module")
@@ -233,9 +233,17 @@ GENERATOR = Path(__file__).resolve().parents[3] / "shared" / "tools" / "make_syn
 
 
 @pytest.mark.skipif(not GENERATOR.is_file(), reason="the generator of synthetic models is not beside the repository")
-@pytest.mark.parametrize(("codec", "has_room"), [("f16", True), ("q4_0", True), ("q4_0", False)])
+@pytest.mark.parametrize(
+    ("codec", "has_room", "backend", "held"),
+    [
+        ("f16", True, "reference", "f16"),
+        ("q4_0", True, "reference", "f32"),
+        ("q4_0", False, "reference", "q4_0"),
+        ("q4_0", True, "kernels", "q4_0"),
+    ],
+)
 def test_a_synthetic_powerinfer_model_expects_what_its_generator_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, has_room: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, has_room: bool, backend: Any, held: str
 ) -> None:
     monkeypatch.setattr("engine.modes._has_room", lambda n_bytes: has_room)
     file = tmp_path / "synthetic.gguf"
@@ -250,10 +258,10 @@ def test_a_synthetic_powerinfer_model_expects_what_its_generator_says(
     tool("powerinfer", "--out", str(file), "--threads", "2")
     wanted = [float(share) / 100 for share in re.findall(r"active ([\d.]+) %", tool("probe"))]
     assert len(wanted) == 2
-    model = LoadedModel.load(file, EngineConfig(mode="sparse", context=128))
+    model = LoadedModel.load(file, EngineConfig(mode="sparse", context=128, backend=backend, kv_cache="f32"))
     assert model.opened.format == "powerinfer-gguf"
     layer = model.modes.predictor.layers[0]
-    assert {layer.a.codec, layer.b.codec} == {codec if codec == "f16" or not has_room else "f32"}
+    assert {layer.a.codec, layer.b.codec} == {held}
     tokens = np.random.default_rng(0).integers(300, 32000, 48).tolist()
     transformer = model.transformer()
     transformer.forward(np.array(tokens), KVCache(model.opened.config, 48))

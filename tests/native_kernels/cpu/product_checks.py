@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from native_kernels import lane_packing
 from native_kernels.backend import PackedMatrix
 from native_kernels.codecs import CODECS
-from native_kernels.cpu import activations, call, gemm, gemv
-from native_kernels.cpu.k_quant_blocks import BLOCKS as BLOCK_CODECS
+from native_kernels.cpu import activations, call, gemm, gemv, unpack
+from native_kernels.cpu.k_quants import SMALL_BLOCKS, SUPER_BLOCKS
 
 LANES = ("q4_0.lanes", "q8_0.lanes")
-NAMES = [name for name in gemm.UNPACKERS if name.removesuffix(".lanes") in CODECS]
+NAMES = [name for name in unpack.UNPACKERS if name.removesuffix(".lanes") in CODECS]
 ROUNDING = 2.0**-24
 
 
@@ -136,8 +136,6 @@ def check_matmul_t(name: str, n_tokens: int, n_neurons: int, n_cols: int, apart:
 
 
 def check_rows(name: str, n_rows: int, n_cols: int) -> None:
-    from native_kernels.cpu import unpack
-
     w, values = matrix(name, n_rows, n_cols, 3)
     ids = np.array([n_rows - 1, 0, 0, n_rows // 2], np.int64)
     out = call.aligned_empty((len(ids), n_cols + 32))[:, :n_cols]
@@ -186,7 +184,7 @@ def main() -> None:
         block = block_size(name)
         odd = 3 * block if block > 1 else 301
         check_rows(name, 5, odd)
-        if name in BLOCK_CODECS:
+        if name in {**SUPER_BLOCKS, **SMALL_BLOCKS}:
             check_gemv(name, 23, odd, apart=7)
         for n_tokens in (1, 3, 9, 20, 35):
             check_matmul(name, n_tokens, 53, odd, apart=7)

@@ -1,4 +1,4 @@
-"""Blocks of 256 numbers, multiplied with one vector and unpacked; product_checks says which errors are allowed."""
+"""Blocks of 256 and of 32 numbers times one vector, and unpacked; product_checks says which errors are allowed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from product_checks import as_q8, check_gemv, check_rows, matrix, random
 from native_kernels.backend import PackedMatrix
 from native_kernels.codecs import CODECS
 from native_kernels.cpu import call, gemv, unpack
-from native_kernels.cpu.k_quant_blocks import BLOCKS
+from native_kernels.cpu.k_quants import SMALL_BLOCKS, SUPER_BLOCKS
+
+BLOCKS = [*SUPER_BLOCKS, *SMALL_BLOCKS]
 
 
 @pytest.mark.parametrize("name", BLOCKS)
@@ -20,10 +22,19 @@ def test_products_with_one_vector(name: str, n_rows: int, n_blocks: int) -> None
     check_gemv(name, n_rows, 256 * n_blocks, apart=5)
 
 
+@pytest.mark.parametrize("name", SMALL_BLOCKS)
+@pytest.mark.parametrize("n_blocks", [1, 7, 8, 9, 23, 90])
+def test_rows_that_are_not_whole_eights_of_blocks(name: str, n_blocks: int) -> None:
+    for n_rows in (1, 6):
+        check_gemv(name, n_rows, 32 * n_blocks, apart=1)
+        check_rows(name, n_rows, 32 * n_blocks)
+
+
 @pytest.mark.parametrize("name", BLOCKS)
 def test_unpacked_rows_are_the_codec_bit_by_bit(name: str) -> None:
     check_rows(name, 9, 1280)
-    data = random_blocks.any_bytes(CODECS[name], 40, 3)  # also scales that are infinite or no numbers
+    blocks = 768 // CODECS[name].block_size
+    data = random_blocks.any_bytes(CODECS[name], 40, blocks)  # also scales that are infinite or no numbers
     out, ids = call.aligned_empty((40, 768)), np.arange(40)
     call.run(unpack.rows_calls(PackedMatrix.view(data, 40, 768, name), ids, out, 40))
     np.testing.assert_array_equal(out, CODECS[name].decode(data))
@@ -32,8 +43,9 @@ def test_unpacked_rows_are_the_codec_bit_by_bit(name: str) -> None:
 @pytest.mark.parametrize("name", BLOCKS)
 def test_the_largest_quants_and_bytes_do_not_overflow(name: str) -> None:
     codec = CODECS[name]
-    data = np.full((5, 2 * codec.type_size), 255, np.uint8)
-    random_blocks.set_halves(data, codec, np.ones((10, len(random_blocks.HALVES[name]))))
+    n_blocks = 512 // codec.block_size
+    data = np.full((5, n_blocks * codec.type_size), 255, np.uint8)
+    random_blocks.set_halves(data, codec, np.ones((5 * n_blocks, len(random_blocks.HALVES[name]))))
     values = codec.decode(data).astype(np.float64)
     for sign in (1, -1):
         buffer, exact = as_q8(np.full(512, sign, np.float32))
@@ -42,7 +54,7 @@ def test_the_largest_quants_and_bytes_do_not_overflow(name: str) -> None:
         np.testing.assert_allclose(out, values @ exact, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("name", [name for name in BLOCKS if random_blocks.HALVES[name]])
 def test_what_is_not_finite_stays_in_its_row(name: str) -> None:
     w, _ = matrix(name, 12, 512)
     buffer, _ = as_q8(random(512))

@@ -1,0 +1,191 @@
+"""Products of many tokens as floats: rows are unpacked to float32 piece by piece and multiplied in tiles.
+
+How calls are made of this is gemm's business.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from native_kernels.cpu.gemm_sums import ask_for, bytes_of
+from native_kernels.cpu.jit import Kernel, inline, kernel
+from native_kernels.cpu.simd import LANES, floats_part, get_float, get_int, put_float, put_floats
+from native_kernels.cpu.tiles import (
+    DOT_ROWS,
+    DOT_TOKENS,
+    DOTS_OF_BFLOATS,
+    DOTS_OF_FLOATS,
+    DOTS_OF_HALVES,
+    PIECE,
+    ROW_BYTES,
+    TILE_ROWS,
+    float_tile,
+)
+from native_kernels.cpu.transposition import turn, turn_part
+from native_kernels.cpu.unpack import UNPACKERS
+
+# Rows unpacked at a time, a multiple of every tile's; tokens whose sums are kept beside them in the cache.
+_BLOCK_ROWS = 96 if LANES == 16 else 48
+_BLOCK_TOKENS = 512
+PANEL = 2 * LANES  # tokens of a panel
+_TWO, _ONE = float_tile(TILE_ROWS, 2, 8 * LANES), float_tile(2 * TILE_ROWS, 1, 4 * LANES)
+
+# Up to so many tokens the tile runs along the columns. Rows in other codecs are unpacked for it in longer pieces.
+_DOT_MOST = LANES
+_DOT_PIECE = 1024
+_DOTS = {"f32": DOTS_OF_FLOATS, "f16": DOTS_OF_HALVES, "bf16": DOTS_OF_BFLOATS}
+
+SCRATCH_BYTES = _BLOCK_ROWS * ROW_BYTES + 4 * _BLOCK_ROWS * _BLOCK_TOKENS
+
+
+@kernel
+def pack_floats(args: int, lo: int, hi: int, worker: int) -> None:
+    """Items: LANES columns. args: x, its row step, D, tokens, panels, panel step."""
+    x, step, n_cols = get_int(args), get_int(args + 8), get_int(args + 16)
+    tokens, panels, panel_step = get_int(get_int(args + 24)), get_int(args + 32), get_int(args + 40)
+    if tokens <= _DOT_MOST:  # rows, as they come
+        for t in range(tokens):
+            for i in range(lo, hi):
+                n, at = min(LANES, n_cols - i * LANES), 4 * LANES * i
+                put_floats(panels + t * (panel_step // PANEL) + at, floats_part(x + t * step + at, n))
+        return
+    for t in range(0, tokens, LANES):
+        for i in range(lo, hi):
+            column = i * LANES
+            n = min(LANES, n_cols - column)
+            here, target = x + t * step + 4 * column, panels + (t // PANEL) * panel_step
+            # A last panel of at most LANES tokens has rows of LANES.
+            wide = tokens - (t // PANEL) * PANEL > LANES
+            row = 8 * LANES if wide else 4 * LANES
+            target += column * row + 4 * (t % PANEL)
+            if n == LANES and t + LANES <= tokens:
+                turn(here, step, target, row)
+            else:
+                turn_part(here, step, tokens - t, n, target, row, LANES, LANES)
+
+
+@cache
+def float_kernel(codec: str) -> Kernel:
+    """The product with tokens as floats. Items: rows of w.
+
+    args: w, its row step, D, panels, panel step, tokens, out, its row step, scratch, scratch step.
+    """
+    unpack, dots = UNPACKERS[codec], _few_tokens(codec)
+    piece_bytes = bytes_of(codec, PIECE)
+
+    def matmul(args: int, lo: int, hi: int, worker: int) -> None:
+        w, w_step, n_cols = get_int(args), get_int(args + 8), get_int(args + 16)
+        panels, panel_step, tokens = get_int(args + 24), get_int(args + 32), get_int(get_int(args + 40))
+        out, out_step = get_int(args + 48), get_int(args + 56)
+        unpacked = get_int(args + 64) + worker * get_int(args + 72)
+        sums = unpacked + _BLOCK_ROWS * ROW_BYTES
+        if tokens <= _DOT_MOST:
+            for row in range(lo, hi, DOT_ROWS):
+                n_rows = min(DOT_ROWS, hi - row)
+                here = w + row * w_step
+                for t in range(0, tokens, DOT_TOKENS):
+                    n_tokens = min(DOT_TOKENS, tokens - t)
+                    target = out + t * out_step + 4 * row
+                    dots(
+                        here, w_step, n_rows, n_cols, panels + t * (panel_step // PANEL), panel_step // PANEL,
+                        sums, target, out_step, n_tokens,
+                    )  # fmt: skip
+            return
+        for first_token in range(0, tokens, _BLOCK_TOKENS):
+            n_tokens = min(_BLOCK_TOKENS, tokens - first_token)
+            for first_row in range(lo, hi, _BLOCK_ROWS):
+                n_rows = min(_BLOCK_ROWS, hi - first_row)
+                for k in range(0, n_cols, PIECE):
+                    n = min(PIECE, n_cols - k)
+                    # What is unpacked next: the columns behind these, or the first ones of the rows behind these.
+                    ahead = piece_bytes if k + PIECE < n_cols else _BLOCK_ROWS * w_step - (k // PIECE) * piece_bytes
+                    for r in range(n_rows):
+                        row = w + (first_row + r) * w_step
+                        ask_for(row + (k // PIECE) * piece_bytes + ahead, piece_bytes)
+                        unpack(row, n_cols, k, n, unpacked + r * ROW_BYTES)
+                    for t in range(0, n_tokens, PANEL):
+                        panel = panels + ((first_token + t) // PANEL) * panel_step
+                        c = sums + 4 * _BLOCK_ROWS * t
+                        begin = np.int64(k == 0)
+                        if n_tokens - t > LANES:
+                            for r in range(0, n_rows, TILE_ROWS):
+                                _TWO(unpacked + r * ROW_BYTES, panel + 8 * LANES * k, n, c + 8 * LANES * r, begin)
+                        else:
+                            for r in range(0, n_rows, 2 * TILE_ROWS):
+                                _ONE(unpacked + r * ROW_BYTES, panel + 4 * LANES * k, n, c + 4 * LANES * r, begin)
+                _write_sums(sums, n_tokens, n_rows, out + first_token * out_step + 4 * first_row, out_step)
+
+    return Kernel(matmul, f"gemm.matmul.{codec}")
+
+
+def _few_tokens(codec: str) -> Any:
+    """Up to DOT_ROWS rows times up to DOT_TOKENS tokens."""
+    if codec in _DOTS:
+        dots = _DOTS[codec]
+
+        @inline
+        def of_numbers(
+            w: int, w_step: int, n_rows: int, n_cols: int, x: int, x_step: int, temporary: int, out: int,
+            out_step: int, n_tokens: int,
+        ) -> None:  # fmt: skip
+            second, third, fourth = min(1, n_rows - 1), min(2, n_rows - 1), min(3, n_rows - 1)
+            dots(
+                w, w + second * w_step, w + third * w_step, w + fourth * w_step, x, x_step, n_cols,
+                DOT_ROWS * w_step, temporary,
+            )  # fmt: skip
+            for r in range(n_rows):
+                for t in range(n_tokens):
+                    put_float(out + t * out_step + 4 * r, get_float(temporary + 4 * (r * DOT_TOKENS + t)))
+
+        return of_numbers
+
+    unpack = UNPACKERS[codec]
+
+    @inline
+    def of_blocks(
+        w: int, w_step: int, n_rows: int, n_cols: int, x: int, x_step: int, temporary: int, out: int,
+        out_step: int, n_tokens: int,
+    ) -> None:  # fmt: skip
+        row_bytes = 4 * _DOT_PIECE + 128
+        rows = temporary + 4 * LANES
+        for first in range(0, n_cols, _DOT_PIECE):
+            n = min(_DOT_PIECE, n_cols - first)
+            for r in range(n_rows):
+                unpack(w + r * w_step, n_cols, first, n, rows + r * row_bytes)
+            DOTS_OF_FLOATS(
+                rows, rows + row_bytes, rows + 2 * row_bytes, rows + 3 * row_bytes, x + 4 * first, x_step, n, 0,
+                temporary,
+            )  # fmt: skip
+            for r in range(n_rows):
+                for t in range(n_tokens):
+                    value, place = get_float(temporary + 4 * (r * DOT_TOKENS + t)), out + t * out_step + 4 * r
+                    put_float(place, value if first == 0 else get_float(place) + value)
+
+    return of_blocks
+
+
+@inline
+def _write_sums(sums: int, n_tokens: int, n_rows: int, out: int, out_step: int) -> None:
+    """Sums [panels, rows, tokens of a panel] -> out [tokens, rows]."""
+    for t in range(0, n_tokens, LANES):
+        panel = (t // PANEL) * PANEL
+        step = 8 * LANES if n_tokens - panel > LANES else 4 * LANES
+        source = sums + 4 * _BLOCK_ROWS * panel + 4 * (t - panel)
+        for r in range(0, n_rows, LANES):
+            here = out + t * out_step + 4 * r
+            if t + LANES <= n_tokens and r + LANES <= n_rows:
+                turn(source + r * step, step, here, out_step)
+            else:
+                turn_part(
+                    source + r * step,
+                    step,
+                    min(LANES, n_rows - r),
+                    LANES,
+                    here,
+                    out_step,
+                    n_tokens - t,
+                    min(LANES, n_rows - r),
+                )

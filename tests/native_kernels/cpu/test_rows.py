@@ -1,0 +1,164 @@
+"""Products and sums of rows as they are stored, quantised vectors, and the feed-forward part on its active neurons."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import row_checks
+
+from native_kernels.cpu import activations, call, gemv, isa, jit, sparse_ffn
+
+HERE = Path(__file__).parent
+CASES = [(codec, n_cols) for codec in row_checks.CODECS for n_cols in row_checks.widths(codec)]
+
+
+def run_fresh(command: list[str], name: str, cache: Path) -> str:
+    paths = [str(HERE), str(HERE.parents[2])]
+    around = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        isa.SWITCH: name,
+        jit.CACHE_VARIABLE: str(cache),
+    }
+    done = subprocess.run(
+        [sys.executable, "-W", "error", *command], env=around, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", [one.name for one in isa.available()[1:]])
+def test_every_lower_instruction_set_here(name: str, tmp_path: Path) -> None:
+    assert run_fresh([str(HERE / "row_checks.py"), *row_checks.CODECS], name, tmp_path).strip() == name
+
+
+@pytest.mark.parametrize(("codec", "n_cols"), CASES)
+def test_rows_times_a_vector(codec: str, n_cols: int) -> None:
+    row_checks.check_gemv(codec, n_cols)
+    for n_ids in (0, 1, 8, 13):
+        ids = np.sort(np.random.default_rng(n_ids).permutation(21)[:n_ids]).astype(np.int32)
+        row_checks.check_gemv(codec, n_cols, ids=ids)
+
+
+@pytest.mark.parametrize(("codec", "n_cols"), CASES)
+def test_weighted_sums_of_rows(codec: str, n_cols: int) -> None:
+    for n_active in (0, 1, 9, 30):
+        row_checks.check_axpy(codec, n_cols, 30, n_active)
+
+
+@pytest.mark.parametrize("codec", row_checks.CODECS)
+@pytest.mark.parametrize("gated", [True, False])
+def test_the_feed_forward_part(codec: str, gated: bool) -> None:
+    n_cols = row_checks.widths(codec)[-1]
+    row_checks.check_ffn(codec, n_cols, 75, gated=gated, active=None)
+    for active in (0, 1, 40, 75):
+        row_checks.check_ffn(codec, n_cols, 75, gated=gated, active=active)
+    row_checks.check_ffn(codec, n_cols, 75, gated=gated, active=None, threshold=0.5)
+
+
+@pytest.mark.parametrize("form", ["q8", "lanes"])
+@pytest.mark.parametrize("d", [1, 32, 33, 512, 1500])
+def test_quantised_vectors_are_off_by_half_a_step(form: activations.Format, d: int) -> None:
+    x = row_checks.random(d)
+    if d > 100:
+        x[64:96] = 0  # a group of nothing
+    buffer = activations.quantised_empty(form, d)
+    call.run(activations.quantise_calls(x, buffer, form))
+    held = row_checks.dequantised(buffer, form, d)
+    groups = np.pad(np.abs(x), (0, -d % 32)).reshape(-1, 32)
+    half = np.repeat(groups.max(1) / 254, 32)[:d]
+    assert (np.abs(held - x) <= half * (1 + 1e-5)).all()
+
+
+@pytest.mark.parametrize("codec", row_checks.CODECS)
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_what_is_no_number_stays_none(codec: str, value: float) -> None:
+    x = row_checks.random(64)
+    x[40] = value
+    out = np.zeros(10, np.float32)
+    given = activations.quantised_empty("q8", 64)
+    form = gemv.vector_format(codec)
+    if form != "f32":
+        given = activations.quantised_empty(form, 64)
+        call.run(activations.quantise_calls(x, given, form))
+    w = row_checks.matrix(codec, 10, 64)
+    call.run(gemv.gemv_calls(w, x if form == "f32" else given, out))
+    assert not np.isfinite(out).any()
+
+
+def test_a_gate_that_is_no_number_shows_in_the_result() -> None:
+    gate, up, down = (row_checks.matrix("f16", 12, 40, seed=seed) for seed in range(3))
+    row_checks.spoil(gate, np.array([5]))
+    out = np.zeros(40, np.float32)
+    buffers = sparse_ffn.Buffers.make(12, 40, 1)
+    x = {"f32": row_checks.random(40)}
+    call.run(sparse_ffn.ffn_calls(gate, up, down, x, out, "relu", buffers))
+    assert np.isnan(out).all()
+
+
+@pytest.mark.parametrize("activation", ["silu", "gelu", "gelu_tanh", "drelu"])
+def test_activations_are_those_of_the_reference(activation: sparse_ffn.Activation) -> None:
+    from native_kernels.reference import ReferenceOperators
+
+    reference = ReferenceOperators()
+    gate, up, down = (row_checks.matrix("f32", 50, 60, seed=seed) for seed in range(3))
+    x = row_checks.random(60, seed=3)
+    g, u = x @ row_checks.values_of(gate).T.astype(np.float32), x @ row_checks.values_of(up).T.astype(np.float32)
+    h = reference.relu(g) * reference.relu(u) if activation == "drelu" else getattr(reference, activation)(g) * u
+    out = np.zeros(60, np.float32)
+    call.run(sparse_ffn.ffn_calls(gate, up, down, {"f32": x}, out, activation, sparse_ffn.Buffers.make(50, 60, 2)), 2)
+    np.testing.assert_allclose(out, h @ row_checks.values_of(down), rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("codec", ["f16", "q4_0", "q8_0.lanes"])
+def test_a_predictor_is_two_products_with_a_relu_between(codec: str) -> None:
+    fc1, fc2 = row_checks.matrix(codec, 64, 96, seed=1), row_checks.matrix(codec, 50, 64, seed=2)
+    given = row_checks.input_of(row_checks.random(96), codec)
+    logits = np.zeros(50, np.float32)
+    form = gemv.vector_format(codec)
+    call.run(sparse_ffn.predictor_calls(fc1, fc2, given.buffers[form], logits), 3)
+    inner = np.maximum(row_checks.values_of(fc1) @ given.held, 0)
+    held = row_checks.input_of(inner.astype(np.float32), codec).held
+    most = np.abs(row_checks.values_of(fc2)) @ np.abs(held)
+    np.testing.assert_array_less(np.abs(logits - row_checks.values_of(fc2) @ held), 0.01 * most + 1e-6)
+
+
+CROSS = """
+import llvmlite.binding as binding
+from native_kernels.cpu import activations, gemv, sparse_ffn
+binding.initialize_all_targets()
+binding.initialize_all_asmprinters()
+target = binding.Target.from_triple("aarch64-unknown-linux-gnu")
+machine = target.create_target_machine(cpu="generic", features="+neon")
+kernels = [*gemv.GEMV.values(), *sparse_ffn.DOWN.values(), *activations.QUANTISE.values()]
+kernels += [sparse_ffn.hidden_kernel(codec, codec) for codec in ("f16", "q4_0.lanes")]
+for one in kernels:
+    text = one.llvm_ir()
+    assert "llvm.x86" not in text, one.name
+    lines = [line for line in text.splitlines() if not line.startswith(("target triple", "target datalayout"))]
+    module = binding.parse_assembly("\\n".join(lines))
+    module.triple = "aarch64-unknown-linux-gnu"
+    module.data_layout = str(machine.target_data)
+    module.verify()
+    assert "fmla" in machine.emit_assembly(module) or "quantise" in one.name, one.name
+    print(one.name)
+"""
+
+
+@pytest.mark.timeout(600)
+def test_every_kernel_compiles_for_aarch64(tmp_path: Path) -> None:
+    """Not run there: LLVM verifies and compiles what the generic set makes of each kernel."""
+    from llvmlite import binding
+
+    try:
+        binding.initialize_all_targets()
+        binding.Target.from_triple("aarch64-unknown-linux-gnu")
+    except (AttributeError, RuntimeError):
+        pytest.skip("this LLVM was built without the aarch64 target")
+    assert "gemv.q4_0.lanes" in run_fresh(["-c", CROSS], "generic", tmp_path).split()
