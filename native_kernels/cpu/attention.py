@@ -127,12 +127,14 @@ def _kernel(codec: KvCodec) -> Kernel:
                 put_floats(normals + 4 * LANES * row, zero())
                 put_float(peaks + 4 * row, LOWEST)
             while number < last:
+                # A tile at once, for softmax's sake; a single row is bound by memory and reads straight on, which is
+                # 0.75 of a stream in place of 0.5 (8 bits, 32 heads of 128).
                 size = min(TILE // BLOCK, last - number)
-                if size < TILE // BLOCK:
+                if size < TILE // BLOCK or rows == 1:
                     size = 1
                 blocks = layer + head_bytes * head + block_bytes * number
                 start = number * BLOCK
-                ahead = size * block_bytes
+                ahead = block_bytes
                 for i in range(size):
                     block = blocks + block_bytes * i
                     scores_of_block(queries, 4 * head_dim, rows, block, head_dim, weights + 4 * BLOCK * i, ahead)

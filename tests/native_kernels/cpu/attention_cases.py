@@ -51,6 +51,7 @@ CASES = (
     *(Case(4, 4, dim, 45, window=20) for dim in (2, 8, 20, 33, 100)),
     *(Case(*heads, 64, 130) for heads in ((1, 1), (5, 5), (6, 2), (12, 1), (71, 1), (9, 3))),
     *(Case(4, 2, 64, past) for past in (0, 1, 30, 31, 32, 33, 63, 64, 255, 999, 2999)),
+    Case(2, 1, 16, 33_000),
     Case(4, 2, 64, 500, window=1),
     Case(4, 2, 64, 500, window=32, softcap=3.0),
     Case(4, 2, 64, 500, window=4000, scale=1.0),
