@@ -51,6 +51,7 @@ class BenchResult:
     hold: str  # f32, f16 or mapped
     weights: str  # the same in words, with the reason
     backend: str  # what computed
+    backend_reason: str
 
 
 def run(
@@ -128,6 +129,7 @@ def run(
         hold=model.weights.hold,
         weights=model.weights_reason,
         backend=model.backend.name,
+        backend_reason=model.backend_reason,
     )
 
 

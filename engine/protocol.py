@@ -205,6 +205,8 @@ class LoadedModelInfo:
     template: str = "own"  # which chat template is used: the model's own, or a built-in one's name
     template_reason: str = ""
     has_predictors: bool = False  # without them nothing can be answered in sparse mode
+    backend: str = ""  # what computes on the processor
+    backend_reason: str = ""  # why that, and why with so many threads
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> LoadedModelInfo:
