@@ -40,7 +40,8 @@ class NeuronStats:
 
     counts: i64 [L, F], how often each neuron fired. tokens: positions they were counted over; None where the publisher
     did not say. source: measured here, or shipped beside the model. corpus: fingerprint of the text, or who published
-    them. model: fingerprint of the model, "" where unknown.
+    them. model: fingerprint of the model, "" where unknown. activation: what decided whether a neuron fired, as
+    `ModelConfig.activation_text`; None where the publisher did not say.
     """
 
     counts: NDArray[np.int64]
@@ -48,6 +49,7 @@ class NeuronStats:
     source: Source
     corpus: str
     model: str = ""
+    activation: str | None = None
 
     def __post_init__(self) -> None:
         if self.counts.ndim != 2 or self.counts.dtype != np.int64 or not self.counts.size:
@@ -84,16 +86,16 @@ class NeuronStats:
         """Writes neuron_stats.json and .safetensors into the folder; the former's path back."""
         n_layers, n_neurons = self.counts.shape
         values = {"tokens": self.tokens, "source": self.source, "corpus": self.corpus, "model": self.model,
-                  "layers": n_layers, "neurons": n_neurons}  # fmt: skip
+                  "activation": self.activation, "layers": n_layers, "neurons": n_neurons}  # fmt: skip
         return save_artifact(folder, ARTIFACT_NAME, SCHEMA_VERSION, values, {"counts": self.counts})
 
     @classmethod
-    def load(cls, folder: Path, model: str | None = None) -> NeuronStats:
-        """What `save` wrote. model: the fingerprint they must have been made from.
+    def load(cls, folder: Path, model: str | None = None, activation: str | None = None) -> NeuronStats:
+        """What `save` wrote. model, activation: what they must have been made from, None for any.
 
         Raises: ModelNotFoundError, ModelFormatError, ArtifactMismatchError.
         """
-        values, source = load_artifact(folder, ARTIFACT_NAME, SCHEMA_VERSION, model)
+        values, source = load_artifact(folder, ARTIFACT_NAME, SCHEMA_VERSION, model, activation)
         info = source.tensors.get("counts")
         if info is None or info.codec != "i64" or list(info.shape) != [values.get("layers"), values.get("neurons")]:
             raise ArtifactMismatchError(f"The counts in {folder} are not those that {ARTIFACT_NAME}.json describes.")
@@ -102,7 +104,7 @@ class NeuronStats:
         if (tokens is not None and type(tokens) is not int) or kind not in ("measured", "shipped") or not texts:
             raise ModelFormatError(f"{ARTIFACT_NAME}.json in {folder} lacks tokens, source, corpus or model.")
         counts = source.view("counts").view("<i8").reshape(info.shape).astype(np.int64)
-        return cls(counts, tokens, kind, str(corpus), str(made_from))
+        return cls(counts, tokens, kind, str(corpus), str(made_from), values.get("activation"))
 
 
 def activation_files(folder: Path) -> dict[int, Path]:
