@@ -113,12 +113,14 @@ def activation_files(folder: Path) -> dict[int, Path]:
             if (match := _ACTIVATION_FILE.fullmatch(path.name))}  # fmt: skip
 
 
-def read_activation_folder(folder: Path) -> NeuronStats:
+def read_activation_folder(folder: Path, n_layers: int | None = None, d_ff: int | None = None) -> NeuronStats:
     """The statistics that PowerInfer ships: one tensor of counts a layer, activation_0.pt, activation_1.pt ...
 
     The layers are put in the order of the numbers: as texts, 10 would come before 2. How many tokens were counted is
     not known; published files seem to count a fixed number of neurons a token, not all that fired.
-    Raises: ModelNotFoundError where there are none or a layer is missing, ModelFormatError for damage.
+    n_layers, d_ff: the shape that they must have, None for any; another one is refused before room is made for it.
+    Raises: ModelNotFoundError where there are none or a layer is missing, ModelFormatError for damage,
+    ArtifactMismatchError for those of another shape.
     """
     files = activation_files(folder)
     if not files:
@@ -131,10 +133,18 @@ def read_activation_folder(folder: Path) -> NeuronStats:
         if layer not in files:
             raise ModelNotFoundError(f"activation_{layer}.pt is missing in {folder}, which goes up to {max(files)}.",
                                      "Download the folder again.")  # fmt: skip
-    layers = [_read_counts(files[layer]) for layer in range(len(files))]
-    for i, counts in enumerate(layers):
-        if len(counts) != len(layers[0]):
-            raise ModelFormatError(f"{files[i].name} counts {len(counts)} neurons; {files[0].name} {len(layers[0])}.")
+    if n_layers not in (None, len(files)):
+        raise ArtifactMismatchError(f"The statistics are of {len(files)} layers; the model has {n_layers}.")
+    layers: list[NDArray[np.int64]] = []
+    for layer in range(len(files)):
+        counts = _read_counts(files[layer])
+        if layers and len(counts) != len(layers[0]):
+            raise ModelFormatError(
+                f"{files[layer].name} counts {len(counts)} neurons; {files[0].name} {len(layers[0])}."
+            )
+        if d_ff not in (None, len(counts)):
+            raise ArtifactMismatchError(f"The statistics are of {len(counts)} neurons; the model has {d_ff}.")
+        layers.append(counts)
     return NeuronStats(np.stack(layers), None, "shipped", "PowerInfer activation files")
 
 
