@@ -20,7 +20,7 @@ from engine.bundle_manifest import ARTEFACT_FOLDER
 from engine.errors import ArtifactMismatchError, InvalidRequestError, ModelNotFoundError
 from engine.sparsity import predictor as predictors
 from engine.sparsity import stats as statistics
-from engine.sparsity.artifact_files import head_file, tensors_file
+from engine.sparsity.artifact_files import head_file, read_head, tensors_file
 from engine.sparsity.predictor import Predictor
 from engine.sparsity.stats import NeuronStats
 
@@ -97,8 +97,8 @@ def find(opened: OpenedModel, kind: Kind) -> Path | None:
         ) from error
 
 
-def check(opened: OpenedModel, kind: Kind) -> tuple[Path, str]:
-    """The folder of the artefact, and the fingerprint that its head must bear.
+def check(opened: OpenedModel, kind: Kind) -> tuple[Path, str, str]:
+    """The folder of the artefact, and what its head must say: the fingerprint, and the activation if any.
 
     Raises: ModelNotFoundError where there is none, ArtifactMismatchError where a bundle's files are not those that it
     lists, or where they are another model's.
@@ -111,8 +111,8 @@ def check(opened: OpenedModel, kind: Kind) -> tuple[Path, str]:
         if manifest.artefacts[kind].files != tuple(f"{ARTEFACT_FOLDER}/{name}" for name in file_names(kind)):
             raise ArtifactMismatchError(f"The {kind} of the bundle {opened.name} lie in other files than Hearth's.")
         check_artefact(opened.source.path, manifest, kind)
-        return folder, manifest.artefacts[kind].fingerprint
-    return folder, opened.fingerprint
+        return folder, manifest.artefacts[kind].fingerprint, opened.config.activation_text
+    return folder, opened.fingerprint, opened.config.activation_text
 
 
 def load_predictor(opened: OpenedModel, as_stored: bool = False) -> Predictor:
@@ -120,14 +120,18 @@ def load_predictor(opened: OpenedModel, as_stored: bool = False) -> Predictor:
 
     Raises: as `check` does, and ModelFormatError for damage.
     """
-    folder, made_for = check(opened, "predictors")
-    return Predictor.load(folder, made_for, as_stored)
+    return Predictor.load(*check(opened, "predictors"), as_stored)
 
 
 def load_stats(opened: OpenedModel) -> NeuronStats:
     """The model's own statistics artefact. Raises: as `check` does, and ModelFormatError for damage."""
-    folder, made_for = check(opened, "statistics")
-    return NeuronStats.load(folder, made_for)
+    return NeuronStats.load(*check(opened, "statistics"))
+
+
+def check_stats(opened: OpenedModel) -> None:
+    """Whether the model's own statistics can be used, as far as their head tells. Raises as `load_stats` does."""
+    folder, made_for, activation = check(opened, "statistics")
+    read_head(folder, statistics.ARTIFACT_NAME, statistics.SCHEMA_VERSION, made_for, activation)
 
 
 def save_predictor(
@@ -138,13 +142,14 @@ def save_predictor(
 ) -> Path:
     """Keeps a predictor as the model's own, in place of an older one; its head's path back.
 
+    It is stamped with the model and the activation that the model is run with.
     Units: progress reports bytes written.
     Raises: ArtifactMismatchError for one of another shape, InvalidRequestError where the folder cannot be written,
     DiskSpaceError, Cancelled.
     """
     config = opened.config
     predictor.check_against(config.n_layers, config.d_model, config.d_ff)
-    stamped = replace(predictor, model=opened.fingerprint)
+    stamped = replace(predictor, model=opened.fingerprint, activation=config.activation_text)
     head = stamped.save(artefact_folder(opened), progress, cancelled)
     _list_in_bundle(opened, "predictors", predictors.SCHEMA_VERSION)
     return head
@@ -153,11 +158,13 @@ def save_predictor(
 def save_stats(opened: OpenedModel, stats: NeuronStats) -> Path:
     """Keeps statistics as the model's own, in place of older ones; their head's path back.
 
+    They are stamped as a predictor is.
     Raises: ArtifactMismatchError for those of another shape, InvalidRequestError where the folder cannot be written,
     DiskSpaceError.
     """
     stats.check_against(opened.config.n_layers, opened.config.d_ff)
-    head = replace(stats, model=opened.fingerprint).save(artefact_folder(opened))
+    stamped = replace(stats, model=opened.fingerprint, activation=opened.config.activation_text)
+    head = stamped.save(artefact_folder(opened))
     _list_in_bundle(opened, "statistics", statistics.SCHEMA_VERSION)
     return head
 

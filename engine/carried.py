@@ -58,6 +58,7 @@ def write_carried(
 ) -> None:
     """Writes the artefact's files into the folder, stamped with the model's fingerprint.
 
+    The activation that it was made for stays.
     Raises: as `read_predictor` and `read_stats` do, DiskSpaceError, InvalidRequestError, Cancelled.
     """
     if carried.kind == "predictors":
@@ -76,6 +77,7 @@ def _origin(opened: OpenedModel, kind: artefacts.Kind, folder: Path | None) -> s
     if own is not None:
         head = head_file(own, artefacts.NAMES[kind])
         digest.update(head.read_bytes() if head.is_file() else b"")
+        digest.update(opened.config.activation_text.encode())  # it may be left behind for another one
     elif folder is not None:
         for file in sorted(folder.iterdir()):
             about = file.stat()

@@ -379,7 +379,12 @@ def _print_artefacts(opened: OpenedModel) -> None:
         }
         print(f"  predictors in {where[place]}, {words}")
     if artefacts.find(opened, "statistics") is not None:
-        print(f"  activation counts in {artefacts.artefact_folder(opened)}")
+        words = ""
+        try:
+            artefacts.check_stats(opened)
+        except EngineError as error:
+            words = f", which cannot be used: {error.message}"
+        print(f"  activation counts in {artefacts.artefact_folder(opened)}{words}")
     elif opened.files.stats is not None:
         print(f"  activation counts come with it, in {opened.files.stats.name}")
 

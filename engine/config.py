@@ -232,6 +232,11 @@ class ModelConfig:
         )
 
     @property
+    def activation_text(self) -> str:
+        """NAME or NAME:threshold, as `with_activation` reads it."""
+        return self.activation + (f":{self.activation_threshold!r}" if self.activation_threshold else "")
+
+    @property
     def has_zeros(self) -> bool:
         """Whether the activation makes exact zeros, so that neurons can be skipped without changing the result."""
         return self.activation in ("relu", "relu-glu", "drelu-glu", "fatrelu-glu")

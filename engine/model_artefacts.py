@@ -100,7 +100,7 @@ def read_stats(opened: OpenedModel) -> NeuronStats | None:
     if artefacts.find(opened, "statistics") is not None:
         stats = artefacts.load_stats(opened)
     elif opened.files.stats is not None:
-        stats = read_activation_folder(opened.files.stats)
+        stats = read_activation_folder(opened.files.stats, opened.config.n_layers, opened.config.d_ff)
     else:
         return None
     stats.check_against(opened.config.n_layers, opened.config.d_ff)

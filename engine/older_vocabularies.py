@@ -16,7 +16,8 @@ from engine.gguf_vocabulary import CONTROL, NORMAL, UNUSED, USER_DEFINED, read_g
 from engine.sentencepiece_model import MAX_FILE_BYTES, parse_sentencepiece
 from engine.vocabulary import Vocabulary, chat_template_of, is_marker, read_json_object, read_text, token_text_of
 
-_MAX_TOKENS = 1 << 20
+_MAX_TOKENS = 400_000  # as of SentencePiece's; the largest in use have 262,144
+_MAX_MERGES = 1 << 20
 _NAMED_TOKENS = ("bos", "eos", "unk", "pad")
 # GPT-2's kind: whose tokenizer it is -> how it splits, in the words of tokenizer.ggml.pre.
 _SPLITTING_OF_CLASS = {"GPT2Tokenizer": "gpt-2", "Qwen2Tokenizer": "qwen2"}
@@ -76,7 +77,10 @@ def read_pair(vocab_json: Path, merges_txt: Path, tokenizer_config: Path | None)
         if named in entries:
             types[entries[named]] = CONTROL
     # By line feeds alone: a token may hold other signs that end lines.
-    merges = [line for line in read_text(merges_txt).split("\n") if line.strip() and not line.startswith("#version")]
+    listed = read_text(merges_txt)
+    if (count := listed.count("\n")) > _MAX_MERGES:
+        raise ModelFormatError(f"{merges_txt} has {count} lines; at most {_MAX_MERGES} are accepted.")
+    merges = [line for line in listed.split("\n") if line.strip() and not line.startswith("#version")]
     facts = {
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": pre,

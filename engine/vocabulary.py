@@ -14,8 +14,16 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from engine.errors import ModelFormatError, TokenizerMismatchError, UnsupportedModelError
+from engine.formats.json_text import parse_object
 
-_MAX_FILE_BYTES = 256 << 20  # the largest tokenizer.json in use has 33 MB
+# What a file may have: about one and a half times the most that files in use have (Gemma 3's tokenizer.json has 33 MB,
+# 1.3 million values, half a million pairs).
+_MAX_FILE_BYTES = 48 << 20
+_MAX_VALUES = 2 << 20
+_MAX_CONTAINERS = 800_000
+_MAX_ADDED_TOKENS = 1 << 14  # Gemma 3 has 6,400
+_MAX_TEMPLATE_BYTES = 1 << 20  # the largest in use have 30 thousand
+_MOST_GROWTH = 64  # of a text, by what a file has replaced before it splits
 # Tokens after which it is the person's turn, or the text is over: an answer ends there even where the file's own end
 # of text is another.
 TURN_ENDS = (
@@ -54,6 +62,7 @@ def read_files(tokenizer_json: Path, tokenizer_config: Path | None) -> Vocabular
     """
     text = read_text(tokenizer_json)
     document = _parsed(text, tokenizer_json)
+    _check_extent(document, tokenizer_json)
     config = {} if tokenizer_config is None else read_json_object(tokenizer_config)
     text = _with_special_marks(document, config) or text
     return _vocabulary(text, document, config, tokenizer_json, str(tokenizer_config))
@@ -120,12 +129,12 @@ def read_json_object(path: Path) -> dict[str, Any]:
     return _parsed(read_text(path), path)
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, max_bytes: int = _MAX_FILE_BYTES) -> str:
     """The text of a tokenizer's file. Raises: ModelFormatError for one that is missing, absurdly long or no text."""
     try:
         n_bytes = path.stat().st_size
-        if n_bytes > _MAX_FILE_BYTES:
-            raise ModelFormatError(f"{path} has {n_bytes} bytes; a tokenizer's file has at most {_MAX_FILE_BYTES}.")
+        if n_bytes > max_bytes:
+            raise ModelFormatError(f"{path} has {n_bytes} bytes; at most {max_bytes} are accepted.")
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise ModelFormatError(f"{path} cannot be read: {error.strerror or error}.") from error
@@ -134,13 +143,32 @@ def read_text(path: Path) -> str:
 
 
 def _parsed(text: str, path: Path) -> dict[str, Any]:
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ModelFormatError(f"{path} is not JSON: {str(error)[:200]}.") from error
-    if not isinstance(document, dict):
-        raise ModelFormatError(f"{path} holds {type(document).__name__}; a JSON object is needed.")
-    return document
+    return parse_object(
+        text.encode(), str(path), max_bytes=_MAX_FILE_BYTES, max_values=_MAX_VALUES, max_containers=_MAX_CONTAINERS
+    )
+
+
+def _check_extent(document: Mapping[str, Any], path: Path) -> None:
+    """Raises ModelFormatError for what the tokenizers library would take very long or very much memory over."""
+    added = document.get("added_tokens")
+    if isinstance(added, list) and len(added) > _MAX_ADDED_TOKENS:
+        raise ModelFormatError(f"{path} adds {len(added)} tokens; at most {_MAX_ADDED_TOKENS} are accepted.")
+    if _growth(document.get("normalizer")) > _MOST_GROWTH:
+        raise ModelFormatError(f"{path} replaces letters so that a text may grow more than {_MOST_GROWTH} times.")
+
+
+def _growth(normalizer: object, depth: int = 0) -> int:
+    """How many times longer a text may become by what is put in place of its letters."""
+    if not isinstance(normalizer, dict) or depth > 8:
+        return 1
+    content, pattern, growth = normalizer.get("content"), normalizer.get("pattern"), 1
+    if normalizer.get("type") == "Replace" and isinstance(content, str):
+        letters = pattern.get("String") if isinstance(pattern, dict) else None
+        growth = max(1, len(content) // max(1, len(letters) if isinstance(letters, str) else 1))
+    inner = normalizer.get("normalizers")
+    for part in inner if isinstance(inner, list) else ():
+        growth = min(growth * _growth(part, depth + 1), 1 << 40)
+    return growth
 
 
 def _pieces_of(document: Mapping[str, Any], path: str) -> Pieces:
@@ -213,7 +241,7 @@ def chat_template_of(config: Mapping[str, Any], tokenizer_json: Path, path: str)
     template = config.get("chat_template")
     beside = tokenizer_json.with_name("chat_template.jinja")
     if beside.is_file():
-        return read_text(beside)
+        return read_text(beside, _MAX_TEMPLATE_BYTES)
     if isinstance(template, list):
         named = {item.get("name"): item.get("template") for item in template if isinstance(item, dict)}
         template = named.get("default")

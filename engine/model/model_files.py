@@ -278,8 +278,8 @@ def _open_bundle(files: ModelFiles) -> OpenedModel:
         parameters=_parameters(manifest.config, "bundle", bundle.source),
         files=files,
         metadata=bundle.source.metadata,
-        name=manifest.name,
-        description=manifest.description,
+        name=_as_line(manifest.name),
+        description=_as_line(manifest.description),
         sampling=dict(manifest.sampling),
     )
 
@@ -326,10 +326,15 @@ def _open_gguf(files: ModelFiles) -> OpenedModel:
         parameters=_parameters(config, "gguf", source),
         files=files,
         metadata=source.metadata,
-        name=name if isinstance(name, str) and name else files.weights[0].stem,
-        description=description if isinstance(description, str) else "",
+        name=(_as_line(name) if isinstance(name, str) else "") or files.weights[0].stem,
+        description=_as_line(description) if isinstance(description, str) else "",
         sampling=sampling_from_gguf(source.metadata),
     )
+
+
+def _as_line(text: str) -> str:
+    """What a file says of itself, as one line for people: what would steer a terminal, or fill it, is left out."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text[:4096]).split())[:500]
 
 
 def _read_json(path: Path | None) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.errors import ArtifactMismatchError, Cancelled, DiskSpaceError, InvalidRequestError
+from engine.errors import ArtifactMismatchError, Cancelled, DiskSpaceError, InvalidRequestError, ModelFormatError
 from engine.formats.json_text import read_object
 from engine.formats.mapped import MappedSource
 from engine.formats.safetensors import open_safetensors
@@ -76,20 +76,24 @@ def save_artifact(
     return head
 
 
-def load_artifact(folder: Path, name: str, version: int, model: str | None) -> tuple[dict[str, Any], MappedSource]:
-    """What `save_artifact` wrote, the tensors mapped; model: the fingerprint it must have been made from, None for any.
+def load_artifact(
+    folder: Path, name: str, version: int, model: str | None, activation: str | None
+) -> tuple[dict[str, Any], MappedSource]:
+    """What `save_artifact` wrote, the tensors mapped.
 
+    model: the fingerprint it must have been made from, None for any. activation: what the model is run with, None for
+    any; an artefact that says no activation fits all of them.
     Raises: ModelNotFoundError where there is none, ModelFormatError for damage, ArtifactMismatchError for another
-    model or another version of Hearth.
+    model, another activation or another version of Hearth.
     """
-    values = read_head(folder, name, version, model)
+    values = read_head(folder, name, version, model, activation)
     weights, source = tensors_file(folder, name), open_tensors(folder, name)
     if values.get("tensors_sha256") != _sha256(weights):
         raise ArtifactMismatchError(f"{weights.name} in {folder} is not the file that {name}.json describes.")
     return values, source
 
 
-def read_head(folder: Path, name: str, version: int, model: str | None) -> dict[str, Any]:
+def read_head(folder: Path, name: str, version: int, model: str | None, activation: str | None) -> dict[str, Any]:
     """What the artefact's JSON file says. Raises as `load_artifact` does; the tensors are not looked at."""
     head = head_file(folder, name)
     values = read_object(head, max_bytes=_MAX_JSON_BYTES, max_values=1 << 17)
@@ -98,6 +102,16 @@ def read_head(folder: Path, name: str, version: int, model: str | None) -> dict[
         raise ArtifactMismatchError(f"{head.name} is of version {shown}; this Hearth reads version {version}.")
     if model is not None and values.get("model") != model:
         raise ArtifactMismatchError(f"{head.name} in {folder} was made from another model.")
+    made_under = values.get("activation")
+    if made_under is not None and not isinstance(made_under, str):
+        raise ModelFormatError(f"{head.name} in {folder} says an activation that is no text.")
+    if None not in (made_under, activation) and made_under != activation:
+        # The fingerprint names the files; another activation may be asked for of the same ones.
+        raise ArtifactMismatchError(
+            f"{head.name} in {folder} was made for the activation {str(made_under)[:60]}; "
+            f"the model is run with {activation}.",
+            "Run the model with the activation that it was made for (--activation), or make it again.",
+        )
     return values
 
 

@@ -65,13 +65,15 @@ class Predictor:
 
     input: what a layer's predictor reads. "residual": what the norm before the FFN reads, which is after attention, and
     the layer's own input where attention and FFN run in parallel. "normed": what that norm makes of it.
-    model: fingerprint of the model, "" where unknown.
+    model: fingerprint of the model, "" where unknown. activation: what it predicts the zeros of, as
+    `ModelConfig.activation_text`; None where the publisher did not say.
     """
 
     kind: Kind
     input: Input
     layers: tuple[LayerPredictor, ...]
     model: str = ""
+    activation: str | None = None
     operators: Operators = ReferenceOperators()  # noqa: RUF009 - it keeps no state
 
     def __post_init__(self) -> None:
@@ -149,17 +151,20 @@ class Predictor:
                 f"{name}_codec": w.codec for name, w in (("a", layer.a), ("b", layer.b)) if w.data.dtype == np.uint8
             }
             listed.append({**entry, **packed})
-        values = {"kind": self.kind, "input": self.input, "model": self.model, "width": self.d_model, "layers": listed}
+        values = {"kind": self.kind, "input": self.input, "model": self.model, "activation": self.activation,
+                  "width": self.d_model, "layers": listed}  # fmt: skip
         return save_artifact(folder, ARTIFACT_NAME, SCHEMA_VERSION, values, tensors, progress, cancelled)
 
     @classmethod
-    def load(cls, folder: Path, model: str | None = None, as_stored: bool = False) -> Predictor:
+    def load(
+        cls, folder: Path, model: str | None = None, activation: str | None = None, as_stored: bool = False
+    ) -> Predictor:
         """What `save` wrote, its matrices mapped; packed ones are unpacked, unless as_stored.
 
-        model: the fingerprint it must have been made from.
+        model, activation: what it must have been made from, None for any.
         Raises: ModelNotFoundError, ModelFormatError, ArtifactMismatchError.
         """
-        values, source = load_artifact(folder, ARTIFACT_NAME, SCHEMA_VERSION, model)
+        values, source = load_artifact(folder, ARTIFACT_NAME, SCHEMA_VERSION, model, activation)
         head = f"{ARTIFACT_NAME}.json in {folder}"
         kind, reads, made_from = (values.get(key) for key in ("kind", "input", "model"))
         if kind != "low_rank" or reads not in ("residual", "normed") or not isinstance(made_from, str):
@@ -181,15 +186,15 @@ class Predictor:
                     numbers["precision"],
                 )
             )
-        return cls("low_rank", reads, tuple(layers), made_from)
+        return cls("low_rank", reads, tuple(layers), made_from, values.get("activation"))
 
 
-def stored_sizes(folder: Path, model: str | None = None) -> tuple[int, int]:
+def stored_sizes(folder: Path, model: str | None = None, activation: str | None = None) -> tuple[int, int]:
     """(bytes of the matrices that `load` will read, bytes of packed ones among them once unpacked); from the heads.
 
     Raises: ModelNotFoundError, ModelFormatError, ArtifactMismatchError.
     """
-    values = read_head(folder, ARTIFACT_NAME, SCHEMA_VERSION, model)
+    values = read_head(folder, ARTIFACT_NAME, SCHEMA_VERSION, model, activation)
     head = f"{ARTIFACT_NAME}.json in {folder}"
     tensors = open_tensors(folder, ARTIFACT_NAME).tensors
     unpacked = 0

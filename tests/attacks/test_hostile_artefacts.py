@@ -12,8 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from limits import refused
+from raw_gguf import make_tiny_powerinfer
 
 from engine.errors import ArtifactMismatchError, ModelFormatError, UnsupportedModelError
+from engine.model.model_files import open_model
+from engine.model_artefacts import read_stats
 from engine.sparsity.predictor import LayerPredictor, Predictor, stored_sizes
 from engine.sparsity.stats import NeuronStats
 from native_kernels.backend import PackedMatrix
@@ -81,3 +86,18 @@ def test_every_field_of_a_head_of_statistics_may_lie(tmp_path: Path) -> None:
         head.write_text(json.dumps(sound | {key: odd}))
         with contextlib.suppress(*REFUSALS):
             NeuronStats.load(tmp_path)
+
+
+@pytest.mark.parametrize(("layers", "words"), [(300, "of 300 layers; the model has 2"), (2, "of 1048576 neurons")])
+def test_counts_of_another_shape_are_refused_before_room_is_made_for_them(
+    tmp_path: Path, layers: int, words: str
+) -> None:
+    """One file of 8 MB under many names: together they would take gigabytes."""
+    model = make_tiny_powerinfer(tmp_path / "m.gguf")
+    folder = tmp_path / "activation"
+    folder.mkdir()
+    torch.save(torch.zeros(1 << 20, dtype=torch.int64), folder / "activation_0.pt")
+    for i in range(1, layers):
+        (folder / f"activation_{i}.pt").hardlink_to(folder / "activation_0.pt")
+    opened = open_model(model)
+    refused(lambda: read_stats(opened), words, ArtifactMismatchError)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from raw_gguf import array, entry, gguf_file, tensor, text
+from raw_gguf import array, entry, gguf_file, tensor, text, tiny_model_parts, write_gguf
 from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.errors import EngineError, ModelFormatError, ModelNotFoundError, UnsupportedModelError
@@ -411,3 +411,11 @@ def changed_gguf(path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[
 
     monkeypatch.setattr(gguf.GGUFWriter, "write_header_to_file", write)
     return make_tiny_gguf(path)
+
+
+def test_a_name_that_would_steer_a_terminal(tmp_path: Path) -> None:
+    said, tensors = tiny_model_parts(tmp_path)
+    said |= {"general.name": "Good\x1b[2J\r\n\u202emodel " + "x" * 5000, "general.description": "\x07\n"}
+    model = open_model(write_gguf(tmp_path / "m.gguf", said, tensors))
+    assert model.name.startswith("Good [2J model xxx")
+    assert (model.name.isprintable(), len(model.name), model.description) == (True, 500, "")

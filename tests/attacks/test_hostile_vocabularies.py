@@ -178,6 +178,60 @@ def test_an_id_far_out_makes_no_padding(tmp_path: Path) -> None:
     refused(lambda: opened(tmp_path, SOUND), "an id is no number below")
 
 
+# ------------------------------------------------------------------ tokenizer.json, and the files beside it
+
+
+def added(count: int) -> bytes:
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": True, "special": True}
+    return json.dumps({"added_tokens": [{"id": i, "content": f"x{i}", **flags} for i in range(count)]}).encode()
+
+
+def replacing(*contents: str) -> bytes:
+    steps = [{"type": "Replace", "pattern": {"String": "a"}, "content": content} for content in contents]
+    return json.dumps({"normalizer": {"type": "Sequence", "normalizers": steps}}).encode()
+
+
+TOKENIZER_JSON: dict[str, tuple[bytes, str]] = {
+    "millions of numbers": (b'{"a": [' + b"1," * 3_000_000 + b"1]}", "more than 2097152 values"),
+    "millions of objects": (b'{"a": [' + b"{}," * 1_000_000 + b"1]}", "lists more than"),
+    "larger than any": (b" " * (50 << 20), "52428800 bytes"),
+    "one name twice": (b'{"model": 1, "model": 2}', "'model' appears twice"),
+    "deeply nested": (b"[" * 700_000, "recursion"),
+    "no object": (b"[1]", "no JSON object"),
+    "tokens added without end": (added(20_000), "adds 20000 tokens; at most 16384"),
+    "one letter that grows without end": (replacing("a" * 10, "a" * 10, "a" * 10), "more than 64 times"),
+    "one letter that becomes a book": (replacing("b" * 100_000), "more than 64 times"),
+}
+
+
+@pytest.mark.parametrize("name", TOKENIZER_JSON)
+def test_a_hostile_tokenizer_json_is_refused(name: str, tmp_path: Path) -> None:
+    data, words = TOKENIZER_JSON[name]
+    (tmp_path / "tokenizer.json").write_bytes(data)
+    refused(lambda: Tokenizer.from_files(tmp_path / "tokenizer.json"), words)
+
+
+def test_what_lies_beside_a_vocabulary_is_bounded_too(tmp_path: Path) -> None:
+    (tmp_path / "vocab.json").write_text('{"a": 0}')
+    files = {
+        "merges.txt": (b"a b\n" * 1_100_000, "1100000 lines"),
+        "tokenizer_config.json": (b'{"a": [' + b"[]," * 1_000_000 + b"1]}", "lists more than"),
+        "added_tokens.json": (b'{"x": 400000}', "an id is no number below 400000"),
+        "vocab.json": (b'{"a": 0, "a": 1}', "'a' appears twice"),
+    }
+    for name, (data, words) in files.items():
+        (tmp_path / "merges.txt").write_bytes(b"")
+        (tmp_path / "tokenizer_config.json").write_bytes(b"{}")
+        (tmp_path / name).write_bytes(data)
+        paths = [tmp_path / each for each in ("vocab.json", "merges.txt", "tokenizer_config.json")]
+        refused(lambda paths=paths: Tokenizer.from_pair(*paths), words)  # type: ignore[misc]
+
+
+def test_a_chat_template_of_megabytes_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "chat_template.jinja").write_bytes(b"a" * (2 << 20))
+    refused(lambda: opened(tmp_path, SOUND), "2097152 bytes; at most 1048576")
+
+
 # ------------------------------------------------------------------ the same in GGUF's metadata
 
 

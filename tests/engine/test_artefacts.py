@@ -230,6 +230,35 @@ def test_another_models_artefact_is_never_misread(path: Path, tmp_path: Path) ->
     refused_in_sparse_and_done_without_in_auto(path, "made for another model")
 
 
+def test_what_was_made_for_another_activation_is_refused(path: Path, tmp_path: Path, capsys: Any) -> None:
+    asked = open_model(path, "fatrelu:0.01")
+    artefacts.save_predictor(asked, predictor())
+    artefacts.save_stats(asked, stats())
+    for made in (read_predictor(asked, as_stored=True), read_stats(asked)):
+        assert made is not None
+        assert made.activation == "fatrelu-glu:0.01"
+    other = open_model(path)
+    for read in (lambda: read_predictor(other, True), lambda: predictor_sizes(other), lambda: read_stats(other)):
+        with pytest.raises(ArtifactMismatchError, match=r"for the activation fatrelu-glu:0\.01; .* with relu-glu\.$"):
+            read()
+    with pytest.raises(ArtifactMismatchError, match="fatrelu-glu:0"):
+        load(path, "sparse")
+    assert "fatrelu-glu:0.01; the model is run with relu-glu" in load(path).mode_reason
+    engine = EngineConfig(mode="sparse", threads=1, context=64, activation="fatrelu:0.01")
+    assert LoadedModel.load(path, engine).mode == "sparse"
+    assert cli.main(["inspect", str(path)]) == 0
+    assert capsys.readouterr().out.count("which cannot be used: ") == 2
+
+    left = convert(path, tmp_path / "left", "f16")
+    assert [warning.partition(" were left behind")[0] for warning in left.warnings] == [
+        "The model's predictors", "The model's statistics"
+    ]  # fmt: skip
+    taken = convert(path, tmp_path / "taken", "f16", activation="fatrelu:0.01").bundle
+    assert read_predictor(open_model(taken), as_stored=True).activation == "fatrelu-glu:0.01"
+    with pytest.raises(ArtifactMismatchError, match="is run with relu-glu"):
+        read_stats(open_model(taken, "relu"))
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [

@@ -91,6 +91,8 @@ def test_a_powerinfer_file_becomes_a_bundle_that_answers_the_same_in_sparse_mode
     counts = read_stats(bundle)
     assert counts is not None
     assert (counts.source, counts.counts[1].tolist()) == ("shipped", list(range(1, 65)))
+    assert (ours.activation, counts.activation) == (None, None)  # the publisher did not say: they fit any
+    assert read_predictors(open_model(made.bundle, "fatrelu:0.01")).activation is None
     powerinfer.parent.rename(tmp_path / "gone")  # the bundle needs nothing of its source
     moved = tmp_path / "gone" / "m.gguf"
     assert cli.main(["inspect", str(made.bundle), "--json"]) == 0
