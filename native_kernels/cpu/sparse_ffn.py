@@ -173,7 +173,7 @@ def _down(codec: str) -> Kernel:
         begin(lo, hi, d, out, bias, sums)
         i = 0
         while i + ROWS <= end:
-            several(w, stride, active, i, i + ROWS * ahead, end - 1, values, lo, hi, d, out, sums)
+            several(w, stride, active, i, i + ROWS * (ahead & 0xFFFFFFFF), end - 1, values, lo, hi, d, out, sums)
             i += ROWS
         if not fills_up:
             while i < end:
