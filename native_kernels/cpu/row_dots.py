@@ -3,8 +3,8 @@
 Several rows at a time, because one core needs several streams to reach the memory's speed. Every stream asks for its
 bytes LOOKAHEAD in advance, over the end of its row into the row that follows in the list: 8 KB on their way were the
 best of 2 to 32 KB on Zen 5, and near the best with 4 KB pages, at 5 % as at 100 % of the rows; there eight rows of
-q4_0 came 10 % faster than four, those of f16 no slower. One row alone is added up in the same order as one of several.
-Nothing here knows threads.
+q4_0 came 10 % faster than four, those of f16 no slower. Rows that follow each other without a gap are one stream, read
+by far the best one at a time. One row alone is added up in the same order as one of several.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ from native_kernels.cpu.simd import (
 )
 
 ROWS = 8 if LANES == 16 else 4  # that the registers have room for
-LOOKAHEAD = 8192 // ROWS  # bytes of each stream
+ON_THE_WAY = 8192  # bytes
+LOOKAHEAD = ON_THE_WAY // ROWS  # of each stream
 _LINE = 64
 _GROUP = 32
 
@@ -153,7 +154,7 @@ def list_rows(b: Any, w: Any, stride: Any, ids: Any, places: list[Any]) -> list[
     return found
 
 
-def emit_dots(codec: Codec, n_rows: int) -> Callable[..., Any]:
+def emit_dots(codec: Codec, n_rows: int, lookahead: int = LOOKAHEAD) -> Callable[..., Any]:
     """The operation (w, stride, ids, i, following, last, x, d, out): out [i ...] = n_rows rows from i times x [d].
 
     Row i is that of a list of int32 ids, or of w itself where ids is 0. following: where in the list the rows begin
@@ -167,7 +168,7 @@ def emit_dots(codec: Codec, n_rows: int) -> Callable[..., Any]:
         following = list_rows(b, w, stride, ids, places)
         steps = whole(b, d, codec.step_columns)
         sums = [[Slot(b, constant(VF, 0.0)) for _ in range(codec.sums())] for _ in rows]
-        ahead = smaller_of(b, steps, number(max(1, LOOKAHEAD // codec.step_bytes)))
+        ahead = smaller_of(b, steps, number(max(1, lookahead // codec.step_bytes)))
         turn = b.sub(steps, ahead)  # from here on the rows that follow are asked for
         reach = times(b, ahead, codec.step_bytes)
         left = times(b, turn, codec.step_bytes)
@@ -330,16 +331,16 @@ class Lanes:
 
 
 # With VNNI a signed weight w becomes the unsigned w + 128, and -128 sum(x) is where the sum begins.
-_SHIFTS_SIGNED = ISA.byte_dot.startswith("vnni")
+SHIFTS_SIGNED = ISA.byte_dot.startswith("vnni")
 
 
 def start_of_signed(b: Any, eights: Any) -> Any:
     """Where the sum of products with signed weights begins, from -8 times the sum of x."""
-    return b.shl(eights, constant(VI, 4)) if _SHIFTS_SIGNED else constant(VI, 0)
+    return b.shl(eights, constant(VI, 4)) if SHIFTS_SIGNED else constant(VI, 0)
 
 
 def signed_products(b: Any, dot: Any, weights: Any, xs: Any) -> Any:
-    if _SHIFTS_SIGNED:
+    if SHIFTS_SIGNED:
         return dot_unsigned.emit(b, dot, b.xor(weights, constant(VB, 0x80)), xs)
     return dot_signed.emit(b, dot, weights, xs)
 
@@ -457,8 +458,8 @@ CODECS: dict[str, Codec] = {
     "f32": Plain(4, F32, _same),
     "f16": Plain(2, F16, halves_to_floats),
     "bf16": Plain(2, I16, bfloats_to_floats),
-    "q8_0": Blocks(8, 8),
-    "q4_0": Blocks(4, 16),
+    "q8_0": Blocks(8, 4),
+    "q4_0": Blocks(4, 8),
     "q8_0.lanes": Lanes(8),
     "q4_0.lanes": Lanes(4),
     **SUPER_BLOCKS,

@@ -10,7 +10,7 @@ sample counts only if no thread of the process waited for a processor meanwhile 
 20 us). What is printed is the median of those. A sample reads at least 8 MB, each time elsewhere in memory: the neurons
 are drawn anew, and all weights together are many times the last-level cache.
 
-Operators: gemv (a whole matrix), sparse_gemv (rows of a list), axpy (weighted sum of such rows), ffn (gate, up and
+Operators: gemv (a whole matrix by itself), sparse_gemv (rows of a list), axpy (weighted sum of such rows), ffn (gate, up and
 down of the neurons of a list, which all fire) and exact (every gate, then up and down of the share that fires). The
 three rows of a neuron lie side by side as in a bundle, those of GGML's blocks in matrices of their own.
 """
@@ -203,8 +203,10 @@ def rates(team: Team, variants: dict[str, Variant], seconds: float) -> dict[str,
 
 def arena_of(n_bytes: int, huge_pages: bool) -> NDArray[np.uint8]:
     """Zeroed anonymous memory, backed by pages of 2 MB or of 4 KB as asked."""
-    memory = mmap.mmap(-1, n_bytes + (1 << 21))
-    if hasattr(mmap, "MADV_HUGEPAGE"):
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
+        memory = mmap.mmap(-1, n_bytes + (1 << 21))
+    else:  # private: shared memory is not given large pages
+        memory = mmap.mmap(-1, n_bytes + (1 << 21), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         memory.madvise(mmap.MADV_HUGEPAGE if huge_pages else mmap.MADV_NOHUGEPAGE)
     whole = np.frombuffer(memory, np.uint8)
     start = -whole.ctypes.data % (1 << 21)
@@ -242,6 +244,8 @@ class Weights:
         bundle = "." in codec or codec in ("f32", "f16", "bf16")
         padded = -(-self.row_bytes // 64) * 64 if bundle else self.row_bytes
         of_layer = 3 * padded * f
+        whole = arena[: arena.size // (padded * f) * padded * f].reshape(-1, f, padded)
+        self.matrices = [PackedMatrix(f, d, codec, self._typed(one[:, : self.row_bytes], codec)) for one in whole]
         self.layers = []
         for start in range(0, arena.size - of_layer + 1, of_layer):
             part = arena[start : start + of_layer]
@@ -293,7 +297,8 @@ class Bench:
     def gemv(self, share: float) -> Variant:
         x = self.inputs[self.form]
         n_bytes = self.f * self.weights.row_bytes
-        return self._variant(n_bytes, lambda one: self.quantise + gemv.gemv_calls(one.up, x, self.out))
+        matrices = itertools.cycle(self.weights.matrices)
+        return self._variant(n_bytes, lambda _: self.quantise + gemv.gemv_calls(next(matrices), x, self.out))
 
     def sparse_gemv(self, share: float) -> Variant:
         x = self.inputs[self.form]
