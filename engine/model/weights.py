@@ -141,7 +141,7 @@ def load_weights(
 
     Where neither fits, matrices stay where and as the file has them, `mapped`: of those that are large a sample is
     looked at (soundness.py), so that damage elsewhere shows in the logits only (and a float16 that is no number counts
-    as a large one, as operators read it). Norms and biases are checked whole in any case.
+    as a large one where the reference reads it). Norms and biases are checked whole in any case.
     Units: progress reports bytes of the file done and in total; extra_bytes is RAM that the caller will need beside
     the weights; mapped_bytes what is read for each token beside them and can stay in its file: unpacked weights leave
     room for it, and for no room it is never refused.
