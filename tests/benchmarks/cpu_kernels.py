@@ -10,9 +10,9 @@ sample counts only if no thread of the process waited for a processor meanwhile 
 20 us). What is printed is the median of those. A sample reads at least 8 MB, each time elsewhere in memory: the neurons
 are drawn anew, and all weights together are many times the last-level cache.
 
-Operators: gemv (a whole matrix), sparse_gemv (rows of a list), axpy (weighted sum of such rows), ffn (gate, up and
-down of the neurons of a list, which all fire) and exact (every gate, then up and down of the share that fires). The
-three rows of a neuron lie side by side as in a bundle, those of GGML's blocks in matrices of their own.
+Operators: gemv (a whole matrix by itself), sparse_gemv (rows of a list), axpy (weighted sum of such rows), ffn (gate,
+up and down of the neurons of a list, which all fire) and exact (every gate, then up and down of the share that fires).
+The three rows of a neuron lie side by side as in a bundle, those of GGML's blocks in matrices of their own.
 """
 
 from __future__ import annotations
