@@ -50,6 +50,7 @@ class BenchResult:
     hold: str  # f32, f16 or mapped
     weights: str  # the same in words, with the reason
     backend: str  # what computed
+    backend_reason: str
 
 
 def run(
@@ -127,6 +128,7 @@ def run(
         hold=model.weights.hold,
         weights=model.weights_reason,
         backend=model.backend.name,
+        backend_reason=model.backend_reason,
     )
 
 

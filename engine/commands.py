@@ -270,6 +270,7 @@ def bench(arguments: argparse.Namespace) -> int:
         return 0
     moved = sum(result.bytes_per_token.values())
     print(f"decode   {_number(result.decode_tok_s)} tok/s ({result.mode}, {result.threads} threads)")
+    print(f"backend  {result.backend}: {result.backend_reason}")
     print(f"weights  {result.weights}")
     print(f"prefill  {_number(result.prefill_tok_s)} tok/s")
     print(f"bytes    {moved / 1e6:.1f} MB per token, {_percent(result.active_share)} of neurons active")

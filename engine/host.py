@@ -157,6 +157,8 @@ class EngineHost:
             device=model.device,
             device_reason=model.device_reason,
             threads=model.threads,
+            backend=model.backend.name,
+            backend_reason=model.backend_reason,
             mode=model.mode,
             mode_reason=model.mode_reason,
             load_s=model.load_s,

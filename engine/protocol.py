@@ -204,6 +204,8 @@ class LoadedModelInfo:
     has_chat_template: bool = True
     template: str = "own"  # which chat template is used: the model's own, or a built-in one's name
     template_reason: str = ""
+    backend: str = ""  # what computes on the processor
+    backend_reason: str = ""  # why that, and why with so many threads
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> LoadedModelInfo:

@@ -173,6 +173,11 @@ class LoadedModel:
         return words
 
     @property
+    def backend_reason(self) -> str:
+        """Why it is computed with what it is, and with so many threads; in sentences."""
+        return f"{self.backend.reason.rstrip('.')}. {self.threads_reason[0].upper()}{self.threads_reason[1:]}."
+
+    @property
     def stop_token_ids(self) -> frozenset[int]:
         """Every token that ends an answer: the tokenizer's, the chat template's and the configuration's."""
         return self.tokenizer.stop_token_ids | frozenset(self.opened.config.eos_token_ids)

@@ -18,6 +18,7 @@ def bytes_of(codec: str, n_cols: int) -> int:
 
 @inline
 def ask_for(at: int, n_bytes: int) -> None:
+    """Prefetches so many bytes."""
     for line in range(0, n_bytes, 64):
         prefetch(at + line)
 
@@ -39,6 +40,7 @@ def take_sums(sums: int, out: int, out_step: int, n_tokens: int, n_rows: int, wi
 
 @inline
 def put_sums(sums: int, out: int, out_step: int, n_tokens: int, n_rows: int) -> None:
+    """The sums of tokens and rows that are some -> out."""
     for t in range(n_tokens):
         for v in range(2):
             left = min(LANES, n_rows - v * LANES)

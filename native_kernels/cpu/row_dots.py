@@ -330,16 +330,16 @@ class Lanes:
 
 
 # With VNNI a signed weight w becomes the unsigned w + 128, and -128 sum(x) is where the sum begins.
-_SHIFTS_SIGNED = ISA.byte_dot.startswith("vnni")
+SHIFTS_SIGNED = ISA.byte_dot.startswith("vnni")
 
 
 def start_of_signed(b: Any, eights: Any) -> Any:
     """Where the sum of products with signed weights begins, from -8 times the sum of x."""
-    return b.shl(eights, constant(VI, 4)) if _SHIFTS_SIGNED else constant(VI, 0)
+    return b.shl(eights, constant(VI, 4)) if SHIFTS_SIGNED else constant(VI, 0)
 
 
 def signed_products(b: Any, dot: Any, weights: Any, xs: Any) -> Any:
-    if _SHIFTS_SIGNED:
+    if SHIFTS_SIGNED:
         return dot_unsigned.emit(b, dot, b.xor(weights, constant(VB, 0x80)), xs)
     return dot_signed.emit(b, dot, weights, xs)
 

@@ -16,6 +16,7 @@ from llvmlite import ir
 from native_kernels.cpu.row_dots import (
     CODECS,
     LOOKAHEAD,
+    SHIFTS_SIGNED,
     Lanes,
     Plain,
     groups_of,
@@ -30,13 +31,16 @@ from native_kernels.cpu.simd import (
     F32,
     I8,
     I32,
-    I64,
     LANES,
+    VB,
     VF,
+    VH,
     VI,
     VS,
     call_same,
     constant,
+    dot_signed,
+    dot_unsigned,
     halves_to_floats,
     i64,
     load,
@@ -56,6 +60,10 @@ _LINE = 64
 
 class Codec(Protocol):
     """How sums over rows of one codec are formed, in columns as the row has them, and brought into order at the end."""
+
+    @property
+    def whole_passes(self) -> bool:
+        """Whether rows always come ROWS at a time, the last of them filled up with rows times 0."""
 
     def units(self, d: int) -> int:
         """Units of a row of d columns."""
@@ -85,21 +93,20 @@ def emit_finish(codec: Codec) -> Callable[..., Any]:
 
 
 def emit_add(codec: Codec, n: int) -> Callable[..., Any]:
-    """The operation (w, stride, ids, i, following, last id, values, places, first, last, d, out, scratch).
+    """The operation (w, stride, ids, i, following, last id, values, first, last, d, out, scratch).
 
-    Adds the n rows from i on of the list, row i times values[places[i]]; the rest as row_dots.emit_dots has it.
+    Adds the n rows from i on of the list, row i times values[i]; the rest as row_dots.emit_dots has it.
     """
 
     def add_rows(b: Any, *arguments: Any) -> None:
-        w, stride, ids, i, follows, last_id, values, places = arguments[:8]
+        w, stride, ids, i, follows, last_id, values = arguments[:7]
         rows = list_rows(b, w, stride, ids, [offset(b, i, k) for k in range(n)])
         next_places = [smaller_of(b, offset(b, follows, k), last_id) for k in range(n)]
         following = list_rows(b, w, stride, ids, next_places)
-        at = [b.sext(load(b, offset(b, b.add(places, times(b, i, 4)), 4 * k), I32), I64) for k in range(n)]
-        factors = [load(b, b.add(values, times(b, one, 4)), F32) for one in at]
-        codec.add(b, rows, following, factors, *arguments[8:])
+        factors = [load(b, offset(b, b.add(values, times(b, i, 4)), 4 * k), F32) for k in range(n)]
+        codec.add(b, rows, following, factors, *arguments[7:])
 
-    made: Callable[..., Any] = operation(void, *[i64] * 13)(add_rows)
+    made: Callable[..., Any] = operation(void, *[i64] * 12)(add_rows)
     return made
 
 
@@ -131,6 +138,7 @@ class PlainSums:
 
     numbers: Plain
     unit: int = 32
+    whole_passes: bool = False
 
     def units(self, d: int) -> int:
         return -(-d // self.unit)
@@ -184,18 +192,22 @@ class PlainSums:
 
 @dataclass(frozen=True)
 class LaneSums:
-    """q4_0.lanes, q8_0.lanes. A unit is one chunk of a superblock: 64 bytes, 8 / bits columns of each byte's lane.
+    """q4_0.lanes, q8_0.lanes. A unit is one chunk of a superblock: 64 bytes of every row.
 
-    The numbers of a lane are converted where they stand in its 32 bits; the power of two that this leaves is divided
-    out at the end, and so is what was added to make them positive. The scratch holds, for each unit, a vector of 16
-    for each number of a lane, and behind all units the sum of the coefficients of each group.
+    Coefficient and scale of a row make one factor for each group. The factors of one pass are rounded to bytes, to
+    1 / 127 of the largest of the pass, much as GGML rounds the vector that q4_0 is multiplied with; the bytes of four
+    rows for one column are brought side by side and multiplied as bytes. Quants are taken as positive numbers; what
+    that adds is taken away at the end, by the sum of each group's factors. The scratch holds, for each unit, its sums
+    as vectors of 16: in each four lanes four neighbouring columns of a group; behind all units the sums of the factors.
     """
 
     bits: int
     rows_of: Lanes
+    whole_passes: bool = True
 
     @property
-    def in_lane(self) -> int:
+    def vectors(self) -> int:
+        """Of 16 sums in a unit."""
         return 32 // self.bits
 
     def units(self, d: int) -> int:
@@ -205,16 +217,16 @@ class LaneSums:
         return -(-d // 512) * (512 + 16) * 4
 
     def _at(self, b: Any, scratch: Any, unit: Any) -> Any:
-        return b.add(scratch, times(b, unit, 64 * self.in_lane))
+        return b.add(scratch, times(b, unit, 64 * self.vectors))
 
-    def _coefficients(self, b: Any, scratch: Any, d: Any) -> Any:
+    def _factor_sums(self, b: Any, scratch: Any, d: Any) -> Any:
         return b.add(scratch, times(b, whole(b, b.add(d, number(511)), 512), 2048))
 
     def begin(self, b: Any, first: Any, last: Any, d: Any, out: Any, bias: Any, scratch: Any) -> None:
-        _zero(b, self._at(b, scratch, first), times(b, b.sub(last, first), 16 * self.in_lane))
+        _zero(b, self._at(b, scratch, first), times(b, b.sub(last, first), 16 * self.vectors))
         start = whole(b, first, self.bits)
         stop = whole(b, b.add(last, number(self.bits - 1)), self.bits)
-        _zero(b, b.add(self._coefficients(b, scratch, d), times(b, start, 64)), times(b, b.sub(stop, start), 16))
+        _zero(b, b.add(self._factor_sums(b, scratch, d), times(b, start, 64)), times(b, b.sub(stop, start), 16))
 
     def add(self, b: Any, rows: list[Any], following: list[Any], values: list[Any], *place: Any) -> None:
         first, last, d, *_ = place
@@ -234,80 +246,165 @@ class LaneSums:
         """groups: of a ragged superblock; None: all 16."""
         first, last, d, _, scratch = place
         scale_at = times(b, block, 32)
-        coefficients = b.add(self._coefficients(b, scratch, d), times(b, block, 64))
+        factor_sums = b.add(self._factor_sums(b, scratch, d), times(b, block, 64))
         chunk = number(64) if groups is None else times(b, groups, 4)
         at = times(b, block, 64 * self.bits)
         for row in following:
             prefetch_near.emit(b, b.add(self.rows_of.scales(b, row, d), scale_at))
-        factors: list[list[Any]] = []  # of each part, of each row
-        for part in range(16 // LANES):
-            n = None if groups is None else b.sub(groups, number(LANES * part))
-            factors.append([])
-            total = load(b, offset(b, coefficients, 4 * LANES * part), VF)
-            for row, value in zip(rows, values, strict=True):
-                places = offset(b, b.add(self.rows_of.scales(b, row, d), scale_at), 2 * LANES * part)
-                halves = load(b, places, VS) if n is None else load_part(b, places, n, VS)
-                factor = b.fmul(halves_to_floats(b, b.bitcast(halves, ir.VectorType(F16, LANES))), splat(b, value, VF))
-                factors[part].append(factor)
-                total = b.fadd(total, factor)
-            store(b, offset(b, coefficients, 4 * LANES * part), total)
+        parts = [number(LANES * part) if groups is None else b.sub(groups, number(LANES * part)) for part in _PARTS]
+        factors = []
+        for part, n in enumerate(parts):
+            scales = []
+            for row in rows:
+                scale = offset(b, b.add(self.rows_of.scales(b, row, d), scale_at), 2 * LANES * part)
+                bits = load(b, scale, VS) if groups is None else load_part(b, scale, n, VS)
+                scales.append(halves_to_floats(b, b.bitcast(bits, VH)))
+            factors.append(_as_bytes(b, scales, values, offset(b, factor_sums, 4 * LANES * part)))
         unit_start = times(b, block, self.bits)
         low = b.select(b.icmp_signed(">", first, unit_start), first, unit_start)
         high = smaller_of(b, last, offset(b, unit_start, self.bits))
         with steps_of(b, low, high) as (unit, _):
             sums = self._at(b, scratch, unit)
             here = b.add(at, b.mul(b.sub(unit, unit_start), chunk))
-            for part in range(16 // LANES):
-                n = None if groups is None else b.sub(groups, number(LANES * part))
-                places = [offset(b, sums, 64 * k + 4 * LANES * part) for k in range(self.in_lane)]
-                totals = [load(b, place, VF) for place in places]
-                for row, stream, factor in zip(rows, following, factors[part], strict=True):
+            for part, n in enumerate(parts):
+                quants = []
+                for row, stream in zip(rows, following, strict=True):
                     if part == 0:
                         prefetch_near.emit(b, b.add(stream, here))
                     packed_at = offset(b, b.add(row, here), 4 * LANES * part)
-                    packed = load(b, packed_at, VI) if n is None else load_part(b, packed_at, n, VI)
-                    for k, number_k in enumerate(self._numbers(b, packed)):
-                        totals[k] = _fma(b, number_k, factor, totals[k])
-                for place_k, total in zip(places, totals, strict=True):
-                    store(b, place_k, total)
+                    quants.append(
+                        load(b, packed_at, VB) if groups is None else b.bitcast(load_part(b, packed_at, n, VI), VB)
+                    )
+                fours = [_side_by_side(b, quants[k : k + 4]) for k in range(0, len(quants), 4)]
+                for i in range(4):
+                    scale, words = factors[part].scales[i], factors[part].words
+                    for k, products in enumerate(
+                        self._products(b, [one[i] for one in fours], [one[i] for one in words])
+                    ):
+                        place_k = offset(b, sums, 64 * (8 // self.bits * i + k) + 4 * LANES * part)
+                        store(b, place_k, _fma(b, b.sitofp(products, VF), scale, load(b, place_k, VF)))
 
-    def _numbers(self, b: Any, packed: Any) -> list[Any]:
-        """The numbers of each lane, made positive, the k-th times 2^(bits k) but for the last."""
+    def _products(self, b: Any, quants: list[Any], words: list[Any]) -> list[Any]:
+        """Sums over all rows for the columns of a vector: of low halves, then of high ones; or of whole bytes."""
         if self.bits == 8:
-            packed = b.xor(packed, constant(VI, -0x7F7F7F80))  # 0x80808080: a signed byte plus 128
-        top = 32 - self.bits
-        found = [
-            b.and_(packed, constant(VI, ((1 << self.bits) - 1) << (self.bits * k))) for k in range(self.in_lane - 1)
-        ]
-        return [b.sitofp(one, VF) for one in [*found, b.lshr(packed, constant(VI, top))]]
+            return [_products(b, quants, words, SHIFTS_SIGNED)]
+        low = [b.and_(one, constant(VB, 15)) for one in quants]
+        high = [b.lshr(one, constant(VB, 4)) for one in quants]
+        return [_products(b, one, words, None) for one in (low, high)]
 
     def finish(self, b: Any, first: Any, last: Any, d: Any, out: Any, bias: Any, scratch: Any) -> None:
-        """One float after another: only once for all rows together."""
-        groups = groups_of(b, d)
-        shift = ir.Constant(F32, float(-(1 << (self.bits - 1))))
-        width = 32 // self.bits  # columns of a unit in each group
+        shift = -8.0 if self.bits == 4 else -128.0 if SHIFTS_SIGNED else 0.0
+        quarter = ir.VectorType(F32, 4)
+        halves = 8 // self.bits
+        no_bias = b.icmp_signed("==", bias, number(0))
         with steps_of(b, first, last) as (unit, _):
             sums = self._at(b, scratch, unit)
             block = whole(b, unit, self.bits)
-            columns = times(b, b.sub(unit, times(b, block, self.bits)), width)
-            coefficients = b.add(self._coefficients(b, scratch, d), times(b, block, 64))
-            n = smaller_of(b, number(16), b.sub(groups, times(b, block, 16)))
-            with steps_of(b, number(0), n) as (j, _):
-                added = b.fmul(load(b, b.add(coefficients, times(b, j, 4)), F32), shift)
-                column = b.add(b.add(times(b, block, 512), times(b, j, 32)), columns)
-                for k in range(self.in_lane):
-                    total = load(b, offset(b, b.add(sums, times(b, j, 4)), 64 * k), F32)
-                    last_one = k == self.in_lane - 1
-                    scale = ir.Constant(F32, 1.0 if last_one else 2.0 ** -(self.bits * k))
-                    value = b.fadd(b.fmul(total, scale), added)
-                    inside = 4 * (k % 2) + k // 2 if self.bits == 4 else k
-                    within = b.icmp_signed("<", offset(b, column, inside), d)
-                    with b.if_then(within):
-                        to = b.add(times(b, column, 4), number(4 * inside))
-                        none = b.icmp_signed("==", bias, number(0))
-                        # no branch: where there is no bias the sum itself is read, and not used
-                        more = load(b, b.select(none, b.add(out, to), b.add(bias, to)), F32)
-                        store(b, b.add(out, to), b.select(none, value, b.fadd(value, more)))
+            within = times(b, b.sub(unit, times(b, block, self.bits)), 4 * halves)
+            factor_sums = b.add(self._factor_sums(b, scratch, d), times(b, block, 64))
+            with steps_of(b, number(0), number(16)) as (group, _):
+                four, in_four = b.lshr(group, number(2)), b.and_(group, number(3))
+                here = b.add(sums, b.add(times(b, in_four, 64 * halves), times(b, four, 16)))
+                factor_sum = load(b, b.add(factor_sums, times(b, group, 4)), F32)
+                taken = b.fmul(factor_sum, ir.Constant(F32, shift))
+                column = b.add(b.add(times(b, block, 512), times(b, group, 32)), within)
+                for k in range(halves):
+                    start = offset(b, column, 4 * k)
+                    to = times(b, start, 4)
+                    total = load(b, offset(b, here, 64 * k), quarter)
+                    total = b.fadd(total, splat(b, taken, quarter))
+                    left = b.sub(d, start)
+                    whole_quarter = b.icmp_signed(">=", left, number(4))
+                    with b.if_else(whole_quarter) as (all_there, some_there):
+                        with all_there:
+                            # without a bias the sums' own place is read, and not used
+                            more = load(b, b.select(no_bias, sums, b.add(bias, to)), quarter)
+                            store(b, b.add(out, to), b.select(no_bias, total, b.fadd(total, more)))
+                        with some_there:
+                            for i in range(3):
+                                with b.if_then(b.icmp_signed(">", left, number(i))):
+                                    one = b.extract_element(total, ir.Constant(I32, i))
+                                    at = offset(b, to, 4 * i)
+                                    more = load(b, b.select(no_bias, sums, b.add(bias, at)), F32)
+                                    store(b, b.add(out, at), b.select(no_bias, one, b.fadd(one, more)))
+
+
+_PARTS = range(16 // LANES)
+_MAGIC = 12582912.0  # 1.5 x 2^23: added to a small float32, it leaves the nearest integer in the lowest bits
+_MAGIC_BITS = 0x4B400000
+
+
+@dataclass(frozen=True)
+class Factors:
+    """What the rows of a pass are multiplied with, for LANES groups."""
+
+    words: list[list[Any]]  # of each four rows, of each group of four: its four bytes in every lane of that group
+    scales: list[Any]  # of each group of four
+
+
+def _as_bytes(b: Any, scales: list[Any], values: list[Any], sums_at: Any) -> Factors:
+    """Scales of the rows times their values, rounded to bytes; adds up what they became at sums_at."""
+    factors = [b.fmul(scale, splat(b, value, VF)) for scale, value in zip(scales, values, strict=True)]
+    largest, spoilt = constant(VF, 0.0), constant(VF, 0.0)
+    for factor in factors:
+        size = call_same(b, "fabs", factor)
+        largest = b.select(b.fcmp_ordered(">", size, largest), size, largest)
+        spoilt = _fma(b, factor, constant(VF, 0.0), spoilt)  # 0, or NaN where a factor is no finite number
+    step = b.fadd(b.fmul(largest, constant(VF, 1 / 127)), spoilt)
+    usable = b.fcmp_ordered(">", b.fmul(largest, constant(VF, 1 / 127)), constant(VF, 0.0))
+    inverse = b.select(usable, b.fdiv(constant(VF, 127.0), largest), constant(VF, 0.0))
+    rounded = [b.bitcast(_fma(b, factor, inverse, constant(VF, _MAGIC)), VI) for factor in factors]
+    total = b.sub(constant(VI, 0), b.mul(constant(VI, _MAGIC_BITS), constant(VI, len(rounded))))
+    for one in rounded:
+        total = b.add(total, one)
+    store(b, sums_at, _fma(b, b.sitofp(total, VF), step, load(b, sums_at, VF)))
+    words = []
+    for k in range(0, len(rounded), 4):
+        word = b.shl(rounded[k + 3], constant(VI, 24))
+        for i in range(3):
+            word = b.or_(word, b.shl(b.and_(rounded[k + i], constant(VI, 255)), constant(VI, 8 * i)))
+        words.append([_spread_within_fours(b, word, i) for i in range(4)])
+    return Factors(words, [_spread_within_fours(b, step, i) for i in range(4)])
+
+
+def _spread_within_fours(b: Any, vector: Any, i: int) -> Any:
+    """Lane i of each four lanes in all four."""
+    return b.shuffle_vector(vector, vector, ir.Constant(VI, [4 * (lane // 4) + i for lane in range(LANES)]))
+
+
+def _side_by_side(b: Any, rows: list[Any]) -> list[Any]:
+    """The bytes of four rows for one place in one lane. Vector i: of each 16 bytes, the places 4 i to 4 i + 3."""
+
+    def interleaved(x: Any, y: Any, size: int, high: bool) -> Any:
+        """Of each 16 bytes the low or high 8, items of `size` bytes of x and y taking turns."""
+        width, places = x.type.count, []
+        for start in range(0, width, 16):
+            for item in range(8 // size):
+                for source in (0, width):
+                    places += [source + start + 8 * high + item * size + i for i in range(size)]
+        return b.shuffle_vector(x, y, ir.Constant(ir.VectorType(I32, width), places))
+
+    low, high = ((interleaved(rows[0], rows[1], 1, up), interleaved(rows[2], rows[3], 1, up)) for up in (False, True))
+    return [
+        interleaved(*low, 2, False),
+        interleaved(*low, 2, True),
+        interleaved(*high, 2, False),
+        interleaved(*high, 2, True),
+    ]
+
+
+def _products(b: Any, quants: list[Any], words: list[Any], shifts_signed: bool | None) -> Any:
+    """In every lane the sum of all bytes times bytes. shifts_signed: None where the quants are not signed."""
+    total = constant(VI, 0)
+    for quant, word in zip(quants, words, strict=True):
+        factors = b.bitcast(word, VB)
+        if shifts_signed is None:
+            total = dot_unsigned.emit(b, total, quant, factors)
+        elif shifts_signed:
+            total = dot_unsigned.emit(b, total, b.xor(quant, constant(VB, 0x80)), factors)
+        else:
+            total = dot_signed.emit(b, total, quant, factors)
+    return total
 
 
 @dataclass(frozen=True)
@@ -315,6 +412,7 @@ class BlockSums:
     """GGML's q4_0 and q8_0. A unit is a block; the sums grow in out itself."""
 
     bits: int
+    whole_passes: bool = False
 
     @property
     def block_bytes(self) -> int:

@@ -150,26 +150,35 @@ def _hidden(first: str, second: str | None) -> Kernel:
 def _down(codec: str) -> Kernel:
     of = SUMS[codec]
     begin, finish = emit_begin(of), emit_finish(of)
-    several, one = emit_add(of, ROWS), emit_add(of, 1)
+    several, one = emit_add(of, ROWS), emit_add(of, ROWS if of.whole_passes else 1)
+    fills_up = of.whole_passes
 
     def down(args: int, lo: int, hi: int, worker: int) -> None:
         w, stride, ahead, d = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
         h, ids, n = get_int(args + 32), get_int(args + 40), get_int(get_int(args + 48))
         out, bias, f, counts = get_int(args + 56), get_int(args + 64), get_int(args + 72), get_int(args + 80)
         scratch = get_int(args + 88) + worker * get_int(args + 96)
-        places, active, sums = scratch, scratch + 4 * f, scratch + 8 * f
-        count = list_where(h, n, 0, np.float32(0.0), 0, places)
+        active, values, sums = scratch, scratch + 4 * f + 64, scratch + 8 * f + 128
+        count = list_where(h, n, 0, np.float32(0.0), 0, active)
         for i in range(count):
-            place = get_int32(places + 4 * i)
+            place = get_int32(active + 4 * i)
+            put_float(values + 4 * i, get_float(h + 4 * place))
             put_int32(active + 4 * i, get_int32(ids + 4 * place) if ids != 0 else place)
+        end = count
+        if fills_up:
+            while end % ROWS != 0:
+                put_float(values + 4 * end, np.float32(0.0))
+                put_int32(active + 4 * end, get_int32(active + 4 * (count - 1)))
+                end += 1
         begin(lo, hi, d, out, bias, sums)
         i = 0
-        while i + ROWS <= count:
-            several(w, stride, active, i, i + ROWS * ahead, count - 1, h, places, lo, hi, d, out, sums)
+        while i + ROWS <= end:
+            several(w, stride, active, i, i + ROWS * ahead, end - 1, values, lo, hi, d, out, sums)
             i += ROWS
-        while i < count:
-            one(w, stride, active, i, i + 1, count - 1, h, places, lo, hi, d, out, sums)
-            i += 1
+        if not fills_up:
+            while i < end:
+                one(w, stride, active, i, i + 1, end - 1, values, lo, hi, d, out, sums)
+                i += 1
         finish(lo, hi, d, out, bias, sums)
         if lo == 0 and counts != 0:
             put_int(counts + 16, get_int(counts + 16) + count)
@@ -203,7 +212,7 @@ class Buffers:
         """For up to f neurons of width d and n_workers workers."""
         f_padded = -(-f // 16) * 16
         of_sums = max(of.scratch_bytes(d) for of in SUMS.values())
-        of_worker = max(20 * f_padded, 8 * f_padded + of_sums) + 64
+        of_worker = max(20 * f_padded, 8 * f_padded + 128 + of_sums) + 64
         scratch = aligned_empty((n_workers, -(-of_worker // 64) * 64), np.uint8)
         return cls(aligned_empty(f), aligned_empty(f, np.int32), aligned_empty(1, np.int64), scratch)
 

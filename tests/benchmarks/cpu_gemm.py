@@ -76,7 +76,7 @@ def main() -> int:
     if flags.record:
         figures = {
             "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
-            "command": "python tests/benchmarks/cpu_gemm.py --record",
+            "command": "python tests/benchmarks/cpu_gemm.py --llama PYTHON --model FILE.gguf --record",
             "hardware": {
                 "cpu": probe().cpu.name,
                 "logical_cpus": os.cpu_count(),

@@ -203,8 +203,10 @@ def rates(team: Team, variants: dict[str, Variant], seconds: float) -> dict[str,
 
 def arena_of(n_bytes: int, huge_pages: bool) -> NDArray[np.uint8]:
     """Zeroed anonymous memory, backed by pages of 2 MB or of 4 KB as asked."""
-    memory = mmap.mmap(-1, n_bytes + (1 << 21))
-    if hasattr(mmap, "MADV_HUGEPAGE"):
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
+        memory = mmap.mmap(-1, n_bytes + (1 << 21))
+    else:  # private: shared memory is not given large pages
+        memory = mmap.mmap(-1, n_bytes + (1 << 21), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         memory.madvise(mmap.MADV_HUGEPAGE if huge_pages else mmap.MADV_NOHUGEPAGE)
     whole = np.frombuffer(memory, np.uint8)
     start = -whole.ctypes.data % (1 << 21)

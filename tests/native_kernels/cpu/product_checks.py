@@ -8,6 +8,8 @@ so a product by at most that times the sum of the weights' magnitudes.
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import sys
 from typing import Any
 
@@ -30,16 +32,29 @@ def block_size(name: str) -> int:
     return CODECS[name.removesuffix(".lanes")].block_size
 
 
+def guarded(n_bytes: int) -> NDArray[np.uint8]:
+    """Memory with a page behind it that cannot be read, where the system has such a thing."""
+    page = mmap.PAGESIZE
+    whole = -(-n_bytes // page) * page
+    memory = np.frombuffer(mmap.mmap(-1, whole + page), np.uint8)
+    if sys.platform == "linux":
+        forbidden = ctypes.c_void_p(memory.ctypes.data + whole)
+        assert ctypes.CDLL(None, use_errno=True).mprotect(forbidden, ctypes.c_size_t(page), 0) == 0
+    return memory[whole - n_bytes : whole]
+
+
 def matrix(name: str, n_rows: int, n_cols: int, apart: int = 0, seed: int = 0) -> tuple[Any, NDArray[np.float64]]:
-    """Random weights whose rows lie `apart` bytes further from each other than they are long, at an odd address."""
+    """Random weights whose rows lie `apart` bytes further from each other than they are long, wherever that is; behind
+    the last byte of the last row is memory that cannot be read."""
     plain = name.removesuffix(".lanes")
     data = random_blocks.weights(plain, n_rows, n_cols, seed)
     values = CODECS[plain].decode(data).astype(np.float64)
     if name in LANES:
         data = lane_packing.pack_rows(plain, data.reshape(n_rows, n_cols // 32, -1))
     width = data.shape[1]
-    memory = np.full(n_rows * (width + apart) + 65, 255, np.uint8)
-    rows = memory[1 : 1 + n_rows * (width + apart)].reshape(n_rows, width + apart)[:, :width]
+    memory = guarded(n_rows * (width + apart) - apart)
+    memory[:] = 255
+    rows = np.lib.stride_tricks.as_strided(memory, (n_rows, width), (width + apart, 1))
     rows[:] = data
     return PackedMatrix.view(rows, n_rows, n_cols, name) if name in CODECS else _Lanes(
         rows, n_rows, n_cols, name
