@@ -115,6 +115,8 @@ class Backend:
                 raise Cancelled
             progress(done, len(missing))
             _ = kernel.address
+        if missing:
+            progress(len(missing), len(missing))
         for kernel in wanted:
             _ = kernel.address
 
