@@ -58,6 +58,7 @@ class ChatController(QObject):
         self._open: str | None = None
         self._wanted: str | None = None  # the chat that is being read from the store
         self._search = ""
+        self._has_predictors = True  # of the model that is loaded
         self._problem_of = ""  # "engine", "store" or "answer": whose banner is showing
         self._unanswered: str | None = None  # the chat whose answer failed last
         memory.opened.connect(self._reopen_last)
@@ -65,6 +66,7 @@ class ChatController(QObject):
         memory.trouble.connect(self._store_trouble)
         memory.solved.connect(partial(self._solved, "store"))
         engine.status_changed.connect(self._tell_status)
+        engine.loaded.connect(self._model_is_there)
         engine.loaded.connect(self.model_loaded)
         engine.load_failed.connect(self._load_failed)
         engine.ready.connect(partial(self._solved, "engine"))
@@ -111,7 +113,8 @@ class ChatController(QObject):
         def request() -> tuple[list[dict[str, str]], dict[str, Any], str | None]:
             said = history(self._memory.messages(chat) or [question], question.id, self._settings.system_prompt)
             mode = self._settings.mode
-            return said, self._settings.sampling(), None if mode == "auto" else mode
+            automatic = mode == "auto" or (mode == "sparse" and not self._has_predictors)
+            return said, self._settings.sampling(), None if automatic else mode
 
         return Answer(chat, Message(Role.ASSISTANT, "", state=MessageState.WRITING), request)
 
@@ -239,6 +242,18 @@ class ChatController(QObject):
             self.load_model()
         elif (settings.threads, settings.context) != (before.threads, before.context):
             self.load_model()
+        elif settings.mode != before.mode:
+            self._tell_what_sparse_becomes()
+
+    def _model_is_there(self, info: protocol.LoadedModelInfo) -> None:
+        self._has_predictors = info.has_predictors
+        self._tell_what_sparse_becomes()
+
+    def _tell_what_sparse_becomes(self) -> None:
+        """The choice of sparse mode stays for models that can; one that cannot answers all the same, and it is said."""
+        if self._settings.mode == "sparse" and not self._has_predictors:
+            name = self._engine.status.model or "This model"
+            self.toast.emit(f"{name} brings no predictors: its neurons are chosen automatically", None)
 
     @Slot()
     def load_model(self) -> None:

@@ -167,8 +167,9 @@ class AppSettings:
         low=0, high=2**31 - 1, step=1, none="New each time")  # fmt: skip
     mode: str = _setting(
         "choice", "auto", "Neurons",
-        "Exact skips the neurons that do not fire, with the same result; dense computes every one.", group=_ENGINE,
-        choices=(("auto", "Automatic"), ("exact", "Exact"), ("dense", "Dense")))  # fmt: skip
+        "Sparse computes those that the model's predictors expect, and needs a model that brings them. Exact skips "
+        "those that do not fire, with the same result. Dense computes every one.", group=_ENGINE,
+        choices=(("auto", "Automatic"), ("sparse", "Sparse"), ("exact", "Exact"), ("dense", "Dense")))  # fmt: skip
     threads: int | None = _setting(
         "whole", None, "Threads", "Processor cores that work on an answer.", group=_ENGINE,
         low=1, high=1024, step=1, none=_AUTOMATIC)  # fmt: skip

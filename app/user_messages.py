@@ -120,7 +120,10 @@ _ENGINE_WORDS: dict[str, _Words] = {
         remedies=(Action.RETRY_LOAD, Action.OPEN_SETTINGS),
     ),
     "KernelUnavailableError": _Words("{fact}", "A part of the engine does not run on this PC's processor."),
-    "ArtifactMismatchError": _Words("{fact}", "The model was prepared for another PC or another version of Hearth."),
+    "ArtifactMismatchError": _Words(
+        "What was prepared for this model does not fit it. Let its neurons be chosen automatically in the settings.",
+        remedies=(Action.OPEN_SETTINGS, Action.SEND_AGAIN),
+    ),
     "InvalidRequestError": _Words(
         "A setting has a value that this model does not take.", during="answer",
         remedies=(Action.OPEN_SETTINGS, Action.SEND_AGAIN),

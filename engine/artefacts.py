@@ -1,25 +1,48 @@
-"""Where what Hearth makes of a model (statistics, predictors, placements) is kept, and the name that a model has there.
+"""Where what Hearth makes of a model (statistics, predictors, placements) is kept, found, written and read again.
 
-A bundle keeps its artefacts itself. It reads no weights beyond the ends of each tensor.
+docs/bundle.md, section 6 is the rule. What a model brings along in other forms is engine/model_artefacts.py's; nothing
+is counted, trained or solved here.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-from engine.bundle import BundleSource
+import numpy as np
+
+from engine.bundle import BundleSource, add_artefact, check_artefact
 from engine.bundle_manifest import ARTEFACT_FOLDER
-from engine.model.model_files import OpenedModel
+from engine.errors import ArtifactMismatchError, InvalidRequestError, ModelNotFoundError
+from engine.sparsity import predictor as predictors
+from engine.sparsity import stats as statistics
+from engine.sparsity.artifact_files import head_file, read_head, tensors_file
+from engine.sparsity.predictor import Predictor
+from engine.sparsity.stats import NeuronStats
 
+if TYPE_CHECKING:  # model_files.py asks this module what a model has
+    from engine.model.model_files import OpenedModel
+
+Kind = Literal["predictors", "statistics", "placement"]
+
+# What an artefact's files are called, wherever they lie. Nothing writes a placement yet.
+NAMES: dict[Kind, str] = {
+    "predictors": predictors.ARTIFACT_NAME,
+    "statistics": statistics.ARTIFACT_NAME,
+    "placement": "placement",
+}
 _END_BYTES = 64 << 10
 
 
 def fingerprint(opened: OpenedModel) -> str:
     """SHA-256 over the model's metadata, its tensor table and both ends of each tensor; a bundle states its own.
 
-    The same for every copy of the files, wherever they lie. Cost: 128 KiB of reading per tensor.
+    The same for every copy of the files, wherever they lie. `OpenedModel.fingerprint` remembers it.
+    Cost: 128 KiB of reading per tensor.
     """
     if isinstance(opened.source, BundleSource):
         return opened.source.manifest.fingerprint
@@ -29,7 +52,7 @@ def fingerprint(opened: OpenedModel) -> str:
     ]
     digest = hashlib.sha256()
     for part in (dict(opened.metadata), table):
-        text = json.dumps(part, sort_keys=True, separators=(",", ":"), default=str).encode()
+        text = json.dumps(part, sort_keys=True, separators=(",", ":"), default=_named).encode()
         digest.update(len(text).to_bytes(8, "little"))
         digest.update(text)
     for name, *_ in table:
@@ -39,10 +62,131 @@ def fingerprint(opened: OpenedModel) -> str:
     return digest.hexdigest()
 
 
+def _named(value: Any) -> Any:
+    """A metadata value that JSON does not know: an array is named by all of its content."""
+    if isinstance(value, np.ndarray):
+        return [value.dtype.str, list(value.shape), hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()]
+    return str(value)
+
+
 def artefact_folder(opened: OpenedModel) -> Path:
     """The folder of the model's artefacts: inside a bundle, else under its fingerprint. It may not exist yet."""
     if isinstance(opened.source, BundleSource):
         return opened.source.path / ARTEFACT_FOLDER
+    return _root() / opened.fingerprint
+
+
+def find(opened: OpenedModel, kind: Kind) -> Path | None:
+    """The folder that holds the model's artefact of that kind; None where there is none. Whether it fits is not said.
+
+    Cost: as `fingerprint` where anything was ever made of a model that is no bundle.
+    Raises: ModelNotFoundError where the folder may not be read.
+    """
+    source = opened.source
+    if isinstance(source, BundleSource):
+        return source.path / ARTEFACT_FOLDER if kind in source.manifest.artefacts else None
+    root = _root()
+    try:
+        if not root.is_dir() or next(root.iterdir(), None) is None:
+            return None
+        folder = artefact_folder(opened)
+        return folder if head_file(folder, NAMES[kind]).is_file() else None
+    except OSError as error:
+        raise ModelNotFoundError(
+            f"{root} cannot be read: {error.strerror or error}.", "Make the folder readable."
+        ) from error
+
+
+def check(opened: OpenedModel, kind: Kind) -> tuple[Path, str, str]:
+    """The folder of the artefact, and what its head must say: the fingerprint, and the activation if any.
+
+    Raises: ModelNotFoundError where there is none, ArtifactMismatchError where a bundle's files are not those that it
+    lists, or where they are another model's.
+    """
+    folder = find(opened, kind)
+    if folder is None:
+        raise ModelNotFoundError(f"There are no {kind} of {opened.name} in {artefact_folder(opened)}.", "Make them.")
+    if isinstance(opened.source, BundleSource):
+        manifest = opened.source.manifest
+        if manifest.artefacts[kind].files != tuple(f"{ARTEFACT_FOLDER}/{name}" for name in file_names(kind)):
+            raise ArtifactMismatchError(f"The {kind} of the bundle {opened.name} lie in other files than Hearth's.")
+        check_artefact(opened.source.path, manifest, kind)
+        return folder, manifest.artefacts[kind].fingerprint, opened.config.activation_text
+    return folder, opened.fingerprint, opened.config.activation_text
+
+
+def load_predictor(opened: OpenedModel, as_stored: bool = False) -> Predictor:
+    """The model's own predictor artefact; as_stored as in `Predictor.load`.
+
+    Raises: as `check` does, and ModelFormatError for damage.
+    """
+    return Predictor.load(*check(opened, "predictors"), as_stored)
+
+
+def load_stats(opened: OpenedModel) -> NeuronStats:
+    """The model's own statistics artefact. Raises: as `check` does, and ModelFormatError for damage."""
+    return NeuronStats.load(*check(opened, "statistics"))
+
+
+def check_stats(opened: OpenedModel) -> None:
+    """Whether the model's own statistics can be used, as far as their head tells. Raises as `load_stats` does."""
+    folder, made_for, activation = check(opened, "statistics")
+    read_head(folder, statistics.ARTIFACT_NAME, statistics.SCHEMA_VERSION, made_for, activation)
+
+
+def save_predictor(
+    opened: OpenedModel,
+    predictor: Predictor,
+    progress: Callable[[int], None] = lambda done: None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Path:
+    """Keeps a predictor as the model's own, in place of an older one; its head's path back.
+
+    It is stamped with the model and the activation that the model is run with.
+    Units: progress reports bytes written.
+    Raises: ArtifactMismatchError for one of another shape, InvalidRequestError where the folder cannot be written,
+    DiskSpaceError, Cancelled.
+    """
+    config = opened.config
+    predictor.check_against(config.n_layers, config.d_model, config.d_ff)
+    stamped = replace(predictor, model=opened.fingerprint, activation=config.activation_text)
+    head = stamped.save(artefact_folder(opened), progress, cancelled)
+    _list_in_bundle(opened, "predictors", predictors.SCHEMA_VERSION)
+    return head
+
+
+def save_stats(opened: OpenedModel, stats: NeuronStats) -> Path:
+    """Keeps statistics as the model's own, in place of older ones; their head's path back.
+
+    They are stamped as a predictor is.
+    Raises: ArtifactMismatchError for those of another shape, InvalidRequestError where the folder cannot be written,
+    DiskSpaceError.
+    """
+    stats.check_against(opened.config.n_layers, opened.config.d_ff)
+    stamped = replace(stats, model=opened.fingerprint, activation=opened.config.activation_text)
+    head = stamped.save(artefact_folder(opened))
+    _list_in_bundle(opened, "statistics", statistics.SCHEMA_VERSION)
+    return head
+
+
+def file_names(kind: Kind) -> tuple[str, str]:
+    """The files of an artefact, the head first."""
+    return tuple(file(Path(), NAMES[kind]).name for file in (head_file, tensors_file))  # type: ignore[return-value]
+
+
+def _list_in_bundle(opened: OpenedModel, kind: Kind, schema_version: int) -> None:
+    source = opened.source
+    if isinstance(source, BundleSource):
+        try:
+            made_for = opened.fingerprint
+            source.manifest = add_artefact(source.path, kind, file_names(kind), schema_version, made_for)
+        except OSError as error:
+            raise InvalidRequestError(
+                f"The bundle {source.path} cannot be written: {error.strerror or error}.", "Copy it to another folder."
+            ) from error
+
+
+def _root() -> Path:
     import platformdirs
 
-    return Path(platformdirs.user_data_dir("Hearth", appauthor=False)) / "artefacts" / fingerprint(opened)
+    return Path(platformdirs.user_data_dir("Hearth", appauthor=False)) / "artefacts"

@@ -14,8 +14,8 @@ from engine.config import BackendName, KvCodec, Mode, ModelConfig
 from engine.errors import Cancelled, KernelUnavailableError
 from engine.executor.counters import FfnCounters
 from engine.model.transformer import Transformer
-from engine.model.weights import ModelWeights, OpenedModel
-from native_kernels.backend import Operators
+from engine.model.weights import FfnWeights, LayerWeights, ModelWeights, OpenedModel
+from native_kernels.backend import Operators, PackedMatrix
 from native_kernels.kv_blocks import KvLayout
 from native_kernels.reference import ReferenceOperators
 
@@ -64,7 +64,7 @@ class Backend:
         """Whether there are kernels for every codec in which the model's matrices lie in their file."""
         if self.kernels is None:
             return False
-        codecs = {opened.source.tensors[one.foreign_name].codec for one in opened.plan if len(one.shape) == 2}
+        codecs = {opened.source.tensors[one.foreign_name].codec for one in opened.plan if not one.is_vector}
         return all(self.kernels.reads(codec) for codec in codecs)
 
     def decoder(
@@ -103,8 +103,8 @@ class Backend:
         from native_kernels.cpu.pool import OWN_KERNELS
 
         weights = model.weights
-        matrices = [matrix for layer in weights.layers for matrix in (layer.q, layer.up, layer.down_t, layer.down)]
-        codecs = {matrix.codec for matrix in (weights.head, weights.embedding, *matrices) if matrix is not None}
+        matrices = [one for layer in weights.layers for one in matrices_of(layer)]
+        codecs = {one.codec for one in (weights.head, weights.embedding, *matrices)}
         wanted = [*OWN_KERNELS, *self.kernels.kernels(codecs), *self.kernels.attention_kernels(layout)]
         if isinstance(model.decoder, DecodeProgram):
             wanted += [call.kernel for call in model.decoder.program_for(layout).calls]
@@ -118,9 +118,10 @@ class Backend:
             _ = kernel.address
 
 
-def multiplies(operators: Operators, codec: str) -> bool:
-    """Whether these operators multiply matrices in this codec as they lie, without unpacking them on every use."""
-    return operators.name != ReferenceOperators.name and operators.reads(codec)  # type: ignore[attr-defined]
+def matrices_of(weights: LayerWeights | FfnWeights) -> list[PackedMatrix]:
+    """Every matrix of a layer, those of its experts among them."""
+    found = [one for one in vars(weights).values() if isinstance(one, PackedMatrix)]
+    return found + [one for expert in getattr(weights, "experts", ()) for one in matrices_of(expert)]
 
 
 def choose_backend(wanted: BackendName, threads: int) -> Backend:

@@ -25,6 +25,7 @@ from native_kernels.backend import F32
 
 if TYPE_CHECKING:
     from engine.executor.counters import FfnCounters
+    from engine.model.router import Routing
     from engine.model.transformer import Decoder, Transformer
     from engine.session import LoadedModel
 
@@ -95,18 +96,18 @@ def run(
     timings = {stage: seconds / gen_tokens / repeat for stage, seconds in stages.seconds().items()}
     timings["rest"] = max(0.0, sum(decode_s) / gen_tokens / repeat - sum(timings.values()))
     fired, active, opened = counters.fired_share or 0.0, counters.active_share or 0.0, counters.opened_share or 0.0
-    ran = model.resolve_mode(mode)
+    ran, reached = model.resolve_mode(mode), config.reached_share
     rest = _other_bytes(model, prompt_tokens + gen_tokens // 2)
     match ran:
         case "sparse":
             ffn = model.modes.predictor.n_bytes + ffn_bytes(model.weights, active, opened, fired)
         case "exact":
-            ffn = ffn_bytes(model.weights, 1.0, opened, fired)
+            ffn = ffn_bytes(model.weights, reached, opened, fired, reached)
         case _:
-            ffn = ffn_bytes(model.weights, 1.0, 1.0, 1.0)
+            ffn = ffn_bytes(model.weights, reached, reached, reached, reached)
     moved = round(rest + ffn)
-    least = fired if config.has_zeros or ran == "sparse" else 1.0
-    floor_bytes = rest + ffn_bytes(model.weights, least, least, least)
+    least = fired if config.has_zeros or ran == "sparse" else reached
+    floor_bytes = rest + ffn_bytes(model.weights, least, least, least, reached)
     bandwidth = hardware.cpu.bytes_per_s
     assert bandwidth, "measure() fills in the bandwidth"
     floor = floor_bytes / bandwidth
@@ -169,9 +170,9 @@ class _TimedTransformer:
     def name(self) -> str:
         return self._inner.name
 
-    def ffn(self, layer: int, x: F32, residual: F32) -> F32:
+    def ffn(self, layer: int, x: F32, residual: F32, routing: Routing | None = None) -> F32:
         started = time.perf_counter()
-        result = self._inner.ffn(layer, x, residual)
+        result = self._inner.ffn(layer, x, residual, routing)
         self._seconds["ffn"] += time.perf_counter() - started
         return result
 
@@ -208,4 +209,6 @@ def _other_bytes(model: LoadedModel, context: int) -> int:
     """Bytes that one decoded token reads beside the FFN: attention, KV cache, head."""
     weights = model.weights
     attention = sum(w.n_bytes for layer in weights.layers for w in (layer.q, layer.k, layer.v, layer.o))
-    return attention + weights.head.n_bytes + KVCache.bytes_for(model.opened.config, context, model.kv_codec)
+    routers = sum(layer.router.n_bytes for layer in weights.layers if layer.router)
+    cache = KVCache.bytes_for(model.opened.config, context, model.kv_codec)
+    return attention + routers + weights.head.n_bytes + cache

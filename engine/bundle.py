@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -121,7 +121,8 @@ def open_bundle(path: Path) -> Bundle:
         read_object(path / MANIFEST, max_bytes=_MAX_MANIFEST_BYTES, max_values=_MAX_MANIFEST_VALUES, finite=True)
     )
     for name, entry in manifest.files.items():
-        _check_size(path, name, entry)
+        if not name.startswith(f"{ARTEFACT_FOLDER}/"):  # without those the model still runs: check_artefact
+            _check_size(path, name, entry)
     if METADATA not in manifest.files:
         raise ModelFormatError(f"The bundle {path.name} lists no {METADATA}.")
     metadata = read_object(path / METADATA, max_bytes=_MAX_METADATA_BYTES, max_values=_MAX_METADATA_VALUES, finite=True)
@@ -131,10 +132,11 @@ def open_bundle(path: Path) -> Bundle:
 def create_bundle(path: Path, manifest: Manifest) -> None:
     """Writes the manifest of a directory whose files are there, atomically: with it the directory is a bundle.
 
-    Raises: ModelFormatError where a listed file is missing or has another size.
+    Raises: ModelFormatError where a listed file of the model is missing or has another size.
     """
     for name, entry in manifest.files.items():
-        _check_size(path, name, entry)
+        if not name.startswith(f"{ARTEFACT_FOLDER}/"):  # another artefact's damage is no obstacle to a new one
+            _check_size(path, name, entry)
     values = manifest.to_json()
     Manifest.from_json(json.loads(json.dumps(values)))
     write_json(path / MANIFEST, values)
@@ -163,27 +165,51 @@ def verify(
         done += entry.bytes
 
 
-def add_artefact(bundle: Bundle, kind: str, file: Path, schema_version: int, fingerprint: str) -> Bundle:
-    """Puts a predictors, statistics or placement file into the bundle and lists it; the bundle opened anew.
+def add_artefact(path: Path, kind: str, names: Sequence[str], schema_version: int, fingerprint: str) -> Manifest:
+    """Lists an artefact whose files lie in the bundle's artefact folder, in place of an older one; the new manifest.
 
+    names: of the files there, the head first.
     Raises: ArtifactMismatchError where it was made for another model.
     """
-    manifest = bundle.manifest
+    manifest = open_bundle(path).manifest
     if kind not in ARTEFACT_KINDS:
         raise ValueError(f"unknown kind of artefact {kind!r}; known are {', '.join(ARTEFACT_KINDS)}")
     if fingerprint not in (manifest.fingerprint, manifest.source.fingerprint):
         raise ArtifactMismatchError(f"The {kind} were made for another model than {manifest.name}.")
-    name = f"{ARTEFACT_FOLDER}/{kind}{file.suffix}"
-    (bundle.path / ARTEFACT_FOLDER).mkdir(exist_ok=True)
-    copy_durably(file, bundle.path / name)
-    entry = FileEntry((bundle.path / name).stat().st_size, hash_file(bundle.path / name))
-    changed = replace(
-        manifest,
-        files={**manifest.files, name: entry},
-        artefacts={**manifest.artefacts, kind: ArtefactEntry(name, schema_version, fingerprint)},
-    )
-    create_bundle(bundle.path, changed)
-    return open_bundle(bundle.path)
+    before = manifest.artefacts[kind].files if kind in manifest.artefacts else ()
+    files = {name: entry for name, entry in manifest.files.items() if name not in before}
+    files |= artefact_files(path / ARTEFACT_FOLDER, names)
+    listed = tuple(f"{ARTEFACT_FOLDER}/{name}" for name in names)
+    entry = ArtefactEntry(listed, schema_version, fingerprint)
+    changed = replace(manifest, files=files, artefacts={**manifest.artefacts, kind: entry})
+    create_bundle(path, changed)
+    return changed
+
+
+def artefact_files(folder: Path, names: Sequence[str]) -> dict[str, FileEntry]:
+    """Manifest entries of files in an artefact folder. Cost: reads them."""
+    return {
+        f"{ARTEFACT_FOLDER}/{name}": FileEntry((folder / name).stat().st_size, hash_file(folder / name))
+        for name in names
+    }
+
+
+def check_artefact(path: Path, manifest: Manifest, kind: str) -> None:
+    """Whether an artefact's files are those that the manifest lists; of all but the head only the size is looked at.
+
+    Raises: ArtifactMismatchError where they are not, or where it was made for another model.
+    """
+    entry = manifest.artefacts[kind]
+    if entry.fingerprint not in (manifest.fingerprint, manifest.source.fingerprint):
+        raise ArtifactMismatchError(f"The {kind} in the bundle {path.name} were made for another model.")
+    for name in entry.files:
+        try:
+            _check_size(path, name, manifest.files[name])
+        except ModelFormatError as error:
+            raise ArtifactMismatchError(error.message) from error
+    head = entry.files[0]
+    if hash_file(path / head) != manifest.files[head].sha256:
+        raise ArtifactMismatchError(f"{head} of the bundle {path.name} is not the file that its manifest lists.")
 
 
 # ------------------------------------------------------------------ files

@@ -14,6 +14,7 @@ from pathlib import Path
 from engine.bundle_manifest import FFN_PARTS, BundleCodec, TensorEntry
 from engine.errors import UnsupportedModelError
 from engine.formats.packed_rows import up64
+from engine.model.expert_stack import RowSource, stacked
 from engine.model.model_files import OpenedModel
 from engine.model.tensor_tiles import TiledTensor
 from native_kernels.lane_packing import row_bytes
@@ -23,7 +24,7 @@ from native_kernels.lane_packing import row_bytes
 class Region:
     """Rows that lie together: one tensor, or the parts of a layer's neurons side by side."""
 
-    tensors: tuple[tuple[TiledTensor, TensorEntry], ...]
+    tensors: tuple[tuple[RowSource, TensorEntry], ...]
     offset: int
     n_rows: int
     row_stride: int
@@ -71,12 +72,12 @@ class Layout:
 
 def plan_layout(opened: OpenedModel, codec: BundleCodec) -> Layout:
     """Where every tensor of the model will lie in a bundle of this codec."""
-    tensors = [TiledTensor.of(opened, planned) for planned in opened.plan]
-    by_file: dict[str, list[TiledTensor]] = {}
+    tensors = stacked([TiledTensor.of(opened, planned) for planned in opened.plan])
+    by_file: dict[str, list[RowSource]] = {}
     for tensor in tensors:
         by_file.setdefault(_file_of(tensor.name), []).append(tensor)
     parts = tuple(_part(file, members, codec) for file, members in by_file.items())
-    return Layout(parts, (*_warnings(tensors, codec), *_left_behind(opened)))
+    return Layout(parts, _warnings(tensors, codec))
 
 
 def _file_of(name: str) -> str:
@@ -84,7 +85,7 @@ def _file_of(name: str) -> str:
     return f"layer-{int(layer):04}.bin" if dot else f"{name}.bin"
 
 
-def _part(file: str, tensors: Sequence[TiledTensor], codec: BundleCodec) -> Part:
+def _part(file: str, tensors: Sequence[RowSource], codec: BundleCodec) -> Part:
     regions: list[Region] = []
     at = 0
     for members in _neighbours(tensors):
@@ -104,35 +105,27 @@ def _part(file: str, tensors: Sequence[TiledTensor], codec: BundleCodec) -> Part
     return Part(file, tuple(regions))
 
 
-def _neighbours(tensors: Sequence[TiledTensor]) -> list[list[TiledTensor]]:
+def _neighbours(tensors: Sequence[RowSource]) -> list[list[RowSource]]:
     """The tensors one by one, and the FFN's matrices together, last."""
     ffn = {tensor.name.partition(".")[2]: tensor for tensor in tensors if _is_ffn(tensor)}
-    alone = [[tensor] for tensor in tensors if not _is_ffn(tensor)]
+    alone: list[list[RowSource]] = [[tensor] for tensor in tensors if not _is_ffn(tensor)]
     return [*alone, [ffn[part] for part in FFN_PARTS if part in ffn]] if ffn else alone
 
 
-def _is_ffn(tensor: TiledTensor) -> bool:
+def _is_ffn(tensor: RowSource) -> bool:
     return tensor.name.partition(".")[2] in FFN_PARTS
 
 
-def _codec_of(tensor: TiledTensor, asked: BundleCodec) -> BundleCodec:
-    if len(tensor.shape) == 1:
+def _codec_of(tensor: RowSource, asked: BundleCodec) -> BundleCodec:
+    if len(tensor.shape) == 1 or tensor.planned.is_router:
         return "f32"
     if asked == "q4_0" and tensor.quantised_across_rows:
         return "q8_0"
     return asked
 
 
-def _left_behind(opened: OpenedModel) -> tuple[str, ...]:
-    """What comes with the model and does not come into its bundle, one sentence each."""
-    left = [("predictors", opened.has_predictors), ("activation counts", opened.files.stats is not None)]
-    return tuple(
-        f"The model's {what} are not carried into the bundle; keep the source." for what, is_there in left if is_there
-    )
-
-
-def _warnings(tensors: Sequence[TiledTensor], asked: BundleCodec) -> tuple[str, ...]:
-    raised = [tensor for tensor in tensors if len(tensor.shape) == 2 and _codec_of(tensor, asked) != asked]
+def _warnings(tensors: Sequence[RowSource], asked: BundleCodec) -> tuple[str, ...]:
+    raised = [tensor for tensor in tensors if tensor.quantised_across_rows and _codec_of(tensor, asked) != asked]
     if not raised:
         return ()
     codecs = ", ".join(sorted({tensor.codec for tensor in raised}))
@@ -145,8 +138,15 @@ def _warnings(tensors: Sequence[TiledTensor], asked: BundleCodec) -> tuple[str, 
 
 def tokenizer_files(opened: OpenedModel) -> list[Path]:
     """The source's tokenizer files that a bundle carries along; none where the vocabulary is in the metadata."""
-    if opened.files.tokenizer is None:
+    if opened.files.kind == "gguf":
         return []
-    names = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json")
-    found = [opened.files.tokenizer.with_name(name) for name in names]
+    names: tuple[str, ...] = (
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "chat_template.jinja",
+        "special_tokens_map.json",
+    )
+    if opened.files.tokenizer is None:
+        names += ("tokenizer.model", "vocab.json", "merges.txt", "added_tokens.json")
+    found = [opened.files.path / name for name in names]
     return [file for file in found if file.is_file()]

@@ -64,9 +64,9 @@ class SourceEntry:
 
 @dataclass(frozen=True)
 class ArtefactEntry:
-    """fingerprint: of the model that it was made for, the bundle's or its source's."""
+    """files: the head first. fingerprint: of the model that it was made for, the bundle's or its source's."""
 
-    file: str
+    files: tuple[str, ...]
     schema_version: int
     fingerprint: str
 
@@ -150,10 +150,13 @@ def _check_files(manifest: Manifest) -> None:
         if not 0 <= entry.bytes < _MAX_BYTES or not _SHA256.fullmatch(entry.sha256):
             raise ModelFormatError(f"{MANIFEST} has no sound size and SHA-256 for {name}.")
     for kind, artefact in manifest.artefacts.items():
-        if artefact.file not in manifest.files or not artefact.file.startswith(f"{ARTEFACT_FOLDER}/"):
-            raise ModelFormatError(
-                f"The {kind[:40]} of the bundle name the file {artefact.file[:80]!r}, which is not listed."
-            )
+        if not artefact.files:
+            raise ModelFormatError(f"The {kind[:40]} of the bundle name no file.")
+        for name in artefact.files:
+            if name not in manifest.files or not name.startswith(f"{ARTEFACT_FOLDER}/"):
+                raise ModelFormatError(
+                    f"The {kind[:40]} of the bundle name the file {name[:80]!r}, which is not listed."
+                )
 
 
 def _check_layout(manifest: Manifest) -> None:
@@ -166,7 +169,7 @@ def _check_layout(manifest: Manifest) -> None:
             )
         if len(tensor.shape) not in (1, 2) or not all(0 < size < 1 << 40 for size in tensor.shape):
             raise ModelFormatError(f"Tensor {name[:80]} has the shape {tensor.shape!r}.")
-        if (tensor.codec == "f32") != (len(tensor.shape) == 1):
+        if (tensor.codec == "f32") != (len(tensor.shape) == 1 or name.endswith(".router")):
             raise ModelFormatError(f"Tensor {name[:80]} of {len(tensor.shape)} dimensions is stored as {tensor.codec}.")
         if tensor.row_bytes != row_bytes(tensor.codec, tensor.shape[-1]):
             raise ModelFormatError(f"The rows of tensor {name[:80]} claim {tensor.row_bytes} bytes.")

@@ -77,6 +77,14 @@ def build_parser() -> argparse.ArgumentParser:
             help=f"the chat template (default: the model's own, else one that suits it): {', '.join(TEMPLATE_NAMES)}",
         )
 
+    def add_activation(sub: argparse.ArgumentParser) -> None:
+        sub.add_argument(
+            "--activation",
+            metavar="NAME[:THRESHOLD]",
+            help="the FFN's activation, where the files cannot say it or are wrong: relu, drelu, fatrelu:0.01, silu, "
+            "gelu, gelu-tanh",
+        )
+
     def add_model(sub: argparse.ArgumentParser) -> None:
         sub.add_argument(
             "model", metavar="MODEL", help="a model folder, a GGUF file, or the name of an installed model"
@@ -91,6 +99,7 @@ def build_parser() -> argparse.ArgumentParser:
             "--kv-cache", choices=KV_CODECS, help="how keys and values are kept (default: f16; f32 without kernels)"
         )
         add_template(sub)
+        add_activation(sub)
 
     def add_sampling(sub: argparse.ArgumentParser) -> None:
         sub.add_argument("--max-tokens", type=int)
@@ -147,6 +156,7 @@ def build_parser() -> argparse.ArgumentParser:
     sub = command("inspect", commands.inspect, "What a model file is.", "starter-chat")
     sub.add_argument("model", metavar="MODEL", help="a model folder, a GGUF file, or the name of an installed model")
     add_template(sub)
+    add_activation(sub)
     add_json(sub)
 
     sub = command(
@@ -156,6 +166,7 @@ def build_parser() -> argparse.ArgumentParser:
     sub.add_argument("source", metavar="SRC", help="a model folder, a GGUF file, or the name of an installed model")
     sub.add_argument("bundle", metavar="DST", help="the folder to make; it must not exist yet")
     sub.add_argument("--codec", required=True, choices=("f16", "q8_0", "q4_0"), help="how matrices are stored")
+    add_activation(sub)
     add_json(sub)
 
     sub = command("probe", commands.probe, "What this machine is.", "--measure")

@@ -30,6 +30,34 @@ ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
 _BIASES = {"q", "k", "v", "o", "gate", "up", "down", "norm"}
 _SIZE_CAPS = {"n_layers": 1024, "d_model": 1 << 17, "d_ff": 1 << 20, "n_heads": 1024, "n_kv_heads": 1024,
               "head_dim": 1024, "vocab_size": 1 << 21, "max_context": 1 << 24}  # fmt: skip
+_MAX_EXPERTS = 1024  # of a layer
+_MAX_EXPERTS_IN_ALL = 1 << 14  # each is three tensors in the plan of a model
+
+
+def parse_activation(text: object) -> tuple[str, float]:
+    """NAME or NAME:threshold, as a person gives it: one of ACTIVATIONS, or one without "-glu", and its threshold.
+
+    Raises: InvalidRequestError for an unknown name, and for a threshold that is missing (fatrelu), senseless or vain.
+    """
+    known = sorted({name.removesuffix("-glu") for name in ACTIVATIONS})
+    shown = repr(str(text)[:60])
+    name, colon, number = text.partition(":") if isinstance(text, str) else ("", "", "")
+    if name not in ACTIVATIONS and name not in known:
+        raise InvalidRequestError(f"Unknown activation {shown}; known are {', '.join(known)}.")
+    if not name.startswith("fatrelu"):
+        if colon:
+            raise InvalidRequestError(f"The activation {name} has no threshold; {shown} was given.")
+        return name, 0.0
+    try:
+        threshold = float(number)
+    except ValueError:
+        threshold = -1.0
+    if not 0 < threshold < 1e3:
+        raise InvalidRequestError(
+            f"The activation fatrelu needs a threshold above 0; {shown} was given.",
+            "Write it as fatrelu:0.01, which is ProSparse's.",
+        )
+    return name, threshold
 
 
 def check_size(name: str, value: Any) -> None:
@@ -41,18 +69,31 @@ def check_size(name: str, value: Any) -> None:
 
 @dataclass(frozen=True)
 class RopeScaling:
-    """Rotary positions stretched over a longer context: all of them (linear), or the slow ones (llama3)."""
+    """Rotary positions stretched over a longer context. How, by kind, is in engine/model/rope.py.
 
-    kind: Literal["linear", "llama3"]
+    linear: all waves alike. llama3, yarn: the slow ones. longrope: each by its own divisor, of one list up to the
+    original context and of another beyond it. dynamic: by a base that grows with the sequence beyond it.
+    """
+
+    kind: Literal["linear", "llama3", "yarn", "longrope", "dynamic"]
     factor: float
-    low_freq_factor: float = 1.0
+    low_freq_factor: float = 1.0  # llama3
     high_freq_factor: float = 4.0
     original_context: int = 8192
+    beta_fast: float = 32.0  # yarn: what turns so often within the original context keeps its speed
+    beta_slow: float = 1.0  # yarn: what turns so rarely is slowed down by the whole factor
+    truncate: bool = True  # yarn: those borders are whole numbers of waves
+    attention_factor: float = 1.0  # yarn, longrope: what cosines and sines are multiplied with
+    short_factors: tuple[float, ...] = ()  # longrope; both empty: the weights hold them
+    long_factors: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         sound = 0 < self.factor < 1e6 and 0 < self.low_freq_factor < self.high_freq_factor < 1e6
-        if not sound or self.original_context < 1:
-            raise ModelFormatError(f"The scaling of the model's positions is senseless: {self}.")
+        sound = sound and 0 < self.beta_slow <= self.beta_fast < 1e6 and 0 < self.attention_factor < 1e3
+        sound = sound and len(self.short_factors) == len(self.long_factors) <= _SIZE_CAPS["head_dim"]
+        sound = sound and all(0 < divisor < 1e9 for divisor in (*self.short_factors, *self.long_factors))
+        if not sound or not 1 <= self.original_context <= _SIZE_CAPS["max_context"]:
+            raise ModelFormatError(f"The scaling of the model's positions is senseless: {str(self)[:200]}.")
 
 
 @dataclass(frozen=True)
@@ -88,6 +129,7 @@ class ModelConfig:
     positions: Literal["rope", "learned"] = "rope"
     position_offset: int = 0  # learned: row of the table that position 0 reads
     rotary_dim: int | None = None  # how many of a head's values are rotated; None: all
+    rope_order: Literal["halves", "interleaved"] = "halves"  # pairs that turn together: (i, i + R / 2), (2i, 2i + 1)
     rope_scaling: RopeScaling | None = None
     rope_theta_local: float | None = None  # of layers with a window, where it is another
     rope_factors: bool = False  # the file holds a divisor for every rotary frequency
@@ -97,6 +139,13 @@ class ModelConfig:
     logit_softcap: float | None = None
     embedding_scale: float = 1.0
     embedding_dim: int | None = None  # where it is not d_model: projected on the way in and out
+    n_experts: int = 0  # FFNs of a layer, each of d_ff neurons, between which a router chooses; 0: one, no router
+    n_experts_used: int = 0  # how many of them a token goes through
+    shared_d_ff: int = 0  # neurons of one more, behind them, that every token goes through, weighed by a gate
+    router: Literal["softmax", "sigmoid"] = "softmax"  # what makes weights of its scores, over all experts
+    normed_routing: bool = True  # the weights of the experts used add up to 1
+    early_router: bool = False  # it reads the layer's input as it is, before attention, not what the experts read
+    unrotated: tuple[int, ...] = ()  # rope: the layers whose queries and keys are not rotated
 
     def __post_init__(self) -> None:
         for name in _SIZE_CAPS:
@@ -110,6 +159,8 @@ class ModelConfig:
         if not (0 < self.norm_eps < 1 and 0 < self.rope_theta < 1e12):
             raise ModelFormatError(f"norm_eps {self.norm_eps!r} or rope_theta {self.rope_theta!r} is out of range.")
         self._check_features()
+        self._check_rope_scaling()
+        self._check_experts()
         for token in (*self.eos_token_ids, *([] if self.bos_token_id is None else [self.bos_token_id])):
             if not 0 <= token < self.vocab_size:
                 raise ModelFormatError(f"Special token {token} lies outside the vocabulary of {self.vocab_size}.")
@@ -127,6 +178,63 @@ class ModelConfig:
             raise ModelFormatError(f"The model is said to have a bias of {unknown[0][:60]!r}.")
         if self.windows and (len(self.windows) != self.n_layers or min(self.windows) < 0):
             raise ModelFormatError(f"{len(self.windows)} attention windows are given for {self.n_layers} layers.")
+        if any(not 0 <= layer < self.n_layers for layer in self.unrotated):
+            raise ModelFormatError(f"A layer outside the {self.n_layers} of the model is said to have no positions.")
+
+    def _check_experts(self) -> None:
+        if not _is_number(self.n_experts, whole=True) or not 0 <= self.n_experts <= _MAX_EXPERTS:
+            raise ModelFormatError(f"The model's n_experts is {self.n_experts!r}; up to {_MAX_EXPERTS} are possible.")
+        if self.n_experts * self.n_layers > _MAX_EXPERTS_IN_ALL:
+            raise ModelFormatError(
+                f"{self.n_experts} experts in each of {self.n_layers} layers are beyond the {_MAX_EXPERTS_IN_ALL} that "
+                "are possible."
+            )
+        used = self.n_experts_used
+        if not _is_number(used, whole=True) or not min(1, self.n_experts) <= used <= self.n_experts:
+            raise ModelFormatError(f"{used!r} of the {self.n_experts} experts of a layer cannot be used for a token.")
+        shared = self.shared_d_ff
+        if not _is_number(shared, whole=True) or not 0 <= shared <= _SIZE_CAPS["d_ff"] or (shared and not used):
+            raise ModelFormatError(
+                f"A shared expert of {shared!r} neurons beside {self.n_experts} others is senseless."
+            )
+        if used and (self.parallel or self.norms == "post" or {"gate", "up", "down"} & set(self.biases)):
+            raise ModelFormatError("A model with experts has parallel blocks, norms behind them or biases in its FFN.")
+
+    def _check_rope_scaling(self) -> None:
+        scaling = self.rope_scaling
+        if scaling is None:
+            return
+        if scaling.long_factors and len(scaling.long_factors) != self.rotated // 2:
+            raise ModelFormatError(
+                f"{len(scaling.long_factors)} divisors are given for {self.rotated // 2} rotary frequencies."
+            )
+        if (scaling.kind == "yarn" and self.rope_theta <= 1) or (scaling.kind == "dynamic" and self.rotated <= 2):
+            raise ModelFormatError(
+                f"Positions of the kind {scaling.kind} are senseless with the base {self.rope_theta} and "
+                f"{self.rotated} rotated values."
+            )
+
+    def with_activation(self, text: str) -> ModelConfig:
+        """The same model with the activation of `parse_activation`; "-glu" need not be said.
+
+        Raises: InvalidRequestError, as it does, and for an activation that this FFN has no form of.
+        """
+        name, threshold = parse_activation(text)
+        suffix = "-glu" if self.gated else ""
+        wanted = name if name.endswith("-glu") else name + suffix
+        for activation in ACTIVATIONS:
+            if activation == wanted and activation.endswith("-glu") == self.gated:
+                return replace(self, activation=activation, activation_threshold=threshold)
+        fitting = [name.removesuffix("-glu") for name in ACTIVATIONS if name.endswith("-glu") == self.gated]
+        gate = "has a gate" if self.gated else "has no gate"
+        raise InvalidRequestError(
+            f"The activation {name} is none of this model's, whose FFN {gate}; it can be {', '.join(fitting)}."
+        )
+
+    @property
+    def activation_text(self) -> str:
+        """NAME or NAME:threshold, as `with_activation` reads it."""
+        return self.activation + (f":{self.activation_threshold!r}" if self.activation_threshold else "")
 
     @property
     def has_zeros(self) -> bool:
@@ -137,6 +245,23 @@ class ModelConfig:
     def gated(self) -> bool:
         """Whether the FFN has a gate matrix beside up."""
         return self.activation.endswith("-glu")
+
+    @property
+    def n_neurons(self) -> int:
+        """The FFN's neurons in a layer: of all its experts, one after another, the shared one last."""
+        return self.d_ff * max(1, self.n_experts) + self.shared_d_ff
+
+    @property
+    def n_blocks_used(self) -> int:
+        """How many FFNs a token goes through in a layer."""
+        return max(1, self.n_experts_used) + (self.shared_d_ff > 0)
+
+    @property
+    def reached_share(self) -> float:
+        """The share of a layer's neurons that one token can reach: all of them, but where a router leaves some out."""
+        if not self.n_experts:
+            return 1.0
+        return (self.n_experts_used * self.d_ff + self.shared_d_ff) / self.n_neurons
 
     @property
     def rotated(self) -> int:
@@ -198,6 +323,7 @@ class EngineConfig:
     backend: BackendName = "auto"  # what computes on the processor: compiled kernels where they can run
     kv_cache: KvCodec | None = None  # None: f16 where kernels run, f32 in reference form
     template: str | None = None  # a built-in chat template's name; None: the model's own, or the one that suits it
+    activation: str | None = None  # NAME or NAME:threshold, in place of what the files say; None: as they say
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -219,6 +345,8 @@ class EngineConfig:
             raise InvalidRequestError(f"The VRAM budget is {budget!r} GiB; it must lie above 0, and up to 4096.")
         if self.hardware_file is not None and not isinstance(self.hardware_file, str):
             raise InvalidRequestError(f"The hardware file is {self.hardware_file!r}; a path is needed.")
+        if self.activation is not None:
+            parse_activation(self.activation)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> EngineConfig:

@@ -140,7 +140,7 @@ def _hidden(model: Transformer, cache: KVCache, inputs: Sequence[int]) -> Iterat
     """Hidden states of every position, in pieces [<= PIECE_TOKENS, D]: all neurons of a whole text are too many."""
     ids = np.asarray(inputs, dtype=np.int64)
     for at in range(0, len(ids), PIECE_TOKENS):
-        yield model.forward(ids[at : at + PIECE_TOKENS], cache)
+        yield model.forward(ids[at : at + PIECE_TOKENS], cache, max(0, len(ids) - at - PIECE_TOKENS))
 
 
 def last_logits(model: LoadedModel, tokens: Sequence[int], mode: str | None = None, every: bool = False) -> Floats:

@@ -87,7 +87,8 @@ def prefill(
         if cancelled():
             raise Cancelled
         started = time.perf_counter()
-        hidden = model.forward(ids[done : done + piece], cache)  # [piece, D]
+        ahead = max(0, len(ids) - done - piece)
+        hidden = model.forward(ids[done : done + piece], cache, ahead)  # [piece, D]
         done += len(hidden)
         on_progress(done, len(ids))
         if done == len(ids):
@@ -104,7 +105,8 @@ def decode_one_token(
     One compiled program where the model has one, else layer by layer.
     Raises: Cancelled within the token, where it is a program; the cache then is as it was.
     """
-    if model.decoder is not None and model.decoder.accepts(cache):
+    serves = model.decoder is not None and model.cache_serves(cache, cache.length + 1)
+    if serves and model.decoder is not None and model.decoder.accepts(cache):
         return model.decoder.step(token, cache, cancelled)
     hidden = model.forward(np.array([token], dtype=np.int64), cache)  # [1, D]
     return last_row(model.logits(hidden))
@@ -135,6 +137,8 @@ def generate(
     the last token of the prompt must be left to compute. Stopping is a result, not an error: the finish reason is
     "cancelled" and every token so far has been yielded.
     """
+    if not model.cache_serves(cache, len(prompt)):
+        cache.truncate(0)  # computed again here, where it can be stopped
     stats = GenerationStats(prompt_tokens=len(prompt), reused_tokens=cache.length)
     counters = model.executor.counters
     counters.reset()
@@ -159,13 +163,20 @@ def generate(
         if cancelled():
             reason = "cancelled"
             break
-        if stats.tokens:
+        if stats.tokens and model.cache_serves(cache, len(history)):
             try:
                 logits = decode_one_token(model, history[-1], cache, cancelled)
             except Cancelled:
                 reason = "cancelled"
                 break
             stats.decode_steps += 1
+        elif stats.tokens:  # positions turn otherwise from this length on: everything once more
+            cache.truncate(0)
+            try:
+                logits = prefill(model, history, cache, cancelled)
+            except Cancelled:
+                reason = "cancelled"
+                break
         token = sampler(logits, history)
         now = time.perf_counter()
         if stats.ttft_s is None:

@@ -1,44 +1,59 @@
 """Reads the vocabulary inside a GGUF file: SentencePiece's pieces with scores, or GPT-2's with merges.
 
-It encodes and decodes nothing (engine/tokenizer.py does), and reads no file itself: its input is the metadata. The
-tokenizers library is loaded when a vocabulary is built.
+It encodes and decodes nothing (engine/tokenizer.py does), and reads no file itself: its input is the metadata, or what
+engine/older_vocabularies.py writes in its terms. The tokenizers library is loaded when a vocabulary is built.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from engine.errors import ModelFormatError, UnsupportedModelError
+from engine.score_merges import MAX_PIECE_CHARS, merges_from_scores
 from engine.splitting import splitting_of
-from engine.vocabulary import TURN_ENDS, Vocabulary, guarded, is_marker
+from engine.vocabulary import TURN_ENDS, Pieces, Vocabulary, guarded, is_marker
 
 ORIGIN = "The GGUF file's vocabulary"
 # tokenizer.ggml.token_type
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
-_KINDS = ("llama", "gpt2")
+_KINDS = ("llama", "gpt2", "t5")
 _SPACE = "\u2581"
-_MAX_PIECE_CHARS = 1024  # SentencePiece's longest has 16 by default; each is tried at every cut
+_MAX_CHARSMAP_BYTES = 2 << 20  # the one in use, nmt_nfkc, has a quarter of a megabyte
+_LONG_TEXT = re.compile(rb"[^\0]{129}")  # the longest in use has 33 bytes
+_UNLIKELY_CHARS = 8  # a piece that must not be found in text scores worse than this many of the worst ones
 # Phi-3's markers swallow the white space behind them; these do not.
 _PHI3_PLAIN = ("<unk>", "<s>", "<|endoftext|>")
 
 
 @dataclass(frozen=True)
 class _Facts:
-    """The parts of the metadata that both kinds share, checked."""
+    """The parts of the metadata that all kinds share, checked."""
 
     tokens: list[str]
     types: list[int]
     bos: int | None
     ends: tuple[int, ...]  # the end of text first
     special: frozenset[int]
+    by_text: dict[str, int]  # the first of tokens with the same text
+    repeated: dict[int, int]  # the others -> that first
 
 
-def read_gguf(metadata: Mapping[str, Any]) -> Vocabulary:
+def read_gguf(
+    metadata: Mapping[str, Any], origin: str = ORIGIN, swallowing: frozenset[int] | None = None
+) -> Vocabulary:
     """The vocabulary inside a GGUF file.
 
-    Cost: for 256,000 pieces with scores 2 to 3 s, for 32,000 about 0.3 s.
+    swallowing: the special tokens that take the white space behind them; as the architecture says where None.
+    `tokenizer.ggml.add_eos_token` has no effect: a prompt that ends with the end of text is no beginning of an answer,
+    and chat templates write their own ends.
+
+    Cost: for 256,000 pieces with scores below 1 s, for 32,000 about 0.1 s: tests/benchmarks/vocabularies.py.
     Raises: ModelFormatError for missing or contradictory entries, UnsupportedModelError for another kind of
     vocabulary or of splitting; both name what they found.
     """
@@ -47,161 +62,212 @@ def read_gguf(metadata: Mapping[str, Any]) -> Vocabulary:
         raise ModelFormatError("The GGUF file holds no vocabulary (tokenizer.ggml.model is missing).")
     if kind not in _KINDS:
         raise UnsupportedModelError(
-            f"The GGUF file's vocabulary is of the kind {kind!r}; Hearth reads {' and '.join(map(repr, _KINDS))}."
+            f"The GGUF file's vocabulary is of the kind {kind!r}; Hearth reads {', '.join(map(repr, _KINDS))}."
         )
-    return _read_pieces(metadata) if kind == "llama" else _read_byte_level(metadata)
+    if swallowing is None:
+        swallowing = _swallowing_of(metadata)
+    if kind == "gpt2":
+        return _read_byte_level(metadata, origin, swallowing)
+    return _read_pieces(metadata, origin, swallowing)
 
 
-def _read_byte_level(metadata: Mapping[str, Any]) -> Vocabulary:
+def _read_byte_level(metadata: Mapping[str, Any], origin: str, swallowing: frozenset[int]) -> Vocabulary:
     facts = _facts(metadata)
-    splitting = splitting_of(metadata)
-    merges = [_merge(line) for line in _strings(metadata, "tokenizer.ggml.merges")]
-    vocabulary = _by_text(facts.tokens)
+    splitting, note = splitting_of(metadata)
+    merges = _merges(_strings(metadata, "tokenizer.ggml.merges"))
 
     def build() -> Any:
         from tokenizers import Tokenizer, decoders, models
 
-        backend = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=splitting.whole_words))
+        backend = Tokenizer(models.BPE(vocab=facts.by_text, merges=merges, ignore_merges=splitting.whole_words))
         normalizer, backend.pre_tokenizer = splitting.parts()
         if normalizer is not None:
             backend.normalizer = normalizer
         backend.decoder = decoders.ByteLevel()
-        backend.add_tokens(_added(facts, metadata))
+        backend.add_tokens(_added(facts, swallowing))
         return backend
 
-    return Vocabulary(
-        backend=guarded(build, ORIGIN),
-        bos_token_id=facts.bos,
-        eos_token_ids=facts.ends,
-        adds_bos=_flag(metadata, "tokenizer.ggml.add_bos_token", splitting.adds_bos),
-        chat_template=_chat_template(metadata),
-        pieces="byte-level",
-        origin=ORIGIN,
+    return _vocabulary(
+        metadata, facts, guarded(build, origin), origin, "byte-level", adds_bos=splitting.adds_bos, note=note
     )
 
 
-def _read_pieces(metadata: Mapping[str, Any]) -> Vocabulary:
-    """SentencePiece's byte-pair kind: of two neighbours, those are joined whose whole has the highest score."""
-    for key in ("remove_extra_whitespaces", "precompiled_charsmap"):
-        value = metadata.get(f"tokenizer.ggml.{key}")
-        if value is not None and value is not False and not (hasattr(value, "__len__") and len(value) == 0):
-            raise UnsupportedModelError(
-                f"The GGUF file's vocabulary rewrites text first ({key}), which Hearth does not."
-            )
-    facts = _facts(metadata)
+def _read_pieces(metadata: Mapping[str, Any], origin: str, swallowing: frozenset[int]) -> Vocabulary:
+    """SentencePiece's kinds. Byte-pair: of two neighbours, those are joined whose whole has the highest score.
+    Unigram (`t5`): of all ways to cut a text, the one with the highest sum of scores."""
+    facts = _facts(metadata, spaced=True)
     scores = _scores(metadata, len(facts.tokens))
-    # What stands for spaces in a piece that a person's text is searched for must be spaces there, too.
-    tokens = [
-        text.replace(_SPACE, " ") if kind == USER_DEFINED else text
-        for text, kind in zip(facts.tokens, facts.types, strict=True)
-    ]
-    facts = _Facts(tokens, facts.types, facts.bos, facts.ends, facts.special)
-    vocabulary = _by_text(tokens)
-    mergeable = [i for i, kind in enumerate(facts.types) if kind == NORMAL and i not in facts.special]
-    merges = merges_from_scores(tokens, scores, mergeable)
+    charsmap = _charsmap(metadata)
+    tokens = facts.tokens
     unknown = _gguf_id(metadata, "tokenizer.ggml.unknown_token_id", len(tokens))
     if unknown is None and UNKNOWN in facts.types:
         unknown = facts.types.index(UNKNOWN)
-    has_bytes = all(f"<0x{byte:02X}>" in vocabulary for byte in range(256))
+    has_bytes = all(f"<0x{byte:02X}>" in facts.by_text for byte in range(256))
     prefixed = _flag(metadata, "tokenizer.ggml.add_space_prefix", True)
+    collapses = _flag(metadata, "tokenizer.ggml.remove_extra_whitespaces", False)
+    by_scores = metadata["tokenizer.ggml.model"] == "llama"
+    mergeable = [
+        i for i, kind in enumerate(facts.types) if kind == NORMAL and i not in facts.special and i not in facts.repeated
+    ]
+    merges = merges_from_scores(tokens, scores, mergeable) if by_scores else []
+    entries = [] if by_scores else _unigram_entries(facts, scores, mergeable)
 
     def build() -> Any:
-        from tokenizers import Tokenizer, decoders, models, normalizers
+        from tokenizers import Regex, Tokenizer, decoders, models, normalizers
 
-        backend = Tokenizer(
-            models.BPE(
-                vocab=vocabulary,
-                merges=merges,
-                unk_token=None if unknown is None else tokens[unknown],
-                fuse_unk=True,
-                byte_fallback=has_bytes,
+        if by_scores:
+            unknown_text = None if unknown is None else tokens[unknown]
+            model: Any = models.BPE(
+                vocab=facts.by_text, merges=merges, unk_token=unknown_text, fuse_unk=True, byte_fallback=has_bytes
             )
-        )
-        spaces = normalizers.Replace(" ", _SPACE)
-        backend.normalizer = normalizers.Sequence([normalizers.Prepend(_SPACE), spaces]) if prefixed else spaces
+        else:
+            model = models.Unigram(entries, unk_id=unknown, byte_fallback=has_bytes)
+        backend = Tokenizer(model)
+        steps: list[Any] = [normalizers.Precompiled(charsmap)] if charsmap else []
+        if collapses:
+            for pattern, instead in ((r"\A +|[ ▁]+\z", ""), (" {2,}", " ")):
+                steps.append(normalizers.Replace(Regex(pattern), instead))
+        steps += [normalizers.Prepend(_SPACE)] if prefixed else []
+        backend.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", _SPACE)])
         backend.decoder = decoders.Sequence([decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()])
-        backend.add_tokens(_added(facts, metadata))
+        backend.add_tokens(_added(facts, swallowing))
         return backend
 
+    vocabulary = _vocabulary(metadata, facts, guarded(build, origin), origin, "spaced", adds_bos=by_scores)
+    return replace(vocabulary, strips_first_space=prefixed, unknown_token_id=unknown)
+
+
+def _unigram_entries(facts: _Facts, scores: NDArray[np.float64], ordinary: list[int]) -> list[tuple[str, float]]:
+    """Every piece with its score; those that no text may be cut into score worse than their characters one by one."""
+    if max(map(len, facts.tokens), default=0) > MAX_PIECE_CHARS:
+        raise ModelFormatError(f"A piece of the vocabulary has more than {MAX_PIECE_CHARS} characters.")
+    worst = float(scores[ordinary].min()) if ordinary else 0.0
+    if not np.isfinite(scores).all():
+        raise ModelFormatError("A score of the vocabulary is infinite.")
+    found = set(ordinary)
+    unlikely = _UNLIKELY_CHARS * (worst - 10.0)
+    values = scores.tolist()
+    texts = (f"[{i} repeats {facts.repeated[i]}]" if i in facts.repeated else t for i, t in enumerate(facts.tokens))
+    return [(text, values[i] if i in found else unlikely) for i, text in enumerate(texts)]
+
+
+# ------------------------------------------------------------------ what all kinds share
+
+
+def _vocabulary(
+    metadata: Mapping[str, Any],
+    facts: _Facts,
+    backend: Any,
+    origin: str,
+    pieces: Pieces,
+    *,
+    adds_bos: bool,
+    note: str = "",
+) -> Vocabulary:
     return Vocabulary(
-        backend=guarded(build, ORIGIN),
+        backend=backend,
         bos_token_id=facts.bos,
         eos_token_ids=facts.ends,
-        adds_bos=_flag(metadata, "tokenizer.ggml.add_bos_token", True),
+        adds_bos=_flag(metadata, "tokenizer.ggml.add_bos_token", adds_bos),
         chat_template=_chat_template(metadata),
-        pieces="spaced",
-        origin=ORIGIN,
-        strips_first_space=prefixed,
+        pieces=pieces,
+        origin=origin,
+        ids=range(len(facts.tokens)),
+        repeated=facts.repeated,
+        notes=(note,) if note else (),
     )
 
 
-def merges_from_scores(tokens: list[str], scores: list[float], mergeable: list[int]) -> list[tuple[str, str]]:
-    """The merges that join pieces in the order of their scores, the best first.
-
-    A piece can be joined from several pairs; all are listed, the longest left part first: SentencePiece joins equal
-    scores from the left, so that long left parts are what it leaves. Cost: O(characters of all pieces).
-    """
-    parts = {tokens[i] for i in mergeable}
-    longest = max(map(len, parts), default=0)
-    if longest > _MAX_PIECE_CHARS:
-        raise ModelFormatError(f"A piece of the GGUF file's vocabulary has {longest} characters.")
-    return [
-        (text[:cut], text[cut:])
-        for text in (tokens[i] for i in sorted(mergeable, key=lambda i: -scores[i]))
-        for cut in range(len(text) - 1, 0, -1)
-        if text[:cut] in parts and text[cut:] in parts
-    ]
-
-
-# ------------------------------------------------------------------ what both kinds share
-
-
-def _facts(metadata: Mapping[str, Any]) -> _Facts:
+def _facts(metadata: Mapping[str, Any], spaced: bool = False) -> _Facts:
     tokens = _strings(metadata, "tokenizer.ggml.tokens")
     types = metadata.get("tokenizer.ggml.token_type")
     types = [NORMAL] * len(tokens) if types is None else types
     if not hasattr(types, "__len__") or isinstance(types, str) or len(types) != len(tokens):
         raise ModelFormatError(f"The GGUF file's tokenizer.ggml.token_type is no list of {len(tokens)} types.")
     types = list(types)
+    if spaced and USER_DEFINED in types:
+        # What stands for spaces in a piece that a person's text is searched for must be spaces there, too.
+        tokens = [
+            text.replace(_SPACE, " ") if kind == USER_DEFINED else text
+            for text, kind in zip(tokens, types, strict=True)
+        ]
+    by_text = dict(zip(reversed(tokens), range(len(tokens) - 1, -1, -1), strict=True))
+    repeated: dict[int, int] = {}
+    if len(by_text) < len(tokens):
+        repeated = {i: by_text[text] for i, text in enumerate(tokens) if by_text[text] != i}
     bos = _gguf_id(metadata, "tokenizer.ggml.bos_token_id", len(tokens))
-    named = (_gguf_id(metadata, f"tokenizer.ggml.{name}_token_id", len(tokens)) for name in ("eos", "eot", "eom"))
-    ends = [token for token in named if token is not None]
+    ends = _ends(metadata, len(tokens))
     # Files of 2023 call every token ordinary, and some call the marks of a chat a person's own.
     special = {
         i
         for i, (text, kind) in enumerate(zip(tokens, types, strict=True))
-        if text and (kind in (CONTROL, UNKNOWN) or (kind in (NORMAL, USER_DEFINED) and is_marker(text)))
+        if (kind in (CONTROL, UNKNOWN) and text)
+        or (text.startswith("<") and kind in (NORMAL, USER_DEFINED) and is_marker(text))
     }
     special |= {i for i in (bos, *ends) if i is not None and len(tokens[i]) > 1}
+    special |= {repeated[i] for i in special if i in repeated}
+    ends += [repeated[i] for i in ends if i in repeated]
     ends += [i for i in sorted(special) if tokens[i] in TURN_ENDS]
-    return _Facts(tokens, types, bos, tuple(dict.fromkeys(ends)), frozenset(special))
+    return _Facts(tokens, types, bos, tuple(dict.fromkeys(ends)), frozenset(special), by_text, repeated)
 
 
-def _added(facts: _Facts, metadata: Mapping[str, Any]) -> list[Any]:
+def _ends(metadata: Mapping[str, Any], n_tokens: int) -> list[int]:
+    """The tokens that end an answer, each named alone or several in a list."""
+    found: list[int] = []
+    for name in ("eos_token_id", "eot_token_id", "eom_token_id", "eos_token_ids", "eog_token_ids"):
+        key = f"tokenizer.ggml.{name}"
+        value = metadata.get(key)
+        for item in value if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) else (value,):
+            token = _gguf_id({key: item}, key, n_tokens)
+            if token is not None:
+                found.append(token)
+    return found
+
+
+def _swallowing_of(metadata: Mapping[str, Any]) -> frozenset[int]:
+    if metadata.get("general.architecture") != "phi3" or metadata["tokenizer.ggml.model"] != "llama":
+        return frozenset()
+    tokens = _strings(metadata, "tokenizer.ggml.tokens")
+    return frozenset(i for i, text in enumerate(tokens) if text not in _PHI3_PLAIN)
+
+
+def _added(facts: _Facts, swallowing: frozenset[int]) -> list[Any]:
     """The tokens that are found in text before anything is merged."""
     from tokenizers import AddedToken
 
-    swallowing = metadata.get("general.architecture") == "phi3" and metadata["tokenizer.ggml.model"] == "llama"
     return [
-        AddedToken(
-            text,
-            special=i in facts.special,
-            normalized=False,
-            rstrip=swallowing and i in facts.special and text not in _PHI3_PLAIN,
-        )
+        AddedToken(text, special=i in facts.special, normalized=False, rstrip=i in facts.special and i in swallowing)
         for i, (text, kind) in enumerate(zip(facts.tokens, facts.types, strict=True))
-        if text and (i in facts.special or kind == USER_DEFINED)
+        if text and (i in facts.special or kind == USER_DEFINED) and i not in facts.repeated
     ]
 
 
-def _by_text(tokens: list[str]) -> dict[str, int]:
-    vocabulary = {text: i for i, text in enumerate(tokens)}
-    if len(vocabulary) != len(tokens):
-        raise ModelFormatError(f"{len(tokens) - len(vocabulary)} of the GGUF file's tokens appear twice.")
-    return vocabulary
+def _charsmap(metadata: Mapping[str, Any]) -> bytes:
+    """SentencePiece's table for rewriting characters; empty where text is taken as it is.
+
+    Its size and that of a search tree come first, then the texts to put in, each up to a zero byte. How long one may be
+    is checked here: a table could make megabytes of every character.
+    """
+    value = metadata.get("tokenizer.ggml.precompiled_charsmap")
+    if value is None:
+        return b""
+    if isinstance(value, str) or not isinstance(value, Sequence) or len(value) > _MAX_CHARSMAP_BYTES:
+        raise ModelFormatError(
+            f"The vocabulary's precompiled_charsmap is no list of bytes below {_MAX_CHARSMAP_BYTES}."
+        )
+    try:
+        table = bytes(item & 0xFF for item in value)  # some files hold them with a sign
+    except TypeError as error:
+        raise ModelFormatError("The vocabulary's precompiled_charsmap is no list of bytes.") from error
+    if table and (len(table) < 4 or _LONG_TEXT.search(table, 4 + int.from_bytes(table[:4], "little"))):
+        raise ModelFormatError(
+            "The vocabulary's precompiled_charsmap is damaged, or writes long texts for a character."
+        )
+    return table
 
 
 def _chat_template(metadata: Mapping[str, Any]) -> str | None:
+    """The one for plain chats; those for tools and documents have names behind this key."""
     template = metadata.get("tokenizer.chat_template")
     return template if isinstance(template, str) else None
 
@@ -211,12 +277,18 @@ def _flag(metadata: Mapping[str, Any], key: str, default: bool) -> bool:
     return default if value is None else bool(value)
 
 
-def _scores(metadata: Mapping[str, Any], n_tokens: int) -> list[float]:
+def _scores(metadata: Mapping[str, Any], n_tokens: int) -> NDArray[np.float64]:
     values = metadata.get("tokenizer.ggml.scores")
     if values is None or isinstance(values, (str, bytes)) or not hasattr(values, "__len__") or len(values) != n_tokens:
         raise ModelFormatError(f"The GGUF file's tokenizer.ggml.scores is no list of {n_tokens} numbers.")
-    scores = list(values)
-    if not all(isinstance(score, (int, float)) and score == score for score in scores):
+    values = list(values)
+    if not set(map(type, values)) <= {int, float}:
+        raise ModelFormatError("The GGUF file's tokenizer.ggml.scores holds something that is no number.")
+    try:
+        scores = np.asarray(values, np.float64)
+    except OverflowError as error:
+        raise ModelFormatError("The GGUF file's tokenizer.ggml.scores holds a number of absurd size.") from error
+    if np.isnan(scores).any():
         raise ModelFormatError("The GGUF file's tokenizer.ggml.scores holds something that is no number.")
     return scores
 
@@ -226,16 +298,18 @@ def _strings(metadata: Mapping[str, Any], key: str) -> list[str]:
     if values is None or isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
         raise ModelFormatError(f"The GGUF file's {key} is missing.")
     strings = list(values)
-    if not all(isinstance(value, str) for value in strings):
+    if not set(map(type, strings)) <= {str}:
         raise ModelFormatError(f"The GGUF file's {key} holds something that is no text.")
     return strings
 
 
-def _merge(line: str) -> tuple[str, str]:
-    left, space, right = line.partition(" ")
-    if not (left and space and right):
-        raise ModelFormatError(f"The GGUF file's merge {line[:80]!r} is not two pieces.")
-    return left, right
+def _merges(lines: list[str]) -> list[tuple[str, str]]:
+    """Each line's two pieces."""
+    pairs = [(left, right) for left, _, right in (line.partition(" ") for line in lines)]
+    if not all(left and right for left, right in pairs):
+        wrong = next(line for line, (left, right) in zip(lines, pairs, strict=True) if not (left and right))
+        raise ModelFormatError(f"The GGUF file's merge {wrong[:80]!r} is not two pieces.")
+    return pairs
 
 
 def _gguf_id(metadata: Mapping[str, Any], key: str, n_tokens: int) -> int | None:

@@ -167,6 +167,7 @@ class EngineHost:
             has_chat_template=model.tokenizer.template is not None,
             template="" if model.tokenizer.template is None else model.tokenizer.template.name,
             template_reason=model.tokenizer.template_reason,
+            has_predictors=model.opened.has_predictors,
         )
         return asdict(info)
 

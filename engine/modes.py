@@ -13,7 +13,7 @@ import numpy as np
 
 from engine.config import KvCodec, Mode
 from engine.cpu_and_ram import memory_limits, read_ram
-from engine.errors import ArtifactMismatchError, InvalidRequestError, ModelFormatError, UnsupportedModelError
+from engine.errors import EngineError, HostMemoryError, InvalidRequestError
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
 from engine.executor.ffn_bytes import first_bytes
@@ -21,12 +21,7 @@ from engine.executor.sparse import SparseExecutor
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import MARGIN_BYTES, ModelWeights, OpenedModel
-from engine.sparsity.powerinfer_predictors import (
-    is_predictor_tensor,
-    predictor_from_gguf,
-    read_predictor_folder,
-    unpacked_bytes,
-)
+from engine.model_artefacts import no_predictors, predictor_sizes, read_predictor
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import Operators
 from native_kernels.reference import ReferenceOperators
@@ -91,9 +86,7 @@ class ModeChooser:
     @cached_property
     def predictor(self) -> Predictor:
         """The model's own. Raises as `read_predictors` does."""
-        from engine.backends import multiplies
-
-        read = read_predictors(self._opened, lambda codec: multiplies(self._operators, codec))
+        read = read_predictors(self._opened, as_stored=self._operators.name != ReferenceOperators.name)
         return replace(read, operators=self._operators)
 
     @cached_property
@@ -113,7 +106,7 @@ def choose_mode(
     """
     if wanted == "sparse":
         if not opened.has_predictors:
-            raise _no_predictors(opened)
+            raise no_predictors(opened)
         return "sparse", "Only the neurons that the predictors expect are computed, as asked"
     if wanted == "dense":
         return "dense", "Every neuron is computed, as asked"
@@ -126,8 +119,8 @@ def choose_mode(
         return "exact", reason
     try:
         cost = sparse_cost()
-    except (ModelFormatError, ArtifactMismatchError) as error:
-        return "exact", f"{reason}. The predictors that came with the model cannot be used: {error.message}"
+    except EngineError as error:  # what is wrong with predictors is no reason not to answer
+        return "exact", f"{reason}. The model's predictors cannot be used: {error.message}"
     megabytes = f"{abs(cost.bytes_saved) / 1e6:.3g} MB a token"
     if cost.active_share is None:
         return "exact", f"{reason}. The predictors alone take {megabytes} more than the work that they could spare"
@@ -137,25 +130,39 @@ def choose_mode(
     return "exact", f"{reason}. In a sample text {share}, and sparse mode would read {megabytes} more"
 
 
-def read_predictors(opened: OpenedModel, reads: Callable[[str], bool] = lambda codec: False) -> Predictor:
-    """The predictors that came with the model, checked against its configuration: the file's own, else a folder's.
+def read_predictors(opened: OpenedModel, as_stored: bool = False) -> Predictor:
+    """The model's predictors, checked against its configuration; which ones count is engine/model_artefacts.py's.
 
     Those in packed codecs are unpacked where the free RAM allows it, because that is faster; else they stay mapped.
-    They stay so where the operators that will be used are said to multiply matrices in their codec.
+    as_stored: they stay mapped in any case, because the operators multiply matrices as they are stored.
 
     Raises: UnsupportedModelError where there are none, ModelFormatError for damage, ArtifactMismatchError for those of
-    another model.
+    another model, HostMemoryError where they cannot be mapped and the free RAM does not hold them.
     """
-    if any(is_predictor_tensor(name) for name in opened.source.tensors):
-        codecs = {info.codec for name, info in opened.source.tensors.items() if is_predictor_tensor(name)}
-        as_stored = all(reads(codec) for codec in codecs) or not _has_room(unpacked_bytes(opened.source))
-        predictor = predictor_from_gguf(opened.source, as_stored)
-    elif opened.files.predictors is not None:
-        predictor = read_predictor_folder(opened.files.predictors)
-    else:
-        raise _no_predictors(opened)
-    predictor.check_against(opened.config.n_layers, opened.config.d_model, opened.config.d_ff)
-    return predictor
+    sizes = predictor_sizes(opened)
+    if sizes.copied and not _has_room(sizes.copied):
+        raise HostMemoryError(
+            f"The predictors of {opened.name} lie column by column, so that {sizes.copied / 2**30:.2f} GiB of them "
+            "would have to be copied into the free RAM, and so much is not free."
+        )
+    return read_predictor(opened, as_stored=as_stored or not _has_room(sizes.copied + sizes.unpacked))
+
+
+def predictor_room(opened: OpenedModel, wanted: str) -> tuple[int, int]:
+    """(RAM that predictors must have beside the weights, RAM or page cache that they should have), for a mode.
+
+    Only sparse, as asked for, needs them; auto does without where there is no room, or where they cannot be used.
+    Raises: for sparse as `read_predictors` does, as far as their heads tell what is wrong with them.
+    """
+    if wanted == "sparse":
+        sizes = predictor_sizes(opened)
+        return sizes.copied, sizes.held_bytes - sizes.copied
+    if wanted != "auto" or not opened.config.has_zeros:
+        return 0, 0
+    try:
+        return 0, predictor_sizes(opened).held_bytes
+    except EngineError:  # `choose_mode` meets it again, and tells it as its reason
+        return 0, 0
 
 
 def _has_room(n_bytes: int) -> bool:
@@ -183,10 +190,3 @@ def measure_sparse_cost(
     share = executor.counters.active_share
     assert share is not None, "a pass over tokens counts them"
     return SparseCost(predictor.n_bytes, share, first)
-
-
-def _no_predictors(opened: OpenedModel) -> UnsupportedModelError:
-    return UnsupportedModelError(
-        f"{opened.name} has no predictors, and sparse mode computes only what they expect.",
-        "Use --mode exact: it computes every neuron that fires, without prediction.",
-    )

@@ -196,7 +196,7 @@ class LoadedModelInfo:
     device: str  # "cpu" or "cuda"
     device_reason: str  # why this device, in one line
     threads: int
-    mode: str  # dense or exact: what auto became
+    mode: str  # sparse, exact or dense: what auto became
     mode_reason: str
     load_s: float
     sampling: dict[str, Any]  # the model's own defaults, fields of SamplingConfig
@@ -206,6 +206,7 @@ class LoadedModelInfo:
     template_reason: str = ""
     backend: str = ""  # what computes on the processor
     backend_reason: str = ""  # why that, and why with so many threads
+    has_predictors: bool = False  # without them nothing can be answered in sparse mode
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> LoadedModelInfo:

@@ -29,7 +29,7 @@ from engine.hardware import HardwareProfile, choose_threads, probe
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import Hold, ModelWeights, OpenedModel, load_weights, open_model
-from engine.modes import SAMPLE_TEXT, ModeChooser, choose_mode
+from engine.modes import SAMPLE_TEXT, ModeChooser, choose_mode, predictor_room
 from engine.sampling import make_sampler
 from engine.tokenizer import Tokenizer
 from native_kernels.kv_blocks import KvLayout
@@ -117,11 +117,12 @@ class LoadedModel:
 
         engine = engine or EngineConfig()
         started = time.perf_counter()
-        opened = open_model(resolve_model(str(model)))
+        opened = open_model(resolve_model(str(model)), engine.activation)
         tokenizer = read_tokenizer(opened, engine.template)
         hardware = HardwareProfile.load(Path(engine.hardware_file)) if engine.hardware_file else probe()
         device, device_reason = choose_device(engine)
         choose_mode(opened, engine.mode)  # refuses here, before gigabytes are read
+        must, may = predictor_room(opened, engine.mode)  # so does this
         threads, threads_reason = choose_threads(hardware, engine.threads)
         threadpool_limits(limits=threads, user_api="blas")
         backend = choose_backend(engine.backend, threads)
@@ -131,7 +132,8 @@ class LoadedModel:
             opened,
             progress,
             cancelled,
-            extra_bytes=KVCache.bytes_for(opened.config, context, kv_codec),
+            extra_bytes=KVCache.bytes_for(opened.config, context, kv_codec) + must,
+            mapped_bytes=may,
             mapped_reason=_READ_AS_STORED if backend.reads_all_of(opened) else "",
         )
         if cancelled():
@@ -215,14 +217,19 @@ def read_tokenizer(opened: OpenedModel, template: str | None = None) -> Tokenize
     files = opened.files
     if files.tokenizer is not None:
         tokenizer = Tokenizer.from_files(files.tokenizer, files.tokenizer_config)
-    elif opened.format != "safetensors":
+    elif "tokenizer.ggml.model" in opened.metadata or opened.files.kind == "gguf":
         tokenizer = Tokenizer.from_gguf(opened.source.metadata)
     elif (vocab := files.path / "vocab.json").is_file() and (merges := files.path / "merges.txt").is_file():
         tokenizer = Tokenizer.from_pair(vocab, merges, files.tokenizer_config)
+    elif (pieces := files.path / "tokenizer.model").is_file():
+        tokenizer = Tokenizer.from_sentencepiece(pieces, files.tokenizer_config)
     else:
         raise ModelNotFoundError(
-            f"{files.path} holds no tokenizer.json.", "Download the model's tokenizer.json into the same folder."
+            f"{files.path} holds no tokenizer: neither tokenizer.json nor tokenizer.model.",
+            "Download the model's tokenizer.json into the same folder.",
         )
+    for note in tokenizer.notes:
+        log.info("%s: %s", opened.name, note)
     tokenizer.check_against(opened.config)
     tokenizer.use_template(opened.name, template)
     return tokenizer

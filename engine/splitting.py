@@ -1,7 +1,8 @@
 """How byte-level vocabularies cut text into words before merging: one rule per name that GGUF files give.
 
 The rules are those of the families' own tokenizer.json files, put together from the tokenizers library's parts, so
-that both routes give the same ids. It reads no files (engine/gguf_vocabulary.py does).
+that both routes give the same ids; for families that are rare, those that llama.cpp applies to the same name. It reads
+no files (engine/gguf_vocabulary.py does).
 """
 
 from __future__ import annotations
@@ -19,13 +20,43 @@ _WORDS_BY_CASE = (
 )
 _CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _WORDS = _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%(digits)s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_MARKS_AND_WORDS = (
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+    r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+
+
+def _letters(ranges: str) -> str:
+    """A class of characters from their numbers: some of them look like others or would be composed by an editor."""
+    pairs = (part.partition("-") for part in ranges.split())
+    return "".join(rf"\x{{{first}}}-\x{{{last or first}}}" for first, _, last in pairs)
+
+
+# fmt: off
+# The letters that DeepSeek's first models know to have an upper and a lower case.
+_CASED = _letters(
+    "41-5A 61-7A B5 C0-D6 D8-F6 F8-1BA 1BC-1BF 1C4-293 295-2AF 370-373 376-377 37B-37D 37F 386 388-38A 38C 38E-3A1 "
+    "3A3-3F5 3F7-481 48A-52F 531-556 10A0-10C5 13A0-13F5 13F8-13FD 1C90-1CBA 1CBD-1CBF 1D00-1D2B 1D6B-1D77 1D79-1D9A "
+    "1E00-1F15 1F18-1F1D 1F20-1F45 1F48-1F4D 1F50-1F57 1F59 1F5B 1F5D 1F5F-1F7D 1F80-1FB4 1FB6-1FBC 1FBE 1FC2-1FC4 "
+    "1FC6-1FCC 1FD0-1FD3 1FD6-1FDB 1FE0-1FEC 1FF2-1FF4 1FF6-1FFC 2102 2107 210A-2113 2115 2119-211D 2124 2126 2128 "
+    "212A-212D 212F-2134 2139 213C-213F 2145-2149 214E 2183-2184 2C00-2C7B 2C7E-2CE4 2CEB-2CEE 2CF2-2CF3 A640-A66D "
+    "A680-A69B A722-A76F A771-A787 A78B-A78E AB70-ABBF FB00-FB06 FB13-FB17 FF21-FF3A FF41-FF5A 10400-1044F 104B0-104D3 "
+    "104D8-104FB 10C80-10CB2 10CC0-10CF2 118A0-118DF 1E900-1E943"
+)
+_PUNCTUATION = _letters("21-2F 3A-7E FF01-FF0F FF1A-FF5E 2018-201F 3000-3002")
+_EAST_ASIAN = _letters("4E00-9FA5 800-4E00 AC00-D7FF")
+_HAN_AND_KANA = _letters("4E00-9FA5 3040-309F 30A0-30FF")
+_BLOOM_WORDS = " ?[^" + r"\s(|.,!?" + _letters("2026 3002 FF0C 3001 964 6D4 60C") + ")]+"
+# fmt: on
 
 
 @dataclass(frozen=True)
 class Splitting:
-    """One rule. Without a pattern, GPT-2's own applies, after `digits` and punctuation are set apart."""
+    """One rule: patterns, each cutting what the ones before it left whole. Without any, GPT-2's own applies, after
+    `digits` and punctuation are set apart."""
 
-    pattern: str | None = None
+    patterns: tuple[str, ...] = ()
     digits: Literal["with letters' rule", "each", "threes"] = "with letters' rule"
     composes: bool = False  # NFC first
     whole_words: bool = False  # a word that is a token is that token, whatever the merges say
@@ -38,8 +69,9 @@ class Splitting:
         def byte_level(use_regex: bool) -> Any:
             return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=use_regex)
 
-        if self.pattern is not None:
-            steps = [pre_tokenizers.Split(Regex(self.pattern), behavior="isolated"), byte_level(False)]
+        if self.patterns:
+            cuts = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in self.patterns]
+            steps = [*cuts, byte_level(False)]
         elif self.digits == "each":
             steps = [pre_tokenizers.Digits(individual_digits=True), byte_level(True)]
         elif self.digits == "threes":
@@ -58,49 +90,80 @@ GPT2 = Splitting()
 OPT = Splitting(adds_bos=True)
 FALCON = Splitting(digits="threes")
 SINGLE_DIGITS = Splitting(digits="each")
-LLAMA3 = Splitting(pattern=_WORDS % {"digits": "{1,3}"}, whole_words=True, adds_bos=True)
-DBRX = Splitting(pattern=_WORDS % {"digits": "{1,3}"})
-QWEN2 = Splitting(pattern=_WORDS % {"digits": ""}, composes=True)
-TEKKEN = Splitting(pattern=_WORDS_BY_CASE % {"suffix": "", "digits": ""}, whole_words=True, adds_bos=True)
-GPT4O = Splitting(pattern=_WORDS_BY_CASE % {"suffix": _CONTRACTIONS + "?", "digits": "{1,3}"})
+LLAMA3 = Splitting((_WORDS % {"digits": "{1,3}"},), whole_words=True, adds_bos=True)
+DBRX = Splitting((_WORDS % {"digits": "{1,3}"},))
+QWEN2 = Splitting((_WORDS % {"digits": ""},), composes=True)
+STABLELM2 = Splitting((_WORDS % {"digits": ""},))
+SEED_CODER = Splitting((STABLELM2.patterns[0].replace(r"[^\s\p{L}\p{N}]+[\r\n]*", r"[^\s\p{L}\p{N}\r\n]+"),))
+BAILING = Splitting((
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
+))  # fmt: skip
+TEKKEN = Splitting((_WORDS_BY_CASE % {"suffix": "", "digits": ""},), whole_words=True, adds_bos=True)
+GPT4O = Splitting((_WORDS_BY_CASE % {"suffix": _CONTRACTIONS + "?", "digits": "{1,3}"},))
+DEEPSEEK_LLM = Splitting((
+    r"[\r\n]", rf"\s?[{_CASED}]+", rf"\s?[{_PUNCTUATION}]+", r"\s+\z", f"[{_EAST_ASIAN}]+", r"\p{N}+",
+))  # fmt: skip
+DEEPSEEK_CODER = Splitting((r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", f"[{_EAST_ASIAN}]+", r"\p{N}"))
+DEEPSEEK_V3 = Splitting((r"\p{N}{1,3}", f"[{_HAN_AND_KANA}]+", _MARKS_AND_WORDS))
+BLOOM = Splitting((_BLOOM_WORDS,))
+VIKING = Splitting((_BLOOM_WORDS, r"\p{N}"))
+# What llama.cpp cuts by where a file does not name its rule.
+UNNAMED = Splitting((r"[\p{P}$+<=>^~|]+", _GPT2_WORDS, r"\p{N}+", "[0-9][0-9][0-9]"))
 
-_NAMED = {
-    "gpt-2": GPT2,
-    "gpt2": GPT2,
-    "phi-2": GPT2,
-    "falcon": FALCON,
-    "smollm": SINGLE_DIGITS,
-    "starcoder": SINGLE_DIGITS,
-    "refact": SINGLE_DIGITS,
-    "llama-bpe": LLAMA3,
-    "llama3": LLAMA3,
-    "llama-v3": LLAMA3,
-    "falcon3": LLAMA3,
-    "smaug-bpe": DBRX,
-    "dbrx": DBRX,  # Phi-4 too
-    "qwen2": QWEN2,
-    "deepseek-r1-qwen": QWEN2,
-    "tekken": TEKKEN,
-    "gpt-4o": GPT4O,  # Phi-4-mini too
-}
+_BY_RULE = (
+    (GPT2, "gpt-2 gpt2 phi-2 mpt olmo jais gigachat trillion granite-docling exaone4"),
+    (FALCON, "falcon"),
+    (SINGLE_DIGITS, "smollm starcoder refact command-r codeshell exaone minerva-7b"),
+    (LLAMA3, "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2"),
+    (DBRX, "dbrx smaug-bpe chatglm-bpe glm4"),  # dbrx: Phi-4 too
+    (QWEN2, "qwen2 deepseek-r1-qwen"),
+    (STABLELM2, "stablelm2 megrez hunyuan grok-2 solar-open"),
+    (SEED_CODER, "seed-coder"),
+    (BAILING, "bailingmoe bailingmoe2 llada-moe"),
+    (TEKKEN, "tekken"),
+    (GPT4O, "gpt-4o llama4 minimax-m2 kanana2"),  # gpt-4o: Phi-4-mini too
+    (DEEPSEEK_LLM, "deepseek-llm"),
+    (DEEPSEEK_CODER, "deepseek-coder"),
+    (DEEPSEEK_V3, "deepseek-v3 hunyuan-dense joyai-llm"),
+    (BLOOM, "bloom poro-chat gpt3-finnish"),
+    (VIKING, "viking"),
+)
+_NAMED = {name: rule for rule, names in _BY_RULE for name in names.split()}
 _UNNAMED = (None, "", "default")
 # Files of 2023 give no name; then the architecture says whose vocabulary it is.
-_BY_ARCHITECTURE = {"opt": OPT, "falcon": FALCON, "starcoder": SINGLE_DIGITS, "qwen2": QWEN2, "qwen3": QWEN2}
+_BY_ARCHITECTURE = {
+    "opt": OPT,
+    "falcon": FALCON,
+    "starcoder": SINGLE_DIGITS,
+    "refact": SINGLE_DIGITS,
+    "qwen2": QWEN2,
+    "qwen3": QWEN2,
+    "gpt2": GPT2,
+    "gptneox": GPT2,
+    "mpt": GPT2,
+    "phi2": GPT2,
+}
 
 
-def splitting_of(metadata: Mapping[str, Any]) -> Splitting:
-    """The rule that a GGUF file's vocabulary is cut by.
+def splitting_of(metadata: Mapping[str, Any]) -> tuple[Splitting, str]:
+    """The rule that a GGUF file's vocabulary is cut by, and a note for the person where it is a guess.
 
     Raises: UnsupportedModelError with the name that Hearth does not know.
     """
     name = metadata.get("tokenizer.ggml.pre")
     if name in _UNNAMED:
         if "<|begin_of_text|>" in metadata.get("tokenizer.ggml.tokens", ()):
-            return LLAMA3
+            return LLAMA3, ""
         architecture = metadata.get("general.architecture")
-        return _BY_ARCHITECTURE.get(architecture, GPT2) if isinstance(architecture, str) else GPT2
+        if isinstance(architecture, str) and architecture in _BY_ARCHITECTURE:
+            return _BY_ARCHITECTURE[architecture], ""
+        return UNNAMED, (
+            "The file does not say how its vocabulary splits text (tokenizer.ggml.pre), so llama.cpp's default "
+            "applies; a newer file of the same model may answer better."
+        )
     if not isinstance(name, str) or name not in _NAMED:
         raise UnsupportedModelError(
-            f"The GGUF file's vocabulary splits text as {name!r}; Hearth knows {', '.join(sorted(_NAMED))}."
+            f"The GGUF file's vocabulary splits text as {name!r}; Hearth knows {', '.join(sorted(_NAMED))}.",
+            "Choose a model whose GGUF file names one of these, or its safetensors with tokenizer.json.",
         )
-    return _NAMED[name]
+    return _NAMED[name], ""

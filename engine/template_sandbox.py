@@ -222,6 +222,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         self.budget = budget
         self.filters = {name: self._guarded(name, self.filters[name]) for name in _FILTERS}
         self.filters["tojson"] = self._guarded("tojson", _to_json)
+        self.filters["format"] = self._format
         self.tests = {name: self._guarded_test(test) for name, test in self.tests.items()}
         self.globals = {name: self.globals[name] for name in ("range", "dict", "namespace", "joiner")}
         self.globals["raise_exception"] = _raise_exception
@@ -284,9 +285,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
             if isinstance(times, int) and not isinstance(other, float):
                 budget.allow(max(times, 0) * size)
         elif operator == "%" and isinstance(left, str):
-            if _WIDE_FORMAT.search(left):
-                raise ChatTemplateError("The model's chat template formats with a width of more than 999 characters.")
-            budget.allow(len(left) + left.count("%") * (2000 + budget.weigh(right, printable=True)))
+            self._allow_percent(left, right)
         return super().call_binop(context, operator, left, right)
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -298,6 +297,19 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         if isinstance(result, (str, list, tuple, dict)):
             self.budget.weigh(result)
         return result
+
+    def _format(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        """Jinja's filter of that name, within the limits of the operator %."""
+        self.budget.tick()
+        self.budget.weigh(value, printable=True)
+        text, values = str(value), kwargs or args
+        self._allow_percent(text, values)
+        return text % values
+
+    def _allow_percent(self, text: str, values: Any) -> None:
+        if _WIDE_FORMAT.search(text):
+            raise ChatTemplateError("The model's chat template formats with a width of more than 999 characters.")
+        self.budget.allow(len(text) + text.count("%") * (2000 + self.budget.weigh(values, printable=True)))
 
     # ------------------------------------------------------------------ guards
 

@@ -19,7 +19,8 @@ from engine.chat_templates import choose_template
 from engine.config import ModelConfig
 from engine.errors import ChatTemplateError, InvalidRequestError, ModelFormatError, TokenizerMismatchError
 from engine.gguf_vocabulary import read_gguf
-from engine.vocabulary import Vocabulary, guarded, read_files, read_pair
+from engine.older_vocabularies import read_pair, read_sentencepiece
+from engine.vocabulary import Vocabulary, guarded, read_files
 
 _MAX_ID = 1 << 21
 _FAR_SMALLER = 0.8  # models pad their embedding by a few rows, never by a fifth of the vocabulary
@@ -79,13 +80,16 @@ class Tokenizer:
         self._special = {int(i): token for i, token in added.items() if token.special and token.content}
         # Characters that a vocabulary cannot spell rightly become its unknown token.
         unknown = getattr(backend.model, "unk_token", None)
-        self._forbidden = self._special.keys() - {None if unknown is None else backend.token_to_id(unknown)}
-        ids = backend.get_vocab(with_added_tokens=True).values()
+        spelt = {None if unknown is None else backend.token_to_id(unknown), vocabulary.unknown_token_id}
+        self._forbidden = self._special.keys() - spelt
+        ids = vocabulary.ids or sorted(backend.get_vocab(with_added_tokens=True).values())
         if not ids:
             raise ModelFormatError(f"{vocabulary.origin} holds no tokens.")
-        self.vocab_size: int = max(ids) + 1
+        self._repeated = vocabulary.repeated
+        self.vocab_size: int = ids[-1] + 1
         # Text models of families that also see pictures keep tokens for those, beyond their embedding's end.
-        self._n_needed: int = max((i for i in ids if i not in self._special), default=-1) + 1
+        self._n_needed: int = next((i for i in reversed(ids) if not self._is_special(i)), -1) + 1
+        self.notes = vocabulary.notes
         self.bos_token_id = vocabulary.bos_token_id
         self.eos_token_ids = vocabulary.eos_token_ids
         self.adds_bos = vocabulary.adds_bos and self.bos_token_id is not None
@@ -131,6 +135,14 @@ class Tokenizer:
         Raises: as from_files.
         """
         return cls(read_pair(vocab_json, merges_txt, tokenizer_config))
+
+    @classmethod
+    def from_sentencepiece(cls, tokenizer_model: Path, tokenizer_config: Path | None = None) -> Tokenizer:
+        """The tokenizer of a model directory with SentencePiece's own file, without tokenizer.json.
+
+        Raises: as from_files.
+        """
+        return cls(read_sentencepiece(tokenizer_model, tokenizer_config))
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any]) -> Tokenizer:
@@ -293,16 +305,20 @@ class Tokenizer:
 
     def _stream(self, skip_special: bool) -> TextStream:
         def visible(token_id: int) -> bytes:
-            return b"" if token_id in self._special else self._bytes_of(token_id)
+            return b"" if self._is_special(token_id) else self._bytes_of(token_id)
 
         return TextStream(visible if skip_special else self._bytes_of, strip_first_space=self._strips_first_space)
+
+    def _is_special(self, token_id: int) -> bool:
+        return self._repeated.get(token_id, token_id) in self._special
 
     def _bytes_of(self, token_id: int) -> bytes:
         """The bytes that a token stands for; none for an id without a token (rows that only pad the embedding)."""
         known = self._piece_bytes.get(token_id)
         if known is None:
-            text = self._backend.id_to_token(token_id) if 0 <= token_id < _MAX_ID else None
-            known = self._piece_bytes[token_id] = b"" if text is None else self._spelt(token_id, text)
+            first = self._repeated.get(token_id, token_id)
+            text = self._backend.id_to_token(first) if 0 <= first < _MAX_ID else None
+            known = self._piece_bytes[token_id] = b"" if text is None else self._spelt(first, text)
         return known
 
     def _spelt(self, token_id: int, text: str) -> bytes:

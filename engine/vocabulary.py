@@ -1,25 +1,36 @@
 """What a vocabulary is, and reading one from a model directory's tokenizer.json.
 
-It encodes and decodes nothing (engine/tokenizer.py does); GGUF files are read in engine/gguf_vocabulary.py. The
-tokenizers library is loaded when a file is read.
+It encodes and decodes nothing (engine/tokenizer.py does); GGUF files are read in engine/gguf_vocabulary.py, directories
+without tokenizer.json in engine/older_vocabularies.py. The tokenizers library is loaded when a file is read.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from engine.errors import ModelFormatError, TokenizerMismatchError, UnsupportedModelError
+from engine.formats.json_text import parse_object
 
-_MAX_FILE_BYTES = 256 << 20  # the largest tokenizer.json in use has 33 MB
+# What a file may have: about one and a half times the most that files in use have (Gemma 3's tokenizer.json has 33 MB,
+# 1.3 million values, half a million pairs).
+_MAX_FILE_BYTES = 48 << 20
+_MAX_VALUES = 2 << 20
+_MAX_CONTAINERS = 800_000
+_MAX_ADDED_TOKENS = 1 << 14  # Gemma 3 has 6,400
+_MAX_TEMPLATE_BYTES = 1 << 20  # the largest in use have 30 thousand
+_MOST_GROWTH = 64  # of a text, by what a file has replaced before it splits
 # Tokens after which it is the person's turn, or the text is over: an answer ends there even where the file's own end
 # of text is another.
-TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|end_of_text|>", "<|endoftext|>")
-_MARKER = re.compile(r"<\|[^|<>\s]{1,60}\|>|<(?:start|end)_of_turn>")
+TURN_ENDS = (
+    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|end_of_text|>", "<|endoftext|>",
+    "<｜end▁of▁sentence｜>", "<|EOT|>", "<EOT>", "<end_of_utterance>", "<|return|>", "<|call|>",
+)  # fmt: skip
+_MARKER = re.compile(r"<\|[^|<>\s]{1,60}\|>|<(?:start|end)_of_turn>|<｜[^｜<>\s]{1,60}｜>")
 
 _T = TypeVar("_T")
 Pieces = Literal["byte-level", "spaced"]  # how a token's text spells bytes: GPT-2's alphabet, or ▁ for a space
@@ -37,6 +48,10 @@ class Vocabulary:
     pieces: Pieces
     origin: str  # for messages
     strips_first_space: bool = False  # a text's first token carries a space that nobody wrote
+    unknown_token_id: int | None = None  # where the backend does not name it
+    ids: Sequence[int] = ()  # all of them, ascending; empty: as the backend says
+    repeated: Mapping[int, int] = field(default_factory=dict)  # ids whose text is an earlier token's -> that token
+    notes: tuple[str, ...] = ()  # what a person should know of how it was read, one sentence each
 
 
 def read_files(tokenizer_json: Path, tokenizer_config: Path | None) -> Vocabulary:
@@ -45,42 +60,12 @@ def read_files(tokenizer_json: Path, tokenizer_config: Path | None) -> Vocabular
     Raises: ModelFormatError for a missing or damaged file, UnsupportedModelError for a kind of vocabulary that
     Hearth does not decode.
     """
-    text = _read_text(tokenizer_json)
-    document = _json_object(text, tokenizer_json)
-    config = {} if tokenizer_config is None else _json_object(_read_text(tokenizer_config), tokenizer_config)
+    text = read_text(tokenizer_json)
+    document = _parsed(text, tokenizer_json)
+    _check_extent(document, tokenizer_json)
+    config = {} if tokenizer_config is None else read_json_object(tokenizer_config)
     text = _with_special_marks(document, config) or text
     return _vocabulary(text, document, config, tokenizer_json, str(tokenizer_config))
-
-
-def read_pair(vocab_json: Path, merges_txt: Path, tokenizer_config: Path | None) -> Vocabulary:
-    """The vocabulary of an older model directory, such as OPT's: GPT-2's kind, in two files without tokenizer.json.
-
-    Raises: as read_files.
-    """
-    config = {} if tokenizer_config is None else _json_object(_read_text(tokenizer_config), tokenizer_config)
-    kind = config.get("tokenizer_class") or "GPT2Tokenizer"
-    if kind not in ("GPT2Tokenizer", "GPT2TokenizerFast"):
-        raise UnsupportedModelError(
-            f"{vocab_json.parent} holds a {kind} without its tokenizer.json.",
-            "Download the model's tokenizer.json into the same folder.",
-        )
-    entries = _json_object(_read_text(vocab_json), vocab_json)
-    # By line feeds alone: a token may hold other signs that end lines.
-    merges = [line for line in _read_text(merges_txt).split("\n") if line.strip() and not line.startswith("#version")]
-    special = {_token_text_of(config.get(f"{name}_token"), name, str(tokenizer_config))
-               for name in ("bos", "eos", "unk", "pad")}  # fmt: skip
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    document = {
-        "version": "1.0",
-        "added_tokens": [
-            {"id": entries[text], "content": text, **flags} for text in sorted(filter(None, special)) if text in entries
-        ],
-        "pre_tokenizer": byte_level,
-        "decoder": byte_level,
-        "model": {"type": "BPE", "vocab": entries, "merges": merges},
-    }
-    return _vocabulary(json.dumps(document), document, config, vocab_json, str(tokenizer_config))
 
 
 def _vocabulary(
@@ -107,11 +92,21 @@ def _vocabulary(
         bos_token_id=bos,
         eos_token_ids=() if eos is None else (eos,),
         adds_bos=adds_bos if isinstance(adds_bos, bool) else bos is not None and first == [bos],
-        chat_template=_chat_template_of(config, path, config_path),
+        chat_template=chat_template_of(config, path, config_path),
         pieces=pieces,
         origin=str(path),
         strips_first_space=pieces == "spaced" and _strips_first_space(document.get("decoder")),
+        ids=_ids_of(backend, document),
     )
+
+
+def _ids_of(backend: Any, document: Mapping[str, Any]) -> Sequence[int]:
+    """Every id: from the file's own list, because the library takes long to hand out a large vocabulary."""
+    model = document.get("model")
+    entries = model.get("vocab") if isinstance(model, dict) else None
+    if not isinstance(entries, dict):
+        return ()
+    return sorted({*entries.values(), *map(int, backend.get_added_tokens_decoder())})
 
 
 def is_marker(text: str) -> bool:
@@ -125,15 +120,21 @@ def guarded(build: Callable[[], _T], origin: str) -> _T:
         return build()
     except BaseException as error:
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
-            raise ModelFormatError(f"{origin} is damaged: {' '.join(str(error).split())[:300]}") from error
+            raise ModelFormatError(f"{origin} is damaged: {' '.join(str(error).split())[:300].rstrip('.')}.") from error
         raise
 
 
-def _read_text(path: Path) -> str:
+def read_json_object(path: Path) -> dict[str, Any]:
+    """The object in a tokenizer's JSON file. Raises: ModelFormatError."""
+    return _parsed(read_text(path), path)
+
+
+def read_text(path: Path, max_bytes: int = _MAX_FILE_BYTES) -> str:
+    """The text of a tokenizer's file. Raises: ModelFormatError for one that is missing, absurdly long or no text."""
     try:
         n_bytes = path.stat().st_size
-        if n_bytes > _MAX_FILE_BYTES:
-            raise ModelFormatError(f"{path} has {n_bytes} bytes; a tokenizer's file has at most {_MAX_FILE_BYTES}.")
+        if n_bytes > max_bytes:
+            raise ModelFormatError(f"{path} has {n_bytes} bytes; at most {max_bytes} are accepted.")
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise ModelFormatError(f"{path} cannot be read: {error.strerror or error}.") from error
@@ -141,14 +142,33 @@ def _read_text(path: Path) -> str:
         raise ModelFormatError(f"{path} is not text (byte {error.start}).") from error
 
 
-def _json_object(text: str, path: Path) -> dict[str, Any]:
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ModelFormatError(f"{path} is not JSON: {str(error)[:200]}.") from error
-    if not isinstance(document, dict):
-        raise ModelFormatError(f"{path} holds {type(document).__name__}; a JSON object is needed.")
-    return document
+def _parsed(text: str, path: Path) -> dict[str, Any]:
+    return parse_object(
+        text.encode(), str(path), max_bytes=_MAX_FILE_BYTES, max_values=_MAX_VALUES, max_containers=_MAX_CONTAINERS
+    )
+
+
+def _check_extent(document: Mapping[str, Any], path: Path) -> None:
+    """Raises ModelFormatError for what the tokenizers library would take very long or very much memory over."""
+    added = document.get("added_tokens")
+    if isinstance(added, list) and len(added) > _MAX_ADDED_TOKENS:
+        raise ModelFormatError(f"{path} adds {len(added)} tokens; at most {_MAX_ADDED_TOKENS} are accepted.")
+    if _growth(document.get("normalizer")) > _MOST_GROWTH:
+        raise ModelFormatError(f"{path} replaces letters so that a text may grow more than {_MOST_GROWTH} times.")
+
+
+def _growth(normalizer: object, depth: int = 0) -> int:
+    """How many times longer a text may become by what is put in place of its letters."""
+    if not isinstance(normalizer, dict) or depth > 8:
+        return 1
+    content, pattern, growth = normalizer.get("content"), normalizer.get("pattern"), 1
+    if normalizer.get("type") == "Replace" and isinstance(content, str):
+        letters = pattern.get("String") if isinstance(pattern, dict) else None
+        growth = max(1, len(content) // max(1, len(letters) if isinstance(letters, str) else 1))
+    inner = normalizer.get("normalizers")
+    for part in inner if isinstance(inner, list) else ():
+        growth = min(growth * _growth(part, depth + 1), 1 << 40)
+    return growth
 
 
 def _pieces_of(document: Mapping[str, Any], path: str) -> Pieces:
@@ -196,7 +216,7 @@ def _with_special_marks(document: dict[str, Any], config: Mapping[str, Any]) -> 
     return json.dumps(document) if changed else None
 
 
-def _token_text_of(value: object, key: str, path: str) -> str | None:
+def token_text_of(value: object, key: str, path: str) -> str | None:
     """tokenizer_config.json names a token by its text, or by an object with its text as `content`."""
     if isinstance(value, dict):
         value = value.get("content")
@@ -206,7 +226,7 @@ def _token_text_of(value: object, key: str, path: str) -> str | None:
 
 
 def _named_id(backend: Any, config: Mapping[str, Any], key: str, path: str) -> int | None:
-    text = _token_text_of(config.get(key), key, path)
+    text = token_text_of(config.get(key), key, path)
     if not text:
         return None
     token_id: int | None = backend.token_to_id(text)
@@ -215,11 +235,13 @@ def _named_id(backend: Any, config: Mapping[str, Any], key: str, path: str) -> i
     return token_id
 
 
-def _chat_template_of(config: Mapping[str, Any], tokenizer_json: Path, path: str) -> str | None:
+def chat_template_of(config: Mapping[str, Any], tokenizer_json: Path, path: str) -> str | None:
+    """The model's own chat template: the file of that name beside the tokenizer, as transformers has it, or the
+    configuration's; of several, the one for plain chats."""
     template = config.get("chat_template")
     beside = tokenizer_json.with_name("chat_template.jinja")
-    if template is None and beside.is_file():
-        return _read_text(beside)
+    if beside.is_file():
+        return read_text(beside, _MAX_TEMPLATE_BYTES)
     if isinstance(template, list):
         named = {item.get("name"): item.get("template") for item in template if isinstance(item, dict)}
         template = named.get("default")

@@ -112,7 +112,7 @@ def _write_tensors(writer: gguf.GGUFWriter, config: ModelConfig, weights: Path) 
     source = open_safetensors(weights)
     for ours, theirs in zip(planned_tensors(config, "gguf"), planned_tensors(config, "safetensors"), strict=True):
         values = source.read_f32(theirs.foreign_name)
-        if ours.treatment == "rope pairs":
+        if ours.name.endswith((".q", ".k")):
             values = _pair(values, config.head_dim)
         if values.ndim == 1:
             writer.add_tensor(ours.foreign_name, values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 U8 = NDArray[np.uint8]
+
+# Which of a head's R rotated values turn together: (i, i + R / 2), or (2i, 2i + 1).
+RopeOrder = Literal["halves", "interleaved"]
 
 # Codecs whose data is an array of numbers; all the others are rows of bytes.
 _DTYPES: dict[str, type[np.floating[Any]]] = {"f32": np.float32, "f16": np.float16}
@@ -122,11 +125,11 @@ class Operators(Protocol):
         factors [R / 2] divide the frequencies, where positions are stretched over a longer context.
         """
 
-    def rope(self, x: F32, cos: F32, sin: F32, neighbours: bool = False) -> F32:
-        """x [T, H, head_dim], its first R values rotated in pairs (i, i + R / 2); cos and sin are [T, R / 2].
+    def rope(self, x: F32, cos: F32, sin: F32, order: RopeOrder = "halves") -> F32:
+        """x [T, H, head_dim], its first R values rotated in pairs by the angles of cos and sin [T, R / 2].
 
-        That is the layout of Hugging Face's LLaMA; GGUF's has the pairs (2 i, 2 i + 1), `neighbours`. What lies behind
-        R stays as it is.
+        order: angle i turns the values i and i + R / 2 ("halves", as Hugging Face lays heads), or 2i and 2i + 1
+        ("interleaved", as GGUF lays LLaMA's); they stay in that order. What lies behind R stays as it is.
         """
 
     def attention(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from native_kernels import kv_blocks
-from native_kernels.backend import F32, I32, I64, U8, PackedMatrix
+from native_kernels.backend import F32, I32, I64, U8, PackedMatrix, RopeOrder
 from native_kernels.codecs.plain import unpack_finite_f16
 from native_kernels.kv_blocks import KvLayout
 
@@ -87,17 +87,16 @@ class ReferenceOperators:
         angles = positions[:, None] * frequencies
         return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
 
-    def rope(self, x: F32, cos: F32, sin: F32, neighbours: bool = False) -> F32:
+    def rope(self, x: F32, cos: F32, sin: F32, order: RopeOrder = "halves") -> F32:
         half = cos.shape[-1]
-        first, second, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
+        firsts, seconds = slice(0, half), slice(half, 2 * half)
+        if order == "interleaved":
+            firsts, seconds = slice(0, 2 * half, 2), slice(1, 2 * half, 2)
         cos, sin = cos[:, None, :], sin[:, None, :]  # [T, 1, R / 2]: the same for every head
-        if neighbours:
-            out = x.copy()
-            first, second = x[..., 0 : 2 * half : 2], x[..., 1 : 2 * half : 2]
-            out[..., 0 : 2 * half : 2] = first * cos - second * sin
-            out[..., 1 : 2 * half : 2] = second * cos + first * sin
-            return out
-        return np.concatenate([first * cos - second * sin, second * cos + first * sin, rest], axis=-1)
+        out = x.copy()
+        out[..., firsts] = x[..., firsts] * cos - x[..., seconds] * sin
+        out[..., seconds] = x[..., seconds] * cos + x[..., firsts] * sin
+        return out
 
     def attention(
         self,

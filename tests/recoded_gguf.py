@@ -11,7 +11,10 @@ from native_kernels.codecs import CODECS
 
 
 def recode(source: Path, path: Path, codec: str, metadata: dict[str, str] | None = None) -> Path:
-    """`path`, with every matrix in `codec`; where nothing writes that, of random blocks. metadata: texts to add."""
+    """`path`, with every matrix but routers in `codec`; where nothing writes that, of random blocks.
+
+    metadata: texts to add.
+    """
     import gguf
 
     reader, rng = gguf.GGUFReader(source), np.random.default_rng(1)
@@ -24,7 +27,7 @@ def recode(source: Path, path: Path, codec: str, metadata: dict[str, str] | None
         writer.add_string(name, text)
     for tensor in reader.tensors:
         shape = tuple(int(size) for size in reversed(tensor.shape))
-        if len(shape) == 1:
+        if len(shape) == 1 or "ffn_gate_inp" in tensor.name:  # routers stay as they are in llama.cpp, too
             writer.add_tensor(tensor.name, np.array(tensor.data))
         elif CODECS[codec].can_encode:
             values = gguf.dequantize(tensor.data, tensor.tensor_type)

@@ -9,17 +9,19 @@ from native_kernels.backend import I32, I64
 
 
 class FfnCounters:
-    """Sums over all layers since the last reset.
+    """Sums over all layers since the last reset. Neurons of experts are numbered one expert after another.
 
-    tokens: positions that passed through the model. computed: neuron evaluations that decode would do for them; in
+    computed: neuron evaluations that decode would do for them; in
     sparse mode those that the predictor expects. opened: of them those whose first activation was not zero, so that
     up is read where there is a gate. fired: those whose activation was not zero. per_neuron: i64 [L, F], times each
     one fired; None until `record_per_neuron` switches it on.
     """
 
-    def __init__(self, n_layers: int, d_ff: int) -> None:
-        self._shape = (n_layers, d_ff)
-        self.tokens = 0
+    def __init__(self, n_layers: int, n_neurons: int, n_blocks_used: int = 1) -> None:
+        """n_neurons: of a layer. n_blocks_used: how often a position is added in each, once for each expert."""
+        self._shape = (n_layers, n_neurons)
+        self._visits = n_blocks_used
+        self._visited = 0
         self.computed = 0
         self.opened = 0
         self.fired = 0
@@ -31,9 +33,14 @@ class FfnCounters:
 
     def reset(self) -> None:
         """Back to nothing counted; a switched-on per-neuron count stays on."""
-        self.tokens = self.computed = self.opened = self.fired = 0
+        self._visited = self.computed = self.opened = self.fired = 0
         if self.per_neuron is not None:
             self.per_neuron[:] = 0
+
+    @property
+    def tokens(self) -> int:
+        """Positions that passed through the model."""
+        return self._visited // self._visits
 
     @property
     def active_share(self) -> float | None:
@@ -50,28 +57,28 @@ class FfnCounters:
         """Share whose first activation was not zero, mean over tokens and layers; None before the first token."""
         return self._share(self.opened)
 
-    def add_token(self, layer: int, computed: int, opened: int, fired_ids: I32) -> None:
-        """One position of one layer; fired_ids [K]."""
+    def add_token(self, layer: int, computed: int, opened: int, fired_ids: I32, first: int = 0) -> None:
+        """One position of one layer; fired_ids [K]. first: of an expert, the number of its first neuron."""
         self._add(layer, 1, computed, opened, len(fired_ids))
         if self.per_neuron is not None:
-            self.per_neuron[layer, fired_ids] += 1
+            self.per_neuron[layer, fired_ids + first] += 1
 
-    def add_batch(self, layer: int, computed: int, opened: int, fired: NDArray[np.bool_]) -> None:
-        """Several positions of one layer; fired [T, F]."""
+    def add_batch(self, layer: int, computed: int, opened: int, fired: NDArray[np.bool_], first: int = 0) -> None:
+        """Several positions of one layer; fired [T, F]. first: of an expert, the number of its first neuron."""
         self._add(layer, fired.shape[0], computed, opened, int(np.count_nonzero(fired)))
         if self.per_neuron is not None:
-            self.per_neuron[layer] += np.count_nonzero(fired, axis=0)
+            self.per_neuron[layer, first : first + fired.shape[1]] += np.count_nonzero(fired, axis=0)
 
     def add_decoded(self, computed: int, opened: int, fired: int) -> None:
         """One position of all layers together, already summed over them."""
-        self.tokens += 1
+        self._visited += self._visits
         self.computed += computed
         self.opened += opened
         self.fired += fired
 
     def _add(self, layer: int, n_tokens: int, computed: int, opened: int, fired: int) -> None:
         if layer == 0:
-            self.tokens += n_tokens
+            self._visited += n_tokens
         self.computed += computed
         self.opened += opened
         self.fired += fired

@@ -11,8 +11,10 @@ import numpy as np
 from engine.config import ModelConfig
 from engine.errors import InvalidRequestError
 from engine.executor.counters import FfnCounters
+from engine.executor.experts import through_blocks
 from engine.executor.feed_forward import down_of_all, down_of_some, everything, first_values, times_up
-from engine.model.weights import ModelWeights
+from engine.model.router import Routing
+from engine.model.weights import FfnWeights, ModelWeights
 from native_kernels.backend import F32, I32, Operators
 
 # Up to so many positions at once each is worked off by itself; from there on one multiplication of everything, with
@@ -36,27 +38,31 @@ class ExactExecutor:
                 f"This model's activation ({config.activation}) makes no zeros, so no neuron can be skipped exactly.",
                 "Use the dense mode.",
             )
-        self.counters = FfnCounters(config.n_layers, config.d_ff)
+        self.counters = FfnCounters(config.n_layers, config.n_neurons, config.n_blocks_used)
         self._config = config
         self._layers = weights.layers
         self._operators = operators
 
-    def ffn(self, layer: int, x: F32, residual: F32) -> F32:
+    def ffn(self, layer: int, x: F32, residual: F32, routing: Routing | None = None) -> F32:
         """x [T, D], normed -> what the block adds to the residual, [T, D]."""
-        if 1 <= x.shape[0] <= PER_TOKEN_LIMIT:
-            return np.stack([self._one_token(layer, token) for token in x])
-        return self._batch(layer, x)
 
-    def _one_token(self, layer: int, x: F32) -> F32:
-        w, ops = self._layers[layer], self._operators
+        def block(w: FfnWeights, first: int, x: F32) -> F32:
+            if 1 <= x.shape[0] <= PER_TOKEN_LIMIT:
+                return np.stack([self._one_token(layer, w, first, token) for token in x])
+            return self._batch(layer, w, first, x)
+
+        return through_blocks(self._layers[layer].ffns, x, routing, block)
+
+    def _one_token(self, layer: int, w: FfnWeights, first_neuron: int, x: F32) -> F32:
+        ops = self._operators
         first = first_values(w, x[None], ops)[0]  # [F]
         active: I32 = np.flatnonzero(first > np.float32(self._config.activation_threshold)).astype(np.int32)
         fired, h = times_up(self._config, w, x, active, first[active], ops)
-        self.counters.add_token(layer, len(active), len(active), fired)
+        self.counters.add_token(layer, len(active), len(active), fired, first_neuron)
         return down_of_some(w, h, fired, ops)
 
-    def _batch(self, layer: int, x: F32) -> F32:
-        w, ops = self._layers[layer], self._operators
+    def _batch(self, layer: int, w: FfnWeights, first_neuron: int, x: F32) -> F32:
+        ops = self._operators
         h, fired, opened = everything(self._config, w, x, ops)
-        self.counters.add_batch(layer, opened, opened, fired)
+        self.counters.add_batch(layer, opened, opened, fired, first_neuron)
         return down_of_all(w, h, ops)

@@ -9,23 +9,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import ModelConfig
-from engine.model.weights import LayerWeights
+from engine.model.weights import FfnWeights
 from native_kernels.backend import F32, I32, Operators, PackedMatrix
 
 
-def first_matrix(w: LayerWeights) -> tuple[PackedMatrix, F32 | None]:
+def first_matrix(w: FfnWeights) -> tuple[PackedMatrix, F32 | None]:
     """The matrix whose activation says which neurons fire, and its bias: gate, or up where there is no gate."""
     return (w.up, w.up_bias) if w.gate is None else (w.gate, w.gate_bias)
 
 
-def first_values(w: LayerWeights, x: F32, operators: Operators) -> F32:
+def first_values(w: FfnWeights, x: F32, operators: Operators) -> F32:
     """What goes into the activation: x [T, D] -> [T, F]."""
     matrix, bias = first_matrix(w)
     values = operators.matmul(x, matrix)
     return values if bias is None else values + bias
 
 
-def first_values_of_some(w: LayerWeights, x: F32, ids: I32, operators: Operators) -> F32:
+def first_values_of_some(w: FfnWeights, x: F32, ids: I32, operators: Operators) -> F32:
     """The same for the neurons `ids` [K] of one token: x [D] -> [K]."""
     matrix, bias = first_matrix(w)
     values = operators.sparse_gemv(matrix, x, ids)
@@ -48,7 +48,7 @@ def activate(config: ModelConfig, values: F32, operators: Operators) -> F32:
 
 
 def everything(
-    config: ModelConfig, w: LayerWeights, x: F32, operators: Operators, mask: NDArray[np.bool_] | None = None
+    config: ModelConfig, w: FfnWeights, x: F32, operators: Operators, mask: NDArray[np.bool_] | None = None
 ) -> tuple[F32, NDArray[np.bool_], int]:
     """All neurons: x [T, D] -> their hidden values as they go into down, [T, F], and which of them fired, [T, F].
 
@@ -73,7 +73,7 @@ def everything(
     return h, fired, opened
 
 
-def times_up(config: ModelConfig, w: LayerWeights, x: F32, ids: I32, h: F32, operators: Operators) -> tuple[I32, F32]:
+def times_up(config: ModelConfig, w: FfnWeights, x: F32, ids: I32, h: F32, operators: Operators) -> tuple[I32, F32]:
     """One token's activated values h [K] of the neurons `ids` [K] times up: those that fire, and what goes into down.
 
     In drelu up's own activation leaves fewer of them; without a gate there is nothing to multiply with.
@@ -89,17 +89,17 @@ def times_up(config: ModelConfig, w: LayerWeights, x: F32, ids: I32, h: F32, ope
     return ids, h * up
 
 
-def down_of_all(w: LayerWeights, h: F32, operators: Operators) -> F32:
+def down_of_all(w: FfnWeights, h: F32, operators: Operators) -> F32:
     """Hidden values [T, F] through down, with its bias -> [T, D]."""
     if w.down_t is not None:
         out = operators.matmul_t(h, w.down_t)
     else:
-        assert w.down is not None, "a layer has down_t or down"
+        assert w.down is not None, "a block has down_t or down"
         out = operators.matmul(h, w.down)
     return out if w.down_bias is None else out + w.down_bias
 
 
-def down_of_some(w: LayerWeights, values: F32, ids: I32, operators: Operators) -> F32:
+def down_of_some(w: FfnWeights, values: F32, ids: I32, operators: Operators) -> F32:
     """Hidden values [K] of the neurons `ids` [K] through down, with its bias -> [D].
 
     A row-wise down cannot leave neurons out: it is computed whole, with zeros in the other places.

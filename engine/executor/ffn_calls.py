@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from engine.config import Mode, ModelConfig
 from engine.executor.feed_forward import first_matrix
-from engine.model.weights import LayerWeights, ModelWeights
+from engine.model.weights import FfnWeights, ModelWeights
 from engine.sparsity.predictor import LayerPredictor, Predictor
 from native_kernels.backend import F32, I32, I64, PackedMatrix
 from native_kernels.cpu.active_rows import clear_calls, list_calls, scatter_calls
@@ -59,7 +59,7 @@ class FfnCalls:
     ) -> None:
         self._mode = mode
         self._config = config
-        self._layers = weights.layers
+        self._layers = [layer.ffns[0] for layer in weights.layers]
         self._products = products
         self._predictor = predictor
         self._activation = _ACTIVATIONS[config.activation.removesuffix("-glu")]
@@ -103,7 +103,7 @@ class FfnCalls:
             return self._config.n_layers * self._config.d_ff, opened, fired
         return (opened if self._mode == "exact" else listed), opened, fired
 
-    def _is_fused(self, w: LayerWeights) -> bool:
+    def _is_fused(self, w: FfnWeights) -> bool:
         """Whether the layer runs as the two calls of sparse_ffn: down is neuron-major, and neurons are skipped."""
         return self._mode != "dense" and w.down_t is not None and w.down_t.codec in SUMS
 
@@ -130,7 +130,7 @@ class FfnCalls:
 
     # -------------------------------------------------------------- what goes into down
 
-    def _all(self, w: LayerWeights, x: Vector, counts: I64) -> list[Call]:
+    def _all(self, w: FfnWeights, x: Vector, counts: I64) -> list[Call]:
         """As DenseExecutor: every neuron's hidden value."""
         first, bias = first_matrix(w)
         gated = w.gate is not None
@@ -149,7 +149,7 @@ class FfnCalls:
             counts=counts,
         )
 
-    def _some(self, w: LayerWeights, x: Vector, counts: I64) -> list[Call]:
+    def _some(self, w: FfnWeights, x: Vector, counts: I64) -> list[Call]:
         """As ExactExecutor: the first matrix whole, up where it fires."""
         first, bias = first_matrix(w)
         return self._products.calls(first, x, self._first, "ffn") + self._opened(w, x, bias, counts)
@@ -173,7 +173,7 @@ class FfnCalls:
         values, calls = x.as_read_by(part.a.codec, "predictor")
         return calls + predictor_calls(part.a, part.b, values, self._scores, bias1=part.a_bias, bias2=part.b_bias)
 
-    def _opened(self, w: LayerWeights, x: Vector, bias: F32 | None, counts: I64) -> list[Call]:
+    def _opened(self, w: FfnWeights, x: Vector, bias: F32 | None, counts: I64) -> list[Call]:
         """The activation of the first matrix, and up where it is not zero."""
         hidden = self._hidden.values
         calls = activation_calls(
@@ -209,7 +209,7 @@ class FfnCalls:
 
     # -------------------------------------------------------------- down
 
-    def _down(self, w: LayerWeights, out: F32) -> list[Call]:
+    def _down(self, w: FfnWeights, out: F32) -> list[Call]:
         if w.down_t is not None:
             if w.down_t.codec in SUMS:
                 calls = axpy_calls(w.down_t, self._whole, out, stage="ffn")

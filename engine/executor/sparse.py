@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import ModelConfig
+from engine.errors import InvalidRequestError
 from engine.executor.counters import FfnCounters
 from engine.executor.exact import PER_TOKEN_LIMIT
 from engine.executor.feed_forward import (
@@ -20,6 +21,7 @@ from engine.executor.feed_forward import (
     first_values_of_some,
     times_up,
 )
+from engine.model.router import Routing
 from engine.model.weights import ModelWeights
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import F32, Operators
@@ -35,6 +37,8 @@ class SparseExecutor:
     name = "sparse"
 
     def __init__(self, config: ModelConfig, weights: ModelWeights, predictor: Predictor, operators: Operators) -> None:
+        if config.n_experts:
+            raise InvalidRequestError("Predictors of the neurons of experts are not known.", "Use the exact mode.")
         predictor.check_against(config.n_layers, config.d_model, config.d_ff)
         self.counters = FfnCounters(config.n_layers, config.d_ff)
         self._config = config
@@ -42,7 +46,7 @@ class SparseExecutor:
         self._predictor = predictor
         self._operators = operators
 
-    def ffn(self, layer: int, x: F32, residual: F32) -> F32:
+    def ffn(self, layer: int, x: F32, residual: F32, routing: Routing | None = None) -> F32:
         """x [T, D], normed; residual [T, D], before the norm -> what the block adds to the residual, [T, D]."""
         expected = self._predictor.expected(layer, residual if self._predictor.input == "residual" else x)
         if 1 <= x.shape[0] <= PER_TOKEN_LIMIT:
@@ -50,7 +54,7 @@ class SparseExecutor:
         return self._batch(layer, x, expected)
 
     def _one_token(self, layer: int, x: F32, expected: NDArray[np.bool_]) -> F32:
-        w, ops = self._layers[layer], self._operators
+        w, ops = self._layers[layer].ffns[0], self._operators
         predicted = np.flatnonzero(expected).astype(np.int32)
         first = activate(self._config, first_values_of_some(w, x, predicted, ops), ops)  # [K]
         passed = np.not_equal(first, 0)
@@ -60,7 +64,7 @@ class SparseExecutor:
         return down_of_some(w, h, fired, ops)
 
     def _batch(self, layer: int, x: F32, expected: NDArray[np.bool_]) -> F32:
-        w, ops = self._layers[layer], self._operators
+        w, ops = self._layers[layer].ffns[0], self._operators
         h, fired, opened = everything(self._config, w, x, ops, expected)
         self.counters.add_batch(layer, int(np.count_nonzero(expected)), opened, fired)
         return down_of_all(w, h, ops)

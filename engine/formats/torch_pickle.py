@@ -27,7 +27,8 @@ _MAX_DIMENSIONS = 8
 _MAX_NESTING = 4
 _MAX_NAMES = 1 << 16  # dictionaries can hold one another many times over: what is walked is counted
 
-# NumPy has no bfloat16: it is read as the upper half of a float32.
+# NumPy has no bfloat16: it is read as the upper half of a float32, or left as a field of two bytes.
+BF16 = np.dtype([("bf16", "<u2")])
 _BF16 = "bf16"
 _STORAGES = {
     "torch.FloatStorage": "<f4",
@@ -39,15 +40,15 @@ _STORAGES = {
 _LEGACY_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19"
 
 
-def read_torch(path: Path) -> dict[str, Tensor]:
+def read_torch(path: Path, unpack: bool = True) -> dict[str, Tensor]:
     """The tensors of the file by their names; a file that is one bare tensor gives it under the name "".
 
     Dictionaries in dictionaries give names joined by a dot. Arrays are read-only views of the mapped file, but for
-    bfloat16, which comes as new float32 arrays.
+    bfloat16, which comes as new float32 arrays, or without unpack as views of the dtype BF16.
     Raises: ModelNotFoundError where there is no such file, ModelFormatError where it is damaged, lies, or would run
     code, UnsupportedModelError for PyTorch's older format and for programs.
     """
-    return _TorchFile(path).read()
+    return _TorchFile(path, unpack).read()
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,9 @@ class _Storage:
 
 
 class _TorchFile:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, unpack: bool) -> None:
         self._path = path
+        self._unpack = unpack
         self._data = map_file(path)
         self._entries: dict[str, Entry] = {}
         self._root = ""
@@ -163,6 +165,8 @@ class _TorchFile:
             self._fail(f"it has a tensor that ends {last + 1 - storage.n_elements} values past its storage")
         if storage.kind != _BF16:
             return _strided(storage.data.view(storage.kind), offset, shape, strides)
+        if not self._unpack:
+            return _strided(storage.data.view("<u2"), offset, shape, strides).view(BF16)
         # Many tensors may share a storage; unpacking them all must not take far more than the file has.
         self._unpacked_bytes += 4 * n_elements
         if self._unpacked_bytes > 4 * len(self._data):

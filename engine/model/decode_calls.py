@@ -7,10 +7,11 @@ at once: the next norm, which reads the stream anyway, takes it along.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from engine.config import ModelConfig
 from engine.executor.ffn_calls import COUNT_WORDS, FfnCalls
-from engine.model.rope import rope_factors
+from engine.model.rope import RotaryPositions, Rotation
 from engine.model.weights import LayerWeights, ModelWeights
 from native_kernels.backend import F32, I64
 from native_kernels.cpu.attention import attention_buffers, attention_calls
@@ -40,6 +41,9 @@ class DecodeCalls:
         self._weights = weights
         self._products = products
         heads = config.n_heads + 2 * config.n_kv_heads
+        self._rotary = RotaryPositions(config, weights)
+        self._rotation: Rotation | None = None
+        self._frequencies: NDArray[np.float64] = np.zeros(config.rotated // 2)
         self._stream = Vector(aligned_empty(config.d_model))  # the residual stream
         self._x: F32 = self._stream.values
         self._normed = Vector(aligned_empty(config.d_model))
@@ -122,13 +126,23 @@ class DecodeCalls:
         self._within: F32 = self._everywhere
         if not half:
             return []
-        factors = self._weights.rope_factors if config.rope_factors else rope_factors(config)
-        calls = angle_calls(self.state, _frequencies(config.rope_theta, config.rotated, factors), self._everywhere)
+        scale = self._rotary.rotation(1).scale
+        calls = angle_calls(self.state, self._frequencies, self._everywhere, scale)
         if config.rope_theta_local is not None:
             self._within = aligned_empty((2, half))
-            local = _frequencies(config.rope_theta_local, config.rotated, None)
+            local = config.rope_theta_local ** _exponents(config.rotated)
             calls += angle_calls(self.state, local, self._within)
         return calls
+
+    def turn_for(self, length: int) -> None:
+        """Sets by what frequencies the positions of a sequence of so many tokens turn."""
+        if self._config.positions != "rope":
+            return
+        rotation = self._rotary.rotation(length)
+        if rotation is not self._rotation:
+            frequencies = rotation.theta ** _exponents(self._config.rotated)
+            self._frequencies[:] = frequencies if rotation.factors is None else frequencies / rotation.factors
+            self._rotation = rotation
 
     def _attention(self, i: int, w: LayerWeights, x: Vector) -> list[Call]:
         config = self._config
@@ -145,9 +159,10 @@ class DecodeCalls:
             calls += norm_calls(k, k, w.k_norm, None, config.norm, config.norm_eps, stage="attention")
         window = config.window(i)
         angles = self._everywhere if window is None else self._within
-        calls += rotate_and_store_calls(
-            self._qkv, angles, self._place, i, config.n_heads, self._weights.rope_neighbours
-        )
+        if i in config.unrotated:
+            angles = angles[:, :0]
+        in_pairs = config.rope_order == "interleaved"
+        calls += rotate_and_store_calls(self._qkv, angles, self._place, i, config.n_heads, in_pairs)
         q, mixed = self._qkv[None, : config.n_heads], self._mixed.values.reshape(1, config.n_heads, config.head_dim)
         calls += attention_calls(
             q, mixed, self._place, i, self._buffers, config.attention_scale, config.attention_softcap, window
@@ -201,6 +216,5 @@ class DecodeCalls:
         return calls
 
 
-def _frequencies(theta: float, rotated: int, factors: F32 | None) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    frequencies = theta ** (-np.arange(0, rotated, 2, dtype=np.float64) / rotated)
-    return frequencies if factors is None else frequencies / factors
+def _exponents(rotated: int) -> NDArray[np.float64]:
+    return -np.arange(0, rotated, 2, dtype=np.float64) / rotated

@@ -31,6 +31,8 @@ from native_kernels.kv_blocks import KvLayout
 
 def why_not(config: ModelConfig, weights: ModelWeights, mode: Mode, predictor: Predictor | None = None) -> list[str]:
     """The reasons, one sentence each, why a token of this model cannot run as a program; empty where it can."""
+    if config.n_experts:
+        return ["Experts are computed layer by layer."]
     first, *_ = weights.layers
     layers = [getattr(layer, one.name) for layer in weights.layers for one in fields(first)]
     others = (weights.embedding, weights.head, weights.positions, weights.project_in, weights.project_out)
@@ -96,6 +98,8 @@ class DecodeProgram:
         state = calls.state
         state[TOKEN], state[POSITION] = token, cache.length
         state[CACHE], state[LAYER_BYTES] = cache.blocks.ctypes.data, cache.blocks.strides[0]
+        cache.tokens[cache.length], cache.sequence_length = token, cache.length + 1
+        calls.turn_for(cache.length + 1)
         calls.counts.fill(0)
         if not self._pool.run(program, cancelled, self._timed):
             raise Cancelled

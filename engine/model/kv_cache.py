@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from engine.config import KvCodec, ModelConfig
 from engine.errors import HostMemoryError, InvalidRequestError
 from native_kernels import kv_blocks
-from native_kernels.backend import U8
+from native_kernels.backend import I64, U8
 from native_kernels.kv_blocks import KvLayout
 
 
@@ -15,6 +17,7 @@ class KVCache:
     The first `length` positions of every layer are filled. Operators write behind them (`cached_attention`), and
     `advance` counts them when every layer has.
     Shapes: blocks u8 [L, H_kv, n_blocks, block_bytes].
+    tokens i64 [T_max]: what they were computed from; sequence_length: of how long a sequence they were taken to be.
     """
 
     def __init__(self, config: ModelConfig, context: int, codec: KvCodec = "f32") -> None:
@@ -31,6 +34,8 @@ class KVCache:
                 f"The cache of {context} tokens of context needs {need} bytes, and that much memory is not to be had.",
                 "Choose a smaller context.",
             ) from error
+        self.tokens: I64 = np.zeros(context, np.int64)
+        self.sequence_length = 0
 
     @staticmethod
     def bytes_for(config: ModelConfig, context: int, codec: KvCodec = "f32") -> int:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from engine import artefacts
 from engine.bundle import is_bundle, open_bundle
 from engine.config import ModelConfig, SamplingConfig
 from engine.errors import InvalidRequestError, ModelFormatError, ModelNotFoundError, UnsupportedModelError
@@ -18,8 +22,10 @@ from engine.formats.safetensors import INDEX_NAME, indexed_files, open_safetenso
 from engine.formats.shards import first_shards, shard_paths
 from engine.model.down_layout import fit_down
 from engine.model.families import (
+    ActivationOrigin,
     Kind,
     PlannedTensor,
+    activation_origin,
     config_from_gguf,
     config_from_hf,
     is_surplus,
@@ -27,10 +33,14 @@ from engine.model.families import (
     sampling_from_gguf,
     sampling_from_hf,
 )
-from engine.sparsity.powerinfer_predictors import is_predictor_tensor, predictor_files
+from engine.sparsity.powerinfer_predictors import has_own_predictors, is_predictor_tensor, predictor_files
 from engine.sparsity.stats import activation_files
 
+log = logging.getLogger(__name__)
+
 _MAX_JSON_BYTES = 4 << 20
+# Models whose GGUF files are labelled as plain LLaMA by others, which would be right but for the activation.
+_NAMES_OF_RELU = re.compile("relu|prosparse|bamboo|turbosparse", re.IGNORECASE)
 _PICKLES = {".bin", ".ckpt", ".pt", ".pth", ".pkl", ".pickle"}
 
 
@@ -65,11 +75,33 @@ class OpenedModel:
     name: str
     description: str = ""
     sampling: dict[str, Any] = field(default_factory=dict)  # the model's own defaults, fields of SamplingConfig
+    activation_origin: ActivationOrigin = "config"  # what said the activation
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Names the model wherever it lies: engine/artefacts.py."""
+        return artefacts.fingerprint(self)
 
     @property
     def has_predictors(self) -> bool:
-        """Whether low-rank predictors come with the weights, in the file itself or in a folder beside it."""
-        return self.files.predictors is not None or any(is_predictor_tensor(name) for name in self.source.tensors)
+        """Whether there are predictors: made for this model, in the file of the weights, or in a folder beside it.
+
+        None are known that say which neurons of experts fire.
+        """
+        if self.config.n_experts:
+            return False
+        beside = self.files.predictors is not None or has_own_predictors(self.source)
+        return beside or artefacts.find(self, "predictors") is not None
+
+    @property
+    def has_stats(self) -> bool:
+        """Whether there are statistics: made for this model, or in a folder beside the weights."""
+        return self.files.stats is not None or artefacts.find(self, "statistics") is not None
+
+    @property
+    def has_placement(self) -> bool:
+        """Whether a placement was made for this model."""
+        return artefacts.find(self, "placement") is not None
 
     @property
     def down_is_row_wise(self) -> bool:
@@ -126,20 +158,31 @@ def _find(path: Path) -> ModelFiles:
     raise ModelNotFoundError(f"There is no model in {path}: neither model.safetensors nor a GGUF file.")
 
 
-def open_model(path: Path) -> OpenedModel:
+def open_model(path: Path, activation: str | None = None) -> OpenedModel:
     """Opens the model and checks its tensor table against its configuration.
 
+    activation: NAME or NAME:threshold, in place of what the files say, for those that cannot say it.
     Raises: ModelNotFoundError, ModelFormatError for damage and lies, UnsupportedModelError for what is sound but
-    not implemented.
+    not implemented, InvalidRequestError for an activation that is none of this model's.
     """
     files = find_model_files(path)
     match files.kind:
         case "bundle":
-            return _open_bundle(files)
+            opened = _open_bundle(files)
         case "safetensors":
-            return _open_hf(files)
+            opened = _open_hf(files)
         case _:
-            return _open_gguf(files)
+            opened = _open_gguf(files)
+    if activation is not None:
+        return replace(opened, config=opened.config.with_activation(activation), activation_origin="override")
+    opened = replace(opened, activation_origin=activation_origin(opened.config, files.kind, opened.metadata))
+    guessed = opened.activation_origin == "family" and opened.config.activation == "silu-glu"
+    if guessed and _NAMES_OF_RELU.search(opened.name):
+        log.warning(
+            "%s is run with SiLU: its name speaks of ReLU, but its metadata does not (--activation says another)",
+            opened.name[:100],
+        )
+    return opened
 
 
 def plan_for(config: ModelConfig, source: TensorSource, kind: Kind) -> list[PlannedTensor]:
@@ -235,8 +278,8 @@ def _open_bundle(files: ModelFiles) -> OpenedModel:
         parameters=_parameters(manifest.config, "bundle", bundle.source),
         files=files,
         metadata=bundle.source.metadata,
-        name=manifest.name,
-        description=manifest.description,
+        name=_as_line(manifest.name),
+        description=_as_line(manifest.description),
         sampling=dict(manifest.sampling),
     )
 
@@ -283,10 +326,15 @@ def _open_gguf(files: ModelFiles) -> OpenedModel:
         parameters=_parameters(config, "gguf", source),
         files=files,
         metadata=source.metadata,
-        name=name if isinstance(name, str) and name else files.weights[0].stem,
-        description=description if isinstance(description, str) else "",
+        name=(_as_line(name) if isinstance(name, str) else "") or files.weights[0].stem,
+        description=_as_line(description) if isinstance(description, str) else "",
         sampling=sampling_from_gguf(source.metadata),
     )
+
+
+def _as_line(text: str) -> str:
+    """What a file says of itself, as one line for people: what would steer a terminal, or fill it, is left out."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text[:4096]).split())[:500]
 
 
 def _read_json(path: Path | None) -> dict[str, Any]:

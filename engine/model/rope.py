@@ -1,24 +1,110 @@
-"""How far a model's rotary frequencies are slowed down for a longer context than it was first trained with."""
+"""How a model's positions turn, for a sequence of a given length: base, divisors of the rotary frequencies, and scale.
+
+Most models turn positions in one way whatever the length. Two do not, and what is done then is what transformers does:
+
+- LongRoPE has a set of divisors for sequences up to the original context and another for longer ones, and every
+  position of a sequence is turned by the same set. When a sequence grows across the border (or is cut back across it),
+  keys and values in the cache are of no use any more, and all of it is computed again.
+- Dynamic NTK raises the base with every token beyond the original context. Keys in the cache stay turned as they were
+  when they were computed, by the base of the length that the sequence (with what was known of it) had then: computing
+  all of them again for every token is out of the question.
+"""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 import numpy as np
 
-from engine.config import ModelConfig
+from engine.config import ModelConfig, RopeScaling
+from engine.model.weights import ModelWeights
 from native_kernels.backend import F32
 
 
-def rope_factors(config: ModelConfig) -> F32 | None:
-    """What each rotary frequency is to be divided by, [rotated / 2]; None where positions are not scaled."""
+@dataclass(frozen=True, eq=False)
+class Rotation:
+    """Rotary angles are position x theta ^ (-2i / R) / factors[i]; cosines and sines are multiplied with scale."""
+
+    theta: float
+    factors: F32 | None = None  # [R / 2]
+    scale: float = 1.0
+
+
+class RotaryPositions:
+    """The rotations of one model. It turns nothing itself."""
+
+    def __init__(self, config: ModelConfig, weights: ModelWeights) -> None:
+        self._config = config
+        self._scaling = config.rope_scaling
+        scale = 1.0 if self._scaling is None else self._scaling.attention_factor
+        if self._scaling is not None and self._scaling.kind == "longrope":
+            long, short = weights.rope_factors_long, weights.rope_factors_short
+            if self._scaling.long_factors:
+                long = np.array(self._scaling.long_factors, np.float32)
+                short = np.array(self._scaling.short_factors, np.float32)
+            self._long = Rotation(config.rope_theta, long, scale)
+            self._fixed = Rotation(config.rope_theta, short, scale)
+        else:
+            factors = weights.rope_factors if config.rope_factors else _factors(config)
+            self._fixed = Rotation(config.rope_theta, factors, scale)
+
+    def rotation(self, length: int) -> Rotation:
+        """How the positions of a sequence of so many tokens turn."""
+        scaling, config = self._scaling, self._config
+        if scaling is None or length <= scaling.original_context:
+            return self._fixed
+        if scaling.kind == "longrope":
+            return self._long
+        if scaling.kind == "dynamic":
+            stretch = scaling.factor * length / scaling.original_context - (scaling.factor - 1)
+            return Rotation(config.rope_theta * stretch ** (config.rotated / (config.rotated - 2)))
+        return self._fixed
+
+    def keys_serve(self, before: int, after: int) -> bool:
+        """Whether keys computed for a sequence of one length are of use in one of another length."""
+        scaling = self._scaling
+        if scaling is None or scaling.kind != "longrope":
+            return True
+        return (before > scaling.original_context) == (after > scaling.original_context)
+
+
+def _factors(config: ModelConfig) -> F32 | None:
+    """What each rotary frequency is to be divided by, [R / 2]; None where frequencies are the plain ones."""
     scaling = config.rope_scaling
-    if scaling is None:
+    if scaling is None or scaling.kind == "dynamic":
         return None
     if scaling.kind == "linear":
         return np.full(config.rotated // 2, scaling.factor, np.float32)
-    # Llama 3: slow waves are stretched by the factor, fast ones left alone, those between blended.
+    share = _llama3_share(config, scaling) if scaling.kind == "llama3" else _yarn_share(config, scaling)
+    factors: F32 = (1.0 / (share + (1.0 - share) / scaling.factor)).astype(np.float32)
+    return factors
+
+
+def _llama3_share(config: ModelConfig, scaling: RopeScaling) -> F32:
+    """How much of its own speed each wave keeps: slow ones none, fast ones all, those between a part."""
     frequencies = config.rope_theta ** (-np.arange(0, config.rotated, 2, dtype=np.float64) / config.rotated)
     turns = scaling.original_context * frequencies / (2 * np.pi)  # of each wave within the original context
     share = (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
-    share = np.clip(share, 0.0, 1.0)  # how much of a wave's own speed it keeps
-    factors: F32 = (1.0 / (share + (1.0 - share) / scaling.factor)).astype(np.float32)
-    return factors
+    kept: F32 = np.clip(share, 0.0, 1.0)
+    return kept
+
+
+def _yarn_share(config: ModelConfig, scaling: RopeScaling) -> F32:
+    """The same for YaRN, whose border runs straight through the numbers of the waves.
+
+    Paper: YaRN, arXiv 2309.00071.
+    """
+    waves = config.rotated // 2
+
+    def wave_of(turns: float) -> float:
+        """The number of the wave that turns so often within the original context."""
+        return waves * math.log(scaling.original_context / (turns * 2 * math.pi)) / math.log(config.rope_theta)
+
+    low, high = wave_of(scaling.beta_fast), wave_of(scaling.beta_slow)
+    if scaling.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, config.rotated - 1)
+    width = high - low if high != low else 0.001
+    kept: F32 = 1.0 - np.clip((np.arange(waves) - low) / width, 0.0, 1.0)
+    return kept

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from engine.bundle import BundleSource
 from engine.errors import ModelFormatError
+from engine.formats import TensorSource
 from engine.formats.packed_rows import GROUP, check_scales, decode_blocks, decode_rows
 from engine.formats.quant import CODECS
 from engine.model.families import PlannedTensor
@@ -28,7 +29,7 @@ class TiledTensor:
     """One planned tensor of an open model, in our orientation; a vector is one row.
 
     codec: how the source stores it. order: which of the source's rows (of a vector: which of its numbers) are ours,
-    in our order; None where it is all of them as they lie.
+    in our order; None where they lie as ours do, from `first` on.
     """
 
     opened: OpenedModel
@@ -37,19 +38,21 @@ class TiledTensor:
     n_cols: int
     codec: str
     order: NDArray[np.int64] | None
+    first: int = 0
 
     @classmethod
     def of(cls, opened: OpenedModel, planned: PlannedTensor) -> TiledTensor:
         codec = opened.source.tensors[planned.foreign_name].codec.removesuffix(".lanes")
-        order = _order(planned, opened.config.head_dim)
-        length = planned.shape[0] if order is None else len(order)
-        if len(planned.shape) == 1:
+        order = _order(planned)
+        shape, part = planned.matrix_shape, planned.part
+        length = len(order) if order is not None else shape[0] if part is None else part.stop - part.start
+        if planned.is_vector:
             rows, cols = 1, length
         elif planned.treatment == "transposed":
-            cols, rows = planned.shape
+            cols, rows = shape
         else:
-            rows, cols = length, planned.shape[1]
-        return cls(opened, planned, rows, cols, codec, order)
+            rows, cols = length, shape[1]
+        return cls(opened, planned, rows, cols, codec, order, part.start if part and order is None else 0)
 
     @property
     def name(self) -> str:
@@ -58,7 +61,7 @@ class TiledTensor:
     @property
     def shape(self) -> tuple[int, ...]:
         """In our orientation."""
-        return (self.n_cols,) if len(self.planned.shape) == 1 else (self.n_rows, self.n_cols)
+        return (self.n_cols,) if self.planned.is_vector else (self.n_rows, self.n_cols)
 
     @property
     def source_bytes(self) -> int:
@@ -108,13 +111,13 @@ class TiledTensor:
         source = self.opened.source
         if isinstance(source, BundleSource):
             entry = source.manifest.tensors[self.planned.foreign_name]
-            return decode_rows(entry.codec, source.rows(self.planned.foreign_name)[start:stop], self.n_cols)
-        if len(self.planned.shape) == 1:
+            return decode_rows(entry.codec, self._source_rows(start, stop), self.n_cols)
+        if self.planned.is_vector:
             vector = decode_blocks(self.codec, source.view(self.planned.foreign_name))
-            return (vector if self.order is None else vector[self.order])[None]
+            return (vector[self.first : self.first + self.n_cols] if self.order is None else vector[self.order])[None]
         if not self._transposed:
             return decode_blocks(self.codec, self._source_rows(start, stop)).reshape(stop - start, self.n_cols)
-        table = source.view(self.planned.foreign_name).reshape(self.n_cols, -1)
+        table = stored_bytes(source, self.planned).reshape(self.n_cols, -1)
         step, n_bytes = CODECS[self.codec].block_size, CODECS[self.codec].type_size
         raw = table[:, start // step * n_bytes : stop // step * n_bytes]
         return np.ascontiguousarray(decode_blocks(self.codec, raw).reshape(self.n_cols, stop - start).T)
@@ -122,16 +125,20 @@ class TiledTensor:
     def _source_rows(self, start: int, stop: int) -> U8:
         source = self.opened.source
         if isinstance(source, BundleSource):
-            return source.rows(self.planned.foreign_name)[start:stop]
-        table = source.view(self.planned.foreign_name).reshape(self.planned.shape[0], -1)
-        return table[start:stop] if self.order is None else table[self.order[start:stop]]
+            return source.rows(self.planned.foreign_name)[self.first + start : self.first + stop]
+        table = stored_bytes(source, self.planned).reshape(self.planned.matrix_shape[0], -1)
+        return table[self.first + start : self.first + stop] if self.order is None else table[self.order[start:stop]]
 
 
-def _order(planned: PlannedTensor, head_dim: int) -> NDArray[np.int64] | None:
-    """The source's rows that become ours, in our order; None for all of them as they lie."""
-    order = np.arange(planned.shape[0])
-    if planned.part is not None:
-        order = order.reshape(planned.part.groups, -1)[:, planned.part.start : planned.part.stop].reshape(-1)
-    if planned.treatment == "rope pairs":  # ours: all first halves of a head's pairs, then all second ones
-        order = order.reshape(-1, head_dim // 2, 2).swapaxes(1, 2).reshape(-1)
-    return None if planned.part is None and planned.treatment != "rope pairs" else order
+def stored_bytes(source: TensorSource, planned: PlannedTensor) -> U8:
+    """The tensor's bytes as they lie in the file, not copied; of one that holds all experts, the one that is meant."""
+    data = source.view(planned.foreign_name)
+    return data if planned.expert is None else data.reshape(planned.shape[0], -1)[planned.expert]
+
+
+def _order(planned: PlannedTensor) -> NDArray[np.int64] | None:
+    """The source's rows that become ours, in our order; None where they lie so, one after another."""
+    if planned.part is None or planned.part.groups == 1:
+        return None
+    rows = np.arange(planned.shape[0]).reshape(planned.part.groups, -1)
+    return rows[:, planned.part.start : planned.part.stop].reshape(-1)

@@ -11,12 +11,14 @@ from engine.config import ModelConfig
 from engine.errors import ContextOverflowError, TokenizerMismatchError
 from engine.executor.counters import FfnCounters
 from engine.model.kv_cache import KVCache
-from engine.model.rope import rope_factors
+from engine.model.rope import RotaryPositions
+from engine.model.router import Routing, route
 from engine.model.weights import LayerWeights, ModelWeights
 from native_kernels.backend import F32, I64, Operators, PackedMatrix
 
 Logits = F32  # [V]
 Angles = tuple[F32, F32]  # cosines and sines, [T, R / 2] each
+_PIECE_TOKENS = 256  # of what is computed again
 
 
 class FfnExecutor(Protocol):
@@ -28,8 +30,10 @@ class FfnExecutor(Protocol):
     def name(self) -> str:
         """dense, exact, ..."""
 
-    def ffn(self, layer: int, x: F32, residual: F32) -> F32:
+    def ffn(self, layer: int, x: F32, residual: F32, routing: Routing | None = None) -> F32:
         """x [T, D], normed -> what the block adds to the residual, [T, D].
+
+        routing: which experts each position goes through, where the model has some.
 
         residual [T, D]: what the norm read to make x. Predictors may read it; nothing is added to it here.
         """
@@ -73,18 +77,36 @@ class Transformer:
         self.executor = executor
         self.operators = operators
         self.decoder = decoder
-        self._rope_factors = weights.rope_factors if config.rope_factors else rope_factors(config)
+        self._rotary = RotaryPositions(config, weights)
 
-    def forward(self, tokens: I64, cache: KVCache) -> F32:
+    def forward(self, tokens: I64, cache: KVCache, ahead: int = 0) -> F32:
         """Runs the tokens behind what the cache holds, and appends them to it.
 
+        ahead: how many tokens are known to follow at once, as the later pieces of a prompt do; some models turn
+        positions by the length of the whole sequence (engine/model/rope.py), and none is computed twice then.
         Shapes: tokens [T] -> hidden states after the last norm, [T, D].
-        Cost: memory grows with T x d_ff; cut a long prompt into pieces of some hundred tokens.
+        Cost: memory grows with T x d_ff; cut a long prompt into pieces of some hundred tokens. Where a model turns
+        positions otherwise from some length on, the call that crosses it computes all that the cache holds again.
         Raises: ContextOverflowError when the cache has no room, TokenizerMismatchError for an id that is no token.
         """
         check_tokens(self.config, tokens, cache)
+        length = cache.length + len(tokens) + ahead
+        if not self.cache_serves(cache, length):
+            earlier = cache.tokens[: cache.length].copy()
+            cache.truncate(0)
+            for start in range(0, len(earlier), _PIECE_TOKENS):
+                self._run(earlier[start : start + _PIECE_TOKENS], cache, length)
+        return self._run(tokens, cache, length)
+
+    def cache_serves(self, cache: KVCache, length: int) -> bool:
+        """Whether what the cache holds is of use in a sequence of this length; if not, `forward` computes it again."""
+        return not cache.length or self._rotary.keys_serve(cache.sequence_length, length)
+
+    def _run(self, tokens: I64, cache: KVCache, length: int) -> F32:
         positions = np.arange(cache.length, cache.length + len(tokens), dtype=np.int64)
-        angles = self._angles(positions)
+        cache.tokens[cache.length : cache.length + len(tokens)] = tokens
+        cache.sequence_length = length
+        angles = self._angles(positions, length)
 
         block = self._block
         if self.config.norms == "post":
@@ -108,9 +130,11 @@ class Transformer:
 
     def _block(self, i: int, w: LayerWeights, x: F32, angles: tuple[Angles, Angles], cache: KVCache) -> F32:
         """Attention, then FFN, each behind a norm; Gemma has one after each as well."""
+        early = self._route(w, x) if self.config.early_router else None
         mixed = self._attention(i, w, self._norm(x, w.attention_norm, w.attention_norm_bias), angles, cache)
         x = x + self._norm(mixed, w.post_attention_norm)
-        added = self.executor.ffn(i, self._norm(x, w.ffn_norm, w.ffn_norm_bias), x)
+        normed = self._norm(x, w.ffn_norm, w.ffn_norm_bias)
+        added = self.executor.ffn(i, normed, x, early or self._route(w, normed))
         return x + self._norm(added, w.post_ffn_norm)
 
     def _parallel_block(self, i: int, w: LayerWeights, x: F32, angles: tuple[Angles, Angles], cache: KVCache) -> F32:
@@ -126,6 +150,9 @@ class Transformer:
         x = self._norm(x + self._attention(i, w, x, angles, cache), w.attention_norm, w.attention_norm_bias)
         return self._norm(x + self.executor.ffn(i, x, x), w.ffn_norm, w.ffn_norm_bias)
 
+    def _route(self, w: LayerWeights, x: F32) -> Routing | None:
+        return None if w.router is None else route(self.config, w.router, x, self.operators, w.shared_gate)
+
     def _embed(self, tokens: I64, positions: I64) -> F32:
         config, ops, weights = self.config, self.operators, self.weights
         x = ops.rows(weights.embedding, tokens)
@@ -137,13 +164,17 @@ class Transformer:
             x = x + ops.rows(weights.positions, positions + config.position_offset)
         return x
 
-    def _angles(self, positions: I64) -> tuple[Angles, Angles]:
+    def _angles(self, positions: I64, length: int) -> tuple[Angles, Angles]:
         """Cosines and sines for the layers that see everything, and for those that see a window."""
         config, ops = self.config, self.operators
         if config.positions != "rope":
             nothing = np.zeros((len(positions), 0), np.float32)
             return (nothing, nothing), (nothing, nothing)
-        everywhere = ops.rope_angles(positions, config.rotated, config.rope_theta, self._rope_factors)
+        rotation = self._rotary.rotation(length)
+        everywhere = ops.rope_angles(positions, config.rotated, rotation.theta, rotation.factors)
+        if rotation.scale != 1.0:
+            scale = np.float32(rotation.scale)
+            everywhere = everywhere[0] * scale, everywhere[1] * scale
         if config.rope_theta_local is None:
             return everywhere, everywhere
         return everywhere, ops.rope_angles(positions, config.rotated, config.rope_theta_local)
@@ -156,10 +187,9 @@ class Transformer:
         if config.qk_norm:
             q, k = self._norm(q, w.q_norm), self._norm(k, w.k_norm)
         window = config.window(i)
-        if config.positions == "rope":
+        if config.positions == "rope" and i not in config.unrotated:
             cos, sin = angles[0 if window is None else 1]
-            neighbours = self.weights.rope_neighbours
-            q, k = ops.rope(q, cos, sin, neighbours), ops.rope(k, cos, sin, neighbours)
+            q, k = ops.rope(q, cos, sin, config.rope_order), ops.rope(k, cos, sin, config.rope_order)
         mixed = ops.cached_attention(
             q, k, v, cache.blocks[i], cache.layout, cache.length,
             config.attention_scale, config.attention_softcap, window,

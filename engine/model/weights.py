@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from engine.config import ModelConfig
 from engine.cpu_and_ram import memory_limits, read_ram
 from engine.errors import Cancelled, HostMemoryError, InvalidRequestError, ModelFormatError, UnsupportedModelError
-from engine.model.families import PlannedTensor
-from engine.model.mapped_weights import as_stored, copied_bytes, stays_in_pairs
+from engine.model.families import PlannedTensor, split_expert_name
+from engine.model.mapped_weights import as_stored, copied_bytes
 from engine.model.model_files import ModelFiles as ModelFiles
 from engine.model.model_files import OpenedModel as OpenedModel
 from engine.model.model_files import find_model_files as find_model_files
 from engine.model.model_files import open_model as open_model
+from engine.model.soundness import check_numbers
+from engine.model.tensor_tiles import TiledTensor
 from native_kernels.backend import F32, PackedMatrix
 
 # RAM that stays free for the KV cache, the window and everybody else.
@@ -39,19 +41,38 @@ _ZERO_PIECE = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
+class FfnWeights:
+    """One feed-forward block: a layer's only one, or one expert's."""
+
+    up: PackedMatrix  # [F, D]
+    gate: PackedMatrix | None = None  # [F, D]
+    down_t: PackedMatrix | None = None  # [F, D]: neuron-major, so that a neuron's column of down is one row
+    down: PackedMatrix | None = None  # [D, F]: instead of down_t where it is stored so and cannot be turned losslessly
+    gate_bias: F32 | None = None  # [F]
+    up_bias: F32 | None = None  # [F]
+    down_bias: F32 | None = None  # [D]
+
+
+@dataclass(frozen=True, eq=False)
 class LayerWeights:
-    """One layer; what a family does not have is None. H_q = H x head_dim, H_kv = H_kv x head_dim."""
+    """One layer; what a family does not have is None. H_q = H x head_dim, H_kv = H_kv x head_dim.
+
+    Where there are experts, gate, up and down are theirs; `ffns` serves either way.
+    """
 
     attention_norm: F32  # [D]
     q: PackedMatrix  # [H_q, D]
     k: PackedMatrix  # [H_kv, D]
     v: PackedMatrix  # [H_kv, D]
     o: PackedMatrix  # [D, H_q]
-    up: PackedMatrix  # [F, D]
+    up: PackedMatrix | None = None  # [F, D]
     ffn_norm: F32 | None = None  # [D]
     gate: PackedMatrix | None = None  # [F, D]
-    down_t: PackedMatrix | None = None  # [F, D]: neuron-major, so that a neuron's column of down is one row
-    down: PackedMatrix | None = None  # [D, F]: instead of down_t where it is stored so and cannot be turned losslessly
+    down_t: PackedMatrix | None = None  # [F, D]: neuron-major
+    down: PackedMatrix | None = None  # [D, F]: instead of down_t
+    router: PackedMatrix | None = None  # [E, D]
+    shared_gate: F32 | None = None  # [D]
+    experts: tuple[FfnWeights, ...] = ()  # [E], and the shared one behind them
     attention_norm_bias: F32 | None = None  # [D]
     ffn_norm_bias: F32 | None = None  # [D]
     post_attention_norm: F32 | None = None  # [D]
@@ -65,6 +86,15 @@ class LayerWeights:
     gate_bias: F32 | None = None  # [F]
     up_bias: F32 | None = None  # [F]
     down_bias: F32 | None = None  # [D]
+
+    @cached_property
+    def ffns(self) -> tuple[FfnWeights, ...]:
+        """The layer's feed-forward blocks: one for each expert, or the only one."""
+        if self.experts:
+            return self.experts
+        assert self.up is not None, "a layer has experts or up"
+        own = {field.name: getattr(self, field.name) for field in fields(FfnWeights) if field.name != "up"}
+        return (FfnWeights(up=self.up, **own),)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,12 +117,13 @@ class ModelWeights:
     project_in: PackedMatrix | None = None  # [D, E]
     project_out: PackedMatrix | None = None  # [E, D]
     rope_factors: F32 | None = None  # [rotated / 2]
-    rope_neighbours: bool = False  # rows of q and k lie in pairs that are rotated together, not in halves of a head
+    rope_factors_long: F32 | None = None  # [rotated / 2], of LongRoPE; its short ones likewise
+    rope_factors_short: F32 | None = None
 
     @property
     def down_is_row_wise(self) -> bool:
         """Whether down is computed whole whatever fires, because no neuron's weights of it lie together."""
-        return any(layer.down is not None for layer in self.layers)
+        return any(ffn.down is not None for layer in self.layers for ffn in layer.ffns)
 
 
 def load_weights(
@@ -100,6 +131,7 @@ def load_weights(
     progress: Callable[[int, int], None] = lambda done_bytes, total_bytes: None,
     cancelled: Callable[[], bool] = lambda: False,
     extra_bytes: int = 0,
+    mapped_bytes: int = 0,
     hold: Hold | Literal["auto"] = "auto",
     mapped_reason: str = "",
 ) -> ModelWeights:
@@ -107,16 +139,17 @@ def load_weights(
 
     With a `mapped_reason` (half a sentence) `auto` means mapped, for whoever multiplies matrices as they are stored.
 
-    Where neither fits, matrices stay where and as the file has them, `mapped`: nothing of them is read now, so that
-    damage shows in the logits only (and a float16 that is no number counts as a large one, as operators read it).
+    Where neither fits, matrices stay where and as the file has them, `mapped`: of those that are large a sample is
+    looked at (soundness.py), so that damage elsewhere shows in the logits only (and a float16 that is no number counts
+    as a large one, as operators read it). Norms and biases are checked whole in any case.
     Units: progress reports bytes of the file done and in total; extra_bytes is RAM that the caller will need beside
-    the weights.
+    the weights; mapped_bytes what is read for each token beside them and can stay in its file: unpacked weights leave
+    room for it, and for no room it is never refused.
     Raises: HostMemoryError with need and have before anything is read, ModelFormatError for weights that are no
     numbers or a norm or embedding that is all zeros, Cancelled between two tensors.
     """
-    chosen, reason = _choose_hold(opened, extra_bytes, hold, mapped_reason)
+    chosen, reason = _choose_hold(opened, extra_bytes, mapped_bytes, hold, mapped_reason)
     plan = opened.plan
-    in_pairs = chosen == "mapped" and stays_in_pairs(opened)
     total = sum(_file_bytes(opened, tensor) for tensor in plan)
     done = 0
     vectors: dict[str, F32] = {}
@@ -125,24 +158,25 @@ def load_weights(
         if cancelled():
             raise Cancelled
         try:
-            if len(tensor.shape) == 1:
+            if tensor.is_vector:
                 vectors[tensor.name] = _read(opened, tensor)
             elif chosen == "mapped":
-                name, matrix = as_stored(opened, tensor, in_pairs)
+                name, matrix = as_stored(opened, tensor)
+                check_numbers(matrix, tensor.foreign_name)
                 if _must_not_be_zero(tensor):
                     _refuse_zero_bytes(matrix, tensor)
                 matrices[name] = matrix
             else:
-                matrices[tensor.name] = _pack(_read(opened, tensor), tensor, chosen)
+                codec = "f32" if tensor.is_router else chosen
+                matrices[tensor.name] = _pack(_read(opened, tensor), tensor, codec)
         except MemoryError as error:
             raise HostMemoryError(f"The memory ran out while loading {tensor.foreign_name}.") from error
         done += _file_bytes(opened, tensor)
         progress(done, total)
     n_bytes = sum(matrix.n_bytes for matrix in matrices.values()) + sum(v.nbytes for v in vectors.values())
-    ram_bytes = sum(copied_bytes(opened, tensor, in_pairs) for tensor in plan) if chosen == "mapped" else n_bytes
+    ram_bytes = sum(copied_bytes(opened, tensor) for tensor in plan) if chosen == "mapped" else n_bytes
     return ModelWeights(
         **_assemble(opened.config, vectors, matrices),
-        rope_neighbours=in_pairs,
         hold=chosen,
         hold_reason=reason,
         n_bytes=n_bytes,
@@ -155,7 +189,9 @@ def _file_bytes(opened: OpenedModel, tensor: PlannedTensor) -> int:
     return opened.source.tensors[tensor.foreign_name].n_bytes * tensor.n_elements // math.prod(tensor.shape)
 
 
-def _choose_hold(opened: OpenedModel, extra_bytes: int, wanted: str, mapped_reason: str) -> tuple[Hold, str]:
+def _choose_hold(
+    opened: OpenedModel, extra_bytes: int, mapped_bytes: int, wanted: str, mapped_reason: str
+) -> tuple[Hold, str]:
     """float32 where it fits with a margin, because then nothing is unpacked on use; else float16; else the file.
 
     What is asked for by name is held to the free RAM too.
@@ -166,14 +202,14 @@ def _choose_hold(opened: OpenedModel, extra_bytes: int, wanted: str, mapped_reas
         raise InvalidRequestError(f"Unknown way {wanted!r} to hold weights; known are auto, f32, f16 and mapped.")
     have = read_ram(psutil, memory_limits()).free_bytes  # in a container less than the machine has
     plan = opened.plan
-    parameters, in_pairs = sum(tensor.n_elements for tensor in plan), stays_in_pairs(opened)
+    parameters = sum(tensor.n_elements for tensor in plan)
     rest = extra_bytes + MARGIN_BYTES
     # While one tensor is repacked, it lies there twice as float32.
-    repacking = 2 * 4 * max(math.prod(tensor.shape) for tensor in plan)
+    repacking = 2 * 4 * max(tensor.n_elements if tensor.of_expert else math.prod(tensor.shape) for tensor in plan)
     needs: dict[Hold, int] = {
-        "f32": parameters * 4 + repacking + rest,
-        "f16": parameters * 2 + repacking + rest,
-        "mapped": sum(copied_bytes(opened, tensor, in_pairs) for tensor in plan) + rest,
+        "f32": parameters * 4 + repacking + mapped_bytes + rest,
+        "f16": parameters * 2 + repacking + mapped_bytes + rest,
+        "mapped": sum(copied_bytes(opened, tensor) for tensor in plan) + rest,
     }
     if wanted == "auto" and mapped_reason and needs["mapped"] <= have:
         return "mapped", mapped_reason
@@ -185,7 +221,12 @@ def _choose_hold(opened: OpenedModel, extra_bytes: int, wanted: str, mapped_reas
 
 
 def _read(opened: OpenedModel, tensor: PlannedTensor) -> F32:
+    if tensor.of_expert:  # by itself, and not all of them for each
+        tiled = TiledTensor.of(opened, tensor)
+        return tiled.read_f32(0, tiled.n_rows)
     values = opened.source.read_f32(tensor.foreign_name)
+    if tensor.expert is not None:
+        values = values[tensor.expert]
     # The sum is finite unless a value is not: weights are far too small to overflow it, and it is one fast pass.
     with np.errstate(invalid="ignore", over="ignore"):
         total = values.sum(dtype=np.float64)
@@ -193,15 +234,13 @@ def _read(opened: OpenedModel, tensor: PlannedTensor) -> F32:
         raise ModelFormatError(f"Tensor {tensor.foreign_name} holds values that are no numbers.")
     if _must_not_be_zero(tensor) and not values.any():
         raise ModelFormatError(f"Tensor {tensor.foreign_name} holds nothing but zeros: the file is incomplete.")
-    if tensor.name == "rope_factors" and not (values > 0).all():
+    if tensor.name.startswith("rope_factors") and not (values > 0).all():
         raise ModelFormatError(f"Tensor {tensor.foreign_name} holds divisors that are not positive.")
     if tensor.part is not None:
         groups = values.reshape(tensor.part.groups, -1, *values.shape[1:])
         values = groups[:, tensor.part.start : tensor.part.stop].reshape(-1, *values.shape[1:])
     if tensor.treatment == "transposed":
         return values.T
-    if tensor.treatment == "rope pairs":
-        return _unpair(values, opened.config.head_dim)
     if tensor.treatment == "plus one":
         return values + np.float32(1)
     return values
@@ -218,13 +257,7 @@ def _must_not_be_zero(tensor: PlannedTensor) -> bool:
     """Norms and the embedding are never all zeros in a whole file; biases, and norms stored less one, may be."""
     if tensor.name == "embedding":
         return True
-    return len(tensor.shape) == 1 and tensor.treatment != "plus one" and not tensor.name.endswith("_bias")
-
-
-def _unpair(values: F32, head_dim: int) -> F32:
-    """Rows of each head from GGUF's order (0, half, 1, half + 1, ...) back to (0, 1, ..., half, half + 1, ...)."""
-    pairs: NDArray[np.float32] = values.reshape(-1, head_dim // 2, 2, values.shape[1])
-    return pairs.swapaxes(1, 2).reshape(values.shape)
+    return tensor.is_vector and tensor.treatment != "plus one" and not tensor.name.endswith("_bias")
 
 
 def _pack(values: F32, tensor: PlannedTensor, codec: str) -> PackedMatrix:
@@ -239,10 +272,17 @@ def _assemble(config: ModelConfig, vectors: dict[str, F32], matrices: dict[str, 
     """The fields of ModelWeights that are weights."""
     tensors: dict[str, Any] = {**vectors, **matrices}
     per_layer: list[dict[str, Any]] = [{} for _ in range(config.n_layers)]
+    n_ffns = config.n_experts + (config.shared_d_ff > 0)
+    experts: list[list[dict[str, Any]]] = [[{} for _ in range(n_ffns)] for _ in per_layer]
     for name, values in tensors.items():
         layer, dot, field = name.partition(".")
-        if dot:
+        if ".experts." in name:
+            _, expert, part = split_expert_name(name)
+            experts[int(layer)][expert][part] = values
+        elif dot:
             per_layer[int(layer)][field] = values
+    for layer_fields, of_layer in zip(per_layer, experts, strict=True):
+        layer_fields["experts"] = tuple(FfnWeights(**parts) for parts in of_layer)
     return {
         "embedding": matrices["embedding"],
         "layers": [LayerWeights(**fields) for fields in per_layer],
@@ -252,5 +292,5 @@ def _assemble(config: ModelConfig, vectors: dict[str, F32], matrices: dict[str, 
         "positions": matrices.get("positions"),
         "project_in": matrices.get("project_in"),
         "project_out": matrices.get("project_out"),
-        "rope_factors": vectors.get("rope_factors"),
+        **{name: vectors.get(name) for name in ("rope_factors", "rope_factors_long", "rope_factors_short")},
     }

@@ -6,69 +6,164 @@ is written last: an artefact that was cut off while being written, or put togeth
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.errors import ArtifactMismatchError, InvalidRequestError
+from engine.errors import ArtifactMismatchError, Cancelled, DiskSpaceError, InvalidRequestError, ModelFormatError
 from engine.formats.json_text import read_object
 from engine.formats.mapped import MappedSource
 from engine.formats.safetensors import open_safetensors
 
+Progress = Callable[[int], None]
+
 _MAX_JSON_BYTES = 4 << 20
 _CHUNK_BYTES = 4 << 20
+_TYPES = {"float32": "F32", "float16": "F16", "int64": "I64", "uint8": "U8"}
+
+
+def head_file(folder: Path, name: str) -> Path:
+    """The JSON file of the artefact of that name."""
+    return folder / f"{name}.json"
+
+
+def tensors_file(folder: Path, name: str) -> Path:
+    """The safetensors file of the artefact of that name."""
+    return folder / f"{name}.safetensors"
 
 
 def save_artifact(
-    folder: Path, name: str, version: int, values: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]
+    folder: Path,
+    name: str,
+    version: int,
+    values: Mapping[str, Any],
+    tensors: Mapping[str, NDArray[Any]],
+    progress: Progress = lambda done: None,
+    cancelled: Callable[[], bool] = lambda: False,
 ) -> Path:
     """Writes NAME.safetensors and NAME.json into the folder, replacing older ones; the latter's path back.
 
-    Raises: InvalidRequestError where the folder cannot be written.
+    The tensors may be mapped and larger than the memory: they are written piece by piece.
+    Units: progress reports bytes written. Cost: a few MiB of memory.
+    Raises: InvalidRequestError where the folder cannot be written, DiskSpaceError where it is full, Cancelled.
     """
-    from safetensors.numpy import save_file
-
-    weights, head = folder / f"{name}.safetensors", folder / f"{name}.json"
+    weights, head = tensors_file(folder, name), head_file(folder, name)
     fresh_weights, fresh_head = weights.with_suffix(".safetensors.part"), head.with_suffix(".json.part")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        save_file({key: np.ascontiguousarray(value) for key, value in tensors.items()}, fresh_weights)
-        written = {"schema_version": version, "tensors_sha256": _sha256(fresh_weights), **values}
-        fresh_head.write_text(json.dumps(written, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        with fresh_weights.open("wb") as file:
+            digest = _write_tensors(file, tensors, progress, cancelled)
+            _flush(file)
+        written = {"schema_version": version, "tensors_sha256": digest, **values}
+        with fresh_head.open("wb") as file:
+            file.write(json.dumps(written, ensure_ascii=False, allow_nan=False, indent=1).encode() + b"\n")
+            _flush(file)
         os.replace(fresh_weights, weights)
         os.replace(fresh_head, head)
     except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)):
+            raise DiskSpaceError(f"The disk took no more while {head} was written: {error.strerror}.") from error
         raise InvalidRequestError(
             f"{head} cannot be written: {error.strerror or error}.", "Choose another folder."
         ) from error
     return head
 
 
-def load_artifact(folder: Path, name: str, version: int, model: str | None) -> tuple[dict[str, Any], MappedSource]:
-    """What `save_artifact` wrote, the tensors mapped; model: the fingerprint it must have been made from, None for any.
+def load_artifact(
+    folder: Path, name: str, version: int, model: str | None, activation: str | None
+) -> tuple[dict[str, Any], MappedSource]:
+    """What `save_artifact` wrote, the tensors mapped.
 
+    model: the fingerprint it must have been made from, None for any. activation: what the model is run with, None for
+    any; an artefact that says no activation fits all of them.
     Raises: ModelNotFoundError where there is none, ModelFormatError for damage, ArtifactMismatchError for another
-    model or another version of Hearth.
+    model, another activation or another version of Hearth.
     """
-    head = folder / f"{name}.json"
+    values = read_head(folder, name, version, model, activation)
+    weights, source = tensors_file(folder, name), open_tensors(folder, name)
+    if values.get("tensors_sha256") != _sha256(weights):
+        raise ArtifactMismatchError(f"{weights.name} in {folder} is not the file that {name}.json describes.")
+    return values, source
+
+
+def read_head(folder: Path, name: str, version: int, model: str | None, activation: str | None) -> dict[str, Any]:
+    """What the artefact's JSON file says. Raises as `load_artifact` does; the tensors are not looked at."""
+    head = head_file(folder, name)
     values = read_object(head, max_bytes=_MAX_JSON_BYTES, max_values=1 << 17)
     if values.get("schema_version") != version:
         shown = str(values.get("schema_version"))[:20]
         raise ArtifactMismatchError(f"{head.name} is of version {shown}; this Hearth reads version {version}.")
-    made_from = values.get("model")
-    if model is not None and made_from != model:
+    if model is not None and values.get("model") != model:
         raise ArtifactMismatchError(f"{head.name} in {folder} was made from another model.")
-    weights = folder / f"{name}.safetensors"
-    source = open_safetensors(weights)
-    if values.get("tensors_sha256") != _sha256(weights):
-        raise ArtifactMismatchError(f"{weights.name} in {folder} is not the file that {head.name} describes.")
-    return values, source
+    made_under = values.get("activation")
+    if made_under is not None and not isinstance(made_under, str):
+        raise ModelFormatError(f"{head.name} in {folder} says an activation that is no text.")
+    if None not in (made_under, activation) and made_under != activation:
+        # The fingerprint names the files; another activation may be asked for of the same ones.
+        raise ArtifactMismatchError(
+            f"{head.name} in {folder} was made for the activation {str(made_under)[:60]}; "
+            f"the model is run with {activation}.",
+            "Run the model with the activation that it was made for (--activation), or make it again.",
+        )
+    return values
+
+
+def open_tensors(folder: Path, name: str) -> MappedSource:
+    """The artefact's tensors, mapped; that they are the ones that the head describes is not checked.
+
+    Raises: ArtifactMismatchError where the file is missing, ModelFormatError for damage.
+    """
+    weights = tensors_file(folder, name)
+    if not weights.is_file():
+        raise ArtifactMismatchError(f"{folder} has {name}.json and no file {weights.name}.")
+    return open_safetensors(weights)
+
+
+def _write_tensors(
+    file: IO[bytes], tensors: Mapping[str, NDArray[Any]], progress: Progress, cancelled: Callable[[], bool]
+) -> str:
+    """One safetensors file; its SHA-256 back. The format's own library would copy every tensor into memory."""
+    # Wide numbers first, so that all of them lie where their type wants them.
+    names = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))
+    table, at = {}, 0
+    for name in names:
+        values = tensors[name]
+        table[name] = {
+            "dtype": _TYPES[values.dtype.name],
+            "shape": list(values.shape),
+            "data_offsets": [at, at + values.nbytes],
+        }
+        at += values.nbytes
+    header = json.dumps(table, separators=(",", ":")).encode()
+    header += b" " * (-(8 + len(header)) % 64)
+    digest, done = hashlib.sha256(), 0
+    for piece in (len(header).to_bytes(8, "little"), header):
+        file.write(piece)
+        digest.update(piece)
+    for name in names:
+        values = tensors[name]
+        step = max(1, _CHUNK_BYTES // max(1, values[:1].nbytes))
+        for start in range(0, len(values), step):
+            if cancelled():
+                raise Cancelled
+            data = np.ascontiguousarray(values[start : start + step]).data
+            file.write(data)
+            digest.update(data)
+            done += data.nbytes
+            progress(done)
+    return digest.hexdigest()
+
+
+def _flush(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def _sha256(path: Path) -> str:

@@ -10,19 +10,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from engine.errors import ModelFormatError, ModelNotFoundError
 from engine.formats import TensorSource
 from engine.formats.json_text import read_object
-from engine.formats.torch_pickle import read_torch
-from engine.sparsity.predictor import (
-    LayerPredictor,
-    Predictor,
+from engine.formats.torch_pickle import BF16, Tensor, read_torch
+from engine.sparsity.predictor import LayerPredictor, Predictor
+from engine.sparsity.predictor_parts import (
     bias,
     finite_bias,
     finite_matrix,
     matrix,
+    packed_matrix,
     sparse_threshold,
 )
+from native_kernels.backend import PackedMatrix
 
 THRESHOLD_KEY = "powerinfer.sparse_threshold"
 
@@ -35,6 +38,11 @@ _MAX_JSON_BYTES = 1 << 20
 def is_predictor_tensor(name: str) -> bool:
     """Whether a GGUF tensor is a predictor's. Hugging Face's OPT calls its FFN fc1 and fc2 too; GGUF never does."""
     return _GGUF_NAME.fullmatch(name) is not None
+
+
+def has_own_predictors(source: TensorSource) -> bool:
+    """Whether the file of the weights carries predictors."""
+    return any(is_predictor_tensor(name) for name in source.tensors)
 
 
 def predictor_from_gguf(source: TensorSource, as_stored: bool = False) -> Predictor:
@@ -58,10 +66,11 @@ def predictor_from_gguf(source: TensorSource, as_stored: bool = False) -> Predic
     return Predictor("low_rank", "residual", tuple(layers))
 
 
-def unpacked_bytes(source: TensorSource) -> int:
-    """RAM that the predictors of a GGUF file take when those of them that are neither f16 nor f32 are unpacked."""
-    return sum(4 * info.n_elements for name, info in source.tensors.items()
-               if is_predictor_tensor(name) and info.codec not in ("f32", "f16"))  # fmt: skip
+def gguf_sizes(source: TensorSource) -> tuple[int, int]:
+    """(bytes of a GGUF file's predictors as they lie, RAM of those neither f16 nor f32 once they are unpacked)."""
+    own = [info for name, info in source.tensors.items() if is_predictor_tensor(name)]
+    packed = [info for info in own if info.codec not in ("f32", "f16")]
+    return sum(info.n_bytes for info in own), sum(4 * info.n_elements for info in packed)
 
 
 def predictor_files(folder: Path) -> dict[int, Path]:
@@ -70,9 +79,25 @@ def predictor_files(folder: Path) -> dict[int, Path]:
             if (match := _FILE_NAME.fullmatch(path.name))}  # fmt: skip
 
 
-def read_predictor_folder(folder: Path) -> Predictor:
+def folder_sizes(folder: Path) -> tuple[int, int, int]:
+    """Of a predictor repository: (bytes as they lie, RAM of its bfloat16 once unpacked, RAM of what must be copied).
+
+    Copied is what lies in another order than row by row. Cost: reads the heads of the files.
+    Raises: ModelNotFoundError, ModelFormatError, UnsupportedModelError as `read_predictor_folder` does.
+    """
+    stored = unpacked = copied = 0
+    for path in predictor_files(folder).values():
+        for values in read_torch(path, unpack=False).values():
+            stored += values.nbytes
+            unpacked += 2 * values.nbytes if values.dtype == BF16 else 0
+            copied += 0 if values.flags.c_contiguous else values.nbytes
+    return stored, unpacked, copied
+
+
+def read_predictor_folder(folder: Path, as_stored: bool = False) -> Predictor:
     """A predictor repository: model_0.pt, model_1.pt ..., and config.json's sparse_threshold where it has one.
 
+    Matrices stay mapped; bfloat16 is unpacked, unless as_stored.
     Raises: ModelNotFoundError where there is none, ModelFormatError for a missing layer and for damage.
     """
     files = predictor_files(folder)
@@ -80,24 +105,41 @@ def read_predictor_folder(folder: Path) -> Predictor:
         raise ModelNotFoundError(f"There is no model_0.pt in {folder}.")
     _require_all(set(files), lambda layer: f"model_{layer}.pt")
     threshold = sparse_threshold(_config(folder / "config.json"), "sparse_threshold", "config.json")
-    return Predictor("low_rank", "residual", tuple(_read_layer(files[layer], threshold) for layer in range(len(files))))
+    layers = tuple(_read_layer(files[layer], threshold, as_stored) for layer in range(len(files)))
+    return Predictor("low_rank", "residual", layers)
 
 
-def _read_layer(path: Path, threshold: float) -> LayerPredictor:
-    tensors = read_torch(path)
+def _read_layer(path: Path, threshold: float, as_stored: bool) -> LayerPredictor:
+    tensors = read_torch(path, unpack=False)
     surplus = tensors.keys() - {"fc1.weight", "fc2.weight", "fc1.bias", "fc2.bias"}
     if surplus or not {"fc1.weight", "fc2.weight"} <= tensors.keys():
         shown = ", ".join(sorted(tensors))[:100]
         raise ModelFormatError(f"{path.name} holds {shown or 'nothing'}; a predictor is fc1.weight and fc2.weight.")
-    biases = {name: finite_bias(tensors[name], f"{name} in {path.name}") for name in ("fc1.bias", "fc2.bias")
+    biases = {name: finite_bias(_numbers(tensors[name]), f"{name} in {path.name}") for name in ("fc1.bias", "fc2.bias")
               if name in tensors}  # fmt: skip
     return LayerPredictor(
-        finite_matrix(tensors["fc1.weight"], f"fc1.weight in {path.name}"),
-        finite_matrix(tensors["fc2.weight"], f"fc2.weight in {path.name}"),
+        _matrix(tensors["fc1.weight"], f"fc1.weight in {path.name}", as_stored),
+        _matrix(tensors["fc2.weight"], f"fc2.weight in {path.name}", as_stored),
         threshold,
         biases.get("fc1.bias"),
         biases.get("fc2.bias"),
     )
+
+
+def _matrix(values: Tensor, what: str, as_stored: bool) -> PackedMatrix:
+    if values.dtype != BF16 or values.ndim != 2 or not values.size:
+        return finite_matrix(_numbers(values), what)
+    n_rows, n_cols = values.shape
+    rows = np.ascontiguousarray(values).view(np.uint8).reshape(n_rows, -1)
+    return packed_matrix(rows, what, "bf16", n_cols, as_stored)
+
+
+def _numbers(values: Tensor) -> Tensor:
+    """The same in a type that NumPy computes with."""
+    if values.dtype != BF16:
+        return values
+    halves = np.ascontiguousarray(values).view("<u2")
+    return (halves.astype(np.uint32) << 16).view(np.float32)
 
 
 def _config(path: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ Paper: PowerInfer, section 5.1 (adaptive sparsity predictors).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import ArtifactMismatchError, ModelFormatError
-from engine.formats import TensorSource
-from engine.sparsity.artifact_files import load_artifact, save_artifact
+from engine.sparsity.artifact_files import load_artifact, open_tensors, read_head, save_artifact
+from engine.sparsity.predictor_parts import bias, codec_name, matrix, optional_number
 from native_kernels.backend import F32, I32, Operators, PackedMatrix
 from native_kernels.codecs import CODECS
 from native_kernels.reference import ReferenceOperators
@@ -26,7 +26,6 @@ Input = Literal["residual", "normed"]
 
 SCHEMA_VERSION = 1
 ARTIFACT_NAME = "predictor"
-_PIECE_ROWS = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,9 +48,9 @@ class LayerPredictor:
             raise ModelFormatError(
                 f"A predictor of rank {self.a.n_rows} has {self.b.n_cols} columns in its second half."
             )
-        for bias, n_rows in ((self.a_bias, self.a.n_rows), (self.b_bias, self.b.n_rows)):
-            if bias is not None and bias.shape != (n_rows,):
-                raise ModelFormatError(f"A predictor's bias has the shape {list(bias.shape)} beside {n_rows} rows.")
+        for added, n_rows in ((self.a_bias, self.a.n_rows), (self.b_bias, self.b.n_rows)):
+            if added is not None and added.shape != (n_rows,):
+                raise ModelFormatError(f"A predictor's bias has the shape {list(added.shape)} beside {n_rows} rows.")
         if not math.isfinite(self.threshold):
             raise ModelFormatError(f"A predictor's threshold is {self.threshold}, which is no number to compare with.")
 
@@ -66,13 +65,15 @@ class Predictor:
 
     input: what a layer's predictor reads. "residual": what the norm before the FFN reads, which is after attention, and
     the layer's own input where attention and FFN run in parallel. "normed": what that norm makes of it.
-    model: fingerprint of the model, "" where unknown.
+    model: fingerprint of the model, "" where unknown. activation: what it predicts the zeros of, as
+    `ModelConfig.activation_text`; None where the publisher did not say.
     """
 
     kind: Kind
     input: Input
     layers: tuple[LayerPredictor, ...]
     model: str = ""
+    activation: str | None = None
     operators: Operators = ReferenceOperators()  # noqa: RUF009 - it keeps no state
 
     def __post_init__(self) -> None:
@@ -130,38 +131,54 @@ class Predictor:
             ]
             raise ArtifactMismatchError(f"The predictor is for {words[0]}; the model has {words[1]}.")
 
-    def save(self, folder: Path) -> Path:
-        """Writes predictor.json and predictor.safetensors into the folder; the former's path back."""
+    def save(
+        self,
+        folder: Path,
+        progress: Callable[[int], None] = lambda done: None,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> Path:
+        """Writes predictor.json and predictor.safetensors into the folder; the former's path back.
+
+        Matrices keep their codec, bit by bit. Raises as `save_artifact` does.
+        """
         tensors: dict[str, NDArray[Any]] = {}
+        listed = []
         for i, layer in enumerate(self.layers):
-            parts = {"a": _plain(layer.a), "b": _plain(layer.b), "a_bias": layer.a_bias, "b_bias": layer.b_bias}
+            parts = {"a": layer.a.data, "b": layer.b.data, "a_bias": layer.a_bias, "b_bias": layer.b_bias}
             tensors |= {f"{i}.{name}": value for name, value in parts.items() if value is not None}
-        listed = [{key: getattr(layer, key) for key in ("rank", "threshold", "recall", "precision")}
-                  for layer in self.layers]  # fmt: skip
-        values = {"kind": self.kind, "input": self.input, "model": self.model, "layers": listed}
-        return save_artifact(folder, ARTIFACT_NAME, SCHEMA_VERSION, values, tensors)
+            entry = {key: getattr(layer, key) for key in ("rank", "threshold", "recall", "precision")}
+            packed = {
+                f"{name}_codec": w.codec for name, w in (("a", layer.a), ("b", layer.b)) if w.data.dtype == np.uint8
+            }
+            listed.append({**entry, **packed})
+        values = {"kind": self.kind, "input": self.input, "model": self.model, "activation": self.activation,
+                  "width": self.d_model, "layers": listed}  # fmt: skip
+        return save_artifact(folder, ARTIFACT_NAME, SCHEMA_VERSION, values, tensors, progress, cancelled)
 
     @classmethod
-    def load(cls, folder: Path, model: str | None = None) -> Predictor:
-        """What `save` wrote, its matrices mapped. model: the fingerprint it must have been made from.
+    def load(
+        cls, folder: Path, model: str | None = None, activation: str | None = None, as_stored: bool = False
+    ) -> Predictor:
+        """What `save` wrote, its matrices mapped; packed ones are unpacked, unless as_stored.
 
+        model, activation: what it must have been made from, None for any.
         Raises: ModelNotFoundError, ModelFormatError, ArtifactMismatchError.
         """
-        values, source = load_artifact(folder, ARTIFACT_NAME, SCHEMA_VERSION, model)
+        values, source = load_artifact(folder, ARTIFACT_NAME, SCHEMA_VERSION, model, activation)
         head = f"{ARTIFACT_NAME}.json in {folder}"
-        kind, reads, listed, made_from = (values.get(key) for key in ("kind", "input", "layers", "model"))
+        kind, reads, made_from = (values.get(key) for key in ("kind", "input", "model"))
         if kind != "low_rank" or reads not in ("residual", "normed") or not isinstance(made_from, str):
             raise ModelFormatError(f"{head} lacks a kind, an input or a model that this Hearth knows.")
-        if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
-            raise ModelFormatError(f"{head} lacks its list of layers.")
         layers = []
-        for i, entry in enumerate(listed):
+        for i, entry in enumerate(_listed_layers(values, head)):
             numbers = {key: optional_number(entry.get(key), f"{key} of layer {i} in {head}")
                        for key in ("threshold", "recall", "precision")}  # fmt: skip
+            a_codec, b_codec = (codec_name(entry.get(f"{part}_codec"), f"layer {i} in {head}") for part in "ab")
+            a = matrix(source, f"{i}.a", as_stored, a_codec, values.get("width"))
             layers.append(
                 LayerPredictor(
-                    matrix(source, f"{i}.a"),
-                    matrix(source, f"{i}.b"),
+                    a,
+                    matrix(source, f"{i}.b", as_stored, b_codec, a.n_rows),
                     numbers["threshold"] or 0.0,
                     bias(source, f"{i}.a_bias"),
                     bias(source, f"{i}.b_bias"),
@@ -169,71 +186,28 @@ class Predictor:
                     numbers["precision"],
                 )
             )
-        return cls("low_rank", reads, tuple(layers), made_from)
+        return cls("low_rank", reads, tuple(layers), made_from, values.get("activation"))
 
 
-def _plain(w: PackedMatrix) -> NDArray[Any]:
-    """Its values in f32 or f16."""
-    return w.data if w.codec in ("f32", "f16") else ReferenceOperators().rows(w, np.arange(w.n_rows))
+def stored_sizes(folder: Path, model: str | None = None, activation: str | None = None) -> tuple[int, int]:
+    """(bytes of the matrices that `load` will read, bytes of packed ones among them once unpacked); from the heads.
 
-
-def matrix(source: TensorSource, name: str, as_stored: bool = False) -> PackedMatrix:
-    """The tensor as a matrix: mapped where it is stored as f32 or f16, otherwise decoded.
-
-    as_stored: mapped in every codec that the operators read, to be unpacked on use.
-    Raises: ModelFormatError where it is missing, no matrix, or holds values that are no numbers.
+    Raises: ModelNotFoundError, ModelFormatError, ArtifactMismatchError.
     """
-    info = source.tensors.get(name)
-    if info is None or len(info.shape) != 2:
-        raise ModelFormatError(f"The predictor lacks the matrix {name}.")
-    if info.codec == "f32":
-        return finite_matrix(source.view(name).view("<f4").reshape(info.shape), name)
-    if info.codec == "f16":
-        return finite_matrix(source.view(name).view("<f2").reshape(info.shape), name)
-    if as_stored and info.codec in CODECS:
-        stored = PackedMatrix.view(source.view(name), *info.shape, info.codec)
-        for start in range(0, stored.n_rows, _PIECE_ROWS):
-            ids = np.arange(start, min(start + _PIECE_ROWS, stored.n_rows))
-            finite_matrix(ReferenceOperators().rows(stored, ids), name)
-        return stored
-    return finite_matrix(source.read_f32(name), name)
+    values = read_head(folder, ARTIFACT_NAME, SCHEMA_VERSION, model, activation)
+    head = f"{ARTIFACT_NAME}.json in {folder}"
+    tensors = open_tensors(folder, ARTIFACT_NAME).tensors
+    unpacked = 0
+    for i, entry in enumerate(_listed_layers(values, head)):
+        for part in "ab":
+            codec, info = codec_name(entry.get(f"{part}_codec"), f"layer {i} in {head}"), tensors.get(f"{i}.{part}")
+            if codec is not None and info is not None:
+                unpacked += 4 * CODECS[codec].block_size * (info.n_bytes // CODECS[codec].type_size)
+    return sum(info.n_bytes for info in tensors.values()), unpacked
 
 
-def finite_matrix(values: NDArray[Any], name: str) -> PackedMatrix:
-    """The f32 or f16 values [n_rows, n_cols] as they lie. Raises ModelFormatError unless all of them are numbers."""
-    if values.ndim != 2 or not values.size or values.dtype not in (np.float32, np.float16):
-        raise ModelFormatError(f"The predictor's {name} is {values.dtype} {list(values.shape)}, which is no matrix.")
-    step = max(1, (4 << 20) // values[0].nbytes)
-    for start in range(0, len(values), step):
-        if not np.isfinite(values[start : start + step]).all():
-            raise ModelFormatError(f"The predictor's {name} holds values that are no numbers.")
-    return PackedMatrix.pack(values, "f32" if values.dtype == np.float32 else "f16")
-
-
-def bias(source: TensorSource, name: str) -> F32 | None:
-    """The tensor as float32 [n]; None where there is none."""
-    if name not in source.tensors:
-        return None
-    return finite_bias(source.read_f32(name), name)
-
-
-def finite_bias(values: NDArray[Any], name: str) -> F32:
-    """The values as float32. Raises ModelFormatError unless all of them are numbers."""
-    numbers: F32 = np.asarray(values, np.float32)
-    if not np.isfinite(numbers).all():
-        raise ModelFormatError(f"The predictor's {name} holds values that are no numbers.")
-    return numbers
-
-
-def optional_number(value: Any, what: str) -> float | None:
-    """A finite number of a file, or None where it gives none. Raises ModelFormatError for anything else."""
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e30:
-        raise ModelFormatError(f"{what} is {str(value)[:60]!r}; expected is a number.")
-    return float(value)
-
-
-def sparse_threshold(values: Mapping[str, Any], key: str, where: str) -> float:
-    """The threshold that a publisher wrote down for all layers; 0, one half as a probability, where none is given."""
-    return optional_number(values.get(key), f"{key} in {where}") or 0.0
+def _listed_layers(values: dict[str, Any], head: str) -> list[dict[str, Any]]:
+    listed = values.get("layers")
+    if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
+        raise ModelFormatError(f"{head} lacks its list of layers.")
+    return listed

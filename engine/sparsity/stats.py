@@ -40,7 +40,8 @@ class NeuronStats:
 
     counts: i64 [L, F], how often each neuron fired. tokens: positions they were counted over; None where the publisher
     did not say. source: measured here, or shipped beside the model. corpus: fingerprint of the text, or who published
-    them. model: fingerprint of the model, "" where unknown.
+    them. model: fingerprint of the model, "" where unknown. activation: what decided whether a neuron fired, as
+    `ModelConfig.activation_text`; None where the publisher did not say.
     """
 
     counts: NDArray[np.int64]
@@ -48,6 +49,7 @@ class NeuronStats:
     source: Source
     corpus: str
     model: str = ""
+    activation: str | None = None
 
     def __post_init__(self) -> None:
         if self.counts.ndim != 2 or self.counts.dtype != np.int64 or not self.counts.size:
@@ -72,20 +74,28 @@ class NeuronStats:
         per_layer = np.array([_fewest(layer, share) for layer in self.counts], np.int64)
         return Coverage(per_layer, _fewest(self.counts.reshape(-1), share))
 
+    def check_against(self, n_layers: int, d_ff: int) -> None:
+        """Raises ArtifactMismatchError unless they are of a model of that shape."""
+        if self.counts.shape != (n_layers, d_ff):
+            mine = "{} layers and {} neurons".format(*self.counts.shape)
+            raise ArtifactMismatchError(
+                f"The statistics are of {mine}; the model has {n_layers} layers and {d_ff} neurons."
+            )
+
     def save(self, folder: Path) -> Path:
         """Writes neuron_stats.json and .safetensors into the folder; the former's path back."""
         n_layers, n_neurons = self.counts.shape
         values = {"tokens": self.tokens, "source": self.source, "corpus": self.corpus, "model": self.model,
-                  "layers": n_layers, "neurons": n_neurons}  # fmt: skip
+                  "activation": self.activation, "layers": n_layers, "neurons": n_neurons}  # fmt: skip
         return save_artifact(folder, ARTIFACT_NAME, SCHEMA_VERSION, values, {"counts": self.counts})
 
     @classmethod
-    def load(cls, folder: Path, model: str | None = None) -> NeuronStats:
-        """What `save` wrote. model: the fingerprint they must have been made from.
+    def load(cls, folder: Path, model: str | None = None, activation: str | None = None) -> NeuronStats:
+        """What `save` wrote. model, activation: what they must have been made from, None for any.
 
         Raises: ModelNotFoundError, ModelFormatError, ArtifactMismatchError.
         """
-        values, source = load_artifact(folder, ARTIFACT_NAME, SCHEMA_VERSION, model)
+        values, source = load_artifact(folder, ARTIFACT_NAME, SCHEMA_VERSION, model, activation)
         info = source.tensors.get("counts")
         if info is None or info.codec != "i64" or list(info.shape) != [values.get("layers"), values.get("neurons")]:
             raise ArtifactMismatchError(f"The counts in {folder} are not those that {ARTIFACT_NAME}.json describes.")
@@ -94,7 +104,7 @@ class NeuronStats:
         if (tokens is not None and type(tokens) is not int) or kind not in ("measured", "shipped") or not texts:
             raise ModelFormatError(f"{ARTIFACT_NAME}.json in {folder} lacks tokens, source, corpus or model.")
         counts = source.view("counts").view("<i8").reshape(info.shape).astype(np.int64)
-        return cls(counts, tokens, kind, str(corpus), str(made_from))
+        return cls(counts, tokens, kind, str(corpus), str(made_from), values.get("activation"))
 
 
 def activation_files(folder: Path) -> dict[int, Path]:
@@ -103,12 +113,14 @@ def activation_files(folder: Path) -> dict[int, Path]:
             if (match := _ACTIVATION_FILE.fullmatch(path.name))}  # fmt: skip
 
 
-def read_activation_folder(folder: Path) -> NeuronStats:
+def read_activation_folder(folder: Path, n_layers: int | None = None, d_ff: int | None = None) -> NeuronStats:
     """The statistics that PowerInfer ships: one tensor of counts a layer, activation_0.pt, activation_1.pt ...
 
     The layers are put in the order of the numbers: as texts, 10 would come before 2. How many tokens were counted is
     not known; published files seem to count a fixed number of neurons a token, not all that fired.
-    Raises: ModelNotFoundError where there are none or a layer is missing, ModelFormatError for damage.
+    n_layers, d_ff: the shape that they must have, None for any; another one is refused before room is made for it.
+    Raises: ModelNotFoundError where there are none or a layer is missing, ModelFormatError for damage,
+    ArtifactMismatchError for those of another shape.
     """
     files = activation_files(folder)
     if not files:
@@ -121,10 +133,18 @@ def read_activation_folder(folder: Path) -> NeuronStats:
         if layer not in files:
             raise ModelNotFoundError(f"activation_{layer}.pt is missing in {folder}, which goes up to {max(files)}.",
                                      "Download the folder again.")  # fmt: skip
-    layers = [_read_counts(files[layer]) for layer in range(len(files))]
-    for i, counts in enumerate(layers):
-        if len(counts) != len(layers[0]):
-            raise ModelFormatError(f"{files[i].name} counts {len(counts)} neurons; {files[0].name} {len(layers[0])}.")
+    if n_layers not in (None, len(files)):
+        raise ArtifactMismatchError(f"The statistics are of {len(files)} layers; the model has {n_layers}.")
+    layers: list[NDArray[np.int64]] = []
+    for layer in range(len(files)):
+        counts = _read_counts(files[layer])
+        if layers and len(counts) != len(layers[0]):
+            raise ModelFormatError(
+                f"{files[layer].name} counts {len(counts)} neurons; {files[0].name} {len(layers[0])}."
+            )
+        if d_ff not in (None, len(counts)):
+            raise ArtifactMismatchError(f"The statistics are of {len(counts)} neurons; the model has {d_ff}.")
+        layers.append(counts)
     return NeuronStats(np.stack(layers), None, "shipped", "PowerInfer activation files")
 
 

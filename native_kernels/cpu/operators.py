@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from native_kernels.backend import F32, I32, I64, U8, PackedMatrix
+from native_kernels.backend import F32, I32, I64, U8, PackedMatrix, RopeOrder
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cpu.attention import attention_buffers, attention_calls
 from native_kernels.cpu.call import Call
@@ -136,11 +136,11 @@ class CpuOperators:
     def rope_angles(self, positions: I64, rotary_dim: int, theta: float, factors: F32 | None = None) -> tuple[F32, F32]:
         return self._reference.rope_angles(positions, rotary_dim, theta, factors)
 
-    def rope(self, x: F32, cos: F32, sin: F32, neighbours: bool = False) -> F32:
+    def rope(self, x: F32, cos: F32, sin: F32, order: RopeOrder = "halves") -> F32:
         out: F32 = np.array(x, np.float32, order="C")
         if out.size and cos.size:
             cos, sin = np.ascontiguousarray(cos, np.float32), np.ascontiguousarray(sin, np.float32)
-            self._run(rope_calls(out, cos, sin, neighbours))
+            self._run(rope_calls(out, cos, sin, order == "interleaved"))
         return out
 
     def attention(

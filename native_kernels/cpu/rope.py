@@ -28,13 +28,15 @@ def _get_double(b: Any, at: Any) -> Any:
 
 @kernel
 def _angles(args: int, lo: int, hi: int, worker: int) -> None:
-    """Cosines and sines of position x frequency. args: state, frequencies (float64), cosines, sines."""
+    """Cosines and sines of position x frequency, times a scale. args: state, frequencies (float64), cosines, sines,
+    scale."""
     position = get_int(get_int(args) + 8 * POSITION)
     frequencies, cosines, sines = get_int(args + 8), get_int(args + 16), get_int(args + 24)
+    scale = get_float(args + 32)
     for i in range(lo, hi):
         angle = position * _get_double(frequencies + 8 * i)
-        put_float(cosines + 4 * i, math.cos(angle))
-        put_float(sines + 4 * i, math.sin(angle))
+        put_float(cosines + 4 * i, np.float32(math.cos(angle)) * scale)
+        put_float(sines + 4 * i, np.float32(math.sin(angle)) * scale)
 
 
 @inline
@@ -55,9 +57,9 @@ def rotate_head(x: Any, cosines: Any, sines: Any, pairs: Any, neighbours: Any) -
             put_some_floats(x + 4 * (pairs + i), n, fma(high, cosine_of, mul(low, sine_of)))
 
 
-def angle_calls(state: I64, frequencies: NDArray[np.float64], angles: F32) -> list[Call]:
-    """angles [2, R / 2]: cosines and sines of the token's position times the frequencies [R / 2]."""
-    args = arguments(state, frequencies, angles[0], angles[1])
+def angle_calls(state: I64, frequencies: NDArray[np.float64], angles: F32, scale: float = 1.0) -> list[Call]:
+    """angles [2, R / 2]: cosines and sines of the token's position times the frequencies [R / 2], times the scale."""
+    args = arguments(state, frequencies, angles[0], angles[1], float(scale))
     return [Call(_angles, args, len(frequencies), 8, "attention", (state, frequencies, angles), barrier=False)]
 
 

@@ -85,7 +85,7 @@ class FakeEngine:
         threads = request.engine.get("threads") or 1
         info = protocol.LoadedModelInfo(
             "Fake", request.model, "llama", "relu-glu", 1000, 4000, context, "cpu", "It is a fake", threads, "exact",
-            "It is a fake", 0.1, {}, "A stand-in for a model.",
+            "It is a fake", 0.1, {}, "A stand-in for a model.", has_predictors=request.model == "fake-predictors",
         )  # fmt: skip
         self.emit(protocol.Finished(request.id, asdict(info)))
 

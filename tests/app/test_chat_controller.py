@@ -579,6 +579,34 @@ def test_sampling_counts_from_the_next_answer_and_threads_load_the_model_again(m
     desk.wait(lambda: desk.statuses[-1].device == "CPU, 3 threads")
 
 
+@pytest.mark.parametrize(("model", "sent"), [("fake", None), ("fake-predictors", "sparse")])
+def test_sparse_is_asked_of_models_with_predictors_and_said_of_others(
+    make_desk: MakeDesk, model: str, sent: str | None
+) -> None:
+    desk = make_desk(model=model)
+    desk.wait_ready()
+    asked: list[Any] = []
+    ask = desk.engine.ask
+    desk.engine.ask = lambda *a: (asked.append(a), ask(*a))[1]  # type: ignore[method-assign,assignment,func-returns-value]
+    desk.controller.settings_changed(AppSettings(mode="sparse"))
+    words = [("Fake brings no predictors: its neurons are chosen automatically", None)] if sent is None else []
+    assert desk.toasts == words
+    desk.say("hello")
+    assert asked[-1][2] == sent
+    assert desk.last.state is MessageState.COMPLETE
+    desk.controller.settings_changed(AppSettings(mode="exact"))
+    desk.say("hello")
+    assert asked[-1][2] == "exact"
+    assert desk.toasts == words
+
+
+def test_the_choice_of_sparse_is_said_again_when_such_a_model_is_loaded(make_desk: MakeDesk) -> None:
+    desk = make_desk(settings=AppSettings(mode="sparse"))
+    desk.wait_ready()
+    desk.wait(lambda: len(desk.toasts) == 1)
+    assert desk.toasts[0][0].startswith("Fake brings no predictors")
+
+
 def test_the_engine_moves_into_a_process_when_the_setting_says_so(make_desk: MakeDesk) -> None:
     desk = make_desk(settings=AppSettings(engine_location="in-thread"))
     desk.wait_ready()

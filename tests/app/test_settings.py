@@ -46,7 +46,7 @@ def test_every_field_comes_back_as_it_was(file: Path) -> None:
     ("name", "value"),
     [
         ("zoom", 9.0), ("zoom", "big"), ("zoom", True), ("zoom", float("nan")), ("zoom", float("inf")), ("zoom", None),
-        ("theme", "purple"), ("theme", ["dark"]), ("mode", "sparse"), ("threads", 0), ("threads", 1.5),
+        ("theme", "purple"), ("theme", ["dark"]), ("mode", "sparser"), ("threads", 0), ("threads", 1.5),
         ("threads", 10**400), ("seed", -1), ("temperature", -0.1), ("system_prompt", 5),
         ("system_prompt", "x" * 20_001), ("sidebar_open", 1), ("window_geometry", None),
     ],

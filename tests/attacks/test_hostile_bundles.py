@@ -208,7 +208,8 @@ FILES, TENSORS = "files", "tensors"
         (set_at(TENSORS, "0.down_t", "shape", [63, 32]), "not lie in one row"),
         (lambda values: values[TENSORS].pop("0.up"), "FFN parts gate, down_t"),
         (lambda values: values[TENSORS].pop("0.q"), r"lack 0\.q"),
-        (set_at("artefacts", "predictors", {"file": "x", "schema_version": 1, "fingerprint": ""}), "not listed"),
+        (set_at("artefacts", "predictors", {"files": ["x"], "schema_version": 1, "fingerprint": ""}), "not listed"),
+        (set_at("artefacts", "predictors", {"files": [], "schema_version": 1, "fingerprint": ""}), "name no file"),
         (set_at("artefacts", "predictors", 5), "predictors is 5"),
     ],
 )  # fmt: skip

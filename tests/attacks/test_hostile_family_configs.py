@@ -12,10 +12,16 @@ from engine.errors import EngineError, UnsupportedModelError
 from engine.model.families import FAMILIES, config_from_gguf, config_from_hf, planned_tensors
 
 JUNK: tuple[Any, ...] = (
-    None, True, False, 0, -1, 1, 3, 7.5, 1 << 70, 10**400, float("nan"), float("inf"), -0.0, "", "x", [], [1], ["x"],
-    {}, {"factor": 0}, {"rope_type": "llama3"}, {"rope_type": "linear", "factor": float("nan")}, {"type": "yarn"},
-    {"full_attention": 1}, {"full_attention": {"rope_theta": "x"}}, {"sliding_attention": {"rope_type": "linear",
-    "factor": 2.0}}, {"partial_rotary_factor": 1e9}, ["full_attention"] * 3, ["sliding_attention", 7, None],
+    None, True, False, 0, -1, 1, 3, 7.5, 1 << 40, 1 << 70, 10**400, float("nan"), float("inf"), -0.0, "", "x", "yarn",
+    "longrope", [], [1], ["x"], {}, {"factor": 0}, {"rope_type": "llama3"}, {"type": "yarn"},
+    {"rope_type": "linear", "factor": float("nan")}, {"rope_type": "yarn", "factor": float("nan")},
+    {"rope_type": "yarn", "factor": 1e300, "original_max_position_embeddings": 1 << 62},
+    {"type": "yarn", "factor": 4.0, "beta_fast": -0.0, "mscale": 1e308, "mscale_all_dim": 1e-9},
+    {"type": "dynamic", "factor": float("inf")}, {"type": "longrope", "short_factor": [10**400] * 4, "long_factor": []},
+    {"type": "longrope", "factor": 4.0, "short_factor": [float("nan")] * 4, "long_factor": [1] * 4},
+    {"full_attention": 1}, {"full_attention": {"rope_theta": "x"}}, {"partial_rotary_factor": 1e9},
+    {"sliding_attention": {"rope_type": "linear", "factor": 2.0}}, ["full_attention"] * 3,
+    ["sliding_attention", 7, None],
 )  # fmt: skip
 HF: dict[str, Any] = {
     "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 96, "bos_token_id": 1,
@@ -29,7 +35,12 @@ HF_KEYS = (
     "final_logit_softcapping", "tie_word_embeddings", "word_embed_proj_dim", "do_layer_norm_before", "enable_bias",
     "num_kv_heads", "new_decoder_architecture", "multi_query", "num_ln_in_parallel_attn", "ffn_hidden_size",
     "activation", "bias", "partial_rotary_factor", "attention_bias", "mlp_bias", "hidden_act_param", "alibi",
-    "layer_norm_epsilon", "parallel_attn", "num_experts",
+    "layer_norm_epsilon", "parallel_attn", "num_experts", "num_local_experts", "num_experts_per_tok",
+    "moe_intermediate_size", "norm_topk_prob", "mlp_only_layers", "decoder_sparse_step", "moe_num_primary_experts",
+    "moe_num_active_primary_experts", "moe_ffn_hidden_size", "moe_primary_router_apply_softmax", "rope_layout",
+    "sliding_window_layout", "sliding_window_size", "moe_layer_layout", "moe_enable_early_router",
+    "shared_expert_intermediate_size", "qkv_bias",
+    "original_max_position_embeddings",
 )  # fmt: skip
 GGUF: dict[str, Any] = {
     "block_count": 3, "context_length": 64, "embedding_length": 32, "feed_forward_length": 80, "vocab_size": 96,
@@ -37,22 +48,39 @@ GGUF: dict[str, Any] = {
     "attention.layer_norm_epsilon": 1e-5, "attention.key_length": 8, "attention.value_length": 8,
     "attention.sliding_window": 16,
 }  # fmt: skip
+HF_EXPERTS = {
+    "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "qwen2_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+                  "shared_expert_intermediate_size": 24},
+    "qwen3_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
+    "smallthinker": {"moe_num_primary_experts": 4, "moe_num_active_primary_experts": 2, "moe_ffn_hidden_size": 16,
+                     "hidden_act": "relu"},
+}  # fmt: skip
+GGUF_EXPERTS = {"expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 16, "expert_gating_func": 1}
 GGUF_KEYS = (
     *GGUF, "rope.dimension_count", "rope.freq_base", "rope.scaling.type", "rope.scaling.factor",
-    "rope.scaling.attn_factor", "rope.scale_linear", "rope.freq_base_swa", "attn_logit_softcapping",
-    "final_logit_softcapping", "expert_count", "attention.sliding_window_pattern",
+    "rope.scaling.attn_factor", "rope.scaling.original_context_length", "rope.scaling.yarn_attn_factor",
+    "rope.scaling.yarn_ext_factor", "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow", "rope.scale_linear",
+    "rope.freq_base_swa", "attn_logit_softcapping",
+    "final_logit_softcapping", "expert_count", "attention.sliding_window_pattern", "expert_used_count",
+    "expert_feed_forward_length", "expert_gating_func", "expert_shared_feed_forward_length", "expert_weights_norm",
 )  # fmt: skip
 
 
 def bases(kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for family in FAMILIES:
         for model_type in family.model_types if kind == "hf" else ():
-            act = {} if family.name != "bamboo" else {"hidden_act": "relu"}
+            act = {"hidden_act": "relu"} if family.name == "bamboo" or model_type == "turbosparsemixtral" else {}
+            act = HF_EXPERTS.get(family.name, {}) | act
             window = {} if family.name not in ("qwen2", "qwen3") else {"use_sliding_window": True}
             yield model_type, {**HF, **act, **window, "model_type": model_type}
         for arch in family.architectures if kind == "gguf" else ():
             known = {key for key in GGUF if key != "attention.sliding_window" or key in family.gguf_handles}
-            named = {f"{arch}.{key}": value for key, value in GGUF.items() if key in known}
+            values = GGUF | (GGUF_EXPERTS if family.experts else {})
+            values |= {"expert_shared_feed_forward_length": 24} if arch == "qwen2moe" else {}
+            named = {
+                f"{arch}.{key}": value for key, value in values.items() if key in known or key.startswith("expert_")
+            }
             yield arch, {**named, "general.architecture": arch}
 
 
@@ -78,12 +106,36 @@ def test_senseless_config_json(name: str, base: dict[str, Any]) -> None:
                 assert len(error.message) < 400, (key, value)  # noqa: PT017 - either outcome is right
 
 
+@pytest.mark.parametrize("n_experts", [-1, 0, True, 2.0, 1025, 1 << 40, 1 << 70, 10**400])
+@pytest.mark.parametrize("family", HF_EXPERTS)
+def test_absurd_counts_of_experts(family: str, n_experts: Any) -> None:
+    """Before anything is planned for them."""
+    base = {**HF, **HF_EXPERTS[family], "model_type": family}
+    count = next(iter(HF_EXPERTS[family]))
+    with pytest.raises(EngineError):
+        config_from_hf({**base, count: n_experts}, {})
+    for used in (0, 5, n_experts):
+        with pytest.raises(EngineError):
+            config_from_hf({**base, **dict.fromkeys(list(HF_EXPERTS[family])[1:2], used)}, {})
+    with pytest.raises(EngineError, match="experts in each of 1024 layers"):
+        config_from_hf({**base, count: 17, "num_hidden_layers": 1024}, {})
+    names = {f"llama.{key}": value for key, value in (GGUF | GGUF_EXPERTS).items()} | {"general.architecture": "llama"}
+    for key, value in (("expert_count", n_experts), ("expert_used_count", n_experts)):
+        if n_experts in (0, -1) and key == "expert_count":
+            continue  # a file without experts
+        with pytest.raises(EngineError):
+            config_from_gguf({**names, f"llama.{key}": value}, set())
+
+
 @pytest.mark.parametrize(("name", "base"), [pytest.param(*base, id=base[0]) for base in bases("gguf")])
 def test_senseless_gguf_metadata(name: str, base: dict[str, Any]) -> None:
     harmless(config_from_gguf(base, set()))
-    for key in (*(f"{name}.{key}" for key in GGUF_KEYS), "hearth.activation", "hearth.activation_threshold"):
-        for value in JUNK:
-            try:
-                harmless(config_from_gguf({**base, key: value}, {"output.weight"}))
-            except EngineError as error:
-                assert len(error.message) < 400, (key, value)  # noqa: PT017
+    divisors = {"rope_factors_long.weight", "rope_factors_short.weight"}
+    yarn = {f"{name}.rope.scaling.type": "yarn", f"{name}.rope.scaling.factor": 4.0}
+    for more, names in (({}, {"output.weight"}), ({}, divisors), (yarn, set[str]())):
+        for key in (*(f"{name}.{key}" for key in GGUF_KEYS), "hearth.activation", "hearth.activation_threshold"):
+            for value in JUNK:
+                try:
+                    harmless(config_from_gguf({**base, **more, key: value}, names))
+                except EngineError as error:
+                    assert len(error.message) < 400, (key, value)  # noqa: PT017

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from raw_gguf import array, entry, gguf_file, tensor, text
+from raw_gguf import array, entry, gguf_file, tensor, text, tiny_model_parts, write_gguf
 from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.errors import EngineError, ModelFormatError, ModelNotFoundError, UnsupportedModelError
@@ -155,16 +155,17 @@ def test_safetensors_with_a_tensor_outside_the_file(tmp_path: Path) -> None:
         ({"eos_token_id": 99999}, ModelFormatError, "99999 lies outside"),
         ({"model_type": "mamba"}, UnsupportedModelError, "'mamba' is not supported; Hearth runs llama"),
         ({"model_type": None}, ModelFormatError, "lacks 'model_type'"),
-        ({"hidden_act": "mish"}, UnsupportedModelError, "'mish' is not supported; Hearth runs relu, silu"),
+        ({"hidden_act": "mish"}, UnsupportedModelError, "'mish' is not supported; Hearth runs relu, drelu, silu"),
         ({"hidden_act": "fatrelu"}, ModelFormatError, "lacks 'hidden_act_param'"),
         ({"hidden_act": "fatrelu", "hidden_act_param": -1}, ModelFormatError, "threshold -1.0 is senseless"),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, ModelFormatError, "lacks 'low_freq_factor'"),
         ({"rope_scaling": {"type": "linear", "factor": 0.0}}, ModelFormatError, "senseless"),
         ({"rope_scaling": {"type": "linear"}}, ModelFormatError, "lacks 'factor'"),
-        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, UnsupportedModelError, "rope_scaling: dynamic"),
-        ({"rope_scaling": {"type": "longrope"}}, UnsupportedModelError, "rope_scaling: longrope"),
+        ({"rope_scaling": {"type": "dynamic", "factor": 0.0}}, ModelFormatError, "senseless"),
+        ({"rope_scaling": {"type": "longrope"}}, ModelFormatError, "lacks 'short_factor'"),
+        ({"rope_scaling": {"type": "proportional"}}, UnsupportedModelError, "rope_scaling: proportional"),
         ({"rope_scaling": {"factor": 2.0}}, UnsupportedModelError, "rope_scaling: factor"),
-        ({"rope_parameters": {"rope_type": "yarn"}}, UnsupportedModelError, "rope_parameters: yarn"),
+        ({"rope_parameters": {"rope_type": "yarn"}}, ModelFormatError, "lacks 'factor'"),
         ({"rope_scaling": 3}, ModelFormatError, "rope_scaling"),
         ({"attention_bias": True}, ModelFormatError, r"lack model\.layers\.0\.self_attn\.q_proj\.bias"),
         ({"mlp_bias": True}, ModelFormatError, r"lack model\.layers\.0\.mlp\.gate_proj\.bias"),
@@ -172,11 +173,12 @@ def test_safetensors_with_a_tensor_outside_the_file(tmp_path: Path) -> None:
         ({"sliding_window": 16}, UnsupportedModelError, "sliding_window is 16"),
         ({"layer_types": ["full_attention", "linear_attention"]}, UnsupportedModelError, "layer_types"),
         ({"num_local_experts": 8}, UnsupportedModelError, r"has experts \(num_local_experts: 8\)"),
-        ({"model_type": "mixtral"}, UnsupportedModelError, "'mixtral' models have experts"),
+        ({"model_type": "mixtral"}, ModelFormatError, "lacks 'num_local_experts'"),
+        ({"model_type": "deepseek_v3"}, UnsupportedModelError, "'deepseek_v3' models have experts"),
         ({"model_type": "gemma3"}, UnsupportedModelError, "'gemma3' models read pictures too"),
         ({"model_type": "opt"}, ModelFormatError, "lacks 'activation_function'"),
         ({"model_type": "falcon", "alibi": True, "activation": "relu"}, UnsupportedModelError, "ALiBi"),
-        ({"model_type": "phi3", "rope_scaling": {"type": "su"}}, UnsupportedModelError, "rope_scaling: su"),
+        ({"model_type": "phi3", "rope_scaling": {"type": "su"}}, ModelFormatError, "lacks 'short_factor'"),
         ({"model_type": "gemma2", "query_pre_attn_scalar": 0}, ModelFormatError, "query_pre_attn_scalar"),
         ({"quantization_config": {"bits": 4}}, UnsupportedModelError, "quantization_config"),
         ({"tie_word_embeddings": False}, ModelFormatError, r"lack lm_head\.weight"),
@@ -279,7 +281,7 @@ UNSUPPORTED: dict[str, tuple[bytes, str]] = {
     "big endian": (gguf_file(version=3 << 24), "version 3, big endian"),
     "withdrawn codec": (gguf_file((), (tensor(dims=(256,), kind=31),)), "stored as Q4_0_4_4, which GGUF gave up"),
     "other family": (gguf_file((entry("general.architecture", 8, text("mamba")),)), "'mamba' is not supported"),
-    "experts": (gguf_file((entry("general.architecture", 8, text("qwen3moe")),)), "'qwen3moe' models have experts"),
+    "experts": (gguf_file((entry("general.architecture", 8, text("deepseek2")),)), "'deepseek2' models have experts"),
 }  # fmt: skip
 
 
@@ -343,11 +345,11 @@ def test_a_block_scale_that_is_no_number(tmp_path: Path, sound_gguf: bytes) -> N
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("llama.rope.scaling.type", "yarn", "yarn"),
+        ("llama.rope.scaling.type", "longrope", "longrope"),
         ("llama.rope.scaling.factor", 4.0, r"scaling\.factor: 4\.0"),
         ("llama.rope.dimension_count", 4, "dimension_count is 4"),
         ("llama.attention.value_length", 4, "value_length is 4"),
-        ("llama.expert_count", 8, "8 experts"),
+        ("llama.expert_weights_scale", 2.0, r"names llama\.expert_weights_scale"),
         ("hearth.activation", "mish-glu", "'mish-glu' is unknown"),
         ("hearth.activation", "relu", "'relu' is unknown"),  # LLaMA has a gate
         ("llama.rope.scaling.attn_factor", 1.5, "attn_factor: 1.5"),
@@ -409,3 +411,11 @@ def changed_gguf(path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[
 
     monkeypatch.setattr(gguf.GGUFWriter, "write_header_to_file", write)
     return make_tiny_gguf(path)
+
+
+def test_a_name_that_would_steer_a_terminal(tmp_path: Path) -> None:
+    said, tensors = tiny_model_parts(tmp_path)
+    said |= {"general.name": "Good\x1b[2J\r\n\u202emodel " + "x" * 5000, "general.description": "\x07\n"}
+    model = open_model(write_gguf(tmp_path / "m.gguf", said, tensors))
+    assert model.name.startswith("Good [2J model xxx")
+    assert (model.name.isprintable(), len(model.name), model.description) == (True, 500, "")

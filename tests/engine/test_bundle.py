@@ -12,7 +12,7 @@ from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine import cli
 from engine.artefacts import artefact_folder, fingerprint
-from engine.bundle import Bundle, BundleSource, add_artefact, open_bundle, verify
+from engine.bundle import Bundle, BundleSource, add_artefact, check_artefact, open_bundle, verify
 from engine.convert import convert
 from engine.errors import ArtifactMismatchError, Cancelled, ModelFormatError
 from engine.evaluate import perplexity
@@ -117,19 +117,26 @@ def test_verify_finds_a_changed_byte(bundle: Bundle, tmp_path: Path) -> None:
 
 def test_artefacts_live_in_the_bundle_and_are_bound_to_the_model(bundle: Bundle, tmp_path: Path) -> None:
     copy = open_bundle(Path(shutil.copytree(bundle.path, tmp_path / "copy")))
-    stats = tmp_path / "stats.json"
-    stats.write_text("{}")
+    folder = copy.path / "artefacts"
+    folder.mkdir()
+    (folder / "neuron_stats.json").write_text("{}")
     with pytest.raises(ArtifactMismatchError, match="another model"):
-        add_artefact(copy, "statistics", stats, 1, "0" * 64)
-    changed = add_artefact(copy, "statistics", stats, 1, copy.manifest.source.fingerprint)
-    assert changed.manifest.artefacts["statistics"].file == "artefacts/statistics.json"
-    assert changed.manifest.fingerprint == copy.manifest.fingerprint
-    verify(changed)
-    opened = open_model(copy.path)
-    assert artefact_folder(opened) == copy.path / "artefacts"
-    (copy.path / "artefacts/statistics.json").unlink()
-    with pytest.raises(ModelFormatError, match=r"lacks its file artefacts/statistics\.json"):
-        open_model(copy.path)
+        add_artefact(copy.path, "statistics", ["neuron_stats.json"], 1, "0" * 64)
+    changed = add_artefact(copy.path, "statistics", ["neuron_stats.json"], 1, copy.manifest.source.fingerprint)
+    assert changed.artefacts["statistics"].files == ("artefacts/neuron_stats.json",)
+    assert changed.fingerprint == copy.manifest.fingerprint
+    verify(open_bundle(copy.path))
+    check_artefact(copy.path, changed, "statistics")
+    assert artefact_folder(open_model(copy.path)) == folder
+    (folder / "neuron_stats.json").write_text("[]")
+    with pytest.raises(ArtifactMismatchError, match="not the file that its manifest lists"):
+        check_artefact(copy.path, changed, "statistics")
+    (folder / "neuron_stats.json").unlink()
+    assert open_model(copy.path).has_stats
+    with pytest.raises(ArtifactMismatchError, match=r"lacks its file artefacts/neuron_stats\.json"):
+        check_artefact(copy.path, changed, "statistics")
+    with pytest.raises(ModelFormatError, match=r"lacks its file artefacts/neuron_stats\.json"):
+        verify(open_bundle(copy.path))
 
 
 def test_fingerprints_name_the_model_and_not_its_place(tmp_path: Path, own_folders: Path) -> None:

@@ -200,7 +200,7 @@ def test_the_starter_models_template_is_its_own() -> None:
 def test_a_template_beside_the_tokenizer_is_read(tmp_path: Path) -> None:
     (tmp_path / "chat_template.jinja").write_text("BESIDE", encoding="utf-8")
     assert as_files(tmp_path, config={}).chat_template == "BESIDE"
-    assert as_files(tmp_path, config={"chat_template": "INSIDE"}).chat_template == "INSIDE"
+    assert as_files(tmp_path, config={"chat_template": "INSIDE"}).chat_template == "BESIDE"
 
 
 def test_marks_that_a_tokenizer_json_calls_ordinary_are_special(tmp_path: Path) -> None:

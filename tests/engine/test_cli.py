@@ -125,6 +125,7 @@ def test_inspect_and_probe_give_their_fields(capsys: pytest.CaptureFixture[str],
     values = run_json(capsys, "inspect", "starter-chat")
     assert values.keys() >= INSPECT
     assert (values["format"], values["activation"], values["parameters"]) == ("gguf", "relu-glu", 32_514_560)
+    assert values["activation_from"] == "metadata"
     assert values["config"]["n_layers"] == 8
     assert values["chat_template"] is True
     profile = run_json(capsys, "probe")

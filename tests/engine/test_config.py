@@ -40,7 +40,11 @@ def test_sampling_values_change_one_by_one() -> None:
         ({"threads": 1025}, "threads"), ({"context": "64"}, "context"), ({"context": 7}, "context"),
         ({"context": False}, "context"), ({"mode": "fast"}, "mode"), ({"mode": None}, "mode"),
         ({"device": "tpu"}, "device"), ({"vram_budget_gib": "8"}, "budget"), ({"vram_budget_gib": 0}, "budget"),
-        ({"hardware_file": 5}, "hardware file"), ({"colour": 1}, "colour"),
+        ({"hardware_file": 5}, "hardware file"), ({"colour": 1}, "colour"), ({"activation": 5}, "activation"),
+        ({"activation": "mish"}, "activation 'mish'; known are drelu, fatrelu"), ({"activation": ""}, "activation"),
+        ({"activation": "relu:0.1"}, "no threshold"), ({"activation": "fatrelu"}, "needs a threshold"),
+        ({"activation": "fatrelu:x"}, "needs a threshold"), ({"activation": "fatrelu:nan"}, "needs a threshold"),
+        ({"activation": "fatrelu:-1"}, "needs a threshold"), ({"activation": "x" * 9999}, "known are"),
     ],
     ids=str,
 )  # fmt: skip

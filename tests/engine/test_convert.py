@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from raw_gguf import make_tiny_powerinfer
 from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine import cli
@@ -390,10 +389,3 @@ def test_the_command_tells_people_what_was_made_and_stops_when_asked(
     assert "goes on where it was" in capsys.readouterr().err
     monkeypatch.undo()
     assert convert(path, tmp_path / "d", "q4_0").kept_parts == 1
-
-
-def test_predictors_that_stay_behind_are_named(tmp_path: Path) -> None:
-    source = make_tiny_powerinfer(tmp_path / "model.gguf")
-    made = convert(source, tmp_path / "bundle", "f16")
-    assert "The model's predictors are not carried into the bundle; keep the source." in made.warnings
-    assert open_model(made.bundle).config == open_model(source).config

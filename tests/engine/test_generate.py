@@ -27,6 +27,9 @@ class FakeCache:
     def length(self) -> int:
         return len(self.tokens)
 
+    def truncate(self, length: int) -> None:
+        del self.tokens[length:]
+
 
 class FakeModel:
     """Hidden state [T, 1]: the last two tokens' sum; logits point at it."""
@@ -34,17 +37,22 @@ class FakeModel:
     def __init__(self) -> None:
         self.pieces: list[int] = []
         self.decoder = None
+        self.ahead: list[int] = []
         self.executor = SimpleNamespace(
             counters=SimpleNamespace(tokens=0, active_share=0.5, fired_share=0.25, reset=lambda: None)
         )
 
-    def forward(self, ids: np.ndarray, cache: FakeCache) -> np.ndarray:
+    def forward(self, ids: np.ndarray, cache: FakeCache, ahead: int = 0) -> np.ndarray:
         self.pieces.append(len(ids))
+        self.ahead.append(ahead)
         hidden = []
         for token in ids.tolist():
             cache.tokens.append(token)
             hidden.append([sum(cache.tokens[-2:]) % V])
         return np.array(hidden, dtype=np.float32)
+
+    def cache_serves(self, cache: FakeCache, length: int) -> bool:
+        return True
 
     def logits(self, hidden: np.ndarray) -> np.ndarray:
         return np.array([np.eye(V, dtype=np.float32)[int(row[0])] for row in hidden])
@@ -135,6 +143,42 @@ def test_prefill_in_pieces_equals_prefill_at_once_and_reports_progress(monkeypat
     assert sum(model.pieces) == 60
     assert seen[-1] == (60, 60)
     assert [done for done, _ in seen] == list(itertools.accumulate(model.pieces))
+    assert model.ahead == [60 - done for done, _ in seen]
+
+
+class Border(FakeModel):
+    """What was computed for up to 5 tokens is of no use beyond."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.length = 0
+
+    def forward(self, ids: np.ndarray, cache: FakeCache, ahead: int = 0) -> np.ndarray:
+        self.length = len(cache.tokens) + len(ids) + ahead
+        return super().forward(ids, cache, ahead)
+
+    def cache_serves(self, cache: FakeCache, length: int) -> bool:
+        return not cache.tokens or (self.length > 5) == (length > 5)
+
+
+def test_a_border_beyond_which_the_cache_is_of_no_use() -> None:
+    plain = [event.token_id for event in run([1, 1, 1], max_tokens=6)]
+    model, cache = Border(), FakeCache()
+    events = list(generate(model, cache, [1, 1, 1], greedy, Letters(), max_tokens=6))  # type: ignore[arg-type]
+    assert [event.token_id for event in events] == plain
+    assert model.pieces == [3, 1, 1, 6, 1, 1]  # the sixth token: all of them once more
+    assert events[-1].stats.decode_steps == 4
+
+    again = list(generate(model, cache, [1, 1, 1, 2], greedy, Letters(), max_tokens=1))  # type: ignore[arg-type]
+    assert again[-1].stats.reused_tokens == 0
+    assert model.pieces[-1] == 4
+
+    model, cache, asked = Border(), FakeCache(), iter([False] * 3 + [True] * 9)
+    stopped = generate(model, cache, [1, 1, 1, 1, 1], greedy, Letters(), cancelled=lambda: next(asked))  # type: ignore[arg-type]
+    reasons = [event.finish_reason for event in stopped]
+    assert reasons[-1] == "cancelled"
+    assert reasons[:-1] == [None]  # the first token was there
+    assert cache.tokens == []  # stopped before the first piece of what is computed again
 
 
 def test_a_stop_text_over_several_tokens_is_cut_off() -> None:
@@ -192,9 +236,9 @@ def test_an_interrupted_answer_keeps_the_text_that_was_held_back() -> None:
 
 def test_the_figures_are_those_of_a_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     class Ticking(FakeModel):
-        def forward(self, ids: np.ndarray, cache: FakeCache) -> np.ndarray:
+        def forward(self, ids: np.ndarray, cache: FakeCache, ahead: int = 0) -> np.ndarray:
             clock[0] += len(ids)
-            return super().forward(ids, cache)
+            return super().forward(ids, cache, ahead)
 
     clock, resets = [100.0], []
     monkeypatch.setattr(main_path.time, "perf_counter", lambda: clock[0])

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from nasty_texts import NASTY, SENTENCES, texts
 
 from engine.errors import ModelFormatError, UnsupportedModelError
-from engine.gguf_vocabulary import merges_from_scores
+from engine.score_merges import merges_from_scores
 from engine.tokenizer import Tokenizer
 
 LINES = [*SENTENCES, *(" ".join(SENTENCES[i:]) for i in range(4)), "the cat and the other cats are there " * 3,
@@ -227,6 +227,7 @@ def test_merges_follow_the_scores_and_use_every_cut() -> None:
     ]  # fmt: skip
     assert merges_from_scores(tokens, [0] * 6, [1, 2, 4]) == []
     assert merges_from_scores([], [], []) == []
+    assert merges_from_scores(["", "a", "aa"], [0, 0, 0], [0, 1, 2]) == [("a", "a")]
 
 
 @given(tokens=st.lists(st.text("ab▁é\0😀", min_size=1, max_size=7), unique=True, max_size=60))

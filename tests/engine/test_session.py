@@ -329,8 +329,8 @@ def test_threads_are_as_asked_and_hold_for_the_mathematics() -> None:
 def test_the_memory_for_the_context_is_asked_for_with_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
-    def load_weights(*arguments: Any, extra_bytes: int, **options: Any) -> None:
-        asked.append(extra_bytes)
+    def load_weights(*arguments: Any, extra_bytes: int, mapped_bytes: int, **options: Any) -> None:
+        asked.append(extra_bytes + mapped_bytes)
         raise Cancelled
 
     monkeypatch.setattr("engine.session.load_weights", load_weights)

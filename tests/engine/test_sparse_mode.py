@@ -128,6 +128,7 @@ def test_the_host_takes_the_mode_per_request(path: Path, loaded_as: str) -> None
     host.run_pending()
     ends = {event.id: event.result for event in events if isinstance(event, protocol.Finished)}
     assert ends["0"]["mode"] == loaded_as
+    assert ends["0"]["has_predictors"]
     assert [ends[str(i)]["mode"] for i in range(1, 6)] == ["sparse", loaded_as, "dense", "sparse", "sparse"]
     assert ends["3"]["active_share"] == 1.0
     assert ends["1"]["active_share"] == ends["5"]["active_share"] < 1.0
@@ -176,7 +177,10 @@ def test_predictors_of_another_model_are_refused_and_auto_does_without_them(tmp_
         load(folder, "sparse")
     model = load(folder)
     assert model.mode == "exact"
-    assert "cannot be used: The predictor is for 2 layers, width 32 and 96 neurons" in model.mode_reason
+    assert (
+        "The model's predictors cannot be used: The predictor is for 2 layers, width 32 and 96 neurons"
+        in model.mode_reason
+    )
     (folder / "predictors" / "model_1.pt").write_bytes(b"PK\x03\x04")
     with pytest.raises(ModelFormatError):
         load(folder, "exact").transformer("sparse")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import tempfile
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from tiny_model import make_tiny_model
 from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.model.weights import open_model
 from engine.session import read_tokenizer
+from engine.splitting import _CASED, _NAMED
 from engine.tokenizer import Tokenizer
 
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
@@ -42,6 +45,18 @@ def cut_by(pattern: str) -> dict[str, Any]:
     return {"type": "Sequence", "pretokenizers": [split, BYTES]}
 
 
+def cut_in_turn(*patterns: str, then: dict[str, Any] | None = None) -> dict[str, Any]:
+    steps = [cut_by(pattern)["pretokenizers"][0] for pattern in patterns]
+    return {"type": "Sequence", "pretokenizers": [*steps, *([then] if then else []), BYTES]}
+
+
+EACH_DIGIT = {"type": "Digits", "individual_digits": True}
+EAST_ASIAN = "[一-龥\u0800-一가-\ud7ff]+"
+DEEPSEEK_V3 = (
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
+    "| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"
+)
+BLOOM = " ?[^(\\s|[.,!?…。，、।۔،])]+"
 FALCON = {"type": "Sequence", "pretokenizers": [
     {"type": "Punctuation", "behavior": "Contiguous"},
     GPT2,
@@ -61,6 +76,41 @@ FAMILIES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any] | None,
     "smollm": ({"pre": "smollm"}, SMOLLM, None, False),
     "tekken": ({"pre": "tekken"}, cut_by(TEKKEN), None, True),
     "gpt-4o": ({"pre": "gpt-4o"}, cut_by(GPT4O), None, False),
+    "refact": ({"pre": "refact"}, SMOLLM, None, False),
+    "starcoder": ({"pre": "starcoder"}, SMOLLM, None, False),
+    "chatglm-bpe": ({"pre": "chatglm-bpe"}, cut_by(LLAMA3), None, False),
+    "stablelm2": ({"pre": "stablelm2"}, cut_by(LLAMA3.replace("{1,3}", "")), None, False),
+    "deepseek-coder": (
+        {"pre": "deepseek-coder"},
+        cut_in_turn("[\r\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", EAST_ASIAN, then=EACH_DIGIT),
+        None,
+        False,
+    ),
+    "deepseek-v3": (
+        {"pre": "deepseek-v3"},
+        cut_in_turn("\\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+", DEEPSEEK_V3),
+        None,
+        False,
+    ),
+    "bloom": ({"pre": "bloom"}, cut_by(BLOOM), None, False),
+    "viking": ({"pre": "viking"}, cut_in_turn(BLOOM, then=EACH_DIGIT), None, False),
+    "seed-coder": (
+        {"pre": "seed-coder"},
+        cut_by(LLAMA3.replace("{1,3}", "{1}").replace("[^\\s\\p{L}\\p{N}]+[\\r\\n]*", "[^\\s\\p{L}\\p{N}\r\n]+")),
+        None,
+        False,
+    ),
+    "unnamed": (
+        {"pre": None, "architecture": "unheard-of"},
+        cut_in_turn(
+            "[\\p{P}\\$\\+<=>\\^~\\|]+",
+            "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)",
+            "\\p{N}+",
+            "[0-9][0-9][0-9]",
+        ),
+        None,
+        False,
+    ),
 }
 SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 
@@ -193,6 +243,40 @@ def test_a_llama_3_of_early_2024_names_no_splitting() -> None:
     assert gguf.adds_bos
 
 
+def test_the_letters_of_deepseeks_first_models() -> None:
+    """Those with an upper and a lower case, as Unicode knew them: alphabets in use are in it whole."""
+    letters = {chr(i) for a, b in re.findall(r"\\x\{(\w+)\}-\\x\{(\w+)\}", _CASED)
+               for i in range(int(a, 16), int(b, 16) + 1)}  # fmt: skip
+    cased = {chr(i) for i in range(0x110000) if unicodedata.category(chr(i)) in ("Lu", "Ll", "Lt")}
+    assert letters <= cased | set("\u2c7b\ua770")
+    assert {char for char in cased if ord(char) < 0x530} <= letters
+    assert len(letters) > 1900
+
+
+def test_deepseeks_first_models_cut_as_their_patterns_say() -> None:
+    gguf = Tokenizer.from_gguf({**metadata("gpt-2"), "tokenizer.ggml.pre": "deepseek-llm"})
+    cut = gguf._backend.pre_tokenizer.pre_tokenize_str
+    words = [text[a:b] for text in ["Ab 12, ёж\n\n日本 x  "] for _, (a, b) in cut(text)]
+    assert words == ["Ab", " ", "12", ",", " ёж", "\n", "\n", "日本", " x", "  "]
+
+
+def test_a_guess_is_told_to_the_person() -> None:
+    facts = metadata("unnamed")
+    assert "does not say how its vocabulary splits text" in Tokenizer.from_gguf(facts).notes[0]
+    assert Tokenizer.from_gguf({**facts, "tokenizer.ggml.pre": "gpt-2"}).notes == ()
+    assert Tokenizer.from_gguf({**facts, "general.architecture": "gpt2"}).notes == ()
+
+
+def test_every_name_makes_a_tokenizer() -> None:
+    for name in _NAMED:
+        tokenizer = Tokenizer.from_gguf({**metadata("gpt-2"), "tokenizer.ggml.pre": name})
+        for text in NASTY:
+            assert (
+                tokenizer.decode(tokenizer.encode(text)) == unicodedata.normalize("NFC", text)
+                or tokenizer.decode(tokenizer.encode(text)) == text
+            )
+
+
 def test_the_end_of_a_turn_ends_the_answer() -> None:
     assert tokenizers_of("qwen2")[0].eos_token_ids == (0, 2)
 
@@ -209,7 +293,7 @@ def older_directory(folder: Path, **config: Any) -> tuple[Path, Path, Path]:
 
 def test_an_older_directory_gives_the_same(tmp_path: Path) -> None:
     tokenizer = Tokenizer.from_pair(*older_directory(tmp_path, tokenizer_class="GPT2Tokenizer"))
-    assert (tokenizer.bos_token_id, tokenizer.eos_token_ids, tokenizer.adds_bos) == (0, (0,), True)
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_ids, tokenizer.adds_bos) == (0, (0, 2), True)
     assert 0 not in tokenizer.encode(SPECIALS[0])
     for text in NASTY:
         assert tokenizer.encode(text) == tokenizers_of("gpt-2")[0].encode(text)

@@ -62,6 +62,61 @@ def test_a_gguf_may_have_several_ends() -> None:
     assert tokenizer.eos_token_ids == (1, 4)
 
 
+@pytest.mark.parametrize(
+    ("said", "ends"),
+    [
+        ({"eos_token_id": [1, 4]}, (1, 4)),
+        ({"eos_token_ids": [4, 2]}, (1, 4, 2)),
+        ({"eog_token_ids": [2]}, (1, 2)),
+        ({"eot_token_id": 4, "eom_token_id": 3}, (1, 4, 3)),
+        ({"eos_token_id": None, "eot_token_id": 4}, (4, 1)),
+    ],
+)
+def test_every_end_stops_an_answer(said: dict[str, Any], ends: tuple[int, ...]) -> None:
+    tokenizer = Tokenizer.from_gguf({**metadata(), **{f"tokenizer.ggml.{key}": value for key, value in said.items()}})
+    assert tokenizer.eos_token_ids == ends
+    assert set(ends) <= tokenizer.stop_token_ids
+
+
+def test_a_prompt_never_ends_with_the_end_of_text() -> None:
+    """add_eos_token is about training texts: a chat's prompt is the beginning of an answer."""
+    said = {**metadata(), "tokenizer.ggml.add_eos_token": True}
+    chat = [{"role": "user", "content": "Hi"}]
+    assert Tokenizer.from_gguf(said).encode_chat(chat) == Tokenizer.from_gguf(metadata()).encode_chat(chat)
+    assert Tokenizer.from_gguf(said).encode("Hi", add_bos=True) == [0, 809]
+
+
+def test_repeated_tokens_stand_for_the_first() -> None:
+    facts = metadata()
+    n = len(facts["tokenizer.ggml.tokens"])
+    extra = ["Hi", "[PAD8193]", "<|end|>", "Hi", ""]
+    facts["tokenizer.ggml.tokens"] += extra
+    facts["tokenizer.ggml.token_type"] = [*facts["tokenizer.ggml.token_type"], 1, 5, 3, 5, 1]
+    tokenizer = Tokenizer.from_gguf(facts)
+    assert tokenizer.vocab_size == n + 5
+    assert tokenizer.encode("Hi") == [809]
+    assert tokenizer.decode([n, n + 3]) == "HiHi"
+    assert tokenizer.decode([809, n + 2]) == "Hi", "it is as special as the first"
+    assert tokenizer.decode([n + 2], skip_special=False) == "<|end|>"
+    assert tokenizer.token_text(n + 1) == "[PAD8193]"
+    both = Tokenizer.from_gguf({**facts, "tokenizer.ggml.eos_token_id": n + 2})
+    assert both.eos_token_ids == (n + 2, 1), "a model may end with either"
+
+
+def test_repeated_pieces_do_not_keep_a_vocabulary_from_opening() -> None:
+    facts = {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": ["<unk>", "<s>", "</s>", "a", "b", "ab", "ab", "a", "[PAD8]"],
+        "tokenizer.ggml.scores": [0.0, 0.0, 0.0, -3.0, -4.0, -1.0, -9.0, -9.0, -9.0],
+        "tokenizer.ggml.token_type": [2, 3, 3, 1, 1, 1, 1, 1, 5],
+        "tokenizer.ggml.add_space_prefix": False,
+    }
+    for model in ("llama", "t5"):
+        tokenizer = Tokenizer.from_gguf({**facts, "tokenizer.ggml.model": model})
+        assert tokenizer.encode("abab") == [5, 5]
+        assert tokenizer.decode([6, 7]) == "aba"
+
+
 def test_user_defined_tokens_are_ordinary_text() -> None:
     facts = metadata()
     facts["tokenizer.ggml.tokens"][5] = "<pad>"
@@ -201,12 +256,14 @@ def spoil(**changes: Any) -> Callable[[dict[str, Any]], None]:
         (spoil(model="llama"), ModelFormatError, "scores is no list of 8192"),
         (spoil(model="llama", scores=["x"] * 8192), ModelFormatError, "no number"),
         (spoil(model="llama", scores=[float("nan")] * 8192), ModelFormatError, "no number"),
-        (spoil(model="llama", remove_extra_whitespaces=True), UnsupportedModelError, "remove_extra_whitespaces"),
-        (spoil(model="llama", precompiled_charsmap=[1, 2]), UnsupportedModelError, "precompiled_charsmap"),
+        (spoil(model="llama", scores=[0.0] * 8192, precompiled_charsmap=[1, 2]), ModelFormatError, "damaged"),
+        (spoil(model="llama", scores=[0.0] * 8192, precompiled_charsmap="x"), ModelFormatError, "no list of bytes"),
+        (spoil(model="llama", scores=[0.0] * 8192, precompiled_charsmap=[1.5]), ModelFormatError, "no list of bytes"),
+        (spoil(model="llama", scores=[10**400] * 8192), ModelFormatError, "absurd size"),
+        (spoil(model="t5", scores=[float("inf")] * 8192), ModelFormatError, "infinite"),
         (spoil(tokens=None), ModelFormatError, "tokens is missing"),
         (spoil(tokens=[1, 2]), ModelFormatError, "no text"),
         (spoil(tokens="abc"), ModelFormatError, "missing"),
-        (spoil(tokens=["a", "a"], merges=[], token_type=[1, 1]), ModelFormatError, "appear twice"),
         (
             spoil(tokens=[], merges=[], token_type=[], bos_token_id=None, eos_token_id=None),
             ModelFormatError,

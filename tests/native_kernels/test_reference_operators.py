@@ -204,6 +204,15 @@ def test_rope_on_a_part_of_a_head_with_slowed_waves() -> None:
     close(turned[:, 2, 3], x[:, 2, 3] * np.cos(angles[:, 1]) + x[:, 2, 1] * np.sin(angles[:, 1]))
 
 
+def test_rope_turns_neighbours_where_heads_lie_interleaved() -> None:
+    x, positions = random(3, 2, 10), np.array([0, 5, 90_001], np.int64)
+    order = [0, 4, 1, 5, 2, 6, 3, 7, 8, 9]  # of eight rotated values: the two halves interleaved
+    cos, sin = OPS.rope_angles(positions, 8, 10000.0)
+    before = x.copy()
+    np.testing.assert_array_equal(OPS.rope(x[..., order], cos, sin, "interleaved"), OPS.rope(x, cos, sin)[..., order])
+    np.testing.assert_array_equal(x, before)
+
+
 def test_layer_norm() -> None:
     x, weight, bias = random(3, 8), random(8, seed=4), random(8, seed=5)
     rows = x.astype(np.float64)

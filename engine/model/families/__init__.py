@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from engine.config import ModelConfig
 from engine.errors import ModelFormatError, UnsupportedModelError
@@ -21,25 +21,37 @@ from engine.model.families.gemma2 import GEMMA2
 from engine.model.families.gemma3 import GEMMA3
 from engine.model.families.llama import LLAMA
 from engine.model.families.mistral import MISTRAL
+from engine.model.families.mixtral import MIXTRAL
 from engine.model.families.opt import OPT
 from engine.model.families.phi3 import PHI3
 from engine.model.families.plan import OWN_LAYOUT, Layout, in_own_terms, plan_tensors
 from engine.model.families.plan import Kind as Kind
 from engine.model.families.plan import PlannedTensor as PlannedTensor
+from engine.model.families.plan import split_expert_name as split_expert_name
 from engine.model.families.qwen2 import QWEN2
+from engine.model.families.qwen2_moe import QWEN2_MOE
 from engine.model.families.qwen3 import QWEN3
+from engine.model.families.qwen3_moe import QWEN3_MOE
 from engine.model.families.reading import Reader
 from engine.model.families.sampling import sampling_from_gguf as sampling_from_gguf
 from engine.model.families.sampling import sampling_from_hf as sampling_from_hf
+from engine.model.families.smallthinker import SMALLTHINKER
 
-FAMILIES: tuple[Family, ...] = (LLAMA, MISTRAL, BAMBOO, OPT, FALCON, QWEN2, QWEN3, GEMMA2, GEMMA3, PHI3)
+FAMILIES: tuple[Family, ...] = (
+    LLAMA, MISTRAL, BAMBOO, OPT, FALCON, QWEN2, QWEN3, GEMMA2, GEMMA3, PHI3,
+    MIXTRAL, QWEN2_MOE, QWEN3_MOE, SMALLTHINKER,
+)  # fmt: skip
 SUPPORTED_FAMILIES = tuple(family.name for family in FAMILIES)
 
-_SURPLUS = re.compile(r".*rotary_emb\.inv_freq|.*attn\.masked_bias|blk\.[0-9]+\.fc[12]\.weight")
+ActivationOrigin = Literal["config", "metadata", "family", "override"]
 
-# Models with experts, by the names they go by: refused with the reason rather than as unknown.
-_WITH_EXPERTS = ("mixtral", "turbosparsemixtral", "qwen2_moe", "qwen2moe", "qwen3_moe", "qwen3moe", "smallthinker",
-                 "deepseek_v2", "deepseek2", "deepseek_v3", "phimoe", "granitemoe", "olmoe", "dbrx")  # fmt: skip
+_SURPLUS = re.compile(
+    r".*rotary_emb\.inv_freq|.*attn\.masked_bias|blk\.[0-9]+\.fc[12]\.weight|lm_head_profiler\.weight"
+)
+
+# Other models with experts, by the names they go by: refused with the reason rather than as unknown.
+_WITH_EXPERTS = ("qwen3_next", "qwen3next", "deepseek_v2", "deepseek2", "deepseek_v3",
+                 "phimoe", "granitemoe", "olmoe", "dbrx", "gpt_oss", "gpt-oss")  # fmt: skip
 
 
 # What goes by these names in Hugging Face's format is more than text.
@@ -58,7 +70,7 @@ def config_from_hf(config: Mapping[str, Any], generation: Mapping[str, Any]) -> 
             f"{name!r} models read pictures too; Hearth runs text models.",
             "Choose the model's GGUF file, which holds its text part alone, or a text model.",
         )
-    family = _find(name, {kind: family for family in FAMILIES for kind in family.model_types})
+    family = _family_of_class(read) or _find(name, {kind: one for one in FAMILIES for kind in one.model_types})
     return ModelConfig(**fields_from_hf(family, read, Reader(generation, "generation_config.json")))
 
 
@@ -69,8 +81,21 @@ def config_from_gguf(metadata: Mapping[str, Any], tensor_names: set[str]) -> Mod
     """
     read = Reader(metadata, "the GGUF metadata")
     name = read.required("general.architecture", str)
-    family = _find(name, {arch: family for family in FAMILIES for arch in family.architectures})
+    # Models with experts may share the name of those without: Mixtral goes by LLaMA's.
+    experts = read.optional(f"{name}.expert_count", int, 0) > 0
+    by_fitness = sorted(FAMILIES, key=lambda family: family.experts == experts)
+    family = _find(name, {arch: family for family in by_fitness for arch in family.architectures})
     return ModelConfig(**fields_from_gguf(family, read, name, tensor_names))
+
+
+def activation_origin(config: ModelConfig, kind: Kind, metadata: Mapping[str, Any]) -> ActivationOrigin:
+    """Whether the configuration, GGUF's metadata, or nothing but the family says the activation."""
+    if kind == "bundle":
+        return "config"
+    if kind == "gguf":
+        return "metadata" if metadata.get(ACTIVATION_KEY) is not None else "family"
+    key = _family(config).hf_keys.get("hidden_act", "hidden_act")
+    return "config" if metadata.get(key) is not None else "family"
 
 
 def planned_tensors(config: ModelConfig, kind: Kind, present: Collection[str] = ()) -> list[PlannedTensor]:
@@ -80,13 +105,13 @@ def planned_tensors(config: ModelConfig, kind: Kind, present: Collection[str] = 
     A bundle holds each under our name and in our orientation, nothing fused.
     """
     if kind == "bundle":
-        return [in_own_terms(tensor) for tensor in plan_tensors(config, OWN_LAYOUT, ())]
+        return [in_own_terms(tensor, config) for tensor in plan_tensors(config, OWN_LAYOUT, ())]
     return plan_tensors(config, _layout(config, kind), present)
 
 
 def is_surplus(config: ModelConfig, foreign_name: str) -> bool:
     """Whether a tensor outside the plan may be left out: a copy of a tied head, rotary tables that we compute, or
-    PowerInfer's predictors, which are no part of the graph."""
+    PowerInfer's predictors (of neurons, of the head), which are no part of the graph."""
     family = _family(config)
     heads = [layout.names["head"] for layout in (family.hf, family.gguf) if layout is not None]
     if config.tied_embeddings and foreign_name in heads:
@@ -108,13 +133,19 @@ def _layout(config: ModelConfig, kind: Kind) -> Layout:
     return layout
 
 
+def _family_of_class(read: Reader) -> Family | None:
+    """The family that the model's class means, where its model_type may be that of the model it was made from."""
+    classes = read.optional("architectures", list, [])
+    return next((family for family in FAMILIES if any(name in family.hf_architectures for name in classes)), None)
+
+
 def _find(name: str, known: Mapping[str, Family]) -> Family:
     if name in known:
         return known[name]
     if name in _WITH_EXPERTS:
         raise UnsupportedModelError(
-            f"{name!r} models have experts (MoE); Hearth runs models without experts.",
-            "Choose a dense model: one without experts.",
+            f"{name!r} models have experts (MoE) of a kind that Hearth does not run.",
+            f"Choose a dense model, or one of {', '.join(family.name for family in FAMILIES if family.experts)}.",
         )
     raise UnsupportedModelError(
         f"The architecture {name[:60]!r} is not supported; Hearth runs {', '.join(SUPPORTED_FAMILIES)}."

@@ -12,7 +12,7 @@ from engine.model.families.reading import Reader
 
 
 def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
-    if fields["activation"] != "relu-glu":  # "relu" is what its configurations call ReLU on both
+    if fields["activation"] not in ("relu-glu", "drelu-glu"):  # what its configurations call "relu" is ReLU on both
         raise UnsupportedModelError(f"The activation {fields['activation']} is not supported in bamboo; relu is.")
     size = read.optional("sliding_window", int, None)
     return {"activation": "drelu-glu", "windows": windows(read, fields["n_layers"], size, lambda layer: True)}
@@ -21,6 +21,7 @@ def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
 BAMBOO = Family(
     name="bamboo",
     model_types=("bamboo", "turbosparsemistral"),
+    hf_architectures=("BambooForCausalLM", "TurboSparseMistralForCausalLM"),
     architectures=("bamboo",),
     hf=Layout(HF_NAMES),
     gguf=Layout(GGUF_NAMES, rope_pairs=True),

@@ -5,8 +5,6 @@ The readers here know what most families share; a description changes what diffe
 
 from __future__ import annotations
 
-import logging
-import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,14 +18,9 @@ from engine.model.families.rope import rope_from_gguf, rope_from_hf
 ACTIVATION_KEY = "hearth.activation"  # GGUF has no key of its own for it: "llama" means SiLU unless this says otherwise
 THRESHOLD_KEY = "hearth.activation_threshold"
 
-log = logging.getLogger(__name__)
-
-# Models whose GGUF files are labelled as plain LLaMA by others, which would be right but for the activation.
-_NAMES_OF_RELU = re.compile("relu|prosparse|bamboo|turbosparse", re.IGNORECASE)
-
 _HF_GATED: dict[str, Activation] = {
-    "relu": "relu-glu", "silu": "silu-glu", "swish": "silu-glu", "fatrelu": "fatrelu-glu", "gelu": "gelu-glu",
-    "gelu_new": "gelu-tanh-glu", "gelu_pytorch_tanh": "gelu-tanh-glu", "gelu_fast": "gelu-tanh-glu",
+    "relu": "relu-glu", "drelu": "drelu-glu", "silu": "silu-glu", "swish": "silu-glu", "fatrelu": "fatrelu-glu",
+    "gelu": "gelu-glu", "gelu_new": "gelu-tanh-glu", "gelu_pytorch_tanh": "gelu-tanh-glu", "gelu_fast": "gelu-tanh-glu",
 }  # fmt: skip
 _HF_PLAIN: dict[str, Activation] = {
     "relu": "relu", "gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh",
@@ -52,8 +45,9 @@ _GGUF_KNOWN = {
     "attention.head_count", "attention.head_count_kv", "attention.key_length", "attention.value_length",
     "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon", "attention.causal", "rope.dimension_count",
     "rope.freq_base", "rope.scaling.type", "rope.scaling.factor", "rope.scaling.attn_factor", "rope.scale_linear",
-    "rope.scaling.finetuned", "rope.scaling.original_context_length", "expert_count", "expert_used_count",
-    "use_parallel_residual",
+    "rope.scaling.finetuned", "rope.scaling.original_context_length", "rope.scaling.yarn_attn_factor",
+    "rope.scaling.yarn_ext_factor", "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow",
+    "expert_count", "expert_used_count", "use_parallel_residual",
 }  # fmt: skip
 
 
@@ -67,12 +61,14 @@ class Family:
     name: str
     model_types: tuple[str, ...]  # config.json's model_type
     hf: Layout
+    hf_architectures: tuple[str, ...] = ()  # config.json's architectures that mean it whatever model_type says
     architectures: tuple[str, ...] = ()  # GGUF's general.architecture
     gguf: Layout | None = None
     hf_keys: Mapping[str, str] = field(default_factory=dict)  # our key of the common ones -> the family's own
     hf_handles: frozenset[str] = frozenset()  # of the keys that change the graph: those that the family reads
     gguf_handles: frozenset[str] = frozenset()  # keys of the architecture beyond the common ones that it reads
     gated: bool = True
+    experts: bool = False  # whether its models have some; then from_hf and from_gguf say how many
     norm_eps: float = 1e-6  # where config.json is silent
     rope_theta: float = 10000.0  # where the files are silent
     max_context: int = 2048  # where config.json is silent
@@ -105,11 +101,10 @@ def fields_from_hf(family: Family, read: Reader, generation: Reader) -> dict[str
         "head_dim": share_width(d_model, n_heads) if head_dim is None else head_dim,
         "vocab_size": read.required("vocab_size", int),
         "norm_eps": read.optional(key("rms_norm_eps"), float, family.norm_eps),
-        "max_context": read.optional("max_position_embeddings", int, family.max_context),
         "tied_embeddings": read.optional("tie_word_embeddings", bool, family.tied),
         "bos_token_id": next(iter(token_ids(read, "bos_token_id")), None),
         "eos_token_ids": tuple(sorted({*token_ids(read, "eos_token_id"), *token_ids(generation, "eos_token_id")})),
-        **rope_from_hf(read, family.rope_theta),
+        **rope_from_hf(read, family.rope_theta, _max_context(family, read)),
         **_hf_activation(family, read, key("hidden_act")),
         **family.features,
     }
@@ -138,6 +133,8 @@ def fields_from_gguf(family: Family, read: Reader, arch: str, tensor_names: set[
     layer_norm = family.features.get("norm") == "layer"
     eps_key = f"{arch}.attention.layer_norm_{'' if layer_norm else 'rms_'}epsilon"
     eos = [read.optional(f"tokenizer.ggml.{kind}_token_id", int, None) for kind in ("eos", "eot")]
+    max_context = read.required(f"{arch}.context_length", int)
+    check_size("max_context", max_context)
     fields: dict[str, Any] = {
         "family": family.name,
         "n_layers": read.required(f"{arch}.block_count", int),
@@ -147,19 +144,25 @@ def fields_from_gguf(family: Family, read: Reader, arch: str, tensor_names: set[
         "n_kv_heads": read.optional(f"{arch}.attention.head_count_kv", int, n_heads),
         "head_dim": head_dim,
         "rotary_dim": None if rotated == head_dim else rotated,
+        "rope_order": "interleaved" if family.gguf is not None and family.gguf.rope_pairs else "halves",
         "vocab_size": vocab_size,
         "norm_eps": decimal(read.required(eps_key, float)),
-        "max_context": read.required(f"{arch}.context_length", int),
         "tied_embeddings": "output.weight" not in tensor_names,
         "bos_token_id": read.optional("tokenizer.ggml.bos_token_id", int, None),
         "eos_token_ids": tuple(sorted({token for token in eos if token is not None})),
-        **rope_from_gguf(read, arch, tensor_names, family.rope_theta),
+        **rope_from_gguf(read, arch, tensor_names, family.rope_theta, max_context),
         **_gguf_activation(family, read, tensor_names),
         **family.features,
     }
     _refuse_gguf_extras(family, read, arch)
     _check_sizes(fields)
     return fields | family.from_gguf(read, fields, tensor_names)
+
+
+def _max_context(family: Family, read: Reader) -> int:
+    length: int = read.optional("max_position_embeddings", int, family.max_context)
+    check_size("max_context", length)
+    return length
 
 
 def _check_sizes(fields: Mapping[str, Any]) -> None:
@@ -213,9 +216,6 @@ def _gguf_activation(family: Family, read: Reader, tensor_names: set[str]) -> di
     powerinfer = "blk.0.ffn_down_t.weight" in tensor_names
     default = family.powerinfer_activation if powerinfer else family.gguf_activation
     activation = read.optional(ACTIVATION_KEY, str, default)
-    name = read.optional("general.name", str, "")
-    if ACTIVATION_KEY not in read.values and not powerinfer and default == "silu-glu" and _NAMES_OF_RELU.search(name):
-        log.warning("%s is run with SiLU: its name speaks of ReLU, but its metadata does not", name[:100])
     if activation not in ACTIVATIONS or activation.endswith("-glu") != family.gated:
         known = ", ".join(name for name in ACTIVATIONS if name.endswith("-glu") == family.gated)
         raise UnsupportedModelError(f"The activation {activation[:60]!r} is unknown; known are {known}.")
@@ -229,8 +229,10 @@ def _refuse_hf_extras(family: Family, read: Reader) -> None:
         if key in family.hf_handles or value is None or value in neutral:
             continue
         shown = str(value)[:60]
-        if "expert" in key or "moe" in key:
-            raise UnsupportedModelError(f"The model has experts ({key}: {shown}); Hearth runs models without experts.")
+        if not family.experts and ("expert" in key or "moe" in key):
+            raise UnsupportedModelError(
+                f"The model has experts ({key}: {shown}); Hearth runs {family.name} without experts."
+            )
         raise UnsupportedModelError(f"{key} is {shown} in {read.where}, which Hearth does not run in {family.name}.")
     kinds = read.optional("layer_types", list, [])
     if "sliding_window" not in family.hf_handles and any(kind != "full_attention" for kind in kinds):
@@ -243,8 +245,8 @@ def _refuse_hf_extras(family: Family, read: Reader) -> None:
 
 
 def _refuse_gguf_extras(family: Family, read: Reader, arch: str) -> None:
-    if experts := read.optional(f"{arch}.expert_count", int, 0):
-        raise UnsupportedModelError(f"The model has {experts} experts; Hearth runs models without experts.")
+    if (experts := read.optional(f"{arch}.expert_count", int, 0)) and not family.experts:
+        raise UnsupportedModelError(f"The model has {experts} experts; Hearth runs {family.name} without experts.")
     for key in read.values:
         short = key.removeprefix(f"{arch}.")
         if short != key and short not in _GGUF_KNOWN and short not in family.gguf_handles:

@@ -21,6 +21,8 @@ HF_NAMES = {
 GGUF_NAMES = {
     "embedding": "token_embd.weight",
     "rope_factors": "rope_freqs.weight",
+    "rope_factors_long": "rope_factors_long.weight",
+    "rope_factors_short": "rope_factors_short.weight",
     "attention_norm": "blk.{}.attn_norm.weight",
     "q": "blk.{}.attn_q.weight",
     "k": "blk.{}.attn_k.weight",
@@ -38,6 +40,27 @@ GGUF_NAMES = {
     "final_norm": "output_norm.weight",
     "head": "output.weight",
 }
+# What takes the place of gate, up and down where there are experts. Files of 2023 have one tensor for each of them.
+GGUF_EXPERTS = {
+    "router": "blk.{}.ffn_gate_inp.weight",
+    "experts.gate": "blk.{}.ffn_gate_exps.weight",
+    "experts.up": "blk.{}.ffn_up_exps.weight",
+    "experts.down_t": "blk.{}.ffn_down_exps.weight",
+    "expert.gate": "blk.{}.ffn_gate.{}.weight",
+    "expert.up": "blk.{}.ffn_up.{}.weight",
+    "expert.down_t": "blk.{}.ffn_down.{}.weight",
+    "shared.gate": "blk.{}.ffn_gate_shexp.weight",
+    "shared.up": "blk.{}.ffn_up_shexp.weight",
+    "shared.down_t": "blk.{}.ffn_down_shexp.weight",
+    "shared_gate": "blk.{}.ffn_gate_inp_shexp.weight",
+}
+
+
+def hf_experts(router: str, expert: str, gate: str, up: str, down: str) -> dict[str, str]:
+    """The same in Hugging Face's format: modules below the layer, one tensor for each expert."""
+    parts = {"gate": gate, "up": up, "down_t": down}
+    names = {f"expert.{part}": f"model.layers.{{}}.{expert}.{{}}.{name}.weight" for part, name in parts.items()}
+    return {"router": f"model.layers.{{}}.{router}.weight", **names}
 
 
 def fused(names: dict[str, str], **parts: str) -> dict[str, str]:

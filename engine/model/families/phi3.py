@@ -1,4 +1,4 @@
-"""Phi-3 with plain positions (4k): q, k and v in one matrix, gate and up in another. LongRoPE (128k) is refused."""
+"""Phi-3: q, k and v in one matrix, gate and up in another; positions plain (4k) or by LongRoPE (128k)."""
 
 from __future__ import annotations
 

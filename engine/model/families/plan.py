@@ -10,9 +10,9 @@ from typing import Literal
 from engine.config import ModelConfig
 from engine.errors import UnsupportedModelError
 
-# How a foreign tensor becomes ours. "rope pairs": the rows of each head lie as GGUF's LLaMA stores them, the two
-# halves of a head interleaved; ours is the half-rotation layout. "plus one": a norm's weight stored less one.
-Treatment = Literal["as is", "transposed", "rope pairs", "plus one"]
+# How a foreign tensor becomes ours. "plus one": a norm's weight stored less one. Rows of q and k stay in the order that
+# the file has them in: ModelConfig.rope_order.
+Treatment = Literal["as is", "transposed", "plus one"]
 Kind = Literal["safetensors", "gguf", "bundle"]
 
 
@@ -37,13 +37,35 @@ class PlannedTensor:
     shape: tuple[int, ...]  # as the file has it, fused tensors whole
     treatment: Treatment = "as is"
     part: RowPart | None = None
+    expert: int | None = (
+        None  # of a tensor of three dimensions, which holds one matrix for every expert: which is meant
+    )
 
     @property
     def n_elements(self) -> int:
         """How many numbers of it become ours."""
         if self.part is None:
-            return math.prod(self.shape)
+            return math.prod(self.matrix_shape)
         return self.part.groups * (self.part.stop - self.part.start) * math.prod(self.shape[1:])
+
+    @property
+    def matrix_shape(self) -> tuple[int, ...]:
+        """The shape without the dimension of the experts."""
+        return self.shape if self.expert is None else self.shape[1:]
+
+    @property
+    def is_vector(self) -> bool:
+        return len(self.matrix_shape) == 1
+
+    @property
+    def of_expert(self) -> bool:
+        """Whether it is a matrix of one expert: those lie in one tensor in some files and in our own."""
+        return ".experts." in self.name
+
+    @property
+    def is_router(self) -> bool:
+        """Whether it scores experts: never rounded, because a score a little off may choose another expert."""
+        return self.name.endswith(".router")
 
 
 @dataclass(frozen=True)
@@ -51,25 +73,41 @@ class Layout:
     """How a file format stores a family's tensors.
 
     names: our name -> foreign name, "{}" being the layer. "qkv" and "gate_up" name fused matrices; "shared_norm" is
-    the one norm of parallel blocks that have one. A bias has its weight's name with "bias" for "weight".
+    the one norm of parallel blocks that have one. A bias has its weight's name with "bias" for "weight". Matrices of
+    experts: "experts.gate" names a tensor that holds all of a layer's, "expert.gate" one of one expert's ("{}" being
+    layer and expert); a format that has both says so by the names in the file. "shared.gate" and so on are those of the
+    expert that is always used, "shared_gate" is the vector that weighs it ("shared_gate row": a matrix of one row).
     """
 
     names: Mapping[str, str]
-    rope_pairs: bool = False  # of q and k
+    rope_pairs: bool = False  # the values of q and k that turn together are neighbours: ModelConfig.rope_order
     plus_one: bool = False  # of every norm
     qkv_by_kv_head: bool = False  # fused rows lie by key-value head (its queries, its key, its value), not q, k, v
 
 
-_OWN_NAMES = ("embedding", "positions", "project_in", "rope_factors", "attention_norm", "shared_norm", "q", "k", "v",
-              "q_norm", "k_norm", "o", "post_attention_norm", "ffn_norm", "gate", "up", "down_t", "post_ffn_norm",
-              "final_norm", "project_out", "head")  # fmt: skip
-OWN_LAYOUT = Layout({name: f"{name}.weight" for name in _OWN_NAMES})
+_OWN_NAMES = ("embedding", "positions", "project_in", "rope_factors", "rope_factors_long", "rope_factors_short",
+              "attention_norm", "shared_norm", "q", "k", "v", "q_norm", "k_norm", "o", "post_attention_norm",
+              "ffn_norm", "router", "shared_gate", "gate", "up", "down_t", "post_ffn_norm", "final_norm",
+              "project_out", "head")  # fmt: skip
+_OWN_EXPERTS = {f"{kind}.{part}": f"{{}}.{part}" for kind in ("expert", "shared") for part in ("gate", "up", "down_t")}
+OWN_LAYOUT = Layout({name: f"{name}.weight" for name in _OWN_NAMES} | _OWN_EXPERTS)
 
 
-def in_own_terms(tensor: PlannedTensor) -> PlannedTensor:
-    """The tensor of OWN_LAYOUT as it is once it is ours."""
-    shape = tensor.shape[::-1] if tensor.treatment == "transposed" else tensor.shape
-    return PlannedTensor(tensor.name, tensor.name, shape)
+def in_own_terms(tensor: PlannedTensor, config: ModelConfig) -> PlannedTensor:
+    """The tensor of OWN_LAYOUT as it is once it is ours: the neurons of all experts of a layer in one matrix."""
+    shape = tensor.matrix_shape[::-1] if tensor.treatment == "transposed" else tensor.matrix_shape
+    if not tensor.of_expert:
+        return PlannedTensor(tensor.name, tensor.name, shape)
+    layer, expert, part = split_expert_name(tensor.name)
+    first = expert * config.d_ff
+    rows = RowPart(1, first, first + shape[0])
+    return PlannedTensor(tensor.name, f"{layer}.{part}", (config.n_neurons, shape[1]), part=rows)
+
+
+def split_expert_name(name: str) -> tuple[int, int, str]:
+    """(layer, expert, field of FfnWeights) of the name of an expert's matrix; the shared one has the last number."""
+    layer, _, expert, part = name.split(".")
+    return int(layer), int(expert), part
 
 
 def plan_tensors(config: ModelConfig, layout: Layout, present: Collection[str]) -> list[PlannedTensor]:
@@ -83,6 +121,10 @@ def plan_tensors(config: ModelConfig, layout: Layout, present: Collection[str]) 
         plan.add("project_in", (d, e))
     if config.rope_factors:
         plan.add("rope_factors", (config.rotated // 2,))
+    scaling = config.rope_scaling
+    if scaling is not None and scaling.kind == "longrope" and not scaling.long_factors:
+        plan.add("rope_factors_long", (config.rotated // 2,))
+        plan.add("rope_factors_short", (config.rotated // 2,))
     for layer in range(config.n_layers):
         plan.add_layer(layer)
     if config.final_norm:
@@ -101,6 +143,7 @@ class _Plan:
         self.config = config
         self.layout = layout
         self.tensors: list[PlannedTensor] = []
+        self._present = present
         # Some files leave out the outermost module's name.
         embedding = layout.names["embedding"]
         prefix = embedding.partition(".")[0] + "."
@@ -128,7 +171,7 @@ class _Plan:
 
     def add_layer(self, layer: int) -> None:
         config, both = self.config, self.config.norms == "both"
-        d, f, q_rows = config.d_model, config.d_ff, config.n_heads * config.head_dim
+        d, q_rows = config.d_model, config.n_heads * config.head_dim
         self.add_norm("attention_norm", layer=layer, key="shared_norm" if config.shared_norm else "")
         self._add_qkv(layer)
         if config.qk_norm:
@@ -139,6 +182,53 @@ class _Plan:
             self.add_norm("post_attention_norm", layer=layer)
         if not config.shared_norm:
             self.add_norm("ffn_norm", layer=layer)
+        if config.n_experts:
+            self._add_experts(layer)
+        else:
+            self._add_ffn(layer)
+        if both:
+            self.add_norm("post_ffn_norm", layer=layer)
+
+    def _add_experts(self, layer: int) -> None:
+        config, names = self.config, self.layout.names
+        e, f, d = config.n_experts, config.d_ff, config.d_model
+        self.add("router", (e, d), layer=layer)
+        for part in ("gate", "up", "down_t") if config.gated else ("up", "down_t"):
+            treatment: Treatment = "transposed" if part == "down_t" else "as is"
+            shape = (d, f) if part == "down_t" else (f, d)
+            together, alone = names.get(f"experts.{part}"), names.get(f"expert.{part}")
+            if together is None and alone is None:
+                raise UnsupportedModelError(f"{config.family} models with experts are not known in this file format.")
+            if together is not None and (alone is None or alone.format(0, 0) not in self._present):
+                foreign = together.format(layer)
+                for n in range(e):
+                    name = f"{layer}.experts.{n}.{part}"
+                    self.tensors.append(PlannedTensor(name, foreign, (e, *shape), treatment, expert=n))
+                continue
+            assert alone is not None
+            for n in range(e):
+                name = f"{layer}.experts.{n}.{part}"
+                self.tensors.append(PlannedTensor(name, alone.format(layer, n), shape, treatment))
+
+        if config.shared_d_ff:
+            self._add_shared_expert(layer)
+
+    def _add_shared_expert(self, layer: int) -> None:
+        config, d, f = self.config, self.config.d_model, self.config.shared_d_ff
+        if "shared_gate row" in self.layout.names:
+            foreign = self.layout.names["shared_gate row"].format(layer)
+            self.tensors.append(PlannedTensor(f"{layer}.shared_gate", foreign, (1, d), expert=0))
+        else:
+            self.add("shared_gate", (d,), layer=layer)
+        for part in ("gate", "up", "down_t"):
+            name = f"experts.{config.n_experts}.{part}"
+            if part == "down_t":
+                self.add(name, (d, f), layer=layer, key="shared.down_t", treatment="transposed")
+            else:
+                self.add(name, (f, d), layer=layer, key=f"shared.{part}")
+
+    def _add_ffn(self, layer: int) -> None:
+        config, d, f = self.config, self.config.d_model, self.config.d_ff
         if config.gated and "gate_up" in self.layout.names:
             for number, name in enumerate(("gate", "up")):
                 part = RowPart(1, number * f, (number + 1) * f)
@@ -152,8 +242,6 @@ class _Plan:
             self.add("down_t", (d, f), layer=layer, treatment="transposed")
         if "down" in config.biases:
             self.add("down_bias", (d,), layer=layer, key="down_t already" if self._down_t else "down_t")
-        if both:
-            self.add_norm("post_ffn_norm", layer=layer)
 
     def _add_matrix(self, name: str, shape: tuple[int, int], layer: int) -> None:
         self.add(name, shape, layer=layer)
@@ -166,8 +254,7 @@ class _Plan:
         heads = {"q": config.n_heads, "k": config.n_kv_heads, "v": config.n_kv_heads}
         if "qkv" not in layout.names:
             for name, n in heads.items():
-                pairs: Treatment = "rope pairs" if layout.rope_pairs and name != "v" else "as is"
-                self.add(name, (n * size, d), layer=layer, treatment=pairs)
+                self.add(name, (n * size, d), layer=layer)
                 if name in config.biases:
                     self.add(f"{name}_bias", (n * size,), layer=layer)
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from engine.config import RopeScaling
@@ -9,10 +10,11 @@ from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.model.families.reading import Reader, decimal
 
 
-def rope_from_hf(read: Reader, default_theta: float = 10000.0) -> dict[str, Any]:
+def rope_from_hf(read: Reader, default_theta: float, max_context: int) -> dict[str, Any]:
     """rope_theta and rope_scaling of a ModelConfig, from the keys of old and from the newer `rope_parameters`.
 
-    With an entry per kind of layer, those with a window get rope_theta_local.
+    With an entry per kind of layer, those with a window get rope_theta_local. max_context: as config.json has it. It is
+    given back stretched where a scaling was made for it but config.json keeps the length before it.
     """
     fields: dict[str, Any] = {"rope_theta": read.optional("rope_theta", float, default_theta)}
     fields["rope_theta_local"] = read.optional("rope_local_base_freq", float, None)
@@ -21,16 +23,23 @@ def rope_from_hf(read: Reader, default_theta: float = 10000.0) -> dict[str, Any]
         local = rope.optional("sliding_attention", dict, None)
         if local is not None:
             kind = Reader(local, f"sliding_attention of {rope.where}")
-            if _scaling(kind, key) is not None:
+            if _scaling(kind, key, read, max_context) is not None:
                 raise UnsupportedModelError(f"Scaled rotary positions ({key}: sliding_attention) are not supported.")
             fields["rope_theta_local"] = kind.optional("rope_theta", float, fields["rope_theta_local"])
         if rope.optional("full_attention", dict, None) is not None:
             rope = Reader(rope.required("full_attention", dict), f"full_attention of {rope.where}")
         fields["rope_theta"] = rope.optional("rope_theta", float, fields["rope_theta"])
-        scaling = _scaling(rope, key)
+        scaling = _scaling(rope, key, read, max_context)
         if scaling is not None:
             fields["rope_scaling"] = scaling
-    return fields
+    return fields | _stretched(fields.get("rope_scaling"), max_context)
+
+
+def _stretched(scaling: RopeScaling | None, max_context: int) -> dict[str, Any]:
+    """YaRN and dynamic NTK are switched on in the configuration of a model whose own length stays written there."""
+    if scaling is not None and scaling.kind in ("yarn", "dynamic"):
+        max_context = max(max_context, int(min(scaling.original_context * scaling.factor, 1 << 24)))
+    return {"max_context": max_context}
 
 
 def rotary_dim_from_hf(read: Reader, head_dim: int) -> int | None:
@@ -44,7 +53,7 @@ def rotary_dim_from_hf(read: Reader, head_dim: int) -> int | None:
     return None if share == 1.0 else int(head_dim * share)
 
 
-def _scaling(rope: Reader, key: str) -> RopeScaling | None:
+def _scaling(rope: Reader, key: str, read: Reader, max_context: int) -> RopeScaling | None:
     kind = rope.optional("rope_type", str, rope.optional("type", str, "default"))
     if kind == "default":
         if "factor" in rope.values:
@@ -60,11 +69,82 @@ def _scaling(rope: Reader, key: str) -> RopeScaling | None:
             rope.required("high_freq_factor", float),
             rope.required("original_max_position_embeddings", int),
         )
+    if kind == "dynamic":
+        return RopeScaling("dynamic", rope.required("factor", float), original_context=max_context)
+    if kind in ("longrope", "su") or (
+        kind == "yarn" and "long_factor" in rope.values
+    ):  # as Phi-3's first files have it
+        return _longrope(rope, *_original_context(rope, read, max_context))
+    if kind == "yarn":
+        if "factor" not in rope.values:
+            rope.required("factor", float)
+        return _yarn(rope, *_original_context(rope, read, max_context))
     raise UnsupportedModelError(f"Scaled rotary positions ({key}: {kind[:60]}) are not supported.")
 
 
-def rope_from_gguf(read: Reader, arch: str, tensor_names: set[str], default_theta: float = 10000.0) -> dict[str, Any]:
-    """The same from GGUF's keys; a Llama 3 file holds the divisors of its frequencies as a tensor."""
+def _original_context(rope: Reader, read: Reader, max_context: int) -> tuple[int, float]:
+    """The context before it was stretched, and by how much it was."""
+    original = rope.optional("original_max_position_embeddings", int, max_context)
+    original = read.optional("original_max_position_embeddings", int, original)  # Phi-3's place, which takes precedence
+    if original < 1:
+        raise ModelFormatError(f"original_max_position_embeddings is {original} in {read.where}.")
+    return original, rope.optional("factor", float, max_context / original)
+
+
+def _yarn(rope: Reader, original: int, factor: float) -> RopeScaling:
+    scale, every = rope.optional("mscale", float, 0.0), rope.optional("mscale_all_dim", float, 0.0)
+    attention = _yarn_attention(factor)
+    if scale and every:
+        attention = _yarn_attention(factor, scale) / _positive(_yarn_attention(factor, every), rope, "mscale_all_dim")
+    return RopeScaling(
+        "yarn",
+        factor,
+        original_context=original,
+        beta_fast=rope.optional("beta_fast", float, 32.0),
+        beta_slow=rope.optional("beta_slow", float, 1.0),
+        truncate=rope.optional("truncate", bool, True),
+        attention_factor=rope.optional("attention_factor", float, attention),
+    )
+
+
+def _yarn_attention(factor: float, scale: float = 1.0) -> float:
+    return 0.1 * scale * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+
+def _longrope(rope: Reader, original: int, factor: float) -> RopeScaling:
+    for key in ("short_mscale", "long_mscale"):
+        if rope.values.get(key) is not None:
+            raise UnsupportedModelError(f"{key} in {rope.where} is not supported.")
+    attention = 1.0
+    if factor > 1:
+        attention = math.sqrt(1 + math.log(factor) / math.log(max(2, original)))
+    return RopeScaling(
+        "longrope",
+        factor,
+        original_context=original,
+        attention_factor=rope.optional("attention_factor", float, attention),
+        short_factors=_divisors(rope, "short_factor"),
+        long_factors=_divisors(rope, "long_factor"),
+    )
+
+
+def _divisors(rope: Reader, key: str) -> tuple[float, ...]:
+    values = rope.required(key, list)
+    if not values or not all(type(value) in (int, float) and abs(value) < 1 << 64 for value in values):
+        raise ModelFormatError(f"{key} in {rope.where} is no list of numbers.")
+    return tuple(float(value) for value in values)
+
+
+def _positive(value: float, rope: Reader, key: str) -> float:
+    if not value > 0:
+        raise ModelFormatError(f"{key} in {rope.where} is senseless.")
+    return value
+
+
+def rope_from_gguf(
+    read: Reader, arch: str, tensor_names: set[str], default_theta: float, max_context: int
+) -> dict[str, Any]:
+    """The same from GGUF's keys. Divisors of frequencies are tensors: one of Llama 3, two of LongRoPE."""
     fields: dict[str, Any] = {
         "rope_theta": decimal(read.optional(f"{arch}.rope.freq_base", float, default_theta)),
         "rope_factors": "rope_freqs.weight" in tensor_names,
@@ -72,18 +152,44 @@ def rope_from_gguf(read: Reader, arch: str, tensor_names: set[str], default_thet
     kind = read.optional(f"{arch}.rope.scaling.type", str, "none")
     factor = 0.0
     for key in (f"{arch}.rope.scaling.factor", f"{arch}.rope.scale_linear"):
-        factor = read.optional(key, float, factor)
+        factor = decimal(read.optional(key, float, factor))
         if factor not in (0.0, 1.0) and kind == "none" and not key.endswith("scale_linear"):
             raise UnsupportedModelError(f"Scaled rotary positions ({key}: {factor}) are not supported.")
+    attention = decimal(read.optional(f"{arch}.rope.scaling.attn_factor", float, 1.0))
+    original = read.optional(f"{arch}.rope.scaling.original_context_length", int, max_context)
+    if {"rope_factors_long.weight", "rope_factors_short.weight"} <= tensor_names and kind in ("none", "longrope"):
+        fields["rope_scaling"] = RopeScaling(
+            "longrope", factor or 1.0, original_context=original, attention_factor=attention
+        )
+        return fields | {"max_context": max_context}
+    if kind == "yarn":
+        fields["rope_scaling"] = _yarn_from_gguf(read, f"{arch}.rope.scaling", factor or 1.0, original, attention)
+        return fields | _stretched(fields["rope_scaling"], max_context)
     if kind not in ("none", "linear"):
         raise UnsupportedModelError(
             f"Scaled rotary positions ({arch}.rope.scaling.type: {kind[:60]}) are not supported."
         )
     if factor not in (0.0, 1.0):
-        fields["rope_scaling"] = RopeScaling("linear", decimal(factor))
-    attention_factor = read.optional(f"{arch}.rope.scaling.attn_factor", float, 1.0)
-    if attention_factor != 1.0:
+        fields["rope_scaling"] = RopeScaling("linear", factor)
+    if attention != 1.0:
         raise UnsupportedModelError(
-            f"Scaled rotary positions ({arch}.rope.scaling.attn_factor: {attention_factor}) are not supported."
+            f"Scaled rotary positions ({arch}.rope.scaling.attn_factor: {attention}) are not supported."
         )
-    return fields
+    return fields | {"max_context": max_context}
+
+
+def _yarn_from_gguf(read: Reader, key: str, factor: float, original: int, attention: float) -> RopeScaling:
+    usual = _yarn_attention(factor)
+    stated = read.optional(f"{key}.yarn_attn_factor", float, usual)
+    if not math.isclose(stated, usual, rel_tol=1e-4) and stated != 1.0:  # llama.cpp puts the usual one in its place
+        raise UnsupportedModelError(f"{key}.yarn_attn_factor is {stated}; Hearth knows {usual:.4f} for this model.")
+    if (share := read.optional(f"{key}.yarn_ext_factor", float, 1.0)) != 1.0:
+        raise UnsupportedModelError(f"{key}.yarn_ext_factor is {share}; Hearth knows 1.")
+    return RopeScaling(
+        "yarn",
+        factor,
+        original_context=original,
+        beta_fast=decimal(read.optional(f"{key}.yarn_beta_fast", float, 32.0)),
+        beta_slow=decimal(read.optional(f"{key}.yarn_beta_slow", float, 1.0)),
+        attention_factor=usual * attention,
+    )

@@ -325,7 +325,7 @@ class Listener(DenseExecutor):
         super().__init__(*loaded)
         self.heard: list[tuple[np.ndarray, np.ndarray]] = []
 
-    def ffn(self, layer: int, x: np.ndarray, residual: np.ndarray) -> np.ndarray:
+    def ffn(self, layer: int, x: np.ndarray, residual: np.ndarray, routing: object = None) -> np.ndarray:
         self.heard.append((x, residual))
         return super().ffn(layer, x, residual)
 

@@ -25,6 +25,9 @@ SHAPE = {
 }  # fmt: skip
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
           "high_freq_factor": 4.0, "original_max_position_embeddings": 32}  # fmt: skip
+LONGROPE_BORDER = 24
+LONGROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0, 1.1, 1.3, 2.0],
+            "long_factor": [1.2, 2.5, 6.0, 9.0]}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ class Case:
     patch: Callable[[Any], None] | None = None  # makes transformers' model what remote code would be
     gguf: str = ""  # architecture, where the family is known in GGUF
     own_shape: bool = False  # the arguments are all there is
+    renamed: dict[str, str] = field(default_factory=dict)  # parts of tensor names, where the published ones differ
 
 
 def _drelu(model: Any) -> None:
@@ -56,12 +60,82 @@ def _fatrelu(model: Any) -> None:
         mlp.forward = lambda x, m=mlp: m.down_proj(torch.threshold(m.gate_proj(x), 0.3, 0.0) * m.up_proj(x))
 
 
+def _drelu_experts(model: Any) -> None:
+    import torch
+
+    def experts(x: Any, chosen: Any, weights: Any, m: Any) -> Any:
+        out = torch.zeros_like(x)
+        for token in range(len(x)):
+            for expert, weight in zip(chosen[token], weights[token], strict=True):
+                gate, up = (m.gate_up_proj[expert] @ x[token]).chunk(2)
+                out[token] += weight * (m.down_proj[expert] @ (torch.relu(gate) * torch.relu(up)))
+        return out
+
+    for layer in model.model.layers:
+        layer.mlp.experts.forward = lambda x, chosen, weights, m=layer.mlp.experts: experts(x, chosen, weights, m)
+
+
+def _smallthinker(softmax: bool = False, unrotated: tuple[int, ...] = (), window: int = 0) -> Callable[[Any], None]:
+    """Mixtral with the router moved before attention, its scores chosen first and weighed then, as published.
+
+    window: of the layers that are rotated.
+    """
+
+    def patch(model: Any) -> None:
+        import torch
+        from transformers.models.mixtral import modeling_mixtral
+
+        rotate = modeling_mixtral.apply_rotary_pos_emb
+        for number, layer in enumerate(model.model.layers):
+
+            def remember(module: Any, args: Any, kwargs: Any, layer: Any = layer) -> None:
+                layer.came_in = args[0] if args else kwargs["hidden_states"]
+
+            def router(x: Any, layer: Any = layer) -> Any:
+                scores = layer.came_in.reshape(-1, x.shape[-1]) @ layer.mlp.gate.weight.T
+                top, chosen = torch.topk(scores, layer.mlp.gate.top_k, dim=-1)
+                weights = torch.softmax(top, dim=-1) if softmax else torch.sigmoid(top)
+                return scores, weights / weights.sum(dim=-1, keepdim=True), chosen
+
+            def attend(*args: Any, attend: Any = layer.self_attn.forward, number: int = number, **kwargs: Any) -> Any:
+                plain = number in unrotated
+                modeling_mixtral.apply_rotary_pos_emb = (lambda q, k, *_: (q, k)) if plain else rotate
+                try:
+                    if window and not plain:
+                        mask = kwargs["attention_mask"]  # [1, 1, queries, keys]
+                        query, key = torch.arange(mask.shape[-2])[:, None], torch.arange(mask.shape[-1])
+                        too_far = query + mask.shape[-1] - mask.shape[-2] - key >= window
+                        kwargs["attention_mask"] = mask.masked_fill(too_far, torch.finfo(mask.dtype).min)
+                    return attend(*args, **kwargs)
+                finally:
+                    modeling_mixtral.apply_rotary_pos_emb = rotate
+
+            layer.register_forward_pre_hook(remember, with_kwargs=True)
+            layer.mlp.gate.forward = router
+            layer.self_attn.forward = attend
+
+    return patch
+
+
 _OPT = {"vocab_size": VOCAB, "hidden_size": 32, "ffn_dim": 80, "num_hidden_layers": 3, "num_attention_heads": 4,
         "max_position_embeddings": CONTEXT, "bos_token_id": 2, "eos_token_id": 2, "pad_token_id": 1,
         "word_embed_proj_dim": 32}  # fmt: skip
 _FALCON = {"vocab_size": VOCAB, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
            "max_position_embeddings": CONTEXT, "bos_token_id": 1, "eos_token_id": 2}  # fmt: skip
 _GEMMA = {**SHAPE, "head_dim": 16, "sliding_window": 9, "query_pre_attn_scalar": 24}
+_SMALLTHINKER = {"num_local_experts": 6, "num_experts_per_tok": 2, "hidden_act": "relu", "head_dim": 16,
+                 "intermediate_size": 64}  # fmt: skip
+_SMALL_NAMES = {"block_sparse_moe.gate": "block_sparse_moe.primary_router", ".w1.": ".gate.", ".w2.": ".down.",
+                ".w3.": ".up."}  # fmt: skip
+
+
+def _small_config(n_layers: int, **changes: Any) -> dict[str, Any]:
+    gone = {"num_local_experts": None, "num_experts_per_tok": None, "intermediate_size": None}
+    own = {"model_type": "smallthinker", "moe_num_primary_experts": 6, "moe_num_active_primary_experts": 2,
+           "moe_ffn_hidden_size": 64, "moe_layer_layout": [1] * n_layers, "rope_layout": [1] * n_layers,
+           "sliding_window_layout": [0] * n_layers, "sliding_window_size": 4096}  # fmt: skip
+    return {**gone, **own, **changes}
+
 
 CASES: dict[str, Case] = {
     "llama": Case("Llama", {}, "silu-glu", gguf="llama"),
@@ -70,6 +144,11 @@ CASES: dict[str, Case] = {
     "llama-linear": Case("Llama", {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}},
                          "silu-glu", gguf="llama"),
     "llama-3": Case("Llama", {"rope_parameters": LLAMA3, "head_dim": 12}, "silu-glu", gguf="llama"),
+    "llama-yarn": Case("Llama", {"head_dim": 16, "rope_parameters": {
+        "rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "original_max_position_embeddings": 32,
+        "beta_fast": 8.0}}, "silu-glu", gguf="llama"),
+    "llama-dynamic": Case("Llama", {"max_position_embeddings": 48, "rope_parameters": {
+        "rope_type": "dynamic", "rope_theta": 10000.0, "factor": 3.0}}, "silu-glu"),
     "prosparse": Case("Llama", {}, "fatrelu-glu", patch=_fatrelu, gguf="llama",
                       published={"model_type": "sparsellama", "hidden_act": "fatrelu", "hidden_act_param": 0.3}),
     "mistral": Case("Mistral", {"sliding_window": 11}, "silu-glu", gguf="llama"),
@@ -95,6 +174,9 @@ CASES: dict[str, Case] = {
     "qwen2-window": Case("Qwen2", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1},
                          "silu-glu"),
     "qwen3": Case("Qwen3", {"head_dim": 16, "tie_word_embeddings": True}, "silu-glu", gguf="qwen3"),
+    "qwen3-yarn": Case("Qwen3", {"head_dim": 16, "rope_parameters": {
+        "rope_type": "yarn", "rope_theta": 10000.0, "factor": 3.0, "original_max_position_embeddings": 48,
+        "beta_fast": 5.0, "beta_slow": 0.5, "attention_factor": 1.4, "truncate": False}}, "silu-glu"),
     "gemma2": Case("Gemma2", {**_GEMMA, "query_pre_attn_scalar": 16}, "gelu-tanh-glu", gguf="gemma2"),
     "gemma2-scalar": Case("Gemma2", _GEMMA, "gelu-tanh-glu"),
     "gemma3": Case("Gemma3Text", {**_GEMMA, "num_hidden_layers": 7, "query_pre_attn_scalar": 16}, "gelu-tanh-glu",
@@ -103,19 +185,54 @@ CASES: dict[str, Case] = {
         "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
         "sliding_attention": {"rope_type": "default", "rope_theta": 20000.0}}}, "gelu-tanh-glu"),
     "phi3": Case("Phi3", {"sliding_window": None}, "silu-glu", gguf="phi3"),
+    "phi3-longrope": Case("Phi3", {"sliding_window": None, "original_max_position_embeddings": LONGROPE_BORDER,
+                                   "rope_parameters": LONGROPE}, "silu-glu", gguf="phi3"),
+    "phi4-mini": Case("Phi3", {"sliding_window": None, "original_max_position_embeddings": LONGROPE_BORDER,
+                               "tie_word_embeddings": True, "rope_parameters": {
+        **LONGROPE, "partial_rotary_factor": 0.5, "short_factor": [1.0, 1.5], "long_factor": [2.0, 7.0]}},
+        "silu-glu", gguf="phi3"),
     "phi3-window": Case("Phi3", {"sliding_window": 13, "head_dim": 8, "rope_parameters": {
         "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}}, "silu-glu", gguf="phi3"),
+    "mixtral": Case("Mixtral", {"num_local_experts": 4}, "silu-glu", gguf="llama"),
+    "mixtral-window": Case("Mixtral", {"num_local_experts": 5, "num_experts_per_tok": 3, "sliding_window": 12,
+                                       "hidden_act": "relu"}, "relu-glu", gguf="llama"),
+    "turbosparse-mixtral": Case("Mixtral", {"num_local_experts": 4, "hidden_act": "relu"}, "drelu-glu",
+                                patch=_drelu_experts, published={"model_type": "turbosparsemixtral"}, gguf="llama"),
+    "qwen3-moe": Case("Qwen3Moe", {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 64,
+                                   "head_dim": 16, "norm_topk_prob": True}, "silu-glu", gguf="qwen3moe"),
+    "qwen3-moe-weighed-by-all": Case("Qwen3Moe", {"num_experts": 6, "num_experts_per_tok": 4, "head_dim": 8,
+                                                  "moe_intermediate_size": 24, "norm_topk_prob": False}, "silu-glu"),
+    "qwen2-moe": Case("Qwen2Moe", {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
+                                   "shared_expert_intermediate_size": 96}, "silu-glu", gguf="qwen2moe"),
+    "qwen2-moe-normed": Case("Qwen2Moe", {"num_experts": 5, "num_experts_per_tok": 3, "moe_intermediate_size": 48,
+                                          "shared_expert_intermediate_size": 24, "norm_topk_prob": True,
+                                          "qkv_bias": False}, "silu-glu"),
+    "smallthinker-4b": Case("Mixtral", _SMALLTHINKER, "relu-glu", patch=_smallthinker(), renamed=_SMALL_NAMES,
+                            published=_small_config(3), gguf="smallthinker"),
+    "smallthinker-21b": Case("Mixtral", {**_SMALLTHINKER, "num_hidden_layers": 5}, "relu-glu",
+                             patch=_smallthinker(softmax=True, unrotated=(0, 4)), renamed=_SMALL_NAMES,
+                             published=_small_config(5, moe_primary_router_apply_softmax=True,
+                                                     rope_layout=[0, 1, 1, 1, 0],
+                                                     sliding_window_layout=[0, 1, 1, 1, 0]), gguf="smallthinker"),
+    "smallthinker-window": Case("Mixtral", _SMALLTHINKER, "relu-glu", patch=_smallthinker(unrotated=(1,), window=11),
+                                published=_small_config(3, sliding_window_layout=[1, 0, 1], rope_layout=[1, 0, 1],
+                                                        sliding_window_size=11), renamed=_SMALL_NAMES),
 }  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """What transformers makes of the prompt: greedy tokens, and the logits of every position, [64 + 64, V]."""
+    """What transformers makes of the prompt: greedy tokens, and the logits of every position, [64 + 64, V].
+
+    steps: the logits that each greedy token was chosen by, [64, V]. They are rows of the others, but for models that
+    turn positions by the length that the sequence has so far.
+    """
 
     folder: Path
     case: Case
     tokens: np.ndarray  # the prompt and 64 greedy ones
     logits: np.ndarray
+    steps: np.ndarray
 
 
 def make_reference(name: str, folder: Path, changes: dict[str, Any] | None = None) -> Reference:
@@ -133,20 +250,47 @@ def make_reference(name: str, folder: Path, changes: dict[str, Any] | None = Non
     model = getattr(transformers, f"{architecture}ForCausalLM")(config).eval().float()
     _randomise(model)
     model.save_pretrained(folder)
+    if case.renamed:
+        _rename(folder / "model.safetensors", case.renamed)
     if case.published:
         path = folder / "config.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), **case.published}))
     if case.patch is not None:
         case.patch(model)
-    tokens = following = torch.from_numpy(PROMPT[None])
-    past = None
+    tokens, steps = greedy(model, PROMPT, STEPS)
+    return Reference(folder, case, tokens, all_logits(model, tokens), steps)
+
+
+def greedy(model: Any, prompt: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """The prompt with what transformers' generation puts behind it, and the logits of every step."""
+    import torch
+
+    ids = torch.from_numpy(prompt[None])
+    made = model.generate(
+        ids, attention_mask=torch.ones_like(ids), max_new_tokens=steps, do_sample=False, eos_token_id=None,
+        output_logits=True, return_dict_in_generate=True,
+    )  # fmt: skip
+    return made.sequences[0].numpy(), torch.cat(made.logits).numpy()
+
+
+def all_logits(model: Any, tokens: np.ndarray) -> np.ndarray:
+    """transformers' logits of every position of one sequence, computed at once."""
+    import torch
+
     with torch.inference_mode():
-        for _ in range(STEPS):
-            out = model(following, past_key_values=past, use_cache=True)
-            past, following = out.past_key_values, out.logits[:, -1:].argmax(-1)
-            tokens = torch.cat([tokens, following], dim=1)
-        logits = model(tokens, use_cache=False).logits[0]
-    return Reference(folder, case, tokens[0].numpy(), logits.numpy())
+        logits: np.ndarray = model(torch.from_numpy(tokens[None]), use_cache=False).logits[0].numpy()
+    return logits
+
+
+def _rename(file: Path, parts: dict[str, str]) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    def published(name: str) -> str:
+        for theirs, ours in parts.items():
+            name = name.replace(theirs, ours)
+        return name
+
+    save_file({published(name): values for name, values in load_file(file).items()}, file)
 
 
 def _randomise(model: Any) -> None:
@@ -160,8 +304,8 @@ def _randomise(model: Any) -> None:
     generator = torch.Generator().manual_seed(0)
     for name, values in model.named_parameters():
         with torch.no_grad():
-            if values.ndim == 2:
-                values.normal_(0, values.shape[1] ** -0.5, generator=generator)
+            if values.ndim >= 2:  # 3: of experts
+                values.normal_(0, values.shape[-1] ** -0.5, generator=generator)
                 if name.endswith(("fc2.weight", "dense_4h_to_h.weight")):
                     # What ReLU and GELU let through is positive on average: the same vector for every token.
                     values.sub_(values.mean(dim=1, keepdim=True))

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from family_models import Case
 
+_EXPERT_COUNTS = ("num_local_experts", "num_experts", "moe_num_primary_experts")
 Array = np.ndarray[Any, np.dtype[np.float32]]
 
 _OPT = {
@@ -23,8 +25,13 @@ _OPT = {
 }  # fmt: skip
 
 
-def write_gguf(folder: Path, path: Path, case: Case, powerinfer: bool = False) -> Path:
-    """The model in `folder` as one F32 GGUF file; with `powerinfer`, down neuron-major and no word of activations."""
+def write_gguf(
+    folder: Path, path: Path, case: Case, powerinfer: bool = False, apart: bool = False, turned: bool = False
+) -> Path:
+    """The model in `folder` as one F32 GGUF file; with `powerinfer`, down neuron-major and no word of activations.
+
+    apart: one tensor for each expert, as in 2023. turned: down of experts neuron-major under its usual name.
+    """
     import gguf
     from safetensors.numpy import load_file
 
@@ -36,7 +43,12 @@ def write_gguf(folder: Path, path: Path, case: Case, powerinfer: bool = False) -
     table = gguf.get_tensor_name_map(known["llama" if case.gguf == "bamboo" else case.gguf], n_layers) if (
         case.gguf != "opt"
     ) else None  # fmt: skip
-    for name, values in load_file(folder / "model.safetensors").items():
+    tensors = load_file(folder / "model.safetensors")
+    for name, values in _experts(tensors, apart, turned).items():
+        writer.add_tensor(name, values)
+    for name, values in tensors.items():
+        if ".experts." in name:
+            continue
         foreign = _opt_name(name) if table is None else table.get_name(name, try_suffixes=(".weight", ".bias"))
         assert foreign is not None, name
         values = _convert(name, values.astype(np.float32), config, case.gguf)
@@ -51,11 +63,32 @@ def write_gguf(folder: Path, path: Path, case: Case, powerinfer: bool = False) -
     rope = config.get("rope_parameters") or {}
     if rope.get("rope_type") == "llama3":
         writer.add_tensor("rope_freqs.weight", _llama3_divisors(rope, config["head_dim"]))
+    if rope.get("rope_type") == "longrope":
+        for length in ("long", "short"):
+            writer.add_tensor(f"rope_factors_{length}.weight", np.array(rope[f"{length}_factor"], np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def _experts(tensors: dict[str, Array], apart: bool, turned: bool) -> dict[str, Array]:
+    """The experts' tensors under GGUF's names."""
+    parts = {"w1": "gate", "w2": "down", "w3": "up"} | {f"{part}_proj": part for part in ("gate", "up", "down")}
+    found: dict[tuple[str, str], dict[int, Array]] = {}
+    for name, values in tensors.items():
+        if match := re.search(r"layers\.(\d+)\..*experts\.(\d+)\.(\w+)\.weight", name):
+            layer, expert, part = match.groups()
+            found.setdefault((layer, parts.get(part, part)), {})[int(expert)] = values
+    if apart:
+        return {f"blk.{layer}.ffn_{part}.{expert}.weight": values
+                for (layer, part), experts in found.items() for expert, values in experts.items()}  # fmt: skip
+    together = {key: np.stack([experts[n] for n in sorted(experts)]) for key, experts in found.items()}
+    if turned:
+        together = {key: np.ascontiguousarray(values.swapaxes(1, 2)) if key[1] == "down" else values
+                    for key, values in together.items()}  # fmt: skip
+    return {f"blk.{layer}.ffn_{part}_exps.weight": values for (layer, part), values in together.items()}
 
 
 def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer: bool) -> None:
@@ -68,7 +101,9 @@ def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer:
     writer.add_context_length(config["max_position_embeddings"] + (2 if case.gguf == "opt" else 0))
     writer.add_embedding_length(width)
     writer.add_block_count(config["num_hidden_layers"])
-    writer.add_feed_forward_length(config.get("intermediate_size") or config.get("ffn_dim") or 4 * width)
+    neurons = config.get("intermediate_size") or config.get("ffn_dim") or config.get("moe_ffn_hidden_size")
+    writer.add_feed_forward_length(neurons or 4 * width)
+    _write_experts(writer, config, case)
     writer.add_head_count(heads)
     writer.add_head_count_kv(kv_heads)
     writer.add_bos_token_id(config["bos_token_id"])
@@ -84,17 +119,53 @@ def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer:
     theta = (rope.get("full_attention") or rope).get("rope_theta")
     if theta:
         writer.add_rope_freq_base(theta)
-    if rope.get("rope_type") == "linear":
-        writer.add_rope_scaling_type(_linear())
-        writer.add_rope_scaling_factor(rope["factor"])
+    _write_rope_scaling(writer, rope, config)
     if "sliding_window" in config and case.gguf in ("llama", "phi3", "gemma2", "gemma3"):
         writer.add_sliding_window(config["sliding_window"] or 0)
     if case.gguf == "gemma2":
         writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
         writer.add_final_logit_softcapping(config["final_logit_softcapping"])
-    if not powerinfer and case.activation in ("relu", "relu-glu", "fatrelu-glu"):
+    if not powerinfer and case.activation in ("relu", "relu-glu", "drelu-glu", "fatrelu-glu"):
         writer.add_string("hearth.activation", case.activation)
         writer.add_float32("hearth.activation_threshold", config.get("hidden_act_param", 0.0))
+
+
+def _write_rope_scaling(writer: Any, rope: dict[str, Any], config: dict[str, Any]) -> None:
+    import gguf
+
+    kind = rope.get("rope_type")
+    if kind in ("linear", "yarn"):
+        writer.add_rope_scaling_type(gguf.RopeScalingType(kind))
+        writer.add_rope_scaling_factor(rope["factor"])
+    if kind == "yarn":
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
+    if kind == "longrope":  # of whose kind the converter says nothing
+        original = config["original_max_position_embeddings"]
+        stretch = config["max_position_embeddings"] / original
+        writer.add_rope_scaling_orig_ctx_len(original)
+        writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(stretch) / math.log(original)))
+
+
+def _write_experts(writer: Any, config: dict[str, Any], case: Case) -> None:
+    import gguf
+
+    experts = next((config[key] for key in _EXPERT_COUNTS if config.get(key)), 0)
+    if not experts:
+        return
+    writer.add_expert_count(experts)
+    writer.add_expert_used_count(config.get("num_experts_per_tok") or config["moe_num_active_primary_experts"])
+    if case.gguf != "llama":
+        writer.add_expert_feed_forward_length(config.get("moe_intermediate_size") or config["moe_ffn_hidden_size"])
+    if "shared_expert_intermediate_size" in config:
+        writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
+    if case.gguf == "smallthinker":
+        softmax = config.get("moe_primary_router_apply_softmax")
+        writer.add_expert_gating_func(
+            gguf.ExpertGatingFuncType.SOFTMAX if softmax else gguf.ExpertGatingFuncType.SIGMOID
+        )
+        if any(config["sliding_window_layout"]):
+            writer.add_sliding_window(config["sliding_window_size"])
 
 
 def _convert(name: str, values: Array, config: dict[str, Any], architecture: str) -> Array:
@@ -105,6 +176,8 @@ def _convert(name: str, values: Array, config: dict[str, Any], architecture: str
         return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(values.shape))
     if architecture.startswith("gemma") and name.endswith("norm.weight"):
         return values + np.float32(1)
+    if "shared_expert_gate" in name:
+        return values[0]
     if "query_key_value" in name:
         n = config["num_kv_heads"] if config["new_decoder_architecture"] else 1
         grouped = values.reshape(n, heads // n + 2, width // heads, width)
@@ -122,12 +195,6 @@ def _opt_name(name: str) -> str:
     module, _, kind = rest.rpartition(".")
     ours = _OPT["layers.final_layer_norm"] if module == "final_layer_norm" else _OPT[module]
     return f"blk.{layer}.{ours}.{kind}"
-
-
-def _linear() -> Any:
-    import gguf
-
-    return gguf.RopeScalingType.LINEAR
 
 
 def _llama3_divisors(rope: dict[str, Any], head_dim: int) -> Array:

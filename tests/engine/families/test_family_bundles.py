@@ -23,6 +23,8 @@ def arrays(weights: ModelWeights) -> dict[str, np.ndarray]:
     found = dict(vars(weights))
     for i, layer in enumerate(found.pop("layers")):
         found |= {f"{i}.{name}": value for name, value in vars(layer).items()}
+        for e, expert in enumerate(layer.experts):
+            found |= {f"{i}.experts.{e}.{name}": value for name, value in vars(expert).items()}
     packed = {name: value.data if isinstance(value, PackedMatrix) else value for name, value in found.items()}
     return {name: value for name, value in packed.items() if isinstance(value, np.ndarray)}
 
@@ -48,10 +50,14 @@ def test_a_bundle_of_every_family_holds_its_source(name: str, tmp_path: Path) ->
         found = arrays(weights)
         assert found.keys() == expected.keys()
         for key, value in expected.items():
-            wanted = value if value.ndim == 1 else value.astype(np.float16).astype(np.float32)
+            whole = value.ndim == 1 or key.endswith(".router")
+            wanted = value if whole else value.astype(np.float16).astype(np.float32)
             np.testing.assert_array_equal(found[key], wanted, err_msg=key)
-        difference = np.abs(logits(bundle, weights, reference.tokens) - reference.logits).max()
-        assert difference < 0.05 * np.abs(reference.logits).max()
+        difference = np.abs(logits(bundle, weights, reference.tokens) - reference.logits)
+        if opened.config.n_experts:  # where two experts score nearly the same, rounding may choose the other
+            assert np.sqrt(np.mean(difference**2)) < 0.1 * np.sqrt(np.mean(reference.logits**2))
+        else:
+            assert difference.max() < 0.05 * np.abs(reference.logits).max()
     quantised = open_model(convert(reference.folder, tmp_path / "q8", "q8_0").bundle)
     difference = np.abs(logits(quantised, load_weights(quantised), reference.tokens) - reference.logits)
     assert np.sqrt(np.mean(difference**2)) < 0.1 * np.sqrt(np.mean(reference.logits**2))

@@ -11,10 +11,15 @@ computes in its own precision, and the tolerances follow from it:
   block's greatest. That is 1/127/sqrt(12) = 0.23 % of the greatest, 0.5 % of the block's root mean square; by twenty
   products 2.2 %. Norms of queries and keys, and seven layers, make it more. Rounded in the same way, ours must be
   theirs to 1e-4, until a last bit of a sum has thrown a value over the edge between two steps.
+- K-quants and IQ4_XS: the same in blocks of 256, whose greatest is greater.
+- Experts: where two of them score nearly the same, that rounding lets one side choose the one and the other the other,
+  which changes that position as much as one expert counts, and later ones by attention: of five layers' worth, 4 in 10.
+  Routers are F32 in any file.
 """
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +27,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from family_models import CASES, CONTEXT, PROMPT, Reference, make_reference
+from family_models import CASES, CONTEXT, LONGROPE, PROMPT, Reference, make_reference
 from gguf_models import write_gguf
 from recoded_gguf import recode
 
@@ -36,8 +41,9 @@ from native_kernels.reference import ReferenceOperators
 
 pytestmark = pytest.mark.skipif(find_spec("llama_cpp") is None, reason="llama-cpp-python is not installed")
 
-NAMES = ("llama", "llama-linear", "llama-3", "mistral-whole", "qwen2", "qwen3", "gemma2", "gemma3", "phi3",
-         "falcon-7b", "falcon-40b")  # fmt: skip
+NAMES = ("llama", "llama-linear", "llama-3", "llama-yarn", "mistral-whole", "qwen2", "qwen3", "gemma2", "gemma3",
+         "phi3", "phi3-longrope", "falcon-7b", "falcon-40b")  # fmt: skip
+WITH_EXPERTS = ("mixtral", "qwen2-moe", "qwen3-moe", "smallthinker-4b", "smallthinker-21b")
 WIDER = {"hidden_size": 64, "intermediate_size": 160}  # rows of whole blocks
 STEPS = 32
 CLOSE = 2e-4  # of a logit, to transformers
@@ -53,6 +59,18 @@ class Tolerance:
     single: float
     mean: float
     decided: int
+    positions: float = 1.0  # share of them whose logits are within `single`
+
+
+# Q8_0 and Q4_0: a tenth above what was measured in the worse of the two, and a step below the fewest decided.
+EIGHT_BITS = {
+    "llama": Tolerance(0.078, 0.0155, 20), "llama-linear": Tolerance(0.082, 0.0155, 15),
+    "llama-3": Tolerance(0.093, 0.0175, 22), "llama-yarn": Tolerance(0.093, 0.0175, 17),
+    "mistral-whole": Tolerance(0.078, 0.0155, 20), "qwen2": Tolerance(0.084, 0.0165, 15),
+    "qwen3": Tolerance(0.185, 0.038, 13), "gemma2": Tolerance(0.155, 0.03, 11), "gemma3": Tolerance(0.185, 0.033, 9),
+    "phi3": Tolerance(0.08, 0.0155, 19), "phi3-longrope": Tolerance(0.092, 0.0185, 18),
+    "falcon-7b": Tolerance(0.087, 0.0165, 12), "falcon-40b": Tolerance(0.098, 0.0185, 18),
+}  # fmt: skip
 
 
 def tolerance(name: str, codec: str) -> Tolerance:
@@ -61,11 +79,11 @@ def tolerance(name: str, codec: str) -> Tolerance:
         case "f32":
             return Tolerance(5e-3, 1e-3, 29) if gelu else Tolerance(1e-4, 1e-5, 29)
         case "f16":
-            return Tolerance(1e-2, 2e-3, 29)
-        case _ if name in ("qwen3", "gemma2", "gemma3"):
-            return Tolerance(0.2, 0.04, 5)
+            return Tolerance(1e-2, 2e-3, 27 if name.startswith("smallthinker") else 29)
+        case _ if name in WITH_EXPERTS:
+            return Tolerance(0.1, 0.1, 10, positions=0.6 if name == "smallthinker-21b" else 0.8)
         case _:
-            return Tolerance(0.1, 0.02, 10)
+            return EIGHT_BITS[name]
 
 
 class AsLlamaCpp(ReferenceOperators):
@@ -76,9 +94,26 @@ class AsLlamaCpp(ReferenceOperators):
             x = w.block_codec.decode(w.block_codec.encode(np.ascontiguousarray(x)))
         elif w.block_codec.block_size == 256:
             x = _in_256_steps(x)
+        elif w.codec in ("q4_1", "q5_1"):
+            return super().matmul(_in_8_bits(x), w) + _rounded_sums(x, w)
         elif w.codec != "f32":
-            x = CODECS["q8_0"].decode(CODECS["q8_0"].encode(np.ascontiguousarray(x)))
+            x = _in_8_bits(x)
         return super().matmul(x, w)
+
+
+def _in_8_bits(x: F32) -> F32:
+    return CODECS["q8_0"].decode(CODECS["q8_0"].encode(np.ascontiguousarray(x)))
+
+
+def _rounded_sums(x: F32, w: PackedMatrix) -> F32:
+    """What it adds that a block's least value is multiplied with the block's sum, which is kept as a float16."""
+    blocks = x.reshape(len(x), -1, 32)
+    step = np.abs(blocks).max(axis=-1) / np.float32(127)
+    count = np.rint(blocks / np.maximum(step, np.float32(1e-30))[..., None]).sum(axis=-1)
+    kept = (step * count).astype(np.float16).astype(np.float32)
+    least = np.ascontiguousarray(w.data.reshape(w.n_rows, -1, w.block_codec.type_size)[:, :, 2:4]).view(np.float16)
+    out: F32 = (kept - step.astype(np.float16).astype(np.float32) * count) @ least[..., 0].astype(np.float32).T
+    return out
 
 
 def _in_256_steps(x: F32) -> F32:
@@ -90,7 +125,7 @@ def _in_256_steps(x: F32) -> F32:
     return rounded
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=NAMES + WITH_EXPERTS)
 def reference(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Reference:
     return wider_reference(request.param, tmp_path_factory.mktemp(request.param))
 
@@ -101,6 +136,10 @@ def wider_reference(name: str, folder: Path) -> Reference:
         del changes["intermediate_size"]
     if name in ("llama-3", "phi3-window"):
         changes["head_dim"] = 16
+    if name == "phi3-longrope":  # heads are twice as wide
+        changes["rope_parameters"] = {k: v * 2 if isinstance(v, list) else v for k, v in LONGROPE.items()}
+    if name.startswith("smallthinker"):
+        del changes["intermediate_size"]  # config.json has it by another name, and it is wide enough
     return make_reference(name, folder / "hf", changes)
 
 
@@ -140,7 +179,21 @@ def ours(path: Path, tokens: np.ndarray, pieces: list[int], operators: Reference
     model = Transformer(opened.config, weights, DenseExecutor(opened.config, weights, ops), ops)
     cache = KVCache(opened.config, CONTEXT)
     parts = np.split(tokens, np.cumsum(pieces)[:-1])
-    return np.concatenate([model.logits(model.forward(part, cache)) for part in parts])
+    out = []
+    for part in parts:
+        ahead = CONTEXT - cache.length - len(part)  # llama.cpp chooses LongRoPE's divisors by its context
+        out.append(model.logits(model.forward(part, cache, ahead)))
+    return np.concatenate(out)
+
+
+def one_by_one(path: Path) -> list[float]:
+    """Of eight tokens, each by itself: the largest difference, once what goes into a product is rounded as theirs."""
+    differences = []
+    for token in PROMPT[:8]:
+        expected, _ = theirs(path, np.array([token]))
+        difference = ours(path, np.array([token]), [1], AsLlamaCpp()) - expected
+        differences.append(float(np.abs(difference).max()) / root_mean_square(expected))
+    return differences
 
 
 def root_mean_square(values: np.ndarray) -> float:
@@ -150,24 +203,31 @@ def root_mean_square(values: np.ndarray) -> float:
 @pytest.mark.parametrize("codec", ["f32", "f16", "q8_0", "q4_0"])
 def test_logits_and_greedy_tokens(reference: Reference, codec: str, request: pytest.FixtureRequest) -> None:
     name = request.node.callspec.params["reference"]
-    path, allowed = in_codec(reference, codec), tolerance(name, codec)
+    path = in_codec(reference, codec)
+    agrees(path, tolerance(name, codec), f"{name} {codec}")
+    if codec == "f32":
+        assert np.abs(ours(path, reference.tokens, [CONTEXT]) - reference.logits).max() < CLOSE
+
+
+def agrees(path: Path, allowed: Tolerance, what: str) -> None:
+    """Logits of the prompt and of 32 greedy steps behind it, and the steps whose margin is wide enough."""
     expected, tokens = theirs(path, PROMPT, STEPS)
     found = ours(path, tokens, [len(PROMPT)] + [1] * STEPS)
     scale = root_mean_square(expected)
     difference = (found - expected) / scale
     top = np.sort(expected[-STEPS - 1 : -1], axis=1)
     decided = (top[:, -1] - top[:, -2]) / scale > 2 * allowed.single
+    within = np.abs(difference).max(axis=1) < allowed.single
     print(
-        f"{name} {codec}: largest {np.abs(difference).max():.1e}, root mean square {root_mean_square(difference):.1e}, "
-        f"{decided.sum()} of {STEPS} steps decided"
+        f"{what}: largest {np.abs(difference).max():.1e}, root mean square {root_mean_square(difference):.1e}, "
+        f"{decided.sum()} of {STEPS} steps decided, {within.mean():.0%} of the positions within {allowed.single}"
     )
-    assert np.abs(difference).max() < allowed.single
+    assert within.mean() >= allowed.positions
     assert root_mean_square(difference) < allowed.mean
     assert decided.sum() >= allowed.decided
+    decided &= within[-STEPS - 1 : -1]
     chosen = found[-STEPS - 1 : -1].argmax(axis=1)
     np.testing.assert_array_equal(chosen[decided], tokens[-STEPS:][decided])
-    if codec == "f32":
-        assert np.abs(ours(path, reference.tokens, [CONTEXT]) - reference.logits).max() < CLOSE
 
 
 @pytest.mark.parametrize("codec", ["q8_0", "q4_0"])
@@ -176,6 +236,9 @@ def test_rounded_as_theirs_ours_is_theirs(reference: Reference, codec: str) -> N
     if reference.case.activation.startswith("gelu"):
         pytest.skip("llama.cpp looks GELU up in a table of float16, which throws values over the edge from the start")
     path = in_codec(reference, codec)
+    if open_model(path).config.n_experts:
+        assert np.median(one_by_one(path)) < 1e-4
+        return
     expected, _ = theirs(path, PROMPT[:8])
     difference = ours(path, PROMPT[:8], [8], AsLlamaCpp()) - expected
     assert np.abs(difference).max() < 1e-4 * root_mean_square(expected)
@@ -200,14 +263,45 @@ def broad(tmp_path_factory: pytest.TempPathFactory) -> Reference:
     return make_reference("qwen2", folder / "hf", {"hidden_size": 256, "intermediate_size": 512})
 
 
-@pytest.mark.parametrize("codec", ["bf16", "q5_0", "iq4_nl", "mxfp4", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_xs"])
-def test_the_other_codecs_rounded_as_theirs(broad: Reference, codec: str) -> None:
-    """Of eight tokens, each by itself, most are free of values thrown over the edge."""
-    path = in_codec(broad, codec)
+# llama.cpp's names of what it makes whole files of
+QUANTISED = {"q4_0": "Q4_0", "q4_1": "Q4_1", "q5_0": "Q5_0", "q5_1": "Q5_1", "q8_0": "Q8_0", "iq4_nl": "IQ4_NL",
+             "q2_k": "Q2_K", "q3_k": "Q3_K_S", "q4_k": "Q4_K_S", "q5_k": "Q5_K_S", "q6_k": "Q6_K",
+             "iq4_xs": "IQ4_XS"}  # fmt: skip
+
+
+def quantised(reference: Reference, codec: str) -> Path:
+    """The model as llama.cpp itself writes it in the codec, every matrix of it."""
+    import llama_cpp
+
+    source, path = in_codec(reference, "f32"), reference.folder.parent / f"{codec}-by-llama-cpp.gguf"
+    wishes = llama_cpp.llama_model_quantize_default_params()
+    wishes.nthread, wishes.pure = 1, True
+    wishes.ftype = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{QUANTISED[codec]}")
+    failed = llama_cpp.llama_model_quantize(str(source).encode(), str(path).encode(), ctypes.byref(wishes))
+    assert failed == 0
+    matrices = {name: info.codec for name, info in open_model(path).source.tensors.items() if len(info.shape) > 1}
+    assert set(matrices.values()) == {codec}
+    return path
+
+
+@pytest.mark.parametrize("codec", QUANTISED)
+def test_weights_that_llama_cpp_quantised(broad: Reference, codec: str) -> None:
+    path = quantised(broad, codec)
+    steps_of_256 = CODECS[codec].block_size == 256  # coarser ones: the greatest of more values sets them
+    allowed = Tolerance(0.1, 0.023, 11) if steps_of_256 else Tolerance(0.073, 0.0155, 13)
+    agrees(path, allowed, f"quantised {codec}")
     differences = []
     for token in PROMPT[:8]:
         expected, _ = theirs(path, np.array([token]))
         difference = ours(path, np.array([token]), [1], AsLlamaCpp()) - expected
         differences.append(np.abs(difference).max() / root_mean_square(expected))
+    print(codec, *(f"{difference:.1e}" for difference in differences))
+    assert np.median(differences) < 1e-4
+
+
+@pytest.mark.parametrize("codec", ["bf16", "q5_0", "iq4_nl", "mxfp4", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_xs"])
+def test_the_other_codecs_rounded_as_theirs(broad: Reference, codec: str) -> None:
+    """Of eight tokens, each by itself, most are free of values thrown over the edge."""
+    differences = one_by_one(in_codec(broad, codec))
     print(codec, *(f"{difference:.1e}" for difference in differences))
     assert np.median(differences) < 1e-4

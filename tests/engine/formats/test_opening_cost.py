@@ -20,7 +20,7 @@ def test_a_file_of_8_gb_is_opened_without_reading_it(monkeypatch: pytest.MonkeyP
     figures = opening.measure(8, runs=1)
     assert figures["file_bytes"] > 8e9
     assert figures["on_disk_bytes"] < 32 << 20
-    # The header and what becomes of it: 408,403 texts and 128,256 numbers, about 45 MB of Python's objects.
+    # The header and what becomes of it: 318,720 texts and 128,256 numbers, about 40 MB of Python's objects.
     assert figures["resident_growth_bytes"] < 100e6
 
 

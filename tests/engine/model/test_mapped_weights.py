@@ -70,13 +70,12 @@ def test_what_is_copied_is_counted(tmp_path: Path) -> None:
     weights = load_weights(opened, hold="mapped")
     views = {name: value for name, value in vars(weights.layers[0]).items() if isinstance(value, PackedMatrix)}
     copied = {name for name, matrix in views.items() if matrix.data.base is None or matrix.data.flags.writeable}
-    assert not copied  # q and k serve in the file's order
-    assert weights.rope_neighbours
+    assert not copied
     vectors = sum(info.n_bytes for info in opened.source.tensors.values() if info.codec == "f32")
     assert weights.ram_bytes == vectors
     assert weights.n_bytes == sum(opened.codecs.values())
-    for name in ("up", "down", "o"):
-        foreign = {"up": "ffn_up", "down": "ffn_down", "o": "attn_output"}[name]
+    for name in ("q", "k", "up", "down", "o"):
+        foreign = {"up": "ffn_up", "down": "ffn_down", "o": "attn_output"}.get(name, f"attn_{name}")
         assert np.shares_memory(views[name].data, opened.source.view(f"blk.0.{foreign}.weight"))
 
 
@@ -173,8 +172,8 @@ def test_loading_a_large_file_costs_no_copy_of_it(tmp_path: Path) -> None:
     )
     figures = json.loads(done.stdout)
     assert figures["all"] > 120e6
-    assert figures["ram"] < 14e6  # q and k of four layers, and the norms
-    assert figures["grown"] < figures["ram"] * 2 + 16e6  # what is copied is read through the mapping, which counts too
+    assert figures["ram"] < 1e5  # the norms
+    assert figures["grown"] < 24e6  # the pages around sampled rows count, too
 
 
 def make_sparse_gguf(path: Path, n_layers: int, d_model: int, d_ff: int) -> Path:

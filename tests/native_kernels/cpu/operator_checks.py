@@ -154,9 +154,9 @@ def check_operators(n_threads: int) -> None:
         wanted = OPS.layer_norm(x, weight, bias, 1e-5)
         np.testing.assert_allclose(ours.layer_norm(x, weight, bias, 1e-5), wanted, atol=5e-6)
         cos, sin = ours.rope_angles(np.arange(tokens) + 5, 16, 1e4)
-        for neighbours in (False, True):
-            wanted = OPS.rope(x, cos, sin, neighbours)
-            np.testing.assert_allclose(ours.rope(x, cos, sin, neighbours), wanted, atol=1e-6)
+        for order in ("halves", "interleaved"):
+            wanted = OPS.rope(x, cos, sin, order)  # type: ignore[arg-type]
+            np.testing.assert_allclose(ours.rope(x, cos, sin, order), wanted, atol=1e-6)
         for function in ("relu", "silu", "gelu", "gelu_tanh"):
             np.testing.assert_allclose(getattr(ours, function)(x), getattr(OPS, function)(x), atol=2e-6)
         np.testing.assert_allclose(ours.softcap(x, 3.0), OPS.softcap(x, 3.0), atol=2e-6)

@@ -1,0 +1,85 @@
+"""What a conversion carries into a bundle beside the weights: the model's predictors and statistics.
+
+It finds, reads and writes them; when, and what is kept of an interrupted conversion, engine/convert.py says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from engine import artefacts
+from engine.errors import EngineError
+from engine.model.model_files import OpenedModel
+from engine.model_artefacts import predictor_place, predictor_sizes, read_predictor, read_stats
+from engine.sparsity import predictor as predictors
+from engine.sparsity import stats as statistics
+from engine.sparsity.artifact_files import head_file
+
+
+@dataclass(frozen=True)
+class Carried:
+    """An artefact to be written. n_bytes: about what it takes. origin: names what it is made from."""
+
+    kind: artefacts.Kind
+    n_bytes: int
+    origin: str
+
+    @property
+    def schema_version(self) -> int:
+        return predictors.SCHEMA_VERSION if self.kind == "predictors" else statistics.SCHEMA_VERSION
+
+
+def plan_carried(opened: OpenedModel) -> tuple[Carried, ...]:
+    """What there is to carry; whether it can be read shows when it is written."""
+    found = []
+    if (place := predictor_place(opened)) is not None:
+        try:
+            n_bytes = predictor_sizes(opened).stored
+        except EngineError:  # told as a warning, when it is to be written
+            n_bytes = 0
+        folder = opened.files.predictors if place == "folder" else None
+        origin = "weights" if place == "file" else _origin(opened, "predictors", folder)
+        found.append(Carried("predictors", n_bytes, origin))
+    if opened.has_stats:
+        n_bytes = 8 * opened.config.n_layers * opened.config.d_ff
+        found.append(Carried("statistics", n_bytes, _origin(opened, "statistics", opened.files.stats)))
+    return tuple(found)
+
+
+def write_carried(
+    opened: OpenedModel,
+    carried: Carried,
+    folder: Path,
+    progress: Callable[[int], None] = lambda done: None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> None:
+    """Writes the artefact's files into the folder, stamped with the model's fingerprint.
+
+    The activation that it was made for stays.
+    Raises: as `read_predictor` and `read_stats` do, DiskSpaceError, InvalidRequestError, Cancelled.
+    """
+    if carried.kind == "predictors":
+        predictor = read_predictor(opened, as_stored=True)
+        replace(predictor, model=opened.fingerprint).save(folder, progress, cancelled)
+        return
+    stats = read_stats(opened)
+    assert stats is not None, "it is planned only where there are some"
+    replace(stats, model=opened.fingerprint).save(folder)
+
+
+def _origin(opened: OpenedModel, kind: artefacts.Kind, folder: Path | None) -> str:
+    """Names what an artefact is made from, without reading all of it: a head, or names, sizes and times of files."""
+    own = artefacts.find(opened, kind)
+    digest = hashlib.sha256()
+    if own is not None:
+        head = head_file(own, artefacts.NAMES[kind])
+        digest.update(head.read_bytes() if head.is_file() else b"")
+        digest.update(opened.config.activation_text.encode())  # it may be left behind for another one
+    elif folder is not None:
+        for file in sorted(folder.iterdir()):
+            about = file.stat()
+            digest.update(f"{file.name} {about.st_size} {about.st_mtime_ns}\n".encode())
+    return digest.hexdigest()

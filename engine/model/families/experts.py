@@ -1,0 +1,48 @@
+"""Reads how many experts a model has and how its router weighs them, where families agree on the keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.errors import UnsupportedModelError
+from engine.model.families.reading import Reader, decimal
+
+# Keys of an architecture in GGUF that families with experts read.
+GGUF_EXPERT_KEYS = frozenset({"expert_feed_forward_length", "expert_gating_func", "expert_weights_norm"})
+_ROPE_THETA = 10000.0
+_GATING = {1: "softmax", 2: "sigmoid"}
+
+
+def experts_from_hf(read: Reader, count: tuple[str, ...], used: str) -> dict[str, Any]:
+    """The number of experts, under the first of the keys `count` that is there, and of those used for a token."""
+    key = next((key for key in count if read.values.get(key) is not None), count[0])
+    return {"n_experts": read.required(key, int), "n_experts_used": read.required(used, int)}
+
+
+def refuse_layers_without(read: Reader) -> None:
+    """Raises where Qwen's keys say that only some of the layers have experts."""
+    if read.optional("mlp_only_layers", list, []) or read.optional("decoder_sparse_step", int, 1) != 1:
+        raise UnsupportedModelError(
+            "Some layers of the model have experts and some have none; Hearth runs all or none."
+        )
+
+
+def experts_from_gguf(read: Reader, arch: str, router: str | None, normed: bool = True) -> dict[str, Any]:
+    """The same from GGUF's keys, and how the router weighs. router: the family's function; None: the file must say.
+
+    normed: whether the weights of the experts used add up to 1 where the file is silent.
+    """
+    gating = read.optional(f"{arch}.expert_gating_func", int, 0)
+    found = _GATING.get(gating)
+    if (found is None and (gating or router is None)) or (found and router and found != router):
+        raise UnsupportedModelError(f"{arch}.expert_gating_func is {gating}, which Hearth does not run in this family.")
+    fields: dict[str, Any] = {
+        "n_experts": read.required(f"{arch}.expert_count", int),
+        "n_experts_used": read.required(f"{arch}.expert_used_count", int),
+        "router": found or router,
+        "normed_routing": read.optional(f"{arch}.expert_weights_norm", bool, normed),
+        # Families whose own default is another one have it in config.json; llama.cpp has this for all of them.
+        "rope_theta": decimal(read.optional(f"{arch}.rope.freq_base", float, _ROPE_THETA)),
+    }
+    neurons = read.optional(f"{arch}.expert_feed_forward_length", int, None)
+    return fields if neurons is None else {**fields, "d_ff": neurons}

@@ -1,0 +1,50 @@
+"""Qwen3 with experts (30B-A3B, 235B-A22B, Coder): Qwen3's attention, and a router before many small FFNs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from engine.model.families.experts import GGUF_EXPERT_KEYS, experts_from_gguf, experts_from_hf, refuse_layers_without
+from engine.model.families.family import Family
+from engine.model.families.names import GGUF_EXPERTS, GGUF_NAMES, HF_NAMES, hf_experts
+from engine.model.families.plan import Layout
+from engine.model.families.qwen2 import windows_of_qwen
+from engine.model.families.reading import Reader
+
+_EXPERTS = hf_experts("mlp.gate", "mlp.experts", "gate_proj", "up_proj", "down_proj")
+
+
+def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
+    refuse_layers_without(read)
+    own: dict[str, Any] = windows_of_qwen(read, fields)
+    own |= experts_from_hf(read, ("num_experts", "num_local_experts"), "num_experts_per_tok")
+    own["d_ff"] = read.required("moe_intermediate_size", int)
+    own["normed_routing"] = read.optional("norm_topk_prob", bool, False)
+    if read.optional("attention_bias", bool, False):
+        own["biases"] = ("q", "k", "v", "o")
+    return own
+
+
+def _from_gguf(read: Reader, fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+    read.required("qwen3moe.expert_feed_forward_length", int)  # beside it stands the width of layers without experts
+    return experts_from_gguf(read, "qwen3moe", "softmax")
+
+
+QWEN3_MOE = Family(
+    name="qwen3_moe",
+    model_types=("qwen3_moe",),
+    architectures=("qwen3moe",),
+    hf=Layout(HF_NAMES | _EXPERTS),
+    gguf=Layout(GGUF_NAMES | GGUF_EXPERTS),
+    hf_handles=frozenset(
+        {"sliding_window", "attention_bias", "num_experts", "num_local_experts", "moe_intermediate_size"}
+    ),
+    gguf_handles=GGUF_EXPERT_KEYS,
+    max_context=32768,
+    activation="silu",
+    experts=True,
+    features={"qk_norm": True},
+    from_hf=_from_hf,
+    from_gguf=_from_gguf,
+)

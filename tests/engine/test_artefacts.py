@@ -1,0 +1,446 @@
+"""Artefacts of a model: written, found and read again in bundles and by fingerprint; which counts; what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from raw_gguf import make_tiny_powerinfer
+from tiny_model import make_tiny_gguf, make_tiny_model
+
+from engine import artefacts, cli
+from engine.bundle import open_bundle
+from engine.config import EngineConfig
+from engine.convert import convert
+from engine.errors import (
+    ArtifactMismatchError,
+    Cancelled,
+    DiskSpaceError,
+    HostMemoryError,
+    ModelFormatError,
+    ModelNotFoundError,
+)
+from engine.model.kv_cache import KVCache
+from engine.model.model_files import OpenedModel, open_model
+from engine.model.weights import MARGIN_BYTES
+from engine.model_artefacts import predictor_place, predictor_sizes, read_predictor, read_stats
+from engine.modes import predictor_room, read_predictors
+from engine.session import LoadedModel
+from engine.sparsity.artifact_files import save_artifact
+from engine.sparsity.predictor import LayerPredictor, Predictor
+from engine.sparsity.stats import NeuronStats
+from native_kernels.backend import PackedMatrix
+
+D, F = 32, 64
+
+
+def predictor(codec: str = "f16", rank: int = 32, seed: int = 0, d_ff: int = F) -> Predictor:
+    rng = np.random.default_rng(seed)
+
+    def matrix(*shape: int) -> PackedMatrix:
+        return PackedMatrix.pack(rng.standard_normal(shape).astype(np.float32), codec)
+
+    layers = tuple(LayerPredictor(matrix(rank, D), matrix(d_ff, rank), 0.1 * i) for i in range(2))
+    return Predictor("low_rank", "residual", layers)
+
+
+def stats(seed: int = 0, shape: tuple[int, int] = (2, F)) -> NeuronStats:
+    return NeuronStats(np.random.default_rng(seed).integers(0, 100, shape), 100, "measured", "a text")
+
+
+def make_bundle(folder: Path) -> Path:
+    return convert(make_tiny_model(folder / "model"), folder / "bundle", "f16").bundle
+
+
+MAKERS: dict[str, Callable[[Path], Path]] = {
+    "safetensors": lambda folder: make_tiny_model(folder / "model"),
+    "gguf": lambda folder: make_tiny_gguf(folder / "m.gguf"),
+    "bundle": make_bundle,
+}
+
+
+@pytest.fixture(params=list(MAKERS))
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return MAKERS[request.param](tmp_path)
+
+
+def load(path: Path, mode: Any = "auto") -> LoadedModel:
+    return LoadedModel.load(path, EngineConfig(mode=mode, threads=1, context=64))
+
+
+def inspected(path: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    capsys.readouterr()
+    assert cli.main(["inspect", str(path), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+# ------------------------------------------------------------------ written, found, read again
+
+
+@pytest.mark.parametrize("codec", ["f32", "f16", "bf16", "q8_0", "q4_0"])
+def test_predictors_are_found_again_bit_by_bit(tmp_path: Path, codec: str) -> None:
+    opened = open_model(make_bundle(tmp_path))
+    made = predictor(codec)
+    head = artefacts.save_predictor(opened, made)
+    assert head == opened.files.path / "artefacts" / "predictor.json"
+    again = artefacts.load_predictor(open_model(opened.files.path), as_stored=True)
+    for mine, theirs in zip(made.layers, again.layers, strict=True):
+        assert theirs.a.codec == theirs.b.codec == codec
+        np.testing.assert_array_equal(mine.a.data, theirs.a.data)
+        np.testing.assert_array_equal(mine.b.data, theirs.b.data)
+        assert mine.threshold == theirs.threshold
+    sizes = predictor_sizes(opened)
+    assert sizes.stored == made.n_bytes
+    assert sizes.unpacked == (0 if codec in ("f32", "f16") else 4 * 2 * 32 * (D + F))
+    unpacked = artefacts.load_predictor(opened)
+    assert unpacked.layers[0].a.codec == (codec if codec in ("f32", "f16") else "f32")
+    assert unpacked.n_bytes == (sizes.unpacked or sizes.stored)
+
+
+def test_every_kind_of_model_finds_what_was_made_of_it(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    opened = open_model(path)
+    assert (opened.has_predictors, opened.has_stats, opened.has_placement) == (False,) * 3
+    assert read_stats(opened) is None
+    counts = stats()
+    artefacts.save_stats(opened, counts)
+    artefacts.save_predictor(opened, predictor())
+    artefacts.save_predictor(opened, predictor(seed=1))  # in place of the older one
+    for found in (opened, open_model(path)):
+        assert (found.has_predictors, found.has_stats, found.has_placement) == (True, True, False)
+        assert predictor_place(found) == "artefact"
+        np.testing.assert_array_equal(read_stats(found).counts, counts.counts)  # type: ignore[union-attr]
+        first = read_predictor(found, as_stored=True).layers[0].a.data
+        np.testing.assert_array_equal(first, predictor(seed=1).layers[0].a.data)
+        assert artefacts.load_stats(found).model == found.fingerprint
+    values = inspected(path, capsys)
+    assert (values["has_predictors"], values["has_stats"], values["has_placement"]) == (True, True, False)
+    assert cli.main(["inspect", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert f"predictors in {artefacts.artefact_folder(opened)}" in out
+    assert f"activation counts in {artefacts.artefact_folder(opened)}" in out
+    assert load(path, "sparse").mode == "sparse"
+
+
+def test_a_bundle_lists_its_artefacts_and_takes_them_along(tmp_path: Path, own_folders: Path) -> None:
+    path = make_bundle(tmp_path)
+    opened = open_model(path)
+    artefacts.save_stats(opened, stats())
+    artefacts.save_predictor(opened, predictor())
+    manifest = open_bundle(path).manifest
+    assert manifest.artefacts.keys() == {"statistics", "predictors"}
+    entry = manifest.artefacts["predictors"]
+    assert entry.files == ("artefacts/predictor.json", "artefacts/predictor.safetensors")
+    assert (entry.schema_version, entry.fingerprint) == (1, manifest.fingerprint)
+    moved = Path(shutil.move(path, tmp_path / "elsewhere"))
+    assert load(moved, "sparse").mode == "sparse"
+    assert not (own_folders / "data" / "Hearth" / "artefacts").exists()
+
+
+def test_opening_does_not_fingerprint_where_nothing_was_ever_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(opened: OpenedModel) -> str:
+        raise AssertionError("this reads both ends of each tensor")
+
+    monkeypatch.setattr(artefacts, "fingerprint", never)
+    assert not open_model(make_tiny_model(tmp_path / "m")).has_predictors
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="needs folders that cannot be read")
+def test_a_folder_of_artefacts_that_cannot_be_read(tmp_path: Path, own_folders: Path) -> None:
+    opened = open_model(make_tiny_model(tmp_path / "m"))
+    closed = own_folders / "data" / "Hearth" / "artefacts"
+    closed.mkdir(parents=True, mode=0o000)
+    with pytest.raises(ModelNotFoundError, match="cannot be read"):
+        artefacts.find(opened, "predictors")
+
+
+# ------------------------------------------------------------------ which one counts
+
+
+def test_an_artefact_counts_before_the_files_own_and_those_before_a_folder(tmp_path: Path) -> None:
+    path = make_tiny_powerinfer(tmp_path / "m.gguf", rank=8)
+    (tmp_path / "predictors").mkdir()
+    for i in range(2):
+        state = {"fc1.weight": torch.ones(3, D), "fc2.weight": torch.ones(F, 3)}
+        torch.save(state, tmp_path / "predictors" / f"model_{i}.pt")
+    opened = open_model(path)
+    assert predictor_place(opened) == "file"
+    assert [part.rank for part in read_predictors(opened).layers] == [8, 16]
+    artefacts.save_predictor(opened, predictor(rank=5))
+    assert predictor_place(opened) == "artefact"
+    assert [part.rank for part in read_predictors(opened).layers] == [5, 5]
+    folder = make_tiny_model(tmp_path / "hf")
+    shutil.copytree(tmp_path / "predictors", folder / "predictors")
+    assert predictor_place(open_model(folder)) == "folder"
+    assert [part.rank for part in read_predictors(open_model(folder)).layers] == [3, 3]
+
+
+def test_counts_made_here_count_before_the_publishers(tmp_path: Path) -> None:
+    folder = make_tiny_model(tmp_path / "m")
+    (folder / "activation").mkdir()
+    for i in range(2):
+        torch.save(torch.full((F,), 10 + i), folder / "activation" / f"activation_{i}.pt")
+    opened = open_model(folder)
+    shipped = read_stats(opened)
+    assert shipped is not None
+    assert (shipped.source, shipped.counts[1, 0]) == ("shipped", 11)
+    artefacts.save_stats(opened, stats())
+    assert read_stats(open_model(folder)).source == "measured"  # type: ignore[union-attr]
+
+
+# ------------------------------------------------------------------ what is refused
+
+
+def refused_in_sparse_and_done_without_in_auto(path: Path, words: str) -> None:
+    with pytest.raises((ArtifactMismatchError, ModelFormatError), match=words):
+        load(path, "sparse")
+    model = load(path)
+    assert model.mode == "exact"
+    assert "The model's predictors cannot be used" in model.mode_reason
+
+
+def test_another_models_artefact_is_never_misread(path: Path, tmp_path: Path) -> None:
+    opened = open_model(path)
+    artefacts.save_predictor(opened, predictor())
+    artefacts.save_stats(opened, stats())
+    for name in ("predictor", "neuron_stats"):
+        head = artefacts.artefact_folder(opened) / f"{name}.json"
+        head.write_text(json.dumps(json.loads(head.read_text()) | {"model": "0" * 64}))
+    if opened.format != "bundle":
+        refused_in_sparse_and_done_without_in_auto(path, "made from another model")
+        with pytest.raises(ArtifactMismatchError, match="made from another model"):
+            read_stats(open_model(path))
+        return
+    refused_in_sparse_and_done_without_in_auto(path, "not the (file|size)|has \\d+ bytes")
+    manifest = json.loads((path / "manifest.json").read_text())
+    for entry in manifest["artefacts"].values():
+        entry["fingerprint"] = "0" * 64
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    refused_in_sparse_and_done_without_in_auto(path, "made for another model")
+
+
+def test_what_was_made_for_another_activation_is_refused(path: Path, tmp_path: Path, capsys: Any) -> None:
+    asked = open_model(path, "fatrelu:0.01")
+    artefacts.save_predictor(asked, predictor())
+    artefacts.save_stats(asked, stats())
+    for made in (read_predictor(asked, as_stored=True), read_stats(asked)):
+        assert made is not None
+        assert made.activation == "fatrelu-glu:0.01"
+    other = open_model(path)
+    for read in (lambda: read_predictor(other, True), lambda: predictor_sizes(other), lambda: read_stats(other)):
+        with pytest.raises(ArtifactMismatchError, match=r"for the activation fatrelu-glu:0\.01; .* with relu-glu\.$"):
+            read()
+    with pytest.raises(ArtifactMismatchError, match="fatrelu-glu:0"):
+        load(path, "sparse")
+    assert "fatrelu-glu:0.01; the model is run with relu-glu" in load(path).mode_reason
+    engine = EngineConfig(mode="sparse", threads=1, context=64, activation="fatrelu:0.01")
+    assert LoadedModel.load(path, engine).mode == "sparse"
+    assert cli.main(["inspect", str(path)]) == 0
+    assert capsys.readouterr().out.count("which cannot be used: ") == 2
+
+    left = convert(path, tmp_path / "left", "f16")
+    assert [warning.partition(" were left behind")[0] for warning in left.warnings] == [
+        "The model's predictors", "The model's statistics"
+    ]  # fmt: skip
+    taken = convert(path, tmp_path / "taken", "f16", activation="fatrelu:0.01").bundle
+    assert read_predictor(open_model(taken), as_stored=True).activation == "fatrelu-glu:0.01"
+    with pytest.raises(ArtifactMismatchError, match="is run with relu-glu"):
+        read_stats(open_model(taken, "relu"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda folder: (folder / "predictor.safetensors").unlink(), "no file|lacks its file"),
+        (lambda folder: os.truncate(folder / "predictor.safetensors", 100), "sound safetensors|has 100 bytes"),
+        (lambda folder: _flip(folder / "predictor.safetensors"), "is not the file that predictor.json describes"),
+        (lambda folder: (folder / "predictor.json").write_text("{"), "JSON|has 1 bytes"),
+        (
+            lambda folder: (folder / "predictor.json").write_text('{"schema_version": 2}'),
+            "of version 2; this Hearth reads version 1|has 21 bytes",
+        ),
+    ],
+)
+def test_damage_is_noticed_and_the_model_still_runs(path: Path, damage: Callable[[Path], Any], words: str) -> None:
+    opened = open_model(path)
+    artefacts.save_predictor(opened, predictor())
+    damage(artefacts.artefact_folder(opened))
+    refused_in_sparse_and_done_without_in_auto(path, words)
+    artefacts.save_predictor(open_model(path), predictor())  # made again
+    assert load(path, "sparse").mode == "sparse"
+
+
+def test_files_that_a_bundle_does_not_list_are_not_read(tmp_path: Path) -> None:
+    path = make_bundle(tmp_path)
+    artefacts.save_stats(open_model(path), stats())
+    predictor().save(path / "artefacts")
+    assert not open_model(path).has_predictors
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest["artefacts"]["predictors"] = manifest["artefacts"]["statistics"]
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    refused_in_sparse_and_done_without_in_auto(path, "lie in other files")
+
+
+@pytest.mark.skipif(not hasattr(os, "symlink"), reason="there are no links")
+def test_a_link_in_place_of_an_artefact_is_refused(tmp_path: Path) -> None:
+    path = make_bundle(tmp_path)
+    artefacts.save_predictor(open_model(path), predictor())
+    numbers = path / "artefacts" / "predictor.safetensors"
+    numbers.rename(tmp_path / "elsewhere")
+    numbers.symlink_to(tmp_path / "elsewhere")
+    refused_in_sparse_and_done_without_in_auto(path, "lacks its file")
+
+
+def _flip(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+
+
+def test_artefacts_of_another_shape_are_not_kept(tmp_path: Path) -> None:
+    opened = open_model(make_tiny_model(tmp_path / "m"))
+    with pytest.raises(ArtifactMismatchError, match="96 neurons; the model has 2 layers"):
+        artefacts.save_predictor(opened, predictor(d_ff=96))
+    with pytest.raises(ArtifactMismatchError, match="3 layers and 64 neurons; the model has 2 layers and 64 neurons"):
+        artefacts.save_stats(opened, stats(shape=(3, F)))
+    assert not artefacts.artefact_folder(opened).exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"a_codec": "q4_1"}, r"0\.a is u8 \[32, 18\], which is no matrix in q4_1"),
+        ({"a_codec": "f16"}, "is said to be in 'f16', which is no packed codec"),
+        ({"b_codec": ["q4_0"]}, "which is no packed codec"),
+        ({"a_codec": None}, "codec|stored as U8"),
+    ],
+)
+def test_packed_matrices_that_lie(tmp_path: Path, change: dict[str, Any], words: str) -> None:
+    head = predictor("q4_0").save(tmp_path)
+    values = json.loads(head.read_text())
+    values["layers"][0] |= change
+    head.write_text(json.dumps(values))
+    with pytest.raises(Exception, match=words) as caught:
+        Predictor.load(tmp_path)
+    assert type(caught.value).__name__ in ("ModelFormatError", "UnsupportedModelError")
+
+
+# ------------------------------------------------------------------ memory and disks
+
+
+def test_writing_takes_no_copy_of_the_tensors_and_can_be_stopped(tmp_path: Path) -> None:
+    large = np.memmap(tmp_path / "zeros", np.float32, "w+", shape=(1 << 14, 1 << 10))  # 64 MiB
+    seen: list[int] = []
+    tracemalloc.start()
+    save_artifact(tmp_path / "a", "x", 1, {}, {"large": large, "small": np.ones(3, np.float16)}, seen.append)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 12 << 20
+    assert seen[-1] == large.nbytes + 6
+    with pytest.raises(Cancelled):
+        save_artifact(tmp_path / "b", "x", 1, {}, {"large": large}, cancelled=lambda: len(seen) > 0)
+    assert not (tmp_path / "b" / "x.json").exists()
+
+
+def test_a_full_disk_is_a_failure_of_the_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(DiskSpaceError, match="took no more"):
+        predictor().save(tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.bfloat16])
+def test_pytorch_predictors_stay_in_their_files(tmp_path: Path, dtype: torch.dtype, monkeypatch: Any) -> None:
+    folder = make_tiny_model(tmp_path / "m")
+    states = []
+    for i in range(2):
+        torch.manual_seed(i)
+        states.append({"fc1.weight": torch.randn(8, D).to(dtype), "fc2.weight": torch.randn(F, 8).to(dtype)})
+        torch.save(states[i], folder / f"model_{i}.pt")
+    opened = open_model(folder)
+    sizes = predictor_sizes(opened)
+    n_values = 2 * 8 * (D + F)
+    assert (sizes.stored, sizes.copied) == (n_values * dtype.itemsize, 0)
+    assert sizes.unpacked == (4 * n_values if dtype is torch.bfloat16 else 0)
+    monkeypatch.setattr("engine.modes._has_room", lambda n_bytes: n_bytes == 0)
+    found = read_predictors(opened)
+    assert found.n_bytes == sizes.stored  # packed in the file, not unpacked in the RAM
+    x = np.random.default_rng(0).standard_normal((3, D)).astype(np.float32)
+    for i, state in enumerate(states):
+        fc1, fc2 = (state[name].float().numpy() for name in ("fc1.weight", "fc2.weight"))
+        np.testing.assert_allclose(found.scores(i, x), np.maximum(x @ fc1.T, 0) @ fc2.T, atol=1e-4)
+
+
+def test_predictors_that_must_be_copied_are_refused_where_they_do_not_fit(tmp_path: Path, monkeypatch: Any) -> None:
+    folder = make_tiny_model(tmp_path / "m")
+    for i in range(2):
+        state = {"fc1.weight": torch.randn(D, 8).T, "fc2.weight": torch.randn(F, 8)}
+        torch.save(state, folder / f"model_{i}.pt")
+    opened = open_model(folder)
+    assert predictor_sizes(opened).copied == 2 * 4 * 8 * D
+    assert read_predictors(opened).layers[0].rank == 8
+    monkeypatch.setattr("engine.modes._has_room", lambda n_bytes: n_bytes == 0)
+    with pytest.raises(HostMemoryError, match="column by column"):
+        read_predictors(opened)
+
+
+@pytest.mark.parametrize(("mode", "counted"), [("sparse", True), ("auto", True), ("exact", False), ("dense", False)])
+def test_predictors_count_before_the_weights_are_read(
+    tmp_path: Path, mode: str, counted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_tiny_powerinfer(tmp_path / "m.gguf", rank=8)
+    opened = open_model(path)
+    own = predictor_sizes(opened).stored
+    assert own == 2 * (8 + 16) * (D + F)
+    largest = opened.config.vocab_size * opened.config.d_model
+    need = opened.parameters * 4 + 8 * largest + MARGIN_BYTES + KVCache.bytes_for(opened.config, 64)
+
+    def hold(free: int) -> str:
+        monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=free, available=free))
+        return load(path, mode).weights.hold
+
+    assert hold(need + own) == "f32"
+    assert hold(need + own - 1) == ("f16" if counted else "f32")
+
+
+def test_predictors_that_must_be_copied_are_asked_for_with_the_weights(tmp_path: Path, monkeypatch: Any) -> None:
+    folder = make_tiny_model(tmp_path / "m")
+    for i in range(2):
+        torch.save({"fc1.weight": torch.randn(D, 8).T, "fc2.weight": torch.randn(F, 8)}, folder / f"model_{i}.pt")
+    opened = open_model(folder)
+    assert predictor_room(opened, "sparse") == (2 * 4 * 8 * D, 2 * 4 * 8 * (D + F))
+    assert predictor_room(opened, "auto") == (0, 2 * 4 * 8 * D + 2 * 4 * 8 * (D + F))
+    (folder / "model_0.pt").write_bytes(b"PK")
+    assert predictor_room(opened, "auto") == (0, 0)
+
+    def never(*arguments: Any, **options: Any) -> None:
+        raise AssertionError("it is refused before gigabytes are read")
+
+    monkeypatch.setattr("engine.session.load_weights", never)
+    with pytest.raises(ModelFormatError, match=r"model_0\.pt"):
+        load(folder, "sparse")
+
+
+def test_large_metadata_are_named_by_all_of_their_values(tmp_path: Path) -> None:
+    """NumPy would show a long array by its ends only."""
+    opened = open_model(make_tiny_gguf(tmp_path / "m.gguf"))
+    numbers = np.zeros(5000)
+    names = set()
+    for at in (0, 2500):
+        numbers = np.zeros(5000)
+        numbers[at] = 1
+        names.add(artefacts.fingerprint(dataclasses.replace(opened, metadata={"scores": numbers})))
+    assert len(names) == 2

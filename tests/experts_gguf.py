@@ -1,0 +1,28 @@
+"""The tiny model with four experts in the place of each FFN, vocabulary and all, for tests that load whole models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from raw_gguf import tiny_model_parts, write_gguf
+
+N_EXPERTS, N_USED = 4, 2
+
+
+def make_tiny_mixtral(path: Path, **metadata: Any) -> Path:
+    """As GGUF with ReLU in the experts; d_model 32, d_ff 64, two layers. metadata: said instead. `path` back."""
+    said, tensors = tiny_model_parts(path.parent)
+    rng = np.random.default_rng(5)
+    out = {}
+    for name, values in tensors.items():
+        if ".ffn_" in name and "norm" not in name:
+            more = rng.standard_normal((N_EXPERTS - 1, *values.shape)).astype(np.float32) * values.std()
+            out[name.replace(".weight", "_exps.weight")] = np.concatenate([values[None], more])
+        else:
+            out[name] = values
+    for layer in range(2):
+        out[f"blk.{layer}.ffn_gate_inp.weight"] = rng.standard_normal((N_EXPERTS, 32)).astype(np.float32)
+    said |= {"llama.expert_count": N_EXPERTS, "llama.expert_used_count": N_USED, "hearth.activation": "relu-glu"}
+    return write_gguf(path, said | metadata, out)
