@@ -11,7 +11,7 @@ from native_kernels.backend import F32, I32, I64, PackedMatrix
 from native_kernels.cpu.activations import Format
 from native_kernels.cpu.call import ALIGNMENT, Call, arguments
 from native_kernels.cpu.jit import Kernel, inline
-from native_kernels.cpu.row_dots import CODECS, LOOKAHEAD, ON_THE_WAY, ROWS, Codec, emit_dots
+from native_kernels.cpu.row_dots import CODECS, ON_THE_WAY, Codec, emit_dots, rows_at_once
 from native_kernels.cpu.simd import get_float, get_int, get_int32, put_float
 
 GRAIN = 16  # rows: one cache line of results
@@ -29,7 +29,9 @@ def rows_ahead(w: PackedMatrix) -> int:
     """
     row_bytes = max(1, w.row_bytes)
     without_gap = w.n_rows > 1 and stride_of(w) - w.row_bytes < ALIGNMENT
-    return max(1, LOOKAHEAD // row_bytes) | (max(1, round(ON_THE_WAY / row_bytes)) << 32 if without_gap else 0)
+    return max(1, ON_THE_WAY // rows_at_once(CODECS[w.codec]) // row_bytes) | (
+        max(1, round(ON_THE_WAY / row_bytes)) << 32 if without_gap else 0
+    )
 
 
 def stride_of(w: PackedMatrix) -> int:
@@ -38,7 +40,8 @@ def stride_of(w: PackedMatrix) -> int:
 
 def dots_over(codec: Codec) -> Any:
     """The function (w, stride, ids, lo, hi, x, d, out, ahead): out[i] = row i of the list times x, lo <= i < hi."""
-    several, one = emit_dots(codec, ROWS), emit_dots(codec, 1, ON_THE_WAY)
+    rows = rows_at_once(codec)
+    several, one = emit_dots(codec, rows), emit_dots(codec, 1)
 
     @inline
     def over(w: int, stride: int, ids: int, lo: int, hi: int, x: int, d: int, out: int, ahead: int) -> None:
@@ -46,9 +49,9 @@ def dots_over(codec: Codec) -> Any:
         in_one_stream = ahead >> 32 if ids == 0 else 0
         if in_one_stream == 0:
             passes = ahead & 0xFFFFFFFF
-            while i + ROWS <= hi:
-                several(w, stride, ids, i, i + ROWS * passes, hi - 1, x, d, out)
-                i += ROWS
+            while i + rows <= hi:
+                several(w, stride, ids, i, i + rows * passes, hi - 1, x, d, out)
+                i += rows
         while i < hi:
             one(w, stride, ids, i, i + max(1, in_one_stream), hi - 1, x, d, out)
             i += 1
