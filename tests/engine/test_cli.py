@@ -276,8 +276,9 @@ def test_an_interrupted_answer_is_one_object_with_what_there_is(
     assert cli.main([*QUESTION, "--json"]) == 130
     values = json.loads(capsys.readouterr().out)
     assert values["finish_reason"] == "cancelled"
-    assert len(values["tokens"]) == 4  # the step that was under way is finished
-    assert values["text"].strip() == "Okay, here is"
+    # The step that was under way ends where it is, or was through before it heard of it.
+    assert len(values["tokens"]) in (3, 4)
+    assert "Okay, here is".startswith(values["text"].strip())
     assert values["stats"]["decode_tok_s"] > 0
 
 
