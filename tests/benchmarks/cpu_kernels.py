@@ -101,7 +101,7 @@ def run_table(control: int, table: int, n_calls: int, me: int, n: int) -> None:
 
 @numba.njit(nogil=True)  # type: ignore[untyped-decorator]
 def follow(control: int, me: int, n: int) -> None:
-    seen = atomic_get(control)
+    seen = 0  # not what stands there now: the first table may be there already
     while True:
         while atomic_get(control) == seen:
             pause()
