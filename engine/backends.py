@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from engine.config import BackendName, KvCodec, Mode, ModelConfig
 from engine.errors import Cancelled, KernelUnavailableError
 from engine.executor.counters import FfnCounters
+from engine.executor.sparse import SparseExecutor
 from engine.model.transformer import Transformer
 from engine.model.weights import FfnWeights, LayerWeights, ModelWeights, OpenedModel
 from native_kernels.backend import Operators, PackedMatrix
@@ -104,6 +105,8 @@ class Backend:
 
         weights = model.weights
         matrices = [one for layer in weights.layers for one in matrices_of(layer)]
+        if isinstance(model.executor, SparseExecutor):
+            matrices += [one for layer in model.executor.predictor.layers for one in (layer.a, layer.b)]
         codecs = {one.codec for one in (weights.head, weights.embedding, *matrices)}
         wanted = [*OWN_KERNELS, *self.kernels.kernels(codecs), *self.kernels.attention_kernels(layout)]
         if isinstance(model.decoder, DecodeProgram):
