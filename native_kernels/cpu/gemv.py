@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from native_kernels.backend import F32, I32, I64, PackedMatrix
 from native_kernels.cpu.activations import Format
-from native_kernels.cpu.call import Call, arguments
+from native_kernels.cpu.call import ALIGNMENT, Call, arguments
 from native_kernels.cpu.jit import Kernel, inline
-from native_kernels.cpu.row_dots import CODECS, LOOKAHEAD, ROWS, Codec, emit_dots
+from native_kernels.cpu.row_dots import CODECS, ON_THE_WAY, Codec, emit_dots, rows_at_once
 from native_kernels.cpu.simd import get_float, get_int, get_int32, put_float
 
 GRAIN = 16  # rows: one cache line of results
@@ -23,8 +23,15 @@ def vector_format(codec: str) -> Format:
 
 
 def rows_ahead(w: PackedMatrix) -> int:
-    """How many passes the rows lie ahead that are asked for; more than one where rows are short."""
-    return max(1, LOOKAHEAD // max(1, w.row_bytes))
+    """How far ahead rows are asked for: passes in the lower half of the word, more than one where rows are short.
+
+    In the upper half single rows, where the rows follow each other without a gap; else 0.
+    """
+    row_bytes = max(1, w.row_bytes)
+    without_gap = w.n_rows > 1 and stride_of(w) - w.row_bytes < ALIGNMENT
+    return max(1, ON_THE_WAY // rows_at_once(CODECS[w.codec]) // row_bytes) | (
+        max(1, round(ON_THE_WAY / row_bytes)) << 32 if without_gap else 0
+    )
 
 
 def stride_of(w: PackedMatrix) -> int:
@@ -33,16 +40,20 @@ def stride_of(w: PackedMatrix) -> int:
 
 def dots_over(codec: Codec) -> Any:
     """The function (w, stride, ids, lo, hi, x, d, out, ahead): out[i] = row i of the list times x, lo <= i < hi."""
-    several, one = emit_dots(codec, ROWS), emit_dots(codec, 1)
+    rows = rows_at_once(codec)
+    several, one = emit_dots(codec, rows), emit_dots(codec, 1)
 
     @inline
     def over(w: int, stride: int, ids: int, lo: int, hi: int, x: int, d: int, out: int, ahead: int) -> None:
         i = lo
-        while i + ROWS <= hi:
-            several(w, stride, ids, i, i + ROWS * ahead, hi - 1, x, d, out)
-            i += ROWS
+        in_one_stream = ahead >> 32 if ids == 0 else 0
+        if in_one_stream == 0:
+            passes = ahead & 0xFFFFFFFF
+            while i + rows <= hi:
+                several(w, stride, ids, i, i + rows * passes, hi - 1, x, d, out)
+                i += rows
         while i < hi:
-            one(w, stride, ids, i, i + 1, hi - 1, x, d, out)
+            one(w, stride, ids, i, i + max(1, in_one_stream), hi - 1, x, d, out)
             i += 1
 
     return over

@@ -1,10 +1,10 @@
 """Products of weight rows, as they are stored, with one vector: the inner loops of the matrix kernels, by codec.
 
 Several rows at a time, because one core needs several streams to reach the memory's speed. Every stream asks for its
-bytes LOOKAHEAD in advance, over the end of its row into the row that follows in the list: 8 KB on their way were the
-best of 2 to 32 KB on Zen 5, and near the best with 4 KB pages, at 5 % as at 100 % of the rows; there eight rows of
-q4_0 came 10 % faster than four, those of f16 no slower. One row alone is added up in the same order as one of several.
-Nothing here knows threads.
+bytes in advance, over the end of its row into the row that follows in the list: 8 KB on their way were the best of 2 to
+32 KB on Zen 5, and near the best with 4 KB pages, at 5 % as at 100 % of the rows; there eight rows of q4_0 came 10 %
+faster than four, those of f16 somewhat slower. Rows that follow each other without a gap are one stream, read by far
+the best one at a time. One row alone is added up in the same order as one of several.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ from native_kernels.cpu.simd import (
     void,
 )
 
-ROWS = 8 if LANES == 16 else 4  # that the registers have room for
-LOOKAHEAD = 8192 // ROWS  # bytes of each stream
+ROWS = 8 if LANES == 16 else 4  # quantised ones that the registers have room for
+ON_THE_WAY = 8192  # bytes that have been asked for, of all streams together
 _LINE = 64
 _GROUP = 32
 
@@ -81,6 +81,11 @@ class Codec(Protocol):
 
     def rest(self, b: Any, rows: list[Any], steps: Any, x: Any, d: Any, sums: Sums) -> None:
         """Adds the products of all columns behind the last whole step; reads nothing behind the row."""
+
+
+def rows_at_once(codec: Codec) -> int:
+    """Rows in one pass."""
+    return 4 if codec.vector == "f32" else ROWS
 
 
 class Slot:
@@ -167,7 +172,7 @@ def emit_dots(codec: Codec, n_rows: int) -> Callable[..., Any]:
         following = list_rows(b, w, stride, ids, places)
         steps = whole(b, d, codec.step_columns)
         sums = [[Slot(b, constant(VF, 0.0)) for _ in range(codec.sums())] for _ in rows]
-        ahead = smaller_of(b, steps, number(max(1, LOOKAHEAD // codec.step_bytes)))
+        ahead = smaller_of(b, steps, number(max(1, ON_THE_WAY // n_rows // codec.step_bytes)))
         turn = b.sub(steps, ahead)  # from here on the rows that follow are asked for
         reach = times(b, ahead, codec.step_bytes)
         left = times(b, turn, codec.step_bytes)
@@ -457,8 +462,8 @@ CODECS: dict[str, Codec] = {
     "f32": Plain(4, F32, _same),
     "f16": Plain(2, F16, halves_to_floats),
     "bf16": Plain(2, I16, bfloats_to_floats),
-    "q8_0": Blocks(8, 8),
-    "q4_0": Blocks(4, 16),
+    "q8_0": Blocks(8, 4),
+    "q4_0": Blocks(4, 8),
     "q8_0.lanes": Lanes(8),
     "q4_0.lanes": Lanes(4),
     **SUPER_BLOCKS,

@@ -15,7 +15,7 @@ from llvmlite import ir
 
 from native_kernels.cpu.row_dots import (
     CODECS,
-    LOOKAHEAD,
+    ON_THE_WAY,
     SHIFTS_SIGNED,
     Lanes,
     Plain,
@@ -63,7 +63,7 @@ class Codec(Protocol):
 
     @property
     def whole_passes(self) -> bool:
-        """Whether rows always come ROWS at a time, the last of them filled up with rows times 0."""
+        """Whether rows always come in whole passes, the last of them filled up with rows times 0."""
 
     def units(self, d: int) -> int:
         """Units of a row of d columns."""
@@ -160,7 +160,7 @@ class PlainSums:
         unit_bytes = self.unit * self.numbers.item
         factors = [splat(b, value, VF) for value in values]
         stop = smaller_of(b, last, whole(b, d, self.unit))  # units that are whole
-        ahead = smaller_of(b, b.sub(stop, first), number(max(1, LOOKAHEAD // unit_bytes)))
+        ahead = smaller_of(b, b.sub(stop, first), number(max(1, ON_THE_WAY // len(rows) // unit_bytes)))
         turn = b.sub(stop, ahead)
         reach = times(b, ahead, unit_bytes)
         back = times(b, b.sub(turn, first), unit_bytes)

@@ -29,7 +29,7 @@ from native_kernels.cpu.gemv import (
     vector_format,
 )
 from native_kernels.cpu.jit import Kernel, inline
-from native_kernels.cpu.row_dots import ROWS
+from native_kernels.cpu.row_dots import CODECS, rows_at_once
 from native_kernels.cpu.row_sums import SUMS, emit_add, emit_begin, emit_finish
 from native_kernels.cpu.simd import (
     LANES,
@@ -150,7 +150,8 @@ def _hidden(first: str, second: str | None) -> Kernel:
 def _down(codec: str) -> Kernel:
     of = SUMS[codec]
     begin, finish = emit_begin(of), emit_finish(of)
-    several, one = emit_add(of, ROWS), emit_add(of, ROWS if of.whole_passes else 1)
+    rows = rows_at_once(CODECS[codec])
+    several, one = emit_add(of, rows), emit_add(of, rows if of.whole_passes else 1)
     fills_up = of.whole_passes
 
     def down(args: int, lo: int, hi: int, worker: int) -> None:
@@ -166,15 +167,15 @@ def _down(codec: str) -> Kernel:
             put_int32(active + 4 * i, get_int32(ids + 4 * place) if ids != 0 else place)
         end = count
         if fills_up:
-            while end % ROWS != 0:
+            while end % rows != 0:
                 put_float(values + 4 * end, np.float32(0.0))
                 put_int32(active + 4 * end, get_int32(active + 4 * (count - 1)))
                 end += 1
         begin(lo, hi, d, out, bias, sums)
         i = 0
-        while i + ROWS <= end:
-            several(w, stride, active, i, i + ROWS * ahead, end - 1, values, lo, hi, d, out, sums)
-            i += ROWS
+        while i + rows <= end:
+            several(w, stride, active, i, i + rows * (ahead & 0xFFFFFFFF), end - 1, values, lo, hi, d, out, sums)
+            i += rows
         if not fills_up:
             while i < end:
                 one(w, stride, active, i, i + 1, end - 1, values, lo, hi, d, out, sums)

@@ -10,9 +10,9 @@ sample counts only if no thread of the process waited for a processor meanwhile 
 20 us). What is printed is the median of those. A sample reads at least 8 MB, each time elsewhere in memory: the neurons
 are drawn anew, and all weights together are many times the last-level cache.
 
-Operators: gemv (a whole matrix), sparse_gemv (rows of a list), axpy (weighted sum of such rows), ffn (gate, up and
-down of the neurons of a list, which all fire) and exact (every gate, then up and down of the share that fires). The
-three rows of a neuron lie side by side as in a bundle, those of GGML's blocks in matrices of their own.
+Operators: gemv (a whole matrix by itself), sparse_gemv (rows of a list), axpy (weighted sum of such rows), ffn (gate,
+up and down of the neurons of a list, which all fire) and exact (every gate, then up and down of the share that fires).
+The three rows of a neuron lie side by side as in a bundle, those of GGML's blocks in matrices of their own.
 """
 
 from __future__ import annotations
@@ -244,6 +244,8 @@ class Weights:
         bundle = "." in codec or codec in ("f32", "f16", "bf16")
         padded = -(-self.row_bytes // 64) * 64 if bundle else self.row_bytes
         of_layer = 3 * padded * f
+        whole = arena[: arena.size // (padded * f) * padded * f].reshape(-1, f, padded)
+        self.matrices = [PackedMatrix(f, d, codec, self._typed(one[:, : self.row_bytes], codec)) for one in whole]
         self.layers = []
         for start in range(0, arena.size - of_layer + 1, of_layer):
             part = arena[start : start + of_layer]
@@ -295,7 +297,8 @@ class Bench:
     def gemv(self, share: float) -> Variant:
         x = self.inputs[self.form]
         n_bytes = self.f * self.weights.row_bytes
-        return self._variant(n_bytes, lambda one: self.quantise + gemv.gemv_calls(one.up, x, self.out))
+        matrices = itertools.cycle(self.weights.matrices)
+        return self._variant(n_bytes, lambda _: self.quantise + gemv.gemv_calls(next(matrices), x, self.out))
 
     def sparse_gemv(self, share: float) -> Variant:
         x = self.inputs[self.form]
