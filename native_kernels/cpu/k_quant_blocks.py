@@ -133,27 +133,13 @@ def _small_floats(b: Any, sixteen: Any, signed: bool = False) -> Any:
 
 def _six_bits(b: Any, at: Any) -> tuple[Any, Any]:
     """Scales and minima of q4_k and q5_k, one for 32 columns; packed as codecs.super_blocks says."""
-    first, second, shared = (load(b, offset(b, at, 4 + 4 * i), I32) for i in range(3))
-
-    def masked(x: Any, mask: int) -> Any:
-        return b.and_(x, ir.Constant(I32, mask))
-
-    def moved(x: Any, bits: int) -> Any:
-        return b.lshr(x, ir.Constant(I32, bits))
-
-    words = [
-        masked(first, 0x3F3F3F3F),
-        b.or_(masked(shared, 0x0F0F0F0F), masked(moved(first, 2), 0x30303030)),
-        masked(second, 0x3F3F3F3F),
-        b.or_(masked(moved(shared, 4), 0x0F0F0F0F), masked(moved(second, 2), 0x30303030)),
-    ]
-    pair = ir.VectorType(I64, 2)
-    packed = ir.Constant(pair, ir.Undefined)
-    for i in range(2):
-        low, high = b.zext(words[2 * i], I64), b.zext(words[2 * i + 1], I64)
-        both = b.or_(low, b.shl(high, ir.Constant(I64, 32)))
-        packed = b.insert_element(packed, both, ir.Constant(I32, i))
-    small = _small_floats(b, b.bitcast(packed, _SIXTEEN))
+    four = ir.VectorType(I32, 4)  # the two large ones, then the small ones: first, second, shared
+    words = load(b, at, four)
+    lower = b.lshr(pick(b, words, [1, 3, 2, 3]), ir.Constant(four, [0, 0, 0, 4]))
+    lower = b.and_(lower, ir.Constant(four, [0x3F3F3F3F, 0x0F0F0F0F] * 2))
+    upper = b.lshr(pick(b, words, [1, 1, 2, 2]), constant(four, 2))
+    upper = b.and_(upper, ir.Constant(four, [0, 0x30303030] * 2))
+    small = _small_floats(b, b.bitcast(b.or_(lower, upper), _SIXTEEN))
     large = [splat(b, _half(b, offset(b, at, 2 * i)), GROUPS) for i in range(2)]
     scales = b.fmul(pick(b, small, _both(list(range(8)))), large[0])
     minima = b.fmul(pick(b, small, _both(list(range(8, 16)))), large[1])
