@@ -5,7 +5,8 @@
     python tests/benchmarks/against_llama_cpp.py --record                 and write tests/benchmarks/results/
 
 The models are made first (make_model.py) and kept in --folder. llama.cpp and Hearth's `dense` read the same file;
-`exact` and `sparse` read one of the same shape whose down is neuron-major, which llama.cpp cannot. The engines are
+`exact` and `sparse` read one of the same shape whose down is neuron-major, which llama.cpp cannot; `--bundle` adds the
+same weights as a bundle, which has no predictors. The engines are
 processes of their own that take turns sample by sample, each waiting asleep while another computes. In each round a
 rate is compared with llama.cpp's of that round; the median of these ratios is given, with quartiles. A sample in which
 the engine's threads waited for a processor for more than 2 % of their time is left out, as long as a third remain.
@@ -32,7 +33,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from make_model import Recipe, make_model
+from make_model import Recipe, make_bundle, make_model
 from model_shapes import SHAPES
 
 RESULTS = Path(__file__).parent / "results"
@@ -89,6 +90,7 @@ def main() -> int:
     parser.add_argument("--at", type=int, default=128, help="tokens in the KV cache when decode begins")
     parser.add_argument("--prefill-rounds", type=int, default=5)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "hearth-benchmark-models")
+    parser.add_argument("--bundle", action="store_true", help="dense and exact also from a bundle")
     parser.add_argument("--record", action="store_true", help="write the figures to tests/benchmarks/results/")
     flags = parser.parse_args()
     if find_spec("llama_cpp") is None:
@@ -127,6 +129,9 @@ def compare(flags: argparse.Namespace, codec: str, threads: int) -> dict[str, An
         for mode in flags.mode or ["dense", "exact", "sparse"]:
             path = paths["dense" if mode == "dense" else "powerinfer"]
             children.append(_start(f"hearth {mode}", path, mode, threads, context))
+            if flags.bundle and mode != "sparse":
+                bundle = _bundle(paths["powerinfer"], codec)
+                children.append(_start(f"hearth {mode}, bundle", bundle, mode, threads, context))
         for child in children:  # the first time warms caches and is where the memory is watched
             child.ask(do="prefill", n=PREFILL_TOKENS, sample=0)
             child.ask(do="decode", n=flags.sample_tokens, at=flags.at, sample=0)
@@ -161,7 +166,7 @@ def report(codec: str, children: list[Child]) -> dict[str, Any]:
             words.append(f"{what} {own[what]['tok_s']:8.2f} {middle:6.2f}x ({low:.2f}-{high:.2f}, {len(ratios)})")
         own["active_share"] = child.memory.get("active_share")
         figures[child.name] = own
-        print(f"{child.name:14} {'   '.join(words)}   {own['peak_mb_without_kv_and_files']:.0f} MB")
+        print(f"{child.name:20} {'   '.join(words)}   {own['peak_mb_without_kv_and_files']:.0f} MB")
     return figures
 
 
@@ -186,6 +191,13 @@ def _model(flags: argparse.Namespace, codec: str, variant: Any) -> Path:
     if not path.exists():
         make_model(path, Recipe(flags.shape, codec, variant, active=flags.active, rank=flags.rank))
     return path
+
+
+def _bundle(gguf: Path, codec: str) -> Path:
+    folder = gguf.with_suffix("")
+    if not folder.exists():
+        make_bundle(gguf, folder, codec)
+    return folder
 
 
 def _start(name: str, path: Path, mode: str, threads: int, context: int) -> Child:

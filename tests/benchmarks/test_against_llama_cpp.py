@@ -41,10 +41,11 @@ def test_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 
 @pytest.mark.skipif(find_spec("llama_cpp") is None, reason="llama-cpp-python is not installed")
 def test_a_small_comparison(tmp_path: Path) -> None:
-    command = [sys.executable, str(SCRIPT), "--shape", "tiny", "--rank", "64", "--codec", "q4_0", "--threads", "1",
-               "--rounds", "2", "--prefill-rounds", "1", "--folder", str(tmp_path)]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    options = "--shape tiny --rank 64 --codec q4_0 --threads 1 --rounds 2 --prefill-rounds 1 --bundle --mode exact"
+    command = [sys.executable, str(SCRIPT), *options.split(), "--folder", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=170)
     assert done.returncode == 0, done.stderr[-2000:]
     lines = done.stdout.strip().splitlines()
-    assert [line.split("  ")[0] for line in lines[1:]] == ["llama.cpp", "hearth dense", "hearth exact", "hearth sparse"]
+    names = [line.partition("prefill")[0].strip() for line in lines[1:]]
+    assert names == ["llama.cpp", "hearth exact", "hearth exact, bundle"]
     assert all("prefill" in line and "decode" in line and line.endswith("MB") for line in lines[1:])
