@@ -119,6 +119,8 @@ class Backend:
             _ = kernel.address
         for kernel in wanted:
             _ = kernel.address
+        if missing:
+            progress(len(missing), len(missing))
 
 
 def matrices_of(weights: LayerWeights | FfnWeights) -> list[PackedMatrix]:
