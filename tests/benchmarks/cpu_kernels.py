@@ -101,7 +101,7 @@ def run_table(control: int, table: int, n_calls: int, me: int, n: int) -> None:
 
 @numba.njit(nogil=True)  # type: ignore[untyped-decorator]
 def follow(control: int, me: int, n: int) -> None:
-    seen = atomic_get(control)
+    seen = 0  # not what stands there now: the first table may be there already
     while True:
         while atomic_get(control) == seen:
             pause()
@@ -399,9 +399,9 @@ def main() -> int:
                         "codec": codec,
                         "threads": n_threads,
                         "operator": operator,
-                        "ceiling_gb_s": round(top, 2),
-                        "gb_s": {name: round(rate, 2) for name, (rate, _) in cells.items()},
-                        "of_ceiling": {name: round(rate / top, 3) for name, (rate, _) in cells.items()},
+                        "ceiling_gb_s": rounded(top, 2),
+                        "gb_s": {name: rounded(rate, 2) for name, (rate, _) in cells.items()},
+                        "of_ceiling": {name: rounded(rate / top, 3) for name, (rate, _) in cells.items()},
                         "samples": {name: n for name, (_, n) in found.items()},
                     }
                 )
@@ -409,6 +409,11 @@ def main() -> int:
     if flags.record:
         record(flags, rows)
     return 0
+
+
+def rounded(value: float, digits: int) -> float | None:
+    """None where no sample counted."""
+    return None if np.isnan(value) else round(value, digits)
 
 
 def record(flags: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
