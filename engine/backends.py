@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from engine.config import BackendName, KvCodec, Mode, ModelConfig
 from engine.errors import Cancelled, KernelUnavailableError
 from engine.executor.counters import FfnCounters
+from engine.executor.sparse import SparseExecutor
 from engine.model.transformer import Transformer
 from engine.model.weights import ModelWeights, OpenedModel
 from native_kernels.backend import Operators, PackedMatrix
@@ -105,6 +106,8 @@ class Backend:
         weights = model.weights
         blocks = [block for layer in weights.layers for block in (layer, *layer.ffns)]
         matrices = [matrix for block in blocks for matrix in vars(block).values() if isinstance(matrix, PackedMatrix)]
+        if isinstance(model.executor, SparseExecutor):
+            matrices += [one for layer in model.executor.predictor.layers for one in (layer.a, layer.b)]
         codecs = {matrix.codec for matrix in (weights.head, weights.embedding, *matrices)}
         wanted = [*OWN_KERNELS, *self.kernels.kernels(codecs), *self.kernels.attention_kernels(layout)]
         if isinstance(model.decoder, DecodeProgram):
@@ -115,10 +118,10 @@ class Backend:
                 raise Cancelled
             progress(done, len(missing))
             _ = kernel.address
-        if missing:
-            progress(len(missing), len(missing))
         for kernel in wanted:
             _ = kernel.address
+        if missing:
+            progress(len(missing), len(missing))
 
 
 def multiplies(operators: Operators, codec: str) -> bool:

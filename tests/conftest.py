@@ -21,6 +21,12 @@ DATA = Path(__file__).parent / "data"
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_folder_of_machine_code(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Kernels are compiled once a run, also for the processes that tests start."""
+    os.environ.setdefault("HEARTH_KERNELS_CACHE", str(tmp_path_factory.mktemp("kernels")))
+
+
 @pytest.fixture(autouse=True)
 def own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Every test has its own data, config and cache folders, so none reads or harms a person's."""

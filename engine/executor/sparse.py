@@ -43,12 +43,12 @@ class SparseExecutor:
         self.counters = FfnCounters(config.n_layers, config.d_ff)
         self._config = config
         self._layers = weights.layers
-        self._predictor = predictor
+        self.predictor = predictor
         self._operators = operators
 
     def ffn(self, layer: int, x: F32, residual: F32, routing: Routing | None = None) -> F32:
         """x [T, D], normed; residual [T, D], before the norm -> what the block adds to the residual, [T, D]."""
-        expected = self._predictor.expected(layer, residual if self._predictor.input == "residual" else x)
+        expected = self.predictor.expected(layer, residual if self.predictor.input == "residual" else x)
         if 1 <= x.shape[0] <= PER_TOKEN_LIMIT:
             return np.stack([self._one_token(layer, token, mask) for token, mask in zip(x, expected, strict=True)])
         return self._batch(layer, x, expected)
