@@ -79,11 +79,15 @@ class Transformer:
         self.decoder = decoder
         self._rotary = RotaryPositions(config, weights)
 
-    def forward(self, tokens: I64, cache: KVCache, ahead: int = 0) -> F32:
+    def forward(
+        self, tokens: I64, cache: KVCache, ahead: int = 0, look: Callable[[float], None] = lambda share: None
+    ) -> F32:
         """Runs the tokens behind what the cache holds, and appends them to it.
 
         ahead: how many tokens are known to follow at once, as the later pieces of a prompt do; some models turn
         positions by the length of the whole sequence (engine/model/rope.py), and none is computed twice then.
+        look: called after every layer but the last with the share of them that is done; what it raises ends the work,
+        and the cache is as before.
         Shapes: tokens [T] -> hidden states after the last norm, [T, D].
         Cost: memory grows with T x d_ff; cut a long prompt into pieces of some hundred tokens. Where a model turns
         positions otherwise from some length on, the call that crosses it computes all that the cache holds again.
@@ -95,14 +99,14 @@ class Transformer:
             earlier = cache.tokens[: cache.length].copy()
             cache.truncate(0)
             for start in range(0, len(earlier), _PIECE_TOKENS):
-                self._run(earlier[start : start + _PIECE_TOKENS], cache, length)
-        return self._run(tokens, cache, length)
+                self._run(earlier[start : start + _PIECE_TOKENS], cache, length, lambda share: None)
+        return self._run(tokens, cache, length, look)
 
     def cache_serves(self, cache: KVCache, length: int) -> bool:
         """Whether what the cache holds is of use in a sequence of this length; if not, `forward` computes it again."""
         return not cache.length or self._rotary.keys_serve(cache.sequence_length, length)
 
-    def _run(self, tokens: I64, cache: KVCache, length: int) -> F32:
+    def _run(self, tokens: I64, cache: KVCache, length: int, look: Callable[[float], None]) -> F32:
         positions = np.arange(cache.length, cache.length + len(tokens), dtype=np.int64)
         cache.tokens[cache.length : cache.length + len(tokens)] = tokens
         cache.sequence_length = length
@@ -116,6 +120,8 @@ class Transformer:
 
         x = self._embed(tokens, positions)  # [T, D], the residual stream
         for i, layer in enumerate(self.weights.layers):
+            if i:
+                look(i / self.config.n_layers)
             x = block(i, layer, x, angles, cache)
         cache.advance(len(tokens))
         return self._norm(x, self.weights.final_norm, self.weights.final_norm_bias)

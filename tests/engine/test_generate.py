@@ -37,12 +37,13 @@ class FakeModel:
     def __init__(self) -> None:
         self.pieces: list[int] = []
         self.decoder = None
+        self.config = SimpleNamespace(n_layers=1)
         self.ahead: list[int] = []
         self.executor = SimpleNamespace(
             counters=SimpleNamespace(tokens=0, active_share=0.5, fired_share=0.25, reset=lambda: None)
         )
 
-    def forward(self, ids: np.ndarray, cache: FakeCache, ahead: int = 0) -> np.ndarray:
+    def forward(self, ids: np.ndarray, cache: FakeCache, ahead: int = 0, look: Any = None) -> np.ndarray:
         self.pieces.append(len(ids))
         self.ahead.append(ahead)
         hidden = []
@@ -153,9 +154,9 @@ class Border(FakeModel):
         super().__init__()
         self.length = 0
 
-    def forward(self, ids: np.ndarray, cache: FakeCache, ahead: int = 0) -> np.ndarray:
+    def forward(self, ids: np.ndarray, cache: FakeCache, ahead: int = 0, look: Any = None) -> np.ndarray:
         self.length = len(cache.tokens) + len(ids) + ahead
-        return super().forward(ids, cache, ahead)
+        return super().forward(ids, cache, ahead, look)
 
     def cache_serves(self, cache: FakeCache, length: int) -> bool:
         return not cache.tokens or (self.length > 5) == (length > 5)
@@ -179,6 +180,28 @@ def test_a_border_beyond_which_the_cache_is_of_no_use() -> None:
     assert reasons[-1] == "cancelled"
     assert reasons[:-1] == [None]  # the first token was there
     assert cache.tokens == []  # stopped before the first piece of what is computed again
+
+
+def test_stop_is_heard_between_the_layers_of_a_piece() -> None:
+    class Deep(FakeModel):
+        def forward(self, ids: np.ndarray, cache: FakeCache, ahead: int = 0, look: Any = None) -> np.ndarray:
+            look(0.5)
+            return super().forward(ids, cache, ahead, look)
+
+    seen: list[int] = []
+    events = list(
+        generate(
+            Deep(), FakeCache(), [1] * 20, greedy, Letters(), cancelled=lambda: bool(seen),
+            on_progress=lambda done, total: seen.append(done),
+        )  # type: ignore[arg-type]
+    )  # fmt: skip
+    assert seen == [10, 20]
+    assert [event.finish_reason for event in events] == ["cancelled"]
+    asked = iter([False, True])
+    cache = FakeCache()
+    events = list(generate(Deep(), cache, [1] * 20, greedy, Letters(), cancelled=lambda: next(asked)))  # type: ignore[arg-type]
+    assert [event.finish_reason for event in events] == ["cancelled"]
+    assert cache.tokens == []
 
 
 def test_a_stop_text_over_several_tokens_is_cut_off() -> None:
@@ -236,9 +259,9 @@ def test_an_interrupted_answer_keeps_the_text_that_was_held_back() -> None:
 
 def test_the_figures_are_those_of_a_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     class Ticking(FakeModel):
-        def forward(self, ids: np.ndarray, cache: FakeCache, ahead: int = 0) -> np.ndarray:
+        def forward(self, ids: np.ndarray, cache: FakeCache, ahead: int = 0, look: Any = None) -> np.ndarray:
             clock[0] += len(ids)
-            return super().forward(ids, cache, ahead)
+            return super().forward(ids, cache, ahead, look)
 
     clock, resets = [100.0], []
     monkeypatch.setattr(main_path.time, "perf_counter", lambda: clock[0])
@@ -253,7 +276,7 @@ def test_the_figures_are_those_of_a_clock(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_pieces_grow_while_they_are_quick_and_not_when_they_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    for pace_s, pieces in ((0.0, [32, 64, 128, 256, 512, 512]), (1.0, [32] * 47)):
+    for pace_s, pieces in ((0.0, [32, 512, 512, 448]), (1.0, [32] * 47), (0.05, [32, 128, 512, 512, 320])):
         now = itertools.count(step=pace_s)
         monkeypatch.setattr(main_path.time, "perf_counter", lambda now=now: next(now))
         model = FakeModel()

@@ -346,7 +346,8 @@ def test_a_question_stopped_while_it_was_read_can_be_asked_again(reference_start
     session, question = ChatSession(starter), [say("Tell me a story about a fox. " * 20)]
     looks = itertools.count()
     prompt = session.fit(question, None)[0]
-    stopped = list(session.generate(prompt, GREEDY, cancelled=lambda: next(looks) > 0))
+    n_layers = starter.opened.config.n_layers  # one look before each piece and between its layers
+    stopped = list(session.generate(prompt, GREEDY, cancelled=lambda: next(looks) >= n_layers))
     assert [event.finish_reason for event in stopped] == ["cancelled"]
     assert 0 < session.context_used < len(prompt)
     text, last = answer(session, question)
