@@ -19,7 +19,7 @@ from engine.cpu_and_ram import process_ram_bytes
 from engine.errors import InvalidRequestError
 from engine.executor.ffn_bytes import ffn_bytes
 from engine.generate import decode_one_token, prefill
-from engine.hardware import HardwareProfile, measure, probe
+from engine.hardware import HardwareProfile, measure, probe, sample_bytes
 from engine.model.kv_cache import KVCache
 from engine.model.router import Routing
 from native_kernels.backend import F32
@@ -200,8 +200,7 @@ def _measured(model: LoadedModel) -> HardwareProfile:
     from native_kernels.cpu.bandwidth import read_bytes_per_s
 
     profile = probe()
-    n_bytes = max(16 << 20, min(256 << 20, profile.ram.free_bytes // 8))
-    speed = read_bytes_per_s(model.backend.kernels.pool, n_bytes)
+    speed = read_bytes_per_s(model.backend.kernels.pool, sample_bytes(profile))
     return replace(profile, cpu=replace(profile.cpu, bytes_per_s=speed))
 
 

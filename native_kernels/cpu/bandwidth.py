@@ -28,7 +28,7 @@ def _read(args: int, lo: int, hi: int, worker: int) -> None:
     put_int(get_int(args + 8) + 128 * worker, total_ints(add_ints(add_ints(a, b), add_ints(c, d))))
 
 
-def read_bytes_per_s(pool: Pool, n_bytes: int = 256 << 20, seconds: float = 0.5) -> float:
+def read_bytes_per_s(pool: Pool, n_bytes: int, seconds: float = 0.5) -> float:
     """The best of as many readings of so many bytes as fit into the time, at least three.
 
     Cost: n_bytes of memory; they should be far more than the processor's caches hold.
