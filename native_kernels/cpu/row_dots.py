@@ -50,6 +50,7 @@ from native_kernels.cpu.simd import (
     store,
     void,
 )
+from native_kernels.cpu.sixteen_blocks import SixteenBlocks
 
 ROWS = 8 if LANES == 16 else 4  # quantised ones that the registers have room for
 ON_THE_WAY = 8192  # bytes that have been asked for, of all streams together
@@ -351,7 +352,10 @@ def signed_products(b: Any, dot: Any, weights: Any, xs: Any) -> Any:
 
 @dataclass(frozen=True)
 class Blocks:
-    """GGML's q4_0 and q8_0: blocks of a float16 scale and 32 quants. Each block takes eight lanes of a register."""
+    """GGML's q4_0 and q8_0: blocks of a float16 scale and 32 quants. Each block takes eight lanes of a register.
+
+    q4_0 in registers of 64 bytes has a faster way: sixteen_blocks.
+    """
 
     bits: int
     step_blocks: int
@@ -463,7 +467,7 @@ CODECS: dict[str, Codec] = {
     "f16": Plain(2, F16, halves_to_floats),
     "bf16": Plain(2, I16, bfloats_to_floats),
     "q8_0": Blocks(8, 4),
-    "q4_0": Blocks(4, 8),
+    "q4_0": SixteenBlocks() if LANES == 16 else Blocks(4, 8),
     "q8_0.lanes": Lanes(8),
     "q4_0.lanes": Lanes(4),
     **SUPER_BLOCKS,

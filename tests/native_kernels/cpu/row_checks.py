@@ -24,7 +24,7 @@ from native_kernels.cpu.row_dots import ROWS
 
 ROUNDING = 2.0**-24
 CODECS = ("f32", "f16", "bf16", "q8_0", "q4_0", "q8_0.lanes", "q4_0.lanes")
-WIDTHS = {"f": (1, 33, 64, 515), "b": (32, 96, 1056), "l": (20, 32, 500, 544, 1030)}
+WIDTHS = {"f": (1, 33, 64, 515), "b": (32, 96, 992, 1056), "l": (20, 32, 500, 544, 1030)}
 
 
 def widths(codec: str) -> tuple[int, ...]:
