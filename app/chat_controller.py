@@ -209,10 +209,6 @@ class ChatController(QObject):
             self.new_chat()
         self.toast.emit("Chat deleted", partial(self._undo_delete, conversation_id, was_open))
 
-    @Slot(str)
-    def undo_delete(self, conversation_id: str) -> None:
-        self._undo_delete(conversation_id, reopen=False)
-
     def _undo_delete(self, conversation_id: str, reopen: bool) -> None:
         if self._memory.restore(conversation_id) and reopen and self._open is None:
             self.open(conversation_id)

@@ -13,7 +13,7 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,7 +35,6 @@ _SIGNATURE = types.void(types.int64, types.int64, types.int64, types.int64)
 _MAGIC = b"hearth-kernel 1\n"
 
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
-Progress = Callable[[str], None]
 
 
 def inline(function: AnyFunction) -> AnyFunction:
@@ -117,21 +116,6 @@ _LOCK = threading.RLock()
 def kernel(function: Callable[[int, int, int, int], None]) -> Kernel:
     """The function as a kernel, called after its module and itself; one made in a loop needs a name of its own."""
     return Kernel(function)
-
-
-def prepare(kernels: Iterable[Kernel], progress: Progress | None = None) -> None:
-    """Makes the addresses of all these kernels known.
-
-    progress: told what is being compiled: "Preparing the processor kernels, 3 of 12".
-    """
-    wanted = list(dict.fromkeys(kernels))
-    missing = [one for one in wanted if not one.is_ready]
-    for count, one in enumerate(missing, 1):
-        if progress is not None:
-            progress(f"Preparing the processor kernels, {count} of {len(missing)}")
-        one.address  # noqa: B018
-    for one in wanted:
-        one.address  # noqa: B018
 
 
 @cache

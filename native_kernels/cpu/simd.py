@@ -194,11 +194,6 @@ def get_byte(b: Any, at: Any) -> Any:
     return b.zext(load(b, at, I8), I64)
 
 
-@operation(i64, i64)
-def get_signed_byte(b: Any, at: Any) -> Any:
-    return b.sext(load(b, at, I8), I64)
-
-
 @operation(void, i64, i64)
 def put_byte(b: Any, at: Any, value: Any) -> None:
     store(b, at, b.trunc(value, I8))
@@ -221,17 +216,6 @@ def get_half(b: Any, at: Any) -> Any:
     if ISA.half:
         return b.fpext(load(b, at, F16), F32)
     return b.extract_element(halves_to_floats(b, splat(b, load(b, at, F16), VH)), ir.Constant(I32, 0))
-
-
-@operation(f32, i64)
-def float_of(b: Any, value: Any) -> Any:
-    """An integer as float32."""
-    return b.sitofp(value, F32)
-
-
-@operation(f32, f32, f32, f32)
-def fma1(b: Any, x: Any, y: Any, z: Any) -> Any:
-    return call_same(b, "fma", x, y, z)
 
 
 # ---------------------------------------------------------------- float vectors
@@ -413,44 +397,13 @@ def zero_ints(b: Any) -> Any:
 
 
 @operation(I, i64)
-def spread_int(b: Any, value: Any) -> Any:
-    return splat(b, b.trunc(value, I32), VI)
-
-
-@operation(I, i64)
 def ints(b: Any, at: Any) -> Any:
     return load(b, at, VI)
-
-
-@operation(I, i64, i64)
-def ints_part(b: Any, at: Any, n: Any) -> Any:
-    return load_part(b, at, n, VI)
-
-
-@operation(void, i64, I)
-def put_ints(b: Any, at: Any, value: Any) -> None:
-    store(b, at, value)
-
-
-@operation(void, i64, i64, I)
-def put_ints_part(b: Any, at: Any, n: Any, value: Any) -> None:
-    store_part(b, at, n, value)
 
 
 @operation(I, I, I)
 def add_ints(b: Any, x: Any, y: Any) -> Any:
     return b.add(x, y)
-
-
-@operation(I, I, I)
-def mul_ints(b: Any, x: Any, y: Any) -> Any:
-    return b.mul(x, y)
-
-
-@operation(F, I)
-def as_floats(b: Any, x: Any) -> Any:
-    """Integers as numbers."""
-    return b.sitofp(x, VF)
 
 
 @operation(I, F)
@@ -462,33 +415,6 @@ def as_ints(b: Any, x: Any) -> Any:
 @operation(i64, I)
 def total_ints(b: Any, x: Any) -> Any:
     return b.sext(fold(b, x, b.add), I64)
-
-
-@operation(B, i64)
-def bytes_at(b: Any, at: Any) -> Any:
-    """4 * LANES bytes."""
-    return load(b, at, VB)
-
-
-@operation(B, i64, i64)
-def bytes_part(b: Any, at: Any, n: Any) -> Any:
-    """The first 4 n bytes: n lanes."""
-    return b.bitcast(load_part(b, at, n, VI), VB)
-
-
-@operation(void, i64, B)
-def put_bytes(b: Any, at: Any, value: Any) -> None:
-    store(b, at, value)
-
-
-@operation(B, B)
-def low_nibbles(b: Any, x: Any) -> Any:
-    return b.and_(x, constant(VB, 15))
-
-
-@operation(B, B)
-def high_nibbles(b: Any, x: Any) -> Any:
-    return b.lshr(x, constant(VB, 4))
 
 
 @operation(I, I, B, B)
