@@ -1,7 +1,7 @@
 """The engine's command line: `python -m engine COMMAND ...`.
 
 Parses arguments and turns failures into words and exit codes: 0 done, 1 a failure of the world, 2 usage, 130
-interrupted. What the commands do is in engine/commands.py.
+interrupted. What the commands do is in engine/commands.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 
-from engine import commands
 from engine.chat_templates import TEMPLATE_NAMES
+from engine.commands import answers, files, machine, measures
 from engine.config import DEVICES, KV_CODECS, MODES
 from engine.console import drop_output, make_streams_safe
 from engine.errors import EngineError
@@ -113,20 +113,20 @@ def build_parser() -> argparse.ArgumentParser:
     def add_json(sub: argparse.ArgumentParser) -> None:
         sub.add_argument("--json", action="store_true", help="print one JSON object")
 
-    sub = command("generate", commands.generate, "One answer, streamed.", 'starter-chat --prompt "Tell me a story."')
+    sub = command("generate", answers.generate, "One answer, streamed.", 'starter-chat --prompt "Tell me a story."')
     add_model(sub)
     sub.add_argument("--prompt", required=True, metavar="TEXT")
     sub.add_argument("--raw", action="store_true", help="no chat template: encode the text as it stands")
     add_sampling(sub)
     add_json(sub)
 
-    sub = command("chat", commands.chat, "A conversation in the terminal.", "starter-chat")
+    sub = command("chat", answers.chat, "A conversation in the terminal.", "starter-chat")
     add_model(sub)
     sub.add_argument("--system", metavar="TEXT", help="a system message")
     add_sampling(sub)
 
     sub = command(
-        "logits", commands.logits, "Logits after given tokens.", "starter-chat --tokens 0,1750,759 --out logits.npz"
+        "logits", measures.logits, "Logits after given tokens.", "starter-chat --tokens 0,1750,759 --out logits.npz"
     )
     add_model(sub)
     sub.add_argument("--tokens", required=True, metavar="IDS", help="token ids, as 1,2,3")
@@ -135,7 +135,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_json(sub)
 
     sub = command(
-        "eval", commands.evaluate, "Perplexity over a text, or multiple choice.", "starter-chat --text story.txt"
+        "eval", measures.evaluate, "Perplexity over a text, or multiple choice.", "starter-chat --text story.txt"
     )
     add_model(sub)
     what = sub.add_mutually_exclusive_group(required=True)
@@ -145,7 +145,7 @@ def build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--against", choices=("exact", "dense"), help="compare with another mode")
     add_json(sub)
 
-    sub = command("bench", commands.bench, "Decode and prefill rates on random tokens.", "starter-chat --gen-tokens 64")
+    sub = command("bench", measures.bench, "Decode and prefill rates on random tokens.", "starter-chat --gen-tokens 64")
     add_model(sub)
     sub.add_argument("--prompt-tokens", type=int, default=128)
     sub.add_argument("--gen-tokens", type=int, default=64)
@@ -153,14 +153,14 @@ def build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--repeat", type=int, default=3)
     add_json(sub)
 
-    sub = command("inspect", commands.inspect, "What a model file is.", "starter-chat")
+    sub = command("inspect", files.inspect, "What a model file is.", "starter-chat")
     sub.add_argument("model", metavar="MODEL", help="a model folder, a GGUF file, or the name of an installed model")
     add_template(sub)
     add_activation(sub)
     add_json(sub)
 
     sub = command(
-        "convert", commands.convert, "A bundle, Hearth's own format, of any readable model.",
+        "convert", files.convert, "A bundle, Hearth's own format, of any readable model.",
         "model.gguf model-bundle --codec q4_0",
     )  # fmt: skip
     sub.add_argument("source", metavar="SRC", help="a model folder, a GGUF file, or the name of an installed model")
@@ -169,10 +169,10 @@ def build_parser() -> argparse.ArgumentParser:
     add_activation(sub)
     add_json(sub)
 
-    sub = command("probe", commands.probe, "What this machine is.", "--measure")
+    sub = command("probe", machine.probe, "What this machine is.", "--measure")
     sub.add_argument("--measure", action="store_true", help="also measure bandwidths")
     sub.add_argument("--threads", type=int, help="CPU threads to measure with (default: usable physical cores - 1)")
     add_json(sub)
 
-    command("host", commands.host, "The engine process that the window drives, over stdin and stdout.", "")
+    command("host", machine.host, "The engine process that the window drives, over stdin and stdout.", "")
     return parser

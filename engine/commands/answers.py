@@ -1,0 +1,149 @@
+"""The commands that answer: generate and chat. Each takes its parsed arguments and returns the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from engine.commands.output import load_model, number, percent, print_json
+from engine.console import ProgressBar, interrupt_as_wish
+from engine.errors import Cancelled, EngineError
+
+if TYPE_CHECKING:
+    from engine.generate import GenerationStats, TokenEvent
+    from engine.session import LoadedModel
+
+
+def generate(arguments: argparse.Namespace) -> int:
+    """Ctrl-C, from the loading of the model on, ends the answer as cancelled; with --json what there is is printed."""
+    prompt: list[int] = []
+    tokens: list[int] = []
+    text: list[str] = []
+    with interrupt_as_wish() as cancelled:
+        from engine.generate import GenerationStats  # in here, because it takes a while
+
+        reason, stats = "cancelled", GenerationStats()
+        with suppress(Cancelled):
+            model = load_model(arguments, cancelled)
+            prompt = _prompt_tokens(model, arguments)
+            for event in _answer(model, prompt, arguments, cancelled):
+                stats = event.stats
+                text.append(event.text)
+                if event.token_id is not None:
+                    tokens.append(event.token_id)
+                if not arguments.json:
+                    print(event.text, end="", flush=True)
+                if event.finish_reason:
+                    reason = event.finish_reason
+        if arguments.json:
+            print_json(
+                {
+                    "prompt_tokens": prompt,
+                    "tokens": tokens,
+                    "text": "".join(text),
+                    "finish_reason": reason,
+                    "stats": _stats_values(stats),
+                }
+            )
+        else:
+            print()
+            if reason != "cancelled":
+                print(_stats_line(stats), file=sys.stderr)
+    return 130 if reason == "cancelled" else 0
+
+
+def _prompt_tokens(model: LoadedModel, arguments: argparse.Namespace) -> list[int]:
+    tokenizer = model.tokenizer
+    if arguments.raw:
+        return tokenizer.encode(arguments.prompt, special=True, add_bos=tokenizer.adds_bos)
+    return tokenizer.encode_chat([{"role": "user", "content": arguments.prompt}])
+
+
+def _answer(
+    model: LoadedModel, prompt: list[int], arguments: argparse.Namespace, cancelled: Callable[[], bool]
+) -> Iterator[TokenEvent]:
+    from engine.session import ChatSession
+
+    sampling = model.sampling.changed(_sampling_values(arguments))
+    if not arguments.raw:
+        sampling = model.chat_sampling(sampling)
+    with ProgressBar("Reading") as progress:
+        yield from ChatSession(model).generate(prompt, sampling, cancelled, progress)
+
+
+def _sampling_values(arguments: argparse.Namespace) -> dict[str, Any]:
+    names = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "repeat_penalty", "seed")
+    return {name: value for name in names if (value := getattr(arguments, name)) is not None}
+
+
+def _stats_values(stats: GenerationStats) -> dict[str, Any]:
+    from engine.cpu_and_ram import process_ram_bytes
+
+    return {
+        "ttft_s": stats.ttft_s,
+        "prefill_tok_s": stats.prefill_tok_s,
+        "decode_tok_s": stats.decode_tok_s,
+        "gpu_neuron_load": stats.gpu_neuron_load,
+        "active_share": stats.active_share,
+        "fired_share": stats.fired_share,
+        "vram_bytes": 0,
+        "ram_bytes": process_ram_bytes(),
+        "context_full": stats.context_full,
+    }
+
+
+def _stats_line(stats: GenerationStats) -> str:
+    first = "–" if stats.ttft_s is None else f"{stats.ttft_s:.2f} s"
+    note = ", the context is full" if stats.context_full else ""
+    return (
+        f"[{number(stats.decode_tok_s)} tok/s, {stats.tokens} tokens in {stats.total_s:.1f} s, first after {first}, "
+        f"{percent(stats.active_share)} of neurons{note}]"
+    )
+
+
+def chat(arguments: argparse.Namespace) -> int:
+    """Reads lines until end of file or /bye. Ctrl-C stops the answer, or ends the chat where none is running."""
+    from engine.session import ChatSession
+
+    model = load_model(arguments)
+    sampling = model.sampling.changed(_sampling_values(arguments))
+    session = ChatSession(model)
+    messages = [{"role": "system", "content": arguments.system}] if arguments.system else []
+    print(f"{model.name}. {model.description}".strip())
+    print("An empty line sends nothing; /new starts over, /bye or Ctrl-D ends; Ctrl-C stops an answer.\n")
+    while True:
+        try:
+            line = input("> ").strip()
+        except EOFError:
+            print()
+            return 0
+        if not line:
+            continue
+        if line == "/bye":
+            return 0
+        if line == "/new":
+            messages = messages[:1] if arguments.system else []
+            print("A new chat.\n")
+            continue
+        messages.append({"role": "user", "content": line})
+        answer: list[str] = []
+        try:
+            with interrupt_as_wish() as cancelled:
+                dropped, events = session.chat(messages, sampling, cancelled)
+                if dropped:
+                    print(f"[{dropped} earlier messages are no longer in the context]")
+                for event in events:
+                    answer.append(event.text)
+                    print(event.text, end="", flush=True)
+                    if event.finish_reason:
+                        end = "[Stopped]" if event.finish_reason == "cancelled" else _stats_line(event.stats)
+                        print(f"\n{end}\n", flush=True)
+        except EngineError as error:
+            print(f"{error.message}\n{error.hint}\n", file=sys.stderr)
+        if any(answer):
+            messages.append({"role": "assistant", "content": "".join(answer)})
+        else:
+            messages.pop()  # nothing was answered: the words can be sent again

@@ -1,0 +1,178 @@
+"""The commands about files: inspect and convert. What a file holds is known to engine/model and engine/convert.py."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.commands.output import print_json
+from engine.config import plain_values
+from engine.console import ProgressBar, interrupt_as_wish
+from engine.errors import Cancelled, EngineError
+
+if TYPE_CHECKING:
+    from engine.bundle_manifest import Manifest
+    from engine.model.model_files import OpenedModel
+
+_ORIGINS = {
+    "config": "as its configuration says",
+    "metadata": "as its metadata says",
+    "family": "its family's convention, as its files do not say",
+    "override": "as asked for",
+}
+
+
+def inspect(arguments: argparse.Namespace) -> int:
+    from engine.bundle import BundleSource
+    from engine.model.weights import open_model
+    from engine.session import read_tokenizer, resolve_model
+
+    opened = open_model(resolve_model(arguments.model), arguments.activation)
+    tokenizer = read_tokenizer(opened, arguments.template)
+    template = tokenizer.template
+    assert template is not None, "read_tokenizer chooses one"
+    config = plain_values(opened.config)
+    manifest = opened.source.manifest if isinstance(opened.source, BundleSource) else None
+    values = {
+        "format": opened.format,
+        "family": opened.config.family,
+        "activation": opened.config.activation,
+        "activation_from": opened.activation_origin,
+        "config": config,
+        "tensors": len(opened.source.tensors),
+        "codecs": dict(opened.codecs),
+        "parameters": opened.parameters,
+        "down": "row-wise" if opened.down_is_row_wise else "neuron by neuron",
+        "has_predictors": opened.has_predictors,
+        "has_stats": opened.has_stats,
+        "has_placement": opened.has_placement,
+        "chat_template": tokenizer.chat_template is not None,
+        "template": template.name,
+        "template_reason": tokenizer.template_reason,
+        "name": opened.name,
+    }
+    if arguments.json:
+        print_json(values)
+        return 0
+    sizes = ", ".join(f"{n_bytes / 1e6:.1f} MB {codec}" for codec, n_bytes in opened.codecs.items())
+    print(f"{opened.name}: {opened.config.family}, {opened.parameters / 1e6:.1f} million parameters, {opened.format}")
+    print(f"  {sizes} in {values['tensors']} tensors")
+    neurons = f"{config['d_ff']} neurons a layer"
+    if opened.config.n_experts:
+        neurons = f"{config['n_experts']} experts of {config['d_ff']} neurons a layer"
+        neurons += f" and one of {config['shared_d_ff']} for all" if opened.config.shared_d_ff else ""
+    print(f"  {config['n_layers']} layers, width {config['d_model']}, {neurons}, "
+          f"{config['n_heads']} heads ({config['n_kv_heads']} key-value)")  # fmt: skip
+    if opened.config.n_experts:
+        print(f"  a token goes through {config['n_experts_used']} of the {config['n_experts']} experts of each layer: "
+              f"{_parameters_used(opened) / 1e6:.1f} million parameters are used for it")  # fmt: skip
+    print(f"  vocabulary {config['vocab_size']}, context {config['max_context']}")
+    print(f"  chat template {template.name}: {tokenizer.template_reason}")
+    zeros = "neurons that do not fire can be skipped" if opened.config.has_zeros else "no zeros: nothing can be skipped"
+    threshold = f" above {opened.config.activation_threshold:g}" if opened.config.activation_threshold else ""
+    print(f"  activation {opened.config.activation}{threshold}, {_ORIGINS[opened.activation_origin]}: {zeros}")
+    if opened.config.has_zeros and opened.down_is_row_wise:
+        what = "gate and up can skip inactive neurons" if opened.config.gated else "nothing skips inactive neurons"
+        print(f"  run straight from the file, {what}, and down is computed row-wise; unpacked in RAM, all of it skips")
+    if manifest:
+        _print_bundle(manifest)
+    _print_artefacts(opened)
+    for note in (*opened.files.notes, *tokenizer.notes):
+        print(f"  note: {note}")
+    return 0
+
+
+_ORIGINS = {
+    "config": "as its configuration says",
+    "metadata": "as its metadata says",
+    "family": "its family's convention, as its files do not say",
+    "override": "as asked for",
+}
+
+
+def _parameters_used(opened: OpenedModel) -> int:
+    """Parameters that one token goes through: all, less the experts that it is not sent to."""
+    config = opened.config
+    of_experts = sum(tensor.n_elements for tensor in opened.plan if tensor.of_expert)
+    return (
+        opened.parameters - of_experts + of_experts // config.n_neurons * round(config.n_neurons * config.reached_share)
+    )
+
+
+def _print_artefacts(opened: OpenedModel) -> None:
+    """Where the predictors and counts lie that count, and whether they can be used as far as their heads tell."""
+    from engine import artefacts
+    from engine.model_artefacts import predictor_place, predictor_sizes
+
+    place = predictor_place(opened)
+    if place is not None:
+        try:
+            words = f"{predictor_sizes(opened).stored / 1e6:.1f} MB"
+        except EngineError as error:
+            words = f"which cannot be used: {error.message}"
+        where = {
+            "artefact": artefacts.artefact_folder(opened),
+            "file": "its own file",
+            "folder": opened.files.predictors,
+        }
+        print(f"  predictors in {where[place]}, {words}")
+    if artefacts.find(opened, "statistics") is not None:
+        words = ""
+        try:
+            artefacts.check_stats(opened)
+        except EngineError as error:
+            words = f", which cannot be used: {error.message}"
+        print(f"  activation counts in {artefacts.artefact_folder(opened)}{words}")
+    elif opened.files.stats is not None:
+        print(f"  activation counts come with it, in {opened.files.stats.name}")
+
+
+def _print_bundle(manifest: Manifest) -> None:
+    source = manifest.source
+    worst = max(manifest.tensors, key=lambda name: manifest.tensors[name].relative_error)
+    error = manifest.tensors[worst].relative_error
+    print(f"  made from {source.name} ({source.format}) by {manifest.created_by}, asked for as {manifest.codec}")
+    print(
+        f"  largest error against the source: {100 * error:.2f}% ({worst})" if error else "  the source's very values"
+    )
+    for warning in manifest.warnings:
+        print(f"  note: {warning}")
+
+
+def convert(arguments: argparse.Namespace) -> int:
+    from engine import convert as making
+    from engine.session import resolve_model
+
+    try:
+        with ProgressBar("Converting") as progress, interrupt_as_wish() as wished:
+            made = making.convert(
+                resolve_model(arguments.source),
+                Path(arguments.bundle),
+                arguments.codec,
+                progress,
+                cancelled=wished,
+                activation=arguments.activation,
+            )
+    except Cancelled:
+        print("Stopped. The same command goes on where it was; what is finished is kept.", file=sys.stderr)
+        return 130
+    for warning in made.warnings:
+        print(f"Note: {warning}", file=sys.stderr)
+    worst = max(made.relative_errors, key=lambda name: made.relative_errors[name])
+    if arguments.json:
+        print_json(
+            {
+                "bundle": str(made.bundle),
+                "bytes": made.n_bytes,
+                "seconds": made.seconds,
+                "warnings": list(made.warnings),
+                "largest_error": {"tensor": worst, "relative_error": made.relative_errors[worst]},
+                "kept_parts": made.kept_parts,
+            }
+        )
+        return 0
+    print(f"{made.bundle}: {made.n_bytes / 1e6:.1f} MB in {made.seconds:.1f} s")
+    print(f"  largest error of a tensor against its source: {100 * made.relative_errors[worst]:.2f}% ({worst})")
+    return 0

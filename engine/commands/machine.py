@@ -1,0 +1,34 @@
+"""The commands about the machine and the engine's process: probe and host."""
+
+from __future__ import annotations
+
+import argparse
+
+from engine.commands.output import print_json
+
+
+def probe(arguments: argparse.Namespace) -> int:
+    from engine import hardware
+
+    profile = hardware.probe()
+    if arguments.measure:
+        profile = hardware.measure(profile, threads=arguments.threads)
+    if arguments.json:
+        print_json(profile.to_json())
+        return 0
+    print(hardware.describe(profile))
+    print(
+        f"  {profile.cpu.name}: {profile.cpu.cores} cores, {profile.cpu.threads} threads, {' '.join(profile.cpu.isa)}"
+    )
+    print(f"  RAM: {profile.ram.free_bytes / 1e9:.1f} of {profile.ram.total_bytes / 1e9:.1f} GB free")
+    if profile.cpu.bytes_per_s:
+        print(f"  memory read at {profile.cpu.bytes_per_s / 1e9:.1f} GB/s")
+    for gpu in profile.gpus:
+        print(f"  GPU {gpu.index}: {gpu.name}: " + ("usable" if gpu.usable else "; ".join(gpu.reasons)))
+    return 0
+
+
+def host(arguments: argparse.Namespace) -> int:
+    from engine.host import serve_stdio
+
+    return serve_stdio()

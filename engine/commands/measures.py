@@ -1,0 +1,97 @@
+"""The commands that measure a loaded model: logits, eval, bench. The work is engine/evaluate.py and bench.py."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from dataclasses import asdict
+from pathlib import Path
+
+from engine.commands.output import load_model, number, percent, print_json
+from engine.console import ProgressBar
+from engine.errors import InvalidRequestError
+
+
+def logits(arguments: argparse.Namespace) -> int:
+    import numpy as np
+
+    from engine.evaluate import last_logits
+
+    try:
+        tokens = [int(part) for part in arguments.tokens.split(",") if part.strip()]
+    except ValueError as error:
+        raise InvalidRequestError(f"--tokens {arguments.tokens!r} is no list of ids.", "Write it as 1,2,3.") from error
+    model = load_model(arguments)
+    logits = last_logits(model, tokens, every=arguments.all)
+    out = Path(arguments.out)
+    try:
+        with out.open("wb") as file:
+            np.savez(file, logits=logits)
+    except OSError as error:
+        raise InvalidRequestError(f"{out} cannot be written: {error.strerror}.", "Choose another --out.") from error
+    if arguments.json:
+        print_json({"file": str(out), "vocab_size": model.opened.config.vocab_size})
+    else:
+        print(f"{out}: logits {list(logits.shape)}")
+    return 0
+
+
+def evaluate(arguments: argparse.Namespace) -> int:
+    from engine import evaluate as scores
+
+    text = scores.read_text(Path(arguments.text)) if arguments.text else ""
+    questions = scores.read_choices(Path(arguments.choices)) if arguments.choices else []
+    if arguments.max_tokens is not None and arguments.max_tokens < 1:
+        raise InvalidRequestError(f"--max-tokens is {arguments.max_tokens}; at least 1 is needed.")
+    model = load_model(arguments)
+    result: scores.Choices | scores.Perplexity
+    if arguments.choices:
+        with ProgressBar("Scoring") as progress:
+            result = scores.multiple_choice(model, questions, against=arguments.against, on_progress=progress)
+        words = f"{result.questions} questions, {percent(result.accuracy)} right"
+        if result.agreement is not None:
+            words += f", {percent(result.agreement)} chosen as in {arguments.against} mode"
+    else:
+        tokens = model.tokenizer.encode(text)[: arguments.max_tokens]
+        context = min(arguments.context or scores.DEFAULT_CONTEXT, model.context)
+        with ProgressBar("Scoring") as progress:
+            result = scores.perplexity(model, tokens, context, against=arguments.against, on_progress=progress)
+        words = (
+            f"perplexity {result.perplexity:.4f} over {result.tokens} tokens; {percent(result.active_share)} of "
+            f"neurons active, {percent(result.fired_share)} fired"
+        )
+        if result.top1_agreement is not None:
+            words += (
+                f"; agrees with {arguments.against} mode at {percent(result.top1_agreement)} of the positions, "
+                f"KL divergence {result.kl_divergence:.2e} nats"
+            )
+    if arguments.json:
+        # A perplexity beyond every number has no place in JSON; nll still tells how bad it is.
+        print_json({name: None if value == math.inf else value for name, value in asdict(result).items()})
+    else:
+        print(words)
+    return 0
+
+
+def bench(arguments: argparse.Namespace) -> int:
+    from engine import bench as speed
+
+    if arguments.batch != 1:
+        raise InvalidRequestError(
+            f"This version decodes one sequence at a time, not {arguments.batch}.", "Use --batch 1."
+        )
+    model = load_model(arguments)
+    with ProgressBar("Measuring") as progress:
+        result = speed.run(model, arguments.prompt_tokens, arguments.gen_tokens, arguments.repeat, on_progress=progress)
+    if arguments.json:
+        print_json(asdict(result))
+        return 0
+    moved = sum(result.bytes_per_token.values())
+    print(f"decode   {number(result.decode_tok_s)} tok/s ({result.mode}, {result.threads} threads)")
+    print(f"backend  {result.backend}: {result.backend_reason}")
+    print(f"weights  {result.weights}")
+    print(f"prefill  {number(result.prefill_tok_s)} tok/s")
+    print(f"bytes    {moved / 1e6:.1f} MB per token, {percent(result.active_share)} of neurons active")
+    print(f"floor    {1e3 * result.floor_s_per_token:.2f} ms per token; share of floor {result.share_of_floor:.2f}")
+    print("time     " + ", ".join(f"{name} {1e3 * value:.2f} ms" for name, value in result.timings.items()))
+    return 0

@@ -1,0 +1,45 @@
+"""What every command of the command line needs: the loaded model, one JSON object, figures for people."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from engine.config import EngineConfig
+from engine.console import ProgressBar
+
+if TYPE_CHECKING:
+    from engine.session import LoadedModel
+
+
+def load_model(arguments: argparse.Namespace, cancelled: Callable[[], bool] = lambda: False) -> LoadedModel:
+    from engine.session import LoadedModel
+
+    config = EngineConfig(
+        device=arguments.device,
+        threads=arguments.threads,
+        context=arguments.context,
+        mode=arguments.mode,
+        vram_budget_gib=arguments.vram_budget,
+        hardware_file=arguments.hardware,
+        kv_cache=arguments.kv_cache,
+        template=arguments.template,
+        activation=arguments.activation,
+    )
+    with ProgressBar("Loading") as progress, ProgressBar("Preparing the processor kernels") as preparing:
+        return LoadedModel.load(arguments.model, config, progress, cancelled, preparing)
+
+
+def print_json(values: dict[str, Any]) -> None:
+    # ASCII only: every reader takes it, whatever encoding this terminal or pipe has, and odd paths come back unharmed.
+    print(json.dumps(values, allow_nan=False), flush=True)
+
+
+def percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f}%"
+
+
+def number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f}" if value < 100 else f"{value:.0f}"
