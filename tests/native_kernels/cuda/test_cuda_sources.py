@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,8 @@ def test_every_source_compiles_without_spills(nvrtc: Compiler, name: str, archit
     if architecture not in nvrtc.architectures():
         pytest.skip(f"NVRTC {nvrtc.version} does not know {architecture}")
     source, headers = source_of(name)
-    compiled = nvrtc.compile(source, f"{name}.cu", architecture, {}, headers)
+    anew = {"COMPILED_ANEW": time.time_ns()}  # NVRTC 13 keeps what it made, and then reports nothing
+    compiled = nvrtc.compile(source, f"{name}.cu", architecture, anew, headers)
     assert compiled.code.startswith(b"\x7fELF")
     spilled = [int(n) for n in re.findall(r"(\d+) bytes spill", compiled.log)]
     kernels = re.findall(r"^KERNEL .*?(\w+)\((?!\d)", source, re.MULTILINE)
@@ -100,6 +102,7 @@ def test_without_a_compiler_the_reason_is_told(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.gpu
 def test_a_card_is_measured(device: Device) -> None:
+    measure_card(device)  # the first use lets the driver keep some memory of its own
     before = device.memory()[0]
     speed = measure_card(device)
     assert 50e9 < speed.bytes_per_s < 20e12
