@@ -17,10 +17,9 @@ OUT_OF_MEMORY = 2
 NOT_READY = 600
 
 # Attributes of a device (cuda.h, CUdevice_attribute).
-_MULTIPROCESSORS, _MAJOR, _MINOR, _CAN_MAP_HOST = 16, 75, 76, 19
+_MULTIPROCESSORS, _MAJOR, _MINOR = 16, 75, 76
 _PORTABLE, _MAPPED = 1, 2  # flags of pinned memory
 _NON_BLOCKING = 1  # a stream that does not wait for the default one
-_SPIN = 1  # a context whose waits spin: 5 us instead of 30
 
 _Address = c_uint64
 
@@ -47,12 +46,10 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuDriverGetVersion": (POINTER(c_int),),
     "cuDeviceGetCount": (POINTER(c_int),),
     "cuDeviceGet": (POINTER(c_int), c_int),
-    "cuDeviceGetName": (c_char_p, c_int, c_int),
     "cuDeviceGetAttribute": (POINTER(c_int), c_int, c_int),
     "cuDeviceGetUuid_v2": (c_char_p, c_int),
     "cuDevicePrimaryCtxRetain": (POINTER(c_void_p), c_int),
     "cuDevicePrimaryCtxRelease_v2": (c_int,),
-    "cuDevicePrimaryCtxSetFlags_v2": (c_int, c_uint),
     "cuCtxSetCurrent": (c_void_p,),
     "cuCtxSynchronize": (),
     "cuMemGetInfo_v2": (POINTER(c_size_t), POINTER(c_size_t)),
@@ -63,13 +60,11 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuMemFreeHost": (c_void_p,),
     "cuMemcpyHtoDAsync_v2": (_Address, c_void_p, c_size_t, c_void_p),
     "cuMemcpyDtoHAsync_v2": (c_void_p, _Address, c_size_t, c_void_p),
-    "cuMemcpyDtoDAsync_v2": (_Address, _Address, c_size_t, c_void_p),
     "cuMemsetD8Async": (_Address, ctypes.c_ubyte, c_size_t, c_void_p),
     "cuStreamCreate": (POINTER(c_void_p), c_uint),
     "cuStreamDestroy_v2": (c_void_p,),
     "cuStreamSynchronize": (c_void_p,),
     "cuStreamQuery": (c_void_p,),
-    "cuStreamWaitEvent": (c_void_p, c_void_p, c_uint),
     "cuStreamBeginCapture_v2": (c_void_p, c_int),
     "cuStreamEndCapture": (c_void_p, POINTER(c_void_p)),
     "cuGraphInstantiateWithFlags": (POINTER(c_void_p), c_void_p, c_uint64),
@@ -84,7 +79,6 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuModuleLoadData": (POINTER(c_void_p), c_char_p),
     "cuModuleUnload": (c_void_p,),
     "cuModuleGetFunction": (POINTER(c_void_p), c_void_p, c_char_p),
-    "cuFuncSetAttribute": (c_void_p, c_int, c_int),
     "cuLaunchKernel": (c_void_p, *(c_uint,) * 7, c_void_p, c_void_p, c_void_p),
 }
 
@@ -182,12 +176,6 @@ class Device:
         self._handle = handle.value
 
     @property
-    def name(self) -> str:
-        text = ctypes.create_string_buffer(128)
-        self.driver.call("cuDeviceGetName", text, 128, self._handle)
-        return text.value.decode("utf-8", "replace")
-
-    @property
     def uuid(self) -> str:
         """As NVML writes it: GPU-8d1f..."""
         raw = ctypes.create_string_buffer(16)
@@ -203,11 +191,6 @@ class Device:
     @property
     def n_multiprocessors(self) -> int:
         return self._attribute(_MULTIPROCESSORS)
-
-    @property
-    def maps_host_memory(self) -> bool:
-        """Whether kernels can read and write pinned memory of the host."""
-        return self._attribute(_CAN_MAP_HOST) != 0
 
     def enter(self) -> None:
         """Makes this card's context the calling thread's. Cost: 0.1 to 0.3 s the first time.
