@@ -166,9 +166,9 @@ def build_problem(
 
     kv_bytes, kv_read = model.kv_of_layer(context, kv_codec), model.kv_of_layer(position, kv_codec)
     attention_bytes = model.attention + kv_bytes
-    predictor_bytes = (
-        predictors.bytes if predictors is not None and with_predictors else np.zeros(model.n_layers, np.int64)
-    )
+    nothing = np.zeros(model.n_layers, np.int64)
+    predictor_bytes = predictors.held if predictors is not None and with_predictors else nothing
+    predictor_read = predictors.read if predictors is not None and with_predictors else nothing
 
     def always_seconds(rates: DeviceRates) -> tuple[F64, F64]:
         """[L] each: attention, predictor."""
@@ -177,7 +177,7 @@ def build_problem(
             n_bytes / rates.gemv(codec) + kv_read / (_KV_SHARE * rates.gemv("f16"))
             for n_bytes, codec in zip(model.attention, model.attention_codecs, strict=True)
         ]
-        predictor = [n_bytes / rates.gemv(codec) for n_bytes, codec in zip(predictor_bytes, codecs, strict=True)]
+        predictor = [n_bytes / rates.gemv(codec) for n_bytes, codec in zip(predictor_read, codecs, strict=True)]
         return np.array(attention), np.array(predictor)
 
     of_cpu = ffn_seconds(machine.cpu)
