@@ -158,7 +158,10 @@ def build_problem(
     def ffn_seconds(rates: DeviceRates) -> F64:
         """[L, K + 1]: of the first k blocks."""
         speeds = np.array(
-            [ffn_speeds(rates, mode, a, b) for a, b in zip(model.first_codecs, model.down_codecs, strict=True)]
+            [
+                ffn_speeds(rates, mode, first_codec, down_codec, model.down_is_row_wise)
+                for first_codec, down_codec in zip(model.first_codecs, model.down_codecs, strict=True)
+            ]
         )
         per_neuron = np.stack([sparse_first, model.second, model.down], axis=1) / speeds
         parts = (sums["active"], sums["opened"], sums["fired"])
@@ -177,7 +180,7 @@ def build_problem(
             n_bytes / rates.gemv(codec) + kv_read / (_KV_SHARE * rates.gemv("f16"))
             for n_bytes, codec in zip(model.attention, model.attention_codecs, strict=True)
         ]
-        predictor = [n_bytes / rates.gemv(codec) for n_bytes, codec in zip(predictor_read, codecs, strict=True)]
+        predictor = [n_bytes / rates.short(codec) for n_bytes, codec in zip(predictor_read, codecs, strict=True)]
         return np.array(attention), np.array(predictor)
 
     of_cpu = ffn_seconds(machine.cpu)

@@ -3,9 +3,9 @@
     python tests/benchmarks/prediction.py                              the starter model, 1 and 2 threads
     python tests/benchmarks/prediction.py --shape 1b --codec f16       and a synthetic model (make_model.py)
 
-A sample is the bandwidth and then some tokens, so that both meet the same neighbours on the machine; samples in which
-a thread stood ready and had no processor do not count where enough others do. The neurons that fire are counted in the
-run itself; what is predicted is their time, not their number.
+A sample is the bandwidth and then some tokens, so that both meet the same neighbours on the machine. Readings and
+tokens in which a thread stood ready and had no processor do not count, as long as there are others. The neurons that
+fire are counted in the run itself; what is predicted is their time, not their number.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,18 +36,20 @@ from model_shapes import SHAPES  # noqa: E402
 from engine.config import EngineConfig, Mode  # noqa: E402
 from engine.generate import decode_one_token, prefill  # noqa: E402
 from engine.hardware import HardwareProfile, default_threads, probe  # noqa: E402
+from engine.model.kv_cache import KVCache  # noqa: E402
 from engine.model.model_files import open_model  # noqa: E402
+from engine.model.transformer import Transformer  # noqa: E402
 from engine.offline.activity import activity_of, scaled_to  # noqa: E402
 from engine.offline.cost_model import Machine  # noqa: E402
 from engine.offline.model_bytes import ModelBytes, PredictorBytes  # noqa: E402
 from engine.offline.placement_problem import build_problem  # noqa: E402
 from engine.offline.solving import working_set  # noqa: E402
 from engine.session import LoadedModel, resolve_model  # noqa: E402
-from native_kernels.cpu.bandwidth import read_bytes_per_s  # noqa: E402
+from native_kernels.cpu.bandwidth import ReadProbe  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 WAITED_SHARE = 0.02
-AT, SAMPLE_TOKENS = 128, 8
+AT, SAMPLE_TOKENS, READINGS = 128, 8, 4
 PROMISED = 0.2  # how far the prediction may lie from what is measured
 
 
@@ -109,28 +112,27 @@ def compare(path: Path, threads: int, flags: argparse.Namespace) -> list[dict[st
     for mode in modes:
         prefill(graphs[mode], rng.integers(0, vocabulary, AT).tolist(), caches[mode])
     samples: dict[Mode, list[dict[str, float]]] = {mode: [] for mode in modes}
+    probe_of_memory = ReadProbe(pool, n_bytes)
     for number in range(flags.rounds + 1):  # the first round warms caches
         for mode in modes:
             caches[mode].truncate(AT)
             graphs[mode].executor.counters.reset()
-            waited, started = waited_s(), time.perf_counter()
-            speed = read_bytes_per_s(pool, n_bytes, 0.05)
-            times = []
-            for token in rng.integers(0, vocabulary, SAMPLE_TOKENS).tolist():
-                before = time.perf_counter()
-                decode_one_token(graphs[mode], token, caches[mode])
-                times.append(time.perf_counter() - before)
-            share = (waited_s() - waited) / threads / (time.perf_counter() - started)
+            tokens = iter(rng.integers(0, vocabulary, SAMPLE_TOKENS).tolist())
+            reads = timed(probe_of_memory.seconds, READINGS)
+            times = timed(lambda g=graphs[mode], c=caches[mode], t=tokens: decode(g, next(t), c), SAMPLE_TOKENS)
             counters = graphs[mode].executor.counters
             if number:
                 samples[mode].append({
-                    "measured_s": statistics.median(times), "bytes_per_s": speed, "waited": share,
-                    "fired": counters.fired_share or 0.0, "active": counters.active_share or 0.0,
+                    "measured_s": statistics.median(times.seconds),
+                    "bytes_per_s": probe_of_memory.n_bytes / min(reads.seconds),
+                    "undisturbed": float(reads.undisturbed and times.undisturbed),
+                    "fired": counters.fired_share or 0.0,
+                    "active": counters.active_share or 0.0,
                 })  # fmt: skip
     rows = []
     for mode in modes:
-        quiet = [one for one in samples[mode] if one["waited"] <= WAITED_SHARE]
-        counted = quiet if 3 * len(quiet) >= len(samples[mode]) else samples[mode]
+        quiet = [one for one in samples[mode] if one["undisturbed"]]
+        counted = quiet if len(quiet) >= 3 else samples[mode]
         for one in counted:
             one["predicted_s"] = predicted(model, mode, threads, one)
         ratio = statistics.median(one["predicted_s"] / one["measured_s"] for one in counted)
@@ -143,6 +145,29 @@ def compare(path: Path, threads: int, flags: argparse.Namespace) -> list[dict[st
               f"{1e3 * rows[-1]['measured_s']:.2f} ms, ratio {ratio:.2f}; read at {rows[-1]['bytes_per_s'] / 1e9:.1f} "
               f"GB/s, {len(quiet)} quiet of {len(samples[mode])} samples", flush=True)  # fmt: skip
     return rows
+
+
+class Timed(NamedTuple):
+    """seconds: of the times in which no thread had to wait for a processor, or of all where there was none."""
+
+    seconds: list[float]
+    undisturbed: bool
+
+
+def timed(work: Callable[[], object], times: int) -> Timed:
+    """Does it so many times."""
+    all_of_them, quiet = [], []
+    for _ in range(times):
+        waited, started = waited_s(), time.perf_counter()
+        work()
+        all_of_them.append(time.perf_counter() - started)
+        if waited_s() - waited <= WAITED_SHARE * all_of_them[-1]:
+            quiet.append(all_of_them[-1])
+    return Timed(quiet or all_of_them, bool(quiet))
+
+
+def decode(graph: Transformer, token: int, cache: KVCache) -> None:
+    decode_one_token(graph, token, cache)
 
 
 def predicted(model: LoadedModel, mode: Mode, threads: int, sample: dict[str, float]) -> float:
