@@ -24,7 +24,7 @@ TIME_LIMIT_S = 8.0
 # A placement this close to the best there is, as a share of the time of a token, is as good as it.
 GOOD_GAP = 1e-4
 # Ends a search that proves nothing more; unlike the clock it ends it at the same place on every machine.
-_MOST_NODES = 60
+_MOST_NODES = 20
 # HiGHS reckons with tolerances of 1e-6: microseconds and MiB keep them far below a block's worth.
 _MICROSECONDS, _MIB = 1e6, 1 / (1 << 20)
 _SPARE_BYTES = 64
