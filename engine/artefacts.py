@@ -174,7 +174,7 @@ def save_stats(opened: OpenedModel, stats: NeuronStats) -> Path:
     Raises: ArtifactMismatchError for those of another shape, InvalidRequestError where the folder cannot be written,
     DiskSpaceError.
     """
-    stats.check_against(opened.config.n_layers, opened.config.d_ff)
+    stats.check_against(opened.config.n_layers, opened.config.n_neurons)
     stamped = replace(stats, model=opened.fingerprint, activation=opened.config.activation_text)
     head = stamped.save(artefact_folder(opened))
     _list_in_bundle(opened, "statistics", statistics.SCHEMA_VERSION)

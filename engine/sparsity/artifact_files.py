@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,6 +25,8 @@ from engine.formats.safetensors import open_safetensors
 
 Progress = Callable[[int], None]
 
+# What the system says where a disk, a person's share of it or a kind of file is full.
+NO_ROOM = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 _MAX_JSON_BYTES = 4 << 20
 _CHUNK_BYTES = 4 << 20
 _TYPES = {"float32": "F32", "float16": "F16", "int64": "I64", "uint8": "U8"}
@@ -67,8 +70,13 @@ def save_artifact(
             _flush(file)
         os.replace(fresh_weights, weights)
         os.replace(fresh_head, head)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)):
+    except BaseException as error:
+        for part in (fresh_weights, fresh_head):
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
+        if error.errno in NO_ROOM:
             raise DiskSpaceError(f"The disk took no more while {head} was written: {error.strerror}.") from error
         raise InvalidRequestError(
             f"{head} cannot be written: {error.strerror or error}.", "Choose another folder."
