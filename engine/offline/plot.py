@@ -78,7 +78,7 @@ def _draw_curves(axes: Axes, stats: NeuronStats, found: Locality) -> None:
     n_layers = len(stats.counts)
     colours = colormaps["viridis"]
     for i, counts in enumerate(stats.counts):
-        colour = colours(0.1 + 0.75 * i / max(1, n_layers - 1))
+        colour = colours(0.08 + 0.66 * i / max(1, n_layers - 1))
         named = n_layers <= _MOST_NAMED or i in (0, n_layers - 1)
         axes.plot(*_thinned(curve(counts)), color=colour, lw=1.3, alpha=0.9, label=f"layer {i}" if named else None)
     axes.plot(*_thinned(curve(stats.counts)), color=_EMBER, lw=2.8, label="whole model")
@@ -100,15 +100,22 @@ def _draw_curves(axes: Axes, stats: NeuronStats, found: Locality) -> None:
 
 def _draw_layers(axes: Axes, found: Locality) -> None:
     from matplotlib import colormaps
-    from matplotlib.ticker import MaxNLocator
 
     n_layers = len(found.layers)
     shares = [layer.share_for_80_percent for layer in found.layers]
-    colours = [colormaps["viridis"](0.1 + 0.75 * i / max(1, n_layers - 1)) for i in range(n_layers)]
+    colours = [colormaps["viridis"](0.08 + 0.66 * i / max(1, n_layers - 1)) for i in range(n_layers)]
     axes.barh(range(n_layers), shares, color=colours, height=0.72)
     mean = found.whole.share_for_80_percent
-    axes.plot([mean, mean], [-0.55, n_layers - 0.4], color=_EMBER, lw=1.6, ls=(0, (4, 3)))
-    axes.text(mean, -0.62, f"whole model {100 * mean:.0f} %", color=_EMBER, size=9, weight="bold", ha="center")
+    axes.plot([mean, mean], [-0.5 - 0.01 * n_layers, n_layers - 0.4], color=_EMBER, lw=1.6, ls=(0, (4, 3)))
+    axes.text(
+        mean,
+        -0.5 - 0.02 * n_layers,
+        f"whole model {100 * mean:.0f} %",
+        color=_EMBER,
+        size=9,
+        weight="bold",
+        ha="center",
+    )
     if n_layers <= 2 * _MOST_NAMED:
         for i, share in enumerate(shares):
             inside = share > 0.2 * max(shares)  # else the words are wider than the bar
@@ -119,8 +126,8 @@ def _draw_layers(axes: Axes, found: Locality) -> None:
     _dress(axes, "Neurons that carry 80 % of a layer", "share of the layer's neurons")
     axes.set_ylabel("layer")
     axes.xaxis.set_major_formatter(_percent())
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=16))
-    axes.set(xlim=(0, min(1.0, 1.18 * max(shares, default=1.0) or 1.0)), ylim=(n_layers - 0.4, -1.3))
+    axes.set_yticks(range(0, n_layers, -(-n_layers // 16)))
+    axes.set(xlim=(0, min(1.0, 1.18 * max(shares, default=1.0) or 1.0)), ylim=(n_layers - 0.4, -0.5 - 0.1 * n_layers))
     axes.grid(axis="x", color=_GRID, lw=0.8)
 
 

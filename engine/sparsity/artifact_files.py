@@ -107,7 +107,7 @@ def read_head(
 ) -> dict[str, Any]:
     """What the artefact's JSON file says. Raises as `load_artifact` does; the tensors are not looked at."""
     head = head_file(folder, name)
-    values = read_object(head, max_bytes=_MAX_JSON_BYTES, max_values=1 << 17)
+    values = read_head_object(head)
     known = (version,) if isinstance(version, int) else tuple(version)
     if values.get("schema_version") not in known:
         shown, words = str(values.get("schema_version"))[:20], " and ".join(str(one) for one in known)
@@ -125,6 +125,11 @@ def read_head(
             "Run the model with the activation that it was made for (--activation), or make it again.",
         )
     return values
+
+
+def read_head_object(head: Path) -> dict[str, Any]:
+    """What the JSON file holds, whatever it is of. Raises: ModelNotFoundError, ModelFormatError for damage."""
+    return read_object(head, max_bytes=_MAX_JSON_BYTES, max_values=1 << 17)
 
 
 def open_tensors(folder: Path, name: str) -> MappedSource:
