@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import tempfile
 from types import TracebackType
@@ -12,6 +11,7 @@ import numpy as np
 
 from engine.cpu_and_ram import memory_limits, read_ram
 from engine.errors import DiskSpaceError, HostMemoryError
+from engine.sparsity.artifact_files import NO_ROOM
 from native_kernels.backend import F32
 
 SHARE_OF_FREE_RAM = 0.25  # what the stream may take of it
@@ -43,7 +43,7 @@ class ResidualStream:
             _reserve(self._file, n_bytes)
         except OSError as error:
             self._file.close()
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            if error.errno not in NO_ROOM:
                 raise
             raise DiskSpaceError(
                 f"The states of {n_positions} positions need {n_bytes / 2**30:.2f} GiB in {tempfile.gettempdir()}, "
