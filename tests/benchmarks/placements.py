@@ -192,7 +192,7 @@ def sizes(shape: Shape, codec: str) -> ModelBytes:
     codecs = (codec,) * shape.n_layers
     return ModelBytes(
         config, ones * attention, ones * row, ones * (row if shape.gated else 0), ones * row, embedding,
-        shape.vocab_size * row, codecs, codecs, codecs, codec,
+        shape.vocab_size * row, codecs, codecs, codecs, codec, shared=shape.vocab_size * row * (shape.family == "opt"),
     )  # fmt: skip
 
 
