@@ -25,7 +25,8 @@ from engine.errors import (
     ModelNotFoundError,
 )
 from engine.generate import TokenEvent, generate
-from engine.hardware import HardwareProfile, choose_threads, probe
+from engine.hardware import choose_threads, probe
+from engine.measured_hardware import load_profile
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import Hold, ModelWeights, OpenedModel, load_weights, open_model
@@ -119,7 +120,7 @@ class LoadedModel:
         started = time.perf_counter()
         opened = open_model(resolve_model(str(model)), engine.activation)
         tokenizer = read_tokenizer(opened, engine.template)
-        hardware = HardwareProfile.load(Path(engine.hardware_file)) if engine.hardware_file else probe()
+        hardware = load_profile(engine.hardware_file) if engine.hardware_file else probe()
         device, device_reason = choose_device(engine)
         choose_mode(opened, engine.mode)  # refuses here, before gigabytes are read
         must, may = predictor_room(opened, engine.mode)  # so does this

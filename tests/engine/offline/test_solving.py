@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from experts_gguf import make_tiny_mixtral
 from raw_gguf import make_tiny_powerinfer
 from tiny_model import make_tiny_model
 
@@ -137,6 +138,15 @@ def test_predictors_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert solved(capsys, path, "--hardware", "pc-high", "--mode", "dense")["mode"] == "dense"
     chosen = solved(capsys, path, "--hardware", "pc-high")
     assert chosen["mode"] in ("exact", "sparse")
+
+
+def test_neurons_of_experts_are_placed_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = make_tiny_mixtral(tmp_path / "m.gguf")
+    config = open_model(path).config
+    values = solved(capsys, path, "--hardware", "pc-high")
+    assert values["mode"] == "exact"
+    assert len(values["layers"]) == config.n_layers
+    assert artefacts.load_placement(open_model(path)).neurons == config.n_neurons > config.d_ff
 
 
 def test_a_bundle_keeps_its_placement(tmp_path: Path) -> None:
