@@ -14,7 +14,7 @@ class FfnCounters:
     computed: neuron evaluations that decode would do for them; in
     sparse mode those that the predictor expects. opened: of them those whose first activation was not zero, so that
     up is read where there is a gate. fired: those whose activation was not zero. per_neuron: i64 [L, F], times each
-    one fired; None until `record_per_neuron` switches it on.
+    one fired; None until `record_per_neuron` switches it on. Of a token that was stopped half-way it may hold a part.
     """
 
     def __init__(self, n_layers: int, n_neurons: int, n_blocks_used: int = 1) -> None:
@@ -26,16 +26,30 @@ class FfnCounters:
         self.opened = 0
         self.fired = 0
         self.per_neuron: I64 | None = None
+        self._taken = 0  # positions visited whose neurons are no longer in per_neuron
 
     def record_per_neuron(self) -> None:
         """Counts every neuron by itself from now on."""
-        self.per_neuron = np.zeros(self._shape, np.int64)
+        self.per_neuron, self._taken = np.zeros(self._shape, np.int64), self._visited
 
     def reset(self) -> None:
         """Back to nothing counted; a switched-on per-neuron count stays on."""
-        self._visited = self.computed = self.opened = self.fired = 0
+        self.reset_sums()
+        self._taken = 0
         if self.per_neuron is not None:
             self.per_neuron[:] = 0
+
+    def reset_sums(self) -> None:
+        """Back to nothing counted, but for the neurons: those are counted on until they are taken."""
+        self._taken -= self._visited
+        self._visited = self.computed = self.opened = self.fired = 0
+
+    def take_per_neuron(self) -> tuple[I64, int]:
+        """How often each neuron fired [L, F] since this was last asked, and over how many positions."""
+        assert self.per_neuron is not None, "neurons are counted where record_per_neuron asked for it"
+        counts, positions = self.per_neuron.copy(), (self._visited - self._taken) // self._visits
+        self.per_neuron[:], self._taken = 0, self._visited
+        return counts, positions
 
     @property
     def tokens(self) -> int:
@@ -67,7 +81,7 @@ class FfnCounters:
         """Several positions of one layer; fired [T, F]. first: of an expert, the number of its first neuron."""
         self._add(layer, fired.shape[0], computed, opened, int(np.count_nonzero(fired)))
         if self.per_neuron is not None:
-            self.per_neuron[layer, first : first + fired.shape[1]] += np.count_nonzero(fired, axis=0)
+            self.per_neuron[layer, first : first + fired.shape[1]] += _column_counts(fired)
 
     def add_decoded(self, computed: int, opened: int, fired: int) -> None:
         """One position of all layers together, already summed over them."""
@@ -85,3 +99,12 @@ class FfnCounters:
 
     def _share(self, count: int) -> float | None:
         return count / (self.tokens * self._shape[0] * self._shape[1]) if self.tokens else None
+
+
+def _column_counts(fired: NDArray[np.bool_]) -> I64:
+    """How many of the rows are true in every column: [T, F] -> [F]. Sums of bytes, which do not overflow in pieces."""
+    rows = fired.view(np.uint8)
+    total = np.zeros(rows.shape[1], np.int64)
+    for start in range(0, len(rows), 255):
+        total += np.add.reduce(rows[start : start + 255], axis=0, dtype=np.uint8)
+    return total

@@ -25,6 +25,7 @@ from native_kernels.cpu.linear import why_not as cannot_multiply
 from native_kernels.cpu.row_sums import SUMS
 from native_kernels.cpu.sparse_ffn import Activation as FusedActivation
 from native_kernels.cpu.sparse_ffn import Buffers, Predicted, axpy_calls, ffn_calls, predictor_calls
+from native_kernels.cpu.tallies import Tally, TallyBlock, tally_calls
 
 _ACTIVATIONS: dict[str, Activation] = {
     "relu": "relu", "drelu": "relu", "fatrelu": "fatrelu", "silu": "silu", "gelu": "gelu", "gelu-tanh": "gelu-tanh",
@@ -51,12 +52,14 @@ def why_not(mode: Mode, predictor: Predictor | None) -> list[str]:
 class FfnCalls:
     """The buffers of one model's feed-forward blocks, and the calls over them.
 
-    counts passed in: i64 [workers, COUNT_WORDS], the layer's, zero before every token.
+    counts passed in: i64 [workers, COUNT_WORDS], the layer's, zero before every token. tallies: where every neuron
+    that fires is counted by itself, i64 [L, F], while somebody wants that.
     """
 
     def __init__(
         self, mode: Mode, config: ModelConfig, weights: ModelWeights, products: Products, predictor: Predictor | None
     ) -> None:
+        self.tallies = TallyBlock()
         self._mode = mode
         self._config = config
         self._layers = [layer.ffns[0] for layer in weights.layers]  # experts have no program
@@ -87,7 +90,7 @@ class FfnCalls:
         else:
             calls = self._some(w, x, counts) if self._mode == "exact" else self._expected(layer, x, residual, counts)
         self._hidden.renew()
-        return calls + self._down(w, out)
+        return calls + tally_calls(self._hidden.values, self._tally(layer)) + self._down(w, out)
 
     def totals(self, counts: I64) -> tuple[int, int, int]:
         """Computed, opened and fired over all layers, of a token: counts [L, workers, COUNT_WORDS]."""
@@ -125,8 +128,11 @@ class FfnCalls:
         return calls + ffn_calls(
             w.gate, w.up, w.down_t, forms, out, _FUSED[self._config.activation.removesuffix("-glu")], self._buffers,
             threshold=self._config.activation_threshold, predicted=predicted, gate_bias=w.gate_bias,
-            up_bias=w.up_bias, down_bias=w.down_bias, counts=counts,
+            up_bias=w.up_bias, down_bias=w.down_bias, counts=counts, tally=self._tally(i),
         )  # fmt: skip
+
+    def _tally(self, layer: int) -> Tally:
+        return Tally(self.tallies, layer * self._config.d_ff)
 
     # -------------------------------------------------------------- what goes into down
 

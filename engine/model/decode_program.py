@@ -84,10 +84,9 @@ class DecodeProgram:
         return self.program.stage_seconds()
 
     def accepts(self, cache: KVCache) -> bool:
-        """Whether the program can run on this cache and count what is to be counted now."""
+        """Whether the program can run on this cache."""
         length = cache.length
-        serves = not length or self._calls.keys_serve(cache.sequence_length, length + 1)
-        return serves and self._counters.per_neuron is None
+        return not length or self._calls.keys_serve(cache.sequence_length, length + 1)
 
     def step(self, token: int, cache: KVCache, cancelled: Callable[[], bool] = lambda: False) -> F32:
         """Appends the token to the cache; the logits [V] for the next one.
@@ -102,6 +101,7 @@ class DecodeProgram:
         state[CACHE], state[LAYER_BYTES] = cache.blocks.ctypes.data, cache.blocks.strides[0]
         calls.turn(cache.length + 1)
         calls.counts.fill(0)
+        calls.ffn.tallies.point_to(self._counters.per_neuron)
         if not self._pool.run(program, cancelled, self._timed):
             raise Cancelled
         cache.tokens[cache.length], cache.sequence_length = token, cache.length + 1
