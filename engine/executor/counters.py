@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,8 +19,16 @@ class FfnCounters:
     one fired; None until `record_per_neuron` switches it on. Of a token that was stopped half-way it may hold a part.
     """
 
-    def __init__(self, n_layers: int, n_neurons: int, n_blocks_used: int = 1) -> None:
-        """n_neurons: of a layer. n_blocks_used: how often a position is added in each, once for each expert."""
+    def __init__(
+        self,
+        n_layers: int,
+        n_neurons: int,
+        n_blocks_used: int = 1,
+        collect: Callable[[], None] = lambda: None,
+    ) -> None:
+        """n_neurons: of a layer. n_blocks_used: how often a position is added in each, once for each expert. collect:
+        adds to per_neuron, while it is on, what another device has counted since, and forgets it there."""
+        self._collect = collect
         self._shape = (n_layers, n_neurons)
         self._visits = n_blocks_used
         self._visited = 0
@@ -30,12 +40,14 @@ class FfnCounters:
 
     def record_per_neuron(self) -> None:
         """Counts every neuron by itself from now on."""
+        self._collect()
         self.per_neuron, self._taken = np.zeros(self._shape, np.int64), self._visited
 
     def reset(self) -> None:
         """Back to nothing counted; a switched-on per-neuron count stays on."""
         self.reset_sums()
         self._taken = 0
+        self._collect()
         if self.per_neuron is not None:
             self.per_neuron[:] = 0
 
@@ -47,6 +59,7 @@ class FfnCounters:
     def take_per_neuron(self) -> tuple[I64, int]:
         """How often each neuron fired [L, F] since this was last asked, and over how many positions."""
         assert self.per_neuron is not None, "neurons are counted where record_per_neuron asked for it"
+        self._collect()
         counts, positions = self.per_neuron.copy(), (self._visited - self._taken) // self._visits
         self.per_neuron[:], self._taken = 0, self._visited
         return counts, positions

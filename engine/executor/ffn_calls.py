@@ -31,7 +31,7 @@ _ACTIVATIONS: dict[str, Activation] = {
     "relu": "relu", "drelu": "relu", "fatrelu": "fatrelu", "silu": "silu", "gelu": "gelu", "gelu-tanh": "gelu-tanh",
 }  # fmt: skip
 
-_FUSED: dict[str, FusedActivation] = {
+FUSED_ACTIVATIONS: dict[str, FusedActivation] = {
     "relu": "relu", "drelu": "drelu", "fatrelu": "relu", "silu": "silu", "gelu": "gelu", "gelu-tanh": "gelu_tanh",
 }  # fmt: skip
 
@@ -47,6 +47,12 @@ def why_not(mode: Mode, predictor: Predictor | None) -> list[str]:
     assert predictor is not None, "sparse mode has one"
     matrices = [matrix for layer in predictor.layers for matrix in (layer.a, layer.b)]
     return [reason for matrix in matrices for reason in cannot_multiply(matrix)]
+
+
+def predict_calls(part: LayerPredictor, x: Vector, scores: F32) -> list[Call]:
+    """Scores [F] of all of a layer's neurons."""
+    values, calls = x.as_read_by(part.a.codec, "predictor")
+    return calls + predictor_calls(part.a, part.b, values, scores, bias1=part.a_bias, bias2=part.b_bias)
 
 
 class FfnCalls:
@@ -119,14 +125,15 @@ class FfnCalls:
         if self._mode == "sparse":
             assert self._predictor is not None, "sparse mode has one"
             part = self._predictor.layers[i]
-            calls += self._predict(part, residual if self._predictor.input == "residual" else x)
+            calls += predict_calls(part, residual if self._predictor.input == "residual" else x, self._scores)
             predicted = Predicted(self._scores, part.threshold)
         forms: dict[str, NDArray[Any]] = {}
         for matrix in (w.up, *([] if w.gate is None else [w.gate])):
             forms[vector_format(matrix.codec)], more = x.as_read_by(matrix.codec, "ffn")
             calls += more
         return calls + ffn_calls(
-            w.gate, w.up, w.down_t, forms, out, _FUSED[self._config.activation.removesuffix("-glu")], self._buffers,
+            w.gate, w.up, w.down_t, forms, out,
+            FUSED_ACTIVATIONS[self._config.activation.removesuffix("-glu")], self._buffers,
             threshold=self._config.activation_threshold, predicted=predicted, gate_bias=w.gate_bias,
             up_bias=w.up_bias, down_bias=w.down_bias, counts=counts, tally=self._tally(i),
         )  # fmt: skip
@@ -164,7 +171,7 @@ class FfnCalls:
         """As SparseExecutor: the first matrix where the predictor expects it, up where it fires."""
         assert self._predictor is not None, "sparse mode has one"
         part, w = self._predictor.layers[i], self._layers[i]
-        calls = self._predict(part, residual if self._predictor.input == "residual" else x)
+        calls = predict_calls(part, residual if self._predictor.input == "residual" else x, self._scores)
         calls += clear_calls(self._first, barrier=False)
         calls += list_calls(
             self._scores, self._predicted, self._n_predicted, also=counts[0, _LISTED:],
@@ -173,11 +180,6 @@ class FfnCalls:
         first, bias = first_matrix(w)
         calls += self._listed(first, x, self._predicted, self._n_predicted, self._first, bias=bias)
         return calls + self._opened(w, x, None, counts)
-
-    def _predict(self, part: LayerPredictor, x: Vector) -> list[Call]:
-        """Scores of all neurons."""
-        values, calls = x.as_read_by(part.a.codec, "predictor")
-        return calls + predictor_calls(part.a, part.b, values, self._scores, bias1=part.a_bias, bias2=part.b_bias)
 
     def _opened(self, w: FfnWeights, x: Vector, bias: F32 | None, counts: I64) -> list[Call]:
         """The activation of the first matrix, and up where it is not zero."""

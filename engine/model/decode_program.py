@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +17,10 @@ from engine.errors import Cancelled
 from engine.executor.counters import FfnCounters
 from engine.executor.ffn_calls import FfnCalls
 from engine.executor.ffn_calls import why_not as cannot_plan
-from engine.model.decode_calls import DecodeCalls
+from engine.executor.hot_side import HotRows
+from engine.executor.hybrid_calls import HybridCalls
+from engine.executor.slots import SlotTable
+from engine.model.decode_calls import DecodeCalls, FfnPlan
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import check_tokens
 from engine.model.weights import ModelWeights
@@ -27,6 +31,13 @@ from native_kernels.cpu.linear import why_not as cannot_multiply
 from native_kernels.cpu.pool import Pool, Program
 from native_kernels.cpu.token_state import CACHE, LAYER_BYTES, POSITION, TOKEN
 from native_kernels.kv_blocks import KvLayout
+
+
+class Sides(NamedTuple):
+    """The layers' slot tables, and the rows in the slots: a hot side that the program's own threads compute."""
+
+    tables: tuple[SlotTable, ...]
+    hot: HotRows
 
 
 def why_not(config: ModelConfig, weights: ModelWeights, mode: Mode, predictor: Predictor | None = None) -> list[str]:
@@ -52,13 +63,20 @@ class DecodeProgram:
         counters: FfnCounters,
         pool: Pool,
         predictor: Predictor | None = None,
+        sides: Sides | None = None,
     ) -> None:
+        """sides: where the neurons are, if they are placed; mode then is what they are computed in."""
         self._timed = False
         self._config = config
         self._counters = counters
         self._pool = pool
         products = Products(pool.n_threads)
-        self._calls = DecodeCalls(config, weights, FfnCalls(mode, config, weights, products, predictor), products)
+        ffn: FfnPlan
+        if sides is None:
+            ffn = FfnCalls(mode, config, weights, products, predictor)
+        else:
+            ffn = HybridCalls(config, weights, products, predictor, *sides)
+        self._calls = DecodeCalls(config, weights, ffn, products)
         self._layout = KvLayout(config.head_dim, "f32")
         self._program: Program | None = None
 
