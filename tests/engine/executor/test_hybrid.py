@@ -16,6 +16,7 @@ from engine.errors import ArtifactMismatchError, InvalidRequestError
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
 from engine.executor.ffn_calls import COUNT_WORDS, FfnCalls
+from engine.executor.hot_blocks import HotBlocks
 from engine.executor.hot_side import ProcessorHotSide
 from engine.executor.hybrid import HybridExecutor
 from engine.executor.hybrid_calls import HybridCalls
@@ -85,7 +86,8 @@ def some_predictor(config: ModelConfig, *, reads: Any = "residual", threshold: f
 
 def hybrid(loaded: Loaded, predictor: Predictor | None, hot: list[I32]) -> HybridExecutor:
     config, weights = loaded
-    return HybridExecutor(config, weights, predictor, hot, lambda n: ProcessorHotSide(config, weights, n, OPS), OPS)
+    blocks = HotBlocks(config, weights, hot, lambda n: ProcessorHotSide(config, weights, n, OPS))
+    return HybridExecutor(config, weights, predictor, blocks, OPS)
 
 
 def one_side(loaded: Loaded, predictor: Predictor | None) -> FfnExecutor:
@@ -95,8 +97,8 @@ def one_side(loaded: Loaded, predictor: Predictor | None) -> FfnExecutor:
 
 
 def program(loaded: Loaded, executor: HybridExecutor, n_threads: int) -> Transformer:
-    assert isinstance(executor.hot, ProcessorHotSide)
-    sides, pool = Sides(executor.tables, executor.hot), Pool(n_threads)
+    assert isinstance(executor.blocks.hot, ProcessorHotSide)
+    sides, pool = Sides(executor.blocks.tables, executor.blocks.hot), Pool(n_threads)
     decoder = DecodeProgram(*loaded, "exact", executor.counters, pool, executor.predictor, sides)
     return Transformer(*loaded, executor, OPS, decoder)
 
@@ -175,8 +177,8 @@ def test_bundles_of_every_codec(tmp_path: Path, codec: str) -> None:
     exact = FfnCalls("exact", config, weights, products, None)
     for share in (0.0, 0.26, 1.0):
         executor = hybrid((config, weights), None, [rng.permutation(160)[: round(share * 160)] for _ in range(2)])
-        assert isinstance(executor.hot, ProcessorHotSide)
-        parted = HybridCalls(config, weights, products, None, executor.tables, executor.hot)
+        assert isinstance(executor.blocks.hot, ProcessorHotSide)
+        parted = HybridCalls(config, weights, products, None, executor.blocks.tables, executor.blocks.hot)
         wanted, found = np.zeros((2, 96), np.float32)
         for plan, out in ((exact, wanted), (parted, found)):
             x.renew()
@@ -197,7 +199,7 @@ def test_a_hot_side_is_a_copy_of_its_own(tiny: Loaded) -> None:
         executor = hybrid(loaded, None, everything)
         model = program(loaded, executor, 2) if as_program else Transformer(*loaded, executor, OPS)
         up = loaded[1].layers[0].up
-        assert isinstance(executor.hot, ProcessorHotSide)
+        assert isinstance(executor.blocks.hot, ProcessorHotSide)
         wanted = one_by_one(model)
         saved = up.data.copy()
         up.data[:] = 7
@@ -205,7 +207,7 @@ def test_a_hot_side_is_a_copy_of_its_own(tiny: Loaded) -> None:
             assert (one_by_one(model) == wanted).all()
         finally:
             up.data[:] = saved
-        executor.hot.blocks[0].up.data[:] = 0
+        executor.blocks.hot.blocks[0].up.data[:] = 0
         assert np.abs(one_by_one(model) - wanted).max() > 1e-3
 
 
@@ -233,15 +235,15 @@ def test_neurons_change_places_between_answers_and_nothing_is_laid_out_anew(tiny
     assert isinstance(model.decoder, DecodeProgram)
     laid_out = model.decoder.program
     rng = np.random.default_rng(1)
-    for layer, table in enumerate(executor.tables):
+    for layer, table in enumerate(executor.blocks.tables):
         slots, neurons = rng.permutation(table.n_slots)[:7], rng.permutation(table.cold)[:7]
-        executor.exchange(layer, slots.astype(np.int32), neurons)
+        executor.blocks.exchange(layer, slots.astype(np.int32), neurons)
         assert set(neurons.tolist()) <= set(table.hot.tolist())
     after = one_by_one(model)
     assert model.decoder.program is laid_out
     np.testing.assert_allclose(after, before, atol=2e-4)
     assert (after != before).any()  # the sum runs in another order
-    fresh = hybrid(loaded, predictor, [table.hot for table in executor.tables])
+    fresh = hybrid(loaded, predictor, [table.hot for table in executor.blocks.tables])
     assert (one_by_one(program(loaded, fresh, 2)) == after).all()
     np.testing.assert_allclose(run(Transformer(*loaded, executor, OPS), [9, 15]), before, atol=2e-4)
 
@@ -299,7 +301,7 @@ def test_a_fault_of_one_side_is_heard_and_the_next_layer_begins_anew(tiny: Loade
     x = np.ones((1, tiny[0].d_model), np.float32)
     wanted = executor.ffn(0, x, x)
     with monkeypatch.context() as patch:
-        patch.setattr(executor.hot, "_compute", lambda *_: 1 / 0)
+        patch.setattr(executor.blocks.hot, "_compute", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             executor.ffn(0, x, x)
     with monkeypatch.context() as patch:

@@ -27,9 +27,9 @@ def test_active_neurons_are_parted_by_their_slots(n: int, share: float) -> None:
         run(part_calls(slot_of, slots, n_slots, cold, n_cold, ids=ids, scores=scores, threshold=threshold))
         assert slots[: n_slots[0]].tolist() == [slot_of[i] for i in active if slot_of[i] >= 0]
         assert cold[: n_cold[0]].tolist() == [i for i in active if slot_of[i] < 0]
-    ids[:2], n_ids[0] = [0, n - 1], min(n, 2)
+    given = sorted({0, n - 1})
+    ids[: len(given)], n_ids[0] = given, len(given)
     run(part_calls(slot_of, slots, n_slots, cold, n_cold, ids=ids, n_ids=n_ids))
-    given = [0, n - 1][: min(n, 2)]
     assert slots[: n_slots[0]].tolist() == [slot_of[i] for i in given if slot_of[i] >= 0]
     assert cold[: n_cold[0]].tolist() == [i for i in given if slot_of[i] < 0]
 
