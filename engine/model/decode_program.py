@@ -19,6 +19,7 @@ from engine.executor.ffn_calls import FfnCalls
 from engine.executor.ffn_calls import why_not as cannot_plan
 from engine.executor.hot_side import HotRows
 from engine.executor.hybrid_calls import HybridCalls
+from engine.executor.hybrid_calls import why_not as cannot_part
 from engine.executor.slots import SlotTable
 from engine.model.decode_calls import DecodeCalls, FfnPlan
 from engine.model.kv_cache import KVCache
@@ -40,7 +41,13 @@ class Sides(NamedTuple):
     hot: HotRows
 
 
-def why_not(config: ModelConfig, weights: ModelWeights, mode: Mode, predictor: Predictor | None = None) -> list[str]:
+def why_not(
+    config: ModelConfig,
+    weights: ModelWeights,
+    mode: Mode,
+    predictor: Predictor | None = None,
+    sides: Sides | None = None,
+) -> list[str]:
     """The reasons, one sentence each, why a token of this model cannot run as a program; empty where it can."""
     if config.n_experts:
         return ["The experts of a token are known only when its router has been computed."]
@@ -49,7 +56,8 @@ def why_not(config: ModelConfig, weights: ModelWeights, mode: Mode, predictor: P
     others = (weights.embedding, weights.head, weights.positions, weights.project_in, weights.project_out)
     matrices = [one for one in (*layers, *others) if isinstance(one, PackedMatrix)]
     reasons = [reason for matrix in matrices for reason in cannot_multiply(matrix)]
-    return list(dict.fromkeys(reasons + cannot_plan(mode, predictor)))
+    reasons += cannot_plan(mode, predictor)
+    return list(dict.fromkeys(reasons if sides is None else reasons + cannot_part(weights)))
 
 
 class DecodeProgram:
