@@ -51,9 +51,11 @@ class HybridExecutor:
 
     def ffn(self, layer: int, x: F32, residual: F32, routing: Routing | None = None) -> F32:
         """x [T, D], normed; residual [T, D], before the norm -> what the block adds to the residual, [T, D]."""
+        predicted = self._predicts(layer)
         active = [self._all] * len(x)
-        if self.predictor is not None:
-            expected = self.predictor.expected(layer, residual if self.predictor.input == "residual" else x)
+        if predicted and self.predictor is not None:
+            expected, copied = self.predictor.expected(layer, x, residual)
+            self.counters.add_copied(layer, copied)
             active = [np.flatnonzero(mask).astype(np.int32) for mask in expected]
         parts = [self.blocks.tables[layer].part(ids) for ids in active]
         self.blocks.hot.start(layer, x, [slots for slots, _ in parts])
@@ -64,8 +66,12 @@ class HybridExecutor:
             theirs = self.blocks.hot.result()
         opened += theirs.opened
         computed = sum(map(len, active))
-        if self.predictor is None and self._config.has_zeros:  # as exact mode counts: the gate is read of all
+        if not predicted and self._config.has_zeros:  # as exact mode counts: the first matrix decides, read whole
             computed = opened
         self.counters.add_batch(layer, computed, opened, fired)
-        self.counters.fired += theirs.fired
+        self.counters.layers[layer, 2] += theirs.fired
         return out + theirs.out
+
+    def _predicts(self, layer: int) -> bool:
+        """Whether a predictor decides in the layer, and not its own first matrix."""
+        return self.predictor is not None and self.predictor.layers[layer].kind != "true_gate"

@@ -11,18 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import ModelConfig
-from engine.executor.ffn_calls import FUSED_ACTIVATIONS, predict_calls
+from engine.executor.ffn_calls import FUSED_ACTIVATIONS
 from engine.executor.hot_side import HotRows
 from engine.executor.slots import SlotTable
 from engine.model.weights import FfnWeights, ModelWeights
-from engine.sparsity.predictor import Predictor
+from engine.sparsity.predictor import LowRank, Predictor
 from native_kernels.backend import F32, I32, I64
 from native_kernels.cpu.call import Call, aligned_empty
 from native_kernels.cpu.elementwise import bias_calls
 from native_kernels.cpu.gemv import vector_format
 from native_kernels.cpu.linear import Products, Vector
 from native_kernels.cpu.row_sums import SUMS
-from native_kernels.cpu.sparse_ffn import Buffers, ffn_calls
+from native_kernels.cpu.sparse_ffn import Buffers, ffn_calls, predictor_calls
 from native_kernels.cpu.tallies import Tally, TallyBlock
 from native_kernels.cpu.two_sides import both, part_calls, room_for
 
@@ -73,12 +73,12 @@ class HybridCalls:
         w, block, table = self._layers[layer], self._hot.blocks[layer], self._tables[layer]
         calls: list[Call] = []
         cold, hot = (table.cold, table.n_cold), (table.hot_slots, table.n_hot)
-        if self._predictor is not None:
-            part = self._predictor.layers[layer]
-            calls += predict_calls(part, residual if self._predictor.input == "residual" else x, self._scores)
+        part = None if self._predictor is None else self._predictor.layers[layer]
+        if part is not None and part.low_rank is not None:
+            calls += self._predict(part.low_rank, residual if part.input == "residual" else x)
             cold, hot = (self._cold, self._n_cold), (self._slots, self._n_slots)
             calls += part_calls(
-                table.slot_of, *hot, *cold, ids=self._active, scores=self._scores, threshold=part.threshold
+                table.slot_of, *hot, *cold, ids=self._active, scores=self._scores, threshold=part.low_rank.threshold
             )
         forms: dict[str, NDArray[Any]] = {}
         for matrix in (w.up, *([] if w.gate is None else [w.gate])):
@@ -99,13 +99,23 @@ class HybridCalls:
         calls += [both(here, there, n, n_hot) for here, there in zip(theirs, ours, strict=True)]
         return calls + bias_calls(out, self._hot_out, "exchange")
 
-    def totals(self, counts: I64) -> tuple[int, int, int]:
-        """Computed, opened and fired over all layers, of a token: counts [L, workers, words]."""
+    def totals(self, counts: I64) -> I64:
+        """What a token's counts [L, workers, words] say of every layer, in the order of FfnCounters.layers."""
         flat = counts.reshape(len(counts), -1)
-        computed, opened, fired = (int(n) for n in flat[:, _COLD].sum(axis=0) + flat[:, _HOT].sum(axis=0))
+        found = np.zeros((len(counts), 4), np.int64)
+        found[:, :3] = flat[:, _COLD] + flat[:, _HOT]
         if not self._config.gated:  # sparse_ffn then counts as opened what has been computed
-            opened = fired
-        return (opened if self._predictor is None and self._config.has_zeros else computed), opened, fired
+            found[:, 1] = found[:, 2]
+        if self._config.has_zeros:
+            layers = [None] * len(counts) if self._predictor is None else self._predictor.layers
+            decided = np.array([layer is None or layer.kind == "true_gate" for layer in layers])
+            found[decided, 0] = found[decided, 1]
+        return found
+
+    def _predict(self, part: LowRank, x: Vector) -> list[Call]:
+        """Scores of all neurons."""
+        values, calls = x.as_read_by(part.a.codec, "predictor")
+        return calls + predictor_calls(part.a, part.b, values, self._scores, bias1=part.a_bias, bias2=part.b_bias)
 
     def _side(
         self,

@@ -38,8 +38,8 @@ class FfnPlan(Protocol):
         """out [D] = what the block adds to the stream; x [D] normed, residual [D] what the norm read. counts:
         [workers, COUNT_WORDS], the layer's, zero before every token."""
 
-    def totals(self, counts: I64) -> tuple[int, int, int]:
-        """Computed, opened and fired over all layers, of a token: counts [L, workers, COUNT_WORDS]."""
+    def totals(self, counts: I64) -> I64:
+        """What a token's counts [L, workers, COUNT_WORDS] say of every layer, in the order of FfnCounters.layers."""
 
 
 class DecodeCalls:
