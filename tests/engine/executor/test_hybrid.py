@@ -27,8 +27,9 @@ from engine.model.decode_program import DecodeProgram, Sides
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import LayerWeights, ModelWeights, load_weights, open_model
-from engine.sparsity.predictor import LayerPredictor, LowRank, Predictor
+from engine.sparsity.predictor import GateCopy, LayerPredictor, LowRank, Predictor
 from native_kernels.backend import F32, I32, PackedMatrix
+from native_kernels.copies import pack_copy
 from native_kernels.cpu.call import run as run_calls
 from native_kernels.cpu.linear import Products, Vector
 from native_kernels.cpu.pool import Pool
@@ -163,6 +164,30 @@ def test_every_activation_and_placement_gives_what_one_side_gives(tiny: Loaded, 
                 np.testing.assert_allclose(counted(executor), counted(oracle), atol=2)
                 assert executor.counters.tokens == 24
                 assert np.abs(executor.counters.take_per_neuron()[0] - in_all).sum() <= 2
+
+
+def test_each_layer_follows_its_own_kind_of_predictor(tiny: Loaded) -> None:
+    """Low rank, a cascade with a copy of the gate, and the gate itself."""
+    loaded = with_activation(tiny, "relu-glu", biases=True)
+    config, weights = loaded
+    low, second, _ = some_predictor(config).layers
+    gate = weights.layers[1].gate
+    scales = np.full((config.d_ff, 1), 0.25, np.float16)
+    codes = np.clip(np.rint(gate.data / 0.25 + 1.5), 0, 3).astype(np.uint8)
+    copy = GateCopy(pack_copy(codes, scales, 2), -0.3, weights.layers[1].gate_bias)
+    predictor = Predictor((low, replace(second, copy=copy), LayerPredictor()))
+    assert list(predictor.kinds) == ["low_rank", "cascade", "true_gate"]
+    oracle = one_side(loaded, predictor)
+    wanted = run(Transformer(*loaded, oracle, OPS), [1] * 24)
+    executor = hybrid(loaded, predictor, placed(config, "random"))
+    np.testing.assert_allclose(run(Transformer(*loaded, executor, OPS), [4, 20]), wanted, atol=2e-4)
+    np.testing.assert_allclose(executor.counters.layers, oracle.counters.layers, atol=2)
+    assert 0 < executor.counters.layers[1, 0] < executor.counters.layers[1, 3] < 24 * config.d_ff
+    by_low_rank = replace(predictor, layers=(low, second, LayerPredictor()))
+    alone, parted = one_side(loaded, by_low_rank), hybrid(loaded, by_low_rank, placed(config, "random"))
+    found = one_by_one(program(loaded, parted, 2))
+    np.testing.assert_allclose(found, run(Transformer(*loaded, alone, OPS), [1] * 24), atol=2e-4)
+    np.testing.assert_allclose(parted.counters.layers, alone.counters.layers, atol=2)
 
 
 @pytest.mark.parametrize("codec", ["f16", "q8_0", "q4_0"])
