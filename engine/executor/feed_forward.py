@@ -56,7 +56,19 @@ def everything(
     how many passed the first activation, which is where decode goes on computing. A mask [T, F] makes zeros of the
     neurons that it leaves out, each position its own.
     """
-    h = activate(config, first_values(w, x, operators), operators)
+    return behind_first(config, w, x, first_values(w, x, operators), operators, mask)
+
+
+def behind_first(
+    config: ModelConfig,
+    w: FfnWeights,
+    x: F32,
+    first: F32,
+    operators: Operators,
+    mask: NDArray[np.bool_] | None = None,
+) -> tuple[F32, NDArray[np.bool_], int]:
+    """The same where what goes into the activation, first [T, F], is there already; it is not changed."""
+    h = activate(config, first, operators)
     if mask is not None:
         h = np.where(mask, h, np.float32(0))
     fired = np.not_equal(h, 0)

@@ -14,10 +14,14 @@ from engine.model.kv_cache import KVCache
 from engine.model.rope import RotaryPositions
 from engine.model.router import Routing, route
 from engine.model.weights import LayerWeights, ModelWeights
-from native_kernels.backend import F32, I64, Operators, PackedMatrix
+from native_kernels.backend import F32, I64, U8, Operators, PackedMatrix
+from native_kernels.kv_blocks import KvLayout
 
 Logits = F32  # [V]
 Angles = tuple[F32, F32]  # cosines and sines, [T, R / 2] each
+# (layer, q [T, H, head_dim], k and v [T, H_kv, head_dim]) -> what each query makes of the values it may see,
+# [T, H, head_dim]. Who gives it decides what lies before these positions, and keeps k and v.
+Attend = Callable[[int, F32, F32, F32], F32]
 _PIECE_TOKENS = 256  # of what is computed again
 
 
@@ -110,20 +114,40 @@ class Transformer:
         positions = np.arange(cache.length, cache.length + len(tokens), dtype=np.int64)
         cache.tokens[cache.length : cache.length + len(tokens)] = tokens
         cache.sequence_length = length
-        angles = self._angles(positions, length)
+        angles = self.angles(positions, length)
 
+        def attend(layer: int, q: F32, k: F32, v: F32) -> F32:
+            return self.attend(layer, q, k, v, cache.blocks[layer], cache.layout, cache.length)
+
+        x = self.embed(tokens, positions)  # [T, D], the residual stream
+        for i in range(self.config.n_layers):
+            if i:
+                look(i / self.config.n_layers)
+            x = self.layer(i, x, angles, attend)
+        cache.advance(len(tokens))
+        return self.last_norm(x)
+
+    def layer(self, i: int, x: F32, angles: tuple[Angles, Angles], attend: Attend) -> F32:
+        """The residual stream x [T, D] before layer i -> behind it."""
         block = self._block
         if self.config.norms == "post":
             block = self._post_norm_block
         elif self.config.parallel:
             block = self._parallel_block
+        return block(i, self.weights.layers[i], x, angles, attend)
 
-        x = self._embed(tokens, positions)  # [T, D], the residual stream
-        for i, layer in enumerate(self.weights.layers):
-            if i:
-                look(i / self.config.n_layers)
-            x = block(i, layer, x, angles, cache)
-        cache.advance(len(tokens))
+    def attend(self, layer: int, q: F32, k: F32, v: F32, blocks: U8, layout: KvLayout, position: int) -> F32:
+        """Attention of one sequence's next positions, as the layer sees them; blocks and shapes as `cached_attention`.
+
+        Keys and values are kept in the blocks, behind the `position` positions that they hold.
+        """
+        config = self.config
+        return self.operators.cached_attention(
+            q, k, v, blocks, layout, position, config.attention_scale, config.attention_softcap, config.window(layer)
+        )
+
+    def last_norm(self, x: F32) -> F32:
+        """The residual stream behind the last layer [T, D] -> what the head reads, [T, D]."""
         return self._norm(x, self.weights.final_norm, self.weights.final_norm_bias)
 
     def logits(self, hidden: F32) -> F32:
@@ -134,32 +158,33 @@ class Transformer:
         cap = self.config.logit_softcap
         return logits if cap is None else self.operators.softcap(logits, cap)
 
-    def _block(self, i: int, w: LayerWeights, x: F32, angles: tuple[Angles, Angles], cache: KVCache) -> F32:
+    def _block(self, i: int, w: LayerWeights, x: F32, angles: tuple[Angles, Angles], attend: Attend) -> F32:
         """Attention, then FFN, each behind a norm; Gemma has one after each as well."""
         early = self._route(w, x) if self.config.early_router else None
-        mixed = self._attention(i, w, self._norm(x, w.attention_norm, w.attention_norm_bias), angles, cache)
+        mixed = self._attention(i, w, self._norm(x, w.attention_norm, w.attention_norm_bias), angles, attend)
         x = x + self._norm(mixed, w.post_attention_norm)
         normed = self._norm(x, w.ffn_norm, w.ffn_norm_bias)
         added = self.executor.ffn(i, normed, x, early or self._route(w, normed))
         return x + self._norm(added, w.post_ffn_norm)
 
-    def _parallel_block(self, i: int, w: LayerWeights, x: F32, angles: tuple[Angles, Angles], cache: KVCache) -> F32:
+    def _parallel_block(self, i: int, w: LayerWeights, x: F32, angles: tuple[Angles, Angles], attend: Attend) -> F32:
         """Attention and FFN side by side, both of the layer's input, behind one norm or one each: Falcon."""
         normed = self._norm(x, w.attention_norm, w.attention_norm_bias)
-        mixed = self._attention(i, w, normed, angles, cache)
+        mixed = self._attention(i, w, normed, angles, attend)
         if not self.config.shared_norm:
             normed = self._norm(x, w.ffn_norm, w.ffn_norm_bias)
         return x + mixed + self.executor.ffn(i, normed, x)
 
-    def _post_norm_block(self, i: int, w: LayerWeights, x: F32, angles: tuple[Angles, Angles], cache: KVCache) -> F32:
+    def _post_norm_block(self, i: int, w: LayerWeights, x: F32, angles: tuple[Angles, Angles], attend: Attend) -> F32:
         """Attention, then FFN, each before a norm of the sum: OPT-350M."""
-        x = self._norm(x + self._attention(i, w, x, angles, cache), w.attention_norm, w.attention_norm_bias)
+        x = self._norm(x + self._attention(i, w, x, angles, attend), w.attention_norm, w.attention_norm_bias)
         return self._norm(x + self.executor.ffn(i, x, x), w.ffn_norm, w.ffn_norm_bias)
 
     def _route(self, w: LayerWeights, x: F32) -> Routing | None:
         return None if w.router is None else route(self.config, w.router, x, self.operators, w.shared_gate)
 
-    def _embed(self, tokens: I64, positions: I64) -> F32:
+    def embed(self, tokens: I64, positions: I64) -> F32:
+        """Tokens [T] at positions [T] of their sequences -> the residual stream before the first layer, [T, D]."""
         config, ops, weights = self.config, self.operators, self.weights
         x = ops.rows(weights.embedding, tokens)
         if config.embedding_scale != 1.0:
@@ -170,8 +195,11 @@ class Transformer:
             x = x + ops.rows(weights.positions, positions + config.position_offset)
         return x
 
-    def _angles(self, positions: I64, length: int) -> tuple[Angles, Angles]:
-        """Cosines and sines for the layers that see everything, and for those that see a window."""
+    def angles(self, positions: I64, length: int) -> tuple[Angles, Angles]:
+        """Cosines and sines for the layers that see everything, and for those that see a window.
+
+        length: of the sequence that the positions are of, as far as it is known.
+        """
         config, ops = self.config, self.operators
         if config.positions != "rope":
             nothing = np.zeros((len(positions), 0), np.float32)
@@ -185,7 +213,7 @@ class Transformer:
             return everywhere, everywhere
         return everywhere, ops.rope_angles(positions, config.rotated, config.rope_theta_local)
 
-    def _attention(self, i: int, w: LayerWeights, x: F32, angles: tuple[Angles, Angles], cache: KVCache) -> F32:
+    def _attention(self, i: int, w: LayerWeights, x: F32, angles: tuple[Angles, Angles], attend: Attend) -> F32:
         config, ops, n_tokens = self.config, self.operators, x.shape[0]
         q = self._linear(x, w.q, w.q_bias).reshape(n_tokens, config.n_heads, config.head_dim)
         k = self._linear(x, w.k, w.k_bias).reshape(n_tokens, config.n_kv_heads, config.head_dim)
@@ -196,10 +224,7 @@ class Transformer:
         if config.positions == "rope" and i not in config.unrotated:
             cos, sin = angles[0 if window is None else 1]
             q, k = ops.rope(q, cos, sin, config.rope_order), ops.rope(k, cos, sin, config.rope_order)
-        mixed = ops.cached_attention(
-            q, k, v, cache.blocks[i], cache.layout, cache.length,
-            config.attention_scale, config.attention_softcap, window,
-        )  # fmt: skip
+        mixed = attend(i, q, k, v)
         return self._linear(mixed.reshape(n_tokens, config.n_heads * config.head_dim), w.o, w.o_bias)
 
     def _linear(self, x: F32, w: PackedMatrix, bias: F32 | None) -> F32:
@@ -223,9 +248,14 @@ def check_tokens(config: ModelConfig, tokens: I64, cache: KVCache) -> None:
         raise ContextOverflowError(
             f"{len(tokens)} tokens behind {cache.length} do not fit into a context of {cache.capacity}."
         )
-    if config.positions == "learned" and cache.length + len(tokens) > config.max_context:
+    check_sequence(config, tokens, cache.length)
+
+
+def check_sequence(config: ModelConfig, tokens: I64, before: int = 0) -> None:
+    """The same for tokens behind `before` others, wherever their keys and values go."""
+    if config.positions == "learned" and before + len(tokens) > config.max_context:
         raise ContextOverflowError(
-            f"{len(tokens)} tokens behind {cache.length} go beyond the {config.max_context} positions that "
+            f"{len(tokens)} tokens behind {before} go beyond the {config.max_context} positions that "
             "the model has learned."
         )
     if len(tokens) and not (tokens.min() >= 0 and tokens.max() < config.vocab_size):

@@ -79,7 +79,8 @@ class Placement:
     fired_share: of all neurons for a token, as the solver took it. vram_parts_bytes, ram_parts_bytes: as VRAM_PARTS and
     RAM_PARTS. objective: predicted seconds per token at `position`. gap: how far that may lie above the best there is,
     as a share of it. gpu_neuron_load: share of the neurons computed for a token that the GPU computes.
-    notes: what was assumed and why something is as it is, one sentence each.
+    notes: what was assumed and why something is as it is, one sentence each. mode: sparse, exact or dense, which the
+    prediction is of; where origins say "auto", it is the faster one.
     """
 
     hot: tuple[I32, ...]
@@ -98,6 +99,7 @@ class Placement:
     gpu_neuron_load: float
     origins: Origins
     notes: tuple[str, ...] = ()
+    mode: str = "exact"
 
     def __post_init__(self) -> None:
         layers = len(self.hot)
@@ -224,7 +226,7 @@ def read_origins(folder: Path) -> Origins:
 
 # ------------------------------------------------------------------ reading values
 
-_TEXTS = ("embedding", "head", "statistics")
+_TEXTS = ("embedding", "head", "statistics", "mode")
 _NUMBERS = ("fired_share", "objective", "gap", "gpu_neuron_load")
 _PARTS = ("vram_parts_bytes", "ram_parts_bytes")
 

@@ -1,0 +1,81 @@
+"""The residual stream of many positions between two layers: in RAM, or in a temporary file where that is too small."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from types import TracebackType
+from typing import BinaryIO
+
+import numpy as np
+
+from engine.cpu_and_ram import memory_limits, read_ram
+from engine.errors import DiskSpaceError, HostMemoryError
+from engine.sparsity.artifact_files import NO_ROOM
+from native_kernels.backend import F32
+
+SHARE_OF_FREE_RAM = 0.25  # what the stream may take of it
+_PIECE_BYTES = 4 << 20
+
+
+class ResidualStream:
+    """`values` f32 [N, D], to be changed in place; all zeros at first. Its file has no name and ends with it."""
+
+    def __init__(self, n_positions: int, width: int, most_ram_bytes: int | None = None) -> None:
+        """most_ram_bytes: from which size on a file is used; None: a quarter of the free RAM.
+
+        Raises: HostMemoryError, DiskSpaceError with what is needed and what is free.
+        """
+        import psutil
+
+        n_bytes = 4 * n_positions * width
+        if most_ram_bytes is None:
+            most_ram_bytes = int(SHARE_OF_FREE_RAM * read_ram(psutil, memory_limits()).free_bytes)
+        self._file: BinaryIO | None = None
+        if n_bytes <= most_ram_bytes:
+            try:
+                self.values: F32 = np.zeros((n_positions, width), np.float32)
+            except MemoryError as error:
+                raise HostMemoryError(f"The states of {n_positions} positions need {n_bytes} bytes of RAM.") from error
+            return
+        self._file = tempfile.TemporaryFile(prefix="hearth-")  # noqa: SIM115 - lives as long as this object
+        try:
+            _reserve(self._file, n_bytes)
+        except OSError as error:
+            self._file.close()
+            if error.errno not in NO_ROOM:
+                raise
+            raise DiskSpaceError(
+                f"The states of {n_positions} positions need {n_bytes / 2**30:.2f} GiB in {tempfile.gettempdir()}, "
+                "and so much is not free there."
+            ) from error
+        self.values = np.memmap(self._file, np.float32, mode="r+", shape=(n_positions, width))
+
+    @property
+    def is_in_file(self) -> bool:
+        return self._file is not None
+
+    def close(self) -> None:
+        """Gives up RAM and disk."""
+        self.values = np.zeros((0, self.values.shape[1]), np.float32)
+        if self._file is not None:
+            self._file.close()
+
+    def __enter__(self) -> ResidualStream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _reserve(file: BinaryIO, n_bytes: int) -> None:
+    """Real room on the disk: a mapped page for which there is none would end the process."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, n_bytes)
+        return
+    zeros = bytes(_PIECE_BYTES)
+    for start in range(0, n_bytes, _PIECE_BYTES):
+        file.write(zeros[: n_bytes - start])
+    file.flush()
