@@ -158,7 +158,10 @@ def build_problem(
     def ffn_seconds(rates: DeviceRates) -> F64:
         """[L, K + 1]: of the first k blocks."""
         speeds = np.array(
-            [ffn_speeds(rates, mode, a, b) for a, b in zip(model.first_codecs, model.down_codecs, strict=True)]
+            [
+                ffn_speeds(rates, mode, first_codec, down_codec, model.down_is_row_wise)
+                for first_codec, down_codec in zip(model.first_codecs, model.down_codecs, strict=True)
+            ]
         )
         per_neuron = np.stack([sparse_first, model.second, model.down], axis=1) / speeds
         parts = (sums["active"], sums["opened"], sums["fired"])
@@ -166,9 +169,9 @@ def build_problem(
 
     kv_bytes, kv_read = model.kv_of_layer(context, kv_codec), model.kv_of_layer(position, kv_codec)
     attention_bytes = model.attention + kv_bytes
-    predictor_bytes = (
-        predictors.bytes if predictors is not None and with_predictors else np.zeros(model.n_layers, np.int64)
-    )
+    nothing = np.zeros(model.n_layers, np.int64)
+    predictor_bytes = predictors.held if predictors is not None and with_predictors else nothing
+    predictor_read = predictors.read if predictors is not None and with_predictors else nothing
 
     def always_seconds(rates: DeviceRates) -> tuple[F64, F64]:
         """[L] each: attention, predictor."""
@@ -177,7 +180,7 @@ def build_problem(
             n_bytes / rates.gemv(codec) + kv_read / (_KV_SHARE * rates.gemv("f16"))
             for n_bytes, codec in zip(model.attention, model.attention_codecs, strict=True)
         ]
-        predictor = [n_bytes / rates.gemv(codec) for n_bytes, codec in zip(predictor_bytes, codecs, strict=True)]
+        predictor = [n_bytes / rates.short(codec) for n_bytes, codec in zip(predictor_read, codecs, strict=True)]
         return np.array(attention), np.array(predictor)
 
     of_cpu = ffn_seconds(machine.cpu)

@@ -55,6 +55,9 @@ def solve(
     Raises: HostMemoryError, naming the minimum, where the RAM does not hold what the card does not.
     """
     found = place_greedily(problem, vram_budget, ram_budget, steps)
+    if found is None:  # the RAM is short, and what is to make room there is a choice of its own
+        everything = np.ones(problem.seconds.shape, np.bool_)
+        found, _ = _programme(problem, everything, vram_budget, ram_budget, time_limit_s, good_gap)
     if found is None:
         raise _too_little_ram(problem, vram_budget, ram_budget)
     if vram_budget <= problem.fixed_vram or not (problem.vram.any() or problem.head_vram[1]):
@@ -120,7 +123,7 @@ def _programme(
     vram = {i: float(problem.vram[layer[i], way[i]]) * _MIB for i in range(n_ways)}
     room = vram_budget - problem.fixed_vram - _SPARE_BYTES
     add({**vram, head: problem.head_vram[1] * _MIB}, -np.inf, room * _MIB)
-    if ram_budget is not None and problem.cpu_alone.ram(problem) > ram_budget:
+    if ram_budget is not None:
         ram = {i: float(problem.ram[layer[i], way[i]]) * _MIB for i in range(n_ways)}
         room = ram_budget - problem.fixed_ram - problem.head_ram[0] - _SPARE_BYTES
         add({**ram, head: (problem.head_ram[1] - problem.head_ram[0]) * _MIB}, -np.inf, room * _MIB)

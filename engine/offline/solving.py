@@ -86,7 +86,7 @@ class Setting:
         """What a placement of today must have been solved from."""
         in_ram = self.fixed_ram + self.model.total + self.model.n_layers * self.kv_of_layer
         if self.predictors is not None:
-            in_ram += int(self.predictors.bytes.sum())
+            in_ram += int(self.predictors.held.sum())
         return Origins(
             model=self.opened.fingerprint,
             activation=self.opened.config.activation_text,
@@ -146,11 +146,9 @@ def read_setting(opened: OpenedModel, engine: EngineConfig) -> Setting:
         raise no_predictors(opened)
     profile = load_profile(engine.hardware_file) if engine.hardware_file else probe()
     threads, _ = choose_threads(profile, engine.threads)
+    model = ModelBytes.of(opened)
     if not engine.hardware_file:
-        profile = recall(profile, threads)
-        if not profile.cpu.bytes_per_s:
-            profile = measure(profile, threads)
-            remember(profile, threads)
+        profile = _with_figures(profile, threads, working_set(model), cards=engine.device != "cpu")
     gpu, reason = choose_gpu(profile)
     if engine.device == "cuda" and gpu is None:
         raise DeviceUnavailableError(f"The GPU cannot be used. {reason}")
@@ -158,12 +156,15 @@ def read_setting(opened: OpenedModel, engine: EngineConfig) -> Setting:
         gpu = None
     kv_codec: KvCodec = engine.kv_cache or "f16"
     context = choose_context(opened, engine.context, profile.ram.free_bytes, kv_codec)
-    model = ModelBytes.of(opened)
     notes: list[str] = []
     predictors = None
     if opened.has_predictors and engine.mode in ("auto", "sparse") and opened.config.has_zeros:
         try:
-            predictors = predictor_bytes(opened)
+            predictor = read_predictor(opened, as_stored=True)
+            predictors = PredictorBytes.of(predictor, model)
+            if engine.mode == "auto" and predictor.budget is not None and not predictor.budget.held:
+                predictors = None
+                notes.append("The model's predictors did not hold their error budget, so that auto does without them.")
         except EngineError as error:
             if engine.mode == "sparse":
                 raise
@@ -184,18 +185,26 @@ def read_setting(opened: OpenedModel, engine: EngineConfig) -> Setting:
     )
 
 
-def predictor_bytes(opened: OpenedModel) -> PredictorBytes:
-    """What the solver needs to know of a model's predictors. Raises as `read_predictor` does."""
-    import numpy as np
+def working_set(model: ModelBytes) -> int:
+    """How much memory to read to see how fast this model is read: a small one stays in the processor's caches.
 
-    predictor = read_predictor(opened, as_stored=True)
-    sizes = [layer.a.n_bytes + layer.b.n_bytes for layer in predictor.layers]
-    return PredictorBytes(
-        bytes=np.array(sizes, np.int64),
-        codecs=tuple(layer.b.codec for layer in predictor.layers),
-        active_share=(None,) * len(sizes),
-        is_true_gate=np.zeros(len(sizes), np.bool_),
-    )
+    The next power of two from the model's size on, from 16 MiB to 1 GiB.
+    """
+    return int(min(1 << 30, max(16 << 20, 1 << (model.total - 1).bit_length())))
+
+
+def _with_figures(profile: HardwareProfile, threads: int, n_bytes: int, cards: bool) -> HardwareProfile:
+    """What was measured earlier of this machine, or is now: how fast so much memory is read with so many threads, and
+    the figures of its cards where they are asked for."""
+    known = recall(profile, threads, n_bytes)
+    profile = known if known.cpu.bytes_per_s else measure(known, threads, n_bytes)
+    if cards and any(gpu.usable and not gpu.bytes_per_s for gpu in profile.gpus):
+        from engine.card_speed import measure_cards
+
+        profile = measure_cards(profile)
+    if profile != known:
+        remember(profile, threads, n_bytes)
+    return profile
 
 
 def problem_of(setting: Setting, mode: Mode) -> tuple[Problem, Activity]:
@@ -314,7 +323,11 @@ def _digest(*parts: Any) -> str:
 
 def _digest_of_predictors(predictors: PredictorBytes) -> str:
     return _digest(
-        predictors.bytes.tolist(), predictors.codecs, predictors.active_share, predictors.is_true_gate.tolist()
+        predictors.held.tolist(),
+        predictors.read.tolist(),
+        predictors.codecs,
+        predictors.active_share,
+        predictors.is_true_gate.tolist(),
     )
 
 
