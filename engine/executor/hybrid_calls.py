@@ -29,8 +29,10 @@ from native_kernels.cpu.two_sides import both, part_calls, room_for
 _COLD, _HOT = slice(0, 3), slice(3, 6)  # of a layer's counts: computed, opened, fired
 
 
-def why_not(weights: ModelWeights) -> list[str]:
+def why_not(weights: ModelWeights, predictor: Predictor | None) -> list[str]:
     """The reasons, one sentence each, why no program computes both sides."""
+    if predictor is not None and any(layer.copy is not None for layer in predictor.layers):
+        return ["What copies of a matrix expect is parted between two devices layer by layer."]
     codecs = {w.down_t.codec for layer in weights.layers for w in layer.ffns if w.down_t is not None}
     return [f"No processor kernel adds up listed rows of {codec}." for codec in sorted(codecs - set(SUMS))]
 

@@ -32,6 +32,7 @@ from engine.executor.counters import FfnCounters
 from engine.executor.hybrid import HybridExecutor
 from engine.executor.slots import SlotTable
 from engine.host import EngineHost
+from engine.offline.solving import solve_model
 from engine.session import ChatSession, LoadedModel
 from engine.sparsity.activity import NeuronActivity
 from engine.sparsity.stats import NeuronStats
@@ -151,6 +152,17 @@ def test_what_was_learned_counts_when_neurons_are_placed_anew(model: LoadedModel
     alone = learned_stats(model.opened, None)
     assert alone is not None
     assert alone.counts[0, 100:150].min() > alone.counts[0, :40].max()
+
+
+def test_chats_change_how_neurons_are_placed_anew_and_are_no_reason_to_do_it(model: LoadedModel) -> None:
+    engine = EngineConfig(device="cpu", hardware_file="no-gpu")
+    first = solve_model(model.opened, engine)
+    taught(model, [np.arange(100, 150), np.arange(200, 250)]).keep()
+    assert solve_model(model.opened, engine).reused
+    again = solve_model(model.opened, engine, again=True).placement
+    assert (first.placement.statistics, again.statistics) == ("none", "measured")
+    assert again.fired_share == pytest.approx((0.8 * 50 + 0.05 * 350) / 400, rel=0.1)
+    assert any("conversations" in note for note in again.notes)
 
 
 # ------------------------------------------------------------------ on a model
