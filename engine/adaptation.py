@@ -45,8 +45,10 @@ SAVE_EVERY_S = 60.0
 class Adaptation:
     """What one loaded model learns. Not thread-safe: it lives where answers are computed, between them."""
 
-    def __init__(self, opened: OpenedModel) -> None:
+    def __init__(self, opened: OpenedModel, folder: Path | None = None) -> None:
+        """folder: where it keeps what it learns; None: where the person's is kept."""
         self._opened = opened
+        self._folder = folder
         self._new: I64 | None = None  # [L, F], since the last look
         self._new_positions = 0
         self._activity: NeuronActivity | None = None  # read when first needed
@@ -59,7 +61,7 @@ class Adaptation:
     def activity(self) -> NeuronActivity:
         """The counters, those of earlier runs included."""
         if self._activity is None:
-            self._activity = read_activity(self._opened)
+            self._activity = read_activity(self._opened, self._folder)
         return self._activity
 
     def learn(self, counters: FfnCounters) -> None:
@@ -104,7 +106,7 @@ class Adaptation:
             hot = tuple(table.neuron_in.copy() for table in blocks.tables)
             activity = replace(activity, placement=blocks.placement, hot=hot)
         try:
-            activity.save(activity_folder(self._opened))
+            activity.save(self._folder or activity_folder(self._opened))
         except EngineError as error:
             log.info("What was learned of %s is not kept: %s", self._opened.name, error)
 
@@ -186,11 +188,11 @@ def learned_stats(opened: OpenedModel, stats: NeuronStats | None) -> NeuronStats
     return NeuronStats(counts, tokens, "measured", corpus, opened.fingerprint, opened.config.activation_text)
 
 
-def read_activity(opened: OpenedModel) -> NeuronActivity:
-    """What earlier runs learned of the model; empty where that is nothing, or cannot be used."""
+def read_activity(opened: OpenedModel, folder: Path | None = None) -> NeuronActivity:
+    """What earlier runs learned of the model; empty where that is nothing, or cannot be used. folder: as above."""
     config = opened.config
     try:
-        activity = NeuronActivity.load(activity_folder(opened), opened.fingerprint, config.activation_text)
+        activity = NeuronActivity.load(folder or activity_folder(opened), opened.fingerprint, config.activation_text)
         if activity.counts.shape == (config.n_layers, config.d_ff):
             return activity
         log.info("What was learned of %s is of another shape", opened.name)

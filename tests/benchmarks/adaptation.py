@@ -17,7 +17,6 @@ import datetime
 import json
 import os
 import platform
-import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.adaptation import Adaptation, activity_folder
+from engine.adaptation import Adaptation
 from engine.artefacts import save_stats
 from engine.config import EngineConfig
 from engine.convert import convert
@@ -59,7 +58,6 @@ def main() -> int:
     parser.add_argument("--record", action="store_true", help="write the figures to tests/benchmarks/results/")
     flags = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["XDG_DATA_HOME"] = folder  # what is learned here is no person's
         bundle = convert(resolve_model(flags.model), Path(folder) / "bundle", "q8_0").bundle
         model = LoadedModel.load(bundle, EngineConfig(mode="exact", context=WINDOW_TOKENS))
         kinds = read_kinds(flags.corpus, model, flags.tokens)
@@ -159,18 +157,19 @@ def coverage(hot: Sequence[NDArray[np.int32]], counts: I64) -> float:
 
 def adapt(model: LoadedModel, hot: list[NDArray[np.int32]], chat: Sequence[int]) -> tuple[list[NDArray[np.int32]], int]:
     """The hot neurons after these tokens in answers, with all idle work done after each; and how many moved."""
-    shutil.rmtree(activity_folder(model.opened), ignore_errors=True)  # what other runs have kept
-    placed, adaptation = model.placed(hot), Adaptation(model.opened)
+    placed = model.placed(hot)
     transformer, blocks = placed.transformer("exact"), placed.hot_blocks
     assert blocks is not None, "a placed model has them"
     transformer.executor.counters.record_per_neuron()
-    for window in _pieces(chat, WINDOW_TOKENS):
-        cache = placed.new_cache()
-        for answer in _pieces(window, ANSWER_TOKENS):
-            transformer.forward(np.asarray(answer, np.int64), cache)
-            adaptation.learn(transformer.executor.counters)
-            while adaptation.adapt(blocks) == 0:
-                pass
+    with tempfile.TemporaryDirectory() as folder:  # what is learned here is no person's
+        adaptation = Adaptation(model.opened, Path(folder))
+        for window in _pieces(chat, WINDOW_TOKENS):
+            cache = placed.new_cache()
+            for answer in _pieces(window, ANSWER_TOKENS):
+                transformer.forward(np.asarray(answer, np.int64), cache)
+                adaptation.learn(transformer.executor.counters)
+                while adaptation.adapt(blocks) == 0:
+                    pass
     return [table.hot for table in blocks.tables], adaptation.moved
 
 
