@@ -11,28 +11,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import ModelConfig
-from engine.executor.ffn_calls import FUSED_ACTIVATIONS
+from engine.executor.ffn_calls import COPIED, FUSED_ACTIVATIONS
 from engine.executor.hot_side import HotRows
+from engine.executor.predictor_calls import PredictorCalls
 from engine.executor.slots import SlotTable
 from engine.model.weights import FfnWeights, ModelWeights
-from engine.sparsity.predictor import LowRank, Predictor
+from engine.sparsity.predictor import Predictor
 from native_kernels.backend import F32, I32, I64
 from native_kernels.cpu.call import Call, aligned_empty
 from native_kernels.cpu.elementwise import bias_calls
 from native_kernels.cpu.gemv import vector_format
 from native_kernels.cpu.linear import Products, Vector
 from native_kernels.cpu.row_sums import SUMS
-from native_kernels.cpu.sparse_ffn import Buffers, ffn_calls, predictor_calls
+from native_kernels.cpu.sparse_ffn import Buffers, ffn_calls
 from native_kernels.cpu.tallies import Tally, TallyBlock
 from native_kernels.cpu.two_sides import both, part_calls, room_for
 
-_COLD, _HOT = slice(0, 3), slice(3, 6)  # of a layer's counts: computed, opened, fired
+# Words of a layer's counts: computed, opened and fired of each side, around what the predictors count.
+_COLD, _HOT = slice(0, 3), slice(COPIED + 1, COPIED + 4)
 
 
-def why_not(weights: ModelWeights, predictor: Predictor | None) -> list[str]:
+def why_not(weights: ModelWeights) -> list[str]:
     """The reasons, one sentence each, why no program computes both sides."""
-    if predictor is not None and any(layer.copy is not None for layer in predictor.layers):
-        return ["What copies of a matrix expect is parted between two devices layer by layer."]
     codecs = {w.down_t.codec for layer in weights.layers for w in layer.ffns if w.down_t is not None}
     return [f"No processor kernel adds up listed rows of {codec}." for codec in sorted(codecs - set(SUMS))]
 
@@ -58,35 +58,34 @@ class HybridCalls:
         self._config = config
         self._layers = [layer.ffns[0] for layer in weights.layers]
         self._products = products
-        self._predictor = predictor
         self._tables = tables
         self._hot = hot
         f = config.d_ff
-        self._scores: F32 = aligned_empty(f)
         self._active: I32 = aligned_empty(f, np.int32)
         self._hot_out: F32 = aligned_empty(config.d_model)
         self._slots, self._n_slots = room_for(f)
         self._cold, self._n_cold = room_for(f)
         self._buffers = Buffers.make(f, config.d_model, products.n_workers)
         self._hot_buffers = Buffers.make(f, config.d_model, products.n_workers)
+        self._predicting: PredictorCalls | None = None
+        if predictor is not None:
+            self._predicting = PredictorCalls(config, predictor, products, self._buffers)
 
     def of_layer(self, layer: int, x: Vector, residual: Vector, out: F32, counts: I64) -> list[Call]:
         """out [D] = what the block adds to the stream; x [D] normed, residual [D] what the norm read."""
         w, block, table = self._layers[layer], self._hot.blocks[layer], self._tables[layer]
         calls: list[Call] = []
         cold, hot = (table.cold, table.n_cold), (table.hot_slots, table.n_hot)
-        part = None if self._predictor is None else self._predictor.layers[layer]
-        if part is not None and part.low_rank is not None:
-            calls += self._predict(part.low_rank, residual if part.input == "residual" else x)
+        flat, predicted = counts.reshape(-1), None
+        if self._predicting is not None:
+            calls, predicted = self._predicting.of_layer(layer, x, residual, flat[COPIED:])
+        if predicted is not None:
             cold, hot = (self._cold, self._n_cold), (self._slots, self._n_slots)
-            calls += part_calls(
-                table.slot_of, *hot, *cold, ids=self._active, scores=self._scores, threshold=part.low_rank.threshold
-            )
+            calls += part_calls(predicted, table.slot_of, self._active, *hot, *cold)
         forms: dict[str, NDArray[Any]] = {}
         for matrix in (w.up, *([] if w.gate is None else [w.gate])):
             forms[vector_format(matrix.codec)], more = x.as_read_by(matrix.codec, "ffn")
             calls += more
-        flat = counts.reshape(-1)
         ours = self._side(
             w, forms, out, self._buffers, cold, flat[_COLD], Tally(self.tallies, layer * self._config.d_ff)
         )
@@ -108,16 +107,13 @@ class HybridCalls:
         found[:, :3] = flat[:, _COLD] + flat[:, _HOT]
         if not self._config.gated:  # sparse_ffn then counts as opened what has been computed
             found[:, 1] = found[:, 2]
+        decided: NDArray[np.bool_] = np.ones(len(counts), np.bool_)  # by the first matrix
+        if self._predicting is not None:
+            decided = self._predicting.kinds == "true_gate"
+            found[:, 3] = self._predicting.copied(counts[:, 0, COPIED])
         if self._config.has_zeros:
-            layers = [None] * len(counts) if self._predictor is None else self._predictor.layers
-            decided = np.array([layer is None or layer.kind == "true_gate" for layer in layers])
             found[decided, 0] = found[decided, 1]
         return found
-
-    def _predict(self, part: LowRank, x: Vector) -> list[Call]:
-        """Scores of all neurons."""
-        values, calls = x.as_read_by(part.a.codec, "predictor")
-        return calls + predictor_calls(part.a, part.b, values, self._scores, bias1=part.a_bias, bias2=part.b_bias)
 
     def _side(
         self,

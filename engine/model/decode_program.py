@@ -57,7 +57,7 @@ def why_not(
     matrices = [one for one in (*layers, *others) if isinstance(one, PackedMatrix)]
     reasons = [reason for matrix in matrices for reason in cannot_multiply(matrix)]
     reasons += cannot_plan(mode, predictor)
-    return list(dict.fromkeys(reasons if sides is None else reasons + cannot_part(weights, predictor)))
+    return list(dict.fromkeys(reasons if sides is None else reasons + cannot_part(weights)))
 
 
 class DecodeProgram:

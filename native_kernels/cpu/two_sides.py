@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from native_kernels.backend import F32, I32, I64
+from native_kernels.backend import I32, I64
 from native_kernels.cpu.call import Call, aligned_empty, arguments
 from native_kernels.cpu.jit import inline, kernel
 from native_kernels.cpu.simd import call_kernel, get_float, get_int, get_int32, put_int, put_int32
-from native_kernels.cpu.sparse_ffn import list_where
+from native_kernels.cpu.sparse_ffn import Predicted, list_where
 
 
 @kernel
 def _part(args: int, lo: int, hi: int, worker: int) -> None:
-    """One item. args: scores (0: ids are given), threshold, neurons, ids, their count, slots by neuron, slots out, how
-    many, neurons out, how many."""
-    scores, n, ids = get_int(args), get_int(args + 16), get_int(args + 24)
-    slot_of, slots, neurons = get_int(args + 40), get_int(args + 48), get_int(args + 64)
-    count = list_where(scores, n, 0, get_float(args + 8), 1, ids) if scores != 0 else get_int(get_int(args + 32))
+    """One item. args: scores, threshold, how many scores, the list that has their neurons (0: each neuron has one), how
+    many of it (0: as many as scores), slots by neuron, working memory, slots out, how many, neurons out, how many."""
+    n, of, ids = get_int(args + 16), get_int(args + 24), get_int(args + 48)
+    if of != 0:
+        n = get_int(get_int(args + 32))
+    slot_of, slots, neurons = get_int(args + 40), get_int(args + 56), get_int(args + 72)
+    count = list_where(get_int(args), n, of, get_float(args + 8), 1, ids)
     here, there = 0, 0
     for i in range(count):
         neuron = get_int32(ids + 4 * i)
@@ -32,34 +34,31 @@ def _part(args: int, lo: int, hi: int, worker: int) -> None:
         else:
             put_int32(neurons + 4 * there, neuron)
             there += 1
-    put_int(get_int(args + 56), here)
-    put_int(get_int(args + 72), there)
+    put_int(get_int(args + 64), here)
+    put_int(get_int(args + 80), there)
 
 
 def part_calls(
+    predicted: Predicted,
     slot_of: I32,
+    ids: I32,
     slots: I32,
     n_slots: I64,
     neurons: I32,
     n_neurons: I64,
-    *,
-    ids: I32,
-    n_ids: I64 | None = None,
-    scores: F32 | None = None,
-    threshold: float = 0.0,
     stage: str = "predictor",
 ) -> list[Call]:
-    """Active neurons that have a slot -> their slots [n_slots[0]]; the others -> neurons [n_neurons[0]].
+    """Predicted neurons that have a slot -> their slots [n_slots[0]]; the others -> neurons [n_neurons[0]].
 
     Both in the order of the neurons, wherever their slots lie. slot_of: [F], -1 where a neuron has none; read when it
-    runs. Active are the ids [n_ids[0]], or those whose score [F] reaches the threshold; then ids [F] is working memory.
+    runs. ids [F]: working memory.
     """
     args = arguments(
-        0 if scores is None else scores, float(threshold), len(slot_of), ids, 0 if n_ids is None else n_ids,
-        slot_of, slots, n_slots, neurons, n_neurons,
+        predicted.logits, float(predicted.threshold), len(slot_of),
+        0 if predicted.ids is None else predicted.ids, 0 if predicted.n_ids is None else predicted.n_ids,
+        slot_of, ids, slots, n_slots, neurons, n_neurons,
     )  # fmt: skip
-    keeps = (slot_of, slots, n_slots, neurons, n_neurons, ids, n_ids, scores)
-    return [Call(_part, args, 1, 1, stage, keeps)]
+    return [Call(_part, args, 1, 1, stage, (predicted, slot_of, ids, slots, n_slots, neurons, n_neurons))]
 
 
 @inline

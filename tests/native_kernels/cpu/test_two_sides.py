@@ -9,6 +9,7 @@ from native_kernels.backend import PackedMatrix
 from native_kernels.cpu.call import run
 from native_kernels.cpu.gemv import gemv_calls
 from native_kernels.cpu.pool import Pool, Program
+from native_kernels.cpu.sparse_ffn import Predicted
 from native_kernels.cpu.tallies import Tally, TallyBlock, tally_calls
 from native_kernels.cpu.two_sides import both, part_calls, room_for
 
@@ -21,17 +22,18 @@ def test_active_neurons_are_parted_by_their_slots(n: int, share: float) -> None:
     hot = rng.permutation(n)[: round(share * n)]
     slot_of[hot] = rng.permutation(len(hot))
     scores = rng.standard_normal(n).astype(np.float32)
-    (slots, n_slots), (cold, n_cold), (ids, n_ids) = (room_for(n) for _ in range(3))
+    (slots, n_slots), (cold, n_cold), (ids, _) = (room_for(n) for _ in range(3))
+    some, n_some = room_for(n)
+    some[: n // 2 + 1], n_some[0] = np.sort(rng.permutation(n)[: n // 2 + 1]), n // 2 + 1
     for threshold in (-9.0, 0.0, 9.0):
-        active = np.flatnonzero(scores >= threshold)
-        run(part_calls(slot_of, slots, n_slots, cold, n_cold, ids=ids, scores=scores, threshold=threshold))
-        assert slots[: n_slots[0]].tolist() == [slot_of[i] for i in active if slot_of[i] >= 0]
-        assert cold[: n_cold[0]].tolist() == [i for i in active if slot_of[i] < 0]
-    given = sorted({0, n - 1})
-    ids[: len(given)], n_ids[0] = given, len(given)
-    run(part_calls(slot_of, slots, n_slots, cold, n_cold, ids=ids, n_ids=n_ids))
-    assert slots[: n_slots[0]].tolist() == [slot_of[i] for i in given if slot_of[i] >= 0]
-    assert cold[: n_cold[0]].tolist() == [i for i in given if slot_of[i] < 0]
+        whole, listed = Predicted(scores, threshold), Predicted(scores, threshold, some, n_some)
+        for predicted in (whole, listed):
+            active = np.flatnonzero(scores >= threshold)
+            if predicted is listed:  # their scores are in the order of the list
+                active = some[: n_some[0]][scores[: n_some[0]] >= threshold]
+            run(part_calls(predicted, slot_of, ids, slots, n_slots, cold, n_cold))
+            assert slots[: n_slots[0]].tolist() == [slot_of[i] for i in active if slot_of[i] >= 0]
+            assert cold[: n_cold[0]].tolist() == [i for i in active if slot_of[i] < 0]
 
 
 @pytest.mark.parametrize("n_workers", [1, 2, 3, 5])
