@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from tiny_model import make_tiny_model
 
+import engine.executor.hybrid as module
 from engine.config import ACTIVATIONS, ModelConfig
 from engine.convert import convert
 from engine.errors import ArtifactMismatchError, InvalidRequestError
@@ -235,6 +237,25 @@ def test_a_hot_side_is_a_copy_of_its_own(tiny: Loaded) -> None:
         assert np.abs(one_by_one(model) - wanted).max() > 1e-3
 
 
+def test_the_two_sides_work_at_once(tiny: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    executor = hybrid(tiny, None, placed(tiny[0], "random"))
+    x, cold_began = np.ones((1, tiny[0].d_model), np.float32), threading.Event()
+    wanted = executor.ffn(0, x, x)
+    hot_side, cold_side = executor.blocks.hot._compute, module.some_of_each
+
+    def hot(*work: Any) -> Any:
+        assert cold_began.wait(60), "the hot side is not waited for before the cold one begins"
+        return hot_side(*work)
+
+    def cold(*work: Any) -> Any:
+        cold_began.set()
+        return cold_side(*work)
+
+    monkeypatch.setattr(executor.blocks.hot, "_compute", hot)
+    monkeypatch.setattr(module, "some_of_each", cold)
+    assert (executor.ffn(0, x, x) == wanted).all()
+
+
 # ------------------------------------------------------------------ the same answer each time
 
 
@@ -329,7 +350,7 @@ def test_a_fault_of_one_side_is_heard_and_the_next_layer_begins_anew(tiny: Loade
         with pytest.raises(ZeroDivisionError):
             executor.ffn(0, x, x)
     with monkeypatch.context() as patch:
-        patch.setattr("engine.executor.hybrid.some_of_each", lambda *_: 1 / 0)
+        patch.setattr(module, "some_of_each", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             executor.ffn(0, x, x)
     assert (executor.ffn(0, x, x) == wanted).all()
