@@ -26,7 +26,8 @@ class Efficiency:
     """What kernels reach of a bandwidth, by codec.
 
     gemv: a whole matrix. first: the deciding matrix of an FFN whose other rows are skipped. rows: rows gathered where
-    neurons fire. sums: a whole down that is stored by neuron. short: a predictor's, whose rows are as short as its rank.
+    neurons fire. sums: a whole down that is stored by neuron. short: a low-rank predictor, half of whose rows are as
+    short as its rank.
     core_bytes_per_s: what one core computes when no memory holds it up; None: never the limit.
     """
 
@@ -38,10 +39,10 @@ class Efficiency:
     core_bytes_per_s: float | None = None
 
 
-# tests/benchmarks/results: cpu-kernels-2026-11-21 (EPYC, 1 and 2 threads) and cpu-kernels-xeon (1 to 8 threads) for gemv,
-# first and rows, the latter two as the parts of their "exact" rows; against-llama-cpp-1b (EPYC, 2 threads) for sums and
-# short, from what dense, exact and sparse took beside each other, and for rows of 2,048 values, which are read with
-# less of the bandwidth than those of 4,096 in the others. Cores within their caches: the starter model and
+# tests/benchmarks/results: cpu-kernels-2026-11-21 (EPYC, 1 and 2 threads) and cpu-kernels-xeon (1 to 8 threads) for
+# gemv, first and rows, the latter two as the parts of their "exact" rows; against-llama-cpp-1b (EPYC, 2 threads) for
+# sums and short, from what dense, exact and sparse took beside each other, and for rows of 2,048 values, which are read
+# with less of the bandwidth than those of 4,096 in the others. Cores within their caches: the starter model and
 # make_model.py's tiny ones on that EPYC, 1 thread.
 _CPU: dict[str, Efficiency] = {
     "f32": Efficiency(0.98, 0.9, 0.7, 0.85, 0.6, 80e9),

@@ -66,7 +66,7 @@ class ModelBytes:
     attention: i64 [L], all of a layer but its FFN's matrices: projections, norms, biases, routers. first, second, down:
     i64 [L], one neuron's row of the matrix that decides whether it fires (gate, or up without a gate), of up beside a
     gate (else 0), and of down. embedding: with positions and what belongs to them. head: with the last norm; where it
-    is the embedding's own matrix (tied), on the CPU it takes no room of its own.
+    is the embedding's own matrix (tied), that is counted in both, and `shared` is its bytes.
     codecs: of attention, of the first matrix and of down in each layer [L], and of the head.
     down_is_row_wise: a token reads all of down, whatever fires.
     """
@@ -83,6 +83,7 @@ class ModelBytes:
     down_codecs: tuple[str, ...]
     head_codec: str
     down_is_row_wise: bool = False
+    shared: int = 0
 
     @property
     def n_layers(self) -> int:
@@ -101,7 +102,7 @@ class ModelBytes:
     @property
     def head_in_ram(self) -> int:
         """What the head takes beside the embedding."""
-        return 0 if self.config.tied_embeddings else self.head
+        return self.head - self.shared
 
     @property
     def total(self) -> int:
@@ -154,6 +155,7 @@ class ModelBytes:
             down_codecs=_main_codecs(codecs["down"]),
             head_codec=head_codec,
             down_is_row_wise=opened.down_is_row_wise,
+            shared=embedding if config.tied_embeddings else 0,
         )
 
 

@@ -18,6 +18,7 @@ from engine.config import KvCodec, Mode
 from engine.offline.activity import Activity
 from engine.offline.cost_model import DeviceRates, Machine, cpu_layer_s, cpu_token_s, ffn_speeds, gpu_layer_s
 from engine.offline.model_bytes import ModelBytes, PredictorBytes
+from native_kernels.codecs import COPY_CODECS
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
@@ -180,8 +181,12 @@ def build_problem(
             n_bytes / rates.gemv(codec) + kv_read / (_KV_SHARE * rates.gemv("f16"))
             for n_bytes, codec in zip(model.attention, model.attention_codecs, strict=True)
         ]
-        predictor = [n_bytes / rates.short(codec) for n_bytes, codec in zip(predictor_read, codecs, strict=True)]
-        return np.array(attention), np.array(predictor)
+        speeds = [
+            rates.first(codec) if at_gate else rates.gemv(codec) if codec in COPY_CODECS else rates.short(codec)
+            for codec, at_gate in zip(codecs, gates_apart.tolist(), strict=True)
+        ]
+        predictor = predictor_read / np.array(speeds)
+        return np.array(attention), np.asarray(predictor, np.float64)
 
     of_cpu = ffn_seconds(machine.cpu)
     cold = of_cpu[:, -1:] - of_cpu

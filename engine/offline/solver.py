@@ -23,8 +23,9 @@ log = logging.getLogger(__name__)
 TIME_LIMIT_S = 8.0
 # A placement this close to the best there is, as a share of the time of a token, is as good as it.
 GOOD_GAP = 1e-4
-# Ends a search that proves nothing more; unlike the clock it ends it at the same place on every machine.
-_MOST_NODES = 60
+# Ends a search that proves nothing more; unlike the clock it ends it at the same place on every machine. Nodes of the
+# search times ways that are left; but at least some nodes: 3 s of one core for the largest models.
+_MOST_WORK, _LEAST_NODES = 100_000, 20
 # HiGHS reckons with tolerances of 1e-6: microseconds and MiB keep them far below a block's worth.
 _MICROSECONDS, _MIB = 1e6, 1 / (1 << 20)
 _SPARE_BYTES = 64
@@ -127,12 +128,13 @@ def _programme(
         ram = {i: float(problem.ram[layer[i], way[i]]) * _MIB for i in range(n_ways)}
         room = ram_budget - problem.fixed_ram - problem.head_ram[0] - _SPARE_BYTES
         add({**ram, head: (problem.head_ram[1] - problem.head_ram[0]) * _MIB}, -np.inf, room * _MIB)
+    nodes = max(_LEAST_NODES, _MOST_WORK // n_ways)
     result: Any = milp(
         costs,
         integrality=np.concatenate([np.ones(n_ways + 1), np.zeros(n_crossings)]),
         bounds=Bounds(0, 1),
         constraints=LinearConstraint(csr_array((values, (rows, columns)), shape=(len(low), n)), low, high),
-        options={"time_limit": time_limit_s, "mip_rel_gap": good_gap / 2, "node_limit": _MOST_NODES},
+        options={"time_limit": time_limit_s, "mip_rel_gap": good_gap / 2, "node_limit": nodes},
     )
     constant = problem.fixed_seconds + problem.head_seconds[0]
     proven = -np.inf if result.mip_dual_bound is None else result.mip_dual_bound / _MICROSECONDS + constant

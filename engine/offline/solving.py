@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from engine import artefacts
 from engine.adaptation import can_learn, learned_stats
 from engine.config import EngineConfig, KvCodec, Mode
-from engine.errors import Cancelled, DeviceUnavailableError, EngineError, UnsupportedModelError
+from engine.errors import Cancelled, DeviceUnavailableError, EngineError, InvalidRequestError, UnsupportedModelError
 from engine.graphics import GpuInfo
 from engine.hardware import HardwareProfile, choose_gpu, choose_threads, measure, probe
 from engine.measured_hardware import load_profile, recall, remember
@@ -49,6 +49,34 @@ class Solved:
     reused: bool
     changed: tuple[str, ...] = ()
     problem: Problem | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As `solve --json` prints it and the job of the engine's process answers."""
+        placement = self.placement
+        return {
+            "stats": placement.statistics,
+            "mode": placement.mode,
+            "hot_neurons": placement.hot_neurons,
+            "hot_bytes": placement.hot_bytes,
+            "vram_bytes": placement.vram_bytes,
+            "vram_parts_bytes": placement.vram_parts_bytes,
+            "vram_budget_bytes": placement.origins.vram_budget_bytes,
+            "ram_bytes": placement.ram_bytes,
+            "ram_parts_bytes": placement.ram_parts_bytes,
+            "predicted_tok_s": placement.predicted_tok_s,
+            "gpu_neuron_load": placement.gpu_neuron_load,
+            "fired_share": placement.fired_share,
+            "objective": placement.objective,
+            "gap": placement.gap,
+            "layers": list(placement.hot_counts),
+            "attention_layers": placement.attention.count("gpu"),
+            "head": placement.head,
+            "context": placement.origins.context,
+            "position": placement.position,
+            "reused": self.reused,
+            "changed": list(self.changed),
+            "notes": list(placement.notes),
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,6 +167,25 @@ def solve_model(
     return Solved(placement, reused=False, changed=changed, problem=problem)
 
 
+def solve_job(
+    arguments: Mapping[str, Any],
+    progress: Progress = lambda done, total: None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> dict[str, Any]:
+    """The job "solve" of the engine's process: `model` (as on the command line), `engine` (fields of EngineConfig) and
+    `again`; what `solve --json` prints back. Raises: as `solve_model` does, and InvalidRequestError.
+    """
+    from engine.model.weights import open_model
+    from engine.session import resolve_model
+
+    model, engine = arguments.get("model"), arguments.get("engine", {})
+    if not isinstance(model, str) or not isinstance(engine, dict):
+        raise InvalidRequestError("The job solve needs the name of a model, and settings of the engine by name.")
+    config = EngineConfig.from_dict(engine)
+    opened = open_model(resolve_model(model), config.activation)
+    return solve_model(opened, config, progress, cancelled, again=bool(arguments.get("again"))).to_json()
+
+
 def _with_learned(setting: Setting) -> Setting:
     """With what a person's chats have taught beside the statistics. It grows with every answer: a reason to place
     neurons otherwise when they are placed anew, and none to place them anew."""
@@ -182,7 +229,7 @@ def read_setting(opened: OpenedModel, engine: EngineConfig) -> Setting:
     return Setting(
         opened=opened,
         model=model,
-        stats=read_stats(opened),
+        stats=read_stats(opened) if opened.config.has_zeros else None,  # else all neurons are computed
         predictors=predictors,
         profile=profile,
         gpu=gpu,
@@ -284,6 +331,8 @@ def placement_of(
     context = 0 if setting.gpu is None else memory_plan.context_bytes(setting.gpu)
     machine = Machine.of(setting.profile, setting.threads, setting.gpu)
     notes = [*setting.notes, setting.budgets.vram_reason, *machine.notes, *activity.notes]
+    if model.down_is_row_wise and mode != "dense":
+        notes.append("The file stores down row by row, so that a token reads all of it; a bundle has it by neuron.")
     if setting.gpu is not None and not choice.uses_gpu(problem):
         notes.append(f"Nothing is placed on {setting.gpu.name}: that would not be faster.")
     return Placement(
