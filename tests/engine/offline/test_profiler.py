@@ -271,6 +271,7 @@ def test_published_statistics_are_read_instead(tmp_path: Path, capsys: pytest.Ca
 # ------------------------------------------------------------------ the command
 
 
+@pytest.mark.usefixtures("in_reference_form")
 def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plot = tmp_path / "locality.svg"
     assert cli.main(["profile", str(folder), "--tokens", "300", "--plot", str(plot), "--json"]) == 0
