@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from engine import artefacts
+from engine.adaptation import can_learn, learned_stats
 from engine.config import EngineConfig, KvCodec, Mode
 from engine.errors import Cancelled, DeviceUnavailableError, EngineError, InvalidRequestError, UnsupportedModelError
 from engine.graphics import GpuInfo
@@ -157,7 +158,7 @@ def solve_model(
     if kept is not None and not again:
         progress(steps, steps)
         return Solved(kept, reused=True)
-    placement, problem = _solved(setting, origins, lambda: progress(2, steps), cancelled)
+    placement, problem = _solved(_with_learned(setting), origins, lambda: progress(2, steps), cancelled)
     progress(3, steps)
     if cancelled():
         raise Cancelled
@@ -183,6 +184,15 @@ def solve_job(
     config = EngineConfig.from_dict(engine)
     opened = open_model(resolve_model(model), config.activation)
     return solve_model(opened, config, progress, cancelled, again=bool(arguments.get("again"))).to_json()
+
+
+def _with_learned(setting: Setting) -> Setting:
+    """With what a person's chats have taught beside the statistics. It grows with every answer: a reason to place
+    neurons otherwise when they are placed anew, and none to place them anew."""
+    stats = learned_stats(setting.opened, setting.stats) if can_learn(setting.opened) else setting.stats
+    if stats is setting.stats:
+        return setting
+    return replace(setting, stats=stats, notes=(*setting.notes, "What fired in conversations of late counts, too."))
 
 
 def read_setting(opened: OpenedModel, engine: EngineConfig) -> Setting:
