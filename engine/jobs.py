@@ -80,14 +80,17 @@ def _profile(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
     if plot is not None:
         check_plot_file(plot)
     text = read_text(Path(given["text"])) if "text" in given else None
-    engine = replace(EngineConfig.from_dict(given.get("engine", {})), mode="exact")
+    wanted = EngineConfig.from_dict(given.get("engine", {}))
+    engine = replace(wanted, mode="exact", device="cpu")
     opened = open_model(resolve_model(given["model"]), engine.activation)
     profiler.check_zeros(opened)
     found = profiler.published_stats(opened) if text is None and "tokens" not in given else None
     if found is None:
         model = LoadedModel.load(given["model"], engine, stage("loading"), cancelled, stage("preparing"))
         progress = stage("profiling")
-        found = profiler.profile(model, text, given.get("tokens"), progress=progress, cancelled=cancelled)
+        found = profiler.profile(
+            model, text, given.get("tokens"), device=wanted.device, progress=progress, cancelled=cancelled
+        )
     if plot is not None:
         draw_locality(found.stats, plot, opened.name)
     return {**found.values(), "plot": None if plot is None else str(plot)}
