@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,10 @@ from engine.errors import (
     InvalidRequestError,
     UnsupportedModelError,
 )
+from engine.jobs import run_job
 from engine.measured_hardware import load_profile, profile_names
 from engine.model.model_files import open_model
-from engine.offline.solving import TYPICAL_POSITION, solve_job, solve_model, working_set
+from engine.offline.solving import TYPICAL_POSITION, solve_model, working_set
 from engine.sparsity.placement import RAM_PARTS, VRAM_PARTS
 from engine.sparsity.stats import NeuronStats
 
@@ -264,16 +266,20 @@ def test_cancelled(tmp_path: Path) -> None:
 
 
 def test_as_a_job() -> None:
-    steps: list[tuple[int, int]] = []
+    steps: list[tuple[str, int, int]] = []
+
+    def stage(name: str) -> Callable[[int, int], None]:
+        return lambda done, total: steps.append((name, done, total))
+
     arguments = {"model": "starter-chat", "engine": {"hardware_file": "pc-high"}}
-    values = solve_job(arguments, lambda done, total: steps.append((done, total)))
+    values = run_job("solve", arguments, stage, lambda: False)
     assert values.keys() >= KEYS
-    assert steps[-1] == (4, 4)
+    assert steps[-1] == ("solving", 4, 4)
     json.dumps(values)
-    assert solve_job(arguments)["reused"]
-    for wrong in ({}, {"model": 3}, {"model": "starter-chat", "engine": []}):
-        with pytest.raises(InvalidRequestError):
-            solve_job(wrong)
+    assert run_job("solve", arguments, stage, lambda: False)["reused"]
+    assert not run_job("solve", {**arguments, "again": True}, stage, lambda: False)["reused"]
+    with pytest.raises(Cancelled):
+        run_job("solve", {**arguments, "again": True}, stage, lambda: True)
 
 
 def test_how_much_memory_is_read_for_a_model(tmp_path: Path) -> None:
