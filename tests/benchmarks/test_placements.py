@@ -1,4 +1,4 @@
-"""The script behind docs/placement.md: its models have the bytes of real files, its curves the coverage that they say."""
+"""The script behind docs/placement.md: models with the bytes of real files, curves with the coverage that they say."""
 
 from __future__ import annotations
 
