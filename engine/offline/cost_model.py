@@ -48,8 +48,8 @@ _CPU: dict[str, Efficiency] = {
     "f32": Efficiency(0.98, 0.9, 0.7, 0.85, 0.6, 80e9),
     "f16": Efficiency(0.98, 0.9, 0.65, 0.8, 0.6, 60e9),
     "bf16": Efficiency(0.98, 0.9, 0.65, 0.8, 0.6, 60e9),
-    "q8_0": Efficiency(0.95, 0.9, 0.65, 0.85, 0.4, 37e9),
-    "q8_0.lanes": Efficiency(0.9, 0.8, 0.65, 0.8, 0.4, 37e9),
+    "q8_0": Efficiency(0.95, 0.9, 0.65, 0.85, 0.4, 35e9),
+    "q8_0.lanes": Efficiency(0.9, 0.8, 0.65, 0.8, 0.4, 35e9),
     "q4_0": Efficiency(0.97, 0.9, 0.5, 0.9, 0.3, 45e9),
     "q4_0.lanes": Efficiency(0.9, 0.8, 0.65, 0.8, 0.4, 45e9),
 }

@@ -115,7 +115,8 @@ def main() -> int:
     rows = study(model, arguments.corpus, arguments.tokens)
     worst = max(row["calibration_loss"] for row in rows.values())
     result = {
-        "command": f"python tests/benchmarks/hot_set_coverage.py CORPUS --model {arguments.model} --tokens {arguments.tokens}",
+        "command": "python tests/benchmarks/hot_set_coverage.py CORPUS "
+        f"--model {arguments.model} --tokens {arguments.tokens}",
         "date": time.strftime("%Y-%m-%d"),
         "hardware": f"{describe(probe())}; {platform.processor() or platform.machine()}",
         "model": model.name,
