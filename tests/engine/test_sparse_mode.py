@@ -334,7 +334,7 @@ GENERATOR = Path(__file__).resolve().parents[3] / "shared" / "tools" / "make_syn
         ("f16", True, "reference", "f16"),
         ("q4_0", True, "reference", "f32"),
         ("q4_0", False, "reference", "q4_0"),
-        ("q4_0", True, "kernels", "q4_0"),
+        ("q4_0", True, "kernels", "q4_0.lanes"),
     ],
 )
 def test_a_synthetic_powerinfer_model_expects_what_its_generator_says(
