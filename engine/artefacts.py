@@ -18,9 +18,11 @@ import numpy as np
 from engine.bundle import BundleSource, add_artefact, check_artefact
 from engine.bundle_manifest import ARTEFACT_FOLDER
 from engine.errors import ArtifactMismatchError, InvalidRequestError, ModelNotFoundError
+from engine.sparsity import placement as placements
 from engine.sparsity import predictor as predictors
 from engine.sparsity import stats as statistics
 from engine.sparsity.artifact_files import head_file, read_head, tensors_file
+from engine.sparsity.placement import Placement
 from engine.sparsity.predictor import Predictor
 from engine.sparsity.stats import NeuronStats
 
@@ -29,11 +31,11 @@ if TYPE_CHECKING:  # model_files.py asks this module what a model has
 
 Kind = Literal["predictors", "statistics", "placement"]
 
-# What an artefact's files are called, wherever they lie. Nothing writes a placement yet.
+# What an artefact's files are called, wherever they lie.
 NAMES: dict[Kind, str] = {
     "predictors": predictors.ARTIFACT_NAME,
     "statistics": statistics.ARTIFACT_NAME,
-    "placement": "placement",
+    "placement": placements.ARTIFACT_NAME,
 }
 _END_BYTES = 64 << 10
 
@@ -134,6 +136,16 @@ def check_stats(opened: OpenedModel) -> None:
     read_head(folder, statistics.ARTIFACT_NAME, statistics.SCHEMA_VERSION, made_for, activation)
 
 
+def load_placement(opened: OpenedModel) -> Placement:
+    """The model's own placement; for which machine and budget, its origins say.
+
+    Raises: as `check` does, and ModelFormatError for damage.
+    """
+    placement = Placement.load(*check(opened, "placement"))
+    placement.check_against(opened.config.n_layers, opened.config.n_neurons)
+    return placement
+
+
 def save_predictor(
     opened: OpenedModel,
     predictor: Predictor,
@@ -166,6 +178,19 @@ def save_stats(opened: OpenedModel, stats: NeuronStats) -> Path:
     stamped = replace(stats, model=opened.fingerprint, activation=opened.config.activation_text)
     head = stamped.save(artefact_folder(opened))
     _list_in_bundle(opened, "statistics", statistics.SCHEMA_VERSION)
+    return head
+
+
+def save_placement(opened: OpenedModel, placement: Placement) -> Path:
+    """Keeps a placement as the model's own, in place of an older one; its head's path back.
+
+    Raises: ArtifactMismatchError for one of another shape, InvalidRequestError where the folder cannot be written,
+    DiskSpaceError.
+    """
+    placement.check_against(opened.config.n_layers, opened.config.n_neurons)
+    made_for = replace(placement.origins, model=opened.fingerprint, activation=opened.config.activation_text)
+    head = replace(placement, origins=made_for).save(artefact_folder(opened))
+    _list_in_bundle(opened, "placement", placements.SCHEMA_VERSION)
     return head
 
 

@@ -107,7 +107,7 @@ class Backend:
         blocks = [block for layer in weights.layers for block in (layer, *layer.ffns)]
         matrices = [matrix for block in blocks for matrix in vars(block).values() if isinstance(matrix, PackedMatrix)]
         if isinstance(model.executor, SparseExecutor):
-            matrices += [one for layer in model.executor.predictor.layers for one in (layer.a, layer.b)]
+            matrices += [one for layer in model.executor.predictor.layers for one in layer.matrices]
         codecs = {matrix.codec for matrix in (weights.head, weights.embedding, *matrices)}
         wanted = [*OWN_KERNELS, *self.kernels.kernels(codecs), *self.kernels.attention_kernels(layout)]
         if isinstance(model.decoder, DecodeProgram):

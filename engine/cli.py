@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from engine.chat_templates import TEMPLATE_NAMES
-from engine.commands import answers, files, machine, measures
+from engine.commands import answers, files, machine, measures, solve
 from engine.config import DEVICES, KV_CODECS, MODES
 from engine.console import drop_output, make_streams_safe
 from engine.errors import EngineError
@@ -92,7 +92,11 @@ def build_parser() -> argparse.ArgumentParser:
         sub.add_argument("--device", choices=DEVICES, default="auto")
         sub.add_argument("--threads", type=int, help="CPU threads (default: usable physical cores - 1)")
         sub.add_argument("--context", type=int, help="tokens of context (default: as trained, if the memory allows)")
-        sub.add_argument("--hardware", metavar="FILE", help="a saved hardware profile instead of a probe")
+        sub.add_argument(
+            "--hardware",
+            metavar="FILE",
+            help="a saved hardware profile instead of a probe, or the name of one that comes with Hearth",
+        )
         sub.add_argument("--vram-budget", type=float, metavar="GIB", help="the most that may be held on the card")
         sub.add_argument("--mode", choices=MODES, default="auto")
         sub.add_argument(
@@ -151,6 +155,14 @@ def build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--gen-tokens", type=int, default=64)
     sub.add_argument("--batch", type=int, default=1, help="sequences at once (this version: 1)")
     sub.add_argument("--repeat", type=int, default=3)
+    add_json(sub)
+
+    sub = command(
+        "solve", solve.solve, "Which neurons and parts of a model go on the graphics card.",
+        "starter-chat --hardware pc-high --vram-budget 1",
+    )  # fmt: skip
+    add_model(sub)
+    sub.add_argument("--again", action="store_true", help="solve it also where nothing has changed")
     add_json(sub)
 
     sub = command("inspect", files.inspect, "What a model file is.", "starter-chat")

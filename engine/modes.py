@@ -24,6 +24,7 @@ from engine.model.weights import MARGIN_BYTES, ModelWeights, OpenedModel
 from engine.model_artefacts import no_predictors, predictor_sizes, read_predictor
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import Operators
+from native_kernels.codecs import COPY_CODECS
 from native_kernels.reference import ReferenceOperators
 
 # What a model reads when it is to be seen how many neurons its predictors expect: as long as a short question, so that
@@ -148,7 +149,7 @@ def read_predictors(opened: OpenedModel, reads: Callable[[str], bool] = lambda c
             "would have to be copied into the free RAM, and so much is not free."
         )
     predictor = read_predictor(opened, as_stored=True)
-    packed = {matrix.codec for layer in predictor.layers for matrix in (layer.a, layer.b)} - {"f32", "f16"}
+    packed = {matrix.codec for layer in predictor.layers for matrix in layer.matrices} - {"f32", "f16", *COPY_CODECS}
     if all(reads(codec) for codec in packed) or not _has_room(sizes.copied + sizes.unpacked):
         return predictor
     return read_predictor(opened, as_stored=False)

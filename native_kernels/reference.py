@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from native_kernels import kv_blocks
 from native_kernels.backend import F32, I32, I64, U8, PackedMatrix, RopeOrder
+from native_kernels.codecs import COPY_CODECS
 from native_kernels.codecs.plain import unpack_finite_f16
+from native_kernels.copies import rounded_to_bytes
 from native_kernels.kv_blocks import KvLayout
 
 # Unpacked or gathered weights and attention scores beyond these sizes are worked off in pieces. A tile stays in the
@@ -41,6 +43,7 @@ class ReferenceOperators:
         if _goes_to_blas(w):
             product: F32 = x @ w.data.T
             return product
+        x = _as_multiplied(x, w)
         out = np.empty((x.shape[0], w.n_rows), np.float32)
         for tile in _tiles(w.n_rows, w.n_cols):
             np.matmul(x, _unpack(w, tile).T, out=out[:, tile])
@@ -56,7 +59,7 @@ class ReferenceOperators:
         return out
 
     def sparse_gemv(self, w: PackedMatrix, x: F32, ids: I32) -> F32:
-        out = np.empty(len(ids), np.float32)
+        x, out = _as_multiplied(x, w), np.empty(len(ids), np.float32)
         for tile in _tiles(len(ids), w.n_cols):
             np.matmul(_unpack(w, ids[tile]), x, out=out[tile])
         return out
@@ -197,6 +200,12 @@ def _unpack(w: PackedMatrix, some: slice | NDArray[Any]) -> F32:
         return unpack_finite_f16(data)
     decoded = w.block_codec.decode(data)
     return decoded[..., : w.n_cols] if decoded.shape[-1] > w.n_cols else decoded  # a last group that was filled up
+
+
+def _as_multiplied(x: F32, w: PackedMatrix) -> F32:
+    """x [..., D] as rows of w are multiplied with it: a copy decides by a threshold, so that its x is rounded alike
+    wherever it is multiplied; for all other weights rounding x is a kernel's own affair."""
+    return rounded_to_bytes(x) if w.codec in COPY_CODECS else x
 
 
 def _goes_to_blas(w: PackedMatrix) -> bool:

@@ -13,8 +13,9 @@ class FfnCounters:
 
     computed: neuron evaluations that decode would do for them; in
     sparse mode those that the predictor expects. opened: of them those whose first activation was not zero, so that
-    up is read where there is a gate. fired: those whose activation was not zero. per_neuron: i64 [L, F], times each
-    one fired; None until `record_per_neuron` switches it on.
+    up is read where there is a gate. fired: those whose activation was not zero. copied: those of which a predictor's
+    copy was read. layers: i64 [L, 4], these four for every layer. per_neuron: i64 [L, F], times each one fired; None
+    until `record_per_neuron` switches it on.
     """
 
     def __init__(self, n_layers: int, n_neurons: int, n_blocks_used: int = 1) -> None:
@@ -22,9 +23,7 @@ class FfnCounters:
         self._shape = (n_layers, n_neurons)
         self._visits = n_blocks_used
         self._visited = 0
-        self.computed = 0
-        self.opened = 0
-        self.fired = 0
+        self.layers: I64 = np.zeros((n_layers, 4), np.int64)
         self.per_neuron: I64 | None = None
 
     def record_per_neuron(self) -> None:
@@ -33,9 +32,22 @@ class FfnCounters:
 
     def reset(self) -> None:
         """Back to nothing counted; a switched-on per-neuron count stays on."""
-        self._visited = self.computed = self.opened = self.fired = 0
+        self._visited = 0
+        self.layers[:] = 0
         if self.per_neuron is not None:
             self.per_neuron[:] = 0
+
+    @property
+    def computed(self) -> int:
+        return int(self.layers[:, 0].sum())
+
+    @property
+    def opened(self) -> int:
+        return int(self.layers[:, 1].sum())
+
+    @property
+    def fired(self) -> int:
+        return int(self.layers[:, 2].sum())
 
     @property
     def tokens(self) -> int:
@@ -57,6 +69,12 @@ class FfnCounters:
         """Share whose first activation was not zero, mean over tokens and layers; None before the first token."""
         return self._share(self.opened)
 
+    @property
+    def layer_shares(self) -> NDArray[np.float64]:
+        """`layers` as shares of a layer's neurons, mean over tokens: [L, 4]; 0 before the first token."""
+        found: NDArray[np.float64] = self.layers / max(1, self.tokens * self._shape[1])
+        return found
+
     def add_token(self, layer: int, computed: int, opened: int, fired_ids: I32, first: int = 0) -> None:
         """One position of one layer; fired_ids [K]. first: of an expert, the number of its first neuron."""
         self._add(layer, 1, computed, opened, len(fired_ids))
@@ -69,19 +87,19 @@ class FfnCounters:
         if self.per_neuron is not None:
             self.per_neuron[layer, first : first + fired.shape[1]] += np.count_nonzero(fired, axis=0)
 
-    def add_decoded(self, computed: int, opened: int, fired: int) -> None:
-        """One position of all layers together, already summed over them."""
+    def add_decoded(self, layers: I64) -> None:
+        """One position of all layers together, counted as `layers` is: [L, 4]."""
         self._visited += self._visits
-        self.computed += computed
-        self.opened += opened
-        self.fired += fired
+        self.layers += layers
 
-    def _add(self, layer: int, n_tokens: int, computed: int, opened: int, fired: int) -> None:
+    def add_copied(self, layer: int, rows: int) -> None:
+        """Rows of a layer's copy that were read."""
+        self.layers[layer, 3] += rows
+
+    def _add(self, layer: int, n_tokens: int, *counted: int) -> None:
         if layer == 0:
             self._visited += n_tokens
-        self.computed += computed
-        self.opened += opened
-        self.fired += fired
+        self.layers[layer, :3] += counted
 
     def _share(self, count: int) -> float | None:
         return count / (self.tokens * self._shape[0] * self._shape[1]) if self.tokens else None

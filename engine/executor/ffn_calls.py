@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from engine.config import Mode, ModelConfig
 from engine.executor.feed_forward import first_matrix
 from engine.model.weights import FfnWeights, ModelWeights
-from engine.sparsity.predictor import LayerPredictor, Predictor
+from engine.sparsity.predictor import LowRank, Predictor
 from native_kernels.backend import F32, I32, I64, PackedMatrix
 from native_kernels.cpu.active_rows import clear_calls, list_calls, scatter_calls
 from native_kernels.cpu.call import Call, aligned_empty
@@ -44,7 +44,7 @@ def why_not(mode: Mode, predictor: Predictor | None) -> list[str]:
     if mode != "sparse":
         return []
     assert predictor is not None, "sparse mode has one"
-    matrices = [matrix for layer in predictor.layers for matrix in (layer.a, layer.b)]
+    matrices = [matrix for layer in predictor.layers for matrix in layer.matrices]
     return [reason for matrix in matrices for reason in cannot_multiply(matrix)]
 
 
@@ -89,19 +89,23 @@ class FfnCalls:
         self._hidden.renew()
         return calls + self._down(w, out)
 
-    def totals(self, counts: I64) -> tuple[int, int, int]:
-        """Computed, opened and fired over all layers, of a token: counts [L, workers, COUNT_WORDS]."""
+    def totals(self, counts: I64) -> I64:
+        """What a token's counts [L, workers, COUNT_WORDS] say of every layer, in the order of FfnCounters.layers."""
+        found = np.zeros((len(self._layers), 4), np.int64)
         fused = np.array([self._is_fused(w) for w in self._layers])
-        of_fused, others = counts[fused, 0], counts[~fused]
+        for place, word in enumerate((_LISTED, _OPENED, _FIRED)):
+            found[fused, place] = counts[fused, 0, place]
+            found[~fused, place] = counts[~fused, :, word].sum(axis=1)
         if not self._config.gated:  # sparse_ffn then counts as opened what has been computed
-            of_fused[:, 1] = of_fused[:, 2]
-        listed, opened, fired = (
-            int(others[:, :, word].sum() + of_fused[:, place].sum())
-            for place, word in enumerate((_LISTED, _OPENED, _FIRED))
-        )
+            found[fused, 1] = found[fused, 2]
         if self._mode == "dense":
-            return self._config.n_layers * self._config.d_ff, opened, fired
-        return (opened if self._mode == "exact" else listed), opened, fired
+            found[:, 0] = self._config.d_ff
+        elif self._mode == "exact":
+            found[:, 0] = found[:, 1]
+        elif self._predictor is not None:
+            decided = np.array([layer.kind == "true_gate" for layer in self._predictor.layers])
+            found[decided, 0] = found[decided, 1]
+        return found
 
     def _is_fused(self, w: FfnWeights) -> bool:
         """Whether the layer runs as the two calls of sparse_ffn: down is neuron-major, and neurons are skipped."""
@@ -116,8 +120,9 @@ class FfnCalls:
         if self._mode == "sparse":
             assert self._predictor is not None, "sparse mode has one"
             part = self._predictor.layers[i]
-            calls += self._predict(part, residual if self._predictor.input == "residual" else x)
-            predicted = Predicted(self._scores, part.threshold)
+            if part.low_rank is not None:
+                calls += self._predict(part.low_rank, residual if part.input == "residual" else x)
+                predicted = Predicted(self._scores, part.low_rank.threshold)
         forms: dict[str, NDArray[Any]] = {}
         for matrix in (w.up, *([] if w.gate is None else [w.gate])):
             forms[vector_format(matrix.codec)], more = x.as_read_by(matrix.codec, "ffn")
@@ -158,17 +163,19 @@ class FfnCalls:
         """As SparseExecutor: the first matrix where the predictor expects it, up where it fires."""
         assert self._predictor is not None, "sparse mode has one"
         part, w = self._predictor.layers[i], self._layers[i]
-        calls = self._predict(part, residual if self._predictor.input == "residual" else x)
+        if part.low_rank is None:
+            return self._some(w, x, counts)
+        calls = self._predict(part.low_rank, residual if part.input == "residual" else x)
         calls += clear_calls(self._first, barrier=False)
         calls += list_calls(
             self._scores, self._predicted, self._n_predicted, also=counts[0, _LISTED:],
-            threshold=part.threshold, stage="predictor",
+            threshold=part.low_rank.threshold, stage="predictor",
         )  # fmt: skip
         first, bias = first_matrix(w)
         calls += self._listed(first, x, self._predicted, self._n_predicted, self._first, bias=bias)
         return calls + self._opened(w, x, None, counts)
 
-    def _predict(self, part: LayerPredictor, x: Vector) -> list[Call]:
+    def _predict(self, part: LowRank, x: Vector) -> list[Call]:
         """Scores of all neurons."""
         values, calls = x.as_read_by(part.a.codec, "predictor")
         return calls + predictor_calls(part.a, part.b, values, self._scores, bias1=part.a_bias, bias2=part.b_bias)

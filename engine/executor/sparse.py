@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from engine.config import ModelConfig
 from engine.errors import InvalidRequestError
 from engine.executor.counters import FfnCounters
-from engine.executor.exact import PER_TOKEN_LIMIT
+from engine.executor.exact import PER_TOKEN_LIMIT, ExactExecutor
 from engine.executor.feed_forward import (
     activate,
     down_of_all,
@@ -31,7 +31,8 @@ class SparseExecutor:
     """Predict, then the gate of the predicted neurons, then up and down of those among them that fire.
 
     Without a gate: up of the predicted ones, then down where it fires. Where the activation makes no zeros, all of the
-    predicted ones. Each position has its own set, also in a batch.
+    predicted ones. Each position has its own set, also in a batch. Layers of kind true_gate are computed as in exact
+    mode.
     """
 
     name = "sparse"
@@ -45,10 +46,17 @@ class SparseExecutor:
         self._layers = weights.layers
         self.predictor = predictor
         self._operators = operators
+        self._exact: ExactExecutor | None = None  # for layers whose own first matrix decides
+        if "true_gate" in predictor.kinds:
+            self._exact = ExactExecutor(config, weights, operators)
+            self._exact.counters = self.counters
 
     def ffn(self, layer: int, x: F32, residual: F32, routing: Routing | None = None) -> F32:
         """x [T, D], normed; residual [T, D], before the norm -> what the block adds to the residual, [T, D]."""
-        expected = self.predictor.expected(layer, residual if self.predictor.input == "residual" else x)
+        if self._exact is not None and self.predictor.layers[layer].kind == "true_gate":
+            return self._exact.ffn(layer, x, residual)
+        expected, copied = self.predictor.expected(layer, x, residual)
+        self.counters.add_copied(layer, copied)
         if 1 <= x.shape[0] <= PER_TOKEN_LIMIT:
             return np.stack([self._one_token(layer, token, mask) for token, mask in zip(x, expected, strict=True)])
         return self._batch(layer, x, expected)

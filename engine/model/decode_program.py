@@ -106,6 +106,6 @@ class DecodeProgram:
             raise Cancelled
         cache.tokens[cache.length], cache.sequence_length = token, cache.length + 1
         cache.advance(1)
-        self._counters.add_decoded(*calls.ffn.totals(calls.counts))
+        self._counters.add_decoded(calls.ffn.totals(calls.counts))
         logits: F32 = calls.logits.copy()
         return logits

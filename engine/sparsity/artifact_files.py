@@ -10,7 +10,7 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -77,10 +77,11 @@ def save_artifact(
 
 
 def load_artifact(
-    folder: Path, name: str, version: int, model: str | None, activation: str | None
+    folder: Path, name: str, version: int | Sequence[int], model: str | None, activation: str | None
 ) -> tuple[dict[str, Any], MappedSource]:
     """What `save_artifact` wrote, the tensors mapped.
 
+    version: the schema version, or several that are known.
     model: the fingerprint it must have been made from, None for any. activation: what the model is run with, None for
     any; an artefact that says no activation fits all of them.
     Raises: ModelNotFoundError where there is none, ModelFormatError for damage, ArtifactMismatchError for another
@@ -93,13 +94,16 @@ def load_artifact(
     return values, source
 
 
-def read_head(folder: Path, name: str, version: int, model: str | None, activation: str | None) -> dict[str, Any]:
+def read_head(
+    folder: Path, name: str, version: int | Sequence[int], model: str | None, activation: str | None
+) -> dict[str, Any]:
     """What the artefact's JSON file says. Raises as `load_artifact` does; the tensors are not looked at."""
     head = head_file(folder, name)
     values = read_object(head, max_bytes=_MAX_JSON_BYTES, max_values=1 << 17)
-    if values.get("schema_version") != version:
-        shown = str(values.get("schema_version"))[:20]
-        raise ArtifactMismatchError(f"{head.name} is of version {shown}; this Hearth reads version {version}.")
+    known = (version,) if isinstance(version, int) else tuple(version)
+    if values.get("schema_version") not in known:
+        shown, words = str(values.get("schema_version"))[:20], " and ".join(str(one) for one in known)
+        raise ArtifactMismatchError(f"{head.name} is of version {shown}; this Hearth reads version {words}.")
     if model is not None and values.get("model") != model:
         raise ArtifactMismatchError(f"{head.name} in {folder} was made from another model.")
     made_under = values.get("activation")

@@ -16,7 +16,7 @@ from engine.errors import ModelFormatError, ModelNotFoundError
 from engine.formats import TensorSource
 from engine.formats.json_text import read_object
 from engine.formats.torch_pickle import BF16, Tensor, read_torch
-from engine.sparsity.predictor import LayerPredictor, Predictor
+from engine.sparsity.predictor import LayerPredictor, LowRank, Predictor
 from engine.sparsity.predictor_parts import (
     bias,
     finite_bias,
@@ -54,16 +54,16 @@ def predictor_from_gguf(source: TensorSource, as_stored: bool = False) -> Predic
     _require_all(found, lambda layer: f"blk.{layer}.fc1.weight")
     threshold = sparse_threshold(source.metadata, THRESHOLD_KEY, "the GGUF metadata")
     layers = [
-        LayerPredictor(
+        LowRank(
             matrix(source, f"blk.{i}.fc1.weight", as_stored),
             matrix(source, f"blk.{i}.fc2.weight", as_stored),
-            threshold,
             bias(source, f"blk.{i}.fc1.bias"),
             bias(source, f"blk.{i}.fc2.bias"),
+            threshold,
         )
         for i in range(len(found))
     ]
-    return Predictor("low_rank", "residual", tuple(layers))
+    return Predictor(tuple(LayerPredictor(layer, input="residual") for layer in layers))
 
 
 def gguf_sizes(source: TensorSource) -> tuple[int, int]:
@@ -105,11 +105,11 @@ def read_predictor_folder(folder: Path, as_stored: bool = False) -> Predictor:
         raise ModelNotFoundError(f"There is no model_0.pt in {folder}.")
     _require_all(set(files), lambda layer: f"model_{layer}.pt")
     threshold = sparse_threshold(_config(folder / "config.json"), "sparse_threshold", "config.json")
-    layers = tuple(_read_layer(files[layer], threshold, as_stored) for layer in range(len(files)))
-    return Predictor("low_rank", "residual", layers)
+    layers = [_read_layer(files[layer], threshold, as_stored) for layer in range(len(files))]
+    return Predictor(tuple(LayerPredictor(layer, input="residual") for layer in layers))
 
 
-def _read_layer(path: Path, threshold: float, as_stored: bool) -> LayerPredictor:
+def _read_layer(path: Path, threshold: float, as_stored: bool) -> LowRank:
     tensors = read_torch(path, unpack=False)
     surplus = tensors.keys() - {"fc1.weight", "fc2.weight", "fc1.bias", "fc2.bias"}
     if surplus or not {"fc1.weight", "fc2.weight"} <= tensors.keys():
@@ -117,12 +117,12 @@ def _read_layer(path: Path, threshold: float, as_stored: bool) -> LayerPredictor
         raise ModelFormatError(f"{path.name} holds {shown or 'nothing'}; a predictor is fc1.weight and fc2.weight.")
     biases = {name: finite_bias(_numbers(tensors[name]), f"{name} in {path.name}") for name in ("fc1.bias", "fc2.bias")
               if name in tensors}  # fmt: skip
-    return LayerPredictor(
+    return LowRank(
         _matrix(tensors["fc1.weight"], f"fc1.weight in {path.name}", as_stored),
         _matrix(tensors["fc2.weight"], f"fc2.weight in {path.name}", as_stored),
-        threshold,
         biases.get("fc1.bias"),
         biases.get("fc2.bias"),
+        threshold,
     )
 
 

@@ -1,130 +1,98 @@
 """Which neurons are expected to fire for a token: the Predictor type, its reading and writing. It is not trained here.
 
+What one layer's predictor is made of is engine/sparsity/predictor_kinds.py's.
 Paper: PowerInfer, section 5.1 (adaptive sparsity predictors).
 """
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import ArtifactMismatchError, ModelFormatError
 from engine.sparsity.artifact_files import load_artifact, open_tensors, read_head, save_artifact
-from engine.sparsity.predictor_parts import bias, codec_name, matrix, optional_number
-from native_kernels.backend import F32, I32, Operators, PackedMatrix
-from native_kernels.codecs import CODECS
+from engine.sparsity.predictor_budget import Budget as Budget
+from engine.sparsity.predictor_budget import MeasuredText as MeasuredText
+from engine.sparsity.predictor_entries import layer_entry, layer_tensors, read_layer, unpacked_bytes
+from engine.sparsity.predictor_kinds import Expected as Expected
+from engine.sparsity.predictor_kinds import GateCopy as GateCopy
+from engine.sparsity.predictor_kinds import Input as Input
+from engine.sparsity.predictor_kinds import Kind as Kind
+from engine.sparsity.predictor_kinds import LayerPredictor as LayerPredictor
+from engine.sparsity.predictor_kinds import LowRank as LowRank
+from native_kernels.backend import F32, I32, Operators
 from native_kernels.reference import ReferenceOperators
 
-Kind = Literal["low_rank"]
-Input = Literal["residual", "normed"]
-
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+_READ_VERSIONS = (1, SCHEMA_VERSION)
 ARTIFACT_NAME = "predictor"
 
 
 @dataclass(frozen=True, eq=False)
-class LayerPredictor:
-    """Predicts one layer's neurons: score = b relu(a x + a_bias) + b_bias, active where score >= threshold.
-
-    R is a layer's own rank. recall and precision were measured when it was made; None where nobody has.
-    """
-
-    a: PackedMatrix  # [R, D]
-    b: PackedMatrix  # [F, R]
-    threshold: float = 0.0  # a score of 0 is a probability of one half
-    a_bias: F32 | None = None  # [R]
-    b_bias: F32 | None = None  # [F]
-    recall: float | None = None
-    precision: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.b.n_cols != self.a.n_rows:
-            raise ModelFormatError(
-                f"A predictor of rank {self.a.n_rows} has {self.b.n_cols} columns in its second half."
-            )
-        for added, n_rows in ((self.a_bias, self.a.n_rows), (self.b_bias, self.b.n_rows)):
-            if added is not None and added.shape != (n_rows,):
-                raise ModelFormatError(f"A predictor's bias has the shape {list(added.shape)} beside {n_rows} rows.")
-        if not math.isfinite(self.threshold):
-            raise ModelFormatError(f"A predictor's threshold is {self.threshold}, which is no number to compare with.")
-
-    @property
-    def rank(self) -> int:
-        return self.a.n_rows
-
-
-@dataclass(frozen=True, eq=False)
 class Predictor:
-    """The predictors of all layers.
+    """The predictors of all layers, each of its own kind.
 
-    input: what a layer's predictor reads. "residual": what the norm before the FFN reads, which is after attention, and
-    the layer's own input where attention and FFN run in parallel. "normed": what that norm makes of it.
     model: fingerprint of the model, "" where unknown. activation: what it predicts the zeros of, as
     `ModelConfig.activation_text`; None where the publisher did not say.
+    budget: the error budget that it was chosen under; None where nobody measured one (somebody else's predictors).
+    statistics, text: what it was made with, in the words of its maker; None where unknown.
     """
 
-    kind: Kind
-    input: Input
     layers: tuple[LayerPredictor, ...]
     model: str = ""
     activation: str | None = None
+    budget: Budget | None = None
+    statistics: str | None = None
+    text: str | None = None
     operators: Operators = ReferenceOperators()  # noqa: RUF009 - it keeps no state
 
     def __post_init__(self) -> None:
         if not self.layers:
             raise ModelFormatError("The predictor has no layers.")
-        for i, layer in enumerate(self.layers):
-            if (layer.a.n_cols, layer.b.n_rows) != (self.d_model, self.d_ff):
+        known = {i: layer.shape for i, layer in enumerate(self.layers) if layer.shape is not None}
+        first = next(iter(known), 0)
+        for i, shape in known.items():
+            if shape != known[first]:
                 raise ModelFormatError(
-                    f"The predictor of layer {i} is for a width of {layer.a.n_cols} and {layer.b.n_rows} neurons; "
-                    f"that of layer 0 for {self.d_model} and {self.d_ff}."
+                    f"The predictor of layer {i} is for a width of {shape[0]} and {shape[1]} neurons; "
+                    f"that of layer {first} for {known[first][0]} and {known[first][1]}."
                 )
 
     @property
-    def d_model(self) -> int:
-        return self.layers[0].a.n_cols
+    def shape(self) -> tuple[int, int] | None:
+        """(width D, neurons F); None where no layer says it, because the model's own matrices decide in all of them."""
+        return next((layer.shape for layer in self.layers if layer.shape is not None), None)
 
     @property
-    def d_ff(self) -> int:
-        return self.layers[0].b.n_rows
+    def kinds(self) -> dict[Kind, int]:
+        """Kind -> number of layers of it, in the order in which they appear."""
+        return dict(Counter(layer.kind for layer in self.layers))
 
     @property
     def n_bytes(self) -> int:
-        """What the matrices take."""
-        return sum(layer.a.n_bytes + layer.b.n_bytes for layer in self.layers)
+        """What matrices and biases take."""
+        return sum(layer.n_bytes for layer in self.layers)
 
-    def scores(self, layer: int, x: F32) -> F32:
-        """x [T, D] -> [T, F]; a neuron is expected to fire where its score reaches the layer's threshold."""
-        part = self.layers[layer]
-        hidden = self.operators.matmul(x, part.a)
-        if part.a_bias is not None:
-            hidden += part.a_bias
-        scores = self.operators.matmul(self.operators.relu(hidden), part.b)
-        if part.b_bias is not None:
-            scores += part.b_bias
-        return scores
+    def expected(self, layer: int, normed: F32, residual: F32) -> Expected:
+        """Which neurons are expected to fire, by the input and what the norm made it of, [T, D] both.
 
-    def expected(self, layer: int, x: F32) -> NDArray[np.bool_]:
-        """Which neurons are expected to fire: x [T, D] -> [T, F]."""
-        return np.greater_equal(self.scores(layer, x), np.float32(self.layers[layer].threshold))
+        Raises: ValueError for a layer of kind true_gate.
+        """
+        return self.layers[layer].expected(normed, residual, self.operators)
 
-    def active(self, layer: int, x: F32) -> I32:
-        """The neurons expected to fire for one token: x [D] -> ids i32 [K], ascending."""
-        return np.flatnonzero(self.expected(layer, x[None])[0]).astype(np.int32)
-
-    def with_threshold(self, threshold: float) -> Predictor:
-        """The same with another threshold in every layer; a lower one raises recall and cost."""
-        return replace(self, layers=tuple(replace(layer, threshold=threshold) for layer in self.layers))
+    def active(self, layer: int, normed: F32, residual: F32) -> I32:
+        """The neurons expected to fire for one token: normed, residual [D] -> ids i32 [K], ascending."""
+        return np.flatnonzero(self.expected(layer, normed[None], residual[None]).mask[0]).astype(np.int32)
 
     def check_against(self, n_layers: int, d_model: int, d_ff: int) -> None:
         """Raises ArtifactMismatchError unless it is for a model of that shape."""
-        mine, models = (len(self.layers), self.d_model, self.d_ff), (n_layers, d_model, d_ff)
+        mine, models = (len(self.layers), *(self.shape or (d_model, d_ff))), (n_layers, d_model, d_ff)
         if mine != models:
             words = [
                 f"{layers} layers, width {width} and {neurons} neurons" for layers, width, neurons in (mine, models)
@@ -142,68 +110,66 @@ class Predictor:
         Matrices keep their codec, bit by bit. Raises as `save_artifact` does.
         """
         tensors: dict[str, NDArray[Any]] = {}
-        listed = []
         for i, layer in enumerate(self.layers):
-            parts = {"a": layer.a.data, "b": layer.b.data, "a_bias": layer.a_bias, "b_bias": layer.b_bias}
-            tensors |= {f"{i}.{name}": value for name, value in parts.items() if value is not None}
-            entry = {key: getattr(layer, key) for key in ("rank", "threshold", "recall", "precision")}
-            packed = {
-                f"{name}_codec": w.codec for name, w in (("a", layer.a), ("b", layer.b)) if w.data.dtype == np.uint8
-            }
-            listed.append({**entry, **packed})
-        values = {"kind": self.kind, "input": self.input, "model": self.model, "activation": self.activation,
-                  "width": self.d_model, "layers": listed}  # fmt: skip
+            tensors |= layer_tensors(layer, i)
+        values = {
+            "model": self.model,
+            "activation": self.activation,
+            "width": None if self.shape is None else self.shape[0],
+            "budget": None if self.budget is None else self.budget.to_json(),
+            "statistics": self.statistics,
+            "text": self.text,
+            "layers": [layer_entry(layer) for layer in self.layers],
+        }
         return save_artifact(folder, ARTIFACT_NAME, SCHEMA_VERSION, values, tensors, progress, cancelled)
 
     @classmethod
     def load(
         cls, folder: Path, model: str | None = None, activation: str | None = None, as_stored: bool = False
     ) -> Predictor:
-        """What `save` wrote, its matrices mapped; packed ones are unpacked, unless as_stored.
+        """What `save` wrote, its matrices mapped; packed low rank ones are unpacked, unless as_stored.
 
         model, activation: what it must have been made from, None for any.
         Raises: ModelNotFoundError, ModelFormatError, ArtifactMismatchError.
         """
-        values, source = load_artifact(folder, ARTIFACT_NAME, SCHEMA_VERSION, model, activation)
+        values, source = load_artifact(folder, ARTIFACT_NAME, _READ_VERSIONS, model, activation)
         head = f"{ARTIFACT_NAME}.json in {folder}"
-        kind, reads, made_from = (values.get(key) for key in ("kind", "input", "model"))
-        if kind != "low_rank" or reads not in ("residual", "normed") or not isinstance(made_from, str):
-            raise ModelFormatError(f"{head} lacks a kind, an input or a model that this Hearth knows.")
-        layers = []
-        for i, entry in enumerate(_listed_layers(values, head)):
-            numbers = {key: optional_number(entry.get(key), f"{key} of layer {i} in {head}")
-                       for key in ("threshold", "recall", "precision")}  # fmt: skip
-            a_codec, b_codec = (codec_name(entry.get(f"{part}_codec"), f"layer {i} in {head}") for part in "ab")
-            a = matrix(source, f"{i}.a", as_stored, a_codec, values.get("width"))
-            layers.append(
-                LayerPredictor(
-                    a,
-                    matrix(source, f"{i}.b", as_stored, b_codec, a.n_rows),
-                    numbers["threshold"] or 0.0,
-                    bias(source, f"{i}.a_bias"),
-                    bias(source, f"{i}.b_bias"),
-                    numbers["recall"],
-                    numbers["precision"],
-                )
-            )
-        return cls("low_rank", reads, tuple(layers), made_from, values.get("activation"))
+        reads = None
+        if values["schema_version"] == 1:  # one kind, and one input for all layers
+            reads = values.get("input")
+            if values.get("kind") != "low_rank" or reads not in ("residual", "normed"):
+                raise ModelFormatError(f"{head} lacks a kind or an input that this Hearth knows.")
+        if not isinstance(made_from := values.get("model"), str):
+            raise ModelFormatError(f"{head} lacks the model that it was made from.")
+        layers = tuple(
+            read_layer(source, i, entry, head, values.get("width"), as_stored, reads)
+            for i, entry in enumerate(_listed_layers(values, head))
+        )
+        budget = Budget.from_json(values.get("budget"), head)
+        statistics, text = (_words(values.get(key), key, head) for key in ("statistics", "text"))
+        return cls(layers, made_from, values.get("activation"), budget, statistics, text)
 
 
 def stored_sizes(folder: Path, model: str | None = None, activation: str | None = None) -> tuple[int, int]:
-    """(bytes of the matrices that `load` will read, bytes of packed ones among them once unpacked); from the heads.
+    """(bytes of the numbers that `load` will read, bytes of packed ones among them once unpacked); from the heads.
 
     Raises: ModelNotFoundError, ModelFormatError, ArtifactMismatchError.
     """
-    values = read_head(folder, ARTIFACT_NAME, SCHEMA_VERSION, model, activation)
-    head = f"{ARTIFACT_NAME}.json in {folder}"
+    values, head = _head(folder, model, activation)
     tensors = open_tensors(folder, ARTIFACT_NAME).tensors
-    unpacked = 0
-    for i, entry in enumerate(_listed_layers(values, head)):
-        for part in "ab":
-            codec, info = codec_name(entry.get(f"{part}_codec"), f"layer {i} in {head}"), tensors.get(f"{i}.{part}")
-            if codec is not None and info is not None:
-                unpacked += 4 * CODECS[codec].block_size * (info.n_bytes // CODECS[codec].type_size)
+    unpacked = sum(unpacked_bytes(tensors, i, entry, head) for i, entry in enumerate(_listed_layers(values, head)))
     return sum(info.n_bytes for info in tensors.values()), unpacked
+
+
+def stored_kinds(folder: Path, model: str | None = None, activation: str | None = None) -> dict[str, int]:
+    """Kind -> number of layers of it, from the head. Raises: as `stored_sizes` does."""
+    values, head = _head(folder, model, activation)
+    return dict(Counter(str(entry.get("kind", "low_rank"))[:40] for entry in _listed_layers(values, head)))
+
+
+def _head(folder: Path, model: str | None, activation: str | None) -> tuple[dict[str, Any], str]:
+    values = read_head(folder, ARTIFACT_NAME, _READ_VERSIONS, model, activation)
+    return values, f"{ARTIFACT_NAME}.json in {folder}"
 
 
 def _listed_layers(values: dict[str, Any], head: str) -> list[dict[str, Any]]:
@@ -211,3 +177,9 @@ def _listed_layers(values: dict[str, Any], head: str) -> list[dict[str, Any]]:
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
         raise ModelFormatError(f"{head} lacks its list of layers.")
     return listed
+
+
+def _words(value: Any, key: str, head: str) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise ModelFormatError(f"{head} says a {key} that is no text.")
+    return value

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from engine.errors import ModelFormatError
 from engine.formats import TensorSource
 from native_kernels.backend import F32, PackedMatrix
-from native_kernels.codecs import CODECS
+from native_kernels.codecs import CODECS, COPY_CODECS, ROW_CODECS
 from native_kernels.reference import ReferenceOperators
 
 _PIECE_ROWS = 256
@@ -48,8 +48,8 @@ def packed_matrix(rows: NDArray[np.uint8], name: str, codec: str, n_cols: Any, a
 
     Raises: ModelFormatError where they are no such rows, or hold values that are no numbers.
     """
-    kept = CODECS[codec]
-    sound = type(n_cols) is int and 0 < n_cols < 1 << 40 and n_cols % kept.block_size == 0
+    kept = ROW_CODECS[codec]
+    sound = type(n_cols) is int and 0 < n_cols < 1 << 40 and (codec not in CODECS or n_cols % kept.block_size == 0)
     if not sound or rows.shape[1] != kept.n_bytes(n_cols):
         raise _no_matrix(name, "u8", rows.shape, codec)
     stored = PackedMatrix.view(rows, len(rows), n_cols, codec)
@@ -69,8 +69,17 @@ def codec_name(value: Any, where: str) -> str | None:
     """The codec in which a matrix is packed; None for plain numbers. Raises ModelFormatError for another word."""
     if value is None:
         return None
-    if not isinstance(value, str) or value not in CODECS or value in _PLAIN:
+    if not isinstance(value, str) or value not in ROW_CODECS or value in _PLAIN or value in COPY_CODECS:
         raise ModelFormatError(f"A matrix of {where} is said to be in {str(value)[:40]!r}, which is no packed codec.")
+    return value
+
+
+def copy_codec_name(value: Any, where: str) -> str:
+    """The codec of a copy. Raises ModelFormatError for another word."""
+    if not isinstance(value, str) or value not in COPY_CODECS:
+        raise ModelFormatError(
+            f"The copy of {where} is said to be in {str(value)[:40]!r}, which is no codec of copies."
+        )
     return value
 
 

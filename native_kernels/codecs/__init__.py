@@ -6,6 +6,7 @@ Adding one: a function that fills f32 [n, block_size] from u8 [n, type_size], an
 from __future__ import annotations
 
 from native_kernels.codecs.codec import Codec as Codec
+from native_kernels.codecs.copies import COPY_CODECS as COPY_CODECS
 from native_kernels.codecs.lanes import LANE_CODECS
 from native_kernels.codecs.plain import BF16_CODEC, F16_CODEC, F32_CODEC
 from native_kernels.codecs.quality import Deviation as Deviation
@@ -17,5 +18,5 @@ CODECS: dict[str, Codec] = {
     codec.name: codec for codec in (F32_CODEC, F16_CODEC, BF16_CODEC, *SMALL_BLOCKS, *SUPER_BLOCKS)
 }
 
-# Every way in which a matrix may lie in memory: the codecs of files, and the packing of bundles.
-ROW_CODECS: dict[str, Codec] = CODECS | LANE_CODECS
+# Every way in which a matrix may lie in memory: the codecs of files, the packing of bundles, and what predictors hold.
+ROW_CODECS: dict[str, Codec] = CODECS | LANE_CODECS | COPY_CODECS

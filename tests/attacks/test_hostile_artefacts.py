@@ -19,7 +19,7 @@ from raw_gguf import make_tiny_powerinfer
 from engine.errors import ArtifactMismatchError, ModelFormatError, UnsupportedModelError
 from engine.model.model_files import open_model
 from engine.model_artefacts import read_stats
-from engine.sparsity.predictor import LayerPredictor, Predictor, stored_sizes
+from engine.sparsity.predictor import LayerPredictor, LowRank, Predictor, stored_sizes
 from engine.sparsity.stats import NeuronStats
 from native_kernels.backend import PackedMatrix
 
@@ -34,8 +34,8 @@ def make_predictor(folder: Path, codec: str) -> Path:
     def matrix(rows: int, cols: int) -> PackedMatrix:
         return PackedMatrix.pack(np.ones((rows, cols), np.float32), codec)
 
-    layers = tuple(LayerPredictor(matrix(32, 64), matrix(96, 32), b_bias=np.ones(96, np.float32)) for _ in range(2))
-    return Predictor("low_rank", "residual", layers, "m").save(folder)
+    parts = [LowRank(matrix(32, 64), matrix(96, 32), b_bias=np.ones(96, np.float32)) for _ in range(2)]
+    return Predictor(tuple(LayerPredictor(part, input="residual") for part in parts), "m").save(folder)
 
 
 @pytest.mark.parametrize("codec", ["q4_0", "f32"])
@@ -57,7 +57,7 @@ def test_every_field_of_a_head_may_lie(tmp_path: Path, codec: str) -> None:
                 refused += 1
     assert refused > len(changes) / 2
     head.write_text(json.dumps(sound))
-    assert Predictor.load(tmp_path).d_ff == 96
+    assert Predictor.load(tmp_path).shape == (64, 96)
 
 
 def test_tensors_that_are_not_those_described(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from engine.model_artefacts import predictor_place, predictor_sizes, read_predic
 from engine.modes import predictor_room, read_predictors
 from engine.session import LoadedModel
 from engine.sparsity.artifact_files import save_artifact
-from engine.sparsity.predictor import LayerPredictor, Predictor
+from engine.sparsity.predictor import LayerPredictor, LowRank, Predictor
 from engine.sparsity.stats import NeuronStats
 from native_kernels.backend import PackedMatrix
 
@@ -50,8 +50,8 @@ def predictor(codec: str = "f16", rank: int = 32, seed: int = 0, d_ff: int = F) 
     def matrix(*shape: int) -> PackedMatrix:
         return PackedMatrix.pack(rng.standard_normal(shape).astype(np.float32), codec)
 
-    layers = tuple(LayerPredictor(matrix(rank, D), matrix(d_ff, rank), 0.1 * i) for i in range(2))
-    return Predictor("low_rank", "residual", layers)
+    parts = [LowRank(matrix(rank, D), matrix(d_ff, rank), threshold=0.1 * i) for i in range(2)]
+    return Predictor(tuple(LayerPredictor(part, input="residual") for part in parts))
 
 
 def stats(seed: int = 0, shape: tuple[int, int] = (2, F)) -> NeuronStats:
@@ -95,15 +95,15 @@ def test_predictors_are_found_again_bit_by_bit(tmp_path: Path, codec: str) -> No
     assert head == opened.files.path / "artefacts" / "predictor.json"
     again = artefacts.load_predictor(open_model(opened.files.path), as_stored=True)
     for mine, theirs in zip(made.layers, again.layers, strict=True):
-        assert theirs.a.codec == theirs.b.codec == codec
-        np.testing.assert_array_equal(mine.a.data, theirs.a.data)
-        np.testing.assert_array_equal(mine.b.data, theirs.b.data)
-        assert mine.threshold == theirs.threshold
+        assert theirs.low_rank.a.codec == theirs.low_rank.b.codec == codec
+        np.testing.assert_array_equal(mine.low_rank.a.data, theirs.low_rank.a.data)
+        np.testing.assert_array_equal(mine.low_rank.b.data, theirs.low_rank.b.data)
+        assert mine.low_rank.threshold == theirs.low_rank.threshold
     sizes = predictor_sizes(opened)
     assert sizes.stored == made.n_bytes
     assert sizes.unpacked == (0 if codec in ("f32", "f16") else 4 * 2 * 32 * (D + F))
     unpacked = artefacts.load_predictor(opened)
-    assert unpacked.layers[0].a.codec == (codec if codec in ("f32", "f16") else "f32")
+    assert unpacked.layers[0].low_rank.a.codec == (codec if codec in ("f32", "f16") else "f32")
     assert unpacked.n_bytes == (sizes.unpacked or sizes.stored)
 
 
@@ -119,8 +119,8 @@ def test_every_kind_of_model_finds_what_was_made_of_it(path: Path, capsys: pytes
         assert (found.has_predictors, found.has_stats, found.has_placement) == (True, True, False)
         assert predictor_place(found) == "artefact"
         np.testing.assert_array_equal(read_stats(found).counts, counts.counts)  # type: ignore[union-attr]
-        first = read_predictor(found, as_stored=True).layers[0].a.data
-        np.testing.assert_array_equal(first, predictor(seed=1).layers[0].a.data)
+        first = read_predictor(found, as_stored=True).layers[0].low_rank.a.data
+        np.testing.assert_array_equal(first, predictor(seed=1).layers[0].low_rank.a.data)
         assert artefacts.load_stats(found).model == found.fingerprint
     values = inspected(path, capsys)
     assert (values["has_predictors"], values["has_stats"], values["has_placement"]) == (True, True, False)
@@ -140,7 +140,7 @@ def test_a_bundle_lists_its_artefacts_and_takes_them_along(tmp_path: Path, own_f
     assert manifest.artefacts.keys() == {"statistics", "predictors"}
     entry = manifest.artefacts["predictors"]
     assert entry.files == ("artefacts/predictor.json", "artefacts/predictor.safetensors")
-    assert (entry.schema_version, entry.fingerprint) == (1, manifest.fingerprint)
+    assert (entry.schema_version, entry.fingerprint) == (2, manifest.fingerprint)
     moved = Path(shutil.move(path, tmp_path / "elsewhere"))
     assert load(moved, "sparse").mode == "sparse"
     assert not (own_folders / "data" / "Hearth" / "artefacts").exists()
@@ -267,8 +267,8 @@ def test_what_was_made_for_another_activation_is_refused(path: Path, tmp_path: P
         (lambda folder: _flip(folder / "predictor.safetensors"), "is not the file that predictor.json describes"),
         (lambda folder: (folder / "predictor.json").write_text("{"), "JSON|has 1 bytes"),
         (
-            lambda folder: (folder / "predictor.json").write_text('{"schema_version": 2}'),
-            "of version 2; this Hearth reads version 1|has 21 bytes",
+            lambda folder: (folder / "predictor.json").write_text('{"schema_version": 3}'),
+            "of version 3; this Hearth reads version 1 and 2|has 21 bytes",
         ),
     ],
 )
@@ -381,7 +381,9 @@ def test_pytorch_predictors_stay_in_their_files(tmp_path: Path, dtype: torch.dty
     x = np.random.default_rng(0).standard_normal((3, D)).astype(np.float32)
     for i, state in enumerate(states):
         fc1, fc2 = (state[name].float().numpy() for name in ("fc1.weight", "fc2.weight"))
-        np.testing.assert_allclose(found.scores(i, x), np.maximum(x @ fc1.T, 0) @ fc2.T, atol=1e-4)
+        np.testing.assert_allclose(
+            found.layers[i].low_rank.scores(x, found.operators), np.maximum(x @ fc1.T, 0) @ fc2.T, atol=1e-4
+        )
 
 
 def test_predictors_that_must_be_copied_are_refused_where_they_do_not_fit(tmp_path: Path, monkeypatch: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +27,7 @@ from engine.model.model_files import open_model
 from engine.model_artefacts import predictor_place, read_stats
 from engine.modes import read_predictors
 from engine.session import ChatSession, LoadedModel
+from engine.sparsity.predictor import Predictor
 from engine.sparsity.stats import NeuronStats
 
 TOKENS = np.random.default_rng(0).integers(6, 256, 24).tolist()
@@ -81,11 +83,11 @@ def test_a_powerinfer_file_becomes_a_bundle_that_answers_the_same_in_sparse_mode
     verify(open_bundle(made.bundle))
     source, bundle = open_model(powerinfer), open_model(made.bundle)
     ours, theirs = read_predictors(bundle), read_predictors(source)
-    assert (ours.kind, ours.input, ours.model) == (theirs.kind, theirs.input, source.fingerprint)
+    assert (ours.kinds, ours.layers[0].input, ours.model) == (theirs.kinds, "residual", source.fingerprint)
     for mine, original in zip(ours.layers, theirs.layers, strict=True):
-        np.testing.assert_array_equal(mine.a.data, original.a.data)
-        np.testing.assert_array_equal(mine.b.data, original.b.data)
-        assert mine.threshold == original.threshold == 0.25
+        np.testing.assert_array_equal(mine.low_rank.a.data, original.low_rank.a.data)
+        np.testing.assert_array_equal(mine.low_rank.b.data, original.low_rank.b.data)
+        assert mine.low_rank.threshold == original.low_rank.threshold == 0.25
     entry = bundle.source.manifest.artefacts["predictors"]  # type: ignore[attr-defined]
     assert entry.fingerprint == source.fingerprint == bundle.source.manifest.source.fingerprint  # type: ignore[attr-defined]
     counts = read_stats(bundle)
@@ -119,6 +121,10 @@ def test_with_weights_that_16_bits_hold_the_tokens_are_the_sources_own(tmp_path:
     assert load(bundle, "auto").mode == load(folder, "auto").mode
 
 
+def with_threshold(predictor: Predictor, threshold: float) -> Predictor:
+    return replace(predictor, layers=tuple(layer.with_thresholds(threshold) for layer in predictor.layers))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_predictors_keep_their_codec(tmp_path: Path, dtype: torch.dtype, monkeypatch: Any) -> None:
     folder = make_tiny_model(tmp_path / "m", dtype="float16")
@@ -126,27 +132,31 @@ def test_predictors_keep_their_codec(tmp_path: Path, dtype: torch.dtype, monkeyp
     bundle = convert(folder, tmp_path / "b", "q8_0").bundle
     monkeypatch.setattr("engine.modes._has_room", lambda n_bytes: False)
     ours, theirs = read_predictors(open_model(bundle)), read_predictors(open_model(folder))
-    assert ours.layers[0].a.codec == theirs.layers[0].a.codec == ("bf16" if dtype is torch.bfloat16 else "f32")
+    assert (
+        ours.layers[0].low_rank.a.codec
+        == theirs.layers[0].low_rank.a.codec
+        == ("bf16" if dtype is torch.bfloat16 else "f32")
+    )
     x = np.random.default_rng(0).standard_normal((5, 32)).astype(np.float32)
-    np.testing.assert_array_equal(ours.expected(1, x), theirs.expected(1, x))
-    assert ours.layers[1].b_bias is not None
+    np.testing.assert_array_equal(ours.expected(1, x, x).mask, theirs.expected(1, x, x).mask)
+    assert ours.layers[1].low_rank.b_bias is not None
 
 
 def test_what_was_made_of_a_model_goes_along_before_what_came_with_it(powerinfer: Path, tmp_path: Path) -> None:
     source = open_model(powerinfer)
-    artefacts.save_predictor(source, read_predictors(source).with_threshold(0.75))
+    artefacts.save_predictor(source, with_threshold(read_predictors(source), 0.75))
     measured = NeuronStats(np.full((2, 64), 3), 10, "measured", "a text")
     artefacts.save_stats(source, measured)
     bundle = open_model(convert(powerinfer, tmp_path / "b", "q4_0").bundle)
     assert predictor_place(bundle) == "artefact"
-    assert {layer.threshold for layer in read_predictors(bundle).layers} == {0.75}
+    assert {layer.low_rank.threshold for layer in read_predictors(bundle).layers} == {0.75}
     found = read_stats(bundle)
     assert found is not None
     assert (found.tokens, found.source) == (10, "measured")
     # Trained anew for the bundle itself: that one counts, and goes along to the next bundle.
-    artefacts.save_predictor(bundle, read_predictors(bundle).with_threshold(0.5))
+    artefacts.save_predictor(bundle, with_threshold(read_predictors(bundle), 0.5))
     last = open_model(convert(bundle.files.path, tmp_path / "c", "q4_0").bundle)
-    assert {layer.threshold for layer in read_predictors(last).layers} == {0.5}
+    assert {layer.low_rank.threshold for layer in read_predictors(last).layers} == {0.5}
 
 
 # ------------------------------------------------------------------ what stays behind
@@ -266,10 +276,10 @@ def test_predictors_trained_meanwhile_take_the_place_of_the_finished_ones(
 ) -> None:
     interrupted_behind_the_predictors(powerinfer, tmp_path / "b", monkeypatch)
     source = open_model(powerinfer)
-    artefacts.save_predictor(source, read_predictors(source).with_threshold(0.75))
+    artefacts.save_predictor(source, with_threshold(read_predictors(source), 0.75))
     made = convert(powerinfer, tmp_path / "b", "q8_0")
     assert made.kept_parts == 4
-    assert {layer.threshold for layer in read_predictors(open_model(made.bundle)).layers} == {0.75}
+    assert {layer.low_rank.threshold for layer in read_predictors(open_model(made.bundle)).layers} == {0.75}
 
 
 def test_progress_counts_finished_files_while_they_are_verified_and_never_goes_back(

@@ -78,7 +78,7 @@ def test_the_predicted_neurons_alone_are_computed(model: LoadedModel) -> None:
         v = w.v.data @ norm(x, w.attention_norm)
         heads = np.repeat(v.reshape(config.n_kv_heads, -1), config.n_heads // config.n_kv_heads, axis=0)
         x = x + w.o.data @ heads.ravel()
-        fc1, fc2 = part.a.data.astype(np.float64), part.b.data.astype(np.float64)
+        fc1, fc2 = part.low_rank.a.data.astype(np.float64), part.low_rank.b.data.astype(np.float64)
         expected = fc2 @ np.maximum(fc1 @ x, 0) >= 0.25
         normed = norm(x, w.ffn_norm)
         x = x + (np.maximum(w.gate.data @ normed, 0) * (w.up.data @ normed) * expected) @ w.down_t.data
@@ -265,7 +265,7 @@ def test_a_synthetic_powerinfer_model_expects_what_its_generator_says(
     assert len(wanted) == 2
     model = LoadedModel.load(file, EngineConfig(mode="sparse", context=128, backend=backend, kv_cache="f32"))
     assert model.opened.format == "powerinfer-gguf"
-    layer = model.modes.predictor.layers[0]
+    layer = model.modes.predictor.layers[0].low_rank
     assert {layer.a.codec, layer.b.codec} == {held}
     tokens = np.random.default_rng(0).integers(300, 32000, 48).tolist()
     transformer = model.transformer()

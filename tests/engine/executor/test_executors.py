@@ -16,7 +16,7 @@ from engine.executor.sparse import SparseExecutor
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import LayerWeights, ModelWeights, load_weights, open_model
-from engine.sparsity.predictor import LayerPredictor, Predictor
+from engine.sparsity.predictor import LayerPredictor, LowRank, Predictor
 from native_kernels.backend import PackedMatrix
 from native_kernels.reference import ReferenceOperators
 
@@ -224,9 +224,10 @@ def some_predictor(config: ModelConfig, *, reads: str = "residual", threshold: f
 
     def layer(rank: int) -> LayerPredictor:
         a, b = rng.standard_normal((rank, config.d_model)), rng.standard_normal((config.d_ff, rank))
-        return LayerPredictor(PackedMatrix.pack(a, "f32"), PackedMatrix.pack(b, "f16"), threshold)
+        part = LowRank(PackedMatrix.pack(a, "f32"), PackedMatrix.pack(b, "f16"), threshold=threshold)
+        return LayerPredictor(part, input="residual" if reads == "residual" else "normed")
 
-    return Predictor("low_rank", reads, tuple(layer(4 + i) for i in range(config.n_layers)))
+    return Predictor(tuple(layer(4 + i) for i in range(config.n_layers)))
 
 
 def exact_predictor(config: ModelConfig, weights: ModelWeights) -> Predictor:
@@ -237,11 +238,9 @@ def exact_predictor(config: ModelConfig, weights: ModelWeights) -> Predictor:
         matrix, bias = (w.up, w.up_bias) if w.gate is None else (w.gate, w.gate_bias)
         a = np.concatenate([matrix.data, -matrix.data])
         threshold = float(np.nextafter(np.float32(config.activation_threshold), np.float32(np.inf)))
-        layers.append(
-            LayerPredictor(PackedMatrix.pack(a, "f32"), PackedMatrix.pack(np.hstack([one, -one]), "f32"), threshold,
-                           b_bias=bias)
-        )  # fmt: skip
-    return Predictor("low_rank", "normed", tuple(layers))
+        b = PackedMatrix.pack(np.hstack([one, -one]), "f32")
+        layers.append(LayerPredictor(LowRank(PackedMatrix.pack(a, "f32"), b, b_bias=bias, threshold=threshold)))
+    return Predictor(tuple(layers))
 
 
 def sparse(loaded: Loaded, predictor: Predictor) -> Transformer:
@@ -296,7 +295,7 @@ def test_sparse_of_every_activation_against_a_loop_over_the_expected_neurons(
     layer = random_layer(config, rng, biases=biases)
     x, residual = rng.standard_normal((2, 9, config.d_model)).astype(np.float32)
     predictor = some_predictor(config, reads=reads)
-    expected = predictor.expected(0, residual if reads == "residual" else x)
+    expected = predictor.expected(0, x, residual).mask
     wanted, opened, fired = by_hand(config, layer, x, expected)
     if row_wise:
         down = PackedMatrix.pack(np.ascontiguousarray(layer.down_t.data.T), "f32")

@@ -23,7 +23,7 @@ from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import ModelWeights, load_weights, open_model
 from engine.sampling import make_sampler
 from engine.session import ChatSession, LoadedModel
-from engine.sparsity.predictor import LayerPredictor, Predictor
+from engine.sparsity.predictor import LayerPredictor, LowRank, Predictor
 from native_kernels.backend import F32, PackedMatrix
 from native_kernels.cpu.gemv import GEMV
 from native_kernels.cpu.operators import CpuOperators
@@ -56,8 +56,9 @@ def random_predictor(config: ModelConfig, reads: str) -> Predictor:
     layers = []
     for i in range(config.n_layers):
         a, b = (PackedMatrix.pack(numbers(*shape), "f32") for shape in ((6 + i, config.d_model), (config.d_ff, 6 + i)))
-        layers.append(LayerPredictor(a, b, 0.3, numbers(6 + i), numbers(config.d_ff)))
-    return Predictor("low_rank", "residual" if reads == "residual" else "normed", tuple(layers))
+        part = LowRank(a, b, numbers(6 + i), numbers(config.d_ff), 0.3)
+        layers.append(LayerPredictor(part, input="residual" if reads == "residual" else "normed"))
+    return Predictor(tuple(layers))
 
 
 def executor(mode: Mode, config: ModelConfig, weights: ModelWeights, predictor: Predictor) -> FfnExecutor:

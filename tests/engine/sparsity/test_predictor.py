@@ -15,7 +15,7 @@ from engine.errors import ArtifactMismatchError, ModelFormatError, ModelNotFound
 from engine.formats import TensorInfo
 from engine.formats.gguf import open_gguf
 from engine.sparsity.powerinfer_predictors import gguf_sizes, predictor_from_gguf, read_predictor_folder
-from engine.sparsity.predictor import LayerPredictor, Predictor
+from engine.sparsity.predictor import LayerPredictor, LowRank, Predictor
 from native_kernels.backend import PackedMatrix
 
 D, F = 6, 9
@@ -25,9 +25,17 @@ def random(seed: int, *shape: int, dtype: str = "<f4") -> np.ndarray[Any, Any]:
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
-def layer(seed: int, rank: int, codec: Any = "f32", **options: Any) -> LayerPredictor:
+def layer(
+    seed: int, rank: int, codec: Any = "f32", recall: Any = None, precision: Any = None, **options: Any
+) -> LayerPredictor:
     a, b = PackedMatrix.pack(random(seed, rank, D), codec), PackedMatrix.pack(random(seed + 1, F, rank), codec)
-    return LayerPredictor(a, b, **options)
+    return LayerPredictor(LowRank(a, b, **options), recall=recall, precision=precision)
+
+
+def scores(predictor: Predictor, i: int, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    part = predictor.layers[i].low_rank
+    assert part is not None
+    return part.scores(x, predictor.operators)
 
 
 def write_repository(folder: Path, n_layers: int = 12, config: Any = None) -> None:
@@ -51,22 +59,23 @@ def write_repository(folder: Path, n_layers: int = 12, config: Any = None) -> No
 def test_active_neurons_are_those_whose_score_reaches_the_threshold(codec: str, biased: bool, threshold: float) -> None:
     options = {"a_bias": random(8, 4), "b_bias": random(9, F)} if biased else {}
     part = layer(3, 4, codec, threshold=threshold, **options)
-    predictor = Predictor("low_rank", "residual", (part,))
+    predictor = Predictor((part,))
     x = random(5, D)
-    a, b = part.a.data.astype(np.float64), part.b.data.astype(np.float64)
+    a, b = part.low_rank.a.data.astype(np.float64), part.low_rank.b.data.astype(np.float64)
     hidden = np.maximum(a @ x + options.get("a_bias", 0), 0)
     wanted = np.flatnonzero(b @ hidden + options.get("b_bias", 0) >= threshold)
-    active = predictor.active(0, x)
+    active = predictor.active(0, x, x)
     assert active.dtype == np.int32
     assert active.tolist() == wanted.tolist()
 
 
 def test_a_score_that_equals_the_threshold_counts() -> None:
     zeros = PackedMatrix.pack(np.zeros((2, D), np.float32), "f32")
-    part = LayerPredictor(zeros, PackedMatrix.pack(np.ones((F, 2), np.float32), "f32"))
-    predictor = Predictor("low_rank", "residual", (part,))
-    assert len(predictor.active(0, random(0, D))) == F
-    assert len(predictor.with_threshold(1e-6).active(0, random(0, D))) == 0
+    part = LayerPredictor(LowRank(zeros, PackedMatrix.pack(np.ones((F, 2), np.float32), "f32")))
+    predictor = Predictor((part,))
+    x = random(0, D)
+    assert len(predictor.active(0, x, x)) == F
+    assert len(Predictor((part.with_thresholds(1e-6),)).active(0, x, x)) == 0
 
 
 # ------------------------------------------------------------------ PowerInfer's GGUF
@@ -76,16 +85,18 @@ def test_a_score_that_equals_the_threshold_counts() -> None:
 def test_predictors_inside_a_gguf_file(tmp_path: Path, threshold: float | None) -> None:
     source = open_gguf(make_tiny_powerinfer(tmp_path / "m.gguf", threshold=threshold, rank=16))
     predictor = predictor_from_gguf(source)
-    assert (predictor.kind, predictor.input, predictor.d_model, predictor.d_ff) == ("low_rank", "residual", 32, 64)
+    assert predictor.kinds == {"low_rank": 2}
+    assert {part.input for part in predictor.layers} == {"residual"}
+    assert predictor.shape == (32, 64)
     assert [part.rank for part in predictor.layers] == [16, 32]
-    assert {part.threshold for part in predictor.layers} == {threshold or 0.0}
+    assert {part.low_rank.threshold for part in predictor.layers} == {threshold or 0.0}
     part = predictor.layers[1]
-    assert part.a.codec == "f16"
-    assert np.shares_memory(part.a.data, source.view("blk.1.fc1.weight"))
+    assert part.low_rank.a.codec == "f16"
+    assert np.shares_memory(part.low_rank.a.data, source.view("blk.1.fc1.weight"))
     x = random(1, 32)
     fc1, fc2 = source.read_f32("blk.1.fc1.weight"), source.read_f32("blk.1.fc2.weight")
     wanted = np.flatnonzero(fc2 @ np.maximum(fc1 @ x, 0) >= (threshold or 0.0))
-    assert predictor.active(1, x).tolist() == wanted.tolist()
+    assert predictor.active(1, x, x).tolist() == wanted.tolist()
     assert 0 < len(wanted) < 64
 
 
@@ -141,11 +152,11 @@ def test_packed_predictors_are_unpacked_or_stay_where_they_lie(tmp_path: Path) -
     unpacked, stored = predictor_from_gguf(source), predictor_from_gguf(source, as_stored=True)
     assert gguf_sizes(source)[1] == unpacked.n_bytes == 4 * 608 * (32 + 9)
     assert stored.n_bytes == 608 * 18 + 9 * 608 // 32 * 18
-    assert np.shares_memory(stored.layers[0].b.data, source.packed["blk.0.fc2.weight"].data)
+    assert np.shares_memory(stored.layers[0].low_rank.b.data, source.packed["blk.0.fc2.weight"].data)
     x = random(7, 3, 32)
-    np.testing.assert_allclose(stored.scores(0, x), unpacked.scores(0, x), rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(scores(stored, 0, x), scores(unpacked, 0, x), rtol=1e-4, atol=1e-3)
     stored.save(tmp_path)
-    np.testing.assert_allclose(Predictor.load(tmp_path).scores(0, x), unpacked.scores(0, x), rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(scores(Predictor.load(tmp_path), 0, x), scores(unpacked, 0, x), rtol=1e-4, atol=1e-3)
     source.packed["blk.0.fc1.weight"].data[-1, :2] = np.array([np.inf], "<f2").view(np.uint8)
     with pytest.raises(ModelFormatError, match=r"blk\.0\.fc1\.weight holds values that are no numbers"):
         predictor_from_gguf(source, as_stored=True)
@@ -161,11 +172,11 @@ def test_a_predictor_repository(tmp_path: Path, config: Any, threshold: float) -
     write_repository(tmp_path / "p", config=config)
     predictor = read_predictor_folder(tmp_path / "p")
     assert [part.rank for part in predictor.layers] == [3 + i for i in range(12)]  # by number: 10 does not follow 1
-    assert {part.threshold for part in predictor.layers} == {threshold}
+    assert {part.low_rank.threshold for part in predictor.layers} == {threshold}
     x = random(1, D)
     state = torch.load(tmp_path / "p" / "model_10.pt", weights_only=True)
     scores = state["fc2.weight"] @ torch.relu(state["fc1.weight"] @ torch.from_numpy(x))
-    assert predictor.active(10, x).tolist() == np.flatnonzero(scores.numpy() >= threshold).tolist()
+    assert predictor.active(10, x, x).tolist() == np.flatnonzero(scores.numpy() >= threshold).tolist()
 
 
 def test_repositories_with_holes_and_odd_content(tmp_path: Path) -> None:
@@ -199,15 +210,15 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
         layer(0, 4, "f16", threshold=-0.25, recall=0.97, precision=0.5),
         layer(2, 7, "f32", a_bias=random(8, 7), b_bias=random(9, F)),
     )
-    predictor = Predictor("low_rank", "normed", layers, "abc")
+    predictor = Predictor(layers, "abc")
     predictor.save(tmp_path)
     again = Predictor.load(tmp_path, model="abc")
-    assert (again.kind, again.input, again.model, again.n_bytes) == ("low_rank", "normed", "abc", predictor.n_bytes)
-    assert (again.layers[0].recall, again.layers[0].precision, again.layers[0].threshold) == (0.97, 0.5, -0.25)
-    assert again.layers[0].a.codec == "f16"
-    assert again.layers[0].a_bias is None
+    assert (again.kinds, again.model, again.n_bytes) == ({"low_rank": 2}, "abc", predictor.n_bytes)
+    assert (again.layers[0].recall, again.layers[0].precision, again.layers[0].low_rank.threshold) == (0.97, 0.5, -0.25)
+    assert again.layers[0].low_rank.a.codec == "f16"
+    assert again.layers[0].low_rank.a_bias is None
     for i in range(2):
-        np.testing.assert_array_equal(again.scores(i, random(4, 3, D)), predictor.scores(i, random(4, 3, D)))
+        np.testing.assert_array_equal(scores(again, i, random(4, 3, D)), scores(predictor, i, random(4, 3, D)))
     with pytest.raises(ArtifactMismatchError, match="another model"):
         Predictor.load(tmp_path, model="xyz")
 
@@ -215,23 +226,29 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"kind": "oracle"}, "lacks a kind"),
-        ({"input": None}, "lacks a kind, an input"),
+        ({"model": None}, "lacks the model"),
         ({"layers": 3}, "lacks its list of layers"),
         ({"layers": []}, "has no layers"),
-        ({"layers": [{}, {}]}, r"lacks the matrix 1\.a"),
-        ({"layers": [{"threshold": "x"}]}, "threshold of layer 0 .* is 'x'"),
+        ({"layers": [{"kind": "oracle", "input": "normed"}]}, "layer 0 .* lacks a kind or an input"),
+        ({"layers": [{"kind": "low_rank", "input": None}]}, "layer 0 .* lacks a kind or an input"),
+        ({"layers": 2 * [{"kind": "low_rank", "input": "normed"}]}, r"lacks the matrix 1\.a"),
+        ({"layers": [{"kind": "low_rank", "input": "normed", "threshold": "x"}]}, "threshold of layer 0 .* is 'x'"),
+        ({"layers": [{"kind": "gate_copy", "input": "normed"}]}, "The copy of layer 0 .* is said to be in 'None'"),
+        ({"schema_version": 1}, "lacks a kind or an input"),
+        ({"schema_version": 1, "kind": "low_rank", "input": "both"}, "lacks a kind or an input"),
+        ({"budget": {"held": True}}, "a budget that is none"),
+        ({"text": 3}, "says a text that is no text"),
     ],
 )
 def test_our_own_files_when_damaged(tmp_path: Path, change: dict[str, Any], words: str) -> None:
-    head = Predictor("low_rank", "normed", (layer(0, 4),)).save(tmp_path)
+    head = Predictor((layer(0, 4),)).save(tmp_path)
     head.write_text(json.dumps(json.loads(head.read_text()) | change))
     with pytest.raises(ModelFormatError, match=words):
         Predictor.load(tmp_path)
 
 
 def test_a_predictor_of_another_shape() -> None:
-    predictor = Predictor("low_rank", "normed", (layer(0, 4),))
+    predictor = Predictor((layer(0, 4),))
     predictor.check_against(1, D, F)
     with pytest.raises(ArtifactMismatchError, match="for 1 layers, width 6 and 9 neurons; the model has 2 layers"):
         predictor.check_against(2, D, F)

@@ -1,0 +1,89 @@
+"""The command solve: prints which neurons and parts of a model go where. The work is engine/offline/solving.py."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from engine.commands.output import number, percent, print_json
+from engine.config import EngineConfig
+from engine.console import ProgressBar, interrupt_as_wish
+from engine.errors import Cancelled
+
+
+def solve(arguments: argparse.Namespace) -> int:
+    from engine.model.weights import open_model
+    from engine.offline.solving import solve_model
+    from engine.session import resolve_model
+
+    engine = EngineConfig(
+        device=arguments.device,
+        threads=arguments.threads,
+        context=arguments.context,
+        mode=arguments.mode,
+        vram_budget_gib=arguments.vram_budget,
+        hardware_file=arguments.hardware,
+        kv_cache=arguments.kv_cache,
+        activation=arguments.activation,
+    )
+    opened = open_model(resolve_model(arguments.model), arguments.activation)
+    try:
+        with ProgressBar("Solving") as progress, interrupt_as_wish() as wished:
+            solved = solve_model(opened, engine, progress, wished, again=arguments.again)
+    except Cancelled:
+        print("Stopped. The placement that was there is still there.", file=sys.stderr)
+        return 130
+    values = solved_values(solved)
+    if arguments.json:
+        print_json(values)
+        return 0
+    placement = solved.placement
+    origin = "as it was solved before: nothing has changed" if solved.reused else "solved"
+    if solved.changed:
+        origin = f"solved again: {', '.join(solved.changed)} changed"
+    neurons = placement.n_layers * placement.neurons
+    print(f"{opened.name}: {number(placement.predicted_tok_s)} tok/s predicted in {placement.mode} mode ({origin})")
+    print(f"  {placement.hot_neurons} of {neurons} neurons on the GPU ({placement.hot_bytes / 1e6:.1f} MB), "
+          f"which compute {percent(placement.gpu_neuron_load)} of those that a token needs")  # fmt: skip
+    print(f"  attention of {placement.attention.count('gpu')} of {placement.n_layers} layers on the GPU, "
+          f"head on the {placement.head.upper()}")  # fmt: skip
+    for words, n_bytes, parts in (
+        ("VRAM", placement.vram_bytes, placement.vram_parts_bytes),
+        ("RAM ", placement.ram_bytes, placement.ram_parts_bytes),
+    ):
+        shown = ", ".join(f"{name.replace('_', ' ')} {part / 1e6:.1f}" for name, part in parts.items() if part)
+        print(f"  {words} {n_bytes / 1e6:.1f} MB{': ' * bool(shown)}{shown}")
+    print(f"  at most {100 * placement.gap:.2g}% above the best placement there is")
+    for note in placement.notes:
+        print(f"  note: {note}")
+    return 0
+
+
+def solved_values(solved: Any) -> dict[str, Any]:
+    """A solved placement as JSON (cli.md)."""
+    placement = solved.placement
+    return {
+        "stats": placement.statistics,
+        "mode": placement.mode,
+        "hot_neurons": placement.hot_neurons,
+        "hot_bytes": placement.hot_bytes,
+        "vram_bytes": placement.vram_bytes,
+        "vram_parts_bytes": placement.vram_parts_bytes,
+        "vram_budget_bytes": placement.origins.vram_budget_bytes,
+        "ram_bytes": placement.ram_bytes,
+        "ram_parts_bytes": placement.ram_parts_bytes,
+        "predicted_tok_s": placement.predicted_tok_s,
+        "gpu_neuron_load": placement.gpu_neuron_load,
+        "fired_share": placement.fired_share,
+        "objective": placement.objective,
+        "gap": placement.gap,
+        "layers": list(placement.hot_counts),
+        "attention_layers": placement.attention.count("gpu"),
+        "head": placement.head,
+        "context": placement.origins.context,
+        "position": placement.position,
+        "reused": solved.reused,
+        "changed": list(solved.changed),
+        "notes": list(placement.notes),
+    }

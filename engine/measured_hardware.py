@@ -1,0 +1,132 @@
+"""Remembers what was measured of this machine, so that it is measured once, and named profiles that ship with Hearth.
+
+It measures nothing: engine/hardware.py does. Figures of a card are written here by whoever computes on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from engine.assets import asset_root
+from engine.errors import EngineError, ModelFormatError, ModelNotFoundError
+from engine.formats.json_text import read_object
+from engine.graphics import GpuInfo
+from engine.hardware import HardwareProfile
+
+log = logging.getLogger(__name__)
+
+_GPU_FIGURES = ("context_bytes", "bytes_per_s", "pcie_bytes_per_s")
+
+
+def recall(profile: HardwareProfile, threads: int) -> HardwareProfile:
+    """The profile with what was measured earlier in place of what it does not say; reads with so many threads."""
+    known = _read().get(_machine(profile))
+    if not isinstance(known, dict):
+        return profile
+    speed = known.get(f"cpu_bytes_per_s.{threads}")
+    cpu = profile.cpu if profile.cpu.bytes_per_s else replace(profile.cpu, bytes_per_s=_figure(speed))
+    gpus = []
+    for gpu in profile.gpus:
+        figures = {name: _figure(known.get(f"{_card(gpu)}.{name}")) for name in _GPU_FIGURES}
+        missing: dict[str, Any] = {
+            name: value for name, value in figures.items() if value and getattr(gpu, name) is None
+        }
+        if "context_bytes" in missing:
+            missing["context_bytes"] = int(missing["context_bytes"])
+        gpus.append(replace(gpu, **missing))
+    sync_s = profile.sync_s if profile.sync_s is not None else _figure(known.get("sync_s"))
+    return replace(profile, cpu=cpu, gpus=tuple(gpus), sync_s=sync_s)
+
+
+def remember(profile: HardwareProfile, threads: int) -> None:
+    """Keeps every figure that the profile has. Where nothing can be written, nothing is: it is measured again then."""
+    machines = _read()
+    before = machines.get(_machine(profile))
+    known: dict[str, Any] = dict(before) if isinstance(before, dict) else {}
+    if profile.cpu.bytes_per_s:
+        known[f"cpu_bytes_per_s.{threads}"] = profile.cpu.bytes_per_s
+    for gpu in profile.gpus:
+        for name in _GPU_FIGURES:
+            if (value := getattr(gpu, name)) is not None:
+                known[f"{_card(gpu)}.{name}"] = value
+    if profile.sync_s is not None:
+        known["sync_s"] = profile.sync_s
+    machines[_machine(profile)] = known
+    path = _file()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_name(path.name + ".new")
+        fresh.write_text(json.dumps(machines, indent=1) + "\n", encoding="utf-8")
+        os.replace(fresh, path)
+    except OSError as error:
+        log.info("What was measured cannot be kept in %s: %s", path, error)
+
+
+def named_profile(name: str) -> Path | None:
+    """The file of a profile that ships with Hearth, as "pc-high"; None where none is called so."""
+    known = profile_names()
+    plain = name.lower().removesuffix(".json")
+    return asset_root() / "hardware" / f"{plain}.json" if plain in known else None
+
+
+def profile_names() -> tuple[str, ...]:
+    """What the profiles that ship with Hearth are called."""
+    return tuple(sorted(file.stem for file in (asset_root() / "hardware").glob("*.json")))
+
+
+def load_profile(name_or_path: str) -> HardwareProfile:
+    """A saved profile by its path, or one that ships with Hearth by its name.
+
+    Raises: as `HardwareProfile.load`.
+    """
+    path = Path(os.path.expanduser(name_or_path))
+    with contextlib.suppress(OSError, ValueError):
+        if path.is_file():
+            return HardwareProfile.load(path)
+    shipped = named_profile(name_or_path)
+    if shipped is not None:
+        return HardwareProfile.load(shipped)
+    raise ModelNotFoundError(
+        f"There is no hardware profile {name_or_path!r}.",
+        f"Give the path of a file that `probe --json` wrote, or one of {', '.join(profile_names())}.",
+    )
+
+
+def _machine(profile: HardwareProfile) -> str:
+    """Names the machine, as far as its memory's speed depends on it."""
+    cpu = profile.cpu
+    facts = [cpu.name, cpu.cores, cpu.threads, list(cpu.isa), profile.ram.total_bytes]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+
+
+def _card(gpu: GpuInfo) -> str:
+    return f"gpu.{gpu.uuid or gpu.name}"
+
+
+def _file() -> Path:
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("Hearth", appauthor=False), "measured-hardware.json")
+
+
+def _read() -> dict[str, Any]:
+    """What is kept; nothing where the file is missing, damaged or not to be read: then it is measured again."""
+    try:
+        return read_object(_file(), max_bytes=1 << 20, max_values=1 << 14)
+    except ModelNotFoundError:
+        return {}
+    except (ModelFormatError, EngineError) as error:
+        log.info("What was measured earlier cannot be read: %s", error)
+        return {}
+
+
+def _figure(value: Any) -> float | None:
+    sound = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e30
+    return float(value) if sound else None

@@ -1,0 +1,203 @@
+"""Calibration text that the model writes itself, so that none has to ship and none has to be found.
+
+It is written portion by portion; every portion is the same mixture of kinds, begun with other prompts and other random
+numbers, and the first ones are the same however many are wanted. Finished portions are kept in the cache folder: what
+profiling had written serves training, and an interruption costs one portion. Research behind the mixture:
+tests/benchmarks/coverage.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.config import SamplingConfig
+from engine.errors import InvalidRequestError
+from engine.offline.layer_walk import ModelParts
+from engine.offline.prompts import KindOfText, encode_prompt, read_prompts, recipe_fingerprint, usable_kinds
+from engine.offline.writing import Task, write_texts
+from native_kernels.backend import I64
+
+if TYPE_CHECKING:
+    from engine.session import LoadedModel
+
+log = logging.getLogger(__name__)
+
+PORTION_TOKENS = 8192
+DEFAULT_TOKENS = 32768
+# A little less random than the model's own distribution; the unlikeliest twentieth of it is mostly noise.
+SAMPLING = SamplingConfig(temperature=0.8, top_k=0, top_p=0.95)
+Texts = dict[str, list[list[int]]]  # kind -> token ids of each text
+Progress = Callable[[int, int], None]
+
+
+def calibration_texts(
+    model: LoadedModel,
+    tokens: int = DEFAULT_TOKENS,
+    *,
+    seed: int = 0,
+    progress: Progress = lambda done, total: None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> list[list[int]]:
+    """Texts of all kinds, `tokens` positions in all, each a sequence of its own from its BOS or template on.
+
+    The same for the same model, seed and machine; fewer tokens are the beginning of more.
+    Units: progress reports tokens written, done and in all.
+    Raises: InvalidRequestError for no tokens, what engine.offline.writing raises, and Cancelled.
+    """
+    if tokens < 1:
+        raise InvalidRequestError(f"{tokens} tokens of calibration text were asked for; at least 1 is needed.")
+    found: list[list[int]] = []
+    n_portions = -(-tokens // PORTION_TOKENS)
+    for number in range(n_portions):
+        before = number * PORTION_TOKENS
+
+        def report(done: int, total: int, before: int = before) -> None:
+            progress(min(tokens, before + PORTION_TOKENS * done // max(1, total)), tokens)
+
+        portion = write_portion(model, number, seed, progress=report, cancelled=cancelled)
+        found += cut([text for texts in portion.values() for text in texts], tokens - before)
+    return found
+
+
+def cut(texts: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
+    """The first texts with so many tokens in all, taken in turn from the whole, the last one shortened."""
+    if sum(map(len, texts)) <= tokens:
+        return [list(text) for text in texts]
+    # Kinds lie one after another: a step through them takes some of each.
+    order = np.random.Generator(np.random.PCG64(len(texts))).permutation(len(texts))
+    chosen: dict[int, list[int]] = {}
+    left = tokens
+    for number in order.tolist():
+        if left <= 0:
+            break
+        chosen[number] = list(texts[number][:left])
+        left -= len(chosen[number])
+    return [chosen[number] for number in sorted(chosen)]
+
+
+def write_portion(
+    model: LoadedModel,
+    number: int,
+    seed: int = 0,
+    *,
+    progress: Progress = lambda done, total: None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Texts:
+    """The portion of that number, PORTION_TOKENS positions: each kind its share. Found again where it was kept."""
+    kept = _kept_in(model, number, seed)
+    if (found := _read(kept, model)) is not None:
+        progress(PORTION_TOKENS, PORTION_TOKENS)
+        return found
+    written = _write(model, number, seed, progress, cancelled)
+    _keep(kept, written)
+    return written
+
+
+def _write(model: LoadedModel, number: int, seed: int, progress: Progress, cancelled: Callable[[], bool]) -> Texts:
+    kinds = usable_kinds(model)
+    shares = np.array([kind.share for kind in kinds])
+    ends = np.rint(np.cumsum(shares) / shares.sum() * PORTION_TOKENS).astype(int)
+    wanted = dict(zip(kinds, np.diff(ends, prepend=0).tolist(), strict=True))
+    texts: dict[KindOfText, list[list[int]]] = {kind: [] for kind in kinds}
+    draws = {kind: _Draw(model, kind, number, seed) for kind in kinds}
+    round_number = 0
+    while True:
+        missing = {kind: wanted[kind] - sum(map(len, texts[kind])) for kind in kinds}
+        tasks = [(kind, task) for kind in kinds for task in draws[kind].tasks(missing[kind])]
+        if not tasks:
+            break
+        before = PORTION_TOKENS - sum(max(0, count) for count in missing.values())
+
+        def report(done: int, total: int, before: int = before) -> None:
+            progress(before + (PORTION_TOKENS - before) * done // max(1, total), PORTION_TOKENS)
+
+        seeds = int(np.random.SeedSequence([seed, number, round_number]).generate_state(1)[0])
+        written = write_texts(ModelParts.of(model), [task for _, task in tasks], seeds, report, cancelled)
+        for (kind, _), text in zip(tasks, written, strict=True):
+            room = wanted[kind] - sum(map(len, texts[kind]))
+            if room > 0:
+                texts[kind].append(text[:room])
+        round_number += 1
+    return {kind.name: texts[kind] for kind in kinds}
+
+
+class _Draw:
+    """Prompts of one kind in an order of its own, the next portion's behind the last one's."""
+
+    def __init__(self, model: LoadedModel, kind: KindOfText, number: int, seed: int) -> None:
+        self._model = model
+        self._kind = kind
+        prompts = read_prompts(kind)
+        order = np.random.Generator(np.random.PCG64([seed, len(kind.name)])).permutation(len(prompts))
+        self._prompts = [prompts[at] for at in order]
+        # A portion takes some 10 texts of a kind: a step that shares no divisor with most counts visits all of them.
+        self._next = number * 13
+
+    def tasks(self, missing: int) -> list[Task]:
+        """Enough for so many tokens if all go on to their limit."""
+        found: list[Task] = []
+        context = self._model.opened.config.max_context
+        stops = self._model.stop_token_ids if self._kind.form in ("chat", "text") else frozenset[int]()
+        while missing > 0:
+            ids = encode_prompt(self._model, self._kind, self._prompts[self._next % len(self._prompts)])
+            self._next += 1
+            most = max(1, min(self._kind.most_tokens, context - len(ids)))
+            found.append(Task(ids, most, SAMPLING, stops))
+            missing -= len(ids) + most
+        return found
+
+
+# ------------------------------------------------------------------ what is kept
+
+
+def _kept_in(model: LoadedModel, number: int, seed: int) -> Path:
+    """The file of a portion; its name holds everything that decides what is in it."""
+    import platformdirs
+
+    made_of = "\n".join([model.opened.fingerprint, model.opened.config.activation_text, model.backend.name,
+                         model.kv_codec, recipe_fingerprint(), repr(SAMPLING), str(PORTION_TOKENS)])  # fmt: skip
+    key = hashlib.sha256(made_of.encode()).hexdigest()[:32]
+    folder = Path(platformdirs.user_cache_dir("Hearth", appauthor=False)) / "calibration" / key
+    return folder / f"{seed}-{number}.npz"
+
+
+def _read(path: Path, model: LoadedModel) -> Texts | None:
+    """The texts in the file; None where there is none or it is not sound, so that they are written again."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            names = [kind.name for kind in usable_kinds(model)]
+            texts: Texts = {name: [] for name in names}
+            ids, kinds, lengths = (np.asarray(arrays[name]) for name in ("ids", "kinds", "lengths"))
+            sound = ids.dtype == lengths.dtype == kinds.dtype == np.int64 and lengths.min() > 0
+            if not sound or lengths.sum() != len(ids) or len(ids) != PORTION_TOKENS or len(kinds) != len(lengths):
+                return None
+            if not (ids.min() >= 0 and ids.max() < model.opened.config.vocab_size and kinds.min() >= 0):
+                return None
+            for kind, text in zip(kinds.tolist(), np.split(ids, np.cumsum(lengths)[:-1]), strict=True):
+                texts[names[kind]].append(text.tolist())
+            return texts
+    except (OSError, ValueError, KeyError, IndexError, EOFError):
+        return None
+
+
+def _keep(path: Path, texts: Texts) -> None:
+    """Written whole or not at all; without room in the cache it is only not kept."""
+    rows: list[list[int]] = [text for of_kind in texts.values() for text in of_kind]
+    kinds: I64 = np.repeat(np.arange(len(texts)), [len(of_kind) for of_kind in texts.values()]).astype(np.int64)
+    lengths: I64 = np.array([len(row) for row in rows], np.int64)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("wb") as file:
+            np.savez(file, ids=np.concatenate(rows).astype(np.int64), kinds=kinds, lengths=lengths)
+        os.replace(part, path)
+    except OSError as error:
+        log.info("Calibration text is not kept in %s: %s", path.parent, error)
+        part.unlink(missing_ok=True)

@@ -1,0 +1,160 @@
+"""Predicts the seconds of a decoded token from bytes and rates: GPU with CPU, or CPU alone. It measures nothing.
+
+A token costs the sum over layers of [attention and predictor bytes / rate + the longer of (active hot bytes / GPU rate,
+active cold bytes / CPU rate) + exchange], and the head. Rates are a device's measured bandwidth times what the kernels
+reach of it, which is measured too, kernel by kernel, and stands below with its source.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.config import Mode
+from engine.errors import InvalidRequestError
+from engine.graphics import GpuInfo
+from engine.hardware import HardwareProfile
+
+# One exchange between the devices within a layer: segment graphs, measured on an H200 with Linux (11.6 to 15.5 us).
+EXCHANGE_S = 12e-6
+# A card whose figures nobody has measured; few have less.
+UNKNOWN_GPU_BYTES_PER_S = 250e9
+UNKNOWN_PCIE_BYTES_PER_S = 6e9
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """What kernels reach of a bandwidth, by codec.
+
+    gemv: a whole matrix. first: the deciding matrix of an FFN whose other rows are skipped. rows: rows gathered where
+    neurons fire. core_bytes_per_s: what one core computes when no memory holds it up; None: never the limit.
+    """
+
+    gemv: float
+    first: float
+    rows: float
+    core_bytes_per_s: float | None = None
+
+
+# Means of tests/benchmarks/results/cpu-kernels-2026-11-21.json (EPYC, 1 and 2 threads) and cpu-kernels-xeon (1 to 8
+# threads); first and rows solve their "exact" rows at 100 % and 10 % for the two parts. Rates of a core within its
+# caches: the starter model and make_model.py's tiny ones on that EPYC, 1 thread.
+_CPU: dict[str, Efficiency] = {
+    "f32": Efficiency(0.97, 0.92, 0.8, 80e9),
+    "f16": Efficiency(0.98, 0.92, 0.8, 60e9),
+    "bf16": Efficiency(0.98, 0.92, 0.8, 60e9),
+    "q8_0": Efficiency(0.92, 0.9, 0.65, 37e9),
+    "q8_0.lanes": Efficiency(0.92, 0.9, 0.65, 37e9),
+    "q4_0": Efficiency(0.93, 0.93, 0.52, 42e9),
+    "q4_0.lanes": Efficiency(0.9, 0.82, 0.7, 42e9),
+}
+_CPU_OTHER = Efficiency(0.85, 0.8, 0.5, 25e9)  # K-quants and the like, which cost more arithmetic
+
+# gpu-design.md's table of kernels on an H200, their fixed part taken out (it is in _GPU_LAYER_S).
+_GPU: dict[str, Efficiency] = {
+    "f32": Efficiency(0.95, 0.95, 0.9),
+    "f16": Efficiency(0.95, 0.95, 0.9),
+    "bf16": Efficiency(0.95, 0.95, 0.9),
+}
+_GPU_OTHER = Efficiency(0.88, 0.88, 0.7)
+
+# Seconds that no bytes explain. CPU: the hand-offs, norms and activations of a layer, per layer and per value of its
+# residual stream; sampling and Python per token. GPU: the fixed parts of the kernels of attention, and of an FFN.
+_CPU_LAYER_S, _CPU_VALUE_S, _CPU_TOKEN_S = 5e-6, 2e-9, 5e-5
+_GPU_ATTENTION_S, _GPU_FFN_S = 15e-6, 15e-6
+
+
+@dataclass(frozen=True)
+class DeviceRates:
+    """How fast one device reads weights.
+
+    bytes_per_s: the bandwidth. threads: whose arithmetic limits it, 0 for a GPU.
+    """
+
+    bytes_per_s: float
+    efficiencies: dict[str, Efficiency]
+    other: Efficiency
+    threads: int = 0
+
+    def _speed(self, share: float, codec: str) -> float:
+        known = self.efficiencies.get(codec, self.other)
+        speed = share * self.bytes_per_s
+        if self.threads and known.core_bytes_per_s is not None:
+            speed = min(speed, self.threads * known.core_bytes_per_s)
+        return speed
+
+    def gemv(self, codec: str) -> float:
+        """Bytes/s of a whole matrix."""
+        return self._speed(self.efficiencies.get(codec, self.other).gemv, codec)
+
+    def first(self, codec: str) -> float:
+        """Bytes/s of the deciding matrix of a sparse FFN."""
+        return self._speed(self.efficiencies.get(codec, self.other).first, codec)
+
+    def rows(self, codec: str) -> float:
+        """Bytes/s of gathered rows."""
+        return self._speed(self.efficiencies.get(codec, self.other).rows, codec)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Rates of a CPU and, where there is one, of a card; what an exchange between them costs.
+
+    exchange_s: of one layer's, without its bytes. link_bytes_per_s: between the two.
+    """
+
+    cpu: DeviceRates
+    gpu: DeviceRates | None
+    exchange_s: float
+    link_bytes_per_s: float
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, profile: HardwareProfile, threads: int, gpu: GpuInfo | None) -> Machine:
+        """The rates of a profile. gpu: the card that is used, None for the CPU alone.
+
+        Raises: InvalidRequestError where nobody has measured how fast its RAM is read.
+        """
+        if not profile.cpu.bytes_per_s:
+            raise InvalidRequestError(
+                "The hardware profile does not say how fast the RAM is read (cpu.bytes_per_s).",
+                "Make it again: python -m engine probe --measure --json > FILE.",
+            )
+        cpu = DeviceRates(profile.cpu.bytes_per_s, _CPU, _CPU_OTHER, threads)
+        if gpu is None:
+            return cls(cpu, None, 0.0, 1.0)
+        notes = []
+        if not gpu.bytes_per_s:
+            notes.append(f"Nobody has measured {gpu.name}; taken are {UNKNOWN_GPU_BYTES_PER_S / 1e9:.0f} GB/s.")
+        rates = DeviceRates(gpu.bytes_per_s or UNKNOWN_GPU_BYTES_PER_S, _GPU, _GPU_OTHER)
+        link = gpu.pcie_bytes_per_s or UNKNOWN_PCIE_BYTES_PER_S
+        return cls(cpu, rates, profile.sync_s or EXCHANGE_S, link, tuple(notes))
+
+    def exchange(self, n_bytes: int) -> float:
+        """Seconds of one exchange that carries so many bytes."""
+        return self.exchange_s + n_bytes / self.link_bytes_per_s
+
+
+def cpu_layer_s(d_model: int) -> float:
+    """What a layer costs on the CPU beside its bytes."""
+    return _CPU_LAYER_S + _CPU_VALUE_S * d_model
+
+
+def cpu_token_s() -> float:
+    """What a token costs on the CPU beside its layers and its head."""
+    return _CPU_TOKEN_S
+
+
+def gpu_layer_s(attention: bool, ffn: bool) -> float:
+    """What a layer costs on the GPU beside its bytes."""
+    return _GPU_ATTENTION_S * attention + _GPU_FFN_S * ffn
+
+
+def ffn_speeds(rates: DeviceRates, mode: Mode, first: str, down: str) -> tuple[float, float, float]:
+    """Bytes/s of a neuron's first row, of its row of up beside a gate, and of its down."""
+    match mode:
+        case "dense":
+            return rates.gemv(first), rates.gemv(first), rates.rows(down)
+        case "exact":
+            return rates.first(first), rates.rows(first), rates.rows(down)
+        case _:
+            return rates.rows(first), rates.rows(first), rates.rows(down)

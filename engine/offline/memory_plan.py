@@ -1,0 +1,141 @@
+"""Counts what a model takes beside its weights and caches, and how much of a card and of the RAM it may take.
+
+Nothing is forgotten on purpose: the CUDA context, scratch and landing buffers are bytes on the card like all others.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from engine.errors import DeviceMemoryError
+from engine.graphics import GpuInfo
+from engine.hardware import HardwareProfile
+from engine.offline.model_bytes import ModelBytes, PredictorBytes
+from engine.offline.placement_problem import Choice, Problem
+
+# What a CUDA context with its cubins takes where nobody has measured it on the card: 300 to 500 MiB are usual.
+USUAL_CONTEXT_BYTES = 450 << 20
+# Left free of a card whose budget nobody gave: the desktop and other programs draw on it too (cli.md's margin).
+LEAST_MARGIN_BYTES, MARGIN_SHARE = 512 << 20, 0.04
+# Left free of the RAM, for the window and everybody else.
+RAM_MARGIN_BYTES = 1 << 30
+# Python, its libraries and the window's process, and buffers of a token: measured with the starter model, rounded up.
+PROCESS_BYTES = 384 << 20
+# Prefill: positions that pass through a layer at once, and two landing buffers for weights on their way to the card.
+PREFILL_POSITIONS = 512
+LANDING_BYTES = 2 * (64 << 20)
+# Derived budgets are rounded down to this, so that a few MB more or less elsewhere make no other placement.
+BUDGET_STEP_BYTES = 128 << 20
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """What may be taken. vram_bytes: 0 where no card is to be used. vram_reason: where it comes from, one sentence."""
+
+    vram_bytes: int
+    ram_bytes: int
+    vram_is_explicit: bool
+    vram_reason: str
+
+
+def budgets_of(profile: HardwareProfile, gpu: GpuInfo | None, vram_budget_gib: float | None) -> Budgets:
+    """The budgets of a machine. An explicit VRAM budget is taken as it is, without a margin.
+
+    Raises: DeviceMemoryError for an explicit budget beyond the card.
+    """
+    ram = max(0, profile.ram.free_bytes - RAM_MARGIN_BYTES) // BUDGET_STEP_BYTES * BUDGET_STEP_BYTES
+    if gpu is None:
+        words = "Everything is placed on the CPU: no graphics card is used."
+        if vram_budget_gib is not None:
+            words = "The VRAM budget has no effect: no graphics card is used."
+        return Budgets(0, ram, vram_budget_gib is not None, words)
+    total, free = gpu.total_bytes or 0, gpu.free_bytes or 0
+    if vram_budget_gib is not None:
+        wanted = int(vram_budget_gib * (1 << 30))
+        if wanted > total:
+            raise DeviceMemoryError(
+                f"A VRAM budget of {vram_budget_gib:g} GiB was asked for; {gpu.name} has {total / 2**30:.2f} GiB.",
+                f"Ask for at most {free / 2**30:.2f} GiB, which are free.",
+            )
+        return Budgets(wanted, ram, True, f"The VRAM budget is the {vram_budget_gib:g} GiB that were asked for.")
+    margin = max(LEAST_MARGIN_BYTES, int(MARGIN_SHARE * total))
+    budget = max(0, free - margin) // BUDGET_STEP_BYTES * BUDGET_STEP_BYTES
+    words = f"The VRAM budget is what is free, less a margin of {margin / 2**20:.0f} MiB for the desktop."
+    return Budgets(budget, ram, False, words)
+
+
+def context_bytes(gpu: GpuInfo) -> int:
+    """What the CUDA context takes on the card."""
+    return gpu.context_bytes or USUAL_CONTEXT_BYTES
+
+
+def scratch_bytes(model: ModelBytes, context: int) -> int:
+    """Buffers of decoding and prefill, on whichever side computes: the stream, attention's and the FFN's values of the
+    positions that pass at once, logits, and where weights land on their way to the card."""
+    config = model.config
+    positions = min(PREFILL_POSITIONS, context)
+    heads = (config.n_heads + 2 * config.n_kv_heads) * config.head_dim
+    of_position = 4 * config.d_model + heads + 2 * config.d_ff
+    layer = int((model.attention + model.neurons * model.neuron).max())
+    return 4 * positions * of_position + 4 * config.vocab_size + min(LANDING_BYTES, 2 * layer)
+
+
+def check_vram_budget(budgets: Budgets, fixed_bytes: int, smallest_part: int) -> None:
+    """Raises DeviceMemoryError, naming the minimum, for an explicit budget that holds nothing of the model."""
+    least = fixed_bytes + smallest_part
+    if budgets.vram_is_explicit and 0 < budgets.vram_bytes < least:
+        rounded_up = f"{math.ceil(1000 * least / 2**30) / 1000:.3f}"
+        raise DeviceMemoryError(
+            f"A VRAM budget of {budgets.vram_bytes / 2**30:.3f} GiB holds nothing of the model: the CUDA context and "
+            f"buffers take {fixed_bytes / 2**30:.3f} GiB, so that at least {rounded_up} GiB are needed.",
+            f"Ask for --vram-budget {rounded_up} or more, or use --device cpu.",
+        )
+
+
+def vram_parts(
+    problem: Problem, choice: Choice, model: ModelBytes, predictors: PredictorBytes | None, kv_bytes: int,
+    context_b: int, scratch_b: int,
+) -> dict[str, int]:  # fmt: skip
+    """Bytes on the card by part; they add up to what the solver counted."""
+    ways = list(choice.ways)
+    on_gpu = problem.attention_on_gpu[ways]
+    used = choice.uses_gpu(problem)
+    parts = {
+        "attention": int(model.attention[on_gpu].sum()),
+        "predictors": _predictors_on(problem, choice, predictors, on_gpu=True),
+        "kv_cache": kv_bytes * int(on_gpu.sum()),
+        "scratch": scratch_b if used else 0,
+        "context": context_b if used else 0,
+        "head": problem.head_vram[choice.head_on_gpu],
+    }
+    parts["hot"] = choice.vram(problem) - sum(parts.values())
+    return parts
+
+
+def ram_parts(
+    problem: Problem, choice: Choice, model: ModelBytes, predictors: PredictorBytes | None, kv_bytes: int
+) -> dict[str, int]:
+    """Bytes in the RAM by part; they add up to what the solver counted."""
+    on_cpu = ~problem.attention_on_gpu[list(choice.ways)]
+    parts = {
+        "attention": int(model.attention[on_cpu].sum()),
+        "predictors": _predictors_on(problem, choice, predictors, on_gpu=False),
+        "kv_cache": kv_bytes * int(on_cpu.sum()),
+        "embedding": model.embedding,
+        "scratch": problem.fixed_ram - model.embedding,
+        "head": problem.head_ram[choice.head_on_gpu],
+    }
+    parts["cold"] = choice.ram(problem) - sum(parts.values())
+    return parts
+
+
+def _predictors_on(problem: Problem, choice: Choice, predictors: PredictorBytes | None, on_gpu: bool) -> int:
+    if predictors is None:
+        return 0
+    return int(predictors.bytes[problem.predictor_on_gpu[list(choice.ways)] == on_gpu].sum())
+
+
+def smallest_part(model: ModelBytes, kv_bytes: int, block: int) -> int:
+    """The least that a card can be given: one layer's attention with its cache, or one block of neurons."""
+    return int(min((model.attention + kv_bytes).min(), (min(block, model.neurons) * model.neuron).min()))

@@ -1,0 +1,330 @@
+"""Solves the placement of an opened model for a machine and keeps it; one that still fits is taken as it is.
+
+Everything that a placement depends on is compared (Origins); where one thing is another, it is solved again. The
+mathematics is engine/offline/solver.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from engine import artefacts
+from engine.config import EngineConfig, KvCodec, Mode
+from engine.errors import Cancelled, DeviceUnavailableError, EngineError, UnsupportedModelError
+from engine.graphics import GpuInfo
+from engine.hardware import HardwareProfile, choose_gpu, choose_threads, measure, probe
+from engine.measured_hardware import load_profile, recall, remember
+from engine.model.model_files import OpenedModel
+from engine.model_artefacts import no_predictors, read_predictor, read_stats
+from engine.offline import memory_plan
+from engine.offline.activity import Activity, activity_of
+from engine.offline.cost_model import Machine
+from engine.offline.greedy import place_greedily
+from engine.offline.memory_plan import Budgets
+from engine.offline.model_bytes import ModelBytes, PredictorBytes
+from engine.offline.placement_problem import Problem, build_problem
+from engine.offline.solver import Solution, solve
+from engine.sparsity.placement import Device, Origins, Placement
+from engine.sparsity.stats import NeuronStats
+
+# Changes with how bytes are counted or a placement is solved: those that an older Hearth solved are solved again.
+SOLVER_VERSION = 1
+# Where in a conversation the predicted token stands, at most: far enough for its keys and values to count.
+TYPICAL_POSITION = 512
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """A placement. reused: it was there already and everything is as it was. changed: what was not, in words, where
+    there was one and it did not fit. problem: None where it was reused."""
+
+    placement: Placement
+    reused: bool
+    changed: tuple[str, ...] = ()
+    problem: Problem | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """Everything that a placement is solved from."""
+
+    opened: OpenedModel
+    model: ModelBytes
+    stats: NeuronStats | None
+    predictors: PredictorBytes | None
+    profile: HardwareProfile
+    gpu: GpuInfo | None
+    threads: int
+    budgets: Budgets
+    context: int
+    kv_codec: KvCodec
+    wanted_mode: Mode
+    notes: tuple[str, ...]
+
+    @property
+    def fixed_vram(self) -> int:
+        """Taken as soon as the card is used."""
+        if self.gpu is None:
+            return 0
+        return memory_plan.context_bytes(self.gpu) + memory_plan.scratch_bytes(self.model, self.context)
+
+    @property
+    def fixed_ram(self) -> int:
+        return memory_plan.PROCESS_BYTES + memory_plan.scratch_bytes(self.model, self.context)
+
+    @property
+    def kv_of_layer(self) -> int:
+        return self.model.kv_of_layer(self.context, self.kv_codec)
+
+    def origins(self) -> Origins:
+        """What a placement of today must have been solved from."""
+        in_ram = self.fixed_ram + self.model.total + self.model.n_layers * self.kv_of_layer
+        if self.predictors is not None:
+            in_ram += int(self.predictors.bytes.sum())
+        return Origins(
+            model=self.opened.fingerprint,
+            activation=self.opened.config.activation_text,
+            statistics="" if self.stats is None else _digest(self.stats.counts.tobytes(), self.stats.tokens),
+            predictors="" if self.predictors is None else _digest_of_predictors(self.predictors),
+            hardware=_digest_of_hardware(self.profile, self.gpu, self.threads),
+            vram_budget_bytes=self.budgets.vram_bytes,
+            ram_budget_bytes=self.budgets.ram_bytes if in_ram > self.budgets.ram_bytes else None,
+            context=self.context,
+            kv_codec=self.kv_codec,
+            mode=self.wanted_mode,
+            solver=SOLVER_VERSION,
+        )
+
+
+def solve_model(
+    opened: OpenedModel,
+    engine: EngineConfig | None = None,
+    progress: Progress = lambda done, total: None,
+    cancelled: Callable[[], bool] = lambda: False,
+    *,
+    again: bool = False,
+) -> Solved:
+    """The placement of a model on this machine or on the one of engine.hardware_file, kept as the model's artefact.
+
+    again: also where the one that is kept fits. Progress is in steps.
+    Raises: DeviceMemoryError for a VRAM budget below the minimum, HostMemoryError where the RAM does not hold the rest,
+    DeviceUnavailableError for a card that is not there, UnsupportedModelError for sparse without predictors, what
+    reading statistics and predictors raises, Cancelled.
+    """
+    engine = engine or EngineConfig()
+    steps = 4
+    progress(0, steps)
+    setting = read_setting(opened, engine)
+    progress(1, steps)
+    if cancelled():
+        raise Cancelled
+    origins = setting.origins()
+    kept, changed = _kept(opened, origins)
+    if kept is not None and not again:
+        progress(steps, steps)
+        return Solved(kept, reused=True)
+    placement, problem = _solved(setting, origins, lambda: progress(2, steps), cancelled)
+    progress(3, steps)
+    if cancelled():
+        raise Cancelled
+    artefacts.save_placement(opened, placement)
+    progress(steps, steps)
+    return Solved(placement, reused=False, changed=changed, problem=problem)
+
+
+def read_setting(opened: OpenedModel, engine: EngineConfig) -> Setting:
+    """What there is to solve from: the machine with its figures, budgets, statistics, predictors."""
+    from engine.session import choose_context
+
+    if engine.mode == "sparse" and not opened.has_predictors:
+        raise no_predictors(opened)
+    profile = load_profile(engine.hardware_file) if engine.hardware_file else probe()
+    threads, _ = choose_threads(profile, engine.threads)
+    if not engine.hardware_file:
+        profile = recall(profile, threads)
+        if not profile.cpu.bytes_per_s:
+            profile = measure(profile, threads)
+            remember(profile, threads)
+    gpu, reason = choose_gpu(profile)
+    if engine.device == "cuda" and gpu is None:
+        raise DeviceUnavailableError(f"The GPU cannot be used. {reason}")
+    if engine.device == "cpu":
+        gpu = None
+    kv_codec: KvCodec = engine.kv_cache or "f16"
+    context = choose_context(opened, engine.context, profile.ram.free_bytes, kv_codec)
+    model = ModelBytes.of(opened)
+    notes: list[str] = []
+    predictors = None
+    if opened.has_predictors and engine.mode in ("auto", "sparse") and opened.config.has_zeros:
+        try:
+            predictors = predictor_bytes(opened)
+        except EngineError as error:
+            if engine.mode == "sparse":
+                raise
+            notes.append(f"The model's predictors cannot be used: {error.message}")
+    return Setting(
+        opened=opened,
+        model=model,
+        stats=read_stats(opened),
+        predictors=predictors,
+        profile=profile,
+        gpu=gpu,
+        threads=threads,
+        budgets=memory_plan.budgets_of(profile, gpu, engine.vram_budget_gib),
+        context=context,
+        kv_codec=kv_codec,
+        wanted_mode=engine.mode,
+        notes=tuple(notes),
+    )
+
+
+def predictor_bytes(opened: OpenedModel) -> PredictorBytes:
+    """What the solver needs to know of a model's predictors. Raises as `read_predictor` does."""
+    import numpy as np
+
+    predictor = read_predictor(opened, as_stored=True)
+    sizes = [layer.a.n_bytes + layer.b.n_bytes for layer in predictor.layers]
+    return PredictorBytes(
+        bytes=np.array(sizes, np.int64),
+        codecs=tuple(layer.b.codec for layer in predictor.layers),
+        active_share=(None,) * len(sizes),
+        is_true_gate=np.zeros(len(sizes), np.bool_),
+    )
+
+
+def problem_of(setting: Setting, mode: Mode) -> tuple[Problem, Activity]:
+    """The ways to place the model, as a mode computes it."""
+    config = setting.opened.config
+    predictors = setting.predictors if mode == "sparse" else None
+    activity = activity_of(config, mode, setting.stats, predictors)
+    problem = build_problem(
+        setting.model,
+        activity,
+        Machine.of(setting.profile, setting.threads, setting.gpu),
+        mode,
+        setting.context,
+        min(TYPICAL_POSITION, setting.context // 2),
+        setting.kv_codec,
+        predictors,
+        fixed_vram=setting.fixed_vram,
+        fixed_ram=setting.fixed_ram,
+    )
+    return problem, activity
+
+
+def _solved(
+    setting: Setting, origins: Origins, step: Callable[[], None], cancelled: Callable[[], bool]
+) -> tuple[Placement, Problem]:
+    """The fastest placement over the modes that are wanted."""
+    candidates = [(mode, *problem_of(setting, mode)) for mode in _modes(setting)]
+    step()
+    vram, ram = setting.budgets.vram_bytes, origins.ram_budget_bytes
+    first = candidates[0][1]
+    smallest = memory_plan.smallest_part(setting.model, setting.kv_of_layer, first.block)
+    memory_plan.check_vram_budget(setting.budgets, setting.fixed_vram, smallest)
+    if len(candidates) > 1:  # the greedy ones tell which mode is the faster
+        times = []
+        for _, problem, _ in candidates:
+            choice = place_greedily(problem, vram, ram)
+            times.append(float("inf") if choice is None else choice.seconds(problem))
+        candidates = [candidates[times.index(min(times))]]
+    if cancelled():
+        raise Cancelled
+    mode, problem, activity = candidates[0]
+    solution = solve(problem, vram, ram)
+    return placement_of(setting, origins, mode, problem, activity, solution), problem
+
+
+def _modes(setting: Setting) -> list[Mode]:
+    """Those between which the solver chooses."""
+    config, wanted = setting.opened.config, setting.wanted_mode
+    if wanted == "dense" or (wanted != "sparse" and not config.has_zeros):
+        return ["dense"]
+    if wanted == "sparse":
+        if setting.predictors is None:
+            raise UnsupportedModelError(f"The activation {config.activation} makes no zeros that could be predicted.")
+        return ["sparse"]
+    return ["exact", "sparse"] if wanted == "auto" and setting.predictors is not None else ["exact"]
+
+
+def placement_of(
+    setting: Setting, origins: Origins, mode: Mode, problem: Problem, activity: Activity, solution: Solution
+) -> Placement:
+    """The solution in words that last: ids, devices, bytes."""
+    choice, model = solution.choice, setting.model
+    ways = list(choice.ways)
+    predictors = setting.predictors if mode == "sparse" else None
+    device: tuple[Device, Device] = ("cpu", "gpu")
+    head = device[choice.head_on_gpu]
+    context = 0 if setting.gpu is None else memory_plan.context_bytes(setting.gpu)
+    machine = Machine.of(setting.profile, setting.threads, setting.gpu)
+    notes = [*setting.notes, setting.budgets.vram_reason, *machine.notes, *activity.notes]
+    if setting.gpu is not None and not choice.uses_gpu(problem):
+        notes.append(f"Nothing is placed on {setting.gpu.name}: that would not be faster.")
+    return Placement(
+        hot=tuple(problem.hot_neurons(layer, way) for layer, way in enumerate(ways)),
+        attention=tuple(device[bool(problem.attention_on_gpu[way])] for way in ways),
+        predictor=tuple(device[bool(problem.predictor_on_gpu[way])] for way in ways),
+        embedding=head if setting.opened.config.tied_embeddings else "cpu",
+        head=head,
+        neurons=model.neurons,
+        statistics=activity.source,
+        fired_share=activity.fired_share,
+        vram_parts_bytes=memory_plan.vram_parts(
+            problem, choice, model, predictors, setting.kv_of_layer, context, setting.fixed_vram - context
+        ),
+        ram_parts_bytes=memory_plan.ram_parts(problem, choice, model, predictors, setting.kv_of_layer),
+        position=min(TYPICAL_POSITION, setting.context // 2),
+        objective=solution.seconds,
+        gap=solution.gap,
+        gpu_neuron_load=choice.gpu_load(problem),
+        origins=origins,
+        notes=tuple(notes),
+        mode=mode,
+    )
+
+
+# ------------------------------------------------------------------ whether it still fits
+
+
+def _kept(opened: OpenedModel, origins: Origins) -> tuple[Placement | None, tuple[str, ...]]:
+    """The placement that is kept, where it was solved from the very same; else what is another."""
+    if artefacts.find(opened, "placement") is None:
+        return None, ()
+    try:
+        placement = artefacts.load_placement(opened)
+    except EngineError as error:
+        return None, (f"the one that was kept cannot be read ({error.message})",)
+    differences = origins.differences(replace(placement.origins, model=origins.model))
+    return (None, differences) if differences else (placement, ())
+
+
+def _digest(*parts: Any) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part if isinstance(part, bytes) else json.dumps(part, sort_keys=True).encode())
+    return digest.hexdigest()
+
+
+def _digest_of_predictors(predictors: PredictorBytes) -> str:
+    return _digest(
+        predictors.bytes.tolist(), predictors.codecs, predictors.active_share, predictors.is_true_gate.tolist()
+    )
+
+
+def _digest_of_hardware(profile: HardwareProfile, gpu: GpuInfo | None, threads: int) -> str:
+    """Of what a placement depends on: what is free at the moment is in the budgets."""
+    card = None
+    if gpu is not None:
+        card = {
+            name: value
+            for name, value in asdict(gpu).items()
+            if name not in ("free_bytes", "index", "driver", "reasons")
+        }
+    return _digest(asdict(profile.cpu), threads, card, profile.sync_s)

@@ -1,0 +1,281 @@
+"""Which neurons and which parts of a model live on which device: the Placement type, its reading and writing.
+
+It is solved in engine/offline/solver.py; nothing here decides anything.
+Paper: PowerInfer, section 6.3 (neuron placement).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from engine.errors import ArtifactMismatchError, ModelFormatError
+from engine.sparsity.artifact_files import load_artifact, read_head, save_artifact
+from native_kernels.backend import I32
+
+Device = Literal["gpu", "cpu"]
+StatisticsSource = Literal["none", "measured", "shipped"]
+
+SCHEMA_VERSION = 1
+ARTIFACT_NAME = "placement"
+VRAM_PARTS = ("attention", "predictors", "kv_cache", "scratch", "context", "head", "hot")
+RAM_PARTS = ("attention", "predictors", "kv_cache", "scratch", "embedding", "head", "cold")
+_MAX_LAYERS = 1024
+_MAX_NEURONS = 1 << 24  # of a layer, all of its experts together
+
+
+@dataclass(frozen=True)
+class Origins:
+    """What a placement was solved from; where one of these is another, the placement is another's.
+
+    model, activation: as in other artefacts. statistics, predictors, hardware: fingerprints; "" where there were none.
+    vram_budget_bytes: 0 where no card was to be used. ram_budget_bytes: None where more RAM would have changed nothing.
+    solver: of how this Hearth counts and solves.
+    """
+
+    model: str
+    activation: str
+    statistics: str
+    predictors: str
+    hardware: str
+    vram_budget_bytes: int
+    ram_budget_bytes: int | None
+    context: int
+    kv_codec: str
+    mode: str
+    solver: int
+
+    def differences(self, other: Origins) -> tuple[str, ...]:
+        """What is not the same, in words."""
+        return tuple(_WORDS[one.name] for one in fields(self) if getattr(self, one.name) != getattr(other, one.name))
+
+
+_WORDS = {
+    "model": "the model",
+    "activation": "the activation",
+    "statistics": "the statistics",
+    "predictors": "the predictors",
+    "hardware": "the machine",
+    "vram_budget_bytes": "the VRAM budget",
+    "ram_budget_bytes": "the RAM budget",
+    "context": "the context",
+    "kv_codec": "the codec of the KV cache",
+    "mode": "the mode",
+    "solver": "this version of Hearth",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """Where everything of a model lives.
+
+    hot: [L] of i32 [K], the neurons of each layer on the GPU, ascending; a layer's neurons are numbered through its
+    experts. attention: [L], with the layer's norms and its keys and values. predictor: [L].
+    neurons: of a layer. statistics: what the neurons were ranked by; "none": all were taken to be alike.
+    fired_share: of all neurons for a token, as the solver took it. vram_parts_bytes, ram_parts_bytes: as VRAM_PARTS and
+    RAM_PARTS. objective: predicted seconds per token at `position`. gap: how far that may lie above the best there is,
+    as a share of it. gpu_neuron_load: share of the neurons computed for a token that the GPU computes.
+    notes: what was assumed and why something is as it is, one sentence each. mode: sparse, exact or dense, which the
+    prediction is of; where origins say "auto", it is the faster one.
+    """
+
+    hot: tuple[I32, ...]
+    attention: tuple[Device, ...]
+    predictor: tuple[Device, ...]
+    embedding: Device
+    head: Device
+    neurons: int
+    statistics: StatisticsSource
+    fired_share: float
+    vram_parts_bytes: dict[str, int]
+    ram_parts_bytes: dict[str, int]
+    position: int
+    objective: float
+    gap: float
+    gpu_neuron_load: float
+    origins: Origins
+    notes: tuple[str, ...] = ()
+    mode: str = "exact"
+
+    def __post_init__(self) -> None:
+        layers = len(self.hot)
+        if not 1 <= layers <= _MAX_LAYERS or not 1 <= self.neurons <= _MAX_NEURONS:
+            raise ModelFormatError(f"A placement of {layers} layers with {self.neurons} neurons is none.")
+        if not layers == len(self.attention) == len(self.predictor):
+            raise ModelFormatError("A placement gives devices for another number of layers than it has.")
+        if {*self.attention, *self.predictor, self.embedding, self.head} - set(get_args(Device)):
+            raise ModelFormatError("A placement names a device that is neither gpu nor cpu.")
+        for layer, ids in enumerate(self.hot):
+            ascending = ids.ndim == 1 and ids.dtype == np.int32 and bool((np.diff(ids) > 0).all())
+            if not ascending or (len(ids) and not 0 <= ids[0] <= ids[-1] < self.neurons):
+                raise ModelFormatError(f"The hot neurons of layer {layer} are no ascending ids below {self.neurons}.")
+        if set(self.vram_parts_bytes) != set(VRAM_PARTS) or set(self.ram_parts_bytes) != set(RAM_PARTS):
+            raise ModelFormatError("A placement's bytes are of other parts than those that are known.")
+
+    @property
+    def n_layers(self) -> int:
+        return len(self.hot)
+
+    @property
+    def hot_counts(self) -> tuple[int, ...]:
+        """[L]: hot neurons of each layer."""
+        return tuple(len(ids) for ids in self.hot)
+
+    @property
+    def hot_neurons(self) -> int:
+        return sum(self.hot_counts)
+
+    @property
+    def hot_bytes(self) -> int:
+        return self.vram_parts_bytes["hot"]
+
+    @property
+    def vram_bytes(self) -> int:
+        """All that it holds on the card."""
+        return sum(self.vram_parts_bytes.values())
+
+    @property
+    def ram_bytes(self) -> int:
+        """All that it holds in the RAM, mapped files included."""
+        return sum(self.ram_parts_bytes.values())
+
+    @property
+    def predicted_tok_s(self) -> float:
+        return 1 / self.objective
+
+    @property
+    def uses_gpu(self) -> bool:
+        return self.vram_bytes > 0
+
+    def is_hot(self, layer: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Which neurons of the layer are on the GPU: [F]."""
+        mask = np.zeros(self.neurons, np.bool_)
+        mask[self.hot[layer]] = True
+        return mask
+
+    def check_against(self, n_layers: int, neurons: int) -> None:
+        """Raises ArtifactMismatchError unless it is for a model of that shape."""
+        if (self.n_layers, self.neurons) != (n_layers, neurons):
+            raise ArtifactMismatchError(
+                f"The placement is for {self.n_layers} layers of {self.neurons} neurons; the model has {n_layers} of "
+                f"{neurons}.",
+                "Solve it again.",
+            )
+
+    def save(self, folder: Path) -> Path:
+        """Writes placement.json and placement.safetensors into the folder; the former's path back.
+
+        The hot neurons are a bit each: `hot` u8 [L, F / 8 rounded up], neuron 0 in the lowest bit.
+        Raises as `save_artifact` does.
+        """
+        masks = np.stack([np.packbits(self.is_hot(layer), bitorder="little") for layer in range(self.n_layers)])
+        origins = {one.name: getattr(self.origins, one.name) for one in fields(self.origins)}
+        values = {
+            "model": self.origins.model,
+            "activation": self.origins.activation,
+            "origins": origins,
+            "neurons": self.neurons,
+            "attention": list(self.attention),
+            "predictor": list(self.predictor),
+            "notes": list(self.notes),
+            **{name: getattr(self, name) for name in (*_TEXTS, *_NUMBERS, "position", *_PARTS)},
+        }
+        return save_artifact(folder, ARTIFACT_NAME, SCHEMA_VERSION, values, {"hot": masks})
+
+    @classmethod
+    def load(cls, folder: Path, model: str | None = None, activation: str | None = None) -> Placement:
+        """What `save` wrote. model, activation: what it must have been made from, None for any.
+
+        Raises: ModelNotFoundError, ModelFormatError, ArtifactMismatchError.
+        """
+        values, source = load_artifact(folder, ARTIFACT_NAME, SCHEMA_VERSION, model, activation)
+        head = f"{ARTIFACT_NAME}.json in {folder}"
+        attention, predictor, notes = (
+            _texts(values.get(key), key, head) for key in ("attention", "predictor", "notes")
+        )
+        neurons = _whole(values.get("neurons"), "neurons", head)
+        info = source.tensors.get("hot")
+        if info is None or info.codec != "u8" or list(info.shape) != [len(attention), -(-neurons // 8)]:
+            raise ArtifactMismatchError(
+                f"The hot neurons in {folder} are not those that {ARTIFACT_NAME}.json describes."
+            )
+        bits = np.unpackbits(source.view("hot").reshape(info.shape), axis=1, bitorder="little")
+        read: dict[str, Any] = {name: _text(values.get(name), name, head) for name in _TEXTS}
+        read |= {name: _number(values.get(name), name, head) for name in _NUMBERS}
+        read |= {name: _parts(values.get(name), name, head) for name in _PARTS}
+        read |= {"attention": attention, "predictor": predictor, "neurons": neurons, "notes": notes}
+        return cls(
+            hot=tuple(np.flatnonzero(row).astype(np.int32) for row in bits),
+            position=_whole(values.get("position"), "position", head),
+            origins=_origins(values, head),
+            **read,
+        )
+
+
+def read_origins(folder: Path) -> Origins:
+    """What the placement in the folder was solved from; the placement itself is not read.
+
+    Raises: ModelNotFoundError, ModelFormatError, ArtifactMismatchError for another version's.
+    """
+    return _origins(read_head(folder, ARTIFACT_NAME, SCHEMA_VERSION, None, None), f"{ARTIFACT_NAME}.json in {folder}")
+
+
+# ------------------------------------------------------------------ reading values
+
+_TEXTS = ("embedding", "head", "statistics", "mode")
+_NUMBERS = ("fired_share", "objective", "gap", "gpu_neuron_load")
+_PARTS = ("vram_parts_bytes", "ram_parts_bytes")
+
+
+def _origins(values: dict[str, Any], head: str) -> Origins:
+    given = values.get("origins")
+    names = {one.name for one in fields(Origins)}
+    if not isinstance(given, dict) or set(given) != names:
+        raise ModelFormatError(f"{head} does not say what it was solved from.")
+    read: dict[str, Any] = {}
+    for name, value in given.items():
+        if name == "ram_budget_bytes" and value is None:
+            read[name] = None
+        elif name in ("vram_budget_bytes", "ram_budget_bytes", "context", "solver"):
+            read[name] = _whole(value, name, head)
+        else:
+            read[name] = _text(value, name, head)
+    return Origins(**read)
+
+
+def _text(value: Any, name: str, head: str) -> str:
+    if not isinstance(value, str):
+        raise _wrong(name, head, value)
+    return value
+
+
+def _texts(value: Any, name: str, head: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise _wrong(name, head, value)
+    return tuple(value)
+
+
+def _whole(value: Any, name: str, head: str) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 62:
+        raise _wrong(name, head, value)
+    return value
+
+
+def _number(value: Any, name: str, head: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise _wrong(name, head, value)
+    return float(value)
+
+
+def _parts(value: Any, name: str, head: str) -> dict[str, int]:
+    if not isinstance(value, dict):
+        raise _wrong(name, head, value)
+    return {str(part): _whole(n_bytes, f"{name}.{part}", head) for part, n_bytes in value.items()}
+
+
+def _wrong(name: str, head: str, value: Any) -> ModelFormatError:
+    return ModelFormatError(f"{head} gives {str(value)[:60]!r} as {name}.", "Solve the placement again.")

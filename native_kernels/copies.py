@@ -1,0 +1,74 @@
+"""Low-bit copies of a matrix: from codes to rows and back, and the rounding of what they are multiplied with.
+
+Which codes are the best ones is not decided here. Paper: none; PowerInfer, section 5.1 predicts by low rank instead.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from native_kernels.backend import F32, U8, PackedMatrix
+from native_kernels.codecs.copies import COPY_CODECS, COPY_GROUP, copy_groups
+
+_INPUT_GROUP = 32  # columns of the input under one scale
+
+
+def pack_copy(codes: U8, scales: NDArray[np.float16], bits: int) -> PackedMatrix:
+    """The copy whose values are scale (2 code + 1 - 2^bits) / 2.
+
+    Shapes: codes u8 [F, D], each below 2^bits; scales f16 [F, ceil(D / 64)], one for each 64 columns.
+    Raises: ValueError where bits is not 1 to 4, a code is too large, or shapes do not fit.
+    """
+    codec = COPY_CODECS.get(f"copy{bits}")
+    if codec is None:
+        raise ValueError(f"a copy of {bits} bits was asked for; there are copies of 1 to 4")
+    n_rows, n_cols = codes.shape
+    if codes.dtype != np.uint8 or (codes.size and int(codes.max()) >> bits):
+        raise ValueError(f"codes of {codes.dtype} are no numbers of {bits} bits")
+    wanted = (n_rows, copy_groups(n_cols))
+    if scales.shape != wanted or scales.dtype != np.float16:
+        raise ValueError(f"scales are {scales.dtype} {scales.shape}; float16 {wanted} is needed")
+    padded = np.pad(codes, ((0, 0), (0, wanted[1] * COPY_GROUP - n_cols)))
+    rows = codec.join(padded, np.ascontiguousarray(scales.astype("<f2")).view(np.uint8))
+    return PackedMatrix(n_rows, n_cols, codec.name, rows)
+
+
+def unpack_copy(copy: PackedMatrix) -> tuple[U8, NDArray[np.float16]]:
+    """What `pack_copy` was given: codes u8 [F, D], scales f16 [F, ceil(D / 64)].
+
+    Raises: ValueError for a matrix that is no copy.
+    """
+    codec = COPY_CODECS.get(copy.codec)
+    if codec is None:
+        raise ValueError(f"{copy.codec} is no codec of copies")
+    codes, scales = codec.split(copy.data)
+    return codes[:, : copy.n_cols], scales.astype(np.float16)
+
+
+def copy_bits(copy: PackedMatrix) -> int:
+    """Bits of a code. Raises: KeyError for a matrix that is no copy."""
+    return COPY_CODECS[copy.codec].bits
+
+
+def signs(x: F32) -> F32:
+    """1 where x >= 0, else -1: what a copy with signed input is multiplied with, [...]. No number stays none."""
+    return np.where(np.isnan(x), x, np.where(x < 0, np.float32(-1), np.float32(1)))
+
+
+def rounded_to_bytes(x: F32) -> F32:
+    """x [..., D] rounded as the kernels of copies round it: to 255 steps in each 32 columns, halves to the even one.
+
+    A group with a value that is no finite number becomes NaN.
+    """
+    n_cols = x.shape[-1]
+    padded = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -n_cols % _INPUT_GROUP)]).astype(np.float32, copy=False)
+    groups = padded.reshape(-1, _INPUT_GROUP)
+    with np.errstate(all="ignore"):
+        top = np.abs(groups).max(axis=1, keepdims=True, initial=0)
+        step = top * np.float32(1 / 127)
+        inverse = np.where((step > 0) & np.isfinite(top), np.float32(127) / top, np.float32(0))
+        whole = np.rint(groups * inverse)
+        rounded = np.where(np.isfinite(top), whole * step, np.float32(np.nan))
+    found: F32 = rounded.reshape(padded.shape)[..., :n_cols]
+    return found
