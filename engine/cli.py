@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from engine.chat_templates import TEMPLATE_NAMES
-from engine.commands import answers, files, machine, measures, solve
+from engine.commands import answers, files, machine, measures, solve, train
 from engine.config import DEVICES, KV_CODECS, MODES
 from engine.console import drop_output, make_streams_safe
 from engine.errors import EngineError
@@ -155,6 +155,19 @@ def build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--gen-tokens", type=int, default=64)
     sub.add_argument("--batch", type=int, default=1, help="sequences at once (this version: 1)")
     sub.add_argument("--repeat", type=int, default=3)
+    add_json(sub)
+
+    sub = command(
+        "train", train.train, "Makes predictors of which neurons fire, and measures what they lose.",
+        "starter-chat --text notes.txt",
+    )  # fmt: skip
+    add_model(sub)
+    sub.add_argument("--text", metavar="FILE", help="train on this text too, half and half with what the model writes")
+    sub.add_argument("--tokens", type=int, default=49152, metavar="N", help="of text in all (default: 49152)")
+    sub.add_argument("--kind", choices=("auto", "low_rank", "gate_copy", "cascade", "sign"), default="auto")
+    sub.add_argument("--budget", type=float, default=1.0, metavar="PERCENT",
+                     help="how much perplexity may rise on text held out (default: 1)")  # fmt: skip
+    sub.add_argument("--seed", type=int, default=0)
     add_json(sub)
 
     sub = command(

@@ -6,7 +6,7 @@ One layer's positions are kept at a time, in a temporary file where they are man
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -24,16 +24,13 @@ from native_kernels.reference import ReferenceOperators
 F16 = NDArray[np.float16]
 F64 = NDArray[np.float64]
 
-WINDOW_TOKENS = 256  # of a user's text: each is a sequence of its own, so that the parts of the split share nothing
-SMALLEST_TRAINING = 1024  # positions
-_OF_TEN = {8: "calibration", 9: "held_out"}  # every ninth and tenth sequence of a kind; the others train
 _LARGEST_HALF = 60_000.0
 _PIECE_ROWS = 256
 
 
 @dataclass(frozen=True)
 class TrainingTexts:
-    """Sequences of token ids. held_out: by kind ("self": written by the model itself, "text": the user's)."""
+    """Sequences of token ids, whole ones in each part, so that none has seen the other; held_out by kind."""
 
     train: list[list[int]] = field(default_factory=list)
     calibration: list[list[int]] = field(default_factory=list)
@@ -53,43 +50,24 @@ class TrainingTexts:
         return digest.hexdigest()
 
 
-def split_texts(kinds: dict[str, Sequence[Sequence[int]]]) -> TrainingTexts:
-    """Of every kind eight sequences of ten to train on, one for thresholds, one held out.
+def split_texts(kinds: dict[str, list[list[int]]]) -> TrainingTexts:
+    """Of every kind eight sequences of ten to train on, one for thresholds, one held out; of a few one each.
 
-    Raises: InvalidRequestError where that leaves too few positions; the message says how many are needed.
+    Raises: InvalidRequestError for a kind of less than three sequences: nothing could be held out.
     """
     texts = TrainingTexts()
     for kind, sequences in kinds.items():
-        texts.held_out[kind] = []
-        for number, sequence in enumerate(sequences):
-            part = _OF_TEN.get(number % 10)
-            here = texts.held_out[kind] if part == "held_out" else texts.calibration if part else texts.train
-            here.append(list(sequence))
-    positions = sum(map(len, texts.train))
-    if positions < SMALLEST_TRAINING or not texts.calibration or not any(texts.held_out.values()):
-        total = positions + sum(map(len, texts.calibration))
-        total += sum(len(sequence) for part in texts.held_out.values() for sequence in part)
-        raise InvalidRequestError(
-            f"The text has {total} tokens; at least {10 * max(WINDOW_TOKENS, SMALLEST_TRAINING // 8)} are needed to "
-            "train predictors and to check them.",
-            "Give a longer text, or more --tokens.",
-        )
+        if len(sequences) < 3:
+            raise InvalidRequestError(
+                f"Of {kind} there are {len(sequences)} sequences; predictors need three at least: to be trained, set "
+                "and checked on.",
+                "Give a longer text, or more tokens.",
+            )
+        every = min(10, len(sequences))
+        texts.held_out[kind] = sequences[every - 1 :: every]
+        texts.calibration.extend(sequences[every - 2 :: every])
+        texts.train.extend(sequence for at, sequence in enumerate(sequences) if at % every < every - 2)
     return texts
-
-
-def cut_text(tokens: Sequence[int], bos: int | None, most_tokens: int, longest: int) -> list[list[int]]:
-    """A text in sequences of WINDOW_TOKENS, each behind the BOS token where there is one; of most_tokens in all.
-
-    Where the text is longer, what is taken is spread evenly over it.
-    """
-    size = min(WINDOW_TOKENS, longest)
-    step = size if bos is None else size - 1
-    starts = range(0, len(tokens), step)
-    wanted = max(1, most_tokens // size)
-    if len(starts) > wanted:
-        starts = range(0, len(tokens) - step + 1, (len(tokens) - step) // max(1, wanted - 1) or 1)[:wanted]
-    head = [] if bos is None else [bos]
-    return [[*head, *tokens[start : start + step]] for start in starts]
 
 
 class LayerSamples:
