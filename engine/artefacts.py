@@ -17,11 +17,11 @@ import numpy as np
 
 from engine.bundle import BundleSource, add_artefact, check_artefact
 from engine.bundle_manifest import ARTEFACT_FOLDER
-from engine.errors import ArtifactMismatchError, InvalidRequestError, ModelNotFoundError
+from engine.errors import ArtifactMismatchError, InvalidRequestError, ModelFormatError, ModelNotFoundError
 from engine.sparsity import placement as placements
 from engine.sparsity import predictor as predictors
 from engine.sparsity import stats as statistics
-from engine.sparsity.artifact_files import head_file, read_head, tensors_file
+from engine.sparsity.artifact_files import head_file, read_head, read_head_object, tensors_file
 from engine.sparsity.placement import Placement
 from engine.sparsity.predictor import Predictor
 from engine.sparsity.stats import NeuronStats
@@ -81,22 +81,40 @@ def artefact_folder(opened: OpenedModel) -> Path:
 def find(opened: OpenedModel, kind: Kind) -> Path | None:
     """The folder that holds the model's artefact of that kind; None where there is none. Whether it fits is not said.
 
+    What was made here counts before what came with the model; what lies beside a model and names another is none of its
+    artefacts: several models may share a folder.
     Cost: as `fingerprint` where anything was ever made of a model that is no bundle.
     Raises: ModelNotFoundError where the folder may not be read.
     """
     source = opened.source
     if isinstance(source, BundleSource):
         return source.path / ARTEFACT_FOLDER if kind in source.manifest.artefacts else None
-    root = _root()
+    root, beside = _root(), folder_beside(opened)
     try:
-        if not root.is_dir() or next(root.iterdir(), None) is None:
-            return None
-        folder = artefact_folder(opened)
-        return folder if head_file(folder, NAMES[kind]).is_file() else None
+        if root.is_dir() and next(root.iterdir(), None) is not None:
+            folder = artefact_folder(opened)
+            if head_file(folder, NAMES[kind]).is_file():
+                return folder
+        head = head_file(beside, NAMES[kind])
+        return beside if head.is_file() and _may_be_of(head, opened) else None
     except OSError as error:
         raise ModelNotFoundError(
-            f"{root} cannot be read: {error.strerror or error}.", "Make the folder readable."
+            f"{error.filename or root} cannot be read: {error.strerror or error}.", "Make the folder readable."
         ) from error
+
+
+def _may_be_of(head: Path, opened: OpenedModel) -> bool:
+    """Whether the artefact's head names this model; a damaged one may, and tells what is wrong when it is used."""
+    try:
+        return read_head_object(head).get("model") == opened.fingerprint
+    except ModelFormatError:
+        return True
+
+
+def folder_beside(opened: OpenedModel) -> Path:
+    """Where artefacts lie that come with a model that is no bundle: `artefacts` in its folder, or in its file's."""
+    path = opened.files.path
+    return (path if path.is_dir() else path.parent) / ARTEFACT_FOLDER
 
 
 def check(opened: OpenedModel, kind: Kind) -> tuple[Path, str, str]:
@@ -127,7 +145,10 @@ def load_predictor(opened: OpenedModel, as_stored: bool = False) -> Predictor:
 
 def load_stats(opened: OpenedModel) -> NeuronStats:
     """The model's own statistics artefact. Raises: as `check` does, and ModelFormatError for damage."""
-    return NeuronStats.load(*check(opened, "statistics"))
+    folder, *made_from = check(opened, "statistics")
+    stats = NeuronStats.load(folder, *made_from)
+    came_along = not isinstance(opened.source, BundleSource) and folder == folder_beside(opened)
+    return replace(stats, source="shipped") if came_along else stats
 
 
 def check_stats(opened: OpenedModel) -> None:
@@ -174,7 +195,7 @@ def save_stats(opened: OpenedModel, stats: NeuronStats) -> Path:
     Raises: ArtifactMismatchError for those of another shape, InvalidRequestError where the folder cannot be written,
     DiskSpaceError.
     """
-    stats.check_against(opened.config.n_layers, opened.config.d_ff)
+    stats.check_against(opened.config.n_layers, opened.config.n_neurons)
     stamped = replace(stats, model=opened.fingerprint, activation=opened.config.activation_text)
     head = stamped.save(artefact_folder(opened))
     _list_in_bundle(opened, "statistics", statistics.SCHEMA_VERSION)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from engine.chat_templates import TEMPLATE_NAMES
-from engine.commands import answers, files, machine, measures, solve, train
+from engine.commands import answers, files, machine, measures, profile, solve, train
 from engine.config import DEVICES, KV_CODECS, MODES
 from engine.console import drop_output, make_streams_safe
 from engine.errors import EngineError
@@ -155,6 +155,20 @@ def build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--gen-tokens", type=int, default=64)
     sub.add_argument("--batch", type=int, default=1, help="sequences at once (this version: 1)")
     sub.add_argument("--repeat", type=int, default=3)
+    add_json(sub)
+
+    sub = command(
+        "profile", profile.profile, "How often each neuron of a model fires, for placing them.",
+        "starter-chat --plot locality.png",
+    )  # fmt: skip
+    add_model(sub)
+    sub.add_argument(
+        "--text",
+        metavar="FILE",
+        help="count over this text (lines User: and Assistant: are a chat) instead of one that the model writes itself",
+    )
+    sub.add_argument("--tokens", type=int, metavar="N", help="count over at most so many (default: all, or 32768)")
+    sub.add_argument("--plot", metavar="FILE", help="draw the curves to a .png or .svg file")
     add_json(sub)
 
     sub = command(

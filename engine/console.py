@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -52,14 +53,29 @@ def interrupt_as_wish() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+ETA_AFTER_S = 3.0
+
+
+def duration(seconds: float) -> str:
+    """A length of time in words, in two units at most: "42 s", "3 min", "2 h 5 min"."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
 class ProgressBar:
-    """A line on stderr that shows done of total, gone at the end of the block; silent where stderr is no terminal."""
+    """A line on stderr: done of total, and how long it will go on; gone at the end of the block.
+
+    Silent where stderr is no terminal.
+    """
 
     WIDTH = 24
 
     def __init__(self, word: str) -> None:
         self._word = word
-        self._shown = False
+        self._shown = 0  # characters
+        self._started = time.perf_counter()
         self._on = sys.stderr.isatty()
 
     def __enter__(self) -> ProgressBar:
@@ -76,13 +92,21 @@ class ProgressBar:
             return
         filled = self.WIDTH * done // total
         bar = "█" * filled + "·" * (self.WIDTH - filled)
-        self._show(f"\r{self._word} {bar} {100 * done // total:3d}%")
-        self._shown = True
+        line = f"{self._word} {bar} {100 * done // total:3d}%{self._left(done, total)}"
+        self._show("\r" + line.ljust(self._shown))
+        self._shown = len(line)
 
     def clear(self) -> None:
         if self._shown:
-            self._show("\r" + " " * (len(self._word) + self.WIDTH + 7) + "\r")
-            self._shown = False
+            self._show("\r" + " " * self._shown + "\r")
+            self._shown = 0
+
+    def _left(self, done: int, total: int) -> str:
+        """How long it will go on at this pace; nothing while that would be a guess."""
+        spent = time.perf_counter() - self._started
+        if not done or spent < ETA_AFTER_S:
+            return ""
+        return f"  {duration(spent * (total - done) / done)} left"
 
     @staticmethod
     def _show(line: str) -> None:

@@ -103,5 +103,5 @@ def read_stats(opened: OpenedModel) -> NeuronStats | None:
         stats = read_activation_folder(opened.files.stats, opened.config.n_layers, opened.config.d_ff)
     else:
         return None
-    stats.check_against(opened.config.n_layers, opened.config.d_ff)
+    stats.check_against(opened.config.n_layers, opened.config.n_neurons)
     return stats

@@ -1,4 +1,4 @@
-"""The command train: makes a model's predictors and says what they cost and lose. The work is engine/offline/training.py."""
+"""The command train: a model's predictors, and what they cost and lose. The work is engine/offline/training.py."""
 
 from __future__ import annotations
 

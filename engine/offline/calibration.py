@@ -1,7 +1,7 @@
 """Calibration text that the model writes itself, so that none has to ship and none has to be found.
 
 It is written portion by portion; every portion is the same mixture of kinds, begun with other prompts and other random
-numbers, and the first ones are the same however many are wanted. Finished portions are kept in the cache folder: what
+numbers. Finished portions are kept in the cache folder: what
 profiling had written serves training, and an interruption costs one portion. Research behind the mixture:
 tests/benchmarks/coverage.py.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,63 +47,53 @@ def calibration_texts(
 ) -> list[list[int]]:
     """Texts of all kinds, `tokens` positions in all, each a sequence of its own from its BOS or template on.
 
-    The same for the same model, seed and machine; fewer tokens are the beginning of more.
+    The same for the same model, seed and machine; whole portions are the same however many there are.
     Units: progress reports tokens written, done and in all.
     Raises: InvalidRequestError for no tokens, what engine.offline.writing raises, and Cancelled.
     """
     if tokens < 1:
         raise InvalidRequestError(f"{tokens} tokens of calibration text were asked for; at least 1 is needed.")
     found: list[list[int]] = []
-    n_portions = -(-tokens // PORTION_TOKENS)
-    for number in range(n_portions):
+    for number in range(-(-tokens // PORTION_TOKENS)):
         before = number * PORTION_TOKENS
+        size = min(PORTION_TOKENS, tokens - before)
 
         def report(done: int, total: int, before: int = before) -> None:
-            progress(min(tokens, before + PORTION_TOKENS * done // max(1, total)), tokens)
+            progress(before + done, tokens)
 
-        portion = write_portion(model, number, seed, progress=report, cancelled=cancelled)
-        found += cut([text for texts in portion.values() for text in texts], tokens - before)
+        portion = write_portion(model, number, seed, size, progress=report, cancelled=cancelled)
+        found += [text for texts in portion.values() for text in texts]
     return found
-
-
-def cut(texts: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
-    """The first texts with so many tokens in all, taken in turn from the whole, the last one shortened."""
-    if sum(map(len, texts)) <= tokens:
-        return [list(text) for text in texts]
-    # Kinds lie one after another: a step through them takes some of each.
-    order = np.random.Generator(np.random.PCG64(len(texts))).permutation(len(texts))
-    chosen: dict[int, list[int]] = {}
-    left = tokens
-    for number in order.tolist():
-        if left <= 0:
-            break
-        chosen[number] = list(texts[number][:left])
-        left -= len(chosen[number])
-    return [chosen[number] for number in sorted(chosen)]
 
 
 def write_portion(
     model: LoadedModel,
     number: int,
     seed: int = 0,
+    size: int = PORTION_TOKENS,
     *,
     progress: Progress = lambda done, total: None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Texts:
-    """The portion of that number, PORTION_TOKENS positions: each kind its share. Found again where it was kept."""
-    kept = _kept_in(model, number, seed)
-    if (found := _read(kept, model)) is not None:
-        progress(PORTION_TOKENS, PORTION_TOKENS)
+    """The portion of that number, `size` positions: each kind its share. Found again where it was kept.
+
+    Units: progress reports tokens written.
+    """
+    kept = _kept_in(model, number, seed, size)
+    if (found := _read(kept, model, size)) is not None:
+        progress(size, size)
         return found
-    written = _write(model, number, seed, progress, cancelled)
+    written = _write(model, number, seed, size, progress, cancelled)
     _keep(kept, written)
     return written
 
 
-def _write(model: LoadedModel, number: int, seed: int, progress: Progress, cancelled: Callable[[], bool]) -> Texts:
+def _write(
+    model: LoadedModel, number: int, seed: int, size: int, progress: Progress, cancelled: Callable[[], bool]
+) -> Texts:
     kinds = usable_kinds(model)
     shares = np.array([kind.share for kind in kinds])
-    ends = np.rint(np.cumsum(shares) / shares.sum() * PORTION_TOKENS).astype(int)
+    ends = np.rint(np.cumsum(shares) / shares.sum() * size).astype(int)
     wanted = dict(zip(kinds, np.diff(ends, prepend=0).tolist(), strict=True))
     texts: dict[KindOfText, list[list[int]]] = {kind: [] for kind in kinds}
     draws = {kind: _Draw(model, kind, number, seed) for kind in kinds}
@@ -113,10 +103,10 @@ def _write(model: LoadedModel, number: int, seed: int, progress: Progress, cance
         tasks = [(kind, task) for kind in kinds for task in draws[kind].tasks(missing[kind])]
         if not tasks:
             break
-        before = PORTION_TOKENS - sum(max(0, count) for count in missing.values())
+        before = size - sum(max(0, count) for count in missing.values())
 
         def report(done: int, total: int, before: int = before) -> None:
-            progress(before + (PORTION_TOKENS - before) * done // max(1, total), PORTION_TOKENS)
+            progress(before + (size - before) * done // max(1, total), size)
 
         seeds = int(np.random.SeedSequence([seed, number, round_number]).generate_state(1)[0])
         written = write_texts(ModelParts.of(model), [task for _, task in tasks], seeds, report, cancelled)
@@ -157,18 +147,18 @@ class _Draw:
 # ------------------------------------------------------------------ what is kept
 
 
-def _kept_in(model: LoadedModel, number: int, seed: int) -> Path:
+def _kept_in(model: LoadedModel, number: int, seed: int, size: int) -> Path:
     """The file of a portion; its name holds everything that decides what is in it."""
     import platformdirs
 
     made_of = "\n".join([model.opened.fingerprint, model.opened.config.activation_text, model.backend.name,
-                         model.kv_codec, recipe_fingerprint(), repr(SAMPLING), str(PORTION_TOKENS)])  # fmt: skip
+                         model.kv_codec, recipe_fingerprint(), repr(SAMPLING)])  # fmt: skip
     key = hashlib.sha256(made_of.encode()).hexdigest()[:32]
     folder = Path(platformdirs.user_cache_dir("Hearth", appauthor=False)) / "calibration" / key
-    return folder / f"{seed}-{number}.npz"
+    return folder / f"{seed}-{number}-{size}.npz"
 
 
-def _read(path: Path, model: LoadedModel) -> Texts | None:
+def _read(path: Path, model: LoadedModel, size: int) -> Texts | None:
     """The texts in the file; None where there is none or it is not sound, so that they are written again."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
@@ -176,7 +166,7 @@ def _read(path: Path, model: LoadedModel) -> Texts | None:
             texts: Texts = {name: [] for name in names}
             ids, kinds, lengths = (np.asarray(arrays[name]) for name in ("ids", "kinds", "lengths"))
             sound = ids.dtype == lengths.dtype == kinds.dtype == np.int64 and lengths.min() > 0
-            if not sound or lengths.sum() != len(ids) or len(ids) != PORTION_TOKENS or len(kinds) != len(lengths):
+            if not sound or lengths.sum() != len(ids) or len(ids) != size or len(kinds) != len(lengths):
                 return None
             if not (ids.min() >= 0 and ids.max() < model.opened.config.vocab_size and kinds.min() >= 0):
                 return None

@@ -1,8 +1,7 @@
-"""Numbers of many positions, as the residual stream between two layers: in RAM, or in a file where that is too small."""
+"""Numbers of many positions, as the residual stream between layers: in RAM, or in a file where that is too small."""
 
 from __future__ import annotations
 
-import errno
 import os
 import tempfile
 from types import TracebackType
@@ -13,6 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from engine.cpu_and_ram import memory_limits, read_ram
 from engine.errors import DiskSpaceError, HostMemoryError
+from engine.sparsity.artifact_files import NO_ROOM
 
 SHARE_OF_FREE_RAM = 0.25  # what the stream may take of it
 _PIECE_BYTES = 4 << 20
@@ -45,7 +45,7 @@ class ResidualStream:
             _reserve(self._file, n_bytes)
         except OSError as error:
             self._file.close()
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            if error.errno not in NO_ROOM:
                 raise
             raise DiskSpaceError(
                 f"The states of {n_positions} positions need {n_bytes / 2**30:.2f} GiB in {tempfile.gettempdir()}, "

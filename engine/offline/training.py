@@ -1,4 +1,4 @@
-"""Makes a model's predictors: writes text, goes through the model layer by layer, fits, chooses, and measures the whole.
+"""Makes a model's predictors: writes text, goes through the model layer by layer, fits, chooses and measures.
 
 What a layer can be predicted by is fitted in engine/offline/low_rank.py and gate_copies.py, chosen in choosing.py; how
 much may be missed is decided by error_budget.py on text held out. This file only puts them one after another.
@@ -10,18 +10,16 @@ from __future__ import annotations
 import hashlib
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-import numpy as np
-
 from engine import artefacts
 from engine.errors import DeviceUnavailableError, InvalidRequestError, UnsupportedModelError
 from engine.executor.feed_forward import first_matrix
-from engine.offline.calibration import PORTION_TOKENS, cut, write_portion
+from engine.offline.calibration import PORTION_TOKENS, write_portion
 from engine.offline.choosing import (
     Candidate,
     HeldOutLayer,
@@ -40,7 +38,7 @@ from engine.offline.sign_copy import sign_candidate
 from engine.offline.thresholds import LEVELS
 from engine.offline.training_data import LayerSamples, SampleKeeper, TrainingTexts, split_texts, unpacked
 from engine.offline.training_records import LayerRecord
-from engine.sparsity.predictor import LayerPredictor, LowRank, Predictor
+from engine.sparsity.predictor import LayerPredictor, LowRank, MeasuredText, Predictor
 
 if TYPE_CHECKING:
     from engine.session import LoadedModel
@@ -283,7 +281,7 @@ class _Trainer:
             layers = tuple(self._layer(layer, level) for layer in range(model.config.n_layers))
             return Predictor(layers, model.fingerprint, model.config.activation_text)
 
-        def measure(predictor: Predictor) -> tuple:  # type: ignore[type-arg]
+        def measure(predictor: Predictor) -> tuple[MeasuredText, ...]:
             nonlocal passes
             passes = min(passes + 1, most - 1)
             return measure_masked(self._parts, texts, predictor, reference, of_pass, cancelled)
@@ -320,26 +318,21 @@ def _texts(
                 f"The text has {n_given} tokens; at least {LEAST_TOKENS // 2} are needed.",
                 "Give a longer text, or none: the model then writes all of it.",
             )
-        given = cut(given, wishes.tokens // 2)
+        given = spread(given, wishes.tokens // 2)
         kinds["the text given"] = given
     n_own = wishes.tokens - sum(map(len, given))
     chats = model.tokenizer.chat_template is not None
-    n_portions = -(-n_own // PORTION_TOKENS)
-    for number in range(n_portions):
+    for number in range(-(-n_own // PORTION_TOKENS)):
+        before = number * PORTION_TOKENS
 
-        def report(done: int, total: int, number: int = number) -> None:
-            progress(number * total + done, n_portions * total)
+        def report(done: int, total: int, before: int = before) -> None:
+            progress(before + done, n_own)
 
-        portion = write_portion(model, number, wishes.seed, progress=report, cancelled=cancelled)
-        of_portion = [(kind, one) for kind, sequences in portion.items() for one in sequences]
-        left = min(PORTION_TOKENS, n_own - number * PORTION_TOKENS)
-        order = np.random.Generator(np.random.PCG64([wishes.seed, number])).permutation(len(of_portion))
-        for at in order.tolist():
-            kind, sequence = of_portion[at]
-            if left > 0:
-                name = "self-written chat" if chats and kind in _CHATS else "self-written prose"
-                kinds.setdefault(name, []).append(list(sequence[:left]))
-                left -= len(sequence)
+        size = min(PORTION_TOKENS, n_own - before)
+        portion = write_portion(model, number, wishes.seed, size, progress=report, cancelled=cancelled)
+        for kind, sequences in portion.items():
+            name = "self-written chat" if chats and kind in _CHATS else "self-written prose"
+            kinds.setdefault(name, []).extend(sequences)
     texts = split_texts(kinds)
     held_out = [
         HeldOutText(name, sequences, prose=name != "self-written chat") for name, sequences in texts.held_out.items()
@@ -365,7 +358,7 @@ def _part(progress: Progress, start: int, stop: int) -> Progress:
 
 
 @contextmanager
-def _threads(count: int):  # type: ignore[no-untyped-def]
+def _threads(count: int) -> Iterator[None]:
     """torch computes with as many threads as the engine does, for as long as it trains."""
     import torch
 

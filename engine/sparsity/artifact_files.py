@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,6 +25,8 @@ from engine.formats.safetensors import open_safetensors
 
 Progress = Callable[[int], None]
 
+# What the system says where a disk, a person's share of it or a kind of file is full.
+NO_ROOM = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 _MAX_JSON_BYTES = 4 << 20
 _CHUNK_BYTES = 4 << 20
 _TYPES = {"float32": "F32", "float16": "F16", "int64": "I64", "uint8": "U8"}
@@ -67,8 +70,13 @@ def save_artifact(
             _flush(file)
         os.replace(fresh_weights, weights)
         os.replace(fresh_head, head)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)):
+    except BaseException as error:
+        for part in (fresh_weights, fresh_head):
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
+        if error.errno in NO_ROOM:
             raise DiskSpaceError(f"The disk took no more while {head} was written: {error.strerror}.") from error
         raise InvalidRequestError(
             f"{head} cannot be written: {error.strerror or error}.", "Choose another folder."
@@ -99,7 +107,7 @@ def read_head(
 ) -> dict[str, Any]:
     """What the artefact's JSON file says. Raises as `load_artifact` does; the tensors are not looked at."""
     head = head_file(folder, name)
-    values = read_object(head, max_bytes=_MAX_JSON_BYTES, max_values=1 << 17)
+    values = read_head_object(head)
     known = (version,) if isinstance(version, int) else tuple(version)
     if values.get("schema_version") not in known:
         shown, words = str(values.get("schema_version"))[:20], " and ".join(str(one) for one in known)
@@ -117,6 +125,11 @@ def read_head(
             "Run the model with the activation that it was made for (--activation), or make it again.",
         )
     return values
+
+
+def read_head_object(head: Path) -> dict[str, Any]:
+    """What the JSON file holds, whatever it is of. Raises: ModelNotFoundError, ModelFormatError for damage."""
+    return read_object(head, max_bytes=_MAX_JSON_BYTES, max_values=1 << 17)
 
 
 def open_tensors(folder: Path, name: str) -> MappedSource:

@@ -40,8 +40,9 @@ class NeuronStats:
 
     counts: i64 [L, F], how often each neuron fired. tokens: positions they were counted over; None where the publisher
     did not say. source: measured here, or shipped beside the model. corpus: fingerprint of the text, or who published
-    them. model: fingerprint of the model, "" where unknown. activation: what decided whether a neuron fired, as
-    `ModelConfig.activation_text`; None where the publisher did not say.
+    them. text: its kind, "self-written" or "given"; "" where unknown. model: fingerprint of the model, "" where
+    unknown. activation: what decided whether a neuron fired, as `ModelConfig.activation_text`; None where the publisher
+    did not say.
     """
 
     counts: NDArray[np.int64]
@@ -50,6 +51,7 @@ class NeuronStats:
     corpus: str
     model: str = ""
     activation: str | None = None
+    text: str = ""
 
     def __post_init__(self) -> None:
         if self.counts.ndim != 2 or self.counts.dtype != np.int64 or not self.counts.size:
@@ -86,7 +88,8 @@ class NeuronStats:
         """Writes neuron_stats.json and .safetensors into the folder; the former's path back."""
         n_layers, n_neurons = self.counts.shape
         values = {"tokens": self.tokens, "source": self.source, "corpus": self.corpus, "model": self.model,
-                  "activation": self.activation, "layers": n_layers, "neurons": n_neurons}  # fmt: skip
+                  "activation": self.activation, "text": self.text,
+                  "layers": n_layers, "neurons": n_neurons}  # fmt: skip
         return save_artifact(folder, ARTIFACT_NAME, SCHEMA_VERSION, values, {"counts": self.counts})
 
     @classmethod
@@ -103,8 +106,11 @@ class NeuronStats:
         texts = isinstance(corpus, str) and isinstance(made_from, str)
         if (tokens is not None and type(tokens) is not int) or kind not in ("measured", "shipped") or not texts:
             raise ModelFormatError(f"{ARTIFACT_NAME}.json in {folder} lacks tokens, source, corpus or model.")
+        text = values.get("text", "")  # older ones do not say it
+        if not isinstance(text, str):
+            raise ModelFormatError(f"{ARTIFACT_NAME}.json in {folder} says a kind of text that is none.")
         counts = source.view("counts").view("<i8").reshape(info.shape).astype(np.int64)
-        return cls(counts, tokens, kind, str(corpus), str(made_from), values.get("activation"))
+        return cls(counts, tokens, kind, str(corpus), str(made_from), values.get("activation"), text)
 
 
 def activation_files(folder: Path) -> dict[int, Path]:

@@ -1,0 +1,76 @@
+"""The command profile: how often each neuron fires, as figures and as a picture. engine/offline/profiler.py counts."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from engine.commands.output import load_model, percent, print_json
+from engine.console import ProgressBar, interrupt_as_wish
+from engine.errors import Cancelled
+from engine.offline.locality import locality
+from engine.offline.profiler import Profiled
+
+
+def profile(arguments: argparse.Namespace) -> int:
+    from engine.evaluate import read_text
+    from engine.model.weights import open_model
+    from engine.offline import profiler
+    from engine.offline.plot import check_plot_file, draw_locality
+    from engine.session import resolve_model
+
+    plot = Path(arguments.plot) if arguments.plot else None
+    if plot is not None:
+        check_plot_file(plot)
+    text = read_text(Path(arguments.text)) if arguments.text else None
+    opened = open_model(resolve_model(arguments.model), arguments.activation)
+    profiler.check_zeros(opened)
+    found = profiler.published_stats(opened) if text is None and arguments.tokens is None else None
+    if found is not None:
+        print(f"Read the statistics that come with {opened.name}; --text or --tokens counts anew.", file=sys.stderr)
+    else:
+        arguments.mode = "exact"
+        try:
+            with interrupt_as_wish() as wished:
+                model = load_model(arguments, wished)
+                with ProgressBar("Writing and counting" if text is None else "Counting") as progress:
+                    found = profiler.profile(model, text, arguments.tokens, progress=progress, cancelled=wished)
+        except Cancelled:
+            print("Stopped. The same command goes on where it was.", file=sys.stderr)
+            return 130
+    if plot is not None:
+        draw_locality(found.stats, plot, opened.name)
+    if arguments.json:
+        print_json({**profiled_values(found), "plot": None if plot is None else str(plot)})
+        return 0
+    _print(opened.name, found)
+    return 0
+
+
+def profiled_values(found: Profiled) -> dict[str, Any]:
+    """As the command's JSON and the window's job say it."""
+    figures = locality(found.stats)
+    return {
+        "tokens": found.stats.tokens,
+        "layers": [asdict(layer) for layer in figures.layers],
+        **asdict(figures.whole),
+        "text": found.stats.text,
+        "source": found.stats.source,
+        "file": str(found.file),
+    }
+
+
+def _print(name: str, found: Profiled) -> None:
+    figures, tokens = locality(found.stats), found.stats.tokens
+    over = "tokens whose number is not known" if tokens is None else f"{tokens} tokens"
+    whole = figures.whole
+    print(f"{name}: counted over {over}, {percent(whole.fired_share)} of the neurons fire for a token")
+    print(f"  {percent(whole.share_for_80_percent)} of all neurons carry 80% of the activations")
+    print("  layer  fired  neurons for 80%")
+    for i, layer in enumerate(figures.layers):
+        share = percent(layer.share_for_80_percent)
+        print(f"  {i:5d}  {percent(layer.fired_share):>5}  {layer.neurons_for_80_percent} ({share})")
+    print(f"  {found.file}")
