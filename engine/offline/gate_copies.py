@@ -178,7 +178,8 @@ class CopyMaker:
             wanted[:, i] = (seen[:, columns] * levels[:, columns]).sum(1)
         size = normal.diagonal(dim1=1, dim2=2).mean(1).clamp_min(1e-30)
         normal += torch.eye(n_groups, device=w.device) * (1e-6 * size)[:, None, None]
-        return torch.linalg.solve(normal, wanted)
+        found: Tensor = torch.linalg.solve(normal, wanted)
+        return found
 
     def _improve(self, w: Tensor, levels: Tensor, steps: Tensor, bits: int, cancelled: Callable[[], bool]) -> None:
         """Moves every level in turn to where the product errs least, the others as they are; in place."""
