@@ -36,7 +36,7 @@ from engine.offline.layer_walk import ModelParts, walk_layers
 from engine.offline.low_rank import GateCuts, LowRankMap, Recipe, fit_low_rank
 from engine.offline.sign_copy import sign_candidate
 from engine.offline.thresholds import LEVELS
-from engine.offline.training_data import LayerSamples, SampleKeeper, TrainingTexts, split_texts, unpacked
+from engine.offline.training_data import LayerSamples, SampleKeeper, TrainingTexts, split_texts, spread, unpacked
 from engine.offline.training_records import LayerRecord
 from engine.sparsity.predictor import LayerPredictor, LowRank, MeasuredText, Predictor
 
@@ -50,10 +50,11 @@ WANTED: tuple[Wanted, ...] = get_args(Wanted)
 
 DEFAULT_TOKENS = 49152
 LEAST_TOKENS = 4096
-COPY_BITS = (1, 2, 3)
+COPY_BITS = (2, 3)
 LOWEST_RANK_SHARE, HIGHEST_RANK_SHARE = 32, 4  # of the width: it over these
 RANK_STEP = 32  # a block of the codecs that b's rows are stored in
 GROWING_LEVEL = 0.99  # of recall, at which a larger rank must pay
+EPOCHS = 8  # at most: positions are seen so often
 _CHATS = ("questions", "dialogue")  # kinds of calibration text that are chats where the model has a template
 _USUAL_BYTES_PER_S = 20e9  # of a desktop's memory, where nobody has measured this one's
 # Progress in thousandths, as the stages last on the starter model with two threads.
@@ -245,6 +246,7 @@ class _Trainer:
     ) -> list[LowRank]:
         """One of every rank, from the lowest on, until a larger one no longer pays."""
         recipe = replace(self._wishes.recipe, seed=self._wishes.seed * 1009 + samples.layer)
+        recipe = replace(recipe, steps=min(recipe.steps, max(1, EPOCHS * samples.n_train // recipe.batch)))
         ranks = ranks_for(len(held_out.x[0]))
         made: list[LowRank] = []
         least = float("inf")
@@ -258,7 +260,7 @@ class _Trainer:
                 recipe, self._device, report, cancelled,
             )  # fmt: skip
             made.append(as_low_rank(fitted))
-            with_it = layer_candidates(fits, made[-1:], held_out, cost, self._machine, (GROWING_LEVEL,))
+            with_it = layer_candidates(fits[:1], made[-1:], held_out, cost, self._machine, (GROWING_LEVEL,))
             best = min(
                 (one.seconds(one.point(GROWING_LEVEL), cost, self._machine) for one in with_it), default=float("inf")
             )
