@@ -28,12 +28,13 @@ from engine.offline.choosing import (
     choose_layer,
     copy_candidate,
     layer_candidates,
+    low_rank_candidate,
 )
 from engine.offline.error_budget import Goal, HeldOutText, hold_budget, measure_masked, measure_reference
 from engine.offline.gate_copies import CopyFit, CopyMaker
 from engine.offline.given_text import text_sequences
 from engine.offline.layer_walk import ModelParts, walk_layers
-from engine.offline.low_rank import GateCuts, LowRankMap, Recipe, fit_low_rank
+from engine.offline.low_rank import GateCuts, LowRankFitter, LowRankMap, Recipe
 from engine.offline.sign_copy import sign_candidate
 from engine.offline.thresholds import LEVELS
 from engine.offline.training_data import LayerSamples, SampleKeeper, TrainingTexts, split_texts, spread, unpacked
@@ -248,6 +249,7 @@ class _Trainer:
         recipe = replace(self._wishes.recipe, seed=self._wishes.seed * 1009 + samples.layer)
         recipe = replace(recipe, steps=min(recipe.steps, max(1, EPOCHS * samples.n_train // recipe.batch)))
         ranks = ranks_for(len(held_out.x[0]))
+        fitter = LowRankFitter(samples.inputs[: samples.n_train], samples.contribution[: samples.n_train], self._device)
         made: list[LowRank] = []
         least = float("inf")
         for number, rank in enumerate(ranks):
@@ -255,11 +257,9 @@ class _Trainer:
             def report(done: int, total: int, number: int = number) -> None:
                 progress(number * total + done, len(ranks) * total)
 
-            fitted = fit_low_rank(
-                samples.inputs[: samples.n_train], samples.contribution[: samples.n_train], cuts.cut(rank, "q4_0"),
-                recipe, self._device, report, cancelled,
-            )  # fmt: skip
-            made.append(as_low_rank(fitted))
+            start = cuts.cut(rank, "q4_0")
+            both = [as_low_rank(one) for one in (start, fitter.fit(start, recipe, report, cancelled))]
+            made.append(min(both, key=lambda one: low_rank_candidate(one, held_out, (GROWING_LEVEL,)).points[0].active))
             with_it = layer_candidates(fits[:1], made[-1:], held_out, cost, self._machine, (GROWING_LEVEL,))
             best = min(
                 (one.seconds(one.point(GROWING_LEVEL), cost, self._machine) for one in with_it), default=float("inf")
