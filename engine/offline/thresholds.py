@@ -25,7 +25,7 @@ LEVELS = (0.95, 0.97, 0.98, 0.985, 0.99, 0.993, 0.995, 0.997, 0.998, 0.999, 0.99
 _SPLITS = (0.2, 0.4, 0.6)
 QUIET_SAMPLES = 1_000_000
 _LEAST_WEIGHT = 0.05  # of the median: neurons that hardly fired in the positions seen are not given up
-_LOWEST, _HIGHEST, _STEPS = -30.0, 60.0, 9001
+_LOWEST, _HIGHEST, _STEPS = -30.0, 12.0, 4201
 
 
 @dataclass(frozen=True)
@@ -76,14 +76,16 @@ class Worth:
         """The logarithm of the expected contribution: scores [T, F] -> [T, F]; rises with the score in every neuron."""
         places, logs = _expected_excess()
         z = (scores - np.float32(self.threshold)) / self.noise
-        found: F32 = np.interp(z, places, logs).astype(np.float32)
+        # Far above the threshold the excess is the score.
+        found: F32 = np.where(z < _HIGHEST, np.interp(z, places, logs), np.log(np.maximum(z, 1))).astype(np.float32)
         found += np.log(self.noise * self.weight)
         return found
 
     def least_scores(self, worth: float) -> F32:
         """The scores [F] from which on a neuron's expected contribution has at least this logarithm."""
         places, logs = _expected_excess()
-        z = np.interp(worth - np.log(self.noise.astype(np.float64) * self.weight), logs, places)
+        wanted = worth - np.log(self.noise.astype(np.float64) * self.weight)
+        z = np.where(wanted < logs[-1], np.interp(wanted, logs, places), np.exp(np.minimum(wanted, 80)))
         scores: F32 = (z * self.noise + self.threshold).astype(np.float32)
         return scores
 
