@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
 from engine.executor.feed_forward import first_matrix
 from engine.model.weights import FfnWeights
 from engine.offline.gate_copies import CopyFit
-from engine.offline.thresholds import LEVELS, Point, Worth, points
+from engine.offline.thresholds import LEVELS, Point, Seen, Worth, points
 from engine.sparsity.predictor import GateCopy, LayerPredictor, LowRank
 from native_kernels.backend import F32
 from native_kernels.reference import ReferenceOperators
@@ -85,6 +86,10 @@ class HeldOutLayer:
     def fired_share(self) -> float:
         return float(np.count_nonzero(self.contribution)) / max(1, self.contribution.size)
 
+    @cached_property
+    def seen(self) -> Seen:
+        return Seen(self.contribution)
+
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
@@ -152,20 +157,14 @@ def copy_candidate(
     levels: Sequence[float] = LEVELS,
 ) -> Candidate:
     """A copy, or a cascade behind a low rank part that reads the normed input too."""
-    copy = GateCopy(fit.packed(), bias=fit.bias)
-    operators = ReferenceOperators()
-    worth = Worth.of(fit.noise, held_out.first, held_out.contribution, held_out.activation_threshold)
-    second = worth.of_scores(copy.scores(held_out.x, operators))
-    before = None if low_rank is None else low_rank.scores(held_out.x, operators)
-    unset = Candidate(low_rank, copy, worth, ())
-    found = points(held_out.contribution, before, second, lambda point: unset.seconds(point, layer, machine), levels)
-    return replace(unset, points=found)
+    before = None if low_rank is None else low_rank.scores(held_out.x, ReferenceOperators())
+    return _copy_candidates(fit, [(low_rank, before)], held_out, layer, machine, levels)[0]
 
 
 def low_rank_candidate(low_rank: LowRank, held_out: HeldOutLayer, levels: Sequence[float] = LEVELS) -> Candidate:
     """A low rank part alone."""
     scores = low_rank.scores(held_out.x, ReferenceOperators())
-    return Candidate(low_rank, None, None, points(held_out.contribution, scores, None, lambda point: 0.0, levels))
+    return Candidate(low_rank, None, None, points(held_out.seen, scores, None, levels=levels))
 
 
 def layer_candidates(
@@ -176,13 +175,42 @@ def layer_candidates(
     machine: MachineCost,
     levels: Sequence[float] = LEVELS,
 ) -> list[Candidate]:
-    """Of all low rank parts, copies and cascades of the two, those that are the best choice at some level."""
-    found = [low_rank_candidate(low_rank, held_out, levels) for low_rank in low_ranks]
+    """Of all low rank parts, copies and cascades of the two, those that are the best choice at some level.
+
+    Cost: arrays [T, F], one for each low rank part and three more.
+    """
+    before = [(low_rank, low_rank.scores(held_out.x, ReferenceOperators())) for low_rank in low_ranks]
+    found = [
+        Candidate(low_rank, None, None, points(held_out.seen, scores, None, levels=levels))
+        for low_rank, scores in before
+    ]
     for fit in fits:
-        found.append(copy_candidate(fit, held_out, layer, machine, None, levels))
-        found += [copy_candidate(fit, held_out, layer, machine, low_rank, levels) for low_rank in low_ranks]
+        found += _copy_candidates(fit, [(None, None), *before], held_out, layer, machine, levels)
     best = {id(choose_layer(found, level, layer, machine)) for level in levels}
     return [candidate for candidate in found if id(candidate) in best]
+
+
+def _copy_candidates(
+    fit: CopyFit,
+    before: Sequence[tuple[LowRank | None, F32 | None]],
+    held_out: HeldOutLayer,
+    layer: LayerCost,
+    machine: MachineCost,
+    levels: Sequence[float],
+) -> list[Candidate]:
+    """The copy behind each of these low rank parts, given with their scores [T, F]; None: alone."""
+    copy = GateCopy(fit.packed(), bias=fit.bias)
+    worth = Worth.of(fit.noise, held_out.first, held_out.contribution, held_out.activation_threshold)
+    second = worth.of_scores(copy.scores(held_out.x, ReferenceOperators()))
+    found = []
+    for low_rank, first in before:
+        unset = Candidate(low_rank, copy, worth, ())
+
+        def cost(point: Point, unset: Candidate = unset) -> float:
+            return unset.seconds(point, layer, machine)
+
+        found.append(replace(unset, points=points(held_out.seen, first, second, cost, levels)))
+    return found
 
 
 def choose_layer(

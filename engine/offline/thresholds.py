@@ -22,9 +22,10 @@ F64 = NDArray[np.float64]
 # Recalls of contribution that thresholds are known for; the error budget takes the lowest at which the model holds.
 LEVELS = (0.95, 0.97, 0.98, 0.985, 0.99, 0.993, 0.995, 0.997, 0.998, 0.999, 0.9995)
 # Of what a cascade may lose, the shares that its first stage is tried with.
-_SPLITS = (0.15, 0.3, 0.45, 0.6)
+_SPLITS = (0.2, 0.4, 0.6)
+QUIET_SAMPLES = 1_000_000
 _LEAST_WEIGHT = 0.05  # of the median: neurons that hardly fired in the positions seen are not given up
-_LOWEST, _HIGHEST, _STEPS = -30.0, 60.0, 9001
+_LOWEST, _HIGHEST, _STEPS = -30.0, 12.0, 4201
 
 
 @dataclass(frozen=True)
@@ -75,14 +76,16 @@ class Worth:
         """The logarithm of the expected contribution: scores [T, F] -> [T, F]; rises with the score in every neuron."""
         places, logs = _expected_excess()
         z = (scores - np.float32(self.threshold)) / self.noise
-        found: F32 = np.interp(z, places, logs).astype(np.float32)
+        # Far above the threshold the excess is the score.
+        found: F32 = np.where(z < _HIGHEST, np.interp(z, places, logs), np.log(np.maximum(z, 1))).astype(np.float32)
         found += np.log(self.noise * self.weight)
         return found
 
     def least_scores(self, worth: float) -> F32:
         """The scores [F] from which on a neuron's expected contribution has at least this logarithm."""
         places, logs = _expected_excess()
-        z = np.interp(worth - np.log(self.noise.astype(np.float64) * self.weight), logs, places)
+        wanted = worth - np.log(self.noise.astype(np.float64) * self.weight)
+        z = np.where(wanted < logs[-1], np.interp(wanted, logs, places), np.exp(np.minimum(wanted, 80)))
         scores: F32 = (z * self.noise + self.threshold).astype(np.float32)
         return scores
 
@@ -100,93 +103,118 @@ def _expected_excess() -> tuple[F64, F64]:
     return z, np.log(excess)
 
 
+class Seen:
+    """What happened at held-out positions, ready to be compared with any scores of the same shape.
+
+    Every neuron that fired is kept; of those that did not, which are most, no more than QUIET_SAMPLES, evenly spread.
+    contribution [T, F], 0 where a neuron did not fire.
+    """
+
+    def __init__(self, contribution: F32) -> None:
+        flat = contribution.reshape(-1)
+        self._fired = np.flatnonzero(flat)
+        self.kept: F64 = flat[self._fired].astype(np.float64)
+        self.total = float(self.kept.sum())
+        self.count = flat.size
+        quiet = np.flatnonzero(flat == 0)
+        # An odd step, so that it does not meet the same neurons again and again.
+        self._quiet = quiet[:: max(1, len(quiet) // QUIET_SAMPLES) | 1]
+        self.quiet_weight = len(quiet) / max(1, len(self._quiet))
+
+    def split(self, scores: F32) -> tuple[F32, F32]:
+        """Scores [T, F] -> those of what fired, and of what did not."""
+        flat = scores.reshape(-1)
+        return flat[self._fired], flat[self._quiet]
+
+
 def points(
-    contribution: F32,
+    contribution: F32 | Seen,
     first: F32 | None,
     second: F32 | None,
-    cost: Callable[[Point], float],
+    cost: Callable[[Point], float] = lambda point: point.active,
     levels: Sequence[float] = LEVELS,
 ) -> list[Point]:
     """The settings for all levels.
 
-    Shapes: contribution [T, F], 0 where a neuron did not fire; first [T, F], scores of the low rank part, and second
-    [T, F], logarithms of the copy's worth: at least one of them. cost: what a setting costs; where there are two parts,
-    what may be lost is split between them as is cheapest.
+    Shapes: contribution [T, F], or what was made of it once for several calls; first [T, F], scores of the low rank
+    part, and second [T, F], logarithms of the copy's worth: at least one.
+    cost: what a setting costs; where there are two parts, what may be lost is split between them as is cheapest.
     """
-    fired = contribution > 0
-    kept = contribution[fired].astype(np.float64)
-    total = float(kept.sum())
-    if not kept.size or not total:
-        return [Point(level, _lowest(first), _lowest(second), 1.0, 1.0, 0.0, 1.0, 0.0, 1.0) for level in levels]
-    if first is None or second is None:
-        scores = first if second is None else second
-        assert scores is not None, "one part at least"
-        limits = _limits(scores[fired], kept, [level * total for level in levels])
-        found = []
-        for level, limit in zip(levels, limits, strict=True):
-            passes = scores >= np.float32(limit)
-            one, two = (limit, None) if second is None else (None, limit)
-            found.append(_point(level, one, two, 1.0, passes, fired, contribution, total))
-        return found
-    return [_cascade(level, contribution, fired, kept, total, first, second, cost) for level in levels]
+    seen = contribution if isinstance(contribution, Seen) else Seen(contribution)
+    if not seen.total:  # nothing is known, so everything is let through
+        one, two = (None if scores is None else float(scores.min()) for scores in (first, second))
+        return [Point(level, one, two, 1.0, 1.0, 0.0, 1.0, 0.0, 1.0) for level in levels]
+    if first is not None and second is not None:
+        return _cascades(seen, seen.split(first), seen.split(second), cost, levels)
+    only = first if second is None else second
+    assert only is not None, "one part at least"
+    scores = seen.split(only)
+    limits = _limits(scores[0], seen.kept, [level * seen.total for level in levels])
+    found = []
+    for level, limit in zip(levels, limits, strict=True):
+        one, two = (limit, None) if second is None else (None, limit)
+        passes = (scores[0] >= np.float32(limit), scores[1] >= np.float32(limit))
+        found.append(_point(seen, level, one, two, 1.0, *passes))
+    return found
 
 
-def _cascade(
-    level: float,
-    contribution: F32,
-    fired: NDArray[np.bool_],
-    kept: F64,
-    total: float,
-    first: F32,
-    second: F32,
+def _cascades(
+    seen: Seen,
+    first: tuple[F32, F32],
+    second: tuple[F32, F32],
     cost: Callable[[Point], float],
-) -> Point:
-    tried = [total * (1 - (1 - level) * split) for split in _SPLITS]
-    settings = []
-    for limit in _limits(first[fired], kept, tried):
-        passes = first >= np.float32(limit)
-        through = passes[fired]
-        (after,) = _limits(second[fired][through], kept[through], [level * total])
-        share = float(np.count_nonzero(passes)) / passes.size
-        passes &= second >= np.float32(after)
-        settings.append(_point(level, limit, after, share, passes, fired, contribution, total))
-    return min(settings, key=cost)
+    levels: Sequence[float],
+) -> list[Point]:
+    order = np.argsort(-second[0], kind="stable")
+    sorted_first, sorted_second, sorted_kept = first[0][order], second[0][order], seen.kept[order]
+    tried = [[seen.total * (1 - (1 - level) * split) for split in _SPLITS] for level in levels]
+    limits = iter(_limits(first[0], seen.kept, [wanted for row in tried for wanted in row]))
+    found = []
+    for level in levels:
+        settings = []
+        for limit in (next(limits) for _ in _SPLITS):
+            summed = np.cumsum(np.where(sorted_first >= np.float32(limit), sorted_kept, 0))
+            after = float(sorted_second[_place(summed, level * seen.total)])
+            opened = [scores >= np.float32(limit) for scores in first]
+            passed = (np.count_nonzero(opened[0]) + seen.quiet_weight * np.count_nonzero(opened[1])) / seen.count
+            passes = [before & (scores >= np.float32(after)) for before, scores in zip(opened, second, strict=True)]
+            settings.append(_point(seen, level, limit, after, float(passed), *passes))
+        found.append(min(settings, key=cost))
+    return found
 
 
 def _limits(scores: F32, kept: F64, wanted: Sequence[float]) -> list[float]:
     """The highest scores from which on the contributions kept add up to what is wanted; the lowest where none do."""
     order = np.argsort(-scores, kind="stable")
     summed = np.cumsum(kept[order])
-    places = np.searchsorted(summed, np.asarray(wanted) * (1 - 1e-12))
-    return [float(scores[order[min(int(place), len(order) - 1)]]) for place in places]
+    return [float(scores[order[_place(summed, one)]]) for one in wanted]
+
+
+def _place(summed: F64, wanted: float) -> int:
+    """Where a running sum reaches what is wanted, give or take rounding; the last place where it never does."""
+    return min(int(np.searchsorted(summed, wanted * (1 - 1e-12))), len(summed) - 1)
 
 
 def _point(
+    seen: Seen,
     level: float,
     first: float | None,
     second: float | None,
     passed: float,
-    passes: NDArray[np.bool_],
-    fired: NDArray[np.bool_],
-    contribution: F32,
-    total: float,
+    hits: NDArray[np.bool_],
+    false: NDArray[np.bool_],
 ) -> Point:
-    n_active, n_fired = int(np.count_nonzero(passes)), int(np.count_nonzero(fired))
-    hits = passes & fired
+    """hits, false: which of those that fired, and of the sample of the others, are let through."""
     n_hits = int(np.count_nonzero(hits))
+    n_active = n_hits + seen.quiet_weight * int(np.count_nonzero(false))
     return Point(
         level,
         first,
         second,
         passed,
-        n_active / passes.size,
-        n_hits / passes.size,
-        float(contribution[hits].sum(dtype=np.float64)) / total,
-        n_hits / max(1, n_active),
-        n_hits / max(1, n_fired),
+        float(n_active / seen.count),
+        n_hits / seen.count,
+        float(seen.kept[hits].sum()) / seen.total,
+        float(n_hits / max(1.0, n_active)),
+        n_hits / len(hits),
     )
-
-
-def _lowest(scores: F32 | None) -> float | None:
-    """Where nothing fired nothing is known, so everything is let through."""
-    return None if scores is None else float(np.min(scores))

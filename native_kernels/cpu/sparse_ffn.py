@@ -102,11 +102,11 @@ def _hidden(first: str, second: str | None) -> Kernel:
         values, fired, places, listed = scratch, scratch + 4 * f, scratch + 8 * f, scratch + 12 * f
         # What this worker works on: positions start to stop of a list, or of all neurons where there is none.
         ids, n = given, f
-        if logits != 0:
-            n = list_where(logits, f, 0, wanted, 1, listed)
-            ids = listed
-        elif given != 0:
+        if given != 0:
             n = get_int(n_given)
+        if logits != 0:
+            n = list_where(logits, n, given, wanted, 1, listed)
+            ids = listed
         counts = get_int(args + 184)
         if lo == 0:
             put_int(count_out, n)
@@ -220,10 +220,13 @@ class Buffers:
 
 @dataclass(frozen=True, eq=False)
 class Predicted:
-    """The neurons whose logit [F] f32 reaches the threshold."""
+    """The neurons whose logit f32 [F] reaches the threshold; where there are ids i32 [F], those of the n_ids [1] first
+    ids whose logit at the same place does."""
 
     logits: F32
     threshold: float = 0.0
+    ids: I32 | None = None
+    n_ids: I64 | None = None
 
 
 def predictor_calls(
@@ -279,6 +282,8 @@ def ffn_calls(
         raise ValueError("drelu needs a gate")
     if ids is not None and n_ids is None:
         n_ids = np.array([len(ids)], np.int64)
+    if predicted is not None:
+        ids, n_ids = predicted.ids, predicted.n_ids
     words = (
         *_matrix_words(first, x),
         *((0, 0, 0, 0) if second is None else _matrix_words(second, x)),
