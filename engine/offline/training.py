@@ -57,7 +57,9 @@ RANK_STEP = 32  # a block of the codecs that b's rows are stored in
 GROWING_LEVEL = 0.99  # of recall, at which a larger rank must pay
 EPOCHS = 8  # at most: positions are seen so often
 _CHATS = ("questions", "dialogue")  # kinds of calibration text that are chats where the model has a template
-_USUAL_BYTES_PER_S = 20e9  # of a desktop's memory, where nobody has measured this one's
+# What a desktop's memory reads, the share of it that rows here and there reach (tests/benchmarks/cpu_kernels.py), and
+# a hand-over between stages of a token's program.
+_USUAL_BYTES_PER_S, _GATHERED, _STAGE_S = 20e9, 0.75, 5e-7
 # Progress in thousandths, as the stages last on the starter model with two threads.
 _WHOLE, _WRITTEN, _FITTED = 1000, 150, 800
 _VERSION = 1  # of what is kept between two runs
@@ -166,7 +168,7 @@ class _Trainer:
         self._texts = texts
         self._wishes = wishes
         self._device = device
-        self._machine = MachineCost(_USUAL_BYTES_PER_S)
+        self._machine = MachineCost(_USUAL_BYTES_PER_S, _GATHERED, _STAGE_S)
         self._folder = _kept_in(model, texts, wishes, device)
         self._records: dict[int, LayerRecord] = {}
         for layer in range(model.opened.config.n_layers):
@@ -229,7 +231,9 @@ class _Trainer:
             return LayerRecord(found, cost)
         low_ranks = self._low_ranks(samples, GateCuts(gate, bias, mean, second_moment, self._device), fits, held_out,
                                     cost, progress, cancelled)  # fmt: skip
-        if kind == "cascade":
+        if kind == "low_rank":
+            found = [low_rank_candidate(one, held_out) for one in low_ranks]
+        elif kind == "cascade":
             found = [copy_candidate(fit, held_out, cost, self._machine, one) for fit in fits for one in low_ranks]
         else:
             found = layer_candidates(fits, low_ranks, held_out, cost, self._machine)
@@ -260,10 +264,11 @@ class _Trainer:
             start = cuts.cut(rank, "q4_0")
             both = [as_low_rank(one) for one in (start, fitter.fit(start, recipe, report, cancelled))]
             made.append(min(both, key=lambda one: low_rank_candidate(one, held_out, (GROWING_LEVEL,)).points[0].active))
-            with_it = layer_candidates(fits[:1], made[-1:], held_out, cost, self._machine, (GROWING_LEVEL,))
-            best = min(
-                (one.seconds(one.point(GROWING_LEVEL), cost, self._machine) for one in with_it), default=float("inf")
-            )
+            with_it = [low_rank_candidate(made[-1], held_out, (GROWING_LEVEL,))]
+            with_it += [
+                copy_candidate(fit, held_out, cost, self._machine, made[-1], (GROWING_LEVEL,)) for fit in fits[:1]
+            ]
+            best = min(one.seconds(one.points[0], cost, self._machine) for one in with_it)
             if best >= least:
                 break
             least = min(least, best)

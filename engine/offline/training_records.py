@@ -65,7 +65,7 @@ class LayerRecord:
     def load(cls, path: Path) -> LayerRecord | None:
         """What `save` wrote; None where there is nothing that is whole."""
         try:
-            with np.load(path, allow_pickle=False) as arrays:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 head = json.loads(arrays["head"].tobytes())
                 found = [_candidate(arrays, i, entry) for i, entry in enumerate(head["candidates"])]
                 return cls(found, LayerCost(**head["cost"]))
