@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from engine.chat_templates import TEMPLATE_NAMES
-from engine.commands import answers, files, machine, measures, profile, solve
+from engine.commands import answers, files, machine, measures, profile, solve, train
 from engine.config import DEVICES, KV_CODECS, MODES
 from engine.console import drop_output, make_streams_safe
 from engine.errors import EngineError
@@ -169,6 +169,19 @@ def build_parser() -> argparse.ArgumentParser:
     )
     sub.add_argument("--tokens", type=int, metavar="N", help="count over at most so many (default: all, or 32768)")
     sub.add_argument("--plot", metavar="FILE", help="draw the curves to a .png or .svg file")
+    add_json(sub)
+
+    sub = command(
+        "train", train.train, "Makes predictors of which neurons fire, and measures what they lose.",
+        "starter-chat --text notes.txt",
+    )  # fmt: skip
+    add_model(sub)
+    sub.add_argument("--text", metavar="FILE", help="train on this text too, half and half with what the model writes")
+    sub.add_argument("--tokens", type=int, default=49152, metavar="N", help="of text in all (default: 49152)")
+    sub.add_argument("--kind", choices=("auto", "low_rank", "gate_copy", "cascade", "sign"), default="auto")
+    sub.add_argument("--budget", type=float, default=1.0, metavar="PERCENT",
+                     help="how much perplexity may rise on text held out (default: 1)")  # fmt: skip
+    sub.add_argument("--seed", type=int, default=0)
     add_json(sub)
 
     sub = command(

@@ -1,40 +1,42 @@
-"""The residual stream of many positions between two layers: in RAM, or in a temporary file where that is too small."""
+"""Numbers of many positions, as the residual stream between layers: in RAM, or in a file where that is too small."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 from types import TracebackType
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
 from engine.cpu_and_ram import memory_limits, read_ram
 from engine.errors import DiskSpaceError, HostMemoryError
 from engine.sparsity.artifact_files import NO_ROOM
-from native_kernels.backend import F32
 
 SHARE_OF_FREE_RAM = 0.25  # what the stream may take of it
 _PIECE_BYTES = 4 << 20
 
 
 class ResidualStream:
-    """`values` f32 [N, D], to be changed in place; all zeros at first. Its file has no name and ends with it."""
+    """`values` [N, D], to be changed in place; all zeros at first. Its file has no name and ends with it."""
 
-    def __init__(self, n_positions: int, width: int, most_ram_bytes: int | None = None) -> None:
+    def __init__(
+        self, n_positions: int, width: int, most_ram_bytes: int | None = None, dtype: DTypeLike = np.float32
+    ) -> None:
         """most_ram_bytes: from which size on a file is used; None: a quarter of the free RAM.
 
         Raises: HostMemoryError, DiskSpaceError with what is needed and what is free.
         """
         import psutil
 
-        n_bytes = 4 * n_positions * width
+        n_bytes = np.dtype(dtype).itemsize * n_positions * width
         if most_ram_bytes is None:
             most_ram_bytes = int(SHARE_OF_FREE_RAM * read_ram(psutil, memory_limits()).free_bytes)
         self._file: BinaryIO | None = None
         if n_bytes <= most_ram_bytes:
             try:
-                self.values: F32 = np.zeros((n_positions, width), np.float32)
+                self.values: NDArray[Any] = np.zeros((n_positions, width), dtype)
             except MemoryError as error:
                 raise HostMemoryError(f"The states of {n_positions} positions need {n_bytes} bytes of RAM.") from error
             return
@@ -49,7 +51,7 @@ class ResidualStream:
                 f"The states of {n_positions} positions need {n_bytes / 2**30:.2f} GiB in {tempfile.gettempdir()}, "
                 "and so much is not free there."
             ) from error
-        self.values = np.memmap(self._file, np.float32, mode="r+", shape=(n_positions, width))
+        self.values = np.memmap(self._file, dtype, mode="r+", shape=(n_positions, width))
 
     @property
     def is_in_file(self) -> bool:
@@ -57,7 +59,7 @@ class ResidualStream:
 
     def close(self) -> None:
         """Gives up RAM and disk."""
-        self.values = np.zeros((0, self.values.shape[1]), np.float32)
+        self.values = np.zeros((0, self.values.shape[1]), self.values.dtype)
         if self._file is not None:
             self._file.close()
 

@@ -1,0 +1,84 @@
+"""The command train: a model's predictors, and what they cost and lose. The work is engine/offline/training.py."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine.commands.output import load_model, percent, print_json
+from engine.console import ProgressBar, interrupt_as_wish
+from engine.errors import Cancelled
+
+if TYPE_CHECKING:
+    from engine.offline.training import Trained
+
+
+def train(arguments: argparse.Namespace) -> int:
+    from engine.evaluate import read_text
+    from engine.offline import training
+    from engine.offline.error_budget import Goal
+
+    text = read_text(Path(arguments.text)) if arguments.text else None
+    goal = Goal(perplexity_rise=arguments.budget / 100)
+    wishes = training.Wishes(arguments.kind, arguments.tokens, goal, seed=arguments.seed)
+    device = training.training_device(arguments.device)
+    arguments.mode, arguments.device = "exact", "cpu"
+    try:
+        with interrupt_as_wish() as wished:
+            model = load_model(arguments, wished)
+            with ProgressBar("Training") as progress:
+                trained = training.train(model, text, wishes, device, progress, wished)
+    except Cancelled:
+        print("Stopped. The same command goes on where it was.", file=sys.stderr)
+        return 130
+    if arguments.json:
+        print_json(trained_values(trained))
+        return 0
+    _print(model.opened.name, trained)
+    return 0
+
+
+def trained_values(trained: Trained) -> dict[str, Any]:
+    """As the command's JSON and the window's job say it."""
+    predictor = trained.predictor
+    return {
+        "layers": [
+            {
+                "kind": layer.kind,
+                "rank": layer.rank,
+                "bits": None if layer.copy is None else layer.copy.bits,
+                "recall": layer.recall,
+                "precision": layer.precision,
+                "active_share": layer.active_share,
+                "bytes": layer.n_bytes,
+            }
+            for layer in predictor.layers
+        ],
+        "bytes": predictor.n_bytes,
+        "seconds": trained.seconds,
+        "budget": None if predictor.budget is None else predictor.budget.to_json(),
+        "device": trained.device,
+        "file": str(trained.file),
+    }
+
+
+def _print(name: str, trained: Trained) -> None:
+    predictor, budget = trained.predictor, trained.predictor.budget
+    assert budget is not None, "training measures one"
+    print(f"{name}: predictors of {predictor.n_bytes / 1e6:.2f} MB in {trained.seconds:.0f} s on {trained.device}")
+    for i, layer in enumerate(predictor.layers):
+        words = layer.kind.replace("_", " ")
+        if layer.rank is not None:
+            words += f", rank {layer.rank}"
+        if layer.copy is not None:
+            words += f", {layer.copy.bits} bit"
+        print(f"  layer {i:3d}: {words}; {percent(layer.active_share)} of the neurons, recall {percent(layer.recall)}")
+    for text in budget.measured:
+        print(
+            f"  {text.text}: perplexity {100 * text.perplexity_rise:+.2f}%, same token {percent(text.top1_agreement)}"
+        )
+    if not budget.held:
+        print("  That is more than the budget, so auto does not use them; --mode sparse does.")
+    print(f"  {trained.file}")
