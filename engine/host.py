@@ -113,7 +113,7 @@ class EngineHost:
                 self._closed.set()
                 return {}
             case protocol.Job():
-                raise InvalidRequestError(f"This version has no job called {request.job!r}.", "Update Hearth.")
+                return self._job(request)
             case protocol.Serve():
                 raise InvalidRequestError("This version has no local API.", "Update Hearth.")
             case protocol.Cancel():
@@ -170,6 +170,18 @@ class EngineHost:
             has_predictors=model.opened.has_predictors,
         )
         return asdict(info)
+
+    def _job(self, request: protocol.Job) -> dict[str, Any]:
+        from engine.errors import Cancelled
+        from engine.jobs import run_job
+
+        def stage(name: str) -> Callable[[int, int], None]:
+            return self._progress(request.id, name)
+
+        try:
+            return run_job(request.job, request.arguments, stage, self._stop_wanted(request.id))
+        except Cancelled:
+            return {"cancelled": True}
 
     def _progress(self, request_id: str, stage: str) -> Callable[[int, int], None]:
         """A progress callback that emits at most every PROGRESS_EVERY_S, and always the last step."""

@@ -23,6 +23,7 @@ from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import MARGIN_BYTES, ModelWeights, OpenedModel
 from engine.model_artefacts import no_predictors, predictor_sizes, read_predictor
 from engine.sparsity.predictor import Budget, Predictor
+from engine.sparsity.predictor_layout import laid_out_by_lanes
 from native_kernels.backend import Operators
 from native_kernels.codecs import COPY_CODECS
 from native_kernels.reference import ReferenceOperators
@@ -91,6 +92,8 @@ class ModeChooser:
         from engine.backends import multiplies
 
         read = read_predictors(self._opened, lambda codec: multiplies(self._operators, codec))
+        if multiplies(self._operators, "q4_0.lanes"):
+            read = laid_out_by_lanes(read)
         return replace(read, operators=self._operators)
 
     @cached_property

@@ -79,7 +79,10 @@ class Cancel:
 
 @dataclass(frozen=True)
 class Job:
-    """Long work beside chatting: convert, profile, train or solve."""
+    """Long work beside chatting: convert, profile, train or solve; answered by progress events, then `finished`.
+
+    arguments: as engine/jobs.py's table has them. The result is what the command's JSON says, or {"cancelled": true}.
+    """
 
     type: ClassVar[str] = "job"
     id: str
@@ -111,7 +114,7 @@ class Shutdown:
 @dataclass(frozen=True)
 class Progress:
     """stage: "loading", "preparing" (the processor kernels) or "reading" (prefill); done and total in bytes, kernels
-    or tokens."""
+    or tokens. Of jobs: "converting" (bytes), "profiling" (positions), ... eta_s: seconds left at this pace."""
 
     type: ClassVar[str] = "progress"
     id: str

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from engine.commands.output import load_model, percent, print_json
 from engine.console import ProgressBar, interrupt_as_wish
@@ -44,23 +42,10 @@ def profile(arguments: argparse.Namespace) -> int:
     if plot is not None:
         draw_locality(found.stats, plot, opened.name)
     if arguments.json:
-        print_json({**profiled_values(found), "plot": None if plot is None else str(plot)})
+        print_json({**found.values(), "plot": None if plot is None else str(plot)})
         return 0
     _print(opened.name, found)
     return 0
-
-
-def profiled_values(found: Profiled) -> dict[str, Any]:
-    """As the command's JSON and the window's job say it."""
-    figures = locality(found.stats)
-    return {
-        "tokens": found.stats.tokens,
-        "layers": [asdict(layer) for layer in figures.layers],
-        **asdict(figures.whole),
-        "text": found.stats.text,
-        "source": found.stats.source,
-        "file": str(found.file),
-    }
 
 
 def _print(name: str, found: Profiled) -> None:

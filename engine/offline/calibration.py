@@ -9,8 +9,6 @@ tests/benchmarks/coverage.py.
 from __future__ import annotations
 
 import hashlib
-import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,15 +17,13 @@ import numpy as np
 
 from engine.config import SamplingConfig
 from engine.errors import InvalidRequestError
+from engine.offline.kept_arrays import keep, kept_file, read_kept
 from engine.offline.layer_walk import ModelParts
 from engine.offline.prompts import KindOfText, encode_prompt, read_prompts, recipe_fingerprint, usable_kinds
 from engine.offline.writing import Task, write_texts
-from native_kernels.backend import I64
 
 if TYPE_CHECKING:
     from engine.session import LoadedModel
-
-log = logging.getLogger(__name__)
 
 PORTION_TOKENS = 8192
 DEFAULT_TOKENS = 32768
@@ -149,45 +145,35 @@ class _Draw:
 
 def _kept_in(model: LoadedModel, number: int, seed: int, size: int) -> Path:
     """The file of a portion; its name holds everything that decides what is in it."""
-    import platformdirs
-
     made_of = "\n".join([model.opened.fingerprint, model.opened.config.activation_text, model.backend.name,
                          model.kv_codec, recipe_fingerprint(), repr(SAMPLING)])  # fmt: skip
     key = hashlib.sha256(made_of.encode()).hexdigest()[:32]
-    folder = Path(platformdirs.user_cache_dir("Hearth", appauthor=False)) / "calibration" / key
-    return folder / f"{seed}-{number}-{size}.npz"
+    return kept_file("calibration", f"{key}-{seed}-{number}-{size}")
 
 
 def _read(path: Path, model: LoadedModel, size: int) -> Texts | None:
     """The texts in the file; None where there is none or it is not sound, so that they are written again."""
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            names = [kind.name for kind in usable_kinds(model)]
-            texts: Texts = {name: [] for name in names}
-            ids, kinds, lengths = (np.asarray(arrays[name]) for name in ("ids", "kinds", "lengths"))
-            sound = ids.dtype == lengths.dtype == kinds.dtype == np.int64 and lengths.min() > 0
-            if not sound or lengths.sum() != len(ids) or len(ids) != size or len(kinds) != len(lengths):
-                return None
-            if not (ids.min() >= 0 and ids.max() < model.opened.config.vocab_size and kinds.min() >= 0):
-                return None
-            for kind, text in zip(kinds.tolist(), np.split(ids, np.cumsum(lengths)[:-1]), strict=True):
-                texts[names[kind]].append(text.tolist())
-            return texts
-    except (OSError, ValueError, KeyError, IndexError, EOFError):
+    names = [kind.name for kind in usable_kinds(model)]
+    arrays = read_kept(path)
+    if arrays is None or set(arrays) != {"ids", "kinds", "lengths"}:
         return None
+    ids, kinds, lengths = arrays["ids"], arrays["kinds"], arrays["lengths"]
+    if not all(
+        one.ndim == 1 and one.dtype == np.int64 and one.size and one.min() >= 0 for one in (ids, kinds, lengths)
+    ):
+        return None
+    if ids.max() >= model.opened.config.vocab_size or kinds.max() >= len(names):
+        return None
+    if len(ids) != size or lengths.sum() != size or len(kinds) != len(lengths):
+        return None
+    texts: Texts = {name: [] for name in names}
+    for kind, text in zip(kinds.tolist(), np.split(ids, np.cumsum(lengths)[:-1]), strict=True):
+        texts[names[kind]].append(text.tolist())
+    return texts
 
 
 def _keep(path: Path, texts: Texts) -> None:
-    """Written whole or not at all; without room in the cache it is only not kept."""
     rows: list[list[int]] = [text for of_kind in texts.values() for text in of_kind]
-    kinds: I64 = np.repeat(np.arange(len(texts)), [len(of_kind) for of_kind in texts.values()]).astype(np.int64)
-    lengths: I64 = np.array([len(row) for row in rows], np.int64)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as file:
-            np.savez(file, ids=np.concatenate(rows).astype(np.int64), kinds=kinds, lengths=lengths)
-        os.replace(part, path)
-    except OSError as error:
-        log.info("Calibration text is not kept in %s: %s", path.parent, error)
-        part.unlink(missing_ok=True)
+    kinds = np.repeat(np.arange(len(texts)), [len(of_kind) for of_kind in texts.values()])
+    lengths = np.array([len(row) for row in rows], np.int64)
+    keep(path, {"ids": np.concatenate(rows).astype(np.int64), "kinds": kinds.astype(np.int64), "lengths": lengths})

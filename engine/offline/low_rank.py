@@ -35,6 +35,9 @@ SHIFT = 4.0
 POSITIVE_WEIGHT = 10.0
 LARGEST_WEIGHT = 100.0  # of one neuron at one position: a few are enormous
 _RIDGE = 1e-6  # of the mean variance, added to all: directions that never occurred have no weight
+_USUAL_WIDTH, _USUAL_RANK = 512, 128  # that rates were tried on
+_PIECE_POSITIONS = 1024
+_MEAN_DECAY, _SQUARE_DECAY = 0.9, 0.999  # of Adam's averages
 _ROUNDED_SHARE = 0.3  # of the steps, at the end, is done with the values as they will be stored
 
 
@@ -42,13 +45,12 @@ _ROUNDED_SHARE = 0.3  # of the steps, at the end, is done with the values as the
 class Recipe:
     """How long and how fast it is trained.
 
-    rate: of biases and b; that of a is relative to a's own size, which falls with the width.
+    rate: of Adam for biases, and for matrices up to a usual width and rank; it falls in proportion beyond them.
     """
 
     steps: int = 400
     batch: int = 1024  # positions
     rate: float = 6e-3
-    relative_rate: float = 0.2
     seed: int = 0
 
 
@@ -138,77 +140,85 @@ class GateCuts:
         return _rounded_map(a.float(), b.float() / unit.float(), self._at_mean / unit, self._mean, codec)
 
 
-def fit_low_rank(
-    x: NDArray[Any],
-    contribution: NDArray[Any],
-    start: LowRankMap,
-    recipe: Recipe | None = None,
-    device: str = "cpu",
-    progress: Callable[[int, int], None] = lambda done, total: None,
-    cancelled: Callable[[], bool] = lambda: False,
-) -> LowRankMap:
-    """Trains on from `start`; its codec is that of the result.
+class LowRankFitter:
+    """One layer's positions, ready to train predictors of any rank on.
 
     The loss is cross-entropy over all neurons of a position; one that fired weighs as much as it contributed, so that
     what is missed is small. Inputs are standardised while training, which is folded into a.
     Shapes: x [N, D]; contribution [N, F], 0 where a neuron did not fire. Both may be mapped files: a batch is read at a
     time, unless the device holds everything.
-    Units: progress reports steps. Cost: 6 R (D + F) operations a position and step, 20 bytes a neuron and position of a
-    batch.
-    Raises: Cancelled between two steps, DeviceMemoryError.
     """
-    import torch
 
-    recipe = recipe or Recipe()
-    with _memory_of(device), _fast_products(device), torch.no_grad():
-        fit = _Fit(x, contribution, start, recipe, device)
-        for step in range(recipe.steps):
-            if cancelled():
-                raise Cancelled
-            fit.step(step)
-            progress(step + 1, recipe.steps)
-        return fit.result()
+    def __init__(self, x: NDArray[Any], contribution: NDArray[Any], device: str = "cpu") -> None:
+        """Raises: DeviceMemoryError."""
+        import torch
+
+        self.device = device
+        with _memory_of(device):
+            self.x, self.contribution = _placed(x, contribution, device)
+            mean, deviation, share, mean_contribution = _moments(self.x, self.contribution)
+            self.mean, self.deviation = (torch.from_numpy(v).to(device) for v in (mean, deviation))
+        # What the contribution of a neuron that fired becomes its weight by.
+        self.scale = math.sqrt((1 - share) / share) * POSITIVE_WEIGHT / mean_contribution
+
+    def fit(
+        self,
+        start: LowRankMap,
+        recipe: Recipe | None = None,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> LowRankMap:
+        """Trains on from `start`; its codec is that of the result.
+
+        Units: progress reports steps. Cost: 6 R (D + F) operations a position and step, 20 bytes a neuron and position
+        of a batch.
+        Raises: Cancelled between two steps, DeviceMemoryError.
+        """
+        import torch
+
+        recipe = recipe or Recipe()
+        with _memory_of(self.device), _fast_products(self.device), torch.no_grad():
+            fit = _Fit(self, start, recipe)
+            for step in range(recipe.steps):
+                if cancelled():
+                    raise Cancelled
+                fit.step(step)
+                progress(step + 1, recipe.steps)
+            return fit.result()
 
 
 class _Fit:
     """The state of one training; gradients are written out, which halves the passes over [batch, F]."""
 
-    def __init__(self, x: NDArray[Any], contribution: NDArray[Any], start: LowRankMap, recipe: Recipe, device: str):
+    def __init__(self, of: LowRankFitter, start: LowRankMap, recipe: Recipe) -> None:
         import torch
 
+        self._of = of
         self._recipe = recipe
-        self._device = device
         self._codec: Codec = start.codec
-        self._x, self._contribution = _placed(x, contribution, device)
         self._draw = torch.Generator().manual_seed(recipe.seed)
-        mean, deviation, share, mean_contribution = _moments(x, contribution)
-        self._mean, self._deviation = (torch.from_numpy(v).to(device) for v in (mean, deviation))
-        balance = math.sqrt((1 - share) / share) * POSITIVE_WEIGHT
-        self._scale = balance / mean_contribution
-        a, b = (torch.from_numpy(np.array(w)).to(device) for w in (start.a, start.b))
-        a_bias, b_bias = (torch.from_numpy(np.array(v)).to(device) for v in (start.a_bias, start.b_bias))
-        a_bias = a_bias + a @ self._mean  # from here on it reads x less its mean
-        a = a * self._deviation
-        rate_of_a = recipe.relative_rate * float(a.pow(2).mean().sqrt())
-        self._parts = [torch.nn.Parameter(part) for part in (a, a_bias, b, b_bias)]
-        self._rates = (rate_of_a, recipe.rate, recipe.rate, recipe.rate)
-        groups = [{"params": [part], "lr": rate} for part, rate in zip(self._parts, self._rates, strict=True)]
-        self._adam = torch.optim.Adam(groups)
+        a, b = (torch.from_numpy(np.array(w)).to(of.device) for w in (start.a, start.b))
+        a_bias, b_bias = (torch.from_numpy(np.array(v)).to(of.device) for v in (start.a_bias, start.b_bias))
+        a_bias = a_bias + a @ of.mean  # from here on it reads x less its mean
+        self._parts = [a * of.deviation, a_bias, b, b_bias]
+        rank, width = a.shape
+        # What a step moves a score by grows with the number of products that it adds up.
+        of_a, of_b = recipe.rate * min(4.0, _USUAL_WIDTH / width), recipe.rate * min(1.0, _USUAL_RANK / rank)
+        self._rates = (of_a, recipe.rate, of_b, recipe.rate)
+        self._averages = [(torch.zeros_like(part), torch.zeros_like(part)) for part in self._parts]
 
     def step(self, number: int) -> None:
         import torch
 
         recipe = self._recipe
-        slowing = 0.5 * (1 + math.cos(math.pi * number / recipe.steps)) * min(1.0, (number + 1) / 20)
-        for group, rate in zip(self._adam.param_groups, self._rates, strict=True):
-            group["lr"] = rate * slowing
-        picked = torch.randint(0, len(self._x), (min(recipe.batch, len(self._x)),), generator=self._draw)
-        x, weight = (_rows(values, picked, self._device) for values in (self._x, self._contribution))
-        x -= self._mean
-        weight = weight.mul_(self._scale).clamp_(max=LARGEST_WEIGHT)
+        of = self._of
+        picked = torch.randint(0, len(of.x), (min(recipe.batch, len(of.x)),), generator=self._draw)
+        x, weight = (_rows(values, picked, of.device) for values in (of.x, of.contribution))
+        x -= of.mean
+        weight = weight.mul_(of.scale).clamp_(max=LARGEST_WEIGHT)
 
         a, a_bias, b, b_bias = self._parts
-        folded, second = a / self._deviation, b.data
+        folded, second = a / of.deviation, b
         if number >= recipe.steps * (1 - _ROUNDED_SHARE):
             folded, second = _rounded(folded, self._codec), _rounded(second, self._codec)
         before = torch.addmm(a_bias, x, folded.T)
@@ -216,15 +226,22 @@ class _Fit:
         probability = torch.addmm(b_bias, hidden, second.T).sigmoid_()
         # Of weight log(1 + e^-score) where it fired, of log(1 + e^score) where not.
         slope = torch.where(weight > 0, weight * (probability - 1), probability).div_(probability.numel())
-        b.grad, b_bias.grad = slope.T @ hidden, slope.sum(0)
         back = (slope @ second).mul_(before > 0)
-        a.grad, a_bias.grad = (back.T @ x) / self._deviation, back.sum(0)
-        self._adam.step()
+        self._descend(number, [(back.T @ x) / of.deviation, back.sum(0), slope.T @ hidden, slope.sum(0)])
+
+    def _descend(self, number: int, slopes: list[Tensor]) -> None:
+        """Adam, written out: importing torch.optim takes longer than a small layer's training."""
+        slowing = 0.5 * (1 + math.cos(math.pi * number / self._recipe.steps)) * min(1.0, (number + 1) / 20)
+        for part, slope, (mean, square), rate in zip(self._parts, slopes, self._averages, self._rates, strict=True):
+            mean.lerp_(slope, 1 - _MEAN_DECAY)
+            square.mul_(_SQUARE_DECAY).addcmul_(slope, slope, value=1 - _SQUARE_DECAY)
+            size = (square / (1 - _SQUARE_DECAY ** (number + 1))).sqrt_().add_(1e-8)
+            part.addcdiv_(mean, size, value=-rate * slowing / (1 - _MEAN_DECAY ** (number + 1)))
 
     def result(self) -> LowRankMap:
-        a, a_bias, b, b_bias = (part.data for part in self._parts)
-        folded, second = _rounded(a / self._deviation, self._codec), _rounded(b, self._codec)
-        first_bias = a_bias - folded @ self._mean
+        a, a_bias, b, b_bias = self._parts
+        folded, second = _rounded(a / self._of.deviation, self._codec), _rounded(b, self._codec)
+        first_bias = a_bias - folded @ self._of.mean
         return LowRankMap(_array(folded), _array(first_bias), _array(second), _array(b_bias), self._codec)
 
 
@@ -278,20 +295,22 @@ def _rows(values: Any, picked: Tensor, device: str) -> Tensor:
     return torch.from_numpy(values[picked.numpy()]).to(device).float()
 
 
-def _moments(x: NDArray[Any], contribution: NDArray[Any]) -> tuple[F32, F32, float, float]:
+def _moments(x: Any, contribution: Any) -> tuple[F32, F32, float, float]:
     """Mean and deviation [D] of the inputs; share of neurons that fired, and what one that did contributes, mean."""
-    total, squares = np.zeros(x.shape[1]), np.zeros(x.shape[1])
+    import torch
+
+    total = squares = torch.zeros(x.shape[1], dtype=torch.float64)
     n_fired, contributed = 0, 0.0
-    for start in range(0, len(x), 1024):
-        part = x[start : start + 1024].astype(np.float64)
-        total += part.sum(0)
-        squares += (part * part).sum(0)
-        n_fired += int(np.count_nonzero(contribution[start : start + 1024]))
-        contributed += float(contribution[start : start + 1024].sum(dtype=np.float64))
-    mean = total / len(x)
-    deviation = np.sqrt(np.maximum(squares / len(x) - mean * mean, 0))
+    for start in range(0, len(x), _PIECE_POSITIONS):
+        part, counted = (torch.as_tensor(values[start : start + _PIECE_POSITIONS]) for values in (x, contribution))
+        part = part.double()
+        total, squares = total + part.sum(0).cpu(), squares + (part * part).sum(0).cpu()
+        n_fired += int(torch.count_nonzero(counted))
+        contributed += float(counted.sum(dtype=torch.float64))
+    mean = (total / len(x)).numpy()
+    deviation = np.sqrt(np.maximum((squares / len(x)).numpy() - mean * mean, 0))
     floor = max(float(deviation.mean()) * 1e-3, 1e-12)
-    share = min(max(n_fired / contribution.size, 1e-6), 1 - 1e-6)
+    share = min(max(n_fired / (len(x) * contribution.shape[1]), 1e-6), 1 - 1e-6)
     each = contributed / n_fired if contributed > 0 else 1.0
     return mean.astype(np.float32), np.maximum(deviation, floor).astype(np.float32), share, each
 

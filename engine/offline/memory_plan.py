@@ -133,7 +133,7 @@ def ram_parts(
 def _predictors_on(problem: Problem, choice: Choice, predictors: PredictorBytes | None, on_gpu: bool) -> int:
     if predictors is None:
         return 0
-    return int(predictors.bytes[problem.predictor_on_gpu[list(choice.ways)] == on_gpu].sum())
+    return int(predictors.held[problem.predictor_on_gpu[list(choice.ways)] == on_gpu].sum())
 
 
 def smallest_part(model: ModelBytes, kv_bytes: int, block: int) -> int:

@@ -8,13 +8,12 @@ Paper: PowerInfer, section 6.1.
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,7 +22,9 @@ from engine.errors import DiskSpaceError, InvalidRequestError, UnsupportedModelE
 from engine.model_artefacts import read_stats
 from engine.offline.calibration import DEFAULT_TOKENS, PORTION_TOKENS, write_portion
 from engine.offline.given_text import text_sequences
+from engine.offline.kept_arrays import forget, keep, kept_file, read_kept
 from engine.offline.layer_walk import LayerBatch, walk_layers
+from engine.offline.locality import locality
 from engine.offline.prompts import recipe_fingerprint
 from engine.sparsity.artifact_files import NO_ROOM, head_file
 from engine.sparsity.stats import NeuronStats
@@ -32,8 +33,6 @@ from native_kernels.backend import I64
 if TYPE_CHECKING:
     from engine.model.model_files import OpenedModel
     from engine.session import LoadedModel
-
-log = logging.getLogger(__name__)
 
 # Fewer say nothing: at 7 % a neuron fires four times in so many.
 LEAST_TOKENS = 64
@@ -46,6 +45,18 @@ class Profiled:
 
     stats: NeuronStats
     file: Path
+
+    def values(self) -> dict[str, Any]:
+        """The figures as JSON, for the command line and the window."""
+        figures = locality(self.stats)
+        return {
+            "tokens": self.stats.tokens,
+            "layers": [asdict(layer) for layer in figures.layers],
+            **asdict(figures.whole),
+            "text": self.stats.text,
+            "source": self.stats.source,
+            "file": str(self.file),
+        }
 
 
 def profile(
@@ -178,8 +189,6 @@ class _Counting:
     """The counts so far, after whole portions, and the file that keeps them."""
 
     def __init__(self, model: LoadedModel, source: _Written | _Given) -> None:
-        import platformdirs
-
         opened = model.opened
         self._model = model
         self._source = source
@@ -187,8 +196,7 @@ class _Counting:
         self._digests: list[str] = []  # of the texts of each portion that is done
         made_of = "\n".join([opened.fingerprint, opened.config.activation_text, model.backend.name, model.kv_codec,
                              source.fingerprint])  # fmt: skip
-        folder = Path(platformdirs.user_cache_dir("Hearth", appauthor=False)) / "profiles"
-        self._kept = folder / f"{hashlib.sha256(made_of.encode()).hexdigest()[:32]}.npz"
+        self._kept = kept_file("profiles", hashlib.sha256(made_of.encode()).hexdigest()[:32])
 
     @property
     def corpus(self) -> str:
@@ -220,35 +228,21 @@ class _Counting:
             self.counts += counts
             self._digests.append(_digest(texts))
             if number + 1 < source.n_portions:
-                self._keep()
+                keep(self._kept, {"counts": self.counts, "digests": np.array(self._digests)})
         progress(total, total)
 
     def forget(self) -> None:
-        """The work is done and kept elsewhere."""
-        with suppress(OSError):
-            self._kept.unlink(missing_ok=True)
+        """The work is done and lies elsewhere."""
+        forget(self._kept)
 
     def _restore(self) -> None:
-        try:
-            with np.load(self._kept, allow_pickle=False) as arrays:
-                counts, digests = np.asarray(arrays["counts"]), arrays["digests"].tolist()
-        except (OSError, ValueError, KeyError, EOFError):  # none, or none that is sound: from the beginning
+        arrays = read_kept(self._kept)
+        if arrays is None or set(arrays) != {"counts", "digests"}:
             return
+        counts, digests = arrays["counts"], arrays["digests"].tolist()
         sound = counts.dtype == np.int64 and counts.shape == self.counts.shape and counts.min() >= 0
         if sound and counts.max() <= self._source.tokens and 0 < len(digests) < self._source.n_portions:
             self.counts, self._digests = counts.copy(), [str(digest) for digest in digests]
-
-    def _keep(self) -> None:
-        part = self._kept.with_name(f"{self._kept.name}.{os.getpid()}.part")
-        try:
-            part.parent.mkdir(parents=True, exist_ok=True)
-            with part.open("wb") as file:
-                np.savez(file, counts=self.counts, digests=np.array(self._digests))
-            os.replace(part, self._kept)
-        except OSError as error:
-            log.info("What was counted so far is not kept in %s: %s", part.parent, error)
-            with suppress(OSError):
-                part.unlink(missing_ok=True)
 
 
 def _check_room(folder: Path) -> None:

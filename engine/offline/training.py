@@ -28,15 +28,16 @@ from engine.offline.choosing import (
     choose_layer,
     copy_candidate,
     layer_candidates,
+    low_rank_candidate,
 )
 from engine.offline.error_budget import Goal, HeldOutText, hold_budget, measure_masked, measure_reference
 from engine.offline.gate_copies import CopyFit, CopyMaker
 from engine.offline.given_text import text_sequences
 from engine.offline.layer_walk import ModelParts, walk_layers
-from engine.offline.low_rank import GateCuts, LowRankMap, Recipe, fit_low_rank
+from engine.offline.low_rank import GateCuts, LowRankFitter, LowRankMap, Recipe
 from engine.offline.sign_copy import sign_candidate
 from engine.offline.thresholds import LEVELS
-from engine.offline.training_data import LayerSamples, SampleKeeper, TrainingTexts, split_texts, unpacked
+from engine.offline.training_data import LayerSamples, SampleKeeper, TrainingTexts, split_texts, spread, unpacked
 from engine.offline.training_records import LayerRecord
 from engine.sparsity.predictor import LayerPredictor, LowRank, MeasuredText, Predictor
 
@@ -50,12 +51,15 @@ WANTED: tuple[Wanted, ...] = get_args(Wanted)
 
 DEFAULT_TOKENS = 49152
 LEAST_TOKENS = 4096
-COPY_BITS = (1, 2, 3)
+COPY_BITS = (2, 3)
 LOWEST_RANK_SHARE, HIGHEST_RANK_SHARE = 32, 4  # of the width: it over these
 RANK_STEP = 32  # a block of the codecs that b's rows are stored in
 GROWING_LEVEL = 0.99  # of recall, at which a larger rank must pay
+EPOCHS = 8  # at most: positions are seen so often
 _CHATS = ("questions", "dialogue")  # kinds of calibration text that are chats where the model has a template
-_USUAL_BYTES_PER_S = 20e9  # of a desktop's memory, where nobody has measured this one's
+# What a desktop's memory reads, the share of it that rows here and there reach (tests/benchmarks/cpu_kernels.py), and
+# a hand-over between stages of a token's program.
+_USUAL_BYTES_PER_S, _GATHERED, _STAGE_S = 20e9, 0.75, 5e-7
 # Progress in thousandths, as the stages last on the starter model with two threads.
 _WHOLE, _WRITTEN, _FITTED = 1000, 150, 800
 _VERSION = 1  # of what is kept between two runs
@@ -164,7 +168,7 @@ class _Trainer:
         self._texts = texts
         self._wishes = wishes
         self._device = device
-        self._machine = MachineCost(_USUAL_BYTES_PER_S)
+        self._machine = MachineCost(_USUAL_BYTES_PER_S, _GATHERED, _STAGE_S)
         self._folder = _kept_in(model, texts, wishes, device)
         self._records: dict[int, LayerRecord] = {}
         for layer in range(model.opened.config.n_layers):
@@ -227,7 +231,9 @@ class _Trainer:
             return LayerRecord(found, cost)
         low_ranks = self._low_ranks(samples, GateCuts(gate, bias, mean, second_moment, self._device), fits, held_out,
                                     cost, progress, cancelled)  # fmt: skip
-        if kind == "cascade":
+        if kind == "low_rank":
+            found = [low_rank_candidate(one, held_out) for one in low_ranks]
+        elif kind == "cascade":
             found = [copy_candidate(fit, held_out, cost, self._machine, one) for fit in fits for one in low_ranks]
         else:
             found = layer_candidates(fits, low_ranks, held_out, cost, self._machine)
@@ -245,7 +251,9 @@ class _Trainer:
     ) -> list[LowRank]:
         """One of every rank, from the lowest on, until a larger one no longer pays."""
         recipe = replace(self._wishes.recipe, seed=self._wishes.seed * 1009 + samples.layer)
+        recipe = replace(recipe, steps=min(recipe.steps, max(1, EPOCHS * samples.n_train // recipe.batch)))
         ranks = ranks_for(len(held_out.x[0]))
+        fitter = LowRankFitter(samples.inputs[: samples.n_train], samples.contribution[: samples.n_train], self._device)
         made: list[LowRank] = []
         least = float("inf")
         for number, rank in enumerate(ranks):
@@ -253,15 +261,14 @@ class _Trainer:
             def report(done: int, total: int, number: int = number) -> None:
                 progress(number * total + done, len(ranks) * total)
 
-            fitted = fit_low_rank(
-                samples.inputs[: samples.n_train], samples.contribution[: samples.n_train], cuts.cut(rank, "q4_0"),
-                recipe, self._device, report, cancelled,
-            )  # fmt: skip
-            made.append(as_low_rank(fitted))
-            with_it = layer_candidates(fits, made[-1:], held_out, cost, self._machine, (GROWING_LEVEL,))
-            best = min(
-                (one.seconds(one.point(GROWING_LEVEL), cost, self._machine) for one in with_it), default=float("inf")
-            )
+            start = cuts.cut(rank, "q4_0")
+            both = [as_low_rank(one) for one in (start, fitter.fit(start, recipe, report, cancelled))]
+            made.append(min(both, key=lambda one: low_rank_candidate(one, held_out, (GROWING_LEVEL,)).points[0].active))
+            with_it = [low_rank_candidate(made[-1], held_out, (GROWING_LEVEL,))]
+            with_it += [
+                copy_candidate(fit, held_out, cost, self._machine, made[-1], (GROWING_LEVEL,)) for fit in fits[:1]
+            ]
+            best = min(one.seconds(one.points[0], cost, self._machine) for one in with_it)
             if best >= least:
                 break
             least = min(least, best)

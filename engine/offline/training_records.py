@@ -5,7 +5,6 @@ A record that is not whole is as good as none: the layer is done again. Nothing 
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import zipfile
@@ -20,10 +19,9 @@ from numpy.typing import NDArray
 from engine.errors import DiskSpaceError, InvalidRequestError
 from engine.offline.choosing import Candidate, LayerCost
 from engine.offline.thresholds import Point, Worth
+from engine.sparsity.artifact_files import NO_ROOM
 from engine.sparsity.predictor import GateCopy, LowRank
 from native_kernels.backend import PackedMatrix
-
-_FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,11 +51,11 @@ class LayerRecord:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with part.open("wb") as file:
-                np.savez(file, allow_pickle=False, head=np.frombuffer(text, np.uint8), **arrays)  # type: ignore[arg-type]
+                np.savez(file, allow_pickle=False, head=np.frombuffer(text, np.uint8), **arrays)
             os.replace(part, path)
         except OSError as error:
             part.unlink(missing_ok=True)
-            if error.errno in _FULL:
+            if error.errno in NO_ROOM:
                 raise DiskSpaceError(f"The disk took no more while {path} was written: {error.strerror}.") from error
             raise InvalidRequestError(
                 f"{path} cannot be written: {error.strerror or error}.", "Make its folder writable."
@@ -67,7 +65,7 @@ class LayerRecord:
     def load(cls, path: Path) -> LayerRecord | None:
         """What `save` wrote; None where there is nothing that is whole."""
         try:
-            with np.load(path, allow_pickle=False) as arrays:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 head = json.loads(arrays["head"].tobytes())
                 found = [_candidate(arrays, i, entry) for i, entry in enumerate(head["candidates"])]
                 return cls(found, LayerCost(**head["cost"]))
@@ -93,7 +91,8 @@ def _matrix(arrays: dict[str, NDArray[Any]], name: str, matrix: PackedMatrix) ->
 
 
 def _packed(arrays: Any, name: str, entry: dict[str, Any]) -> PackedMatrix:
-    return PackedMatrix(*entry[name], arrays[name])
+    n_rows, n_cols, codec = entry[name]
+    return PackedMatrix(n_rows, n_cols, codec, arrays[name])
 
 
 def _bias(values: NDArray[np.float32] | None) -> NDArray[np.float32]:

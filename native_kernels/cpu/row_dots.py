@@ -192,12 +192,28 @@ def emit_dots(codec: Codec, n_rows: int) -> Callable[..., Any]:
                         asks.wait(lines, address)
                 codec.step(b, rows, step, x, d, sums, asks)
                 asks.rest(b)
+        _ask_for_rests(b, codec, following, steps, d)
         codec.rest(b, rows, steps, x, d, sums)
         for place, row_sums in enumerate(sums):
             store(b, offset(b, b.add(out, times(b, i, 4)), 4 * place), add_up(b, [one.get(b) for one in row_sums]))
 
     made: Callable[..., Any] = operation(void, *[i64] * 9)(dots)
     return made
+
+
+def _ask_for_rests(b: Any, codec: Codec, rows: list[Any], steps: Any, d: Any) -> None:
+    """Asks for what lies behind the last whole step of these rows: of a narrow matrix, for all of them."""
+    columns = b.sub(d, times(b, steps, codec.step_columns))
+    with b.if_then(b.icmp_signed(">", columns, number(0))):
+        n_bytes = whole(
+            b, b.add(times(b, columns, codec.step_bytes), number(codec.step_columns - 1)), codec.step_columns
+        )
+        for row in rows:
+            rest = b.add(row, times(b, steps, codec.step_bytes))
+            with steps_of(b, number(0), n_bytes, _LINE) as (at, _):
+                prefetch_near.emit(b, b.add(rest, at))
+            for address in codec.side_lines(b, row, steps, d):
+                prefetch_near.emit(b, address)
 
 
 @dataclass(frozen=True)

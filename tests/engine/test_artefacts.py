@@ -446,3 +446,49 @@ def test_large_metadata_are_named_by_all_of_their_values(tmp_path: Path) -> None
         numbers[at] = 1
         names.add(artefacts.fingerprint(dataclasses.replace(opened, metadata={"scores": numbers})))
     assert len(names) == 2
+
+
+# ------------------------------------------------------------------ what comes with a model that is no bundle
+
+
+def test_artefacts_beside_a_model_are_its_own_where_they_name_it(tmp_path: Path) -> None:
+    opened = open_model(make_tiny_model(tmp_path / "m"))
+    beside = tmp_path / "m" / "artefacts"
+    dataclasses.replace(stats(), model=opened.fingerprint).save(beside)
+    found = artefacts.load_stats(opened)
+    assert (found.source, found.tokens) == ("shipped", 100)
+    assert opened.has_stats
+    assert artefacts.find(opened, "predictors") is None
+    artefacts.save_stats(opened, stats(seed=1))  # what is made here counts before it
+    own = artefacts.load_stats(opened)
+    assert own.source == "measured"
+    assert (own.counts == stats(seed=1).counts).all()
+    assert (NeuronStats.load(beside).counts == stats().counts).all()
+
+
+def test_artefacts_beside_a_file_may_be_of_its_neighbour(tmp_path: Path) -> None:
+    mine, neighbour = (make_tiny_gguf(tmp_path / f"{seed}.gguf", seed=seed) for seed in (0, 1))
+    beside = tmp_path / "artefacts"
+    dataclasses.replace(stats(), model=open_model(mine).fingerprint).save(beside)
+    assert read_stats(open_model(mine)) is not None
+    assert not open_model(neighbour).has_stats
+    assert read_stats(open_model(neighbour)) is None
+
+
+def test_a_damaged_head_beside_a_model_is_told_when_it_is_used_and_not_before(tmp_path: Path) -> None:
+    opened = open_model(make_tiny_model(tmp_path / "m"))
+    (tmp_path / "m" / "artefacts").mkdir()
+    (tmp_path / "m" / "artefacts" / "neuron_stats.json").write_text("{")
+    assert opened.has_stats
+    with pytest.raises(ModelFormatError):
+        read_stats(opened)
+
+
+def test_the_starter_model_brings_its_counts() -> None:
+    from engine.assets import starter_model
+
+    found = read_stats(open_model(starter_model()))
+    assert found is not None
+    assert (found.source, found.text, found.tokens) == ("shipped", "self-written", 32768)
+    assert found.fired_share is not None
+    assert 0.05 < found.fired_share.mean() < 0.1

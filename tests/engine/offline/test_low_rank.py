@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from engine.errors import Cancelled
 from engine.offline import low_rank
-from engine.offline.low_rank import Codec, GateCuts, LowRankMap, Recipe, fit_low_rank, n_stored_bytes
+from engine.offline.low_rank import Codec, GateCuts, LowRankFitter, LowRankMap, Recipe, n_stored_bytes
 from native_kernels.backend import F32
 from native_kernels.reference import ReferenceOperators
 
@@ -71,7 +71,7 @@ def share_at(scores: F32, contribution: NDArray[np.float16], recall: float) -> f
 
 @pytest.mark.parametrize("codec", ["q4_0", "q8_0", "f16"])
 def test_it_is_trained_on_the_values_that_are_stored(layer: Layer, codec: Codec) -> None:
-    fitted = fit_low_rank(layer.x, layer.contribution, layer.cuts.cut(32, codec), Recipe(steps=5, batch=64))
+    fitted = LowRankFitter(layer.x, layer.contribution).fit(layer.cuts.cut(32, codec), Recipe(steps=5, batch=64))
     for values, packed in zip((fitted.a, fitted.b), fitted.packed(), strict=True):
         assert packed.codec == codec
         np.testing.assert_array_equal(ReferenceOperators().rows(packed, np.arange(packed.n_rows)), values)
@@ -103,7 +103,7 @@ def test_a_cut_keeps_what_matters_on_real_inputs(smooth: Layer) -> None:
 def test_training_lets_fewer_neurons_through_for_the_same_contribution(layer: Layer) -> None:
     train, held = slice(0, 1200), slice(1200, None)
     start = layer.cuts.cut(8, "q4_0")
-    fitted = fit_low_rank(layer.x[train].astype(np.float16), layer.contribution[train], start, Recipe(200, 256))
+    fitted = LowRankFitter(layer.x[train].astype(np.float16), layer.contribution[train]).fit(start, Recipe(200, 256))
     before, after = (share_at(m.scores(layer.x[held]), layer.contribution[held], 0.99) for m in (start, fitted))
     assert after < 0.85 * before
 
@@ -111,7 +111,7 @@ def test_training_lets_fewer_neurons_through_for_the_same_contribution(layer: La
 def test_neurons_count_by_what_they_contribute(layer: Layer) -> None:
     """With half of the neurons made a hundred times as heavy, the others are what is missed."""
     heavy = layer.contribution * np.where(np.arange(F) % 2, 100, 1).astype(np.float16)
-    scores = fit_low_rank(layer.x, heavy, layer.cuts.cut(8, "q8_0"), SHORT).scores(layer.x)
+    scores = LowRankFitter(layer.x, heavy).fit(layer.cuts.cut(8, "q8_0"), SHORT).scores(layer.x)
     passed = scores >= np.quantile(scores, 0.75)
     all_of_it = layer.contribution.astype(np.float64)
     kept = [(all_of_it * passed)[:, part::2].sum() / all_of_it[:, part::2].sum() for part in (0, 1)]
@@ -121,7 +121,7 @@ def test_neurons_count_by_what_they_contribute(layer: Layer) -> None:
 
 def test_the_same_seed_gives_the_same(layer: Layer) -> None:
     first, again, other = (
-        fit_low_rank(layer.x, layer.contribution, layer.cuts.cut(32, "q4_0"), Recipe(8, 64, seed=seed))
+        LowRankFitter(layer.x, layer.contribution).fit(layer.cuts.cut(32, "q4_0"), Recipe(8, 64, seed=seed))
         for seed in (1, 1, 2)
     )
     np.testing.assert_array_equal(first.a, again.a)
@@ -132,8 +132,8 @@ def test_the_same_seed_gives_the_same(layer: Layer) -> None:
 def test_it_can_be_stopped_and_says_how_far_it_is(layer: Layer) -> None:
     seen: list[tuple[int, int]] = []
     with pytest.raises(Cancelled):
-        fit_low_rank(
-            layer.x, layer.contribution, layer.cuts.cut(32, "q4_0"), SHORT,
+        LowRankFitter(layer.x, layer.contribution).fit(
+            layer.cuts.cut(32, "q4_0"), SHORT,
             progress=lambda done, total: seen.append((done, total)), cancelled=lambda: len(seen) == 3,
         )  # fmt: skip
     assert seen == [(1, 60), (2, 60), (3, 60)]
@@ -146,7 +146,7 @@ def test_odd_layers_are_fitted_too() -> None:
     w = np.ones((40, 32), np.float32)
     moments = x.astype(np.float64).mean(0), x.T.astype(np.float64) @ x / 7
     for contribution in (np.zeros((7, 40), np.float16), np.ones((7, 40), np.float16)):
-        fitted = fit_low_rank(x, contribution, GateCuts(w, None, *moments).cut(32, "q4_0"), Recipe(steps=4))
+        fitted = LowRankFitter(x, contribution).fit(GateCuts(w, None, *moments).cut(32, "q4_0"), Recipe(steps=4))
         assert np.isfinite(fitted.scores(x)).all()
     assert isinstance(fitted, LowRankMap)
 

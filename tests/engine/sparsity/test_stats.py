@@ -41,6 +41,19 @@ def test_saved_and_loaded(tmp_path: Path, tokens: int | None) -> None:
     ]
 
 
+def test_the_kind_of_text_is_kept_and_older_files_do_without(tmp_path: Path) -> None:
+    NeuronStats(np.ones((1, 4), np.int64), 9, "measured", "x", text="self-written").save(tmp_path)
+    assert NeuronStats.load(tmp_path).text == "self-written"
+    head = tmp_path / "neuron_stats.json"
+    values = json.loads(head.read_text())
+    del values["text"]
+    head.write_text(json.dumps(values))
+    assert NeuronStats.load(tmp_path).text == ""
+    head.write_text(json.dumps({**values, "text": 5}))
+    with pytest.raises(ModelFormatError, match="kind of text"):
+        NeuronStats.load(tmp_path)
+
+
 @pytest.mark.parametrize("share", [0, 0.01, 0.5, 0.8, 0.999, 1])
 def test_coverage_is_what_a_plain_loop_finds(share: float) -> None:
     stats = some_stats()

@@ -1,0 +1,99 @@
+"""The long work that the window asks for beside chatting, as a table: name, arguments, what runs.
+
+A job gets its checked arguments, a maker of progress callbacks (one for each stage), and what says that it was
+cancelled; it answers with the same values as its command's JSON. engine/host.py runs it; the work is elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.errors import InvalidRequestError
+
+Progress = Callable[[int, int], None]
+Stage = Callable[[str], Progress]
+Cancelled = Callable[[], bool]
+Values = dict[str, Any]
+
+_WORDS: dict[type, str] = {str: "a text", int: "a whole number", dict: "an object", bool: "true or false"}
+
+
+@dataclass(frozen=True)
+class JobKind:
+    """needs, takes: the arguments that must and may be there, each with its type. run: does the work."""
+
+    needs: Mapping[str, type]
+    takes: Mapping[str, type]
+    run: Callable[[Values, Stage, Cancelled], Values]
+
+
+def run_job(name: str, arguments: Mapping[str, Any], stage: Stage, cancelled: Cancelled) -> Values:
+    """Runs the job of that name. Arguments that are null count as left out.
+
+    Raises: InvalidRequestError for an unknown job or argument, one that is missing or of another type; what the work
+    raises, Cancelled among it.
+    """
+    kind = JOBS.get(name)
+    if kind is None:
+        raise InvalidRequestError(f"There is no job called {name!r}; known are {', '.join(JOBS)}.", "Update Hearth.")
+    given = {key: value for key, value in arguments.items() if value is not None}
+    known = {**kind.needs, **kind.takes}
+    if unknown := sorted(set(given) - set(known)):
+        raise InvalidRequestError(f"The job {name} has no argument {unknown[0]!r}; known are {', '.join(known)}.")
+    if missing := sorted(set(kind.needs) - set(given)):
+        raise InvalidRequestError(f"The job {name} lacks its argument {missing[0]!r}.")
+    for key, value in given.items():
+        if type(value) is not known[key]:
+            raise InvalidRequestError(f"The argument {key!r} of the job {name} is {value!r}, not {_WORDS[known[key]]}.")
+    return kind.run(given, stage, cancelled)
+
+
+def _convert(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
+    from engine.convert import convert
+    from engine.session import resolve_model
+
+    made = convert(
+        resolve_model(given["source"]),
+        Path(given["bundle"]),
+        given["codec"],
+        stage("converting"),
+        cancelled,
+        given.get("activation"),
+    )
+    return {"bundle": str(made.bundle), "bytes": made.n_bytes, "seconds": made.seconds, "warnings": list(made.warnings)}
+
+
+def _profile(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
+    from dataclasses import replace
+
+    from engine.config import EngineConfig
+    from engine.evaluate import read_text
+    from engine.model.weights import open_model
+    from engine.offline import profiler
+    from engine.offline.plot import check_plot_file, draw_locality
+    from engine.session import LoadedModel, resolve_model
+
+    plot = Path(given["plot"]) if "plot" in given else None
+    if plot is not None:
+        check_plot_file(plot)
+    text = read_text(Path(given["text"])) if "text" in given else None
+    engine = replace(EngineConfig.from_dict(given.get("engine", {})), mode="exact")
+    opened = open_model(resolve_model(given["model"]), engine.activation)
+    profiler.check_zeros(opened)
+    found = profiler.published_stats(opened) if text is None and "tokens" not in given else None
+    if found is None:
+        model = LoadedModel.load(given["model"], engine, stage("loading"), cancelled, stage("preparing"))
+        progress = stage("profiling")
+        found = profiler.profile(model, text, given.get("tokens"), progress=progress, cancelled=cancelled)
+    if plot is not None:
+        draw_locality(found.stats, plot, opened.name)
+    return {**found.values(), "plot": None if plot is None else str(plot)}
+
+
+JOBS: dict[str, JobKind] = {
+    "convert": JobKind({"source": str, "bundle": str, "codec": str}, {"activation": str}, _convert),
+    "profile": JobKind({"model": str}, {"text": str, "tokens": int, "plot": str, "engine": dict}, _profile),
+}

@@ -1,0 +1,57 @@
+"""Work in progress kept in the cache folder, so that an interruption costs little. What is finished lies elsewhere.
+
+Nothing depends on it: what cannot be read is made anew, and where nothing can be written the work goes on without.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import zipfile
+import zlib
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+log = logging.getLogger(__name__)
+
+
+def kept_file(folder: str, name: str) -> Path:
+    """The file of that name in one of the cache's folders; neither may exist yet."""
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("Hearth", appauthor=False)) / folder / f"{name}.npz"
+
+
+def read_kept(path: Path) -> dict[str, NDArray[Any]] | None:
+    """The arrays in the file, by name; None where there is none that can be read."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return {name: np.asarray(arrays[name]) for name in arrays.files}
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        if not isinstance(error, FileNotFoundError):
+            log.info("%s is made anew: %s", path, error)
+        return None
+
+
+def keep(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
+    """Writes the file whole, in place of an older one, or not at all."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+        os.replace(part, path)
+    except OSError as error:
+        log.info("Work in progress is not kept in %s: %s", path.parent, error)
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def forget(path: Path) -> None:
+    """The work is done and lies elsewhere."""
+    with suppress(OSError):
+        path.unlink(missing_ok=True)

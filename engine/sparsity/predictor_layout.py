@@ -1,0 +1,32 @@
+"""Lays narrow q4_0 matrices of predictors out by lanes, as the processor kernels read them faster; no number changes.
+
+A kernel reads GGML's blocks sixteen at a time; what is left of a row costs as much as sixteen. The rank of a predictor
+is seldom a multiple of that: 1,792 rows of 64 to 192 columns took 41 us in blocks and 12 us by lanes (Zen 5, 1 thread).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engine.sparsity.predictor import Predictor
+from native_kernels.backend import PackedMatrix
+from native_kernels.lane_packing import GROUP, pack_rows
+
+_STEP_COLUMNS = 512
+
+
+def laid_out_by_lanes(predictor: Predictor) -> Predictor:
+    """The same predictor. Cost: a copy of the narrow matrices."""
+    layers = []
+    for layer in predictor.layers:
+        if (low_rank := layer.low_rank) is not None:
+            low_rank = replace(low_rank, a=_by_lanes(low_rank.a), b=_by_lanes(low_rank.b))
+        layers.append(replace(layer, low_rank=low_rank))
+    return replace(predictor, layers=tuple(layers))
+
+
+def _by_lanes(w: PackedMatrix) -> PackedMatrix:
+    if w.codec != "q4_0" or w.n_cols % _STEP_COLUMNS == 0:
+        return w
+    blocks = w.data.reshape(w.n_rows, w.n_cols // GROUP, -1)
+    return PackedMatrix(w.n_rows, w.n_cols, "q4_0.lanes", pack_rows("q4_0", blocks))
