@@ -110,6 +110,22 @@ def emit_add(codec: Codec, n: int) -> Callable[..., Any]:
     return made
 
 
+def emit_add_towards(codec: Codec, n: int) -> Callable[..., Any]:
+    """The operation (w, stride, ids, i, other w, other stride, other ids, follows, last, values, first unit, last
+    unit, d, out, scratch): as emit_add, but the rows that are asked for are another matrix's."""
+
+    def add_rows(b: Any, *arguments: Any) -> None:
+        w, stride, ids, i, other, other_stride, other_ids, follows, last_id, values = arguments[:10]
+        rows = list_rows(b, w, stride, ids, [offset(b, i, k) for k in range(n)])
+        next_places = [smaller_of(b, offset(b, follows, k), last_id) for k in range(n)]
+        following = list_rows(b, other, other_stride, other_ids, next_places)
+        factors = [load(b, offset(b, b.add(values, times(b, i, 4)), 4 * k), F32) for k in range(n)]
+        codec.add(b, rows, following, factors, *arguments[10:])
+
+    made: Callable[..., Any] = operation(void, *[i64] * 15)(add_rows)
+    return made
+
+
 def _fma(b: Any, x: Any, y: Any, z: Any) -> Any:
     return call_same(b, "fma", x, y, z)
 
@@ -233,24 +249,41 @@ class LaneSums:
         whole_blocks = whole(b, groups_of(b, d), 16)
         start = whole(b, first, self.bits)
         stop = whole(b, b.add(last, number(self.bits - 1)), self.bits)
-        turn = smaller_of(b, stop, whole_blocks)
-        with steps_of(b, start, turn) as (block, _):
-            self._superblock(b, rows, following, values, place, block, None)
+        end = smaller_of(b, stop, whole_blocks)
+        block_bytes = 64 * self.bits
+        ahead = smaller_of(b, b.sub(end, start), number(max(1, ON_THE_WAY // len(rows) // block_bytes)))
+        turn = b.sub(end, ahead)  # from here on the rows that follow are asked for
+        back = b.sub(start, turn)
+        for begin, until, streams, shift in ((start, turn, rows, ahead), (turn, end, following, back)):
+            asked = [
+                (b.add(row, times(b, shift, block_bytes)), b.add(self.rows_of.scales(b, row, d), times(b, shift, 32)))
+                for row in streams
+            ]
+            with steps_of(b, begin, until) as (block, _):
+                self._superblock(b, rows, asked, values, place, block, None)
         groups = b.sub(groups_of(b, d), times(b, whole_blocks, 16))
-        with b.if_then(b.icmp_signed("<", turn, stop)):  # the ragged one
-            self._superblock(b, rows, following, values, place, turn, groups)
+        with b.if_then(b.icmp_signed("<", end, stop)):  # the ragged one
+            asked = [(row, self.rows_of.scales(b, row, d)) for row in following]
+            self._superblock(b, rows, asked, values, place, end, groups)
 
     def _superblock(
-        self, b: Any, rows: list[Any], following: list[Any], values: list[Any], place: Any, block: Any, groups: Any
+        self,
+        b: Any,
+        rows: list[Any],
+        asked: list[tuple[Any, Any]],
+        values: list[Any],
+        place: Any,
+        block: Any,
+        groups: Any,
     ) -> None:
-        """groups: of a ragged superblock; None: all 16."""
+        """asked: quants and scales that are asked for. groups: of a ragged superblock; None: all 16."""
         first, last, d, _, scratch = place
         scale_at = times(b, block, 32)
         factor_sums = b.add(self._factor_sums(b, scratch, d), times(b, block, 64))
         chunk = number(64) if groups is None else times(b, groups, 4)
         at = times(b, block, 64 * self.bits)
-        for row in following:
-            prefetch_near.emit(b, b.add(self.rows_of.scales(b, row, d), scale_at))
+        for _, scales_ahead in asked:
+            prefetch_near.emit(b, b.add(scales_ahead, scale_at))
         parts = [number(LANES * part) if groups is None else b.sub(groups, number(LANES * part)) for part in _PARTS]
         factors = []
         for part, n in enumerate(parts):
@@ -268,7 +301,7 @@ class LaneSums:
             here = b.add(at, b.mul(b.sub(unit, unit_start), chunk))
             for part, n in enumerate(parts):
                 quants = []
-                for row, stream in zip(rows, following, strict=True):
+                for row, (stream, _) in zip(rows, asked, strict=True):
                     if part == 0:
                         prefetch_near.emit(b, b.add(stream, here))
                     packed_at = offset(b, b.add(row, here), 4 * LANES * part)
