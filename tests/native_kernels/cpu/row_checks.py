@@ -3,9 +3,9 @@
 Run as a script it checks some shapes in the codecs it is given, for the instruction set of its process: a test starts
 it once for each. Errors: a sum of n products in float32 is off by at most (n + 8) 2^-24 times the sum of their
 magnitudes. Where x is quantised, the products are held to the quantised x, exactly known, and the quantising itself to
-half a step: 1 / 254 of the largest magnitude of each group of 32. Sums over rows interleaved by lanes round the factor
-of each row and group to 1 / 254 of the largest of a pass, so each row adds at most that times the largest weight of its
-group; and they add up what is positive and take the rest away at the end, so the magnitudes are 3.1 times that weight.
+half a step: 1 / 254 of the largest magnitude of each group of 32. Sums that multiply bytes round the factor of each row
+and group to 1 / 254 of the largest of a pass, so each row adds at most that times the largest weight of its group; and
+they add up what is positive and take the rest away at the end, so the magnitudes are 3.1 times that weight.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from native_kernels.backend import PackedMatrix
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cpu import activations, call, gemv, isa, sparse_ffn
 from native_kernels.cpu.row_dots import ROWS
+from native_kernels.cpu.row_sums import SUMS
 
 ROUNDING = 2.0**-24
 CODECS = ("f32", "f16", "bf16", "q8_0", "q4_0", "q8_0.lanes", "q4_0.lanes")
@@ -114,13 +115,13 @@ def largest_of_groups(w: PackedMatrix) -> NDArray[np.float64]:
 
 
 def magnitudes_of(w: PackedMatrix) -> NDArray[np.float64]:
-    return 3.1 * largest_of_groups(w) if w.codec.endswith(".lanes") else np.abs(values_of(w))
+    return 3.1 * largest_of_groups(w) if SUMS[w.codec].whole_passes else np.abs(values_of(w))
 
 
 def rounded_factors(w: PackedMatrix, ids: NDArray[Any], h: NDArray[Any]) -> NDArray[np.float64]:
     """By how much the sum of the rows times h may be off, column by column, because factors are rounded to bytes."""
     off = np.zeros(w.n_cols)
-    if w.codec.endswith(".lanes"):
+    if SUMS[w.codec].whole_passes:
         sizes = np.abs(h)[:, None] * largest_of_groups(w)[ids]
         for start in range(0, len(ids), ROWS):
             part = sizes[start : start + ROWS]
