@@ -21,8 +21,8 @@ from native_kernels.cpu.simd import (
     mul,
     put_int,
     spread,
+    sub,
     where_above_zero,
-    zero,
 )
 from native_kernels.cpu.vector_math import (
     count_other_than_zero,
@@ -74,8 +74,9 @@ def _activation_kernel(activation: Activation) -> Kernel:
                 if up_bias != 0:
                     other = add(other, some_floats(up_bias + 4 * column, size))
                 if on_both != 0:
-                    other = where_above_zero(other, other, zero())
-                    count = count_other_than_zero(where_above_zero(other, value, zero()))
+                    other = relu(other, threshold)
+                    # other - other: 0, or what is no number and counts
+                    count = count_other_than_zero(where_above_zero(other, value, sub(other, other)))
                 value = mul(value, other)
             fired += count
             put_some_floats(out + 4 * at, size, value)
