@@ -30,7 +30,7 @@ from native_kernels.cpu.gemv import (
     vector_format,
 )
 from native_kernels.cpu.jit import Kernel, inline
-from native_kernels.cpu.row_dots import CODECS, rows_at_once
+from native_kernels.cpu.row_dots import CODECS, ON_THE_WAY, rows_at_once
 from native_kernels.cpu.row_sums import SUMS, emit_add, emit_begin, emit_finish
 from native_kernels.cpu.simd import (
     LANES,
@@ -43,6 +43,7 @@ from native_kernels.cpu.simd import (
     get_int,
     get_int32,
     lowest_bit,
+    prefetch_near,
     put_float,
     put_int,
     put_int32,
@@ -74,6 +75,7 @@ def _hidden(first: str, second: str | None, in_runs: bool) -> Kernel:
     first_over = OVER[first]
     second_over = OVER[second or first]
     two = second is not None
+    second_rows = rows_at_once(CODECS[second or first])
     runs: Any = neuron_runs.runs_over(first) if in_runs else None
 
     def hidden(args: int, lo: int, hi: int, worker: int) -> None:
@@ -120,9 +122,13 @@ def _hidden(first: str, second: str | None, in_runs: bool) -> Kernel:
             elif value == 0:
                 put_float(h + 4 * i, np.float32(0.0))
             else:
+                neuron = get_int32(ids_out + 4 * i)
                 put_float(values + 4 * count, value)
-                put_int32(fired + 4 * count, get_int32(ids_out + 4 * i))
+                put_int32(fired + 4 * count, neuron)
                 put_int32(places + 4 * count, i)
+                if count < second_rows:  # the later ones are asked for by the products of those before them
+                    for line in range(0, ON_THE_WAY // second_rows, 64):
+                        prefetch_near(w2 + stride2 * neuron + line)
                 count += 1
         if counts != 0:
             atomic_add(counts + 8, count if two else stop - start)
@@ -150,7 +156,7 @@ def _down(codec: str) -> Kernel:
     add_sums: Any = neuron_runs.adds_sums(codec) if in_runs else None
 
     def down(args: int, lo: int, hi: int, worker: int) -> None:
-        w, stride, ahead, d = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
+        w, stride, row_bytes, d = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
         h, ids, n = get_int(args + 32), get_int(args + 40), get_int(get_int(args + 48))
         out, bias, f, counts = get_int(args + 56), get_int(args + 64), get_int(args + 72), get_int(args + 80)
         scratch = get_int(args + 88) + worker * get_int(args + 96)
@@ -176,9 +182,11 @@ def _down(codec: str) -> Kernel:
                 put_int32(active + 4 * end, get_int32(active + 4 * (count - 1)))
                 end += 1
         begin(lo, hi, d, out, bias, sums)
+        # A worker's piece of a row is short where there are many of them: passes further ahead are asked for then.
+        passes = max(1, ON_THE_WAY * get_int(args + 104) // (rows * row_bytes * (hi - lo)))
         i = 0
         while i + rows <= end:
-            several(w, stride, active, i, i + rows * (ahead & 0xFFFFFFFF), end - 1, values, lo, hi, d, out, sums)
+            several(w, stride, active, i, i + rows * passes, end - 1, values, lo, hi, d, out, sums)
             i += rows
         if not fills_up:
             while i < end:
@@ -191,7 +199,7 @@ def _down(codec: str) -> Kernel:
     return Kernel(down, f"sparse_ffn.down.{codec}")
 
 
-_HIDDEN_WORDS, _DOWN_WORDS = 24, 13  # in front of neuron_runs' own
+_HIDDEN_WORDS, _DOWN_WORDS = 24, 14  # in front of neuron_runs' own
 HIDDEN: dict[tuple[str, str | None, bool], Kernel] = {}
 DOWN: dict[str, Kernel] = {codec: _down(codec) for codec in SUMS}
 
@@ -342,7 +350,7 @@ def _down_calls(
     words = (
         w.data,
         stride_of(w),
-        rows_ahead(w),
+        w.row_bytes,
         w.n_cols,
         buffers.h,
         buffers.ids,
@@ -353,6 +361,7 @@ def _down_calls(
         _or_none(counts),
         buffers.scratch,
         buffers.scratch.shape[1],
+        SUMS[w.codec].units(w.n_cols),
         *(own or neuron_runs.NO_WORDS),
     )
     return [Call(DOWN[w.codec], arguments(*words), SUMS[w.codec].units(w.n_cols), 1, stage, keeps)]

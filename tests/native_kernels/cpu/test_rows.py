@@ -46,10 +46,10 @@ def test_the_feed_forward_part(codec: str, gated: bool) -> None:
     row_checks.check_ffn(codec, n_cols, 75, gated=gated, active=None, threshold=0.5)
 
 
-@pytest.mark.parametrize("codec", ["f16", "q4_0.lanes"])
+@pytest.mark.parametrize("codec", row_checks.RUNS)
 @pytest.mark.parametrize("threshold", [-1e30, 0.0])
 def test_neurons_side_by_side_run_one_after_another(codec: str, threshold: float) -> None:
-    for n_cols, n in ((544, 2100), (72, 3000)):
+    for n_cols, n in row_checks.RUNS[codec]:
         row_checks.check_runs(codec, n_cols, n, threshold)
 
 
