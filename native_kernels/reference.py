@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from native_kernels import kv_blocks
 from native_kernels.backend import F32, I32, I64, U8, PackedMatrix, RopeOrder
 from native_kernels.codecs import COPY_CODECS
-from native_kernels.codecs.plain import unpack_finite_f16
+from native_kernels.codecs.plain import unpack_f16
 from native_kernels.copies import rounded_to_bytes
 from native_kernels.kv_blocks import KvLayout
 
@@ -162,7 +162,7 @@ class ReferenceOperators:
     def relu(self, x: F32, threshold: float = 0.0) -> F32:
         if threshold == 0.0:
             return np.maximum(x, np.float32(0))
-        return np.where(x > np.float32(threshold), x, np.float32(0))
+        return np.where(x <= np.float32(threshold), np.float32(0), x)
 
     def silu(self, x: F32) -> F32:
         # By tanh, because exp(-x) overflows for strongly negative x.
@@ -192,12 +192,12 @@ def _erf(x: F32) -> NDArray[np.float64]:
 
 
 def _unpack(w: PackedMatrix, some: slice | NDArray[Any]) -> F32:
-    """Some rows of w as float32, by range or by number; float32 in range is not copied. float16: finite values only."""
+    """Some rows of w as float32, by range or by number; float32 in range is not copied."""
     data = w.data[some]
     if w.codec == "f32":
         return data
     if w.codec == "f16":
-        return unpack_finite_f16(data)
+        return unpack_f16(data)
     decoded = w.block_codec.decode(data)
     return decoded[..., : w.n_cols] if decoded.shape[-1] > w.n_cols else decoded  # a last group that was filled up
 

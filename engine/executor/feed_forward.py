@@ -96,7 +96,7 @@ def times_up(config: ModelConfig, w: FfnWeights, x: F32, ids: I32, h: F32, opera
     if w.up_bias is not None:
         up = up + w.up_bias[ids]
     if config.activation == "drelu-glu":
-        both = up > 0
+        both = ~(up <= 0)  # what is no number shows in the result
         ids, h, up = ids[both], h[both], up[both]
     return ids, h * up
 

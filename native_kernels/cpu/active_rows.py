@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 
 from native_kernels.backend import F32, I32, I64
@@ -105,7 +106,7 @@ def _scatter(args: int, lo: int, hi: int, worker: int) -> None:
         place = out + 4 * get_int32(ids + 4 * i)
         value = get_float(found + 4 * i)
         if relu != 0 and value <= 0:
-            value = value * 0
+            value = np.float32(0.0)
         if value != 0:
             fired += 1
         if multiplied != 0:

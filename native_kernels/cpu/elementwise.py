@@ -10,12 +10,12 @@ from functools import cache
 from typing import Any, Literal
 
 from native_kernels.backend import F32, I64
+from native_kernels.cpu.activation_math import fatrelu, gelu, gelu_tanh, relu, silu
 from native_kernels.cpu.call import Call, arguments
-from native_kernels.cpu.jit import Kernel, inline, kernel
+from native_kernels.cpu.jit import Kernel, kernel
 from native_kernels.cpu.simd import (
     LANES,
     add,
-    fma,
     get_float,
     get_int,
     mul,
@@ -23,13 +23,10 @@ from native_kernels.cpu.simd import (
     spread,
     sub,
     where_above_zero,
-    zero,
 )
 from native_kernels.cpu.vector_math import (
     count_other_than_zero,
-    erf,
     first_lanes,
-    logistic,
     put_some_floats,
     some_floats,
     tanh,
@@ -40,35 +37,8 @@ GRAIN = 256
 COUNT_WORDS = 8  # of a worker's counts: a cache line of its own
 
 
-@inline
-def _relu(x: Any, threshold: Any) -> Any:
-    return where_above_zero(sub(zero(), x), zero(), x)  # what is no number stays none
-
-
-@inline
-def _fatrelu(x: Any, threshold: Any) -> Any:
-    return where_above_zero(sub(x, threshold), x, zero())
-
-
-@inline
-def _silu(x: Any, threshold: Any) -> Any:
-    return mul(x, logistic(x))
-
-
-@inline
-def _gelu(x: Any, threshold: Any) -> Any:
-    return mul(mul(x, spread(0.5)), add(spread(1.0), erf(mul(x, spread(0.70710678)))))
-
-
-@inline
-def _gelu_tanh(x: Any, threshold: Any) -> Any:
-    # 1 + tanh(u) = 2 / (1 + e^(-2 u))
-    inner = mul(x, fma(mul(x, x), spread(0.044715), spread(1.0)))
-    return mul(x, logistic(mul(inner, spread(1.59576912))))
-
-
 _FUNCTIONS: dict[Activation, Callable[..., Any]] = {
-    "relu": _relu, "fatrelu": _fatrelu, "silu": _silu, "gelu": _gelu, "gelu-tanh": _gelu_tanh,
+    "relu": relu, "fatrelu": fatrelu, "silu": silu, "gelu": gelu, "gelu-tanh": gelu_tanh,
 }  # fmt: skip
 
 
@@ -104,8 +74,9 @@ def _activation_kernel(activation: Activation) -> Kernel:
                 if up_bias != 0:
                     other = add(other, some_floats(up_bias + 4 * column, size))
                 if on_both != 0:
-                    other = where_above_zero(other, other, zero())
-                    count = count_other_than_zero(where_above_zero(other, value, zero()))
+                    other = relu(other, threshold)
+                    # other - other: 0, or what is no number and counts
+                    count = count_other_than_zero(where_above_zero(other, value, sub(other, other)))
                 value = mul(value, other)
             fired += count
             put_some_floats(out + 4 * at, size, value)

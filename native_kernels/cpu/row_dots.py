@@ -172,33 +172,54 @@ def emit_dots(codec: Codec, n_rows: int) -> Callable[..., Any]:
         rows = list_rows(b, w, stride, ids, [offset(b, i, k) for k in range(n_rows)])
         places = [smaller_of(b, offset(b, follows, k), last) for k in range(n_rows)]
         following = list_rows(b, w, stride, ids, places)
-        steps = whole(b, d, codec.step_columns)
-        sums = [[Slot(b, constant(VF, 0.0)) for _ in range(codec.sums())] for _ in rows]
-        ahead = smaller_of(b, steps, number(max(1, ON_THE_WAY // n_rows // codec.step_bytes)))
-        turn = b.sub(steps, ahead)  # from here on the rows that follow are asked for
-        reach = times(b, ahead, codec.step_bytes)
-        left = times(b, turn, codec.step_bytes)
-        in_row = [(b.add(row, reach), row, ahead) for row in rows]
-        in_next = [(b.sub(row, left), row, b.neg(turn)) for row in following]
-        for start, stop, streams in ((number(0), turn, in_row), (turn, steps, in_next)):
-            with steps_of(b, start, stop) as (step, _):
-                at = times(b, step, codec.step_bytes)
-                asks = Asks()
-                for base, row, shift in streams:
-                    lines = -(-codec.step_bytes // _LINE)
-                    for line in range(lines):
-                        asks.wait(line, offset(b, b.add(base, at), _LINE * line))
-                    for address in codec.side_lines(b, row, b.add(step, shift), d):
-                        asks.wait(lines, address)
-                codec.step(b, rows, step, x, d, sums, asks)
-                asks.rest(b)
-        _ask_for_rests(b, codec, following, steps, d)
-        codec.rest(b, rows, steps, x, d, sums)
-        for place, row_sums in enumerate(sums):
-            store(b, offset(b, b.add(out, times(b, i, 4)), 4 * place), add_up(b, [one.get(b) for one in row_sums]))
+        _dots(b, codec, rows, following, x, d, b.add(out, times(b, i, 4)))
 
     made: Callable[..., Any] = operation(void, *[i64] * 9)(dots)
     return made
+
+
+def emit_dots_towards(codec: Codec, n_rows: int) -> Callable[..., Any]:
+    """The operation (w, stride, ids, i, other w, other stride, other ids, follows, last, x, d, out).
+
+    As emit_dots, but the rows that are asked for are another matrix's, and out [0] is that of row i.
+    """
+
+    def dots(b: Any, *values: Any) -> None:
+        w, stride, ids, i, other, other_stride, other_ids, follows, last, x, d, out = values
+        rows = list_rows(b, w, stride, ids, [offset(b, i, k) for k in range(n_rows)])
+        places = [smaller_of(b, offset(b, follows, k), last) for k in range(n_rows)]
+        _dots(b, codec, rows, list_rows(b, other, other_stride, other_ids, places), x, d, out)
+
+    made: Callable[..., Any] = operation(void, *[i64] * 12)(dots)
+    return made
+
+
+def _dots(b: Any, codec: Codec, rows: list[Any], following: list[Any], x: Any, d: Any, out: Any) -> None:
+    """out [0 ...] = rows times x [d]; the rows `following` are asked for."""
+    steps = whole(b, d, codec.step_columns)
+    sums = [[Slot(b, constant(VF, 0.0)) for _ in range(codec.sums())] for _ in rows]
+    ahead = smaller_of(b, steps, number(max(1, ON_THE_WAY // len(rows) // codec.step_bytes)))
+    turn = b.sub(steps, ahead)  # from here on the rows that follow are asked for
+    reach = times(b, ahead, codec.step_bytes)
+    left = times(b, turn, codec.step_bytes)
+    in_row = [(b.add(row, reach), row, ahead) for row in rows]
+    in_next = [(b.sub(row, left), row, b.neg(turn)) for row in following]
+    for start, stop, streams in ((number(0), turn, in_row), (turn, steps, in_next)):
+        with steps_of(b, start, stop) as (step, _):
+            at = times(b, step, codec.step_bytes)
+            asks = Asks()
+            for base, row, shift in streams:
+                lines = -(-codec.step_bytes // _LINE)
+                for line in range(lines):
+                    asks.wait(line, offset(b, b.add(base, at), _LINE * line))
+                for address in codec.side_lines(b, row, b.add(step, shift), d):
+                    asks.wait(lines, address)
+            codec.step(b, rows, step, x, d, sums, asks)
+            asks.rest(b)
+    _ask_for_rests(b, codec, following, steps, d)
+    codec.rest(b, rows, steps, x, d, sums)
+    for place, row_sums in enumerate(sums):
+        store(b, offset(b, out, 4 * place), add_up(b, [one.get(b) for one in row_sums]))
 
 
 def _ask_for_rests(b: Any, codec: Codec, rows: list[Any], steps: Any, d: Any) -> None:

@@ -334,6 +334,12 @@ def where_above_zero(b: Any, test: Any, x: Any, y: Any) -> Any:
     return b.select(b.fcmp_ordered(">", test, constant(VF, 0.0)), x, y)
 
 
+@operation(F, F, F)
+def zero_up_to(b: Any, x: Any, threshold: Any) -> Any:
+    """x, or 0 where x <= threshold; what is no number stays none."""
+    return b.select(b.fcmp_ordered("<=", x, threshold), constant(VF, 0.0), x)
+
+
 def fold(b: Any, value: Any, combine: Emit) -> Any:
     """All lanes combined into one number, halves first, in a fixed order."""
     while value.type.count > 1:

@@ -84,19 +84,24 @@ class SixteenBlocks:
         """What is left of a row goes through a step of blocks of 0, because nothing may be read behind the row."""
         first = b.mul(steps, number(_BLOCKS))
         left = b.sub(b.udiv(b.add(d, number(31)), number(32)), first)
-        space = ir.ArrayType(I8, self.step_bytes)
-        copy = b.ptrtoint(cgutils.alloca_once(b, space), I64)
         with b.if_then(b.icmp_signed(">", left, number(0))):
-            for at in range(0, self.step_bytes, 32):
-                store(b, offset(b, copy, at), constant(ir.VectorType(I8, 32), 0))
             vector = _vector(b, steps, x, d)
             for row, row_sums in zip(rows, sums, strict=True):
-                start = b.add(row, b.mul(steps, number(self.step_bytes)))
-                with cgutils.for_range_slice(b, number(0), b.mul(left, number(_BLOCK)), number(_BLOCK), I64) as (at, _):
-                    source, target = b.add(start, at), b.add(copy, at)
-                    store(b, target, load(b, source, I16))
-                    store(b, offset(b, target, 2), load(b, offset(b, source, 2), _SIXTEEN))
+                copy = copied(b, b.add(row, b.mul(steps, number(self.step_bytes))), left)
                 _add(b, copy, vector, row_sums[0], None)
+
+
+def copied(b: Any, at: Any, n: Any) -> Any:
+    """Where a copy of n of sixteen blocks lies, with blocks of 0 behind them."""
+    size = _BLOCK * _BLOCKS
+    copy = b.ptrtoint(cgutils.alloca_once(b, ir.ArrayType(I8, size)), I64)
+    for place in range(0, size, 32):
+        store(b, offset(b, copy, place), constant(ir.VectorType(I8, 32), 0))
+    with cgutils.for_range_slice(b, number(0), b.mul(n, number(_BLOCK)), number(_BLOCK), I64) as (place, _):
+        source, target = b.add(at, place), b.add(copy, place)
+        store(b, target, load(b, source, I16))
+        store(b, offset(b, target, 2), load(b, offset(b, source, 2), _SIXTEEN))
+    return copy
 
 
 def _vector(b: Any, step: Any, x: Any, d: Any) -> _Vector:
@@ -126,7 +131,7 @@ def _add(b: Any, at: Any, vector: _Vector, total: Any, asks: Any | None) -> None
     if asks is not None:
         asks.one(b)
     dots = b.sitofp(_fold(b, twos[0], twos[1], VI), VF)
-    total.fma(b, dots, b.fmul(_scales(b, at), vector.scales))
+    total.fma(b, dots, b.fmul(scales_of(b, at), vector.scales))
 
 
 def _quants(b: Any, at: Any) -> Any:
@@ -136,7 +141,7 @@ def _quants(b: Any, at: Any) -> Any:
     return _pick_two(b, first, second, list(range(64)))
 
 
-def _scales(b: Any, at: Any) -> Any:
+def scales_of(b: Any, at: Any) -> Any:
     """The scales of sixteen blocks: they lie in the lower and the upper half of a word in turns."""
     fours = [load(b, offset(b, at, _FOUR * i), VI) for i in range(4)]
     places = [0, 4, 9, 13, 16, 20, 25, 29]

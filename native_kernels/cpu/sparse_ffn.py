@@ -8,7 +8,6 @@ read beyond its first row; of one that was not predicted, none.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from native_kernels.backend import F32, I32, I64, PackedMatrix
+from native_kernels.cpu import neuron_runs
+from native_kernels.cpu.activation_math import NUMBERS, activate
 from native_kernels.cpu.activations import quantise_calls, quantised_empty
 from native_kernels.cpu.call import Call, aligned_empty, arguments
 from native_kernels.cpu.gemv import (
@@ -29,7 +30,7 @@ from native_kernels.cpu.gemv import (
     vector_format,
 )
 from native_kernels.cpu.jit import Kernel, inline
-from native_kernels.cpu.row_dots import CODECS, rows_at_once
+from native_kernels.cpu.row_dots import CODECS, ON_THE_WAY, rows_at_once
 from native_kernels.cpu.row_sums import SUMS, emit_add, emit_begin, emit_finish
 from native_kernels.cpu.simd import (
     LANES,
@@ -42,6 +43,7 @@ from native_kernels.cpu.simd import (
     get_int,
     get_int32,
     lowest_bit,
+    prefetch_near,
     put_float,
     put_int,
     put_int32,
@@ -50,7 +52,6 @@ from native_kernels.cpu.tallies import Tally, counts_at, tally_listed, tally_wor
 
 U8 = NDArray[np.uint8]
 Activation = Literal["relu", "drelu", "silu", "gelu", "gelu_tanh"]
-_NUMBERS: dict[str, int] = {"relu": 0, "drelu": 1, "silu": 2, "gelu": 3, "gelu_tanh": 4}
 
 
 @inline
@@ -71,25 +72,12 @@ def list_where(x: int, n: int, ids: int, threshold: Any, reaching: int, out: int
     return count
 
 
-@inline
-def activated(kind: int, value: Any, threshold: Any) -> Any:
-    """The activation of one number; relu and drelu are 0 up to the threshold, and no number stays none."""
-    if kind <= 1:
-        if value <= threshold:
-            return np.float32(0.0)
-        return value
-    if kind == 2:
-        return value / (np.float32(1.0) + np.float32(math.exp(-value)))
-    if kind == 3:
-        return np.float32(0.5) * value * (np.float32(1.0) + np.float32(math.erf(value * np.float32(0.70710678))))
-    inner = np.float32(0.79788456) * (value + np.float32(0.044715) * value * value * value)
-    return np.float32(0.5) * value * (np.float32(1.0) + np.float32(math.tanh(inner)))
-
-
-def _hidden(first: str, second: str | None) -> Kernel:
+def _hidden(first: str, second: str | None, in_runs: bool) -> Kernel:
     first_over = OVER[first]
     second_over = OVER[second or first]
     two = second is not None
+    second_rows = rows_at_once(CODECS[second or first])
+    runs: Any = neuron_runs.runs_over(first) if in_runs else None
 
     def hidden(args: int, lo: int, hi: int, worker: int) -> None:
         w1, stride1, x1, ahead1 = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
@@ -113,24 +101,35 @@ def _hidden(first: str, second: str | None) -> Kernel:
             put_int(count_out, n)
             if counts != 0:
                 put_int(counts, get_int(counts) + n)
+        if in_runs:
+            own = args + 8 * _HIDDEN_WORDS
+            if n >= get_int(own):
+                runs(args, own, ids, n, lo, hi, worker)
+                return
         start, stop = n * lo // f, n * hi // f
         first_over(w1, stride1, ids, start, stop, x1, d, values - 4 * start, ahead1)
-        count = 0
         for i in range(start, stop):
             neuron = get_int32(ids + 4 * i) if ids != 0 else i
             put_int32(ids_out + 4 * i, neuron)
-            value = get_float(values + 4 * (i - start))
             if bias1 != 0:
-                value += get_float(bias1 + 4 * neuron)
-            value = activated(kind, value, threshold)
+                at = values + 4 * (i - start)
+                put_float(at, get_float(at) + get_float(bias1 + 4 * neuron))
+        activate(values, stop - start, kind, threshold)
+        count = 0
+        for i in range(start, stop):
+            value = get_float(values + 4 * (i - start))
             if not two:
                 put_float(h + 4 * i, value)
             elif value == 0:
                 put_float(h + 4 * i, np.float32(0.0))
             else:
+                neuron = get_int32(ids_out + 4 * i)
                 put_float(values + 4 * count, value)
                 put_int32(fired + 4 * count, neuron)
                 put_int32(places + 4 * count, i)
+                if count < second_rows:  # the later ones are asked for by the products of those before them
+                    for line in range(0, ON_THE_WAY // second_rows, 64):
+                        prefetch_near(w2 + stride2 * neuron + line)
                 count += 1
         if counts != 0:
             atomic_add(counts + 8, count if two else stop - start)
@@ -141,11 +140,11 @@ def _hidden(first: str, second: str | None) -> Kernel:
                 value = get_float(second + 4 * i)
                 if bias2 != 0:
                     value += get_float(bias2 + 4 * get_int32(fired + 4 * i))
-                if kind == 1:
-                    value = activated(kind, value, threshold)
+                if kind == 1 and value <= threshold:
+                    value = np.float32(0.0)
                 put_float(h + 4 * get_int32(places + 4 * i), value * get_float(values + 4 * i))
 
-    return Kernel(hidden, f"sparse_ffn.hidden.{first}" + (f".{second}" if second else ""))
+    return Kernel(hidden, f"sparse_ffn.hidden.{first}" + (f".{second}" if second else "") + ".runs" * in_runs)
 
 
 def _down(codec: str) -> Kernel:
@@ -154,13 +153,15 @@ def _down(codec: str) -> Kernel:
     rows = rows_at_once(CODECS[codec])
     several, one = emit_add(of, rows), emit_add(of, rows if of.whole_passes else 1)
     fills_up = of.whole_passes
+    in_runs = codec in neuron_runs.RUNS_IN
+    add_sums: Any = neuron_runs.adds_sums(codec) if in_runs else None
 
     def down(args: int, lo: int, hi: int, worker: int) -> None:
-        w, stride, ahead, d = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
+        w, stride, row_bytes, d = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
         h, ids, n = get_int(args + 32), get_int(args + 40), get_int(get_int(args + 48))
         out, bias, f, counts = get_int(args + 56), get_int(args + 64), get_int(args + 72), get_int(args + 80)
         scratch = get_int(args + 88) + worker * get_int(args + 96)
-        tally, units = counts_at(get_int(args + 104), get_int(args + 112)), get_int(args + 120)
+        units, tally = get_int(args + 104), counts_at(get_int(args + 112), get_int(args + 120))
         active, values, sums = scratch, scratch + 4 * f + 64, scratch + 8 * f + 128
         count = list_where(h, n, 0, np.float32(0.0), 0, active)
         for i in range(count):
@@ -169,6 +170,15 @@ def _down(codec: str) -> Kernel:
             put_int32(active + 4 * i, get_int32(ids + 4 * place) if ids != 0 else place)
         if tally != 0:
             tally_listed(tally, active, count * lo // units, count * hi // units)
+        if in_runs:
+            own = args + 8 * _DOWN_WORDS
+            if n >= get_int(own):
+                begin(lo, hi, d, out, bias, sums)
+                add_sums(own, n, lo, hi, d, out, sums, scratch + get_int(args + 96) - neuron_runs.ROOM_BYTES)
+                finish(lo, hi, d, out, bias, sums)
+                if lo == 0 and counts != 0:
+                    put_int(counts + 16, get_int(counts + 16) + count)
+                return
         end = count
         if fills_up:
             while end % rows != 0:
@@ -176,9 +186,11 @@ def _down(codec: str) -> Kernel:
                 put_int32(active + 4 * end, get_int32(active + 4 * (count - 1)))
                 end += 1
         begin(lo, hi, d, out, bias, sums)
+        # A worker's piece of a row is short where there are many of them: passes further ahead are asked for then.
+        passes = max(1, ON_THE_WAY * units // (rows * row_bytes * (hi - lo)))
         i = 0
         while i + rows <= end:
-            several(w, stride, active, i, i + rows * (ahead & 0xFFFFFFFF), end - 1, values, lo, hi, d, out, sums)
+            several(w, stride, active, i, i + rows * passes, end - 1, values, lo, hi, d, out, sums)
             i += rows
         if not fills_up:
             while i < end:
@@ -191,15 +203,19 @@ def _down(codec: str) -> Kernel:
     return Kernel(down, f"sparse_ffn.down.{codec}")
 
 
-HIDDEN: dict[tuple[str, str | None], Kernel] = {}
+_HIDDEN_WORDS, _DOWN_WORDS = 24, 16  # in front of neuron_runs' own
+HIDDEN: dict[tuple[str, str | None, bool], Kernel] = {}
 DOWN: dict[str, Kernel] = {codec: _down(codec) for codec in SUMS}
 
 
-def hidden_kernel(first: str, second: str | None) -> Kernel:
-    """The kernel for these codecs of gate and up, or of up alone; made when first asked for, compiled later."""
-    key = (first, second)
+def hidden_kernel(first: str, second: str | None, in_runs: bool = False) -> Kernel:
+    """The kernel for these codecs of gate and up, or of up alone; made when first asked for, compiled later.
+
+    in_runs: whether it can also run as neuron_runs has it.
+    """
+    key = (first, second, in_runs)
     if key not in HIDDEN:
-        HIDDEN[key] = _hidden(first, second)
+        HIDDEN[key] = _hidden(*key)
     return HIDDEN[key]
 
 
@@ -211,15 +227,17 @@ class Buffers:
     ids: I32
     n: I64
     scratch: U8
+    shared: U8 | None = None  # the sums of neuron_runs
 
     @classmethod
     def make(cls, f: int, d: int, n_workers: int) -> Buffers:
         """For up to f neurons of width d and n_workers workers."""
         f_padded = -(-f // 16) * 16
         of_sums = max(of.scratch_bytes(d) for of in SUMS.values())
-        of_worker = max(20 * f_padded, 8 * f_padded + 128 + of_sums) + 64
+        of_worker = max(20 * f_padded, 8 * f_padded + 128 + of_sums) + 64 + neuron_runs.ROOM_BYTES
         scratch = aligned_empty((n_workers, -(-of_worker // 64) * 64), np.uint8)
-        return cls(aligned_empty(f), aligned_empty(f, np.int32), aligned_empty(1, np.int64), scratch)
+        shared = aligned_empty(neuron_runs.shared_bytes(d, n_workers), np.uint8)
+        return cls(aligned_empty(f), aligned_empty(f, np.int32), aligned_empty(1, np.int64), scratch, shared)
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,7 +314,7 @@ def ffn_calls(
         up.n_cols,
         _or_none(first_bias),
         _or_none(second_bias),
-        _NUMBERS[activation],
+        NUMBERS[activation],
         float(threshold),
         up.n_rows,
         0 if predicted is None else predicted.logits,
@@ -311,9 +329,18 @@ def ffn_calls(
         _or_none(counts),
     )
     keeps = (gate, up, down_t, x, out, buffers, predicted, ids, n_ids, gate_bias, up_bias, down_bias, counts)
-    kernel = hidden_kernel(first.codec, None if second is None else second.codec)
-    hidden = Call(kernel, arguments(*words), up.n_rows, GRAIN, stage, keeps)
-    return [hidden, *_down_calls(down_t, buffers, out, down_bias, counts, tally, stage, keeps)]
+    in_runs = (
+        gate is not None
+        and buffers.shared is not None
+        and (predicted is not None or ids is not None)
+        and neuron_runs.side_by_side(gate, up, down_t)
+    )
+    own: tuple[Any, ...] = ()
+    if in_runs and buffers.shared is not None:
+        own = neuron_runs.words(first, down_t, buffers.shared)
+    kernel = hidden_kernel(first.codec, None if second is None else second.codec, in_runs)
+    hidden = Call(kernel, arguments(*words, *own), up.n_rows, GRAIN, stage, keeps)
+    return [hidden, *_down_calls(down_t, buffers, out, down_bias, counts, tally, stage, keeps, own)]
 
 
 def axpy_calls(w: PackedMatrix, buffers: Buffers, out: F32, *, stage: str = "axpy") -> list[Call]:
@@ -330,12 +357,13 @@ def _down_calls(
     tally: Tally | None,
     stage: str,
     keeps: tuple[Any, ...],
+    own: tuple[Any, ...] = (),
 ) -> list[Call]:
     units = SUMS[w.codec].units(w.n_cols)
     words = (
         w.data,
         stride_of(w),
-        rows_ahead(w),
+        w.row_bytes,
         w.n_cols,
         buffers.h,
         buffers.ids,
@@ -346,8 +374,9 @@ def _down_calls(
         _or_none(counts),
         buffers.scratch,
         buffers.scratch.shape[1],
-        *tally_words(tally),
         units,
+        *tally_words(tally),
+        *(own or neuron_runs.NO_WORDS),
     )
     return [Call(DOWN[w.codec], arguments(*words), units, 1, stage, (*keeps, tally))]
 

@@ -107,9 +107,10 @@ def exp(x: Any) -> Any:
 
 @inline
 def logistic(x: Any) -> Any:
-    """1 / (1 + e^-x)."""
+    """1 / (1 + e^-x); 0 below -87.3, so that minus infinity times it is no number."""
     one = spread(1.0)
-    return div(one, add(one, exp(sub(spread(0.0), x))))
+    found = div(one, add(one, exp(sub(spread(0.0), x))))
+    return where_above_zero(sub(spread(-87.3), x), spread(0.0), found)
 
 
 @inline

@@ -3,15 +3,15 @@
 Run as a script it checks some shapes in the codecs it is given, for the instruction set of its process: a test starts
 it once for each. Errors: a sum of n products in float32 is off by at most (n + 8) 2^-24 times the sum of their
 magnitudes. Where x is quantised, the products are held to the quantised x, exactly known, and the quantising itself to
-half a step: 1 / 254 of the largest magnitude of each group of 32. Sums over rows interleaved by lanes round the factor
-of each row and group to 1 / 254 of the largest of a pass, so each row adds at most that times the largest weight of its
-group; and they add up what is positive and take the rest away at the end, so the magnitudes are 3.1 times that weight.
+half a step: 1 / 254 of the largest magnitude of each group of 32. Sums that multiply bytes round the factor of each row
+and group to 1 / 254 of the largest of a pass, so each row adds at most that times the largest weight of its group; and
+they add up what is positive and take the rest away at the end, so the magnitudes are 3.1 times that weight.
 """
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,12 +19,14 @@ from numpy.typing import NDArray
 
 from native_kernels.backend import PackedMatrix
 from native_kernels.codecs import ROW_CODECS
-from native_kernels.cpu import activations, call, gemv, isa, sparse_ffn
+from native_kernels.cpu import activations, call, gemv, isa, neuron_runs, sparse_ffn
 from native_kernels.cpu.row_dots import ROWS
+from native_kernels.cpu.row_sums import SUMS
 
 ROUNDING = 2.0**-24
 CODECS = ("f32", "f16", "bf16", "q8_0", "q4_0", "q8_0.lanes", "q4_0.lanes")
 WIDTHS = {"f": (1, 33, 64, 515), "b": (32, 96, 992, 1056), "l": (20, 32, 500, 544, 1030)}
+RUNS = {"f16": ((72, 1500), (544, 2100)), "q4_0.lanes": ((1024, 2600), (1030, 4700))}  # columns and neurons
 
 
 def widths(codec: str) -> tuple[int, ...]:
@@ -114,13 +116,13 @@ def largest_of_groups(w: PackedMatrix) -> NDArray[np.float64]:
 
 
 def magnitudes_of(w: PackedMatrix) -> NDArray[np.float64]:
-    return 3.1 * largest_of_groups(w) if w.codec.endswith(".lanes") else np.abs(values_of(w))
+    return 3.1 * largest_of_groups(w) if SUMS[w.codec].whole_passes else np.abs(values_of(w))
 
 
 def rounded_factors(w: PackedMatrix, ids: NDArray[Any], h: NDArray[Any]) -> NDArray[np.float64]:
     """By how much the sum of the rows times h may be off, column by column, because factors are rounded to bytes."""
     off = np.zeros(w.n_cols)
-    if w.codec.endswith(".lanes"):
+    if SUMS[w.codec].whole_passes:
         sizes = np.abs(h)[:, None] * largest_of_groups(w)[ids]
         for start in range(0, len(ids), ROWS):
             part = sizes[start : start + ROWS]
@@ -222,6 +224,57 @@ def check_ffn(codec: str, n_cols: int, n: int, *, gated: bool, active: int | Non
     assert (np.abs(found - exact) <= most).all()
 
 
+def bundle(codec: str, n_cols: int, n: int) -> list[PackedMatrix]:
+    """Gate, up and down with the three rows of a neuron side by side, each filled up to 64 bytes."""
+    packed = [PackedMatrix.pack(random(n, n_cols, seed=seed), codec) for seed in (5, 6, 7)]
+    rows = [np.ascontiguousarray(one.data).view(np.uint8).reshape(n, -1) for one in packed]
+    width = rows[0].shape[1]
+    memory = np.zeros((n, 3, -(-width // 64) * 64), np.uint8)
+    for k, one in enumerate(rows):
+        memory[:, k, :width] = one
+    return [PackedMatrix.view(memory[:, k, :width], n, n_cols, codec) for k in range(3)]
+
+
+def check_runs(codec: str, n_cols: int, n: int, threshold: float) -> None:
+    """The feed-forward part of nine in ten neurons, run by run, against how it runs where they lie apart.
+
+    Both are off from float64 by what `check_ffn` allows; here the sums differ only in their order, and in which rows
+    share the rounding of their factors.
+    """
+    gate, up, down = bundle(codec, n_cols, n)
+    assert neuron_runs.side_by_side(gate, up, down)
+    assert neuron_runs.words(gate, down, np.zeros(1))[0] <= n * 9 // 10, "too few neurons to run so"
+    given = input_of(random(n_cols, seed=8), codec)
+    ids = np.sort(np.random.default_rng(1).permutation(n)[: n * 9 // 10]).astype(np.int32)
+    bias, gate_bias, up_bias = random(n_cols, seed=9), random(n, seed=10) / 8, random(n, seed=11) / 8
+    found = []
+    for n_workers in (0, 1, 2, 3, 5, 7, 8):
+        buffers = sparse_ffn.Buffers.make(n, n_cols, max(1, n_workers))
+        buffers.scratch[:] = 255
+        assert buffers.shared is not None
+        buffers.shared[:] = 255
+        if n_workers == 0:
+            buffers = replace(buffers, shared=None)
+        out, counts = np.full(n_cols, np.float32(7)), np.zeros(3, np.int64)
+        calls = sparse_ffn.ffn_calls(
+            gate, up, down, given.buffers, out, "relu", buffers, threshold=threshold, ids=ids, gate_bias=gate_bias,
+            up_bias=up_bias, down_bias=bias, counts=counts,
+        )  # fmt: skip
+        call.run(calls, max(1, n_workers))
+        found.append((out, counts, buffers.h[: len(ids)].copy()))
+    apart, together = found[0], found[1]
+    for one in found[1:]:
+        assert (one[0] == together[0]).all(), "the result depends on the number of workers"
+    for one in found:
+        assert (one[1] == apart[1]).all()
+        assert (one[2] == apart[2]).all()
+    h = np.abs(apart[2])
+    most = 2 * allowed(len(ids), h @ magnitudes_of(down)[ids] + np.abs(bias))
+    if SUMS[codec].whole_passes:  # two roundings, each to 1 / 254 of the largest of a pass, whatever its rows are
+        most += 2 * len(ids) * (h[:, None] * largest_of_groups(down)[ids]).max(axis=0) / 254 * 1.01
+    assert (np.abs(together[0] - apart[0]) <= most).all()
+
+
 def main(codecs: list[str]) -> None:
     for codec in codecs:
         for n_cols in widths(codec):
@@ -229,6 +282,7 @@ def main(codecs: list[str]) -> None:
             check_axpy(codec, n_cols, 30, 11)
         if codec in ("f16", "q4_0.lanes"):
             check_ffn(codec, widths(codec)[-1], 75, gated=True, active=40)
+            check_runs(codec, *RUNS[codec][0], 0.0)
     print(isa.chosen().name)
 
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import attention_cases
 import numpy as np
 import pytest
 from attention_cases import TOLERANCE, Case, cached, calls, found, wanted
+from lower_sets import OTHER_KINDS, run_limited
 
 from native_kernels import kv_blocks
-from native_kernels.cpu import isa, jit
 from native_kernels.cpu.operators import CpuOperators
 from native_kernels.cpu.pool import Pool, Program
 from native_kernels.kv_blocks import KV_CODECS, KvCodec, KvLayout
@@ -33,14 +29,9 @@ def test_every_shape(case: Case, codec: KvCodec) -> None:
     np.testing.assert_array_equal(blocks, attention_cases.stored_by_reference(case))
 
 
-@pytest.mark.parametrize("name", [one.name for one in isa.available()[1:]])
-def test_every_instruction_set(name: str, tmp_path: Path) -> None:
-    here = Path(__file__).parent
-    paths = os.pathsep.join([str(here), str(here.parents[2])])
-    around = {**os.environ, "PYTHONPATH": paths, jit.CACHE_VARIABLE: str(tmp_path), isa.SWITCH: name}
-    done = subprocess.run([sys.executable, "-c", RUN], env=around, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    errors = json.loads(done.stdout)
+@pytest.mark.parametrize("name", OTHER_KINDS)
+def test_every_kind_of_instruction_set(name: str) -> None:
+    errors = json.loads(run_limited(["-c", RUN], name))
     assert all(error < TOLERANCE for error in errors.values()), errors
 
 

@@ -1,29 +1,18 @@
-"""Products of many tokens, of K-quants with one vector, and unpacked rows, for every instruction set that runs here."""
+"""Products of many tokens, of K-quants with one vector, and unpacked rows, for every lower instruction set."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from lower_sets import LOWER, OTHER_KINDS, run_limited
 
-from native_kernels.cpu import isa, jit
+CHECKS = str(Path(__file__).parent / "product_checks.py")
 
 
-@pytest.mark.parametrize("name", [one.name for one in isa.available()])
-def test_every_instruction_set_here(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    here = Path(__file__).parent
-    paths = [str(here), str(here.parents[1]), str(here.parents[2])]
-    around = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
-        isa.SWITCH: name,
-        jit.CACHE_VARIABLE: str(tmp_path_factory.mktemp("kernels")),
-    }
-    codecs = ["f16", "q4_0", "q8_0.lanes", "q4_k", "q6_k"]
-    command = [sys.executable, "-W", "error", str(here / "product_checks.py"), *codecs]
-    done = subprocess.run(command, env=around, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == name
+@pytest.mark.parametrize("name", LOWER)
+def test_every_lower_instruction_set_here(name: str) -> None:
+    codecs = ["q4_0", "q8_0.lanes", "q4_k", "q6_k"]
+    if name in OTHER_KINDS:
+        codecs.append("f16")
+    assert run_limited([CHECKS, *codecs], name).strip() == name

@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import row_checks
+from lower_sets import LOWER, OTHER_KINDS, run_limited
 
-from native_kernels.cpu import activations, call, gemv, isa, jit, sparse_ffn
+from native_kernels.cpu import activations, call, gemv, sparse_ffn
 
 HERE = Path(__file__).parent
 CASES = [(codec, n_cols) for codec in row_checks.CODECS for n_cols in row_checks.widths(codec)]
 
 
-def run_fresh(command: list[str], name: str, cache: Path) -> str:
-    paths = [str(HERE), str(HERE.parents[2])]
-    around = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
-        isa.SWITCH: name,
-        jit.CACHE_VARIABLE: str(cache),
-    }
-    done = subprocess.run(
-        [sys.executable, "-W", "error", *command], env=around, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", [one.name for one in isa.available()[1:]])
-def test_every_lower_instruction_set_here(name: str, tmp_path: Path) -> None:
-    assert run_fresh([str(HERE / "row_checks.py"), *row_checks.CODECS], name, tmp_path).strip() == name
+@pytest.mark.parametrize("name", LOWER)
+def test_every_lower_instruction_set_here(name: str) -> None:
+    codecs = [codec for codec in row_checks.CODECS if name in OTHER_KINDS or codec.startswith("q")]
+    assert run_limited([str(HERE / "row_checks.py"), *codecs], name).strip() == name
 
 
 @pytest.mark.parametrize(("codec", "n_cols"), CASES)
@@ -60,6 +44,13 @@ def test_the_feed_forward_part(codec: str, gated: bool) -> None:
     for active in (0, 1, 40, 75):
         row_checks.check_ffn(codec, n_cols, 75, gated=gated, active=active)
     row_checks.check_ffn(codec, n_cols, 75, gated=gated, active=None, threshold=0.5)
+
+
+@pytest.mark.parametrize("codec", row_checks.RUNS)
+@pytest.mark.parametrize("threshold", [-1e30, 0.0])
+def test_neurons_side_by_side_run_one_after_another(codec: str, threshold: float) -> None:
+    for n_cols, n in row_checks.RUNS[codec]:
+        row_checks.check_runs(codec, n_cols, n, threshold)
 
 
 @pytest.mark.parametrize("form", ["q8", "lanes"])
@@ -154,7 +145,7 @@ for one in kernels:
 
 
 @pytest.mark.timeout(600)
-def test_every_kernel_compiles_for_aarch64(tmp_path: Path) -> None:
+def test_every_kernel_compiles_for_aarch64() -> None:
     """Not run there: LLVM verifies and compiles what the generic set makes of each kernel."""
     from llvmlite import binding
 
@@ -163,4 +154,4 @@ def test_every_kernel_compiles_for_aarch64(tmp_path: Path) -> None:
         binding.Target.from_triple("aarch64-unknown-linux-gnu")
     except (AttributeError, RuntimeError):
         pytest.skip("this LLVM was built without the aarch64 target")
-    assert "gemv.q4_0.lanes" in run_fresh(["-c", CROSS], "generic", tmp_path).split()
+    assert "gemv.q4_0.lanes" in run_limited(["-c", CROSS], "generic").split()

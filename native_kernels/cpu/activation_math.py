@@ -1,0 +1,58 @@
+"""The activations of feed-forward parts, a vector at a time; what is no number stays none.
+
+Specification: relu, silu, gelu and gelu_tanh of native_kernels.reference.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from native_kernels.cpu.jit import inline
+from native_kernels.cpu.simd import LANES, add, fma, mul, spread, zero, zero_up_to
+from native_kernels.cpu.vector_math import erf, logistic, put_some_floats, some_floats
+
+NUMBERS: dict[str, int] = {"relu": 0, "drelu": 1, "silu": 2, "gelu": 3, "gelu_tanh": 4}  # of `activate`
+
+
+@inline
+def relu(x: Any, threshold: Any) -> Any:
+    return zero_up_to(x, zero())
+
+
+@inline
+def fatrelu(x: Any, threshold: Any) -> Any:
+    return zero_up_to(x, threshold)
+
+
+@inline
+def silu(x: Any, threshold: Any) -> Any:
+    return mul(x, logistic(x))
+
+
+@inline
+def gelu(x: Any, threshold: Any) -> Any:
+    return mul(mul(x, spread(0.5)), add(spread(1.0), erf(mul(x, spread(0.70710678)))))
+
+
+@inline
+def gelu_tanh(x: Any, threshold: Any) -> Any:
+    # 1 + tanh(u) = 2 / (1 + e^(-2 u))
+    inner = mul(x, fma(mul(x, x), spread(0.044715), spread(1.0)))
+    return mul(x, logistic(mul(inner, spread(1.59576912))))
+
+
+@inline
+def activate(at: int, n: int, kind: int, threshold: Any) -> None:
+    """n float32 become their activation; kind: one of NUMBERS. relu and drelu are 0 up to the threshold."""
+    least = spread(threshold)
+    for i in range(0, n, LANES):
+        x = some_floats(at + 4 * i, n - i)
+        if kind <= 1:
+            x = zero_up_to(x, least)
+        elif kind == 2:
+            x = silu(x, least)
+        elif kind == 3:
+            x = gelu(x, least)
+        else:
+            x = gelu_tanh(x, least)
+        put_some_floats(at + 4 * i, n - i, x)
