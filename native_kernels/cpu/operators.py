@@ -16,7 +16,7 @@ from native_kernels.codecs import ROW_CODECS
 from native_kernels.cpu.attention import attention_buffers, attention_calls
 from native_kernels.cpu.call import Call
 from native_kernels.cpu.elementwise import Activation, activation_calls, softcap_calls
-from native_kernels.cpu.gemm import Firing, Panels, Scratch, matmul_calls, matmul_t_calls, pack_calls, takes_bytes
+from native_kernels.cpu.gemm import Firing, Panels, Scratch, form_of, matmul_calls, matmul_t_calls, pack_calls
 from native_kernels.cpu.isa import why_unavailable
 from native_kernels.cpu.jit import Kernel
 from native_kernels.cpu.kv_store import CachePlace, store_calls
@@ -27,6 +27,8 @@ from native_kernels.cpu.rope import rope_calls
 from native_kernels.cpu.unpack import UNPACKERS
 from native_kernels.kv_blocks import KvLayout
 from native_kernels.reference import ReferenceOperators
+
+_MANY = 512  # tokens of a piece of a long prompt
 
 
 class CpuOperators:
@@ -64,11 +66,15 @@ class CpuOperators:
             width = ROW_CODECS[codec].block_size
             empty = np.zeros((1, ROW_CODECS[codec].n_bytes(width)), np.uint8)
             w = PackedMatrix.view(empty, 1, width, codec)
-            x, out, one = np.zeros((2, width), np.float32), np.zeros((2, 1), np.float32), np.zeros(1, np.int64)
-            panels = Panels.make(2, width, takes_bytes(codec))
-            calls = pack_calls(x, one, panels) + matmul_calls(panels, w, one, out, self._scratch)
-            calls += matmul_t_calls(out, one, w, x, Firing.make(2, 1), self._scratch)
-            needed += [call.kernel for call in calls]
+            one = np.zeros(1, np.int64)
+            for n_tokens in (2, _MANY):
+                if n_tokens != 2 and form_of(codec, n_tokens) == form_of(codec, 2):
+                    continue
+                x, out = np.zeros((n_tokens, width), np.float32), np.zeros((n_tokens, 1), np.float32)
+                panels = Panels.make(n_tokens, width, form_of(codec, n_tokens))
+                calls = pack_calls(x, one, panels) + matmul_calls(panels, w, one, out, self._scratch)
+                calls += matmul_t_calls(out, one, w, x, Firing.make(n_tokens, 1, codec), self._scratch)
+                needed += [call.kernel for call in calls]
         return needed
 
     def attention_kernels(self, layout: KvLayout) -> list[Kernel]:
@@ -95,8 +101,9 @@ class CpuOperators:
         tokens = np.array([x.shape[0]], np.int64)
         last, panels = self._packed
         calls: list[Call] = []
-        if panels is None or last is not x or panels.as_bytes != takes_bytes(w.codec):
-            panels = Panels.make(x.shape[0], w.n_cols, takes_bytes(w.codec))
+        form = form_of(w.codec, x.shape[0])
+        if panels is None or last is not x or panels.form != form:
+            panels = Panels.make(x.shape[0], w.n_cols, form)
             calls += pack_calls(x, tokens, panels)
             self._packed = (x, panels)  # q, k and v read the same tokens one after another
         self._run(calls + matmul_calls(panels, w, tokens, out, self._scratch))
@@ -108,7 +115,7 @@ class CpuOperators:
         h = np.ascontiguousarray(h, np.float32)
         out = np.zeros((h.shape[0], w.n_cols), np.float32)
         if out.size and w.n_rows:
-            tokens, firing = np.array([h.shape[0]], np.int64), Firing.make(h.shape[0], w.n_rows)
+            tokens, firing = np.array([h.shape[0]], np.int64), Firing.make(h.shape[0], w.n_rows, w.codec)
             self._run(matmul_t_calls(h, tokens, w, out, firing, self._scratch))
         return out
 

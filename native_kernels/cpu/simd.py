@@ -505,7 +505,7 @@ def pause(b: Any) -> None:
     if isa.is_x86():
         b.call(external(b, "llvm.x86.sse2.pause", ir.VoidType(), []), [])
     elif ISA.half:  # aarch64: isb waits longer than yield, about as long as x86's pause
-        b.asm(ir.FunctionType(ir.VoidType(), []), "isb", "", [], side_effect=True)
+        b.call(external(b, "llvm.aarch64.isb", ir.VoidType(), [I32]), [ir.Constant(I32, 15)])
 
 
 @operation(i64)
