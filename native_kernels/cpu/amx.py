@@ -30,6 +30,7 @@ from native_kernels.cpu.simd import (
     offset,
     operation,
     pointer,
+    prefetch,
     store,
     void,
 )
@@ -39,6 +40,7 @@ from native_kernels.cpu.transposition import limited, transposed
 SIDE = 16  # rows and columns of a tile of sums
 STEP = 32  # numbers of the summed dimension that one instruction takes
 CONFIGURATION_BYTES = 64
+AHEAD_BYTES = 256
 
 # Of a tile configuration, as int64 words: eight tiles of 16 rows of 64 bytes.
 _CONFIGURATION = (1, 0, 0x0040_0040_0040_0040, 0x0040_0040_0040_0040, 0, 0, 0x1010_1010_1010_1010, 0)
@@ -77,17 +79,18 @@ def tile_products(b: Any, state: list[Any]) -> list[Any]:
 
 
 def product(a_parts: int, x_parts: int, wide: bool) -> Any:
-    """(a, a_step, a_low, x, x_step, x_low, steps, c, c_step, begin): c [2 SIDE, 2 SIDE] (+)= a x; begin: c was nothing.
+    """(a, a_step, a_low, x, x_step, x_low, steps, c, c_step, begin, ahead): c [2 SIDE, 2 SIDE] (+)= a x.
 
     a: [2 SIDE, STEP * steps] bfloat16, rows a_step bytes apart. x: pairs of the summed dimension side by side,
     [STEP / 2 * steps, 2 SIDE, 2], x_step bytes apart. c: float32, rows c_step bytes apart. Where a number is in two
-    parts, the low ones lie a_low or x_low bytes behind the high ones. Not wide: half as many columns of x and c.
+    parts, the low ones lie a_low or x_low bytes behind the high ones. Not wide: half as many columns of x and c. begin:
+    c was nothing. ahead: where something lies that is read later; AHEAD_BYTES of it are asked for in every step.
     """
     columns = 2 if wide else 1
 
     def emit(
         b: Any, a: Any, a_step: Any, a_low: Any, x: Any, x_step: Any, x_low: Any, steps: Any, c: Any, c_step: Any,
-        begin: Any,
+        begin: Any, ahead: Any,
     ) -> None:  # fmt: skip
         places = [(2 * i + j, i, j) for i in range(2) for j in range(columns)]
 
@@ -104,6 +107,9 @@ def product(a_parts: int, x_parts: int, wide: bool) -> Any:
 
         def body(i: Any, state: list[Any]) -> list[Any]:
             rows = b.add(a, times(b, i, 2 * STEP))
+            later = b.add(ahead, times(b, i, AHEAD_BYTES))
+            for line in range(0, AHEAD_BYTES, 64):
+                prefetch.emit(b, offset(b, later, line))
             others = b.add(x, b.mul(i, times(b, x_step, STEP // 2)))
             apart = times(b, a_step, SIDE)
             if a_parts == 2:
@@ -131,7 +137,7 @@ def product(a_parts: int, x_parts: int, wide: bool) -> Any:
         for tile, i, j in places:
             _call(b, "tilestored64", _tile(tile), of_sums(i, j), c_step)
 
-    return operation(void, *[i64] * 10)(emit)
+    return operation(void, *[i64] * 11)(emit)
 
 
 # ---------------------------------------------------------------- numbers as bfloat16

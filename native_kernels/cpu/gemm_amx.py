@@ -15,6 +15,7 @@ from functools import cache
 import numpy as np
 
 from native_kernels.cpu.amx import (
+    AHEAD_BYTES,
     CONFIGURATION_BYTES,
     SIDE,
     STEP,
@@ -34,7 +35,7 @@ from native_kernels.cpu.unpack import UNPACKERS
 PANEL = 2 * SIDE  # tokens of a panel
 PIECE = 512  # columns, or neurons, that are unpacked at a time: whole blocks of every codec
 ROW_BYTES = 2 * PIECE + 64  # of an unpacked row; not a power of two, so that rows do not share cache sets
-_BLOCK_ROWS = 128  # unpacked at a time
+_BLOCK_ROWS = 256  # unpacked at a time; fewer, and the tokens would come from the third-level cache too often
 _BLOCK_TOKENS = 512  # whose sums are kept beside them in the cache
 _TEMPORARY = 4 * PIECE + 256  # a row as float32
 
@@ -129,16 +130,17 @@ def tile_kernel(codec: str) -> Kernel:
                     begin = np.int64(k == 0)
                     for t in range(0, n_tokens, PANEL):
                         panel = panels + ((first_token + t) // PANEL) * panel_step + 2 * PANEL * k
-                        for r in range(0, n_rows, 2 * SIDE):
+                        # Read after this panel: the next one, or the next columns of the first one.
+                        later = panel + panel_step
+                        if t + PANEL >= n_tokens:
+                            later = panels + first_token // PANEL * panel_step + 2 * PANEL * (k + PIECE)
+                        for r in range(0, n_rows, PANEL):
                             a, c = unpacked + r * ROW_BYTES, sums + 4 * (_BLOCK_ROWS * t + PANEL * r)
+                            asked = later + r // PANEL * steps * AHEAD_BYTES
                             if n_tokens - t > SIDE:
-                                many(
-                                    a, ROW_BYTES, low, panel, 4 * PANEL, token_low, steps, c, 4 * PANEL, begin
-                                )  # fmt: skip
+                                many(a, ROW_BYTES, low, panel, 4 * PANEL, token_low, steps, c, 4 * PANEL, begin, asked)
                             else:
-                                few(
-                                    a, ROW_BYTES, low, panel, 4 * PANEL, token_low, steps, c, 4 * PANEL, begin
-                                )  # fmt: skip
+                                few(a, ROW_BYTES, low, panel, 4 * PANEL, token_low, steps, c, 4 * PANEL, begin, asked)
                 for t in range(0, n_tokens, PANEL):
                     here = out + (first_token + t) * out_step + 4 * first_row
                     write_sums(sums + 4 * _BLOCK_ROWS * t, 4 * PANEL, min(PANEL, n_tokens - t), n_rows, here, out_step)
@@ -238,12 +240,13 @@ def transposed_tile_kernel(codec: str) -> Kernel:
                     n_tokens = min(PANEL, tokens - t)
                     for c in range(0, n_columns, 2 * SIDE):
                         here, x = out + t * out_step + 4 * (column + c), unpacked + 4 * c
+                        asked = a + tile_step + c // (2 * SIDE) * steps * AHEAD_BYTES
                         if n_tokens == PANEL and n_columns - c >= 2 * SIDE:
-                            multiply(a, ROW_BYTES, token_low, x, _PAIR_BYTES, low, steps, here, out_step, begin)
+                            multiply(a, ROW_BYTES, token_low, x, _PAIR_BYTES, low, steps, here, out_step, begin, asked)
                         else:
                             if first > 0:
                                 take_sums(sums, here, out_step, n_tokens, n_columns - c, PANEL, False)
-                            multiply(a, ROW_BYTES, token_low, x, _PAIR_BYTES, low, steps, sums, 4 * PANEL, begin)
+                            multiply(a, ROW_BYTES, token_low, x, _PAIR_BYTES, low, steps, sums, 4 * PANEL, begin, asked)
                             put_sums(sums, here, out_step, n_tokens, n_columns - c)
         release()
 
