@@ -1,13 +1,14 @@
 """The operators of native_kernels.backend.Operators as kernels on the pool: for prefill, evaluation and odd places.
 
-One token at a time runs as a program instead (engine/model/decode_program.py). What no kernel does yet goes to the
-reference, and `delegated` says so.
+One token at a time runs as a program instead (engine/model/decode_program.py). The reference does what no kernel does:
+rows of an embedding, angles, attention without a cache, and products with a codec that `reads` denies. Matrices of a
+model are unpacked before it comes to that (engine/backends.py asks).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -32,16 +33,12 @@ _MANY = 512  # tokens of a piece of a long prompt
 
 
 class CpuOperators:
-    """The operators on the threads of a pool. Results do not depend on how many there are.
-
-    delegated: what went to the reference so far, each with its reason.
-    """
+    """The operators on the threads of a pool. Results do not depend on how many there are."""
 
     name = "cpu"
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
-        self.delegated: dict[str, str] = {}
         self._reference = ReferenceOperators()
         self._products = Products(pool.n_threads)
         self._scratch = Scratch.make(pool.n_threads)
@@ -84,6 +81,14 @@ class CpuOperators:
         buffers = attention_buffers(1, 1, layout, 2, self.pool.n_threads)
         return [call.kernel for call in (*store_calls(q, q, place, 0), *attention_calls(q, q, place, 0, buffers))]
 
+    def vector_kernels(self, activation: str, rotates: bool) -> list[Kernel]:
+        """What a prompt needs beside products and attention."""
+        x = np.zeros((1, 1, 2), np.float32)
+        calls = norm_calls(x, x, x[0, 0], None, "rms", 1e-5) + activation_calls(cast(Activation, activation), x, x)
+        if rotates:
+            calls += rope_calls(x, x[0, :, :1], x[0, :, :1])
+        return [call.kernel for call in calls]
+
     def rows(self, w: PackedMatrix, ids: I64) -> F32:
         return self._reference.rows(w, ids)
 
@@ -93,7 +98,7 @@ class CpuOperators:
             out = np.empty((1, w.n_rows), np.float32)
             self._run(self._products.calls(w, Vector(x[0]), out[0], ""))
             return out
-        if not self._has_kernel(w, "matmul"):
+        if not self.reads(w.codec):
             return self._reference.matmul(x, w)
         out = np.empty((x.shape[0], w.n_rows), np.float32)
         if not out.size:
@@ -110,7 +115,7 @@ class CpuOperators:
         return out
 
     def matmul_t(self, h: F32, w: PackedMatrix) -> F32:
-        if not self._has_kernel(w, "matmul_t"):
+        if not self.reads(w.codec):
             return self._reference.matmul_t(h, w)
         h = np.ascontiguousarray(h, np.float32)
         out = np.zeros((h.shape[0], w.n_cols), np.float32)
@@ -218,12 +223,6 @@ class CpuOperators:
         if x.size:
             self._run(norm_calls(x, out, np.ascontiguousarray(weight), bias, norm, eps))
         return out
-
-    def _has_kernel(self, w: PackedMatrix, operator: str) -> bool:
-        if w.codec in UNPACKERS:
-            return True
-        self.delegated[f"{operator} of {w.codec}"] = f"No processor kernel multiplies {w.codec} for many tokens."
-        return False
 
     def _run(self, calls: list[Call]) -> None:
         self.pool.run(Program(calls))

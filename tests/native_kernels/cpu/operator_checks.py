@@ -126,6 +126,8 @@ def check_embeddings() -> None:
 
 def check_operators(n_threads: int) -> None:
     ours = CpuOperators(Pool(n_threads))
+    for name in ("matmul", "matmul_t", "sparse_gemv", "rms_norm", "layer_norm", "rope"):
+        setattr(ours._reference, name, None)  # what there are kernels for is not delegated
     rng = np.random.default_rng(0)
 
     def numbers(*shape: int) -> np.ndarray:
@@ -161,7 +163,6 @@ def check_operators(n_threads: int) -> None:
             np.testing.assert_allclose(getattr(ours, function)(x), getattr(OPS, function)(x), atol=2e-6)
         np.testing.assert_allclose(ours.softcap(x, 3.0), OPS.softcap(x, 3.0), atol=2e-6)
         np.testing.assert_allclose(ours.relu(x, 0.4), OPS.relu(x, 0.4))
-    assert ours.delegated == {}
     ours.pool.close()
 
 
