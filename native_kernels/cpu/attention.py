@@ -49,8 +49,8 @@ from native_kernels.kv_blocks import BLOCK, KvCodec, KvLayout
 
 LOWEST = -3.0e38  # stands for "no score yet": finite, so that differences of it are numbers
 PARTS = 64  # of one token's work over all key-value heads, at least: enough for many threads to share evenly
-# Rows from which on a block is converted once for all of them. float16's conversion is one instruction: less than to
-# store a number and to load it again.
+# Rows from which on a block is converted once for all of them, which prefill has. 8 bits gain 9 to 40 %; float16
+# loses 1 to 4 % on a Zen 5 and gains 6 to 18 % on a Xeon, where it is converted by two instructions.
 _CONVERTED_FOR: dict[KvCodec, int] = {"f32": 1 << 30, "f16": 1 << 30, "q8_0": 17}
 _QUERY_ROWS = 32  # of an item in prefill: queries times heads that share keys
 

@@ -89,7 +89,7 @@ class Scratch:
 
     @classmethod
     def make(cls, n_workers: int) -> Scratch:
-        """Cost: some 300 KB for each worker, 600 with tiles."""
+        """Cost: some 300 KB for each worker, 900 with tiles."""
         return cls(n_workers, aligned_empty((n_workers, -(-_SCRATCH_BYTES // 4096) * 4096 + 256), np.uint8))
 
 
@@ -151,7 +151,7 @@ class Firing:
         form = _form_of_values(codec, max_tokens)
         shape = (-(-max_tokens // TILE_ROWS), -(-n_neurons // PIECE), 1, TILE_ROWS, ROW_BYTES)
         if form != "floats":
-            panels, pieces = -(-max_tokens // gemm_amx.PANEL), -(-n_neurons // gemm_amx.PIECE)
+            panels, pieces = -(-max_tokens // gemm_amx.PANEL), -(-n_neurons // gemm_amx.NEURONS)
             shape = (panels, pieces, 1 if form == "tiles" else 2, gemm_amx.PANEL, gemm_amx.ROW_BYTES)
         return cls(
             max_tokens, n_neurons, form, aligned_empty(n_neurons, np.uint8), aligned_empty(n_neurons, np.int32),
@@ -187,7 +187,7 @@ def matmul_t_calls(
     pack, size = gemm_transposed.pack_firing, PIECE
     kernel, columns = transposed_kernel, gemm_transposed.COLUMNS
     if firing.form != "floats":
-        pack, size = gemm_amx.pack_firing_tiles(firing.tiles.shape[2]), gemm_amx.PIECE
+        pack, size = gemm_amx.pack_firing_tiles(firing.tiles.shape[2]), gemm_amx.NEURONS
         kernel, columns = gemm_amx.transposed_tile_kernel, gemm_amx.COLUMNS
     return [
         Call(gemm_transposed.mark, found, w.n_rows, 64, stage, keeps),
