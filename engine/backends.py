@@ -126,6 +126,8 @@ class Backend:
             matrices += [one for layer in model.executor.predictor.layers for one in layer.matrices]
         codecs = {matrix.codec for matrix in (weights.head, weights.embedding, *matrices)}
         wanted = [*OWN_KERNELS, *self.kernels.kernels(codecs), *self.kernels.attention_kernels(layout)]
+        activation = model.config.activation.removesuffix("-glu").replace("drelu", "relu")
+        wanted += self.kernels.vector_kernels(activation, rotates=model.config.positions == "rope")
         if isinstance(model.decoder, DecodeProgram):
             wanted += [call.kernel for call in model.decoder.program_for(layout).calls]
         missing = [kernel for kernel in dict.fromkeys(wanted) if not kernel.is_ready]

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from engine.windows_processors import Core, count_cores, read_cores
+
 # What a kernel may ask for, in the words of Linux, and the same in the words of LLVM.
 INSTRUCTION_SETS = {
     "avx2": "avx2",
@@ -48,19 +50,29 @@ class RamInfo:
     free_bytes: int  # what a program can get without swapping
 
 
-def read_cpu(psutil: Any, root: Path = Path("/"), cpus: Collection[int] | None = None) -> CpuInfo:
+def read_cpu(
+    psutil: Any,
+    root: Path = Path("/"),
+    cpus: Collection[int] | None = None,
+    windows_cores: tuple[Core, ...] | None = None,
+) -> CpuInfo:
     """The processor.
 
     `psutil` is the module or a stand-in, `root` where /proc and /sys lie, `cpus` the logical CPUs that this process
-    may run on (None: ask the system).
+    may run on, `windows_cores` what Windows says of them (None, of both: ask the system, if it is this one).
     """
     cpuinfo = _cpuinfo(root)
     allowed = set(cpus) if cpus is not None else _affinity(psutil)
     threads = len(allowed)
-    cores = _physical_cores(root, allowed)
-    if cores is None:
-        cores = min(psutil.cpu_count(logical=False) or threads, threads)
-    performance = _physical_cores(root, allowed & _cpu_list(_read(root / "sys/devices/cpu_core/cpus")))
+    windows = windows_cores
+    if windows is None and root == Path("/"):
+        windows = read_cores()
+    if windows:
+        cores, performance = count_cores(windows, allowed)
+        cores = cores or threads
+    else:
+        cores = _physical_cores(root, allowed) or min(psutil.cpu_count(logical=False) or threads, threads)
+        performance = _physical_cores(root, _fast_ones(root, allowed))
     quota = _cpu_quota(root)
     if quota is not None:
         # Rounded down: a thread too many is stopped by the scheduler in the middle of a token and all others wait.
@@ -144,6 +156,23 @@ def _cpu_list(text: str) -> set[int]:
         if first.isdecimal() and (last or first).isdecimal():
             cpus.update(range(int(first), int(last or first) + 1))
     return cpus
+
+
+def _fast_ones(root: Path, allowed: set[int]) -> set[int]:
+    """The logical CPUs on fast cores, where Linux tells them apart: of Intel's two kinds by name, of Arm's by capacity.
+
+    Empty where all are alike. Cores with three quarters of the largest capacity are fast, too: phones and boards have
+    two or three kinds, and the medium one is left out only where it is far behind.
+    """
+    named = allowed & _cpu_list(_read(root / "sys/devices/cpu_core/cpus"))
+    if named:
+        return named
+    capacities = {cpu: _read(root / f"sys/devices/system/cpu/cpu{cpu}/cpu_capacity").strip() for cpu in allowed}
+    if not all(text.isdecimal() for text in capacities.values()):
+        return set()
+    least = 0.75 * max((int(text) for text in capacities.values()), default=0)
+    fast = {cpu for cpu, text in capacities.items() if int(text) >= least}
+    return set() if fast == allowed else fast
 
 
 def _physical_cores(root: Path, cpus: set[int]) -> int | None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from native_kernels.backend import F32, I64
-from native_kernels.cpu.attention_tiles import TILE, mix_of, row_of, scores_of
+from native_kernels.cpu.attention_tiles import TILE, converted_of, mix_of, row_of, scores_of
 from native_kernels.cpu.call import Call, aligned_empty, arguments
 from native_kernels.cpu.jit import Kernel
 from native_kernels.cpu.kv_store import CachePlace
@@ -49,6 +49,9 @@ from native_kernels.kv_blocks import BLOCK, KvCodec, KvLayout
 
 LOWEST = -3.0e38  # stands for "no score yet": finite, so that differences of it are numbers
 PARTS = 64  # of one token's work over all key-value heads, at least: enough for many threads to share evenly
+# Rows from which on a block is converted once for all of them, which prefill has. 8 bits gain 9 to 40 %; float16
+# loses 1 to 4 % on a Zen 5 and gains 6 to 18 % on a Xeon, where it is converted by two instructions.
+_CONVERTED_FOR: dict[KvCodec, int] = {"f32": 1 << 30, "f16": 1 << 30, "q8_0": 17}
 _QUERY_ROWS = 32  # of an item in prefill: queries times heads that share keys
 
 
@@ -69,6 +72,9 @@ def _between(b: Any, x: Any, first: Any, lower: Any, upper: Any) -> Any:
 @cache
 def _kernel(codec: KvCodec) -> Kernel:
     scores_of_block, mix_block = scores_of(codec), mix_of(codec)
+    convert_keys, convert_values = converted_of(codec)
+    scores_of_floats, mix_floats = scores_of("f32", asks=False), mix_of("f32", asks=False)
+    converted_for = _CONVERTED_FOR[codec]
     peak_of_block, weigh_block = row_of(BLOCK)
     peak_of_tile, weigh_tile = row_of(TILE)
 
@@ -87,12 +93,14 @@ def _kernel(codec: KvCodec) -> Kernel:
         layer = get_int(get_int(args + 40)) + get_int(args + 56) * layer_bytes
         n_tiles = (n_tokens + tile - 1) // tile
         most_rows = tile * group
-        # scratch: queries [rows, head_dim], scores [rows, TILE], sums of weights [rows, LANES], largest [rows]
+        # scratch: queries [rows, head_dim], scores [rows, TILE], sums of weights [rows, LANES], largest [rows], sums
+        # [rows, padded_dim], a block's keys or values as float32 [BLOCK, padded_dim]
         queries = get_int(args + 176) + get_int(args + 184) * worker
         weights = queries + (4 * most_rows * head_dim + 63) // 64 * 64
         normals = weights + 4 * most_rows * TILE
         peaks = normals + 4 * most_rows * LANES
         own_sums = peaks + (4 * most_rows + 63) // 64 * 64
+        converted = own_sums + 4 * most_rows * padded_dim
         partial_bytes = 4 * group * (padded_dim + LANES)  # sums and, for every row, its normal and its largest
         for item in range(lo, hi):
             part, rest = item % parts, item // parts
@@ -134,10 +142,15 @@ def _kernel(codec: KvCodec) -> Kernel:
                     size = 1
                 blocks = layer + head_bytes * head + block_bytes * number
                 start = number * BLOCK
-                ahead = block_bytes
+                ahead = size * block_bytes  # as far as the other product works meanwhile
                 for i in range(size):
                     block = blocks + block_bytes * i
-                    scores_of_block(queries, 4 * head_dim, rows, block, head_dim, weights + 4 * BLOCK * i, ahead)
+                    mine = weights + 4 * BLOCK * i
+                    if rows >= converted_for:
+                        convert_keys(block, head_dim, converted, ahead)
+                        scores_of_floats(queries, 4 * head_dim, rows, converted, head_dim, mine, 0)
+                    else:
+                        scores_of_block(queries, 4 * head_dim, rows, block, head_dim, mine, ahead)
                 for row in range(rows):
                     mine = weights + 4 * TILE * row
                     upper = position + first_token + row // group + 1
@@ -165,7 +178,11 @@ def _kernel(codec: KvCodec) -> Kernel:
                     block = blocks + block_bytes * i
                     n = min(BLOCK, end - start - BLOCK * i)
                     mine = weights + 4 * BLOCK * i
-                    mix_block(mine, rows, block + values_at, block + scales_at, padded_dim, n, sums, ahead)
+                    if rows >= converted_for:
+                        convert_values(block + values_at, block + scales_at, padded_dim, n, converted, ahead)
+                        mix_floats(mine, rows, converted, 0, padded_dim, n, sums, 0)
+                    else:
+                        mix_block(mine, rows, block + values_at, block + scales_at, padded_dim, n, sums, ahead)
                 number += size
             if used == 1:
                 for row in range(rows):
@@ -271,4 +288,4 @@ def _tile(group: int, n_tokens: int) -> int:
 def _scratch_floats(rows: int, layout: KvLayout) -> int:
     """Of one worker, in whole cache lines."""
     queries, peaks = -(-rows * layout.head_dim // 16) * 16, -(-rows // 16) * 16
-    return queries + rows * (TILE + LANES + layout.padded_dim) + peaks
+    return queries + rows * (TILE + LANES + layout.padded_dim) + peaks + BLOCK * layout.padded_dim

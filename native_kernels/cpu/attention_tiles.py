@@ -95,8 +95,11 @@ def _at(b: Any, base: Any, index: Any, size: int) -> Any:
 
 
 @cache
-def _scores(rows: int, codec: KvCodec) -> Any:
-    """out [rows, TILE], its first BLOCK columns = q [rows, head_dim] times the keys of a block."""
+def _scores(rows: int, codec: KvCodec, asks: bool = True) -> Any:
+    """out [rows, TILE], its first BLOCK columns = q [rows, head_dim] times the keys of a block.
+
+    asks: whether what is read next is prefetched. The same below.
+    """
     width = _WIDTH[codec]
     step = min(BLOCK // LANES, _vectors(rows))
 
@@ -108,7 +111,7 @@ def _scores(rows: int, codec: KvCodec) -> Any:
 
             def one(d: Any, sums: list[Any], scales: Sequence[Any] = (), starts: list[int] = starts) -> list[Any]:
                 line = _at(b, block, d, BLOCK * width)
-                for o in range(0, step * LANES * width, _LINE):
+                for o in range(0, step * LANES * width if asks else 0, _LINE):
                     prefetch.emit(b, b.add(b.add(line, number(width * starts[0] + o)), ahead))
                 keys = [_stored(b, b.add(line, number(width * start)), codec) for start in starts]
                 if scales:
@@ -145,7 +148,7 @@ def _scores(rows: int, codec: KvCodec) -> Any:
 
 
 @cache
-def _mix(rows: int, vectors: int, codec: KvCodec) -> Any:
+def _mix(rows: int, vectors: int, codec: KvCodec, asks: bool = True) -> Any:
     """sums [rows, :] += weights [rows, TILE] times some columns of the values of a block's first n positions."""
     width = _WIDTH[codec]
 
@@ -176,7 +179,7 @@ def _mix(rows: int, vectors: int, codec: KvCodec) -> Any:
 
         def one(i: Any, before: list[Any]) -> list[Any]:
             line = b.add(first, b.mul(i, row_bytes))
-            for o in range(0, vectors * LANES * width, _LINE):
+            for o in range(0, vectors * LANES * width if asks else 0, _LINE):
                 prefetch.emit(b, b.add(b.add(line, number(o)), ahead))
             read = [_stored(b, b.add(line, number(width * LANES * v)), codec) for v in range(vectors)]
             if codec == "q8_0":
@@ -194,12 +197,12 @@ def _mix(rows: int, vectors: int, codec: KvCodec) -> Any:
     return mix
 
 
-def scores_of(codec: KvCodec) -> Any:
+def scores_of(codec: KvCodec, asks: bool = True) -> Any:
     """The function (q, stride of q in bytes, rows, block, head_dim, out [rows, TILE], ahead).
 
     ahead: how many bytes on the lines are asked for that will be read next. The same below.
     """
-    eight, four, two, one = (_scores(rows, codec) for rows in ROWS)
+    eight, four, two, one = (_scores(rows, codec, asks) for rows in ROWS)
 
     @inline
     def scores(q: Any, stride: Any, rows: Any, block: Any, head_dim: Any, out: Any, ahead: Any) -> Any:
@@ -219,12 +222,12 @@ def scores_of(codec: KvCodec) -> Any:
     return scores
 
 
-def mix_of(codec: KvCodec) -> Any:
+def mix_of(codec: KvCodec, asks: bool = True) -> Any:
     """The function (weights [rows, TILE], rows, values, scales, padded_dim, positions, sums [rows, padded], ahead)."""
 
     def pair(rows: int) -> tuple[int, Any, Any]:
         wide = _vectors(rows)
-        return wide, _mix(rows, wide, codec), _mix(rows, 1, codec)
+        return wide, _mix(rows, wide, codec, asks), _mix(rows, 1, codec, asks)
 
     (n8, eight, eight1), (n4, four, four1), (n2, two, two1), (n1, one, one1) = (pair(rows) for rows in ROWS)
 
@@ -260,6 +263,58 @@ def mix_of(codec: KvCodec) -> Any:
             by1(weights + 4 * TILE * row, values, scales, padded_dim, n, sums + 4 * padded_dim * row, ahead)
 
     return mix
+
+
+def converted_of(codec: KvCodec) -> tuple[Any, Any]:
+    """(keys: (block, head_dim, target, ahead), values: (values, scales, padded_dim, n, target, ahead)).
+
+    A block's keys as float32 [head_dim, BLOCK], and the values of its first n positions as [n, padded_dim]: for so many
+    rows that it costs less than to convert each number several times.
+    """
+    width = _WIDTH[codec]
+
+    @operation(void, i64, i64, i64, i64)
+    def keys(b: Any, block: Any, head_dim: Any, target: Any, ahead: Any) -> None:
+        scales = _at(b, block, head_dim, BLOCK * width)
+
+        def one(d: Any, nothing: list[Any]) -> list[Any]:
+            line, place = _at(b, block, d, BLOCK * width), _at(b, target, d, 4 * BLOCK)
+            for o in range(0, BLOCK * width, _LINE):
+                prefetch.emit(b, b.add(b.add(line, number(o)), ahead))
+            of_group = _at(b, scales, b.udiv(d, number(GROUP)), 2 * BLOCK)
+            for start in range(0, BLOCK, LANES):
+                value = _stored(b, b.add(line, number(width * start)), codec)
+                if codec == "q8_0":
+                    scale = load(b, b.add(of_group, number(2 * start)), VH)
+                    value = b.fmul(value, halves_to_floats(b, scale))
+                store(b, b.add(place, number(4 * start)), value)
+            return nothing
+
+        _loop(b, number(0), head_dim, [], one)
+
+    @operation(void, i64, i64, i64, i64, i64, i64)
+    def values(b: Any, at: Any, scales: Any, padded_dim: Any, n: Any, target: Any, ahead: Any) -> None:
+        def one(i: Any, nothing: list[Any]) -> list[Any]:
+            line = b.add(at, b.mul(b.mul(i, padded_dim), number(width)))
+            place = b.add(target, b.mul(b.mul(i, padded_dim), number(4)))
+
+            def piece(j: Any, nothing: list[Any]) -> list[Any]:
+                column = b.mul(j, number(LANES))
+                source = _at(b, line, column, width)
+                prefetch.emit(b, b.add(source, ahead))
+                value = _stored(b, source, codec)
+                if codec == "q8_0":
+                    group = _at(b, scales, b.udiv(column, number(GROUP)), 2 * BLOCK)
+                    value = b.fmul(value, _half(b, _at(b, group, i, 2)))
+                store(b, _at(b, place, column, 4), value)
+                return nothing
+
+            _loop(b, number(0), b.udiv(padded_dim, number(LANES)), [], piece)
+            return nothing
+
+        _loop(b, number(0), n, [], one)
+
+    return keys, values
 
 
 def floats_to_halves(b: Any, x: Any) -> Any:

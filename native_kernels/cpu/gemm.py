@@ -3,62 +3,81 @@
 Two ways. *Floats*: pieces of rows are unpacked to float32 once, and tiles of them are multiplied with the tokens, which
 lie side by side in panels. *Bytes*, where the processor multiplies bytes (VNNI) and rows hold blocks of quants: the
 tokens are quantised to bytes in groups of 32 columns, as at decode, and quants of many rows are laid side by side, so
-that a register works for as many rows as it has lanes. Weights are unpacked for a tile, never as a whole.
+that a register works for as many rows as it has lanes. *Tiles*, where the processor has them (AMX) and tokens are many:
+rows and tokens are rounded to bfloat16, or split into two of them. Weights are unpacked for a tile, never as a whole.
 
 The tokens are prepared by calls of their own, once for all matrices that read them (`Panels`). How many tokens there
 are is read when the calls run. Results do not depend on how rows are dealt out to workers. It does not measure when
 another kernel would be the better one for a single token (gemv is).
-
-AMX, where a processor has it, is not used: see tiles. There was none to measure it on.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from native_kernels.backend import F32, I64, PackedMatrix
-from native_kernels.cpu import gemm_bytes, gemm_floats, gemm_transposed
+from native_kernels.cpu import gemm_amx, gemm_bytes, gemm_floats, gemm_transposed
 from native_kernels.cpu.call import Call, aligned_empty, arguments
-from native_kernels.cpu.gemm_bytes import byte_kernel
-from native_kernels.cpu.gemm_bytes import takes_bytes as takes_bytes
+from native_kernels.cpu.gemm_bytes import byte_kernel, takes_bytes
 from native_kernels.cpu.gemm_floats import PANEL, float_kernel
 from native_kernels.cpu.gemm_transposed import transposed_kernel
-from native_kernels.cpu.simd import LANES
+from native_kernels.cpu.simd import ISA, LANES
 from native_kernels.cpu.tiles import BYTE_ROWS, BYTE_TOKENS, META_ROWS, PIECE, ROW_BYTES, TILE_ROWS
 
-_SCRATCH_BYTES = max(gemm_floats.SCRATCH_BYTES, gemm_bytes.SCRATCH_BYTES, gemm_transposed.SCRATCH_BYTES)
+_SCRATCH_BYTES = max(
+    gemm_floats.SCRATCH_BYTES, gemm_bytes.SCRATCH_BYTES, gemm_transposed.SCRATCH_BYTES,
+    gemm_amx.SCRATCH_BYTES if ISA.tiles else 0,
+)  # fmt: skip
+
+Form = Literal["floats", "bytes", "tiles", "split tiles"]
+# From so many tokens on tiles are the fastest, where bytes are the other way and where floats are. On a Xeon of 2023
+# (billions of products a second on one thread): Q4_0 213 against 262 at 32 tokens, 366 against 288 at 64.
+_TILE_TOKENS = {"bytes": 48, "floats": 24}
+
+
+def form_of(codec: str, max_tokens: int) -> Form:
+    """How up to so many tokens are laid out to be multiplied with rows in this codec."""
+    other: Form = "bytes" if takes_bytes(codec) else "floats"
+    if max_tokens < _TILE_TOKENS[other] or not gemm_amx.takes_tiles(codec):
+        return other
+    return "tiles" if gemm_amx.token_parts(codec) == 1 else "split tiles"
 
 
 @dataclass(frozen=True, eq=False)
 class Panels:
-    """Tokens as the kernels read them, of either kind; written by the calls of `pack_calls`.
+    """Tokens as the kernels read them, in one of the forms; written by the calls of `pack_calls`.
 
-    Shapes of values: f32 [panels, D rounded up to LANES, 2 LANES], or i8 [tiles, G, 8, tokens of a tile, 4]
-    with meta [tiles, G, META_ROWS, tokens of a tile]; G groups of 32 columns.
+    Shapes of values: floats: f32 [panels, D rounded up to LANES, 2 LANES]. bytes: i8 [tiles, G, 8, tokens of a tile, 4]
+    with meta [tiles, G, META_ROWS, tokens of a tile]; G groups of 32 columns. tiles: bfloat16 [panels, 1, D rounded up
+    to 32, halved, 32, 2], pairs of columns; split tiles: [panels, 2, ...], high parts and low ones.
     """
 
     max_tokens: int
     n_cols: int
-    as_bytes: bool
+    form: Form
     values: NDArray[Any]
     meta: NDArray[np.int32]
 
     @classmethod
-    def make(cls, max_tokens: int, n_cols: int, as_bytes: bool) -> Panels:
-        """Cost: 4 bytes a number as floats, 1.75 as bytes, with T rounded up to whole panels."""
-        if as_bytes:
+    def make(cls, max_tokens: int, n_cols: int, form: Form) -> Panels:
+        """Cost: 4 bytes a number as floats and as split tiles, 1.75 as bytes, 2 as tiles; T rounded up to panels."""
+        meta = aligned_empty(0, np.int32)
+        if form == "bytes":
             groups = -(-n_cols // 32)
             tiles = -(-max_tokens // BYTE_TOKENS)
             values = aligned_empty((tiles, groups, 8, BYTE_TOKENS, 4), np.int8)
-            return cls(
-                max_tokens, n_cols, True, values, aligned_empty((tiles, groups, META_ROWS, BYTE_TOKENS), np.int32)
-            )
-        panels, columns = -(-max_tokens // PANEL), -(-n_cols // LANES) * LANES
-        return cls(max_tokens, n_cols, False, aligned_empty((panels, columns, PANEL)), aligned_empty(0, np.int32))
+            meta = aligned_empty((tiles, groups, META_ROWS, BYTE_TOKENS), np.int32)
+        elif form == "floats":
+            values = aligned_empty((-(-max_tokens // PANEL), -(-n_cols // LANES) * LANES, PANEL))
+        else:
+            panels, pairs = -(-max_tokens // gemm_amx.PANEL), -(-n_cols // 32) * 16
+            parts = 1 if form == "tiles" else 2
+            values = aligned_empty((panels, parts, pairs, gemm_amx.PANEL, 2), np.uint16)
+        return cls(max_tokens, n_cols, form, values, meta)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +89,7 @@ class Scratch:
 
     @classmethod
     def make(cls, n_workers: int) -> Scratch:
-        """Cost: some 300 KB for each worker."""
+        """Cost: some 300 KB for each worker, 900 with tiles."""
         return cls(n_workers, aligned_empty((n_workers, -(-_SCRATCH_BYTES // 4096) * 4096 + 256), np.uint8))
 
 
@@ -78,11 +97,13 @@ def pack_calls(x: F32, tokens: I64, panels: Panels, stage: str = "") -> list[Cal
     """x [max_tokens, D], of which tokens[0] rows count -> panels."""
     _check_rows(x, panels.max_tokens, panels.n_cols)
     keeps = (x, tokens, panels)
-    if panels.as_bytes:
+    if panels.form == "bytes":
         args = arguments(x, x.strides[0], panels.n_cols, tokens, panels.values, panels.meta)
         return [Call(gemm_bytes.pack_bytes, args, -(-panels.n_cols // 32), 4, stage, keeps)]
     args = arguments(x, x.strides[0], panels.n_cols, tokens, panels.values, panels.values.strides[0])
-    return [Call(gemm_floats.pack_floats, args, -(-panels.n_cols // LANES), 4, stage, keeps)]
+    if panels.form == "floats":
+        return [Call(gemm_floats.pack_floats, args, -(-panels.n_cols // LANES), 4, stage, keeps)]
+    return [Call(gemm_amx.pack_tiles(panels.values.shape[1]), args, -(-panels.n_cols // 32), 2, stage, keeps)]
 
 
 def matmul_calls(
@@ -90,42 +111,51 @@ def matmul_calls(
 ) -> list[Call]:
     """x times the rows of w [N, D] -> out [max_tokens, N], for the tokens[0] tokens in the panels.
 
-    Raises: ValueError where shapes do not fit, or the panels are not of the kind that `takes_bytes` says.
+    Raises: ValueError where shapes do not fit, or the panels' form is not the one that `form_of` says.
     """
     _check_rows(out, panels.max_tokens, w.n_rows)
-    if panels.n_cols != w.n_cols or panels.as_bytes != takes_bytes(w.codec):
-        raise ValueError(
-            f"panels of {panels.n_cols} columns, bytes: {panels.as_bytes}, do not fit {w.codec} {w.n_cols}"
-        )
+    form = form_of(w.codec, panels.max_tokens)
+    if panels.n_cols != w.n_cols or panels.form != form:
+        raise ValueError(f"panels of {panels.n_cols} columns as {panels.form} do not fit {w.codec} {w.n_cols} ({form})")
     row_step = w.data.strides[0] if w.n_rows > 1 else w.row_bytes
     memory = (scratch.memory, scratch.memory.strides[0])
     keeps = (panels, w, tokens, out, scratch)
-    if panels.as_bytes:
+    if form == "bytes":
         args = arguments(w.data, row_step, w.n_cols, panels.values, panels.meta, tokens, out, out.strides[0], *memory)
         return [Call(byte_kernel(w.codec), args, w.n_rows, BYTE_ROWS, stage, keeps)]
     panel_step = panels.values.strides[0]
     args = arguments(w.data, row_step, w.n_cols, panels.values, panel_step, tokens, out, out.strides[0], *memory)
-    return [Call(float_kernel(w.codec), args, w.n_rows, 2 * TILE_ROWS, stage, keeps)]
+    if form == "floats":
+        return [Call(float_kernel(w.codec), args, w.n_rows, 2 * TILE_ROWS, stage, keeps)]
+    return [Call(gemm_amx.tile_kernel(w.codec), args, w.n_rows, gemm_amx.PANEL, stage, keeps)]
 
 
 @dataclass(frozen=True, eq=False)
 class Firing:
-    """Which neurons have a value other than 0 for any token, and those values as the transposed product reads them."""
+    """Which neurons have a value other than 0 for any token, and those values as the transposed product reads them.
+
+    The form is that of the tokens, but for bytes: the values then are floats.
+    """
 
     max_tokens: int
     n_neurons: int
+    form: Form
     flags: NDArray[np.uint8]
     ids: NDArray[np.int32]
     count: I64
     tiles: NDArray[np.uint8]
 
     @classmethod
-    def make(cls, max_tokens: int, n_neurons: int) -> Firing:
-        """Cost: 4.3 bytes a value and 5 a neuron."""
-        tiles, pieces = -(-max_tokens // TILE_ROWS), -(-n_neurons // PIECE)
+    def make(cls, max_tokens: int, n_neurons: int, codec: str) -> Firing:
+        """For rows in this codec. Cost: 4.3 bytes a value, or about 2 as tiles, and 5 a neuron."""
+        form = _form_of_values(codec, max_tokens)
+        shape = (-(-max_tokens // TILE_ROWS), -(-n_neurons // PIECE), 1, TILE_ROWS, ROW_BYTES)
+        if form != "floats":
+            panels, pieces = -(-max_tokens // gemm_amx.PANEL), -(-n_neurons // gemm_amx.NEURONS)
+            shape = (panels, pieces, 1 if form == "tiles" else 2, gemm_amx.PANEL, gemm_amx.ROW_BYTES)
         return cls(
-            max_tokens, n_neurons, aligned_empty(n_neurons, np.uint8), aligned_empty(n_neurons, np.int32),
-            aligned_empty(1, np.int64), aligned_empty((tiles, pieces, TILE_ROWS, ROW_BYTES), np.uint8),
+            max_tokens, n_neurons, form, aligned_empty(n_neurons, np.uint8), aligned_empty(n_neurons, np.int32),
+            aligned_empty(1, np.int64), aligned_empty(shape, np.uint8),
         )  # fmt: skip
 
 
@@ -135,27 +165,42 @@ def matmul_t_calls(
     """The sum of the rows of w [F, D] weighted with h [max_tokens, F] -> out [max_tokens, D], for tokens[0] tokens.
 
     Rows of neurons that are 0 for all these tokens are not read; firing.count and firing.ids say afterwards which were.
+    Raises: ValueError where shapes do not fit, or `firing` was made for a codec that is multiplied in another form.
     """
     _check_rows(h, firing.max_tokens, w.n_rows)
     _check_rows(out, firing.max_tokens, w.n_cols)
     if firing.n_neurons != w.n_rows:
         raise ValueError(f"{w.n_rows} rows were given for {firing.n_neurons} neurons")
+    if firing.form != _form_of_values(w.codec, firing.max_tokens):
+        raise ValueError(f"values as {firing.form} were given for rows in {w.codec}")
     row_step = w.data.strides[0] if w.n_rows > 1 else w.row_bytes
     tile_step = firing.tiles.strides[0]
     keeps = (h, tokens, w, out, firing, scratch)
+    memory = (scratch.memory, scratch.memory.strides[0])
     found = arguments(
-        h, h.strides[0], tokens, firing.flags, firing.ids, firing.count, w.n_rows, firing.tiles, tile_step
+        h, h.strides[0], tokens, firing.flags, firing.ids, firing.count, w.n_rows, firing.tiles, tile_step, *memory
     )
     product = arguments(
         w.data, row_step, w.n_cols, firing.ids, firing.count, firing.tiles, tile_step,
-        tokens, out, out.strides[0], scratch.memory, scratch.memory.strides[0],
+        tokens, out, out.strides[0], *memory,
     )  # fmt: skip
+    pack, size = gemm_transposed.pack_firing, PIECE
+    kernel, columns = transposed_kernel, gemm_transposed.COLUMNS
+    if firing.form != "floats":
+        pack, size = gemm_amx.pack_firing_tiles(firing.tiles.shape[2]), gemm_amx.NEURONS
+        kernel, columns = gemm_amx.transposed_tile_kernel, gemm_amx.COLUMNS
     return [
         Call(gemm_transposed.mark, found, w.n_rows, 64, stage, keeps),
         Call(gemm_transposed.list_marked, found, 1, 1, stage, keeps),
-        Call(gemm_transposed.pack_firing, found, -(-w.n_rows // PIECE), 1, stage, keeps),
-        Call(transposed_kernel(w.codec), product, w.n_cols, gemm_transposed.COLUMNS, stage, keeps),
+        Call(pack, found, -(-w.n_rows // size), 1, stage, keeps),
+        Call(kernel(w.codec), product, w.n_cols, columns, stage, keeps),
     ]
+
+
+def _form_of_values(codec: str, max_tokens: int) -> Form:
+    """The form of the values that rows in this codec are weighted with."""
+    form = form_of(codec, max_tokens)
+    return "floats" if form == "bytes" else form
 
 
 def _check_rows(array: NDArray[Any], n_rows: int, n_cols: int) -> None:

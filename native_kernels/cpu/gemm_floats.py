@@ -116,7 +116,11 @@ def float_kernel(codec: str) -> Kernel:
                         else:
                             for r in range(0, n_rows, 2 * TILE_ROWS):
                                 _ONE(unpacked + r * ROW_BYTES, panel + 4 * LANES * k, n, c + 4 * LANES * r, begin)
-                _write_sums(sums, n_tokens, n_rows, out + first_token * out_step + 4 * first_row, out_step)
+                for t in range(0, n_tokens, PANEL):
+                    here = out + (first_token + t) * out_step + 4 * first_row
+                    in_panel = min(PANEL, n_tokens - t)
+                    step = 8 * LANES if in_panel > LANES else 4 * LANES
+                    write_sums(sums + 4 * _BLOCK_ROWS * t, step, in_panel, n_rows, here, out_step)
 
     return Kernel(matmul, f"gemm.matmul.{codec}")
 
@@ -168,24 +172,13 @@ def _few_tokens(codec: str) -> Any:
 
 
 @inline
-def _write_sums(sums: int, n_tokens: int, n_rows: int, out: int, out_step: int) -> None:
-    """Sums [panels, rows, tokens of a panel] -> out [tokens, rows]."""
+def write_sums(sums: int, step: int, n_tokens: int, n_rows: int, out: int, out_step: int) -> None:
+    """One panel's sums [rows, tokens of the panel], rows `step` bytes apart -> out [tokens, rows]."""
     for t in range(0, n_tokens, LANES):
-        panel = (t // PANEL) * PANEL
-        step = 8 * LANES if n_tokens - panel > LANES else 4 * LANES
-        source = sums + 4 * _BLOCK_ROWS * panel + 4 * (t - panel)
         for r in range(0, n_rows, LANES):
-            here = out + t * out_step + 4 * r
+            source, here = sums + r * step + 4 * t, out + t * out_step + 4 * r
             if t + LANES <= n_tokens and r + LANES <= n_rows:
-                turn(source + r * step, step, here, out_step)
+                turn(source, step, here, out_step)
             else:
-                turn_part(
-                    source + r * step,
-                    step,
-                    min(LANES, n_rows - r),
-                    LANES,
-                    here,
-                    out_step,
-                    n_tokens - t,
-                    min(LANES, n_rows - r),
-                )
+                rows = min(LANES, n_rows - r)
+                turn_part(source, step, rows, LANES, here, out_step, n_tokens - t, rows)

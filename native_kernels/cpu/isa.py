@@ -6,6 +6,7 @@ compiled, names a lower set than the best one here. The compiler is then limited
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import platform
@@ -13,6 +14,9 @@ import sys
 from dataclasses import dataclass
 
 SWITCH = "HEARTH_KERNELS_ISA"
+
+# Linux: a system call, what it does (ARCH_REQ_XCOMP_PERM), and for what (XFEATURE_XTILEDATA).
+_ARCH_PRCTL, _ASK_FOR_STATE, _TILE_DATA = 158, 0x1023, 18
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,7 @@ class Isa:
     limit: (CPU name, features) that keep the compiler from using more than this set; None: the compiler's own choice.
     byte_dot: how four products of bytes are added up in a lane: "vnni512", "vnni256", "maddubs" or "plain".
     half: whether float16 is converted by an instruction.
+    tiles: whether it multiplies tiles of bfloat16 (AMX), whose registers the system has to grant.
     """
 
     name: str
@@ -32,13 +37,16 @@ class Isa:
     limit: tuple[str, str] | None
     byte_dot: str
     half: bool
+    tiles: bool = False
 
 
 _V3 = frozenset({"avx2", "fma", "f16c"})
 _V4 = _V3 | {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512cd"}
 
 # The best first. Each x86 set holds what those below it need.
+_AMX = _V4 | {"avx512vnni", "avx512bf16", "amx-tile", "amx-bf16"}
 _X86 = (
+    Isa("amx", 16, _AMX, None, "vnni512", True, tiles=True),
     Isa("avx512-vnni", 16, _V4 | {"avx512vnni"}, ("x86-64-v4", "+avx512vnni"), "vnni512", True),
     Isa("avx512", 16, _V4, ("x86-64-v4", ""), "maddubs", True),
     Isa("avx-vnni", 8, _V3 | {"avxvnni"}, ("x86-64-v3", "+avxvnni"), "vnni256", True),
@@ -63,7 +71,20 @@ def features() -> frozenset[str]:
 
 def available() -> tuple[Isa, ...]:
     """The sets that run here, the best first."""
-    return tuple(isa for isa in known() if isa.needs <= features())
+    return tuple(isa for isa in known() if isa.needs <= features() and not (isa.tiles and tiles_refused()))
+
+
+@functools.cache
+def tiles_refused() -> str:
+    """Asks the system for the registers of tiles, for this process and all its threads: why it has none; "" where it
+    has. The answer means something only on a processor that has them.
+    """
+    if not sys.platform.startswith("linux"):
+        return "they are asked for on Linux alone"
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.syscall(_ARCH_PRCTL, _ASK_FOR_STATE, _TILE_DATA):
+        return f"the system says: {os.strerror(ctypes.get_errno())}"
+    return ""
 
 
 @functools.cache
@@ -91,7 +112,11 @@ def why_unavailable() -> list[str]:
         if isa == chosen():
             break
         missing = sorted(isa.needs - features())
-        lack = f"the processor lacks {', '.join(missing)}" if missing else f"it is switched off by {SWITCH}"
+        lack = f"it is switched off by {SWITCH}"
+        if missing:
+            lack = f"the processor lacks {', '.join(missing)}"
+        elif isa.tiles and tiles_refused():
+            lack = f"this process is not granted its registers; {tiles_refused()}"
         reasons.append(f"{isa.name}: {lack}.")
     return reasons
 

@@ -82,5 +82,5 @@ class Products:
 
     def transposed_calls(self, w: PackedMatrix, h: F32, out: F32, stage: str) -> list[Call]:
         """out [D] = the sum of the rows of w [F, D] weighted with h [F]; rows whose weight is 0 are not read."""
-        firing = self._firing.setdefault(w.n_rows, Firing.make(1, w.n_rows))
+        firing = self._firing.setdefault(w.n_rows, Firing.make(1, w.n_rows, w.codec))
         return matmul_t_calls(h[None], self._one, w, out[None], firing, self._scratch, stage)

@@ -1,13 +1,14 @@
 """The operators of native_kernels.backend.Operators as kernels on the pool: for prefill, evaluation and odd places.
 
-One token at a time runs as a program instead (engine/model/decode_program.py). What no kernel does yet goes to the
-reference, and `delegated` says so.
+One token at a time runs as a program instead (engine/model/decode_program.py). The reference does what no kernel does:
+rows of an embedding, angles, attention without a cache, and products with a codec that `reads` denies. Matrices of a
+model are unpacked before it comes to that (engine/backends.py asks).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, cast
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from native_kernels.cpu.attention import attention_buffers, attention_calls
 from native_kernels.cpu.call import Call
 from native_kernels.cpu.copy_batch import batch_calls, batch_kernel
 from native_kernels.cpu.elementwise import Activation, activation_calls, softcap_calls
-from native_kernels.cpu.gemm import Firing, Panels, Scratch, matmul_calls, matmul_t_calls, pack_calls, takes_bytes
+from native_kernels.cpu.gemm import Firing, Panels, Scratch, form_of, matmul_calls, matmul_t_calls, pack_calls
 from native_kernels.cpu.gemv import GEMV
 from native_kernels.cpu.isa import why_unavailable
 from native_kernels.cpu.jit import Kernel
@@ -31,18 +32,16 @@ from native_kernels.cpu.unpack import UNPACKERS
 from native_kernels.kv_blocks import KvLayout
 from native_kernels.reference import ReferenceOperators
 
+_MANY = 512  # tokens of a piece of a long prompt
+
 
 class CpuOperators:
-    """The operators on the threads of a pool. Results do not depend on how many there are.
-
-    delegated: what went to the reference so far, each with its reason.
-    """
+    """The operators on the threads of a pool. Results do not depend on how many there are."""
 
     name = "cpu"
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
-        self.delegated: dict[str, str] = {}
         self._reference = ReferenceOperators()
         self._products = Products(pool.n_threads)
         self._scratch = Scratch.make(pool.n_threads)
@@ -70,11 +69,15 @@ class CpuOperators:
             width = ROW_CODECS[codec].block_size
             empty = np.zeros((1, ROW_CODECS[codec].n_bytes(width)), np.uint8)
             w = PackedMatrix.view(empty, 1, width, codec)
-            x, out, one = np.zeros((2, width), np.float32), np.zeros((2, 1), np.float32), np.zeros(1, np.int64)
-            panels = Panels.make(2, width, takes_bytes(codec))
-            calls = pack_calls(x, one, panels) + matmul_calls(panels, w, one, out, self._scratch)
-            calls += matmul_t_calls(out, one, w, x, Firing.make(2, 1), self._scratch)
-            needed += [call.kernel for call in calls]
+            one = np.zeros(1, np.int64)
+            for n_tokens in (2, _MANY):
+                if n_tokens != 2 and form_of(codec, n_tokens) == form_of(codec, 2):
+                    continue
+                x, out = np.zeros((n_tokens, width), np.float32), np.zeros((n_tokens, 1), np.float32)
+                panels = Panels.make(n_tokens, width, form_of(codec, n_tokens))
+                calls = pack_calls(x, one, panels) + matmul_calls(panels, w, one, out, self._scratch)
+                calls += matmul_t_calls(out, one, w, x, Firing.make(n_tokens, 1, codec), self._scratch)
+                needed += [call.kernel for call in calls]
         return needed
 
     def attention_kernels(self, layout: KvLayout) -> list[Kernel]:
@@ -83,6 +86,14 @@ class CpuOperators:
         place = CachePlace.of_layer(np.zeros((1, 1, layout.block_bytes), np.uint8), layout, 0)
         buffers = attention_buffers(1, 1, layout, 2, self.pool.n_threads)
         return [call.kernel for call in (*store_calls(q, q, place, 0), *attention_calls(q, q, place, 0, buffers))]
+
+    def vector_kernels(self, activation: str, rotates: bool) -> list[Kernel]:
+        """What a prompt needs beside products and attention."""
+        x = np.zeros((1, 1, 2), np.float32)
+        calls = norm_calls(x, x, x[0, 0], None, "rms", 1e-5) + activation_calls(cast(Activation, activation), x, x)
+        if rotates:
+            calls += rope_calls(x, x[0, :, :1], x[0, :, :1])
+        return [call.kernel for call in calls]
 
     def rows(self, w: PackedMatrix, ids: I64) -> F32:
         return self._reference.rows(w, ids)
@@ -93,7 +104,7 @@ class CpuOperators:
             out = np.empty((1, w.n_rows), np.float32)
             self._run(self._products.calls(w, Vector(x[0]), out[0], ""))
             return out
-        if not self._has_kernel(w, "matmul", COPY_CODECS):
+        if not self.reads(w.codec):
             return self._reference.matmul(x, w)
         out = np.empty((x.shape[0], w.n_rows), np.float32)
         if not out.size:
@@ -104,20 +115,21 @@ class CpuOperators:
         tokens = np.array([x.shape[0]], np.int64)
         last, panels = self._packed
         calls: list[Call] = []
-        if panels is None or last is not x or panels.as_bytes != takes_bytes(w.codec):
-            panels = Panels.make(x.shape[0], w.n_cols, takes_bytes(w.codec))
+        form = form_of(w.codec, x.shape[0])
+        if panels is None or last is not x or panels.form != form:
+            panels = Panels.make(x.shape[0], w.n_cols, form)
             calls += pack_calls(x, tokens, panels)
             self._packed = (x, panels)  # q, k and v read the same tokens one after another
         self._run(calls + matmul_calls(panels, w, tokens, out, self._scratch))
         return out
 
     def matmul_t(self, h: F32, w: PackedMatrix) -> F32:
-        if not self._has_kernel(w, "matmul_t"):
+        if not self.reads(w.codec):
             return self._reference.matmul_t(h, w)
         h = np.ascontiguousarray(h, np.float32)
         out = np.zeros((h.shape[0], w.n_cols), np.float32)
         if out.size and w.n_rows:
-            tokens, firing = np.array([h.shape[0]], np.int64), Firing.make(h.shape[0], w.n_rows)
+            tokens, firing = np.array([h.shape[0]], np.int64), Firing.make(h.shape[0], w.n_rows, w.codec)
             self._run(matmul_t_calls(h, tokens, w, out, firing, self._scratch))
         return out
 
@@ -220,12 +232,6 @@ class CpuOperators:
         if x.size:
             self._run(norm_calls(x, out, np.ascontiguousarray(weight), bias, norm, eps))
         return out
-
-    def _has_kernel(self, w: PackedMatrix, operator: str, also: Collection[str] = ()) -> bool:
-        if w.codec in UNPACKERS or w.codec in also:
-            return True
-        self.delegated[f"{operator} of {w.codec}"] = f"No processor kernel multiplies {w.codec} for many tokens."
-        return False
 
     def _run(self, calls: list[Call]) -> None:
         self.pool.run(Program(calls))

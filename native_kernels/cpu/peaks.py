@@ -1,10 +1,12 @@
-"""The most multiply-adds that one thread can do, of floats and of bytes, as a measure of the products; no product."""
+"""The most multiply-adds that one thread can do, as a measure of the products: of floats, of bytes, of tiles."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from native_kernels.cpu.amx import CONFIGURATION_BYTES, SIDE, STEP, configure, release, tile_products
 from native_kernels.cpu.call import Call, aligned_empty, arguments
+from native_kernels.cpu.gemm import Form
 from native_kernels.cpu.jit import Kernel, kernel
 from native_kernels.cpu.simd import (
     LANES,
@@ -60,9 +62,25 @@ def byte_peak(args: int, lo: int, hi: int, worker: int) -> None:
     _bytes(hi - lo, get_int(args))
 
 
-def peak_call(of_bytes: bool, rounds: int) -> tuple[Call, int]:
+@operation(void, i64)
+def _tiles(b: Any, n: Any) -> None:
+    repeat(b, n, [], lambda _, nothing: tile_products(b, nothing))
+
+
+@kernel
+def tile_peak(args: int, lo: int, hi: int, worker: int) -> None:
+    """Items: rounds. args: memory for a tile configuration."""
+    configure(get_int(args))
+    _tiles(hi - lo)
+    release()
+
+
+def peak_call(form: Form, rounds: int) -> tuple[Call, int]:
     """So many rounds of independent multiply-adds in registers, and how many those are."""
-    memory = aligned_empty(4 * LANES)
-    made: Kernel = byte_peak if of_bytes else float_peak
-    products = _SUMS * LANES * (4 if of_bytes else 1)
-    return Call(made, arguments(memory), rounds, 1, "peak", (memory,)), rounds * products
+    memory = aligned_empty(max(4 * LANES, CONFIGURATION_BYTES))
+    made: tuple[Kernel, int] = tile_peak, 4 * SIDE * SIDE * STEP
+    if form == "bytes":
+        made = byte_peak, 4 * _SUMS * LANES
+    elif form == "floats":
+        made = float_peak, _SUMS * LANES
+    return Call(made[0], arguments(memory), rounds, 1, "peak", (memory,)), rounds * made[1]

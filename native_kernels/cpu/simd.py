@@ -511,13 +511,18 @@ def pause(b: Any) -> None:
     if isa.is_x86():
         b.call(external(b, "llvm.x86.sse2.pause", ir.VoidType(), []), [])
     elif ISA.half:  # aarch64: isb waits longer than yield, about as long as x86's pause
-        b.asm(ir.FunctionType(ir.VoidType(), []), "isb", "", [], side_effect=True)
+        b.call(external(b, "llvm.aarch64.isb", ir.VoidType(), [I32]), [ir.Constant(I32, 15)])
 
 
 @operation(i64)
 def clock(b: Any) -> Any:
-    """The cycle counter: grows at a constant rate; for differences."""
-    return b.call(external(b, "llvm.readcyclecounter", I64, []), [])
+    """A counter that grows at a constant rate; for differences. x86 counts cycles; what LLVM calls the cycle counter of
+    aarch64 is one that programs may not read there, the virtual timer's is."""
+    if isa.is_x86() or not ISA.half:
+        return b.call(external(b, "llvm.readcyclecounter", I64, []), [])
+    name = b.module.add_metadata([ir.MetaDataString(b.module, "cntvct_el0")])
+    read = external(b, "llvm.read_volatile_register.i64", I64, [ir.MetaDataType()])
+    return b.call(read, [name])
 
 
 @operation(void, i64, i64, i64, i64, i64)

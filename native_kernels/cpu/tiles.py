@@ -1,11 +1,8 @@
 """The innermost loops of the matrix products, written as LLVM code: tiles held in registers.
 
 A tile keeps a small piece of the result in registers while it walks along the summed dimension, so that every number
-loaded is used several times. What is multiplied with what, and
-in which order the tiles are visited, is gemm's matter.
-
-Another instruction set's tile (AMX has one for bytes: 16 x 64 of them a step) would take the place of `byte_tile` and
-have its own BYTE_TOKENS; the packing around it stays. None is written, for want of a machine to measure it on.
+loaded is used several times. What is multiplied with what, and in which order the tiles are visited, is gemm's matter;
+tiles that are registers of their own (AMX) are amx's.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def transposed(b: Any, rows: list[Any]) -> list[Any]:
 # ---------------------------------------------------------------- 4-byte items, columns for rows
 
 
-def _limited(b: Any, i: int, count: Any, n: Any) -> Any:
+def limited(b: Any, i: int, count: Any, n: Any) -> Any:
     """n where i < count, else 0."""
     return b.select(b.icmp_signed("<", number(i), count), n, number(0))
 
@@ -74,10 +74,10 @@ def turn_part(
     rows = []
     for i in range(LANES):
         at = b.add(source, times(b, source_step, i))
-        rows.append(load_part(b, at, _limited(b, i, n_rows, n_items), VI))
+        rows.append(load_part(b, at, limited(b, i, n_rows, n_items), VI))
     for i, row in enumerate(transposed(b, rows)):
         at = b.add(target, times(b, target_step, i))
-        store_part(b, at, _limited(b, i, n_out, n_out_items), row)
+        store_part(b, at, limited(b, i, n_out, n_out_items), row)
 
 
 def _listed(b: Any, addresses: Any, n_bytes: Any, of: Any) -> list[Any]:

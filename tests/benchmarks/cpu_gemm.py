@@ -6,10 +6,11 @@
                                                                llama.cpp's prefill of it (llama-cpp-python in PYTHON)
     ... --record                                               write the figures to tests/benchmarks/results/
 
-The peak is that of independent multiply-adds in registers: of floats, or of bytes where the product is one of bytes. It
-is sampled before each product. Times are of the thread's processor time, so that what other processes take does not
-count; figures are medians, with the best tenth beside them. llama.cpp's figure is its whole prefill (attention, norms
-and all, processor time of its process); ours is the sum of the matrix products, quantising and packing of the tokens.
+The peak is that of independent multiply-adds in registers: of floats, of bytes where the product is one of bytes, or of
+tiles of bfloat16, several of which make a product of numbers in two parts. It is sampled before each product. Times are
+of the thread's processor time, so that what other processes take does not count; figures are medians, with the best
+tenth beside them. llama.cpp's figure is its whole prefill (attention, norms and all, processor time of its process);
+ours is the sum of the matrix products, quantising and packing of the tokens.
 """
 
 from __future__ import annotations
@@ -102,18 +103,20 @@ def shares(codec: str, counts: list[int]) -> list[dict[str, Any]]:
     import random_blocks
 
     from native_kernels.backend import PackedMatrix
-    from native_kernels.cpu import call, gemm, peaks
+    from native_kernels.cpu import call, gemm, gemm_amx, peaks
 
     rows = []
-    as_bytes = gemm.takes_bytes(codec)
     for n_rows, n_cols in SHAPES:
         data = np.tile(random_blocks.weights(codec, 64, n_cols), (n_rows // 64, 1))
         w = PackedMatrix.view(data, n_rows, n_cols, codec)
         for n_tokens in counts:
-            peak, products = peaks.peak_call(as_bytes, 1_000_000)
+            form = gemm.form_of(codec, n_tokens)
+            peak, products = peaks.peak_call(form, 100_000 if form.endswith("tiles") else 1_000_000)
+            if form.endswith("tiles"):
+                products //= gemm_amx.partial_products(codec)
             x, out = call.aligned_empty((n_tokens, n_cols)), call.aligned_empty((n_tokens, n_rows))
             x[:] = np.random.default_rng(1).standard_normal(x.shape)
-            tokens, panels = np.array([n_tokens]), gemm.Panels.make(n_tokens, n_cols, as_bytes)
+            tokens, panels = np.array([n_tokens]), gemm.Panels.make(n_tokens, n_cols, form)
             scratch = gemm.Scratch.make(1)
             pack = gemm.pack_calls(x, tokens, panels)
             product = gemm.matmul_calls(panels, w, tokens, out, scratch)
@@ -126,7 +129,7 @@ def shares(codec: str, counts: list[int]) -> list[dict[str, Any]]:
             ]  # fmt: skip
             rates = sorted(work / taken / 1e9 for _, _, taken in samples)
             row = {
-                "codec": codec, "tokens": n_tokens, "shape": [n_rows, n_cols], "of_bytes": as_bytes,
+                "codec": codec, "tokens": n_tokens, "shape": [n_rows, n_cols], "form": form,
                 "gmac_s": statistics.median(rates), "gmac_s_best_tenth": rates[-max(1, ROUNDS // 10)],
                 "share_of_peak": statistics.median(work * one / taken for one, _, taken in samples),
                 "peak_gmac_s": statistics.median(1e-9 / one for one, _, _ in samples),
@@ -137,7 +140,7 @@ def shares(codec: str, counts: list[int]) -> list[dict[str, Any]]:
             print(
                 f"{codec:6} {n_rows:5} x {n_cols:5} {n_tokens:4} tokens  {row['gmac_s']:6.1f} GMAC/s "
                 f"(best {row['gmac_s_best_tenth']:6.1f})  {row['share_of_peak']:5.2f} of the peak "
-                f"{row['peak_gmac_s']:5.0f} of {'bytes' if as_bytes else 'floats'}  weights {row['weights_gb_s']:5.1f} "
+                f"{row['peak_gmac_s']:5.0f} of {form}  weights {row['weights_gb_s']:5.1f} "
                 f"GB/s  packing {row['packing_ms']:.2f} ms",
                 flush=True,
             )
@@ -156,12 +159,12 @@ def beside_llama(python: str | None, path: Path) -> dict[str, Any]:
         if name.startswith("blk.") and len(info.shape) == 2:
             matrices.append(PackedMatrix.view(source.view(name), info.shape[0], info.shape[1], info.codec))
     tokens, scratch = np.array([PREFILL]), gemm.Scratch.make(1)
-    inputs: dict[tuple[int, bool], Any] = {}
+    inputs: dict[tuple[int, gemm.Form], Any] = {}
     calls = []
     widest = max(w.n_rows for w in matrices)
     flat = call.aligned_empty(PREFILL * widest)
     for w in matrices:
-        key = (w.n_cols, gemm.takes_bytes(w.codec))
+        key = (w.n_cols, gemm.form_of(w.codec, PREFILL))
         if key not in inputs:
             x = call.aligned_empty((PREFILL, w.n_cols))
             x[:] = np.random.default_rng(1).standard_normal(x.shape)

@@ -18,7 +18,7 @@ import argparse
 import struct
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -54,10 +54,12 @@ class Recipe:
     active: float = 0.15
     rank: int = 1024
     seed: int = 1
+    context: int | None = None  # None: the shape's own
 
     @property
     def sizes(self) -> Shape:
-        return SHAPES[self.shape]
+        shape = SHAPES[self.shape]
+        return shape if self.context is None else replace(shape, context=self.context)
 
     @property
     def neurons(self) -> Neurons:
@@ -230,10 +232,13 @@ def main() -> int:
     parser.add_argument("--active", type=float, default=0.15, help="share of the neurons active, on average")
     parser.add_argument("--rank", type=int, default=1024, help="of the predictors")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--context", type=int, help="tokens (default: the shape's own)")
     parser.add_argument("--bundle", type=Path, help="also write it as a bundle to this folder")
     flags = parser.parse_args()
     sparse = flags.gate == "sparse"
-    recipe = Recipe(flags.shape, flags.codec, flags.variant, sparse, flags.active, flags.rank, flags.seed)
+    recipe = Recipe(
+        flags.shape, flags.codec, flags.variant, sparse, flags.active, flags.rank, flags.seed, flags.context
+    )
     n_bytes = make_model(flags.path, recipe)
     print(f"{flags.path}: {flags.shape} {flags.codec} {flags.variant}, {n_bytes / 1e9:.2f} GB")
     if flags.variant == "powerinfer":

@@ -2,6 +2,8 @@
 
     python tests/benchmarks/window.py            print the figures
     python tests/benchmarks/window.py --record   and write them to tests/benchmarks/results/
+    ... --threads 8                              the engine computing with so many threads: as many as there are
+                                                 processors leave none to the window
 
 Every figure comes from the real window with the real engine and the starter model, without a screen (offscreen).
 Lateness is that of a 10 ms timer on the window's thread. Machines are noisy: read p99 within a third, maxima as
@@ -40,37 +42,42 @@ QUESTIONS = (
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--record", action="store_true", help="write the figures to tests/benchmarks/results/")
+    parser.add_argument("--threads", type=int, help="of the engine (default: its own choice)")
     parser.add_argument("--child", choices=("paint", "chat"), help=argparse.SUPPRESS)
     parser.add_argument("--engine", default="process", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     flags = parser.parse_args()
     if flags.child:
         sys.path.insert(0, str(ROOT))
-        print(json.dumps(paint(flags.folder) if flags.child == "paint" else chat(flags.folder, flags.engine)))
+        paints = flags.child == "paint"
+        print(json.dumps(paint(flags.folder) if paints else chat(flags.folder, flags.engine, flags.threads)))
         return 0
-    figures = measure()
+    figures = measure(flags.threads)
     print(json.dumps(figures, indent=2))
     if flags.record:
-        file = RESULTS / f"window-{datetime.datetime.now(datetime.UTC):%Y-%m-%d}.json"
+        which = "" if flags.threads is None else f"{flags.threads}-threads-"
+        file = RESULTS / f"window-{which}{datetime.datetime.now(datetime.UTC):%Y-%m-%d}.json"
         file.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
     return 0
 
 
-def measure() -> dict[str, Any]:
+def measure(threads: int | None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         empty, full = Path(name) / "empty", Path(name) / "full"
         fill(full, chats=5_000)
         return {
             "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
-            "command": "python tests/benchmarks/window.py --record",
+            "command": " ".join(["python", "tests/benchmarks/window.py", *sys.argv[1:]]),
+            "threads": threads,
+            "load_before": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
             "hardware": {"cpu": cpu_name(), "logical_cpus": os.cpu_count(), "python": platform.python_version()},
             "painted_window_s": {
                 "first_start": painted(empty),
                 "median": statistics.median(painted(empty) for _ in range(PAINT_RUNS)),
                 "median_with_5000_chats": statistics.median(painted(full) for _ in range(PAINT_RUNS)),
             },
-            "process": child("chat", empty, "process"),
-            "in_thread": child("chat", empty, "in-thread"),
+            "process": child("chat", empty, "process", threads),
+            "in_thread": child("chat", empty, "in-thread", threads),
         }
 
 
@@ -80,8 +87,9 @@ def cpu_name() -> str:
     return probe().cpu.name
 
 
-def child(what: str, folder: Path, engine: str = "process") -> Any:
+def child(what: str, folder: Path, engine: str = "process", threads: int | None = None) -> Any:
     command = [sys.executable, __file__, "--child", what, "--folder", str(folder), "--engine", engine]
+    command += [] if threads is None else ["--threads", str(threads)]
     done = subprocess.run(
         command, capture_output=True, text=True, check=True, env={**os.environ, "QT_QPA_PLATFORM": "offscreen"}
     )
@@ -110,7 +118,7 @@ def fill(folder: Path, chats: int) -> None:
     store.close()
 
 
-def window(folder: Path, engine: str) -> Any:
+def window(folder: Path, engine: str, threads: int | None = None) -> Any:
     from PySide6.QtWidgets import QApplication
 
     from app.bootstrap import Hearth, folders_in
@@ -119,7 +127,7 @@ def window(folder: Path, engine: str) -> Any:
 
     app = QApplication([])
     places = folders_in(folder)
-    settings = replace(load_settings(places.settings_file)[0], theme="light")
+    settings = replace(load_settings(places.settings_file)[0], theme="light", threads=threads)
     theme.apply(app, "light", settings.zoom)
     return app, Hearth(places, settings, engine)
 
@@ -136,13 +144,13 @@ def paint(folder: Path) -> float:
     return moments[0]
 
 
-def chat(folder: Path, engine: str) -> dict[str, Any]:
+def chat(folder: Path, engine: str, threads: int | None = None) -> dict[str, Any]:
     """Lateness while loading, while answering and at rest; the rates that the answers carried."""
     from PySide6.QtCore import Qt, QTimer
 
     from app.engine_status import Phase
 
-    app, hearth = window(folder, engine)
+    app, hearth = window(folder, engine, threads)
     late: list[float] = []
     last = [0.0]
 

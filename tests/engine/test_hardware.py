@@ -13,6 +13,7 @@ import pytest
 from recorded_machine import NAMES, RecordedMachine
 
 from engine import hardware
+from engine.cpu_and_ram import read_cpu
 from engine.errors import ArtifactMismatchError, EngineError, InvalidRequestError
 from engine.hardware import (
     CpuInfo,
@@ -97,6 +98,20 @@ def test_a_process_on_slow_cores_alone_uses_them(machine: RecordedMachine) -> No
     profile = probe(**machine.keywords() | {"cpus": [12, 13, 14]})
     assert (profile.cpu.cores, profile.cpu.threads, profile.cpu.performance_cores) == (3, 3, None)
     assert default_threads(profile) == 2
+
+
+@pytest.mark.parametrize(
+    ("capacities", "fast"),
+    [([414] * 4 + [1024] * 4, 4), ([290] * 4 + [780] * 3 + [1024], 4), ([1024] * 8, None), ([800, 1024] * 4, None)],
+)
+def test_arms_fast_cores_are_those_of_large_capacity(tmp_path: Path, capacities: list[int], fast: int | None) -> None:
+    for number, capacity in enumerate(capacities):
+        folder = tmp_path / f"sys/devices/system/cpu/cpu{number}"
+        (folder / "topology").mkdir(parents=True)
+        (folder / "topology/thread_siblings_list").write_text(f"{number}\n", encoding="ascii")
+        (folder / "cpu_capacity").write_text(f"{capacity}\n", encoding="ascii")
+    cpu = read_cpu(None, tmp_path, range(8))
+    assert (cpu.cores, cpu.threads, cpu.performance_cores) == (8, 8, fast)
 
 
 REASONS = {

@@ -14,6 +14,7 @@ from native_kernels.cpu.active_rows import clear_calls, list_calls, scatter_call
 from native_kernels.cpu.call import aligned_empty, run
 from native_kernels.cpu.elementwise import COUNT_WORDS, activation_calls
 from native_kernels.cpu.embedding import embedding_calls
+from native_kernels.cpu.gemm import form_of
 from native_kernels.cpu.norms import norm_calls
 from native_kernels.cpu.operators import CpuOperators
 from native_kernels.cpu.pool import Pool
@@ -124,6 +125,8 @@ def check_embeddings() -> None:
 
 def check_operators(n_threads: int) -> None:
     ours = CpuOperators(Pool(n_threads))
+    for name in ("matmul", "matmul_t", "sparse_gemv", "rms_norm", "layer_norm", "rope"):
+        setattr(ours._reference, name, None)  # what there are kernels for is not delegated
     rng = np.random.default_rng(0)
 
     def numbers(*shape: int) -> np.ndarray:
@@ -136,7 +139,10 @@ def check_operators(n_threads: int) -> None:
         loose = 0.05 if codec.startswith("q") else 1e-5
         scale = np.sqrt(d)
         np.testing.assert_allclose(ours.matmul(x, w), OPS.matmul(x, w), atol=loose * scale)
-        np.testing.assert_allclose(ours.matmul_t(h, w), OPS.matmul_t(h, w), atol=1e-5 * np.sqrt(f))
+        # Tiles of bfloat16 in two parts leave out 3 * 2^-16 of each product.
+        close = {"rtol": 1e-4, "atol": 2e-4} if form_of(codec, tokens) == "split tiles" else {"atol": 1e-5}
+        close["atol"] *= np.sqrt(f)
+        np.testing.assert_allclose(ours.matmul_t(h, w), OPS.matmul_t(h, w), **close)
         if tokens:
             for ids in (np.arange(0), np.arange(f), np.arange(0, f, 3)):
                 some = ids.astype(np.int32)
@@ -159,7 +165,6 @@ def check_operators(n_threads: int) -> None:
             np.testing.assert_allclose(getattr(ours, function)(x), getattr(OPS, function)(x), atol=2e-6)
         np.testing.assert_allclose(ours.softcap(x, 3.0), OPS.softcap(x, 3.0), atol=2e-6)
         np.testing.assert_allclose(ours.relu(x, 0.4), OPS.relu(x, 0.4))
-    assert ours.delegated == {}
     ours.pool.close()
 
 

@@ -3,7 +3,8 @@
 Run as a script it checks a few shapes in every codec for the instruction set of its process: tests start it once for
 each. Errors: a sum of D products in float32 is off by at most (D + 8) 2^-24 times the sum of their magnitudes. Where
 tokens are quantised to bytes, each number of a group of 32 is off by at most 1 / 254 of the group's largest magnitude,
-so a product by at most that times the sum of the weights' magnitudes.
+so a product by at most that times the sum of the weights' magnitudes. Tiles round both factors to bfloat16, or leave
+out what two bfloat16 do not hold and the product of their low parts.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from native_kernels.cpu.k_quants import SMALL_BLOCKS, SUPER_BLOCKS
 LANES = ("q4_0.lanes", "q8_0.lanes")
 NAMES = [name for name in unpack.UNPACKERS if name.removesuffix(".lanes") in CODECS]
 ROUNDING = 2.0**-24
+TILE_ERRORS = {"tiles": 2.0**-7 + 2.0**-16, "split tiles": 3 * 2.0**-16}
 
 
 def block_size(name: str) -> int:
@@ -86,7 +88,7 @@ def matmul(x: NDArray[np.float32], w: Any, n_workers: int = 1, max_tokens: int |
     padded[:n_tokens] = x
     out = call.aligned_empty((room, w.n_rows + 5))[:, : w.n_rows]
     out[:] = np.nan
-    tokens, panels = tokens_of(n_tokens), gemm.Panels.make(room, n_cols, gemm.takes_bytes(w.codec))
+    tokens, panels = tokens_of(n_tokens), gemm.Panels.make(room, n_cols, gemm.form_of(w.codec, room))
     panels.values.view(np.uint8)[:] = 255
     scratch = gemm.Scratch.make(n_workers)
     scratch.memory[:] = 255
@@ -101,17 +103,20 @@ def matmul_t(h: NDArray[np.float32], w: Any, n_workers: int = 1) -> tuple[NDArra
     n_tokens, n_neurons = h.shape
     out = call.aligned_empty((n_tokens, w.n_cols + 5))[:, : w.n_cols]
     out[:] = np.nan
-    firing, scratch = gemm.Firing.make(n_tokens, n_neurons), gemm.Scratch.make(n_workers)
+    firing, scratch = gemm.Firing.make(n_tokens, n_neurons, w.codec), gemm.Scratch.make(n_workers)
     firing.tiles[:], scratch.memory[:] = 255, 255
     call.run(gemm.matmul_t_calls(h, tokens_of(n_tokens), w, out, firing, scratch), n_workers)
     return out.copy(), firing.ids[: int(firing.count[0])].copy()
 
 
-def allowed(x: NDArray[np.float32], values: NDArray[np.float64], as_bytes: bool) -> NDArray[np.float64]:
-    """The largest errors of x [T, D] times values [N, D]."""
+def allowed(x: NDArray[np.float32], values: NDArray[np.float64], form: str) -> NDArray[np.float64]:
+    """The largest errors of x [T, D] times values [N, D] in this form."""
     sizes, n_cols = np.abs(x.astype(np.float64)), x.shape[1]
     error = (n_cols + 8) * ROUNDING * (sizes @ np.abs(values).T)
-    if as_bytes:
+    if form.endswith("tiles"):
+        error = 3.01 * error if form == "split tiles" else 1.01 * error
+        error += TILE_ERRORS[form] * (sizes @ np.abs(values).T) + n_cols * 2.0**-126
+    if form == "bytes":
         groups = -(-n_cols // 32)
         grouped = np.zeros((x.shape[0], 32 * groups))
         grouped[:, :n_cols] = sizes
@@ -130,10 +135,11 @@ def check_matmul(name: str, n_tokens: int, n_rows: int, n_cols: int, apart: int 
     x = random(n_tokens, n_cols)
     found = matmul(x, w, 1, n_tokens + 9)
     wanted = x.astype(np.float64) @ values.T
-    worst = np.abs(found - wanted) / allowed(x, values, gemm.takes_bytes(name))
+    worst = np.abs(found - wanted) / allowed(x, values, gemm.form_of(name, n_tokens + 9))
     assert worst.max() <= 1, (name, n_tokens, n_rows, n_cols, float(worst.max()))
     for n_workers in (2, 5):
-        assert np.array_equal(matmul(x, w, n_workers), found), (name, n_tokens, n_workers)
+        again = matmul(x, w, n_workers, n_tokens + 9)
+        assert np.array_equal(again, found), (name, n_tokens, n_workers)
 
 
 def check_matmul_t(name: str, n_tokens: int, n_neurons: int, n_cols: int, apart: int = 0) -> None:
@@ -144,7 +150,8 @@ def check_matmul_t(name: str, n_tokens: int, n_neurons: int, n_cols: int, apart:
     found, ids = matmul_t(h, w)
     assert np.array_equal(ids, np.flatnonzero(fires)), (name, n_tokens)
     error = np.abs(found - h.astype(np.float64) @ values)
-    bound = (len(ids) + 8) * ROUNDING * (np.abs(h).astype(np.float64) @ np.abs(values)) + 1e-30
+    form = gemm.form_of(name, n_tokens)
+    bound = allowed(h[:, fires], values[fires].T, "floats" if form == "bytes" else form)
     assert (error <= bound).all(), (name, n_tokens, n_neurons, n_cols, float((error / bound).max()))
     for n_workers in (2, 5):
         assert np.array_equal(matmul_t(h, w, n_workers)[0], found), (name, n_tokens, n_workers)

@@ -128,7 +128,7 @@ def test_rows_of_neurons_that_do_not_fire_are_not_read() -> None:
 def test_the_number_of_tokens_is_read_when_it_runs() -> None:
     w, values = matrix("q4_0", 40, 96)
     x = random(12, 96)
-    tokens, panels = tokens_of(0), gemm.Panels.make(12, 96, gemm.takes_bytes("q4_0"))
+    tokens, panels = tokens_of(0), gemm.Panels.make(12, 96, gemm.form_of("q4_0", 12))
     out, scratch = call.aligned_empty((12, 40)), gemm.Scratch.make(1)
     calls = [*gemm.pack_calls(x, tokens, panels), *gemm.matmul_calls(panels, w, tokens, out, scratch)]
     for count in (12, 3, 1, 7, 0):
@@ -136,17 +136,17 @@ def test_the_number_of_tokens_is_read_when_it_runs() -> None:
         out[:] = np.nan
         call.run(calls)
         error = np.abs(out[:count] - x[:count].astype(np.float64) @ values.T)
-        assert (error <= product_checks.allowed(x[:count], values, True)).all()
+        assert (error <= product_checks.allowed(x[:count], values, panels.form)).all()
         assert np.isnan(out[count:]).all()
 
 
 def test_what_does_not_fit_is_refused() -> None:
     w, _ = matrix("f16", 40, 96)
     tokens, scratch, out = tokens_of(2), gemm.Scratch.make(1), call.aligned_empty((2, 40))
-    panels = gemm.Panels.make(2, 64, False)
+    panels = gemm.Panels.make(2, 64, "floats")
     with pytest.raises(ValueError, match="64 columns"):
         gemm.matmul_calls(panels, w, tokens, out, scratch)
     with pytest.raises(ValueError, match="expected"):
         gemm.pack_calls(random(2, 96), tokens, panels)
     with pytest.raises(ValueError, match="neurons"):
-        gemm.matmul_t_calls(out, tokens, w, call.aligned_empty((2, 96)), gemm.Firing.make(2, 39), scratch)
+        gemm.matmul_t_calls(out, tokens, w, call.aligned_empty((2, 96)), gemm.Firing.make(2, 39, "f16"), scratch)
