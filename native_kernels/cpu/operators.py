@@ -28,7 +28,6 @@ from native_kernels.cpu.linear import Products, Vector, has_kernel, why_not
 from native_kernels.cpu.norms import Norm, norm_calls
 from native_kernels.cpu.pool import Pool, Program
 from native_kernels.cpu.rope import rope_calls
-from native_kernels.cpu.unpack import UNPACKERS
 from native_kernels.kv_blocks import KvLayout
 from native_kernels.reference import ReferenceOperators
 
