@@ -77,11 +77,8 @@ class Adaptation:
         Cost: at most MOMENT_BLOCKS blocks move, for each of which a layer's counters are sorted; or the counters are
         written, at most every SAVE_EVERY_S.
         """
-        if self._new is not None and self._new_positions:
-            self.activity.add(self._new, self._new_positions)
-            self._new, self._new_positions = None, 0
+        if self._absorb():
             self._waiting = [] if blocks is None else list(range(len(blocks.tables)))
-            self._unsaved = True
         if self._waiting and blocks is not None:
             self._exchange(blocks)
             return 0.0
@@ -95,9 +92,7 @@ class Adaptation:
 
     def keep(self, blocks: HotBlocks | None = None) -> None:
         """Writes what was learned, where it differs from what is on disk. What goes wrong there is only logged."""
-        if self._new is not None and self._new_positions:
-            self.activity.add(self._new, self._new_positions)
-            self._new, self._new_positions, self._unsaved = None, 0, True
+        self._absorb()
         if not self._unsaved:
             return
         self._unsaved, self._saved_at = False, time.monotonic()
@@ -115,6 +110,14 @@ class Adaptation:
         same = self.activity.hot and self.activity.placement == placement_fingerprint(placed)
         sizes = [len(ids) for ids in placed] == [len(ids) for ids in self.activity.hot]
         return self.activity.hot if same and sizes else None
+
+    def _absorb(self) -> bool:
+        """What answers have counted into the counters; whether there was anything."""
+        if self._new is None or not self._new_positions:
+            return False
+        self.activity.add(self._new, self._new_positions)
+        self._new, self._new_positions, self._unsaved = None, 0, True
+        return True
 
     def _exchange(self, blocks: HotBlocks) -> None:
         """Looks through the layers that wait, as far as one moment goes."""
