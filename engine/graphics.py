@@ -155,6 +155,19 @@ def read_gpus(
     return tuple(cards), (*why, *per_card)
 
 
+def used_bytes(index: int | None, nvml: Any = None) -> int | None:
+    """What all programs together hold on NVML's card of that number; None where NVML does not say."""
+    try:
+        with nvml_session(nvml) as library:
+            memory, _ = _ask(
+                library, "the memory",
+                lambda: library.nvmlDeviceGetMemoryInfo(library.nvmlDeviceGetHandleByIndex(index)),
+            )  # fmt: skip
+    except NvmlUnavailableError:
+        return None
+    return None if memory is None else int(memory.used)
+
+
 def _nvidia_cards(nvml: Any, environment: Mapping[str, str] | None) -> list[GpuInfo]:
     """Raises: NvmlUnavailableError when not even the number of cards can be read."""
     try:

@@ -136,7 +136,7 @@ def probe(
 def measure(profile: HardwareProfile, threads: int | None = None) -> HardwareProfile:
     """The profile with the processor's read bandwidth from RAM, measured with that many threads.
 
-    `threads` None: as many as default_threads says. Figures of the GPU stay as they are.
+    `threads` None: as many as default_threads says. Figures of the GPU stay as they are (engine/card_speed.py).
 
     Cost: under 2 s and `sample_bytes` of memory.
     Raises: HostMemoryError.

@@ -12,7 +12,9 @@ def probe(arguments: argparse.Namespace) -> int:
 
     profile = hardware.probe()
     if arguments.measure:
-        profile = hardware.measure(profile, threads=arguments.threads)
+        from engine.card_speed import measure_cards
+
+        profile = measure_cards(hardware.measure(profile, threads=arguments.threads))
     if arguments.json:
         print_json(profile.to_json())
         return 0
@@ -25,6 +27,11 @@ def probe(arguments: argparse.Namespace) -> int:
         print(f"  memory read at {profile.cpu.bytes_per_s / 1e9:.1f} GB/s")
     for gpu in profile.gpus:
         print(f"  GPU {gpu.index}: {gpu.name}: " + ("usable" if gpu.usable else "; ".join(gpu.reasons)))
+        if gpu.bytes_per_s and gpu.pcie_bytes_per_s:
+            print(f"    memory read at {gpu.bytes_per_s / 1e9:.0f} GB/s, filled from RAM at "
+                  f"{gpu.pcie_bytes_per_s / 1e9:.1f} GB/s")  # fmt: skip
+    if profile.sync_s:
+        print(f"  an exchange between CPU and GPU takes {1e6 * profile.sync_s:.1f} us")
     return 0
 
 

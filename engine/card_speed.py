@@ -1,0 +1,67 @@
+"""Measures the graphics cards of this machine with CUDA: memory, bus, exchange, and what a context takes.
+
+What cards there are is engine/graphics.py's to know. A card that cannot be measured keeps its reason.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+from engine.graphics import GpuInfo, used_bytes
+from engine.hardware import HardwareProfile, choose_gpu
+
+log = logging.getLogger(__name__)
+
+
+def measure_cards(profile: HardwareProfile, nvml: Any = None) -> HardwareProfile:
+    """The profile with the figures of every usable card; `sync_s` is that of the card that would be chosen.
+
+    A card that fails at it is no longer usable, and the failure is its reason.
+    Cost: about 2 s a card, the context and the first compilation included; all of it is given back.
+    """
+    chosen, _ = choose_gpu(profile)
+    gpus, sync_s = [], profile.sync_s
+    for gpu in profile.gpus:
+        if not gpu.usable:
+            gpus.append(gpu)
+            continue
+        measured, exchange_s = _measure(gpu, nvml)
+        gpus.append(measured)
+        if gpu is chosen and exchange_s is not None:
+            sync_s = exchange_s
+    reasons = profile.gpu_reasons
+    if chosen is not None and not any(gpu.usable for gpu in gpus):
+        reasons = tuple(f"{gpu.name}: {'; '.join(gpu.reasons)}" for gpu in gpus)
+    return replace(profile, gpus=tuple(gpus), gpu_reasons=reasons, sync_s=sync_s)
+
+
+def _measure(gpu: GpuInfo, nvml: Any) -> tuple[GpuInfo, float | None]:
+    from native_kernels.cuda.driver import CudaError, CudaUnavailableError, Device, driver
+    from native_kernels.cuda.measure import ExchangeError, measure_card
+    from native_kernels.cuda.modules import NoMachineCodeError
+
+    try:
+        device = next((one for one in map(Device, range(driver().n_devices)) if one.uuid == gpu.uuid), None)
+        if device is None:
+            return _unusable(gpu, "CUDA does not see this card"), None
+        before = used_bytes(gpu.index, nvml)
+        device.enter()
+        try:
+            after = used_bytes(gpu.index, nvml)
+            speed = measure_card(device)
+        finally:
+            device.close()
+    except (CudaError, CudaUnavailableError, NoMachineCodeError, ExchangeError) as error:
+        log.info("%s cannot be measured", gpu.name, exc_info=True)
+        return _unusable(gpu, str(error)), None
+    context = None if before is None or after is None else max(0, after - before)
+    measured = replace(
+        gpu, context_bytes=context, bytes_per_s=speed.bytes_per_s, pcie_bytes_per_s=speed.pcie_bytes_per_s
+    )
+    return measured, speed.sync_s
+
+
+def _unusable(gpu: GpuInfo, why: str) -> GpuInfo:
+    return replace(gpu, usable=False, reasons=(*gpu.reasons, why))

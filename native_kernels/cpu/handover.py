@@ -1,0 +1,82 @@
+"""The processor's end of working together with a device: waits for its flag, launches what it does next.
+
+Both are calls of a program, so that a token needs no Python. Which functions launch is told by address; nothing here
+knows CUDA. Every wait ends: by the flag, by a stop word or by a limit of time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from native_kernels.backend import I64
+from native_kernels.cpu.call import Call, arguments
+from native_kernels.cpu.jit import kernel
+from native_kernels.cpu.simd import atomic_get, clock, get_int, i64, operation, pause, put_int
+
+_I64 = ir.IntType(64)
+
+# What a status word holds: 0 while all is well, a launch's own code where that failed, or one of these.
+LATE = -1  # the flag did not come in time
+STOPPED = -2  # the stop word was set meanwhile
+
+_LOOKS = 256  # turns of waiting between two looks at the clock and the stop word
+
+
+@operation(i64, i64, i64, i64)
+def _call_with_two(b: Any, function: Any, first: Any, second: Any) -> Any:
+    """What the C function int f(void *, void *) at an address answers."""
+    of = ir.FunctionType(ir.IntType(32), [_I64, _I64])
+    return b.sext(b.call(b.inttoptr(function, of.as_pointer()), [first, second]), _I64)
+
+
+@kernel
+def _launch(args: int, lo: int, hi: int, worker: int) -> None:
+    """args: the launching function, its two arguments, the status word. Nothing where something has failed before."""
+    status = get_int(args + 24)
+    if get_int(status) == 0:
+        put_int(status, _call_with_two(get_int(args), get_int(args + 8), get_int(args + 16)))
+
+
+@kernel
+def _await(args: int, lo: int, hi: int, worker: int) -> None:
+    """args: the flag, the value last seen there, the most ticks to wait, the stop word, the status word.
+
+    The flag counts up by one every time.
+    """
+    flag, seen_at, limit = get_int(args), get_int(args + 8), get_int(args + 16)
+    stop, status = get_int(args + 24), get_int(args + 32)
+    if get_int(status) != 0:
+        return
+    wanted = get_int(seen_at) + 1
+    started = clock()
+    turns = 0
+    while atomic_get(flag) - wanted < 0:
+        pause()
+        turns += 1
+        if turns % _LOOKS == 0:
+            if atomic_get(stop) != 0:
+                put_int(status, STOPPED)
+                return
+            if clock() - started > limit:
+                put_int(status, LATE)
+                return
+    put_int(seen_at, wanted)
+
+
+def launch_call(function: int, work: int, stream: int, status: I64, stage: str = "exchange") -> Call:
+    """Calls the C function at that address with a handle of work and one of a stream; its answer goes into status [1].
+
+    The next call may run beside what was launched.
+    """
+    return Call(_launch, arguments(function, work, stream, status), 1, 1, stage, (status,))
+
+
+def await_call(flag: int, seen: I64, limit_ticks: int, stop: I64, status: I64, stage: str = "exchange") -> Call:
+    """Waits until the int64 at the address `flag` has reached seen[0] + 1, which is written to seen [1].
+
+    limit_ticks: of the kernels' clock (pool.ticks_per_s). stop [1]: not 0 ends the wait. status [1]: LATE or STOPPED
+    where the flag did not come; later waits and launches then do nothing.
+    """
+    return Call(_await, arguments(flag, seen, limit_ticks, stop, status), 1, 1, stage, (seen, stop, status))

@@ -1,0 +1,35 @@
+// What the kernels share: short names, and loads and stores that the CPU sees in order.
+//
+// No header of a toolkit is needed. What the CPU writes while a kernel runs is read with load_fresh, never through a
+// const __restrict__ pointer, which the compiler may take from a cache that the CPU does not keep up to date.
+#pragma once
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#define KERNEL extern "C" __global__ void
+
+// Sixteen bytes of weights: read once, so they need no place in the first-level cache.
+__device__ __forceinline__ uint4 load_once(const uint4* at) {
+    uint4 v;
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3},[%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(at));
+    return v;
+}
+
+// Numbers that the CPU has written.
+__device__ __forceinline__ float4 load_fresh(const float4* at) {
+    float4 v;
+    asm volatile("ld.volatile.global.v4.f32 {%0,%1,%2,%3},[%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "l"(at));
+    return v;
+}
+
+// A flag for the CPU: it sees the flag only after everything that this thread wrote before.
+__device__ __forceinline__ void store_flag(u64* at, u64 value) {
+    asm volatile("st.release.sys.global.u64 [%0],%1;" ::"l"(at), "l"(value) : "memory");
+}

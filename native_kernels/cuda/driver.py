@@ -1,0 +1,431 @@
+"""CUDA's driver by ctypes: devices, contexts, memory, streams, events, modules and graphs. It knows no kernel.
+
+Only the driver itself is needed, nothing of a toolkit. Every call is checked; what fails raises CudaError.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Sequence
+from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+OUT_OF_MEMORY = 2
+NOT_READY = 600
+
+# Attributes of a device (cuda.h, CUdevice_attribute).
+_MULTIPROCESSORS, _MAJOR, _MINOR = 16, 75, 76
+_PORTABLE, _MAPPED = 1, 2  # flags of pinned memory
+_NON_BLOCKING = 1  # a stream that does not wait for the default one
+
+_Address = c_uint64
+
+
+class CudaError(Exception):
+    """A call of the driver failed."""
+
+    def __init__(self, call: str, code: int, name: str) -> None:
+        super().__init__(f"{call} failed: {name} ({code})")
+        self.call, self.code, self.name = call, code, name
+
+
+class CudaOutOfMemoryError(CudaError):
+    """The card, or the memory that can be pinned, has no room left."""
+
+
+class CudaUnavailableError(Exception):
+    """There is no driver to talk to; the message is the reason in words."""
+
+
+# The functions used, with the types of their arguments.
+_SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "cuInit": (c_uint,),
+    "cuDriverGetVersion": (POINTER(c_int),),
+    "cuDeviceGetCount": (POINTER(c_int),),
+    "cuDeviceGet": (POINTER(c_int), c_int),
+    "cuDeviceGetAttribute": (POINTER(c_int), c_int, c_int),
+    "cuDeviceGetUuid_v2": (c_char_p, c_int),
+    "cuDevicePrimaryCtxRetain": (POINTER(c_void_p), c_int),
+    "cuDevicePrimaryCtxRelease_v2": (c_int,),
+    "cuCtxSetCurrent": (c_void_p,),
+    "cuCtxSynchronize": (),
+    "cuMemGetInfo_v2": (POINTER(c_size_t), POINTER(c_size_t)),
+    "cuMemAlloc_v2": (POINTER(_Address), c_size_t),
+    "cuMemFree_v2": (_Address,),
+    "cuMemHostAlloc": (POINTER(c_void_p), c_size_t, c_uint),
+    "cuMemHostGetDevicePointer_v2": (POINTER(_Address), c_void_p, c_uint),
+    "cuMemFreeHost": (c_void_p,),
+    "cuMemcpyHtoDAsync_v2": (_Address, c_void_p, c_size_t, c_void_p),
+    "cuMemcpyDtoHAsync_v2": (c_void_p, _Address, c_size_t, c_void_p),
+    "cuMemsetD8Async": (_Address, ctypes.c_ubyte, c_size_t, c_void_p),
+    "cuStreamCreate": (POINTER(c_void_p), c_uint),
+    "cuStreamDestroy_v2": (c_void_p,),
+    "cuStreamSynchronize": (c_void_p,),
+    "cuStreamQuery": (c_void_p,),
+    "cuStreamBeginCapture_v2": (c_void_p, c_int),
+    "cuStreamEndCapture": (c_void_p, POINTER(c_void_p)),
+    "cuGraphInstantiateWithFlags": (POINTER(c_void_p), c_void_p, c_uint64),
+    "cuGraphLaunch": (c_void_p, c_void_p),
+    "cuGraphExecDestroy": (c_void_p,),
+    "cuGraphDestroy": (c_void_p,),
+    "cuEventCreate": (POINTER(c_void_p), c_uint),
+    "cuEventDestroy_v2": (c_void_p,),
+    "cuEventRecord": (c_void_p, c_void_p),
+    "cuEventSynchronize": (c_void_p,),
+    "cuEventElapsedTime": (POINTER(c_float), c_void_p, c_void_p),
+    "cuModuleLoadData": (POINTER(c_void_p), c_char_p),
+    "cuModuleUnload": (c_void_p,),
+    "cuModuleGetFunction": (POINTER(c_void_p), c_void_p, c_char_p),
+    "cuLaunchKernel": (c_void_p, *(c_uint,) * 7, c_void_p, c_void_p, c_void_p),
+}
+
+
+class Driver:
+    """The driver's functions by name, each call checked.
+
+    library: a stand-in for the driver's own, with the same functions.
+    Raises: CudaUnavailableError where there is no driver, or one that lacks a function.
+    """
+
+    def __init__(self, library: Any = None) -> None:
+        self._library = _load() if library is None else library
+        self._functions = {name: self._bound(name, arguments) for name, arguments in _SIGNATURES.items()}
+        self.call("cuInit", 0)
+
+    def _bound(self, name: str, arguments: tuple[Any, ...]) -> Any:
+        try:
+            function = getattr(self._library, name)
+        except AttributeError as error:
+            raise CudaUnavailableError(f"the NVIDIA driver is too old: it lacks {name}") from error
+        function.argtypes, function.restype = arguments, c_int
+        return function
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Raises: CudaError, CudaOutOfMemoryError."""
+        code = self._functions[name](*arguments)
+        if code:
+            raise self._failure(name, code)
+
+    def query(self, name: str, *arguments: Any) -> bool:
+        """Whether what is asked about is done; the call's answer NOT_READY is no failure.
+
+        Raises: CudaError.
+        """
+        code = self._functions[name](*arguments)
+        if code not in (0, NOT_READY):
+            raise self._failure(name, code)
+        return bool(code == 0)
+
+    def address_of(self, name: str) -> int:
+        """Where a function of the driver begins, for compiled code that calls it."""
+        return int(ctypes.cast(self._functions[name], c_void_p).value or 0)
+
+    def _failure(self, call: str, code: int) -> CudaError:
+        name = c_char_p()
+        unknown = self._library.cuGetErrorName(code, byref(name)) != 0 or name.value is None
+        words = "an unknown error" if unknown else (name.value or b"").decode("ascii", "replace")
+        return (CudaOutOfMemoryError if code == OUT_OF_MEMORY else CudaError)(call, code, words)
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """The newest CUDA that the driver runs, as (13, 0)."""
+        value = c_int()
+        self.call("cuDriverGetVersion", byref(value))
+        return value.value // 1000, value.value % 1000 // 10
+
+    @property
+    def n_devices(self) -> int:
+        """How many cards this process may use."""
+        count = c_int()
+        self.call("cuDeviceGetCount", byref(count))
+        return count.value
+
+
+@cache
+def driver() -> Driver:
+    """The one driver of this process, loaded when first asked for. Raises: CudaUnavailableError, CudaError."""
+    return Driver()
+
+
+def _load() -> Any:
+    name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+    try:
+        return ctypes.CDLL(name)
+    except OSError as error:
+        raise CudaUnavailableError(f"no NVIDIA driver is installed ({name} is missing)") from error
+
+
+@dataclass(eq=False)
+class Device:
+    """One card with its primary context, which it shares with every other library of this process.
+
+    The context is there from the first use of `enter` on, and is given back by `close`.
+    """
+
+    number: int
+    driver: Driver = field(default_factory=driver)
+    _handle: int = 0
+    _context: c_void_p | None = None
+
+    def __post_init__(self) -> None:
+        handle = c_int()
+        self.driver.call("cuDeviceGet", byref(handle), self.number)
+        self._handle = handle.value
+
+    @property
+    def uuid(self) -> str:
+        """As NVML writes it: GPU-8d1f..."""
+        raw = ctypes.create_string_buffer(16)
+        self.driver.call("cuDeviceGetUuid_v2", raw, self._handle)
+        digits = raw.raw.hex()
+        return "GPU-" + "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """The compute capability, as (8, 9)."""
+        return self._attribute(_MAJOR), self._attribute(_MINOR)
+
+    @property
+    def n_multiprocessors(self) -> int:
+        return self._attribute(_MULTIPROCESSORS)
+
+    def enter(self) -> None:
+        """Makes this card's context the calling thread's. Cost: 0.1 to 0.3 s the first time.
+
+        Raises: CudaError.
+        """
+        if self._context is None:
+            context = c_void_p()
+            self.driver.call("cuDevicePrimaryCtxRetain", byref(context), self._handle)
+            self._context = context
+        self.driver.call("cuCtxSetCurrent", self._context)
+
+    def close(self) -> None:
+        """Gives the context back. What was made in it must be gone."""
+        if self._context is not None:
+            self._context = None
+            self.driver.call("cuDevicePrimaryCtxRelease_v2", self._handle)
+
+    def memory(self) -> tuple[int, int]:
+        """(free, total) bytes of the card, as the driver counts them. The context must be entered."""
+        free, total = c_size_t(), c_size_t()
+        self.driver.call("cuMemGetInfo_v2", byref(free), byref(total))
+        return free.value, total.value
+
+    def synchronize(self) -> None:
+        """Waits until the card has nothing left to do. Raises: CudaError for what went wrong on it."""
+        self.driver.call("cuCtxSynchronize")
+
+    def _attribute(self, which: int) -> int:
+        value = c_int()
+        self.driver.call("cuDeviceGetAttribute", byref(value), which, self._handle)
+        return value.value
+
+
+class DeviceMemory:
+    """Memory of the card, until `free`. The card's context must be the calling thread's.
+
+    Raises: CudaOutOfMemoryError.
+    """
+
+    def __init__(self, device: Device, n_bytes: int) -> None:
+        self._driver, self.n_bytes = device.driver, n_bytes
+        address = _Address()
+        self._driver.call("cuMemAlloc_v2", byref(address), max(1, n_bytes))
+        self.address = address.value
+
+    def free(self) -> None:
+        """Gives it back; waits for all work on the card. A second time does nothing."""
+        if self.address:
+            address, self.address = self.address, 0
+            self._driver.call("cuMemFree_v2", address)
+
+
+class PinnedMemory:
+    """Memory of the host that the card reads and writes itself, until `free`.
+
+    address: the host's; device_address: the card's name for the same bytes, which need not be equal.
+    Raises: CudaOutOfMemoryError where no more can be pinned.
+    """
+
+    def __init__(self, device: Device, n_bytes: int) -> None:
+        self._driver, self.n_bytes = device.driver, n_bytes
+        host, mapped = c_void_p(), _Address()
+        self._driver.call("cuMemHostAlloc", byref(host), max(1, n_bytes), _PORTABLE | _MAPPED)
+        self.address = int(host.value or 0)
+        self._driver.call("cuMemHostGetDevicePointer_v2", byref(mapped), host, 0)
+        self.device_address = mapped.value
+
+    def as_array(self, dtype: Any, count: int, offset: int = 0) -> Any:
+        """The bytes as a NumPy array [count]; it must not outlive `free`."""
+        import numpy as np
+
+        wanted = np.dtype(dtype)
+        if offset + count * wanted.itemsize > self.n_bytes:
+            raise ValueError(f"{count} {wanted} from {offset} on do not lie in {self.n_bytes} bytes")
+        raw = (ctypes.c_ubyte * (count * wanted.itemsize)).from_address(self.address + offset)
+        return np.frombuffer(raw, wanted)
+
+    def free(self) -> None:
+        """Gives it back. A second time does nothing."""
+        if self.address:
+            address, self.address = self.address, 0
+            self._driver.call("cuMemFreeHost", address)
+
+
+class Stream:
+    """Work that the card does in order, beside other streams."""
+
+    def __init__(self, device: Device) -> None:
+        self._driver = device.driver
+        handle = c_void_p()
+        self._driver.call("cuStreamCreate", byref(handle), _NON_BLOCKING)
+        self.handle = int(handle.value or 0)
+
+    def synchronize(self) -> None:
+        """Waits for all of it. Raises: CudaError for what went wrong."""
+        self._driver.call("cuStreamSynchronize", self.handle)
+
+    def is_done(self) -> bool:
+        """Whether nothing is left to do; on Windows this also hands over what the driver still holds back."""
+        return self._driver.query("cuStreamQuery", self.handle)
+
+    def upload(self, to: int, source: int, n_bytes: int) -> None:
+        """Bytes of the host at `source` to the card at `to`; pinned ones while the caller goes on."""
+        self._driver.call("cuMemcpyHtoDAsync_v2", to, source, n_bytes, self.handle)
+
+    def download(self, to: int, source: int, n_bytes: int) -> None:
+        """Bytes of the card at `source` to the host at `to`."""
+        self._driver.call("cuMemcpyDtoHAsync_v2", to, source, n_bytes, self.handle)
+
+    def fill(self, to: int, value: int, n_bytes: int) -> None:
+        """Every byte from `to` on to the value."""
+        self._driver.call("cuMemsetD8Async", to, value, n_bytes, self.handle)
+
+    def captured(self, work: Callable[[], None]) -> Graph:
+        """What `work` puts into this stream, as a graph that can be launched again and again. It does not run now.
+
+        Raises: CudaError; the stream is usable all the same.
+        """
+        self._driver.call("cuStreamBeginCapture_v2", self.handle, 2)  # 2: other threads are none of its business
+        graph = c_void_p()
+        try:
+            work()
+        except BaseException:
+            self._driver.query("cuStreamEndCapture", self.handle, byref(graph))
+            raise
+        self._driver.call("cuStreamEndCapture", self.handle, byref(graph))
+        return Graph(self._driver, graph)
+
+    def close(self) -> None:
+        """Gives the stream back. A second time does nothing."""
+        if self.handle:
+            handle, self.handle = self.handle, 0
+            self._driver.call("cuStreamDestroy_v2", handle)
+
+
+class Graph:
+    """Work captured from a stream, ready to be launched. handle: what compiled code launches it by."""
+
+    def __init__(self, owner: Driver, graph: c_void_p) -> None:
+        self._driver = owner
+        ready = c_void_p()
+        try:
+            owner.call("cuGraphInstantiateWithFlags", byref(ready), graph, 0)
+        finally:
+            owner.call("cuGraphDestroy", graph)
+        self.handle = int(ready.value or 0)
+
+    def launch(self, stream: Stream) -> None:
+        self._driver.call("cuGraphLaunch", self.handle, stream.handle)
+
+    def close(self) -> None:
+        """Gives the graph back. A second time does nothing."""
+        if self.handle:
+            handle, self.handle = self.handle, 0
+            self._driver.call("cuGraphExecDestroy", handle)
+
+
+class Event:
+    """A point in a stream, with its time."""
+
+    def __init__(self, device: Device) -> None:
+        self._driver = device.driver
+        handle = c_void_p()
+        self._driver.call("cuEventCreate", byref(handle), 0)
+        self.handle = int(handle.value or 0)
+
+    def record(self, stream: Stream) -> None:
+        self._driver.call("cuEventRecord", self.handle, stream.handle)
+
+    def wait(self) -> None:
+        """Until the stream has come here."""
+        self._driver.call("cuEventSynchronize", self.handle)
+
+    def seconds_since(self, earlier: Event) -> float:
+        """Between two points that have been reached; exact to about 0.5 us."""
+        milliseconds = c_float()
+        self._driver.call("cuEventElapsedTime", byref(milliseconds), earlier.handle, self.handle)
+        return milliseconds.value / 1e3
+
+    def close(self) -> None:
+        """Gives the event back. A second time does nothing."""
+        if self.handle:
+            handle, self.handle = self.handle, 0
+            self._driver.call("cuEventDestroy_v2", handle)
+
+
+class Module:
+    """Machine code on the card, until `close`."""
+
+    def __init__(self, device: Device, code: bytes) -> None:
+        self._driver = device.driver
+        handle = c_void_p()
+        self._driver.call("cuModuleLoadData", byref(handle), code)
+        self._handle = handle
+
+    def function(self, name: str) -> Function:
+        """Raises: CudaError where the code has none of that name."""
+        handle = c_void_p()
+        self._driver.call("cuModuleGetFunction", byref(handle), self._handle, name.encode())
+        return Function(self._driver, int(handle.value or 0), name)
+
+    def close(self) -> None:
+        """Takes the code off the card. A second time does nothing."""
+        if self._handle.value:
+            handle, self._handle = self._handle, c_void_p()
+            self._driver.call("cuModuleUnload", handle)
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """A kernel of a module."""
+
+    driver: Driver
+    handle: int
+    name: str
+
+    def launch(
+        self,
+        stream: Stream,
+        grid: Sequence[int],
+        block: Sequence[int],
+        *arguments: Any,
+        shared_bytes: int = 0,
+    ) -> None:
+        """Puts it into the stream. arguments: ctypes numbers of the kernel's own types; addresses are c_uint64.
+
+        Cost: about 5 us. Raises: CudaError.
+        """
+        places = (c_void_p * max(1, len(arguments)))(*(ctypes.addressof(value) for value in arguments))
+        self.driver.call(
+            "cuLaunchKernel", self.handle, *_three(grid), *_three(block), shared_bytes, stream.handle, places, None
+        )
+
+
+def _three(sizes: Sequence[int]) -> tuple[int, int, int]:
+    x, y, z = (*sizes, 1, 1)[:3]
+    return x, y, z

@@ -1,0 +1,155 @@
+"""What a card does on this machine: its memory's speed, the bus's, and what an exchange with the CPU costs.
+
+It takes memory only while it runs, and changes no setting of the card.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import statistics
+from collections.abc import Callable
+from contextlib import ExitStack
+from ctypes import c_int, c_uint64
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from native_kernels.cpu.call import Call, aligned_empty
+from native_kernels.cpu.handover import await_call, launch_call
+from native_kernels.cpu.pool import Pool, Program, ticks_per_s
+from native_kernels.cuda.driver import Device, DeviceMemory, Event, PinnedMemory, Stream
+from native_kernels.cuda.modules import load
+
+_READ_BYTES = 1 << 30  # of the card's memory: many times its caches
+_BUS_BYTES = 64 << 20
+_ROUNDS = 8
+_EXCHANGES = 40  # in a row, as the layers of a token
+_PATIENCE_S = 0.5  # for one exchange, which takes some 15 us
+
+
+@dataclass(frozen=True)
+class CardSpeed:
+    """bytes_per_s: reading the card's memory. pcie_bytes_per_s: pinned memory of the host to the card. sync_s: one
+    exchange of `width` numbers each way, with the launch of the next layer's work."""
+
+    bytes_per_s: float
+    pcie_bytes_per_s: float
+    sync_s: float
+
+
+class ExchangeError(Exception):
+    """The card did not answer as it should; the message says how."""
+
+
+def measure_card(device: Device, width: int = 8192) -> CardSpeed:
+    """Measures the card, whose context must be entered. Cost: about 1 s, at most an eighth of its free memory.
+
+    Raises: CudaError, NoMachineCodeError, ExchangeError.
+    """
+    with ExitStack() as at_end:
+        module = load(device, "probe")
+        at_end.callback(module.close)
+        stream = Stream(device)
+        at_end.callback(stream.close)
+        read = _read_speed(device, stream, module.function("read_all"))
+        bus = _bus_speed(device, stream)
+        exchange = _exchange_s(device, stream, module.function("publish"), module.function("merge"), width)
+    return CardSpeed(read, bus, exchange)
+
+
+def _read_speed(device: Device, stream: Stream, kernel: Any) -> float:
+    n_bytes = max(16 << 20, min(_READ_BYTES, device.memory()[0] // 8)) // 16 * 16
+    memory, out = DeviceMemory(device, n_bytes), DeviceMemory(device, 4)
+    try:
+        stream.fill(memory.address, 1, n_bytes)
+        blocks = 8 * device.n_multiprocessors
+
+        def work() -> None:
+            kernel.launch(
+                stream, (blocks,), (256,), c_uint64(memory.address), c_uint64(n_bytes // 16), c_uint64(out.address)
+            )
+
+        return n_bytes / _best_s(device, stream, work)
+    finally:
+        memory.free()
+        out.free()
+
+
+def _bus_speed(device: Device, stream: Stream) -> float:
+    host, memory = PinnedMemory(device, _BUS_BYTES), DeviceMemory(device, _BUS_BYTES)
+    try:
+        ctypes.memset(host.address, 1, _BUS_BYTES)
+        return _BUS_BYTES / _best_s(device, stream, lambda: stream.upload(memory.address, host.address, _BUS_BYTES))
+    finally:
+        host.free()
+        memory.free()
+
+
+def _best_s(device: Device, stream: Stream, work: Callable[[], None]) -> float:
+    """The shortest of some rounds, as the card's own clock has it."""
+    start, end = Event(device), Event(device)
+    try:
+        took = []
+        for _ in range(_ROUNDS):
+            start.record(stream)
+            work()
+            end.record(stream)
+            end.wait()
+            took.append(end.seconds_since(start))
+        return min(took)
+    finally:
+        start.close()
+        end.close()
+
+
+def _exchange_s(device: Device, stream: Stream, publish: Any, merge: Any, width: int) -> float:
+    """Median seconds of one exchange: numbers to the host and a flag, the next launch, numbers back.
+
+    Both ends are checked: the card adds what the processor left, and the sum must come out.
+    """
+    n_bytes = 4 * width
+    host, x = PinnedMemory(device, 2 * n_bytes + 128), DeviceMemory(device, n_bytes + 64)
+    with ExitStack() as at_end:
+        at_end.callback(host.free)
+        at_end.callback(x.free)
+        flag = host.as_array(np.int64, 1, 2 * n_bytes)
+        returned = host.as_array(np.float32, width, n_bytes)
+        flag[:], returned[:] = 0, 1.0
+        stream.fill(x.address, 0, n_bytes + 64)
+
+        def layer() -> None:
+            merge.launch(
+                stream, (max(1, width // 1024),), (256,),
+                c_uint64(x.address), c_uint64(host.device_address + n_bytes), c_int(width),
+            )  # fmt: skip
+            publish.launch(
+                stream, (1,), (256,), c_uint64(x.address), c_uint64(host.device_address), c_int(width),
+                c_uint64(x.address + n_bytes), c_uint64(host.device_address + 2 * n_bytes),
+            )  # fmt: skip
+
+        graph = stream.captured(layer)
+        at_end.callback(graph.close)
+        pool = Pool(1)
+        at_end.callback(pool.close)
+        seen, stop, status = (aligned_empty(1, np.int64) for _ in range(3))
+        seen[:] = stop[:] = status[:] = 0
+        launch = device.driver.address_of("cuGraphLaunch")
+        calls: list[Call] = []
+        for _ in range(_EXCHANGES):
+            calls.append(launch_call(launch, graph.handle, stream.handle, status))
+            calls.append(await_call(host.address + 2 * n_bytes, seen, int(_PATIENCE_S * ticks_per_s()), stop, status))
+        program = Program(calls)
+        took = []
+        for _ in range(2 + _ROUNDS):  # the first two warm up
+            program.forget_times()
+            pool.run(program, timed=True)
+            took.append(program.timed_s / _EXCHANGES)
+        stream.synchronize()
+        if status[0]:
+            raise ExchangeError(f"an exchange with the card failed with status {int(status[0])}")
+        left = host.as_array(np.float32, width, 0)
+        wanted = float(_EXCHANGES * (2 + _ROUNDS))
+        if not (left == wanted).all():
+            raise ExchangeError(f"the card added up to {left.min()} to {left.max()} instead of {wanted}")
+        return statistics.median(took[2:])

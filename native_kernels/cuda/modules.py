@@ -1,0 +1,102 @@
+"""Machine code of the .cu files for the card at hand: from the disk where it was kept, else compiled and kept.
+
+It knows what the files are called, not what their kernels compute.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from native_kernels.cuda.driver import Device, Module
+from native_kernels.cuda.nvrtc import CompilerUnavailableError, compiler
+
+# The compute capabilities that machine code is made for: code for x.y runs on cards of x.z with z >= y.
+ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
+CACHE_VARIABLE = "HEARTH_CUDA_CACHE"  # another folder for the machine code; tests use it
+
+_FOLDER = Path(__file__).parent
+
+
+class NoMachineCodeError(Exception):
+    """There is no machine code for a card and none can be made; the message is the reason in words."""
+
+
+def sources() -> tuple[str, ...]:
+    """The names of the .cu files, without their ending."""
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.cu")))
+
+
+def source_of(name: str) -> tuple[str, dict[str, str]]:
+    """A .cu file, and what it may include, by name."""
+    headers = {path.name: path.read_text("utf-8") for path in sorted(_FOLDER.glob("*.cuh"))}
+    return (_FOLDER / f"{name}.cu").read_text("utf-8"), headers
+
+
+def load(device: Device, name: str, defines: Mapping[str, int | str] | None = None) -> Module:
+    """The file's kernels on the card, whose context must be entered.
+
+    Cost: 1 ms from the disk, 0.1 to 2 s where it is compiled.
+    Raises: NoMachineCodeError, CudaError.
+    """
+    return Module(device, machine_code(name, architecture_for(device.capability), defines or {}))
+
+
+def architecture_for(capability: tuple[int, int]) -> int:
+    """The newest architecture that runs on a card. Raises: NoMachineCodeError for one that is too old or too new."""
+    major, minor = capability
+    fitting = [one for one in ARCHITECTURES if one // 10 == major and one % 10 <= minor]
+    if not fitting:
+        known = ", ".join(f"{one // 10}.{one % 10}" for one in ARCHITECTURES)
+        raise NoMachineCodeError(f"there are no kernels for compute capability {major}.{minor}; there are for {known}")
+    return max(fitting)
+
+
+def machine_code(name: str, architecture: int, defines: Mapping[str, int | str]) -> bytes:
+    """The cubin of a .cu file. Raises: NoMachineCodeError without a compiler."""
+    source, headers = source_of(name)
+    digest = hashlib.sha256(repr((architecture, sorted(defines.items()), sorted(headers.items()))).encode())
+    digest.update(source.encode())
+    folder = _cache_folder()
+    kept = None if folder is None else folder / f"{name}-sm{architecture}-{digest.hexdigest()[:24]}.cubin"
+    if kept is not None and kept.is_file():
+        with contextlib.suppress(OSError):
+            code = kept.read_bytes()
+            if hashlib.sha256(code[32:]).digest() == code[:32]:
+                return code[32:]
+    try:
+        code = compiler().compile(source, f"{name}.cu", architecture, defines, headers).code
+    except CompilerUnavailableError as error:
+        raise NoMachineCodeError(f"the kernels for this card are not there and cannot be made: {error}") from error
+    if kept is not None:
+        _keep(kept, code)
+    return code
+
+
+def _keep(path: Path, code: bytes) -> None:
+    """All or nothing; where it cannot be written, the next start compiles again."""
+    fresh = path.with_suffix(f".{os.getpid()}")
+    try:
+        fresh.write_bytes(hashlib.sha256(code).digest() + code)
+        os.replace(fresh, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            fresh.unlink()
+
+
+@cache
+def _cache_folder() -> Path | None:
+    """Where machine code is kept; None: nowhere to write."""
+    import platformdirs
+
+    root = os.environ.get(CACHE_VARIABLE) or Path(platformdirs.user_cache_dir("Hearth", appauthor=False), "cuda")
+    folder = Path(root)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder if os.access(folder, os.W_OK) else None

@@ -1,0 +1,106 @@
+"""Measuring cards: the figures land in the profile, and a card that fails keeps the reason. The card is a stand-in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from recorded_machine import RecordedMachine
+
+from engine.card_speed import measure_cards
+from engine.hardware import HardwareProfile, probe
+from native_kernels.cuda import driver, measure
+from native_kernels.cuda.measure import CardSpeed
+
+
+class Card:
+    """Stands for Device: has the recorded card's UUID and counts how often its context was entered and left."""
+
+    uuid = ""
+    entered = closed = 0
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def enter(self) -> None:
+        Card.entered += 1
+
+    def close(self) -> None:
+        Card.closed += 1
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RecordedMachine:
+    recorded = RecordedMachine("rtx_4090", tmp_path / "root")
+    Card.uuid = probe(**recorded.keywords()).gpus[0].uuid or ""
+    Card.entered = Card.closed = 0
+    monkeypatch.setattr(driver, "driver", lambda: SimpleNamespace(n_devices=1))
+    monkeypatch.setattr(driver, "Device", Card)
+    monkeypatch.setattr(measure, "measure_card", lambda card: CardSpeed(9e11, 25e9, 2e-5))
+    return recorded
+
+
+def measured(machine: RecordedMachine) -> HardwareProfile:
+    return measure_cards(probe(**machine.keywords()), machine.nvml)
+
+
+def test_figures_land_in_the_profile(machine: RecordedMachine) -> None:
+    profile = measured(machine)
+    card, integrated = profile.gpus
+    assert (card.bytes_per_s, card.pcie_bytes_per_s, card.context_bytes) == (9e11, 25e9, 0)
+    assert (profile.sync_s, profile.gpu_reasons) == (2e-5, ())
+    assert integrated.bytes_per_s is None
+    assert (Card.entered, Card.closed) == (1, 1)
+    assert machine.nvml.open == 0
+
+
+def test_what_the_context_takes_is_seen_by_nvml(machine: RecordedMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = machine.nvml.answers["devices"][0]["nvmlDeviceGetMemoryInfo"]
+
+    def enter(card: Card) -> None:
+        memory["used"] += 300 << 20
+
+    monkeypatch.setattr(Card, "enter", enter)
+    assert measured(machine).gpus[0].context_bytes == 300 << 20
+
+
+@pytest.mark.parametrize(
+    ("failure", "words"),
+    [
+        (driver.CudaError("cuInit", 803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"), "SYSTEM_DRIVER_MISMATCH"),
+        (driver.CudaUnavailableError("no NVIDIA driver is installed"), "no NVIDIA driver"),
+        (measure.ExchangeError("an exchange with the card failed"), "an exchange with the card failed"),
+    ],
+)
+def test_a_card_that_fails_is_not_usable_and_says_why(
+    machine: RecordedMachine, monkeypatch: pytest.MonkeyPatch, failure: Exception, words: str
+) -> None:
+    def fail(card: Any) -> CardSpeed:
+        raise failure
+
+    monkeypatch.setattr(measure, "measure_card", fail)
+    profile = measured(machine)
+    assert not profile.gpus[0].usable
+    assert words in profile.gpus[0].reasons[-1]
+    assert any(words in reason for reason in profile.gpu_reasons)
+    assert Card.closed == Card.entered
+
+
+def test_a_card_that_cuda_does_not_see_is_told(machine: RecordedMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Card, "uuid", "GPU-another")
+    assert "CUDA does not see this card" in measured(machine).gpus[0].reasons
+
+
+def test_without_a_usable_card_nothing_is_loaded(machine: RecordedMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "driver", lambda: pytest.fail("there is no card to measure"))
+    profile = probe(**machine.keywords())
+    without = replace(profile, gpus=tuple(replace(gpu, usable=False) for gpu in profile.gpus))
+    assert measure_cards(without, machine.nvml) == without
+
+
+def test_a_machine_without_cards_stays_as_it_is(machine: RecordedMachine) -> None:
+    profile = replace(probe(**machine.keywords()), gpus=(), gpu_reasons=("no NVIDIA driver is installed",))
+    assert measure_cards(profile, machine.nvml) == profile

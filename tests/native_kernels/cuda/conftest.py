@@ -1,0 +1,22 @@
+"""The card of this machine, for tests marked `gpu`; they are skipped with the reason where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from native_kernels.cuda.driver import CudaError, CudaUnavailableError, Device, driver
+
+
+@pytest.fixture
+def device() -> Iterator[Device]:
+    try:
+        if driver().n_devices == 0:
+            pytest.skip("the NVIDIA driver sees no GPU")
+        found = Device(0)
+    except (CudaUnavailableError, CudaError) as error:
+        pytest.skip(f"no GPU: {error}")
+    found.enter()
+    yield found
+    found.close()

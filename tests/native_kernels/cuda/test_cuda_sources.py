@@ -1,0 +1,111 @@
+"""Every .cu file compiles for every architecture, without a GPU, and no kernel spills its registers to memory."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from native_kernels.cuda import modules
+from native_kernels.cuda.driver import Device
+from native_kernels.cuda.measure import measure_card
+from native_kernels.cuda.modules import (
+    ARCHITECTURES,
+    NoMachineCodeError,
+    architecture_for,
+    machine_code,
+    source_of,
+    sources,
+)
+from native_kernels.cuda.nvrtc import CompilationError, Compiler, CompilerUnavailableError, compiler
+
+
+@pytest.fixture(scope="module")
+def nvrtc() -> Compiler:
+    try:
+        return compiler()
+    except CompilerUnavailableError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("name", sources())
+def test_every_source_compiles_without_spills(nvrtc: Compiler, name: str, architecture: int) -> None:
+    if architecture not in nvrtc.architectures():
+        pytest.skip(f"NVRTC {nvrtc.version} does not know {architecture}")
+    source, headers = source_of(name)
+    anew = {"COMPILED_ANEW": time.time_ns()}  # NVRTC 13 keeps what it made, and then reports nothing
+    compiled = nvrtc.compile(source, f"{name}.cu", architecture, anew, headers)
+    assert compiled.code.startswith(b"\x7fELF")
+    spilled = [int(n) for n in re.findall(r"(\d+) bytes spill", compiled.log)]
+    kernels = re.findall(r"^KERNEL .*?(\w+)\((?!\d)", source, re.MULTILINE)
+    assert len(spilled) == 2 * len(kernels) == 2 * len(re.findall(r"^KERNEL", source, re.MULTILINE))
+    assert not any(spilled), compiled.log
+    assert all(kernel.encode() in compiled.code for kernel in kernels)
+
+
+def test_there_are_sources() -> None:
+    assert "probe" in sources()
+
+
+def test_a_mistake_is_told_with_its_line(nvrtc: Compiler) -> None:
+    with pytest.raises(CompilationError, match=r"wrong\.cu\(2\).*undefined"):
+        nvrtc.compile("\nint f() { return nothing_of_that_name; }", "wrong.cu", 75, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("capability", "architecture"),
+    [((7, 5), 75), ((8, 6), 86), ((8, 7), 86), ((8, 9), 89), ((9, 0), 90), ((12, 1), 120)],
+)
+def test_code_of_the_same_major_version_runs(capability: tuple[int, int], architecture: int) -> None:
+    assert architecture_for(capability) == architecture
+
+
+@pytest.mark.parametrize("capability", [(7, 0), (6, 1), (13, 0)])
+def test_other_cards_have_no_code(capability: tuple[int, int]) -> None:
+    with pytest.raises(NoMachineCodeError, match=rf"{capability[0]}\.{capability[1]}"):
+        architecture_for(capability)
+
+
+def test_machine_code_is_kept_and_damage_is_noticed(
+    nvrtc: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(modules.CACHE_VARIABLE, str(tmp_path))
+    modules._cache_folder.cache_clear()
+    code = machine_code("probe", 75, {})
+    (kept,) = tmp_path.iterdir()
+    monkeypatch.setattr(modules, "compiler", lambda: pytest.fail("it was kept"))
+    assert machine_code("probe", 75, {}) == code
+    monkeypatch.undo()
+    monkeypatch.setenv(modules.CACHE_VARIABLE, str(tmp_path))
+    kept.write_bytes(kept.read_bytes()[:-7] + b"damaged")
+    assert machine_code("probe", 75, {}) == code
+    assert kept.read_bytes().endswith(code)
+    machine_code("probe", 75, {"ANYTHING": 1})
+    assert len(list(tmp_path.iterdir())) == 2
+    modules._cache_folder.cache_clear()
+
+
+def test_without_a_compiler_the_reason_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> Compiler:
+        raise CompilerUnavailableError("NVIDIA's compiler NVRTC is not installed")
+
+    monkeypatch.setenv(modules.CACHE_VARIABLE, str(tmp_path))
+    modules._cache_folder.cache_clear()
+    monkeypatch.setattr(modules, "compiler", refuse)
+    with pytest.raises(NoMachineCodeError, match="NVRTC is not installed"):
+        machine_code("probe", 75, {})
+    modules._cache_folder.cache_clear()
+
+
+@pytest.mark.gpu
+def test_a_card_is_measured(device: Device) -> None:
+    measure_card(device)  # the first use lets the driver keep some memory of its own
+    before = device.memory()[0]
+    speed = measure_card(device)
+    assert 50e9 < speed.bytes_per_s < 20e12
+    assert 1e9 < speed.pcie_bytes_per_s < 1e12
+    assert 1e-6 < speed.sync_s < 1e-3
+    assert device.memory()[0] == before

@@ -1,0 +1,215 @@
+"""The driver's calls against a stand-in: checked, given back, in order. On a card: memory, graphs and events."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from native_kernels.cuda import driver as cuda
+from native_kernels.cuda.driver import (
+    CudaError,
+    CudaOutOfMemoryError,
+    CudaUnavailableError,
+    Device,
+    DeviceMemory,
+    Driver,
+    Event,
+    Graph,
+    Module,
+    PinnedMemory,
+    Stream,
+)
+
+
+class Function:
+    """One function of the stand-in: answers 0, or what the test wants."""
+
+    def __init__(self, owner: StandIn, name: str) -> None:
+        self._owner, self._name = owner, name
+        self.argtypes: Any = None
+        self.restype: Any = None
+
+    def __call__(self, *arguments: Any) -> int:
+        self._owner.calls.append(self._name)
+        given = self._owner.answers.get(self._name, 0)
+        return given(*arguments) if callable(given) else given
+
+
+class StandIn:
+    """Looks like the driver's library. answers: a code, or a function of the call's arguments, by name."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.answers: dict[str, int | Callable[..., int]] = {"cuGetErrorName": self._name_of}
+        self.missing: set[str] = set()
+        self._functions: dict[str, Function] = {}
+
+    def __getattr__(self, name: str) -> Function:
+        if not name.startswith("cu") or name in self.missing:
+            raise AttributeError(name)
+        return self._functions.setdefault(name, Function(self, name))
+
+    @staticmethod
+    def _name_of(code: int, out: Any) -> int:
+        out._obj.value = {2: b"CUDA_ERROR_OUT_OF_MEMORY", 999: b"CUDA_ERROR_UNKNOWN"}.get(code)
+        return 0 if out._obj.value else 1
+
+
+@pytest.fixture
+def library() -> StandIn:
+    return StandIn()
+
+
+@pytest.fixture
+def stand_in(library: StandIn) -> Device:
+    found = Device(0, Driver(library))
+    found.enter()
+    library.calls.clear()
+    return found
+
+
+def test_a_failing_call_says_which_and_why(library: StandIn) -> None:
+    library.answers["cuInit"] = 999
+    with pytest.raises(CudaError, match=r"cuInit failed: CUDA_ERROR_UNKNOWN \(999\)"):
+        Driver(library)
+
+
+def test_a_code_without_a_name_is_still_told(library: StandIn) -> None:
+    library.answers["cuInit"] = 12345
+    with pytest.raises(CudaError, match="an unknown error"):
+        Driver(library)
+
+
+def test_a_full_card_has_an_error_of_its_own(library: StandIn, stand_in: Device) -> None:
+    library.answers["cuMemAlloc_v2"] = cuda.OUT_OF_MEMORY
+    with pytest.raises(CudaOutOfMemoryError, match="cuMemAlloc_v2"):
+        DeviceMemory(stand_in, 1 << 40)
+
+
+def test_a_driver_without_a_function_is_too_old(library: StandIn) -> None:
+    library.missing.add("cuGraphInstantiateWithFlags")
+    with pytest.raises(CudaUnavailableError, match="too old: it lacks cuGraphInstantiateWithFlags"):
+        Driver(library)
+
+
+def test_no_driver_is_a_reason_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> None:
+        raise OSError(name)
+
+    monkeypatch.setattr(ctypes, "CDLL", refuse)
+    with pytest.raises(CudaUnavailableError, match="no NVIDIA driver is installed"):
+        Driver()
+
+
+def test_everything_is_given_back_once(library: StandIn, stand_in: Device) -> None:
+    def hand_out(out: Any, *_: Any) -> int:
+        out._obj.value = 7 << 20
+        return 0
+
+    for name in ("cuMemAlloc_v2", "cuStreamCreate", "cuEventCreate", "cuModuleLoadData"):
+        library.answers[name] = hand_out
+    memory, stream, event = DeviceMemory(stand_in, 5), Stream(stand_in), Event(stand_in)
+    module = Module(stand_in, b"code")
+    for thing in (stream, event, module):
+        thing.close()
+        thing.close()
+    memory.free()
+    memory.free()
+    stand_in.close()
+    stand_in.close()
+    back = ["cuStreamDestroy_v2", "cuEventDestroy_v2", "cuModuleUnload", "cuMemFree_v2"]
+    assert library.calls[-5:] == [*back, "cuDevicePrimaryCtxRelease_v2"]
+    assert [library.calls.count(name) for name in back] == [1, 1, 1, 1]
+
+
+def test_a_capture_that_fails_leaves_the_stream_usable(library: StandIn, stand_in: Device) -> None:
+    stream = Stream(stand_in)
+
+    def fail() -> None:
+        raise ValueError("in the middle")
+
+    with pytest.raises(ValueError, match="in the middle"):
+        stream.captured(fail)
+    assert library.calls[-2:] == ["cuStreamBeginCapture_v2", "cuStreamEndCapture"]
+
+
+def test_what_was_captured_is_freed_even_where_it_cannot_be_readied(library: StandIn, stand_in: Device) -> None:
+    library.answers["cuGraphInstantiateWithFlags"] = 999
+    with pytest.raises(CudaError):
+        Stream(stand_in).captured(lambda: None)
+    assert library.calls[-1] == "cuGraphDestroy"
+
+
+def test_not_ready_is_an_answer(library: StandIn, stand_in: Device) -> None:
+    stream = Stream(stand_in)
+    assert stream.is_done()
+    library.answers["cuStreamQuery"] = cuda.NOT_READY
+    assert not stream.is_done()
+    library.answers["cuStreamQuery"] = 999
+    with pytest.raises(CudaError):
+        stream.is_done()
+
+
+def test_the_uuid_is_written_as_nvml_writes_it(library: StandIn, stand_in: Device) -> None:
+    def give(out: Any, handle: int) -> int:
+        out.raw = bytes(range(16))
+        return 0
+
+    library.answers["cuDeviceGetUuid_v2"] = give
+    assert stand_in.uuid == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
+
+
+# ------------------------------------------------------------------ on a card
+
+
+@pytest.mark.gpu
+def test_bytes_come_back_from_the_card(device: Device) -> None:
+    n_bytes = 1 << 20
+    host, memory, stream = PinnedMemory(device, n_bytes), DeviceMemory(device, n_bytes), Stream(device)
+    values = host.as_array(np.uint8, n_bytes)
+    values[:] = np.arange(n_bytes) % 251
+    stream.upload(memory.address, host.address, n_bytes)
+    stream.synchronize()
+    values[:] = 0
+    stream.download(host.address, memory.address, n_bytes)
+    stream.synchronize()
+    assert np.array_equal(values, (np.arange(n_bytes) % 251).astype(np.uint8))
+    stream.fill(memory.address, 9, n_bytes)
+    stream.download(host.address, memory.address, n_bytes)
+    stream.synchronize()
+    assert (values == 9).all()
+    memory.free()
+    host.free()
+    stream.close()
+
+
+@pytest.mark.gpu
+def test_a_graph_does_again_what_was_captured(device: Device) -> None:
+    host, memory, stream = PinnedMemory(device, 4), DeviceMemory(device, 4), Stream(device)
+    values = host.as_array(np.uint8, 4)
+
+    def work() -> None:
+        stream.fill(memory.address, 3, 4)
+        stream.download(host.address, memory.address, 4)
+
+    graph: Graph = stream.captured(work)
+    for _ in range(3):
+        values[:] = 0
+        graph.launch(stream)
+        stream.synchronize()
+        assert (values == 3).all()
+    graph.close()
+    memory.free()
+    host.free()
+    stream.close()
+
+
+@pytest.mark.gpu
+def test_more_than_the_card_has_is_out_of_memory(device: Device) -> None:
+    with pytest.raises(CudaOutOfMemoryError):
+        DeviceMemory(device, 1 << 46)
+    DeviceMemory(device, 1 << 20).free()
