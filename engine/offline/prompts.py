@@ -34,7 +34,7 @@ class KindOfText:
 
 # Chats weigh as much as all the rest, because that is what Hearth is used for, and conversations most of all: hot
 # neurons of conversations are the farthest from those of other text. Shares measured on the starter model
-# (tests/benchmarks/coverage.py): with equal ones its own kind of conversation loses 13 points of coverage to spare 1
+# (tests/benchmarks/hot_sets.py): with equal ones its own kind of conversation loses 13 points of coverage to spare 1
 # to 3 on prose.
 KINDS = (
     KindOfText("questions", "chat", 1.0, 160),
