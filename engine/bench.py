@@ -17,7 +17,7 @@ import numpy as np
 
 from engine.cpu_and_ram import process_ram_bytes
 from engine.errors import InvalidRequestError
-from engine.executor.ffn_bytes import ffn_bytes
+from engine.executor.ffn_bytes import exact_bytes, ffn_bytes, sparse_bytes
 from engine.generate import decode_one_token, prefill
 from engine.hardware import HardwareProfile, measure, probe, sample_bytes
 from engine.model.kv_cache import KVCache
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from engine.executor.counters import FfnCounters
     from engine.model.transformer import Decoder, Transformer
     from engine.session import LoadedModel
+    from engine.sparsity.predictor import Kind
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,9 @@ class BenchResult:
     prefill_tok_s: float
     decode_tok_s: float
     bytes_per_token: dict[str, int]
+    ffn_bytes_per_token: int  # of them the neurons'
+    predictor_bytes_per_token: int  # and the predictors'
+    predictor_kinds: dict[Kind, int] | None  # kind -> layers of it
     floor_s_per_token: float
     share_of_floor: float
     vram_bytes: int
@@ -95,17 +99,18 @@ def run(
     per_token = statistics.median(decode_s) / gen_tokens
     timings = {stage: seconds / gen_tokens / repeat for stage, seconds in stages.seconds().items()}
     timings["rest"] = max(0.0, sum(decode_s) / gen_tokens / repeat - sum(timings.values()))
-    fired, active, opened = counters.fired_share or 0.0, counters.active_share or 0.0, counters.opened_share or 0.0
+    fired, shares = counters.fired_share or 0.0, counters.layer_shares
     ran, reached = model.resolve_mode(mode), config.reached_share
     rest = _other_bytes(model, prompt_tokens + gen_tokens // 2)
+    predicting = 0.0
     match ran:
         case "sparse":
-            ffn = model.modes.predictor.n_bytes + ffn_bytes(model.weights, active, opened, fired)
+            ffn, predicting = sparse_bytes(model.weights, model.modes.predictor, shares)
         case "exact":
-            ffn = ffn_bytes(model.weights, reached, opened, fired, reached)
+            ffn = exact_bytes(model.weights, shares, reached)
         case _:
             ffn = ffn_bytes(model.weights, reached, reached, reached, reached)
-    moved = round(rest + ffn)
+    moved = round(rest + ffn + predicting)
     least = fired if config.has_zeros or ran == "sparse" else reached
     floor_bytes = rest + ffn_bytes(model.weights, least, least, least, reached)
     bandwidth = hardware.cpu.bytes_per_s
@@ -115,6 +120,9 @@ def run(
         prefill_tok_s=prompt_tokens / statistics.median(prefill_s),
         decode_tok_s=1 / per_token,
         bytes_per_token={"gpu": 0, "cpu": moved},
+        ffn_bytes_per_token=round(ffn),
+        predictor_bytes_per_token=round(predicting),
+        predictor_kinds=model.modes.predictor.kinds if ran == "sparse" else None,
         floor_s_per_token=floor,
         share_of_floor=floor / per_token,
         vram_bytes=0,

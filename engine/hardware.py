@@ -133,10 +133,11 @@ def probe(
     return HardwareProfile(read_cpu(psutil, root, cpus), read_ram(psutil, memory_limits(root)), gpus, gpu_reasons)
 
 
-def measure(profile: HardwareProfile, threads: int | None = None) -> HardwareProfile:
+def measure(profile: HardwareProfile, threads: int | None = None, n_bytes: int | None = None) -> HardwareProfile:
     """The profile with the processor's read bandwidth from RAM, measured with that many threads.
 
-    `threads` None: as many as default_threads says. Figures of the GPU stay as they are (engine/card_speed.py).
+    `threads` None: as many as default_threads says. n_bytes: how much is read; None: more than any cache holds, as far
+    as there is room. Figures of the GPU stay as they are (engine/card_speed.py).
 
     Cost: under 2 s and `sample_bytes` of memory.
     Raises: HostMemoryError.
@@ -146,7 +147,7 @@ def measure(profile: HardwareProfile, threads: int | None = None) -> HardwarePro
     threads = default_threads(profile) if threads is None else threads
     if threads < 1:
         raise InvalidRequestError(f"threads is {threads}; at least 1 is needed.")
-    n_bytes = sample_bytes(profile)
+    n_bytes = sample_bytes(profile) if n_bytes is None else min(n_bytes, sample_bytes(profile))
     try:
         buffer = np.empty(n_bytes // 4, np.int32)
     except MemoryError as error:

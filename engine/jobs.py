@@ -96,7 +96,19 @@ def _profile(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
     return {**found.values(), "plot": None if plot is None else str(plot)}
 
 
+def _solve(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
+    from engine.config import EngineConfig
+    from engine.model.weights import open_model
+    from engine.offline.solving import solve_model
+    from engine.session import resolve_model
+
+    engine = EngineConfig.from_dict(given.get("engine", {}))
+    opened = open_model(resolve_model(given["model"]), engine.activation)
+    return solve_model(opened, engine, stage("solving"), cancelled, again=given.get("again", False)).to_json()
+
+
 JOBS: dict[str, JobKind] = {
     "convert": JobKind({"source": str, "bundle": str, "codec": str}, {"activation": str}, _convert),
     "profile": JobKind({"model": str}, {"text": str, "tokens": int, "plot": str, "engine": dict}, _profile),
+    "solve": JobKind({"model": str}, {"engine": dict, "again": bool}, _solve),
 }

@@ -25,12 +25,15 @@ log = logging.getLogger(__name__)
 _GPU_FIGURES = ("context_bytes", "bytes_per_s", "pcie_bytes_per_s")
 
 
-def recall(profile: HardwareProfile, threads: int) -> HardwareProfile:
-    """The profile with what was measured earlier in place of what it does not say; reads with so many threads."""
+def recall(profile: HardwareProfile, threads: int, n_bytes: int = 1 << 30) -> HardwareProfile:
+    """The profile with what was measured earlier in place of what it does not say.
+
+    threads, n_bytes: how many read, and how much of the memory: a little of it stays in the processor's caches.
+    """
     known = _read().get(_machine(profile))
     if not isinstance(known, dict):
         return profile
-    speed = known.get(f"cpu_bytes_per_s.{threads}")
+    speed = known.get(_reading(threads, n_bytes))
     cpu = profile.cpu if profile.cpu.bytes_per_s else replace(profile.cpu, bytes_per_s=_figure(speed))
     gpus = []
     for gpu in profile.gpus:
@@ -45,13 +48,13 @@ def recall(profile: HardwareProfile, threads: int) -> HardwareProfile:
     return replace(profile, cpu=cpu, gpus=tuple(gpus), sync_s=sync_s)
 
 
-def remember(profile: HardwareProfile, threads: int) -> None:
+def remember(profile: HardwareProfile, threads: int, n_bytes: int = 1 << 30) -> None:
     """Keeps every figure that the profile has. Where nothing can be written, nothing is: it is measured again then."""
     machines = _read()
     before = machines.get(_machine(profile))
     known: dict[str, Any] = dict(before) if isinstance(before, dict) else {}
     if profile.cpu.bytes_per_s:
-        known[f"cpu_bytes_per_s.{threads}"] = profile.cpu.bytes_per_s
+        known[_reading(threads, n_bytes)] = profile.cpu.bytes_per_s
     for gpu in profile.gpus:
         for name in _GPU_FIGURES:
             if (value := getattr(gpu, name)) is not None:
@@ -104,6 +107,10 @@ def _machine(profile: HardwareProfile) -> str:
     cpu = profile.cpu
     facts = [cpu.name, cpu.cores, cpu.threads, list(cpu.isa), profile.ram.total_bytes]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+
+
+def _reading(threads: int, n_bytes: int) -> str:
+    return f"cpu_bytes_per_s.{threads}.{n_bytes >> 20}"
 
 
 def _card(gpu: GpuInfo) -> str:

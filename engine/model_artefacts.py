@@ -18,7 +18,7 @@ from engine.sparsity.powerinfer_predictors import (
     predictor_from_gguf,
     read_predictor_folder,
 )
-from engine.sparsity.predictor import Predictor, stored_sizes
+from engine.sparsity.predictor import Predictor, stored_kinds, stored_sizes
 from engine.sparsity.stats import NeuronStats, read_activation_folder
 
 # "artefact": made for this model, in Hearth's own form; "file": in the weights' file; "folder": beside it.
@@ -62,6 +62,16 @@ def predictor_sizes(opened: OpenedModel) -> PredictorSizes:
         case "folder" if opened.files.predictors is not None:
             return PredictorSizes(*folder_sizes(opened.files.predictors))
     return PredictorSizes(0)
+
+
+def predictor_kinds(opened: OpenedModel) -> dict[str, int]:
+    """Kind -> number of layers predicted so; empty where there are none. Cost and errors: as `predictor_sizes`."""
+    match predictor_place(opened):
+        case "artefact":
+            return stored_kinds(*artefacts.check(opened, "predictors"))
+        case None:
+            return {}
+    return {"low_rank": opened.config.n_layers}  # PowerInfer's own are of this kind
 
 
 def read_predictor(opened: OpenedModel, as_stored: bool) -> Predictor:

@@ -16,13 +16,13 @@ from engine.cpu_and_ram import memory_limits, read_ram
 from engine.errors import EngineError, HostMemoryError, InvalidRequestError
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
-from engine.executor.ffn_bytes import first_bytes
+from engine.executor.ffn_bytes import first_bytes, first_bytes_read, predictor_bytes
 from engine.executor.sparse import SparseExecutor
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import MARGIN_BYTES, ModelWeights, OpenedModel
 from engine.model_artefacts import no_predictors, predictor_sizes, read_predictor
-from engine.sparsity.predictor import Predictor
+from engine.sparsity.predictor import Budget, Predictor
 from native_kernels.backend import Operators
 from native_kernels.codecs import COPY_CODECS
 from native_kernels.reference import ReferenceOperators
@@ -40,14 +40,15 @@ class SparseCost:
     because a predictor misses some, is no saving and is not counted.
     """
 
-    predictor_bytes: int
+    predictor_bytes: float  # a cascade's by the rows of its copy that were read on a sample
     active_share: float | None  # of the neurons, expected on a sample; None where the predictors alone are too dear
     first_bytes: int  # gate, or up where there is no gate
+    first_bytes_read: float  # of these, on the sample
 
     @property
     def bytes_saved(self) -> float:
         """Bytes that sparse mode reads less than exact mode; negative where it reads more."""
-        return (1 - (self.active_share or 0.0)) * self.first_bytes - self.predictor_bytes
+        return self.first_bytes - self.first_bytes_read - self.predictor_bytes
 
 
 class ModeChooser:
@@ -72,7 +73,7 @@ class ModeChooser:
 
     def choose(self, wanted: str) -> tuple[Mode, str]:
         """sparse, exact or dense, and why. Raises as `choose_mode` and, for sparse, as `read_predictors` does."""
-        mode, reason = choose_mode(self._opened, wanted, lambda: self._sparse_cost)
+        mode, reason = choose_mode(self._opened, wanted, lambda: self._sparse_cost, lambda: self.predictor.budget)
         if mode == "sparse":
             _ = self.predictor  # what is wrong with it shows before an answer has begun
         return mode, reason
@@ -100,11 +101,15 @@ class ModeChooser:
 
 
 def choose_mode(
-    opened: OpenedModel, wanted: str, sparse_cost: Callable[[], SparseCost] | None = None
+    opened: OpenedModel,
+    wanted: str,
+    sparse_cost: Callable[[], SparseCost] | None = None,
+    budget: Callable[[], Budget | None] = lambda: None,
 ) -> tuple[Mode, str]:
     """`auto` resolved, with the reason: sparse needs predictors, exact needs an activation that makes zeros.
 
-    sparse_cost is asked where `auto` depends on it; without it `auto` never becomes sparse.
+    sparse_cost is asked where `auto` depends on it; without it `auto` never becomes sparse. budget: the one that the
+    predictors were made under, asked before; where they did not hold it, `auto` does not become sparse either.
     Raises: UnsupportedModelError for sparse without predictors, InvalidRequestError for a word that is no mode.
     """
     if wanted == "sparse":
@@ -121,6 +126,9 @@ def choose_mode(
     if wanted == "exact" or not opened.has_predictors or sparse_cost is None:
         return "exact", reason
     try:
+        made_under = budget()
+        if made_under is not None and not made_under.held:
+            return "exact", f"{reason}. The model's predictors did not hold their error budget{_missed(made_under)}"
         cost = sparse_cost()
     except EngineError as error:  # what is wrong with predictors is no reason not to answer
         return "exact", f"{reason}. The model's predictors cannot be used: {error.message}"
@@ -131,6 +139,15 @@ def choose_mode(
     if cost.bytes_saved > 0:
         return "sparse", f"In a sample text {share}, which reads {megabytes} less than exact mode"
     return "exact", f"{reason}. In a sample text {share}, and sparse mode would read {megabytes} more"
+
+
+def _missed(budget: Budget) -> str:
+    """By how much, where that was measured."""
+    wanted = f": perplexity may rise by {100 * budget.perplexity_rise:.3g} %"
+    if not budget.measured:
+        return wanted
+    worst = max(budget.measured, key=lambda text: text.perplexity_rise)
+    return f"{wanted}, and rose by {100 * worst.perplexity_rise:.3g} % on {worst.text[:40]}"
 
 
 def read_predictors(opened: OpenedModel, reads: Callable[[str], bool] = lambda codec: False) -> Predictor:
@@ -189,11 +206,13 @@ def measure_sparse_cost(
 ) -> SparseCost:
     """What the predictors cost and expect over these tokens. Cost: one pass over them, unless it is vain anyway."""
     first = first_bytes(weights)
-    if predictor.n_bytes >= first:
-        return SparseCost(predictor.n_bytes, None, first)
+    least = predictor_bytes(predictor, [0.0 if layer.kind == "cascade" else 1.0 for layer in predictor.layers])
+    if least >= first:
+        return SparseCost(least, None, first, 0.0)
     executor = SparseExecutor(opened.config, weights, predictor, operators)
     cache = KVCache(opened.config, len(tokens), kv_codec)
     Transformer(opened.config, weights, executor, operators).forward(np.asarray(tokens, np.int64), cache)
-    share = executor.counters.active_share
+    share, shares = executor.counters.active_share, executor.counters.layer_shares
     assert share is not None, "a pass over tokens counts them"
-    return SparseCost(predictor.n_bytes, share, first)
+    read = first_bytes_read(weights, predictor, shares)
+    return SparseCost(predictor_bytes(predictor, shares[:, 3]), share, first, read)

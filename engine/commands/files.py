@@ -46,6 +46,7 @@ def inspect(arguments: argparse.Namespace) -> int:
         "parameters": opened.parameters,
         "down": "row-wise" if opened.down_is_row_wise else "neuron by neuron",
         "has_predictors": opened.has_predictors,
+        "predictor_kinds": _predictor_kinds(opened),
         "has_stats": opened.has_stats,
         "has_placement": opened.has_placement,
         "chat_template": tokenizer.chat_template is not None,
@@ -101,15 +102,26 @@ def _parameters_used(opened: OpenedModel) -> int:
     )
 
 
+def _predictor_kinds(opened: OpenedModel) -> dict[str, int] | None:
+    """Kind -> layers of it; None where there are no predictors, or where they cannot be used."""
+    from engine.model_artefacts import predictor_kinds
+
+    try:
+        return predictor_kinds(opened) or None
+    except EngineError:
+        return None
+
+
 def _print_artefacts(opened: OpenedModel) -> None:
     """Where the predictors and counts lie that count, and whether they can be used as far as their heads tell."""
     from engine import artefacts
-    from engine.model_artefacts import predictor_place, predictor_sizes
+    from engine.model_artefacts import predictor_kinds, predictor_place, predictor_sizes
 
     place = predictor_place(opened)
     if place is not None:
         try:
-            words = f"{predictor_sizes(opened).stored / 1e6:.1f} MB"
+            kinds = ", ".join(f"{kind} in {layers} layers" for kind, layers in predictor_kinds(opened).items())
+            words = f"{predictor_sizes(opened).stored / 1e6:.1f} MB: {kinds}"
         except EngineError as error:
             words = f"which cannot be used: {error.message}"
         where = {

@@ -13,8 +13,11 @@ def probe(arguments: argparse.Namespace) -> int:
     profile = hardware.probe()
     if arguments.measure:
         from engine.card_speed import measure_cards
+        from engine.measured_hardware import remember
 
-        profile = measure_cards(hardware.measure(profile, threads=arguments.threads))
+        threads = arguments.threads or hardware.default_threads(profile)
+        profile = measure_cards(hardware.measure(profile, threads=threads))
+        remember(profile, threads)
     if arguments.json:
         print_json(profile.to_json())
         return 0

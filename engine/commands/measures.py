@@ -92,6 +92,9 @@ def bench(arguments: argparse.Namespace) -> int:
     print(f"weights  {result.weights}")
     print(f"prefill  {number(result.prefill_tok_s)} tok/s")
     print(f"bytes    {moved / 1e6:.1f} MB per token, {percent(result.active_share)} of neurons active")
+    if result.predictor_kinds:
+        kinds = ", ".join(f"{kind} in {layers} layers" for kind, layers in result.predictor_kinds.items())
+        print(f"predict  {result.predictor_bytes_per_token / 1e6:.2f} MB per token: {kinds}")
     print(f"floor    {1e3 * result.floor_s_per_token:.2f} ms per token; share of floor {result.share_of_floor:.2f}")
     print("time     " + ", ".join(f"{name} {1e3 * value:.2f} ms" for name, value in result.timings.items()))
     return 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
 
 from engine.commands.output import number, percent, print_json
 from engine.config import EngineConfig
@@ -34,9 +33,8 @@ def solve(arguments: argparse.Namespace) -> int:
     except Cancelled:
         print("Stopped. The placement that was there is still there.", file=sys.stderr)
         return 130
-    values = solved_values(solved)
     if arguments.json:
-        print_json(values)
+        print_json(solved.to_json())
         return 0
     placement = solved.placement
     origin = "as it was solved before: nothing has changed" if solved.reused else "solved"
@@ -58,32 +56,3 @@ def solve(arguments: argparse.Namespace) -> int:
     for note in placement.notes:
         print(f"  note: {note}")
     return 0
-
-
-def solved_values(solved: Any) -> dict[str, Any]:
-    """A solved placement as JSON (cli.md)."""
-    placement = solved.placement
-    return {
-        "stats": placement.statistics,
-        "mode": placement.mode,
-        "hot_neurons": placement.hot_neurons,
-        "hot_bytes": placement.hot_bytes,
-        "vram_bytes": placement.vram_bytes,
-        "vram_parts_bytes": placement.vram_parts_bytes,
-        "vram_budget_bytes": placement.origins.vram_budget_bytes,
-        "ram_bytes": placement.ram_bytes,
-        "ram_parts_bytes": placement.ram_parts_bytes,
-        "predicted_tok_s": placement.predicted_tok_s,
-        "gpu_neuron_load": placement.gpu_neuron_load,
-        "fired_share": placement.fired_share,
-        "objective": placement.objective,
-        "gap": placement.gap,
-        "layers": list(placement.hot_counts),
-        "attention_layers": placement.attention.count("gpu"),
-        "head": placement.head,
-        "context": placement.origins.context,
-        "position": placement.position,
-        "reused": solved.reused,
-        "changed": list(solved.changed),
-        "notes": list(placement.notes),
-    }

@@ -13,30 +13,33 @@ from numpy.typing import NDArray
 
 from engine.config import Mode, ModelConfig
 from engine.executor.feed_forward import first_matrix
+from engine.executor.predictor_calls import PredictorCalls
+from engine.executor.predictor_calls import why_not as cannot_predict
 from engine.model.weights import FfnWeights, ModelWeights
-from engine.sparsity.predictor import LowRank, Predictor
+from engine.sparsity.predictor import Predictor
 from native_kernels.backend import F32, I32, I64, PackedMatrix
 from native_kernels.cpu.active_rows import clear_calls, list_calls, scatter_calls
 from native_kernels.cpu.call import Call, aligned_empty
 from native_kernels.cpu.elementwise import Activation, activation_calls, bias_calls
 from native_kernels.cpu.gemv import vector_format
 from native_kernels.cpu.linear import Products, Vector
-from native_kernels.cpu.linear import why_not as cannot_multiply
 from native_kernels.cpu.row_sums import SUMS
 from native_kernels.cpu.sparse_ffn import Activation as FusedActivation
-from native_kernels.cpu.sparse_ffn import Buffers, Predicted, axpy_calls, ffn_calls, predictor_calls
+from native_kernels.cpu.sparse_ffn import Buffers, axpy_calls, ffn_calls
+from native_kernels.cpu.tallies import Tally, TallyBlock, tally_calls
 
 _ACTIVATIONS: dict[str, Activation] = {
     "relu": "relu", "drelu": "relu", "fatrelu": "fatrelu", "silu": "silu", "gelu": "gelu", "gelu-tanh": "gelu-tanh",
 }  # fmt: skip
 
-_FUSED: dict[str, FusedActivation] = {
+FUSED_ACTIVATIONS: dict[str, FusedActivation] = {
     "relu": "relu", "drelu": "drelu", "fatrelu": "relu", "silu": "silu", "gelu": "gelu", "gelu-tanh": "gelu_tanh",
 }  # fmt: skip
 
-# Words of a worker's counts in a layer: what elementwise counts, and what is listed.
+# Words of a worker's counts in a layer: what elementwise counts, what is listed, and of what a copy was read; the last
+# two in the first worker's alone. sparse_ffn counts into the first three words of a layer.
 COUNT_WORDS = 8
-_OPENED, _FIRED, _LISTED = range(3)
+_OPENED, _FIRED, _LISTED, COPIED = range(4)
 
 
 def why_not(mode: Mode, predictor: Predictor | None) -> list[str]:
@@ -44,24 +47,24 @@ def why_not(mode: Mode, predictor: Predictor | None) -> list[str]:
     if mode != "sparse":
         return []
     assert predictor is not None, "sparse mode has one"
-    matrices = [matrix for layer in predictor.layers for matrix in layer.matrices]
-    return [reason for matrix in matrices for reason in cannot_multiply(matrix)]
+    return cannot_predict(predictor)
 
 
 class FfnCalls:
     """The buffers of one model's feed-forward blocks, and the calls over them.
 
-    counts passed in: i64 [workers, COUNT_WORDS], the layer's, zero before every token.
+    counts passed in: i64 [workers, COUNT_WORDS], the layer's, zero before every token. tallies: where every neuron
+    that fires is counted by itself, i64 [L, F], while somebody wants that.
     """
 
     def __init__(
         self, mode: Mode, config: ModelConfig, weights: ModelWeights, products: Products, predictor: Predictor | None
     ) -> None:
+        self.tallies = TallyBlock()
         self._mode = mode
         self._config = config
         self._layers = [layer.ffns[0] for layer in weights.layers]  # experts have no program
         self._products = products
-        self._predictor = predictor
         self._activation = _ACTIVATIONS[config.activation.removesuffix("-glu")]
         self._first: F32 = aligned_empty(config.d_ff)
         self._up: F32 = aligned_empty(config.d_ff)
@@ -74,8 +77,9 @@ class FfnCalls:
         self._buffers = Buffers.make(config.d_ff, config.d_model, products.n_workers)
         self._whole = replace(self._buffers, h=self._hidden.values, ids=np.arange(config.d_ff, dtype=np.int32))
         self._whole.n[0] = config.d_ff
-        if predictor is not None:
-            self._scores: F32 = aligned_empty(config.d_ff)
+        self._predicting: PredictorCalls | None = None
+        if mode == "sparse" and predictor is not None:
+            self._predicting = PredictorCalls(config, predictor, products, self._buffers)
 
     def of_layer(self, layer: int, x: Vector, residual: Vector, out: F32, counts: I64) -> list[Call]:
         """out [D] = what the block adds to the stream; x [D] normed, residual [D] what the norm read."""
@@ -87,7 +91,7 @@ class FfnCalls:
         else:
             calls = self._some(w, x, counts) if self._mode == "exact" else self._expected(layer, x, residual, counts)
         self._hidden.renew()
-        return calls + self._down(w, out)
+        return calls + tally_calls(self._hidden.values, self._tally(layer)) + self._down(w, out)
 
     def totals(self, counts: I64) -> I64:
         """What a token's counts [L, workers, COUNT_WORDS] say of every layer, in the order of FfnCounters.layers."""
@@ -102,9 +106,10 @@ class FfnCalls:
             found[:, 0] = self._config.d_ff
         elif self._mode == "exact":
             found[:, 0] = found[:, 1]
-        elif self._predictor is not None:
-            decided = np.array([layer.kind == "true_gate" for layer in self._predictor.layers])
-            found[decided, 0] = found[decided, 1]
+        elif self._predicting is not None:
+            kinds = self._predicting.kinds
+            found[:, 0] = np.where(kinds == "true_gate", found[:, 1], found[:, 0])
+            found[:, 3] = self._predicting.copied(counts[:, 0, COPIED])
         return found
 
     def _is_fused(self, w: FfnWeights) -> bool:
@@ -117,21 +122,21 @@ class FfnCalls:
         assert w.down_t is not None, "else the layer is not fused"
         calls: list[Call] = []
         predicted = None
-        if self._mode == "sparse":
-            assert self._predictor is not None, "sparse mode has one"
-            part = self._predictor.layers[i]
-            if part.low_rank is not None:
-                calls += self._predict(part.low_rank, residual if part.input == "residual" else x)
-                predicted = Predicted(self._scores, part.low_rank.threshold)
+        if self._predicting is not None:
+            calls, predicted = self._predicting.of_layer(i, x, residual, counts[COPIED:])
         forms: dict[str, NDArray[Any]] = {}
         for matrix in (w.up, *([] if w.gate is None else [w.gate])):
             forms[vector_format(matrix.codec)], more = x.as_read_by(matrix.codec, "ffn")
             calls += more
         return calls + ffn_calls(
-            w.gate, w.up, w.down_t, forms, out, _FUSED[self._config.activation.removesuffix("-glu")], self._buffers,
+            w.gate, w.up, w.down_t, forms, out,
+            FUSED_ACTIVATIONS[self._config.activation.removesuffix("-glu")], self._buffers,
             threshold=self._config.activation_threshold, predicted=predicted, gate_bias=w.gate_bias,
-            up_bias=w.up_bias, down_bias=w.down_bias, counts=counts,
+            up_bias=w.up_bias, down_bias=w.down_bias, counts=counts, tally=self._tally(i),
         )  # fmt: skip
+
+    def _tally(self, layer: int) -> Tally:
+        return Tally(self.tallies, layer * self._config.d_ff)
 
     # -------------------------------------------------------------- what goes into down
 
@@ -161,24 +166,19 @@ class FfnCalls:
 
     def _expected(self, i: int, x: Vector, residual: Vector, counts: I64) -> list[Call]:
         """As SparseExecutor: the first matrix where the predictor expects it, up where it fires."""
-        assert self._predictor is not None, "sparse mode has one"
-        part, w = self._predictor.layers[i], self._layers[i]
-        if part.low_rank is None:
+        assert self._predicting is not None, "sparse mode has one"
+        w = self._layers[i]
+        calls, predicted = self._predicting.of_layer(i, x, residual, counts[0, COPIED:])
+        if predicted is None:
             return self._some(w, x, counts)
-        calls = self._predict(part.low_rank, residual if part.input == "residual" else x)
         calls += clear_calls(self._first, barrier=False)
         calls += list_calls(
-            self._scores, self._predicted, self._n_predicted, also=counts[0, _LISTED:],
-            threshold=part.low_rank.threshold, stage="predictor",
+            predicted.logits, self._predicted, self._n_predicted, also=counts[0, _LISTED:],
+            threshold=predicted.threshold, of=predicted.ids, n_of=predicted.n_ids, stage="predictor",
         )  # fmt: skip
         first, bias = first_matrix(w)
         calls += self._listed(first, x, self._predicted, self._n_predicted, self._first, bias=bias)
         return calls + self._opened(w, x, None, counts)
-
-    def _predict(self, part: LowRank, x: Vector) -> list[Call]:
-        """Scores of all neurons."""
-        values, calls = x.as_read_by(part.a.codec, "predictor")
-        return calls + predictor_calls(part.a, part.b, values, self._scores, bias1=part.a_bias, bias2=part.b_bias)
 
     def _opened(self, w: FfnWeights, x: Vector, bias: F32 | None, counts: I64) -> list[Call]:
         """The activation of the first matrix, and up where it is not zero."""

@@ -65,6 +65,9 @@ def activity_of(
     active = np.empty_like(fired)
     unknown = False
     for layer, wanted in enumerate(predictors.active_share):
+        if predictors.is_true_gate[layer]:
+            active[layer] = opened[layer]
+            continue
         if wanted is None:
             unknown = True
             wanted = min(1.0, _EXPECTED_TO_FIRED * float(opened[layer].mean()))
@@ -86,12 +89,13 @@ def scaled_to(probabilities: F32, mean: float) -> F32:
     order = np.sort(values)[::-1]
     behind = order.sum() - np.concatenate([[0.0], np.cumsum(order)[:-1]])  # of those from k on
     full = np.arange(len(order))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        factors = (mean * len(order) - full) / behind  # with the first k at 1
-    sound = np.flatnonzero((factors * order <= 1) & (behind > 0))
+    some = behind > 1e-12 * order[0]
+    factors = np.divide(mean * len(order) - full, behind, out=np.full(len(order), np.inf), where=some)  # first k at 1
+    sound = np.flatnonzero(some & (factors <= np.divide(1, order, out=np.zeros(len(order)), where=order > 0)))
     if not len(sound):
         return np.where(values > 0, np.float32(1), np.float32(0)).astype(np.float32)
-    return np.minimum(1.0, values * max(0.0, factors[sound[0]])).astype(np.float32)
+    scaled = np.minimum(1.0, values * max(0.0, float(factors[sound[0]])))
+    return scaled.astype(np.float32)
 
 
 def _fired(config: ModelConfig, stats: NeuronStats | None) -> tuple[F32, tuple[str, ...]]:

@@ -3,7 +3,7 @@
 It is written portion by portion; every portion is the same mixture of kinds, begun with other prompts and other random
 numbers. Finished portions are kept in the cache folder: what
 profiling had written serves training, and an interruption costs one portion. Research behind the mixture:
-tests/benchmarks/hot_sets.py.
+tests/benchmarks/hot_set_coverage.py.
 """
 
 from __future__ import annotations

@@ -26,40 +26,46 @@ class Efficiency:
     """What kernels reach of a bandwidth, by codec.
 
     gemv: a whole matrix. first: the deciding matrix of an FFN whose other rows are skipped. rows: rows gathered where
-    neurons fire. core_bytes_per_s: what one core computes when no memory holds it up; None: never the limit.
+    neurons fire. sums: a whole down that is stored by neuron. short: a low-rank predictor, half of whose rows are as
+    short as its rank.
+    core_bytes_per_s: what one core computes when no memory holds it up; None: never the limit.
     """
 
     gemv: float
     first: float
     rows: float
+    sums: float
+    short: float
     core_bytes_per_s: float | None = None
 
 
-# Means of tests/benchmarks/results/cpu-kernels-2026-11-21.json (EPYC, 1 and 2 threads) and cpu-kernels-xeon (1 to 8
-# threads); first and rows solve their "exact" rows at 100 % and 10 % for the two parts. Rates of a core within its
-# caches: the starter model and make_model.py's tiny ones on that EPYC, 1 thread.
+# tests/benchmarks/results: cpu-kernels-2026-11-21 (EPYC, 1 and 2 threads) and cpu-kernels-xeon (1 to 8 threads) for
+# gemv and for the lanes; against-llama-cpp-1b (EPYC, 2 threads) and prediction (EPYC, 1 thread) for the others, from
+# what dense, exact and sparse mode took beside each other. Those are of rows of 2,048 values, which are read with less
+# of the bandwidth than the 4,096 of cpu-kernels. Cores within their caches: the starter model and make_model.py's tiny
+# ones on that EPYC, 1 thread.
 _CPU: dict[str, Efficiency] = {
-    "f32": Efficiency(0.97, 0.92, 0.8, 80e9),
-    "f16": Efficiency(0.98, 0.92, 0.8, 60e9),
-    "bf16": Efficiency(0.98, 0.92, 0.8, 60e9),
-    "q8_0": Efficiency(0.92, 0.9, 0.65, 37e9),
-    "q8_0.lanes": Efficiency(0.92, 0.9, 0.65, 37e9),
-    "q4_0": Efficiency(0.93, 0.93, 0.52, 42e9),
-    "q4_0.lanes": Efficiency(0.9, 0.82, 0.7, 42e9),
+    "f32": Efficiency(0.98, 0.85, 0.55, 0.95, 0.6, 80e9),
+    "f16": Efficiency(0.98, 0.85, 0.5, 0.95, 0.6, 60e9),
+    "bf16": Efficiency(0.98, 0.85, 0.5, 0.95, 0.6, 60e9),
+    "q8_0": Efficiency(0.95, 0.9, 0.65, 0.85, 0.4, 35e9),
+    "q8_0.lanes": Efficiency(0.9, 0.8, 0.65, 0.8, 0.4, 35e9),
+    "q4_0": Efficiency(0.97, 0.8, 0.4, 0.9, 0.25, 45e9),
+    "q4_0.lanes": Efficiency(0.9, 0.8, 0.65, 0.8, 0.4, 45e9),
 }
-_CPU_OTHER = Efficiency(0.85, 0.8, 0.5, 25e9)  # K-quants and the like, which cost more arithmetic
+_CPU_OTHER = Efficiency(0.85, 0.8, 0.5, 0.7, 0.4, 25e9)  # K-quants and the like, which cost more arithmetic
 
-# gpu-design.md's table of kernels on an H200, their fixed part taken out (it is in _GPU_LAYER_S).
+# gpu-design.md's table of kernels on an H200, their fixed part taken out (it is in _GPU_ATTENTION_S and _GPU_FFN_S).
 _GPU: dict[str, Efficiency] = {
-    "f32": Efficiency(0.95, 0.95, 0.9),
-    "f16": Efficiency(0.95, 0.95, 0.9),
-    "bf16": Efficiency(0.95, 0.95, 0.9),
+    "f32": Efficiency(0.95, 0.95, 0.9, 0.95, 0.9),
+    "f16": Efficiency(0.95, 0.95, 0.9, 0.95, 0.9),
+    "bf16": Efficiency(0.95, 0.95, 0.9, 0.95, 0.9),
 }
-_GPU_OTHER = Efficiency(0.88, 0.88, 0.7)
+_GPU_OTHER = Efficiency(0.88, 0.88, 0.7, 0.7, 0.7)
 
 # Seconds that no bytes explain. CPU: the hand-offs, norms and activations of a layer, per layer and per value of its
 # residual stream; sampling and Python per token. GPU: the fixed parts of the kernels of attention, and of an FFN.
-_CPU_LAYER_S, _CPU_VALUE_S, _CPU_TOKEN_S = 5e-6, 2e-9, 5e-5
+_CPU_LAYER_S, _CPU_VALUE_S, _CPU_TOKEN_S = 10e-6, 2e-9, 5e-5
 _GPU_ATTENTION_S, _GPU_FFN_S = 15e-6, 15e-6
 
 
@@ -76,23 +82,34 @@ class DeviceRates:
     threads: int = 0
 
     def _speed(self, share: float, codec: str) -> float:
-        known = self.efficiencies.get(codec, self.other)
+        known = self._of(codec)
         speed = share * self.bytes_per_s
         if self.threads and known.core_bytes_per_s is not None:
             speed = min(speed, self.threads * known.core_bytes_per_s)
         return speed
 
+    def _of(self, codec: str) -> Efficiency:
+        return self.efficiencies.get(codec, self.other)
+
     def gemv(self, codec: str) -> float:
         """Bytes/s of a whole matrix."""
-        return self._speed(self.efficiencies.get(codec, self.other).gemv, codec)
+        return self._speed(self._of(codec).gemv, codec)
 
     def first(self, codec: str) -> float:
         """Bytes/s of the deciding matrix of a sparse FFN."""
-        return self._speed(self.efficiencies.get(codec, self.other).first, codec)
+        return self._speed(self._of(codec).first, codec)
 
     def rows(self, codec: str) -> float:
         """Bytes/s of gathered rows."""
-        return self._speed(self.efficiencies.get(codec, self.other).rows, codec)
+        return self._speed(self._of(codec).rows, codec)
+
+    def sums(self, codec: str) -> float:
+        """Bytes/s of a whole matrix that is read neuron by neuron into a weighted sum."""
+        return self._speed(self._of(codec).sums, codec)
+
+    def short(self, codec: str) -> float:
+        """Bytes/s of a predictor."""
+        return self._speed(self._of(codec).short, codec)
 
 
 @dataclass(frozen=True)
@@ -149,12 +166,15 @@ def gpu_layer_s(attention: bool, ffn: bool) -> float:
     return _GPU_ATTENTION_S * attention + _GPU_FFN_S * ffn
 
 
-def ffn_speeds(rates: DeviceRates, mode: Mode, first: str, down: str) -> tuple[float, float, float]:
+def ffn_speeds(
+    rates: DeviceRates, mode: Mode, first: str, down: str, down_is_row_wise: bool
+) -> tuple[float, float, float]:
     """Bytes/s of a neuron's first row, of its row of up beside a gate, and of its down."""
+    all_of_down = rates.gemv(down) if down_is_row_wise else rates.sums(down)
     match mode:
         case "dense":
-            return rates.gemv(first), rates.gemv(first), rates.rows(down)
+            return rates.gemv(first), rates.gemv(first), all_of_down
         case "exact":
-            return rates.first(first), rates.rows(first), rates.rows(down)
+            return rates.first(first), rates.rows(first), all_of_down if down_is_row_wise else rates.rows(down)
         case _:
-            return rates.rows(first), rates.rows(first), rates.rows(down)
+            return rates.rows(first), rates.rows(first), all_of_down if down_is_row_wise else rates.rows(down)

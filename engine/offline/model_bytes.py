@@ -14,23 +14,49 @@ from numpy.typing import NDArray
 from engine.config import KvCodec, ModelConfig
 from engine.model.families import PlannedTensor, split_expert_name
 from engine.model.model_files import OpenedModel
+from engine.sparsity.predictor import Predictor
 from native_kernels.kv_blocks import KvLayout
 
 I64 = NDArray[np.int64]
 
+# Of a cascade: rows of the copy that are read for each neuron that it expects in the end.
+_COPIED_TO_ACTIVE = 2.0
+
 
 @dataclass(frozen=True, eq=False)
 class PredictorBytes:
-    """A model's predictors. bytes: i64 [L]. active_share: [L], of the neurons that they expect; None: nobody measured.
+    """A model's predictors.
 
-    codecs: [L], of the larger part. is_true_gate: [L] of bool, where the first matrices themselves decide, and their
-    bytes are counted here instead of with the neurons.
+    held, read: i64 [L], bytes of them and what a token reads of these. active_share: [L], of the neurons that they
+    expect; None: nobody measured. codecs: [L], of the largest matrix. is_true_gate: [L] of bool, where the first
+    matrices themselves decide, and their bytes are counted here instead of with the neurons.
     """
 
-    bytes: I64
+    held: I64
+    read: I64
     codecs: tuple[str, ...]
     active_share: tuple[float | None, ...]
     is_true_gate: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, predictor: Predictor, model: ModelBytes) -> PredictorBytes:
+        """Those of a model's predictors, in the codecs that they are stored in."""
+        held, read, codecs = [], [], []
+        for i, layer in enumerate(predictor.layers):
+            gates = model.neurons * int(model.first[i])
+            n_bytes = gates if layer.kind == "true_gate" else layer.n_bytes
+            copied = min(1.0, _COPIED_TO_ACTIVE * (layer.active_share or 1.0)) if layer.kind == "cascade" else 1.0
+            held.append(n_bytes)
+            read.append(gates if layer.kind == "true_gate" else round(layer.bytes_read(copied)))
+            largest = max(layer.matrices, key=lambda matrix: matrix.n_bytes, default=None)
+            codecs.append(model.first_codecs[i] if largest is None else largest.codec)
+        return cls(
+            held=np.array(held, np.int64),
+            read=np.array(read, np.int64),
+            codecs=tuple(codecs),
+            active_share=tuple(layer.active_share for layer in predictor.layers),
+            is_true_gate=np.array([layer.kind == "true_gate" for layer in predictor.layers]),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +66,7 @@ class ModelBytes:
     attention: i64 [L], all of a layer but its FFN's matrices: projections, norms, biases, routers. first, second, down:
     i64 [L], one neuron's row of the matrix that decides whether it fires (gate, or up without a gate), of up beside a
     gate (else 0), and of down. embedding: with positions and what belongs to them. head: with the last norm; where it
-    is the embedding's own matrix (tied), on the CPU it takes no room of its own.
+    is the embedding's own matrix (tied), that is counted in both, and `shared` is its bytes.
     codecs: of attention, of the first matrix and of down in each layer [L], and of the head.
     down_is_row_wise: a token reads all of down, whatever fires.
     """
@@ -57,6 +83,7 @@ class ModelBytes:
     down_codecs: tuple[str, ...]
     head_codec: str
     down_is_row_wise: bool = False
+    shared: int = 0
 
     @property
     def n_layers(self) -> int:
@@ -75,7 +102,7 @@ class ModelBytes:
     @property
     def head_in_ram(self) -> int:
         """What the head takes beside the embedding."""
-        return 0 if self.config.tied_embeddings else self.head
+        return self.head - self.shared
 
     @property
     def total(self) -> int:
@@ -128,6 +155,7 @@ class ModelBytes:
             down_codecs=_main_codecs(codecs["down"]),
             head_codec=head_codec,
             down_is_row_wise=opened.down_is_row_wise,
+            shared=embedding if config.tied_embeddings else 0,
         )
 
 

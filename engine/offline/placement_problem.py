@@ -18,6 +18,7 @@ from engine.config import KvCodec, Mode
 from engine.offline.activity import Activity
 from engine.offline.cost_model import DeviceRates, Machine, cpu_layer_s, cpu_token_s, ffn_speeds, gpu_layer_s
 from engine.offline.model_bytes import ModelBytes, PredictorBytes
+from native_kernels.codecs import COPY_CODECS
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
@@ -158,7 +159,10 @@ def build_problem(
     def ffn_seconds(rates: DeviceRates) -> F64:
         """[L, K + 1]: of the first k blocks."""
         speeds = np.array(
-            [ffn_speeds(rates, mode, a, b) for a, b in zip(model.first_codecs, model.down_codecs, strict=True)]
+            [
+                ffn_speeds(rates, mode, first_codec, down_codec, model.down_is_row_wise)
+                for first_codec, down_codec in zip(model.first_codecs, model.down_codecs, strict=True)
+            ]
         )
         per_neuron = np.stack([sparse_first, model.second, model.down], axis=1) / speeds
         parts = (sums["active"], sums["opened"], sums["fired"])
@@ -166,9 +170,9 @@ def build_problem(
 
     kv_bytes, kv_read = model.kv_of_layer(context, kv_codec), model.kv_of_layer(position, kv_codec)
     attention_bytes = model.attention + kv_bytes
-    predictor_bytes = (
-        predictors.bytes if predictors is not None and with_predictors else np.zeros(model.n_layers, np.int64)
-    )
+    nothing = np.zeros(model.n_layers, np.int64)
+    predictor_bytes = predictors.held if predictors is not None and with_predictors else nothing
+    predictor_read = predictors.read if predictors is not None and with_predictors else nothing
 
     def always_seconds(rates: DeviceRates) -> tuple[F64, F64]:
         """[L] each: attention, predictor."""
@@ -177,8 +181,12 @@ def build_problem(
             n_bytes / rates.gemv(codec) + kv_read / (_KV_SHARE * rates.gemv("f16"))
             for n_bytes, codec in zip(model.attention, model.attention_codecs, strict=True)
         ]
-        predictor = [n_bytes / rates.gemv(codec) for n_bytes, codec in zip(predictor_bytes, codecs, strict=True)]
-        return np.array(attention), np.array(predictor)
+        speeds = [
+            rates.first(codec) if at_gate else rates.gemv(codec) if codec in COPY_CODECS else rates.short(codec)
+            for codec, at_gate in zip(codecs, gates_apart.tolist(), strict=True)
+        ]
+        predictor = predictor_read / np.array(speeds)
+        return np.array(attention), np.asarray(predictor, np.float64)
 
     of_cpu = ffn_seconds(machine.cpu)
     cold = of_cpu[:, -1:] - of_cpu

@@ -23,8 +23,9 @@ log = logging.getLogger(__name__)
 TIME_LIMIT_S = 8.0
 # A placement this close to the best there is, as a share of the time of a token, is as good as it.
 GOOD_GAP = 1e-4
-# Ends a search that proves nothing more; unlike the clock it ends it at the same place on every machine.
-_MOST_NODES = 60
+# Ends a search that proves nothing more; unlike the clock it ends it at the same place on every machine. Nodes of the
+# search times ways that are left; but at least some nodes: 3 s of one core for the largest models.
+_MOST_WORK, _LEAST_NODES = 100_000, 20
 # HiGHS reckons with tolerances of 1e-6: microseconds and MiB keep them far below a block's worth.
 _MICROSECONDS, _MIB = 1e6, 1 / (1 << 20)
 _SPARE_BYTES = 64
@@ -55,6 +56,9 @@ def solve(
     Raises: HostMemoryError, naming the minimum, where the RAM does not hold what the card does not.
     """
     found = place_greedily(problem, vram_budget, ram_budget, steps)
+    if found is None:  # the RAM is short, and what is to make room there is a choice of its own
+        everything = np.ones(problem.seconds.shape, np.bool_)
+        found, _ = _programme(problem, everything, vram_budget, ram_budget, time_limit_s, good_gap)
     if found is None:
         raise _too_little_ram(problem, vram_budget, ram_budget)
     if vram_budget <= problem.fixed_vram or not (problem.vram.any() or problem.head_vram[1]):
@@ -120,16 +124,17 @@ def _programme(
     vram = {i: float(problem.vram[layer[i], way[i]]) * _MIB for i in range(n_ways)}
     room = vram_budget - problem.fixed_vram - _SPARE_BYTES
     add({**vram, head: problem.head_vram[1] * _MIB}, -np.inf, room * _MIB)
-    if ram_budget is not None and problem.cpu_alone.ram(problem) > ram_budget:
+    if ram_budget is not None:
         ram = {i: float(problem.ram[layer[i], way[i]]) * _MIB for i in range(n_ways)}
         room = ram_budget - problem.fixed_ram - problem.head_ram[0] - _SPARE_BYTES
         add({**ram, head: (problem.head_ram[1] - problem.head_ram[0]) * _MIB}, -np.inf, room * _MIB)
+    nodes = max(_LEAST_NODES, _MOST_WORK // n_ways)
     result: Any = milp(
         costs,
         integrality=np.concatenate([np.ones(n_ways + 1), np.zeros(n_crossings)]),
         bounds=Bounds(0, 1),
         constraints=LinearConstraint(csr_array((values, (rows, columns)), shape=(len(low), n)), low, high),
-        options={"time_limit": time_limit_s, "mip_rel_gap": good_gap / 2, "node_limit": _MOST_NODES},
+        options={"time_limit": time_limit_s, "mip_rel_gap": good_gap / 2, "node_limit": nodes},
     )
     constant = problem.fixed_seconds + problem.head_seconds[0]
     proven = -np.inf if result.mip_dual_bound is None else result.mip_dual_bound / _MICROSECONDS + constant

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from engine import artefacts
+from engine.adaptation import can_learn, learned_stats
 from engine.config import EngineConfig, KvCodec, Mode
 from engine.errors import Cancelled, DeviceUnavailableError, EngineError, UnsupportedModelError
 from engine.graphics import GpuInfo
@@ -48,6 +49,34 @@ class Solved:
     reused: bool
     changed: tuple[str, ...] = ()
     problem: Problem | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As `solve --json` prints it and the job of the engine's process answers."""
+        placement = self.placement
+        return {
+            "stats": placement.statistics,
+            "mode": placement.mode,
+            "hot_neurons": placement.hot_neurons,
+            "hot_bytes": placement.hot_bytes,
+            "vram_bytes": placement.vram_bytes,
+            "vram_parts_bytes": placement.vram_parts_bytes,
+            "vram_budget_bytes": placement.origins.vram_budget_bytes,
+            "ram_bytes": placement.ram_bytes,
+            "ram_parts_bytes": placement.ram_parts_bytes,
+            "predicted_tok_s": placement.predicted_tok_s,
+            "gpu_neuron_load": placement.gpu_neuron_load,
+            "fired_share": placement.fired_share,
+            "objective": placement.objective,
+            "gap": placement.gap,
+            "layers": list(placement.hot_counts),
+            "attention_layers": placement.attention.count("gpu"),
+            "head": placement.head,
+            "context": placement.origins.context,
+            "position": placement.position,
+            "reused": self.reused,
+            "changed": list(self.changed),
+            "notes": list(placement.notes),
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +115,7 @@ class Setting:
         """What a placement of today must have been solved from."""
         in_ram = self.fixed_ram + self.model.total + self.model.n_layers * self.kv_of_layer
         if self.predictors is not None:
-            in_ram += int(self.predictors.bytes.sum())
+            in_ram += int(self.predictors.held.sum())
         return Origins(
             model=self.opened.fingerprint,
             activation=self.opened.config.activation_text,
@@ -129,13 +158,22 @@ def solve_model(
     if kept is not None and not again:
         progress(steps, steps)
         return Solved(kept, reused=True)
-    placement, problem = _solved(setting, origins, lambda: progress(2, steps), cancelled)
+    placement, problem = _solved(_with_learned(setting), origins, lambda: progress(2, steps), cancelled)
     progress(3, steps)
     if cancelled():
         raise Cancelled
     artefacts.save_placement(opened, placement)
     progress(steps, steps)
     return Solved(placement, reused=False, changed=changed, problem=problem)
+
+
+def _with_learned(setting: Setting) -> Setting:
+    """With what a person's chats have taught beside the statistics. It grows with every answer: a reason to place
+    neurons otherwise when they are placed anew, and none to place them anew."""
+    stats = learned_stats(setting.opened, setting.stats) if can_learn(setting.opened) else setting.stats
+    if stats is setting.stats:
+        return setting
+    return replace(setting, stats=stats, notes=(*setting.notes, "What fired in conversations of late counts, too."))
 
 
 def read_setting(opened: OpenedModel, engine: EngineConfig) -> Setting:
@@ -146,11 +184,9 @@ def read_setting(opened: OpenedModel, engine: EngineConfig) -> Setting:
         raise no_predictors(opened)
     profile = load_profile(engine.hardware_file) if engine.hardware_file else probe()
     threads, _ = choose_threads(profile, engine.threads)
+    model = ModelBytes.of(opened)
     if not engine.hardware_file:
-        profile = recall(profile, threads)
-        if not profile.cpu.bytes_per_s:
-            profile = measure(profile, threads)
-            remember(profile, threads)
+        profile = _with_figures(profile, threads, working_set(model), cards=engine.device != "cpu")
     gpu, reason = choose_gpu(profile)
     if engine.device == "cuda" and gpu is None:
         raise DeviceUnavailableError(f"The GPU cannot be used. {reason}")
@@ -158,12 +194,15 @@ def read_setting(opened: OpenedModel, engine: EngineConfig) -> Setting:
         gpu = None
     kv_codec: KvCodec = engine.kv_cache or "f16"
     context = choose_context(opened, engine.context, profile.ram.free_bytes, kv_codec)
-    model = ModelBytes.of(opened)
     notes: list[str] = []
     predictors = None
     if opened.has_predictors and engine.mode in ("auto", "sparse") and opened.config.has_zeros:
         try:
-            predictors = predictor_bytes(opened)
+            predictor = read_predictor(opened, as_stored=True)
+            predictors = PredictorBytes.of(predictor, model)
+            if engine.mode == "auto" and predictor.budget is not None and not predictor.budget.held:
+                predictors = None
+                notes.append("The model's predictors did not hold their error budget, so that auto does without them.")
         except EngineError as error:
             if engine.mode == "sparse":
                 raise
@@ -171,7 +210,7 @@ def read_setting(opened: OpenedModel, engine: EngineConfig) -> Setting:
     return Setting(
         opened=opened,
         model=model,
-        stats=read_stats(opened),
+        stats=read_stats(opened) if opened.config.has_zeros else None,  # else all neurons are computed
         predictors=predictors,
         profile=profile,
         gpu=gpu,
@@ -184,18 +223,26 @@ def read_setting(opened: OpenedModel, engine: EngineConfig) -> Setting:
     )
 
 
-def predictor_bytes(opened: OpenedModel) -> PredictorBytes:
-    """What the solver needs to know of a model's predictors. Raises as `read_predictor` does."""
-    import numpy as np
+def working_set(model: ModelBytes) -> int:
+    """How much memory to read to see how fast this model is read: a small one stays in the processor's caches.
 
-    predictor = read_predictor(opened, as_stored=True)
-    sizes = [layer.a.n_bytes + layer.b.n_bytes for layer in predictor.layers]
-    return PredictorBytes(
-        bytes=np.array(sizes, np.int64),
-        codecs=tuple(layer.b.codec for layer in predictor.layers),
-        active_share=(None,) * len(sizes),
-        is_true_gate=np.zeros(len(sizes), np.bool_),
-    )
+    The next power of two from the model's size on, from 16 MiB to 1 GiB.
+    """
+    return int(min(1 << 30, max(16 << 20, 1 << (model.total - 1).bit_length())))
+
+
+def _with_figures(profile: HardwareProfile, threads: int, n_bytes: int, cards: bool) -> HardwareProfile:
+    """What was measured earlier of this machine, or is now: how fast so much memory is read with so many threads, and
+    the figures of its cards where they are asked for."""
+    known = recall(profile, threads, n_bytes)
+    profile = known if known.cpu.bytes_per_s else measure(known, threads, n_bytes)
+    if cards and any(gpu.usable and not gpu.bytes_per_s for gpu in profile.gpus):
+        from engine.card_speed import measure_cards
+
+        profile = measure_cards(profile)
+    if profile != known:
+        remember(profile, threads, n_bytes)
+    return profile
 
 
 def problem_of(setting: Setting, mode: Mode) -> tuple[Problem, Activity]:
@@ -265,6 +312,8 @@ def placement_of(
     context = 0 if setting.gpu is None else memory_plan.context_bytes(setting.gpu)
     machine = Machine.of(setting.profile, setting.threads, setting.gpu)
     notes = [*setting.notes, setting.budgets.vram_reason, *machine.notes, *activity.notes]
+    if model.down_is_row_wise and mode != "dense":
+        notes.append("The file stores down row by row, so that a token reads all of it; a bundle has it by neuron.")
     if setting.gpu is not None and not choice.uses_gpu(problem):
         notes.append(f"Nothing is placed on {setting.gpu.name}: that would not be faster.")
     return Placement(
@@ -314,7 +363,11 @@ def _digest(*parts: Any) -> str:
 
 def _digest_of_predictors(predictors: PredictorBytes) -> str:
     return _digest(
-        predictors.bytes.tolist(), predictors.codecs, predictors.active_share, predictors.is_true_gate.tolist()
+        predictors.held.tolist(),
+        predictors.read.tolist(),
+        predictors.codecs,
+        predictors.active_share,
+        predictors.is_true_gate.tolist(),
     )
 
 

@@ -85,11 +85,6 @@ class GateCopy:
     def n_bytes(self) -> int:
         return self.matrix.n_bytes + _bytes_of(self.bias)
 
-    @property
-    def row_bytes(self) -> int:
-        """What one neuron's score reads."""
-        return self.matrix.row_bytes + (0 if self.bias is None else 4)
-
     def scores(self, x: F32, operators: Operators) -> F32:
         """x [T, D], normed -> [T, F]."""
         scores = operators.matmul(signs(x) if self.signed_input else x, self.matrix)

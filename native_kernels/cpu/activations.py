@@ -15,7 +15,7 @@ from llvmlite import ir
 from numpy.typing import NDArray
 
 from native_kernels.cpu.call import Call, aligned_empty, arguments
-from native_kernels.cpu.jit import Kernel
+from native_kernels.cpu.jit import Kernel, inline
 from native_kernels.cpu.simd import (
     F32,
     I8,
@@ -113,19 +113,44 @@ def _emit_group(in_lanes: bool) -> Any:
     return group
 
 
-def _quantiser(form: Format) -> Kernel:
+def _groups(form: Format) -> Any:
     in_lanes = form == "lanes"
     group = _emit_group(in_lanes)
     sum_bytes = 4 if in_lanes else 8
 
-    def quantise(args: int, lo: int, hi: int, worker: int) -> None:
-        x, out, d = get_int(args), get_int(args + 8), get_int(args + 16)
+    @inline
+    def groups(x: int, out: int, d: int, first: int, stop: int) -> None:
+        """The groups first to stop of a vector."""
         n = (d + 511) // 512 * 512
-        for g in range(16 * lo, 16 * hi):
+        for g in range(first, stop):
             to = out + 512 * (g // 16) + 4 * (g % 16) if in_lanes else out + 32 * g
             group(x + 128 * g, d - 32 * g, to, out + n + 4 * g, out + n + n // 8 + sum_bytes * g)
+
+    return groups
+
+
+def _quantiser(form: Format) -> Kernel:
+    groups = _groups(form)
+
+    def quantise(args: int, lo: int, hi: int, worker: int) -> None:
+        groups(get_int(args), get_int(args + 8), get_int(args + 16), 16 * lo, 16 * hi)
 
     return Kernel(quantise, f"activations.quantise.{form}")
 
 
+def _row_quantiser(form: Format) -> Kernel:
+    """Many vectors. Items: vectors. args: x, its step, out, its step, d."""
+    groups = _groups(form)
+
+    def quantise_rows(args: int, lo: int, hi: int, worker: int) -> None:
+        x, x_step, out, out_step, d = (
+            get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24), get_int(args + 32)
+        )  # fmt: skip
+        for t in range(lo, hi):
+            groups(x + t * x_step, out + t * out_step, d, 0, (d + 511) // 512 * 16)
+
+    return Kernel(quantise_rows, f"activations.quantise_rows.{form}")
+
+
 QUANTISE: dict[str, Kernel] = {"q8": _quantiser("q8"), "lanes": _quantiser("lanes")}
+QUANTISE_ROWS: dict[str, Kernel] = {"lanes": _row_quantiser("lanes")}

@@ -61,11 +61,14 @@ def _lowest_bit(b: Any, bits: Any) -> Any:
 @kernel
 def _list(args: int, lo: int, hi: int, worker: int) -> None:
     """Places of numbers, ascending. args: numbers, bias (0: none), n, ids, count, another place for the count (0:
-    none), whether they are to be at least the threshold, not just other than zero; threshold."""
+    none), whether they are to be at least the threshold, not just other than zero; threshold; the list that has their
+    numbers (0: their places are listed) and how many count of it."""
     x, bias, n, ids = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
     by_threshold = get_int(args + 48)
     least = spread(get_float(args + 56))
-    found = 0
+    found, of = 0, get_int(args + 64)
+    if of != 0:
+        n = get_int(get_int(args + 72))
     for i in range(0, n, LANES):
         value = some_floats(x + 4 * i, n - i)
         if bias != 0:
@@ -74,7 +77,8 @@ def _list(args: int, lo: int, hi: int, worker: int) -> None:
         if n - i < LANES:
             bits &= (1 << (n - i)) - 1
         while bits != 0:
-            put_int32(ids + 4 * found, i + _lowest_bit(bits))
+            place = i + _lowest_bit(bits)
+            put_int32(ids + 4 * found, get_int32(of + 4 * place) if of != 0 else place)
             found += 1
             bits &= bits - 1
     put_int(get_int(args + 32), found)
@@ -120,16 +124,19 @@ def list_calls(
     also: I64 | None = None,
     bias: F32 | None = None,
     threshold: float | None = None,
+    of: I32 | None = None,
+    n_of: I64 | None = None,
     stage: str = "ffn",
 ) -> list[Call]:
     """ids [count[0]] = the places of values + bias that are at least the threshold, or without one other than zero.
 
-    also: another int64 that gets the count. One item.
+    also: another int64 that gets the count. of: numbers to be listed in place of the places; n_of[0] of them count.
+    One item.
     """
-    keeps = (values, ids, count, also, bias)
+    keeps = (values, ids, count, also, bias, of, n_of)
     args = arguments(
         values, 0 if bias is None else bias, values.size, ids, count, 0 if also is None else also,
-        int(threshold is not None), float(threshold or 0.0),
+        int(threshold is not None), float(threshold or 0.0), 0 if of is None else of, 0 if n_of is None else n_of,
     )  # fmt: skip
     return [Call(_list, args, 1, 1, stage, keeps)]
 

@@ -28,19 +28,32 @@ def _read(args: int, lo: int, hi: int, worker: int) -> None:
     put_int(get_int(args + 8) + 128 * worker, total_ints(add_ints(add_ints(a, b), add_ints(c, d))))
 
 
-def read_bytes_per_s(pool: Pool, n_bytes: int, seconds: float = 0.5) -> float:
-    """The best of as many readings of so many bytes as fit into the time, at least three.
+class ReadProbe:
+    """So many bytes, to be read again and again by the threads of a pool.
 
-    Cost: n_bytes of memory; they should be far more than the processor's caches hold.
+    Cost: n_bytes of memory, written once; they should be far more than the processor's caches hold, unless it is the
+    caches that are asked about.
     """
-    n_bytes = max(_PIECE, n_bytes // _PIECE * _PIECE)
-    memory = aligned_empty(n_bytes, np.uint8)
-    memory.fill(1)  # a page that was never written is not in memory
-    sums = aligned_empty((pool.n_threads, 16), np.int64)
-    program = Program([Call(_read, arguments(memory, sums), n_bytes // _PIECE, 1, "read", (memory, sums))])
+
+    def __init__(self, pool: Pool, n_bytes: int) -> None:
+        self.n_bytes = max(_PIECE, n_bytes // _PIECE * _PIECE)
+        memory = aligned_empty(self.n_bytes, np.uint8)
+        memory.fill(1)  # a page that was never written is not in memory
+        sums = aligned_empty((pool.n_threads, 16), np.int64)
+        read = Call(_read, arguments(memory, sums), self.n_bytes // _PIECE, 1, "read", (memory, sums))
+        self._pool, self._program = pool, Program([read])
+
+    def seconds(self) -> float:
+        """What one reading of all of it took."""
+        started = time.perf_counter()
+        self._pool.run(self._program)
+        return time.perf_counter() - started
+
+
+def read_bytes_per_s(pool: Pool, n_bytes: int, seconds: float = 0.5) -> float:
+    """The best of as many readings of so many bytes as fit into the time, at least three. Cost: as ReadProbe."""
+    probe = ReadProbe(pool, n_bytes)
     best, end, rounds = float("inf"), time.perf_counter() + seconds, 0
     while rounds < 3 or time.perf_counter() < end:
-        started = time.perf_counter()
-        pool.run(program)
-        best, rounds = min(best, time.perf_counter() - started), rounds + 1
-    return n_bytes / best
+        best, rounds = min(best, probe.seconds()), rounds + 1
+    return probe.n_bytes / best

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from native_kernels.backend import F32, I32, I64, PackedMatrix
+from native_kernels.codecs import COPY_CODECS
 from native_kernels.cpu.activations import quantise_calls, quantised_empty
 from native_kernels.cpu.call import Call
 from native_kernels.cpu.gemm import Firing, Scratch, matmul_t_calls
@@ -45,7 +46,12 @@ class Vector:
 
 def why_not(w: PackedMatrix) -> list[str]:
     """Why no kernel multiplies this matrix; empty where one does."""
-    return [] if w.codec in GEMV and w.codec in UNPACKERS else [f"No processor kernel multiplies {w.codec}."]
+    return [] if w.codec in GEMV and has_kernel(w.codec) else [f"No processor kernel multiplies {w.codec}."]
+
+
+def has_kernel(codec: str) -> bool:
+    """Whether matrices in this codec are multiplied, with one token or many, where and as they lie."""
+    return codec in UNPACKERS or codec in COPY_CODECS
 
 
 class Products:

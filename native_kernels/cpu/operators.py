@@ -6,21 +6,24 @@ reference, and `delegated` says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
 
 from native_kernels.backend import F32, I32, I64, U8, PackedMatrix, RopeOrder
-from native_kernels.codecs import ROW_CODECS
+from native_kernels.codecs import COPY_CODECS, ROW_CODECS
+from native_kernels.cpu.activations import QUANTISE, QUANTISE_ROWS
 from native_kernels.cpu.attention import attention_buffers, attention_calls
 from native_kernels.cpu.call import Call
+from native_kernels.cpu.copy_batch import batch_calls, batch_kernel
 from native_kernels.cpu.elementwise import Activation, activation_calls, softcap_calls
 from native_kernels.cpu.gemm import Firing, Panels, Scratch, matmul_calls, matmul_t_calls, pack_calls, takes_bytes
+from native_kernels.cpu.gemv import GEMV
 from native_kernels.cpu.isa import why_unavailable
 from native_kernels.cpu.jit import Kernel
 from native_kernels.cpu.kv_store import CachePlace, store_calls
-from native_kernels.cpu.linear import Products, Vector, why_not
+from native_kernels.cpu.linear import Products, Vector, has_kernel, why_not
 from native_kernels.cpu.norms import Norm, norm_calls
 from native_kernels.cpu.pool import Pool, Program
 from native_kernels.cpu.rope import rope_calls
@@ -53,13 +56,16 @@ class CpuOperators:
     @staticmethod
     def reads(codec: str) -> bool:
         """Whether matrices in this codec are multiplied where and as they lie."""
-        return codec in UNPACKERS
+        return has_kernel(codec)
 
     def kernels(self, codecs: Iterable[str]) -> list[Kernel]:
         """What products of many tokens with matrices in these codecs need: to be compiled ahead."""
         needed: list[Kernel] = []
         for codec in codecs:
             if not self.reads(codec):
+                continue
+            if codec in COPY_CODECS:
+                needed += [QUANTISE_ROWS["lanes"], QUANTISE["lanes"], batch_kernel(codec), GEMV[codec]]
                 continue
             width = ROW_CODECS[codec].block_size
             empty = np.zeros((1, ROW_CODECS[codec].n_bytes(width)), np.uint8)
@@ -87,10 +93,13 @@ class CpuOperators:
             out = np.empty((1, w.n_rows), np.float32)
             self._run(self._products.calls(w, Vector(x[0]), out[0], ""))
             return out
-        if not self._has_kernel(w, "matmul"):
+        if not self._has_kernel(w, "matmul", COPY_CODECS):
             return self._reference.matmul(x, w)
         out = np.empty((x.shape[0], w.n_rows), np.float32)
         if not out.size:
+            return out
+        if w.codec in COPY_CODECS:
+            self._run(batch_calls(x, w, out, self.pool.n_threads))
             return out
         tokens = np.array([x.shape[0]], np.int64)
         last, panels = self._packed
@@ -212,8 +221,8 @@ class CpuOperators:
             self._run(norm_calls(x, out, np.ascontiguousarray(weight), bias, norm, eps))
         return out
 
-    def _has_kernel(self, w: PackedMatrix, operator: str) -> bool:
-        if w.codec in UNPACKERS:
+    def _has_kernel(self, w: PackedMatrix, operator: str, also: Collection[str] = ()) -> bool:
+        if w.codec in UNPACKERS or w.codec in also:
             return True
         self.delegated[f"{operator} of {w.codec}"] = f"No processor kernel multiplies {w.codec} for many tokens."
         return False

@@ -17,6 +17,7 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from native_kernels.cpu.activations import Format
+from native_kernels.cpu.copy_dots import COPIES
 from native_kernels.cpu.k_quants import SMALL_BLOCKS, SUPER_BLOCKS
 from native_kernels.cpu.simd import (
     F16,
@@ -472,4 +473,5 @@ CODECS: dict[str, Codec] = {
     "q4_0.lanes": Lanes(4),
     **SUPER_BLOCKS,
     **SMALL_BLOCKS,
+    **COPIES,
 }

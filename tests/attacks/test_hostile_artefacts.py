@@ -19,7 +19,16 @@ from raw_gguf import make_tiny_powerinfer
 from engine.errors import ArtifactMismatchError, ModelFormatError, UnsupportedModelError
 from engine.model.model_files import open_model
 from engine.model_artefacts import read_stats
-from engine.sparsity.predictor import LayerPredictor, LowRank, Predictor, stored_sizes
+from engine.sparsity.predictor import (
+    Budget,
+    GateCopy,
+    LayerPredictor,
+    LowRank,
+    MeasuredText,
+    Predictor,
+    stored_kinds,
+    stored_sizes,
+)
 from engine.sparsity.stats import NeuronStats
 from native_kernels.backend import PackedMatrix
 
@@ -34,8 +43,11 @@ def make_predictor(folder: Path, codec: str) -> Path:
     def matrix(rows: int, cols: int) -> PackedMatrix:
         return PackedMatrix.pack(np.ones((rows, cols), np.float32), codec)
 
-    parts = [LowRank(matrix(32, 64), matrix(96, 32), b_bias=np.ones(96, np.float32)) for _ in range(2)]
-    return Predictor(tuple(LayerPredictor(part, input="residual") for part in parts), "m").save(folder)
+    budget = Budget(0.01, (MeasuredText("prose", 0.002, 0.98),), True, 0.99)
+    part = LowRank(matrix(32, 64), matrix(96, 32), b_bias=np.ones(96, np.float32))
+    copy = GateCopy(PackedMatrix.pack(np.ones((96, 64), np.float32), "copy2"), bias=np.ones(96, np.float32))
+    layers = (LayerPredictor(part, input="residual"), LayerPredictor(part, copy))
+    return Predictor(layers, "m", budget=budget, text="its own").save(folder)
 
 
 @pytest.mark.parametrize("codec", ["q4_0", "f32"])
@@ -43,19 +55,20 @@ def test_every_field_of_a_head_may_lie(tmp_path: Path, codec: str) -> None:
     head = make_predictor(tmp_path, codec)
     sound = json.loads(head.read_text())
     changes = [({key: odd}, {}) for key, odd in itertools.product(sound, ODD)]
-    changes += [({}, {key: odd}) for key, odd in itertools.product([*sound["layers"][0], "b_codec", "a_codec"], ODD)]
+    changes += [({}, {key: odd}) for key, odd in itertools.product([*sound["layers"][1], "b_codec", "a_codec"], ODD)]
+    changes += [({"budget": {**sound["budget"], key: odd}}, {}) for key, odd in itertools.product(sound["budget"], ODD)]
     refused = 0
     for top, inner in changes:
         values = json.loads(json.dumps(sound)) | top
         if inner:
             values["layers"][1] |= inner
         head.write_text(json.dumps(values))
-        for read in (Predictor.load, stored_sizes):
+        for read in (Predictor.load, stored_sizes, stored_kinds):
             try:
                 read(tmp_path)
             except REFUSALS:
                 refused += 1
-    assert refused > len(changes) / 2
+    assert refused > len(changes)
     head.write_text(json.dumps(sound))
     assert Predictor.load(tmp_path).shape == (64, 96)
 

@@ -13,17 +13,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from predictors_of_kinds import predictor_of
 from raw_gguf import make_tiny_powerinfer
 from tiny_model import make_tiny_model
 
-from engine import bench, cli, protocol
+from engine import artefacts, bench, cli, protocol
 from engine.config import EngineConfig, SamplingConfig
+from engine.convert import convert
 from engine.errors import ArtifactMismatchError, ModelFormatError, UnsupportedModelError
 from engine.evaluate import last_logits, perplexity
+from engine.generate import decode_one_token
 from engine.host import EngineHost
 from engine.model.kv_cache import KVCache
-from engine.modes import SparseCost, choose_mode, read_predictors
+from engine.model.model_files import open_model
+from engine.modes import SparseCost, choose_mode, measure_sparse_cost, read_predictors
 from engine.session import ChatSession, LoadedModel
+from engine.sparsity.predictor import Budget, MeasuredText
 
 TOKENS = np.random.default_rng(0).integers(6, 256, 40).tolist()
 GREEDY = SamplingConfig(temperature=0, max_tokens=8)
@@ -218,6 +223,91 @@ def test_auto_takes_sparse_where_it_reads_less(path: Path, tmp_path: Path) -> No
     assert large.mode == "exact"
     assert "The predictors alone take 0.0205 MB a token more" in large.mode_reason
     assert last_logits(large, TOKENS, mode="sparse").shape == (270,)
+
+
+def with_kinds(folder: Path, *kinds: Any, budget: Budget | None = None) -> LoadedModel:
+    """A tiny model with predictors of its own of these kinds, kept as its artefact, in mode auto."""
+    source = make_tiny_model(folder / "m", d_model=256, d_ff=256)
+    bundle = convert(source, folder / "b", "f16").bundle
+    model = load(bundle, "exact")
+    predictor = predictor_of(model.opened.config, model.weights, *kinds)
+    artefacts.save_predictor(model.opened, dataclasses.replace(predictor, budget=budget))
+    return load(bundle)
+
+
+def test_auto_takes_no_predictors_that_missed_their_budget(tmp_path: Path) -> None:
+    measured = (MeasuredText("dialogue", 0.004, 0.98), MeasuredText("prose", 0.023, 0.95))
+    for budget, mode, words in (
+        (None, "sparse", "which reads"),
+        (Budget(0.01, measured[:1], True, 0.99), "sparse", "which reads"),
+        (Budget(0.01, measured, False, 0.99), "exact",
+         "did not hold their error budget: perplexity may rise by 1 %, and rose by 2.3 % on prose"),
+        (Budget(0.01, (), False, 0.99), "exact", "did not hold their error budget: perplexity may rise by 1 %"),
+    ):  # fmt: skip
+        folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
+        model = with_kinds(folder, "gate_copy", budget=budget)
+        assert model.mode == mode
+        assert words in model.mode_reason
+    assert model.resolve_mode("sparse") == "sparse"  # asked for by name, it runs
+
+
+def test_auto_counts_what_each_kind_reads(tmp_path: Path) -> None:
+    model = with_kinds(tmp_path, "cascade", "true_gate")
+    found = bench.run(model, prompt_tokens=8, gen_tokens=16, repeat=1, mode="sparse")
+    exact = bench.run(model, prompt_tokens=8, gen_tokens=16, repeat=1, mode="exact")
+    predictor = model.modes.predictor
+    assert found.predictor_kinds == predictor.kinds == {"cascade": 1, "true_gate": 1}
+    cascade, matrix = predictor.layers[0], 2 * 256 * 256
+    low_rank = 4 * 8 * (256 + 256) + 4 * (8 + 256)
+    assert low_rank < found.predictor_bytes_per_token < cascade.n_bytes == low_rank + 256 * 4 * (24 + 2)
+    assert matrix < found.ffn_bytes_per_token < exact.ffn_bytes_per_token < 6 * matrix
+    assert exact.predictor_bytes_per_token == 0
+    assert exact.predictor_kinds is None
+    stages = {stage for stage, seconds in found.timings.items() if seconds > 0}
+    assert {"predictor", "ffn", "attention", "head"} <= stages
+    assert sum(found.timings.values()) == pytest.approx(1 / found.decode_tok_s, rel=0.2)
+    cost = measure_sparse_cost(model.opened, model.weights, predictor, TOKENS, model.backend.operators, "f32")
+    assert matrix < cost.first_bytes_read < cost.first_bytes == 2 * matrix
+    assert low_rank < cost.predictor_bytes < cascade.n_bytes
+
+
+def test_only_true_gates_are_exact_mode(tmp_path: Path) -> None:
+    model = with_kinds(tmp_path, "true_gate")
+    assert model.mode == "exact"
+    found, exact = (
+        bench.run(model, prompt_tokens=8, gen_tokens=8, repeat=1, mode=mode) for mode in ("sparse", "exact")
+    )
+    assert found.bytes_per_token == exact.bytes_per_token
+    assert (found.active_share, found.fired_share) == (exact.active_share, exact.fired_share)
+
+
+def test_prompt_and_decode_of_every_kind_compute_the_same(tmp_path: Path) -> None:
+    """At most one neuron in thousands falls to the other side: attention of a prompt adds up in another order."""
+    model = with_kinds(tmp_path, "cascade", "gate_copy")
+    for mode in ("sparse",):
+        at_once = last_logits(model, TOKENS, mode=mode, every=True)
+        transformer, cache = model.transformer(mode), model.new_cache(64)
+        one_by_one = [decode_one_token(transformer, token, cache) for token in TOKENS]
+        np.testing.assert_allclose(at_once, one_by_one, atol=0.03 * np.abs(at_once).max())
+
+
+def test_inspect_says_the_kinds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = with_kinds(tmp_path, "cascade", "gate_copy")
+    capsys.readouterr()
+    assert cli.main(["inspect", str(model.opened.files.path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["predictor_kinds"] == {"cascade": 1, "gate_copy": 1}
+    assert cli.main(["inspect", str(model.opened.files.path)]) == 0
+    assert "MB: cascade in 1 layers, gate_copy in 1 layers" in capsys.readouterr().out
+    again = convert(model.opened.files.path, tmp_path / "c", "q4_0")
+    assert again.warnings == ()
+    carried = read_predictors(open_model(again.bundle))
+    assert carried.kinds == {"cascade": 1, "gate_copy": 1}
+    for mine, theirs in zip(model.modes.predictor.layers, carried.layers, strict=True):
+        np.testing.assert_array_equal(mine.copy.matrix.data, theirs.copy.matrix.data)
+    plain = make_tiny_model(tmp_path / "plain")
+    assert cli.main(["inspect", str(plain), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["predictor_kinds"] is None
 
 
 def test_auto_is_only_measured_where_it_depends_on_it(model: LoadedModel) -> None:

@@ -15,7 +15,16 @@ from engine.errors import ArtifactMismatchError, ModelFormatError, ModelNotFound
 from engine.formats import TensorInfo
 from engine.formats.gguf import open_gguf
 from engine.sparsity.powerinfer_predictors import gguf_sizes, predictor_from_gguf, read_predictor_folder
-from engine.sparsity.predictor import LayerPredictor, LowRank, Predictor
+from engine.sparsity.predictor import (
+    Budget,
+    GateCopy,
+    LayerPredictor,
+    LowRank,
+    MeasuredText,
+    Predictor,
+    stored_kinds,
+    stored_sizes,
+)
 from native_kernels.backend import PackedMatrix
 
 D, F = 6, 9
@@ -223,6 +232,100 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
         Predictor.load(tmp_path, model="xyz")
 
 
+def copy(seed: int, bits: int, **options: Any) -> GateCopy:
+    return GateCopy(PackedMatrix.pack(random(seed, F, D), f"copy{bits}"), **options)
+
+
+def of_every_kind() -> tuple[LayerPredictor, ...]:
+    return (
+        layer(0, 4, "f16", threshold=-0.25, recall=0.97),
+        LayerPredictor(copy=copy(1, 2, threshold=-0.5), recall=0.99, precision=0.4, active_share=0.15),
+        LayerPredictor(layer(2, 5).low_rank, copy(3, 3, bias=random(4, F)), "residual"),
+        LayerPredictor(copy=copy(5, 1, signed_input=True)),
+        LayerPredictor(),
+        LayerPredictor(layer(6, 5).low_rank, copy(7, 4, signed_input=True)),
+    )
+
+
+def test_every_kind_is_saved_and_loaded(tmp_path: Path) -> None:
+    measured = (MeasuredText("dialogue", 0.004, 0.985), MeasuredText("prose", -0.001, 0.97))
+    budget = Budget(0.01, measured, True, 0.99)
+    predictor = Predictor(of_every_kind(), "abc", "relu-glu", budget, "counts", "its own text")
+    assert predictor.kinds == {"low_rank": 1, "gate_copy": 1, "cascade": 2, "sign": 1, "true_gate": 1}
+    predictor.save(tmp_path)
+    assert stored_kinds(tmp_path) == predictor.kinds
+    again = Predictor.load(tmp_path, model="abc")
+    assert (again.kinds, again.n_bytes, again.shape) == (predictor.kinds, predictor.n_bytes, (D, F))
+    assert (again.budget, again.statistics, again.text) == (budget, "counts", "its own text")
+    assert stored_sizes(tmp_path) == (predictor.n_bytes, 0)
+    x, residual = random(4, 3, D), random(5, 3, D)
+    for i, (mine, theirs) in enumerate(zip(predictor.layers, again.layers, strict=True)):
+        assert (mine.kind, mine.input, mine.rank) == (theirs.kind, theirs.input, theirs.rank)
+        assert (mine.recall, mine.precision, mine.active_share) == (
+            theirs.recall,
+            theirs.precision,
+            theirs.active_share,
+        )
+        if mine.copy is not None:
+            assert theirs.copy.matrix.codec == mine.copy.matrix.codec
+            assert (theirs.copy.threshold, theirs.copy.bits) == (mine.copy.threshold, mine.copy.bits)
+            np.testing.assert_array_equal(theirs.copy.matrix.data, mine.copy.matrix.data)
+        if mine.kind != "true_gate":
+            np.testing.assert_array_equal(again.expected(i, x, residual).mask, predictor.expected(i, x, residual).mask)
+            np.testing.assert_array_equal(
+                again.active(i, x[0], residual[0]), np.flatnonzero(predictor.expected(i, x, residual).mask[0])
+            )
+
+
+def test_low_rank_interleaved_by_lanes_stays_as_it_is_stored(tmp_path: Path) -> None:
+    predictor = Predictor((layer(0, 5, "q4_0.lanes"), LayerPredictor(copy=copy(1, 3))))
+    predictor.save(tmp_path)
+    stored, unpacked = Predictor.load(tmp_path, as_stored=True), Predictor.load(tmp_path)
+    assert stored.layers[0].low_rank.a.codec == stored.layers[0].low_rank.b.codec == "q4_0.lanes"
+    assert (unpacked.layers[0].low_rank.a.codec, unpacked.layers[1].copy.matrix.codec) == ("f32", "copy3")
+    x = random(3, 4, D)
+    np.testing.assert_allclose(scores(stored, 0, x), scores(unpacked, 0, x), atol=1e-5)
+    sizes = stored_sizes(tmp_path)
+    assert sizes[0] == predictor.n_bytes
+    assert sizes[1] >= 4 * 5 * (D + F)
+
+
+def test_version_1_is_still_read(tmp_path: Path) -> None:
+    part = layer(0, 4, "f16", threshold=-0.25, recall=0.97, b_bias=random(9, F))
+    head = Predictor((part,), "abc").save(tmp_path)
+    values = json.loads(head.read_text())
+    for key in ("budget", "statistics", "text"):
+        del values[key]
+    values |= {"schema_version": 1, "kind": "low_rank", "input": "residual"}
+    values["layers"] = [{"rank": 4, "threshold": -0.25, "recall": 0.97, "precision": None}]
+    head.write_text(json.dumps(values))
+    again = Predictor.load(tmp_path, "abc")
+    assert stored_kinds(tmp_path) == again.kinds == {"low_rank": 1}
+    assert (again.layers[0].input, again.layers[0].recall, again.budget) == ("residual", 0.97, None)
+    np.testing.assert_array_equal(
+        scores(again, 0, random(4, 3, D)), part.low_rank.scores(random(4, 3, D), again.operators)
+    )
+
+
+def test_what_a_token_reads_of_a_predictor() -> None:
+    low, full, cascade, _, gate, _ = of_every_kind()
+    assert low.bytes_read(0.0) == low.n_bytes == 2 * 4 * (D + F)
+    assert full.bytes_read(1.0) == full.n_bytes == F * 18
+    assert cascade.bytes_read(0.5) == 4 * 5 * (D + F) + 0.5 * (F * 26 + F * 4)
+    assert gate.bytes_read(0.0) == 0
+
+
+def test_parts_that_do_not_fit_together() -> None:
+    with pytest.raises(ModelFormatError, match="is in f32, which is no codec of copies"):
+        GateCopy(PackedMatrix.pack(random(0, F, D), "f32"))
+    with pytest.raises(ModelFormatError, match=r"bias has the shape \[3\] beside 9 rows"):
+        copy(0, 2, bias=random(0, 3))
+    with pytest.raises(ModelFormatError, match="threshold is nan"):
+        copy(0, 2, threshold=float("nan"))
+    with pytest.raises(ModelFormatError, match=r"of \(6, 9\) and \(7, 9\)"):
+        LayerPredictor(layer(0, 4).low_rank, GateCopy(PackedMatrix.pack(random(0, F, 7), "copy2")))
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -237,6 +340,8 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
         ({"schema_version": 1}, "lacks a kind or an input"),
         ({"schema_version": 1, "kind": "low_rank", "input": "both"}, "lacks a kind or an input"),
         ({"budget": {"held": True}}, "a budget that is none"),
+        ({"budget": {"held": True, "measured": [{"text": 1}]}}, "was measured on no text"),
+        ({"budget": {"held": True, "measured": [], "level": 0.9}}, "lacks perplexity_rise"),
         ({"text": 3}, "says a text that is no text"),
     ],
 )

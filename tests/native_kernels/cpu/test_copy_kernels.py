@@ -1,0 +1,88 @@
+"""Low-bit copies of a matrix: every way of multiplying them, in every shape and for every instruction set here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import copy_checks
+import numpy as np
+import pytest
+from row_checks import matrix, random
+
+from native_kernels.cpu import isa, jit
+from native_kernels.cpu.operators import CpuOperators
+from native_kernels.cpu.pool import Pool
+from native_kernels.reference import ReferenceOperators
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", [one.name for one in isa.available()[1:]])
+def test_every_lower_instruction_set_here(name: str, tmp_path: Path) -> None:
+    paths = [str(HERE), str(HERE.parents[2])]
+    around = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        isa.SWITCH: name,
+        jit.CACHE_VARIABLE: str(tmp_path),
+    }
+    command = [sys.executable, "-W", "error", str(HERE / "copy_checks.py")]
+    done = subprocess.run(command, env=around, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == name
+
+
+@pytest.mark.parametrize("codec", copy_checks.CODECS)
+@pytest.mark.parametrize("n_cols", copy_checks.WIDTHS)
+def test_rows_and_batches(codec: str, n_cols: int) -> None:
+    copy_checks.check_rows(codec, n_cols)
+    for n_rows in (1, 16, 21):
+        copy_checks.check_batch(codec, n_cols, n_rows)
+
+
+@pytest.mark.parametrize("codec", copy_checks.CODECS)
+def test_only_rows_that_a_first_score_lets_pass_are_read(codec: str) -> None:
+    for n_cols in (64, 700):
+        copy_checks.check_second_score(codec, n_cols)
+
+
+def test_the_feed_forward_part_of_a_second_score() -> None:
+    copy_checks.check_ffn_of_a_second_score()
+
+
+def test_signs() -> None:
+    copy_checks.check_signs()
+
+
+@pytest.mark.parametrize("codec", copy_checks.CODECS)
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_operators_multiply_as_the_reference_does(codec: str, n_threads: int) -> None:
+    """Both round x alike; what is left is the order of additions."""
+    pool = Pool(n_threads)
+    ours, reference = CpuOperators(pool), ReferenceOperators()
+    assert ours.reads(codec)
+    w = matrix(codec, 37, 320)
+    for n_tokens in (0, 1, 3, 40):
+        x = random(n_tokens, 320, seed=1)
+        np.testing.assert_allclose(ours.matmul(x, w), reference.matmul(x, w), rtol=1e-4, atol=1e-4)
+    ids = np.array([0, 5, 36], np.int32)
+    np.testing.assert_array_equal(ours.sparse_gemv(w, x[0], ids), ours.matmul(x, w)[0, ids])
+    assert not ours.delegated
+    assert {kernel.name for kernel in ours.kernels([codec])} >= {f"gemv.{codec}", f"copy_batch.matmul.{codec}"}
+    pool.close()
+
+
+@pytest.mark.parametrize("codec", copy_checks.CODECS)
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_what_is_no_number_stays_none(codec: str, value: float) -> None:
+    x = random(3, 128, seed=1)
+    x[1, 40] = value
+    pool = Pool(1)
+    found = CpuOperators(pool).matmul(x, matrix(codec, 5, 128))
+    assert np.isfinite(found[[0, 2]]).all()
+    assert not np.isfinite(found[1]).any()
+    pool.close()
