@@ -113,12 +113,15 @@ def main() -> int:
     started = time.perf_counter()
     model = LoadedModel.load(arguments.model)
     rows = study(model, arguments.corpus, arguments.tokens)
+    command = (
+        f"python tests/benchmarks/hot_set_coverage.py CORPUS --model {arguments.model} --tokens {arguments.tokens}"
+    )
     worst = max(row["calibration_loss"] for row in rows.values())
     result = {
-        "command": "python tests/benchmarks/hot_set_coverage.py CORPUS "
-        f"--model {arguments.model} --tokens {arguments.tokens}",
+        "command": command,
         "date": time.strftime("%Y-%m-%d"),
         "hardware": f"{describe(probe())}; {platform.processor() or platform.machine()}",
+        "backend": model.backend.name,
         "model": model.name,
         "tokens": arguments.tokens,
         "hot_share": HOT_SHARE,
