@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from native_kernels.backend import F32, U8, PackedMatrix
-from native_kernels.codecs.copies import COPY_CODECS, COPY_GROUP, copy_groups
+from native_kernels.codecs.copies import COPY_CODECS, copy_groups, filled
 
 _INPUT_GROUP = 32  # columns of the input under one scale
 
@@ -17,7 +17,7 @@ _INPUT_GROUP = 32  # columns of the input under one scale
 def pack_copy(codes: U8, scales: NDArray[np.float16], bits: int) -> PackedMatrix:
     """The copy whose values are scale (2 code + 1 - 2^bits) / 2.
 
-    Shapes: codes u8 [F, D], each below 2^bits; scales f16 [F, ceil(D / 64)], one for each 64 columns.
+    Shapes: codes u8 [F, D], each below 2^bits; scales f16 [F, ceil(D / 512)], one for each 512 columns.
     Raises: ValueError where bits is not 1 to 4, a code is too large, or shapes do not fit.
     """
     codec = COPY_CODECS.get(f"copy{bits}")
@@ -29,13 +29,13 @@ def pack_copy(codes: U8, scales: NDArray[np.float16], bits: int) -> PackedMatrix
     wanted = (n_rows, copy_groups(n_cols))
     if scales.shape != wanted or scales.dtype != np.float16:
         raise ValueError(f"scales are {scales.dtype} {scales.shape}; float16 {wanted} is needed")
-    padded = np.pad(codes, ((0, 0), (0, wanted[1] * COPY_GROUP - n_cols)))
+    padded = np.pad(codes, ((0, 0), (0, filled(n_cols) - n_cols)))
     rows = codec.join(padded, np.ascontiguousarray(scales.astype("<f2")).view(np.uint8))
     return PackedMatrix(n_rows, n_cols, codec.name, rows)
 
 
 def unpack_copy(copy: PackedMatrix) -> tuple[U8, NDArray[np.float16]]:
-    """What `pack_copy` was given: codes u8 [F, D], scales f16 [F, ceil(D / 64)].
+    """What `pack_copy` was given: codes u8 [F, D], scales f16 [F, ceil(D / 512)].
 
     Raises: ValueError for a matrix that is no copy.
     """

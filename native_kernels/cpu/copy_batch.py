@@ -18,7 +18,7 @@ from native_kernels.codecs.copies import COPY_CODECS
 from native_kernels.codecs.copies import planes as planes_of
 from native_kernels.cpu.activations import QUANTISE_ROWS, padded
 from native_kernels.cpu.call import Call, aligned_empty, arguments
-from native_kernels.cpu.copy_dots import PARTS, add_scaled, codes_of, level_offsets, piece_scales
+from native_kernels.cpu.copy_dots import PARTS, add_scaled, codes_of, group_scale, level_offsets
 from native_kernels.cpu.jit import Kernel
 from native_kernels.cpu.simd import (
     I64,
@@ -69,7 +69,7 @@ def _emit_unpack(bits: int) -> Any:
                         for k in range(8):
                             codes = codes_of(b, registers, planes, k)
                             store(b, offset(b, codes_to, 64 * k + 4 * first), codes)
-                        store(b, offset(b, scales_to, 4 * first), piece_scales(b, offset(b, scales, first), n))
+                        store(b, offset(b, scales_to, 4 * first), group_scale(b, scales, n))
 
     return unpack
 
@@ -125,7 +125,7 @@ def batch_kernel(codec: str) -> Kernel:
         out, out_step = get_int(args + 48), get_int(args + 56)
         found = get_int(args + 64) + worker * get_int(args + 72)
         codes = found + 4 * _TILE_ROWS * _TILE_TOKENS
-        groups, blocks = (d + 63) // 64, (d + 511) // 512
+        filled, blocks = (d + 63) // 64, (d + 511) // 512
         scales = codes + _BLOCK_ROWS * 512 * blocks
         for first in range(lo, hi, _BLOCK_ROWS):
             n_rows = min(_BLOCK_ROWS, hi - first)
@@ -134,8 +134,8 @@ def batch_kernel(codec: str) -> Kernel:
                 for block in range(blocks):
                     unpack(
                         row + 64 * bits * block,
-                        row + 8 * bits * groups + 16 * block,
-                        min(16, 2 * groups - 16 * block),
+                        row + 8 * bits * filled + 2 * block,
+                        min(16, 2 * filled - 16 * block),
                         codes + 512 * (blocks * r + block),
                         scales + 64 * (blocks * r + block),
                     )

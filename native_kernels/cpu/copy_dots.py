@@ -20,30 +20,27 @@ from native_kernels.codecs.copies import COPY_CODECS
 from native_kernels.codecs.copies import planes as planes_of
 from native_kernels.cpu.activations import Format
 from native_kernels.cpu.simd import (
-    BIT,
-    F16,
     I16,
-    I32,
     LANES,
     VB,
     VF,
+    VH,
     VI,
+    VS,
     call_same,
     constant,
     dot_unsigned,
-    external,
     halves_to_floats,
     load,
     load_part,
     number,
     offset,
-    pointer,
+    part,
     splat,
 )
 
 PARTS = 16 // LANES  # registers that hold a superblock's lanes
 _WORDS = ir.VectorType(I16, 2 * LANES)
-_HALF_LANES = LANES // 2  # scales for the lanes of a register
 
 
 def shifted(b: Any, packed: Any, down: int) -> Any:
@@ -67,22 +64,11 @@ def codes_of(b: Any, registers: list[list[Any]], planes: tuple[int, ...], chunk:
     return found
 
 
-def piece_scales(b: Any, at: Any, n: Any | None) -> Any:
-    """The scales of the next LANES / 2 groups as float32, each in the two lanes of its pieces; n: pieces there are."""
-    of = ir.VectorType(F16, _HALF_LANES)
-    if n is None:
-        halves = load(b, at, of)
-    else:
-        words, mask = ir.VectorType(I16, _HALF_LANES), ir.VectorType(I32, _HALF_LANES)
-        places = ir.Constant(mask, [2 * i for i in range(_HALF_LANES)])
-        there = b.icmp_signed("<", places, splat(b, b.trunc(n, I32), mask))
-        name = f"llvm.masked.load.v{_HALF_LANES}i16.p0"
-        fn = external(b, name, words, [words.as_pointer(), I32, ir.VectorType(BIT, _HALF_LANES), words])
-        halves = b.bitcast(
-            b.call(fn, [pointer(b, at, words), ir.Constant(I32, 1), there, ir.Constant(words, None)]), of
-        )
-    twice = ir.Constant(ir.VectorType(I32, LANES), [i // 2 for i in range(LANES)])
-    return halves_to_floats(b, b.shuffle_vector(halves, halves, twice))
+def group_scale(b: Any, at: Any, n: Any | None) -> Any:
+    """The scale of a superblock as float32, in every lane that has a piece; n: pieces there are, None: all."""
+    half = b.bitcast(splat(b, load(b, at, I16), VS), VH)
+    scales = halves_to_floats(b, half)
+    return scales if n is None else b.select(part(b, n), scales, constant(VF, 0.0))
 
 
 def level_offsets(b: Any, eights: Any, bits: int) -> Any:
@@ -111,22 +97,23 @@ class Copies:
         return PARTS
 
     def side_lines(self, b: Any, row: Any, step: Any, d: Any) -> list[Any]:
-        return [b.add(self._scales(b, row, d), b.mul(step, number(16)))]
+        return [b.add(self._scales(b, row, d), b.mul(step, number(2)))]
 
     def step(self, b: Any, rows: list[Any], step: Any, x: Any, d: Any, sums: Any, asks: Any) -> None:
         self._superblock(b, rows, step, x, d, sums, asks, None)
 
     def rest(self, b: Any, rows: list[Any], steps: Any, x: Any, d: Any, sums: Any) -> None:
-        pieces = b.mul(self._groups(b, d), number(2))
+        pieces = b.mul(self._filled(b, d), number(2))
         left = b.sub(pieces, b.mul(steps, number(16)))
         with b.if_then(b.icmp_signed(">", left, number(0))):
             self._superblock(b, rows, steps, x, d, sums, None, left)
 
-    def _groups(self, b: Any, d: Any) -> Any:
+    def _filled(self, b: Any, d: Any) -> Any:
+        """Of a row, how many times 64 columns."""
         return b.udiv(b.add(d, number(63)), number(64))
 
     def _scales(self, b: Any, row: Any, d: Any) -> Any:
-        return b.add(row, b.mul(self._groups(b, d), number(8 * self.bits)))
+        return b.add(row, b.mul(self._filled(b, d), number(8 * self.bits)))
 
     def _superblock(
         self, b: Any, rows: list[Any], step: Any, x: Any, d: Any, sums: Any, asks: Any | None, pieces: Any | None
@@ -138,9 +125,9 @@ class Copies:
         x_sums = b.add(x_scales, b.udiv(padded, number(8)))
         chunk = number(64) if pieces is None else b.mul(pieces, number(4))
         quants = [b.add(row, b.mul(step, number(self.step_bytes))) for row in rows]
-        scales = [b.add(self._scales(b, row, d), b.mul(step, number(16))) for row in rows]
-        for part in range(PARTS):
-            first = LANES * part
+        scales = [b.add(self._scales(b, row, d), b.mul(step, number(2))) for row in rows]
+        for register in range(PARTS):
+            first = LANES * register
             n = None if pieces is None else b.sub(pieces, number(first))
             x_scale = load(b, offset(b, x_scales, 4 * first), VF)
             offsets = level_offsets(b, load(b, offset(b, x_sums, 4 * first), VI), self.bits)
@@ -155,8 +142,8 @@ class Copies:
             for i, row in enumerate(scales):
                 if asks is not None:
                     asks.one(b)
-                scale = piece_scales(b, offset(b, row, first), n)  # two bytes for two pieces
-                sums[i][part].put(b, add_scaled(b, dots[i], offsets, scale, x_scale, sums[i][part].get(b)))
+                scale = group_scale(b, row, n)
+                sums[i][register].put(b, add_scaled(b, dots[i], offsets, scale, x_scale, sums[i][register].get(b)))
 
     def _chunks(self) -> Iterator[range]:
         """The eight chunks of four columns, as many together as one register of the lowest plane has codes for."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from native_kernels.backend import PackedMatrix
-from native_kernels.codecs.copies import COPY_CODECS, copy_groups
+from native_kernels.codecs.copies import COPY_CODECS, copy_groups, filled
 from native_kernels.copies import copy_bits, pack_copy, rounded_to_bytes, signs, unpack_copy
 from native_kernels.reference import ReferenceOperators
 
@@ -40,11 +40,11 @@ def code_at(bits: int, row: np.ndarray, column: int, n_pieces: int) -> int:
 def test_every_code_lies_where_the_format_says(bits: int, n_cols: int) -> None:
     codes, scales = some(bits, n_cols, 2)
     packed = pack_copy(codes, scales, bits)
-    groups = copy_groups(n_cols)
-    assert packed.row_bytes == groups * (8 * bits + 2)
+    n_filled = filled(n_cols)
+    assert packed.row_bytes == n_filled // 8 * bits + 2 * copy_groups(n_cols)
     for row, source, factors in zip(packed.data, codes, scales, strict=True):
-        assert [code_at(bits, row, i, 2 * groups) for i in range(n_cols)] == source.tolist()
-        assert row[8 * bits * groups :].tobytes() == factors.tobytes()
+        assert [code_at(bits, row, i, n_filled // 32) for i in range(n_cols)] == source.tolist()
+        assert row[n_filled // 8 * bits :].tobytes() == factors.tobytes()
 
 
 @pytest.mark.parametrize("bits", BITS)
@@ -57,23 +57,23 @@ def test_nothing_is_lost_and_levels_lie_about_zero(bits: int, n_cols: int) -> No
     np.testing.assert_array_equal(factors, scales)
     values = packed.block_codec.decode(packed.data)[:, :n_cols]
     levels = (2 * codes.astype(np.float64) + 1 - 2**bits) / 2
-    np.testing.assert_array_equal(values, levels * np.repeat(scales.astype(np.float64), 64, axis=1)[:, :n_cols])
+    np.testing.assert_array_equal(values, levels * np.repeat(scales.astype(np.float64), 512, axis=1)[:, :n_cols])
     assert copy_bits(packed) == bits
 
 
 @pytest.mark.parametrize("bits", BITS)
 def test_numbers_are_rounded_to_the_nearest_level(bits: int) -> None:
-    values = np.random.default_rng(0).standard_normal((3, 200)).astype(np.float32)
-    values[1, :64] = 0
+    values = np.random.default_rng(0).standard_normal((3, 700)).astype(np.float32)
+    values[1, :512] = 0
     packed = PackedMatrix.pack(values, f"copy{bits}")
-    found = packed.block_codec.decode(packed.data)[:, :200]
-    steps = np.repeat(unpack_copy(packed)[1].astype(np.float32), 64, axis=1)[:, :200]
+    found = packed.block_codec.decode(packed.data)[:, :700]
+    steps = np.repeat(unpack_copy(packed)[1].astype(np.float32), 512, axis=1)[:, :700]
     assert (np.abs(found - values) <= steps * 0.5001).all()
-    assert not found[1, :64].any()
+    assert not found[1, :512].any()
 
 
 def test_what_is_no_copy_is_refused() -> None:
-    codes, scales = some(2, 100)
+    codes, scales = some(2, 600)
     for words, make in {
         "of 1 to 4": lambda: pack_copy(codes, scales, 5),
         "no numbers of 1 bits": lambda: pack_copy(codes, scales, 1),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -46,7 +48,7 @@ def test_more_bits_err_less() -> None:
     w, bias, x = _layer()
     maker = _maker(w, bias, x)
     errors = [_error(maker.fit(bits), w, bias, x) for bits in (1, 2, 3, 4)]
-    assert all(more < 0.6 * fewer for fewer, more in zip(errors, errors[1:], strict=False))
+    assert all(more < 0.6 * fewer for fewer, more in pairwise(errors))
 
 
 def test_turns_improve_what_columns_alone_gave() -> None:
