@@ -30,7 +30,12 @@ PIECE_TOKENS = 128  # positions that are computed, and whose logits are held, at
 
 @dataclass(frozen=True)
 class Perplexity:
-    """nll in nats per token, mean over all positions. Shares as cli.md defines them."""
+    """nll in nats per token, mean over all positions; bytes of a decoded token's feed-forward blocks.
+
+    active_share: of all neurons, those computed; fired_share: those whose activation was not zero; means over tokens
+    and layers. precision, of the predictors: of those computed, those that fire. recall: of those that fire in the mode
+    compared against, as many as fire here; only where something is predicted.
+    """
 
     tokens: int
     perplexity: float
@@ -39,6 +44,10 @@ class Perplexity:
     fired_share: float | None
     top1_agreement: float | None = None
     kl_divergence: float | None = None  # of the mode under test from the reference, nats per token
+    recall: float | None = None
+    precision: float | None = None
+    ffn_bytes_per_token: int | None = None  # predictors included
+    ffn_bytes_share: float | None = None  # of what computing every neuron reads
 
 
 @dataclass(frozen=True)
@@ -98,6 +107,8 @@ def perplexity(
     reference = model.transformer(against) if against else None
     cache, other_cache = model.new_cache(context), model.new_cache(context)
     tested.executor.counters.reset()
+    if reference:
+        reference.executor.counters.reset()
     total_nll, scored, same, divergence = 0.0, 0, 0, 0.0
     for inputs, targets in windows(tokens, bos, context):
         if not inputs:
@@ -119,6 +130,12 @@ def perplexity(
     nll = total_nll / scored
     if not math.isfinite(nll):
         raise BrokenLogitsError("The model's logits for this text are not finite numbers.")
+    ffn_bytes, ffn_share = _ffn_bytes(model, tested)
+    recall = precision = None
+    if tested.executor.name == "sparse" and counters.active_share:
+        precision = (counters.fired_share or 0.0) / counters.active_share
+        if reference and (fired := reference.executor.counters.fired_share):
+            recall = min(1.0, (counters.fired_share or 0.0) / fired)
     return Perplexity(
         tokens=scored,
         perplexity=math.exp(nll) if nll < 700 else math.inf,
@@ -127,7 +144,27 @@ def perplexity(
         fired_share=counters.fired_share,
         top1_agreement=same / scored if reference else None,
         kl_divergence=divergence / scored if reference else None,
+        recall=recall,
+        precision=precision,
+        ffn_bytes_per_token=ffn_bytes,
+        ffn_bytes_share=ffn_share,
     )
+
+
+def _ffn_bytes(model: LoadedModel, tested: Transformer) -> tuple[int, float]:
+    """What decoding a token would have read of the feed-forward blocks, and its share of all of them."""
+    from engine.executor.ffn_bytes import exact_bytes, ffn_bytes, sparse_bytes
+
+    shares, reached = tested.executor.counters.layer_shares, model.opened.config.reached_share
+    whole = ffn_bytes(model.weights, reached, reached, reached, reached)
+    match tested.executor.name:
+        case "sparse":
+            read = sum(sparse_bytes(model.weights, model.modes.predictor, shares))
+        case "exact":
+            read = exact_bytes(model.weights, shares, reached)
+        case _:
+            read = whole
+    return round(read), read / whole
 
 
 def _all_logits(model: Transformer, cache: KVCache, inputs: Sequence[int]) -> Iterator[Floats]:

@@ -58,8 +58,12 @@ def evaluate(arguments: argparse.Namespace) -> int:
             result = scores.perplexity(model, tokens, context, against=arguments.against, on_progress=progress)
         words = (
             f"perplexity {result.perplexity:.4f} over {result.tokens} tokens; {percent(result.active_share)} of "
-            f"neurons active, {percent(result.fired_share)} fired"
+            f"neurons active, {percent(result.fired_share)} fired; {percent(result.ffn_bytes_share)} of the "
+            "feed-forward blocks' bytes read a token"
         )
+        if result.precision is not None:
+            words += f"; the predictors' precision is {percent(result.precision)}"
+            words += "" if result.recall is None else f", their recall {percent(result.recall)}"
         if result.top1_agreement is not None:
             words += (
                 f"; agrees with {arguments.against} mode at {percent(result.top1_agreement)} of the positions, "

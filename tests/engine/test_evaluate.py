@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from engine import evaluate
+from engine.assets import asset_root
 from engine.errors import InvalidRequestError, ModelNotFoundError
 from engine.model.transformer import Transformer
 from engine.sampling import BrokenLogitsError
@@ -147,3 +148,27 @@ def test_a_choice_is_a_word_of_its_own(starter: LoadedModel, monkeypatch: pytest
     monkeypatch.setattr(Tokenizer, "encode", recording)
     evaluate.multiple_choice(starter, [("Once upon a", ["time", " day"], 0), ("A line\n", ["more"], 0)])
     assert encoded == ["Once upon a", " time", " day", "A line\n", "more"]
+
+
+def test_our_own_questions_are_sound_and_the_starter_model_knows_many(starter: LoadedModel) -> None:
+    questions = evaluate.read_choices(asset_root() / "evaluation" / "choices.jsonl")
+    assert len(questions) >= 60
+    assert len({question for question, _, _ in questions}) == len(questions)
+    assert all(len(set(choices)) == 4 for _, choices, _ in questions)
+    counts = [sum(answer == place for _, _, answer in questions) for place in range(4)]
+    assert min(counts) >= 8  # the place of an answer says nothing
+    found = evaluate.multiple_choice(starter, questions, "exact", against="dense")
+    assert 0.5 < found.accuracy < 1
+    assert found.agreement == 1.0
+
+
+def test_bytes_are_those_of_what_was_computed(starter: LoadedModel) -> None:
+    tokens = starter.tokenizer.encode("Once upon a time there was a small boat on a large lake.")
+    exact, dense = (evaluate.perplexity(starter, tokens, mode=mode) for mode in ("exact", "dense"))
+    assert dense.ffn_bytes_share == 1
+    assert exact.ffn_bytes_share is not None
+    assert exact.fired_share is not None
+    down_is_row_wise = starter.weights.down_is_row_wise
+    wanted = (1 + exact.fired_share + (1 if down_is_row_wise else exact.fired_share)) / 3
+    assert exact.ffn_bytes_share == pytest.approx(wanted, rel=0.01)
+    assert exact.precision is None

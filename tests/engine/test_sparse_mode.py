@@ -102,6 +102,8 @@ def test_every_position_of_a_text_is_masked_as_decode_masks_it(model: LoadedMode
     assert found.active_share == pytest.approx(counters.active_share, rel=0.05)  # BOS stands before the text there
     assert (found.top1_agreement or 0) < 1
     assert (found.kl_divergence or 0) > 1e-3
+    assert 0 < (found.recall or 0) < 1
+    assert found.precision == pytest.approx((found.fired_share or 0) / (found.active_share or 1))
     assert perplexity(model, TOKENS, 41, against="sparse").kl_divergence == 0
 
 
