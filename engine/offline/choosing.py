@@ -50,13 +50,13 @@ class LayerCost:
 class MachineCost:
     """What bytes and stages cost. bytes_per_s: of memory read in order.
 
-    gathered: the share of it that rows here and there reach. stage_s: handing over from one stage of a layer to the
+    gathered: the share of it that rows here and there reach, which the kernels ask for in advance. stage_s: handing over from one stage of a layer to the
     next. copy_weights_per_s: by bits, how many weights of a copy can be multiplied, where that may be slower than
     reading them.
     """
 
     bytes_per_s: float
-    gathered: float = 0.65
+    gathered: float = 0.8
     stage_s: float = 2e-6
     copy_weights_per_s: Mapping[int, float] = field(default_factory=dict)
 
