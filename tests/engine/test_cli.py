@@ -159,7 +159,6 @@ def test_people_get_words(capsys: pytest.CaptureFixture[str], argv: list[str]) -
     [
         (["generate", "no-such-model", "--prompt", "x"], "no-such-model"),
         (["generate", "starter-chat", "--prompt", "x", "--device", "cuda"], "cannot be used"),
-        (["generate", "starter-chat", "--prompt", "x", "--mode", "sparse"], "no predictors"),
         (["generate", "starter-chat", "--prompt", "x", "--temperature", "-1"], "temperature"),
         (["logits", "starter-chat", "--tokens", "1,x", "--out", "y.npz"], "no list of ids"),
         (["logits", "starter-chat", "--tokens", "99999", "--out", "y.npz"], "outside the vocabulary"),
@@ -188,7 +187,7 @@ def test_wrong_usage_is_exit_code_2(capsys: pytest.CaptureFixture[str], argv: li
 
 
 @pytest.mark.parametrize(
-    "command", ["generate", "chat", "logits", "eval", "bench", "inspect", "convert", "probe", "host"]
+    "command", ["generate", "chat", "logits", "eval", "bench", "inspect", "convert", "train", "probe", "host"]
 )
 def test_help_has_an_example(capsys: pytest.CaptureFixture[str], command: str) -> None:
     with pytest.raises(SystemExit) as left:
@@ -202,7 +201,7 @@ def test_chat_remembers_starts_over_and_ends(
 ) -> None:
     said = io.StringIO("Hi, my name is Hana.\n\nWhat is my name?\n/new\nHello!\n/bye\nnever read\n")
     monkeypatch.setattr("sys.stdin", said)
-    assert cli.main(["chat", "starter-chat", "--temperature", "0"]) == 0
+    assert cli.main(["chat", "starter-chat", "--temperature", "0", "--mode", "exact"]) == 0
     out = capsys.readouterr().out
     assert "Your name is Hana." in out
     assert "A new chat." in out
@@ -313,7 +312,7 @@ def test_ctrl_c_stops_an_answer_and_the_chat_goes_on(
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("Tell me a story.\nWhat is the capital of Peru?\n/bye\n"))
     interrupt_before_step(monkeypatch, 3)
-    assert cli.main(["chat", "starter-chat", "--temperature", "0"]) == 0
+    assert cli.main(["chat", "starter-chat", "--temperature", "0", "--mode", "exact"]) == 0
     out = capsys.readouterr().out
     assert out.count("[Stopped]") == 1
     assert out.index("[Stopped]") < out.index("Lima is the capital of Peru.")
