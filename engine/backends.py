@@ -21,6 +21,7 @@ from native_kernels.kv_blocks import KvLayout
 from native_kernels.reference import ReferenceOperators
 
 if TYPE_CHECKING:
+    from engine.executor.hot_blocks import HotBlocks
     from engine.model.decode_program import DecodeProgram
     from engine.sparsity.predictor import Predictor
     from native_kernels.cpu.operators import CpuOperators
@@ -52,6 +53,14 @@ class Backend:
         """What prefill and evaluation compute with."""
         return self._reference if self.kernels is None else self.kernels
 
+    def further_operators(self) -> Operators:
+        """More of the same, for another thread beside whoever uses `operators`."""
+        if self.kernels is None:
+            return self._reference
+        from native_kernels.cpu.operators import CpuOperators
+
+        return CpuOperators(self.kernels.pool)
+
     @property
     def kv_codec(self) -> KvCodec:
         """How keys and values are kept where nothing else was asked for.
@@ -75,16 +84,23 @@ class Backend:
         mode: Mode,
         counters: FfnCounters,
         predictor: Predictor | None,
+        blocks: HotBlocks | None = None,
     ) -> DecodeProgram | None:
-        """The program of a token; None where the operators compute layer by layer instead."""
+        """The program of a token; None where the operators compute layer by layer instead. blocks: the hot neurons,
+        where some have a side of their own."""
         if self.kernels is None:
             return None
-        from engine.model.decode_program import DecodeProgram, why_not
+        from engine.executor.hot_side import HotRows
+        from engine.model.decode_program import DecodeProgram, Sides, why_not
 
-        if reasons := why_not(config, weights, mode, predictor):
+        sides = None
+        if blocks is not None:
+            assert isinstance(blocks.hot, HotRows), "another device than the processor has a program of its own"
+            sides = Sides(blocks.tables, blocks.hot)
+        if reasons := why_not(config, weights, mode, predictor, sides):
             log.info("No program for a token: %s", " ".join(reasons))
             return None
-        return DecodeProgram(config, weights, mode, counters, self.kernels.pool, predictor)
+        return DecodeProgram(config, weights, mode, counters, self.kernels.pool, predictor, sides)
 
     def prepare(
         self,

@@ -324,8 +324,11 @@ class EngineConfig:
     kv_cache: KvCodec | None = None  # None: f16 where kernels run, f32 in reference form
     template: str | None = None  # a built-in chat template's name; None: the model's own, or the one that suits it
     activation: str | None = None  # NAME or NAME:threshold, in place of what the files say; None: as they say
+    adapt: bool = True  # whether the host learns from answers which neurons are hot; off: all stays as it was placed
 
     def __post_init__(self) -> None:
+        if not isinstance(self.adapt, bool):
+            raise InvalidRequestError(f"adapt is {self.adapt!r}; true or false is needed.")
         if self.mode not in MODES:
             raise InvalidRequestError(f"Unknown mode {self.mode!r}; known are {', '.join(MODES)}.")
         if self.device not in DEVICES:

@@ -149,7 +149,7 @@ def generate(
         cache.truncate(0)  # computed again here, where it can be stopped
     stats = GenerationStats(prompt_tokens=len(prompt), reused_tokens=cache.length)
     counters = model.executor.counters
-    counters.reset()
+    counters.reset_sums()
     started = time.perf_counter()
     room = cache.capacity - len(prompt)
     limit = room if max_tokens is None else min(max_tokens, room)
@@ -162,7 +162,7 @@ def generate(
         return
     stats.prefill_s = time.perf_counter() - started
     stats.active_share, stats.fired_share = counters.active_share, counters.fired_share
-    counters.reset()
+    counters.reset_sums()
 
     history = list(prompt)
     scanner = StopScanner(stop_texts)

@@ -32,6 +32,7 @@ TEXT_EVERY_S = 1 / 30
 STATS_EVERY_S = 0.25
 PROGRESS_EVERY_S = 0.05
 HEARTBEAT_EVERY_S = 1.0
+IDLE_AFTER_S = 2.0  # without a request: what was learned may be worked on then
 LAST_BREATH_S = 1.5  # for the running request, once the window is gone
 
 Emit = Callable[[protocol.Event], None]
@@ -68,15 +69,35 @@ class EngineHost:
         self._queue.put(None)
 
     def run_pending(self, block: bool = False) -> None:
-        """Run what waits; with `block`, go on until `close` or a shutdown request."""
+        """Run what waits; with `block`, go on until `close` or a shutdown request.
+
+        Between requests a loaded model adapts to what it was used for, in small pieces: a new request waits for one.
+        """
+        wait: float | None = None  # until there is something to do for the model
         while not self._closed.is_set():
             try:
-                request = self._queue.get(block=block)
+                request = self._queue.get(block=block, timeout=wait)
             except queue.Empty:
-                return
+                if not block:
+                    return
+                wait = self._adapt()
+                continue
             if request is None:
-                return
+                break
             self._run(request)
+            wait = None if self._session is None else IDLE_AFTER_S
+        self._unload()
+
+    def _adapt(self) -> float | None:
+        """One piece of it; the seconds after which it goes on, None where nothing is left to do."""
+        if self._session is None:
+            return None
+        try:
+            return self._session.adapt()
+        except Exception:  # nobody asked for this, and it is no reason to stop answering
+            log.exception("The model does not adapt any more")
+            self._session.adaptation = None
+            return None
 
     def _run(self, request: protocol.Request) -> None:
         try:
@@ -125,9 +146,12 @@ class EngineHost:
     # -------------------------------------------------------------- load
 
     def _unload(self) -> None:
+        if self._session is not None:
+            self._session.keep()
         self._session = self._model = None
 
     def _load(self, request: protocol.Load) -> dict[str, Any]:
+        from engine.adaptation import Adaptation, can_learn
         from engine.config import EngineConfig, plain_values
         from engine.errors import Cancelled
         from engine.session import ChatSession, LoadedModel
@@ -145,7 +169,8 @@ class EngineHost:
             )
         except Cancelled:
             return {"cancelled": True}
-        self._model, self._session = model, ChatSession(model)
+        adaptation = Adaptation(model.opened) if engine.adapt and can_learn(model.opened) else None
+        self._model, self._session = model, ChatSession(model, adaptation=adaptation)
         info = protocol.LoadedModelInfo(
             name=model.name,
             path=str(model.opened.files.path),

@@ -80,20 +80,35 @@ def _profile(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
     if plot is not None:
         check_plot_file(plot)
     text = read_text(Path(given["text"])) if "text" in given else None
-    engine = replace(EngineConfig.from_dict(given.get("engine", {})), mode="exact")
+    wanted = EngineConfig.from_dict(given.get("engine", {}))
+    engine = replace(wanted, mode="exact", device="cpu")
     opened = open_model(resolve_model(given["model"]), engine.activation)
     profiler.check_zeros(opened)
     found = profiler.published_stats(opened) if text is None and "tokens" not in given else None
     if found is None:
         model = LoadedModel.load(given["model"], engine, stage("loading"), cancelled, stage("preparing"))
         progress = stage("profiling")
-        found = profiler.profile(model, text, given.get("tokens"), progress=progress, cancelled=cancelled)
+        found = profiler.profile(
+            model, text, given.get("tokens"), device=wanted.device, progress=progress, cancelled=cancelled
+        )
     if plot is not None:
         draw_locality(found.stats, plot, opened.name)
     return {**found.values(), "plot": None if plot is None else str(plot)}
 
 
+def _solve(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
+    from engine.config import EngineConfig
+    from engine.model.weights import open_model
+    from engine.offline.solving import solve_model
+    from engine.session import resolve_model
+
+    engine = EngineConfig.from_dict(given.get("engine", {}))
+    opened = open_model(resolve_model(given["model"]), engine.activation)
+    return solve_model(opened, engine, stage("solving"), cancelled, again=given.get("again", False)).to_json()
+
+
 JOBS: dict[str, JobKind] = {
     "convert": JobKind({"source": str, "bundle": str, "codec": str}, {"activation": str}, _convert),
     "profile": JobKind({"model": str}, {"text": str, "tokens": int, "plot": str, "engine": dict}, _profile),
+    "solve": JobKind({"model": str}, {"engine": dict, "again": bool}, _solve),
 }

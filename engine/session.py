@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.adaptation import Adaptation
 from engine.backends import Backend, choose_backend
 from engine.config import EngineConfig, KvCodec, Mode, SamplingConfig
 from engine.errors import (
@@ -24,14 +25,19 @@ from engine.errors import (
     InvalidRequestError,
     ModelNotFoundError,
 )
+from engine.executor.hot_blocks import HotBlocks
+from engine.executor.hot_side import ProcessorHotSide
+from engine.executor.hybrid import HybridExecutor
 from engine.generate import TokenEvent, generate
-from engine.hardware import HardwareProfile, choose_threads, probe
+from engine.hardware import choose_threads, probe
+from engine.measured_hardware import load_profile
 from engine.model.kv_cache import KVCache
-from engine.model.transformer import Transformer
+from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import Hold, ModelWeights, OpenedModel, load_weights, open_model
 from engine.modes import SAMPLE_TEXT, ModeChooser, choose_mode, predictor_room
 from engine.sampling import make_sampler
 from engine.tokenizer import Tokenizer
+from native_kernels.backend import I32
 from native_kernels.kv_blocks import KvLayout
 
 log = logging.getLogger(__name__)
@@ -96,6 +102,7 @@ class LoadedModel:
     backend: Backend
     threads_reason: str
     load_s: float
+    hot_blocks: HotBlocks | None = None  # where its neurons are; None: all on one device
 
     @classmethod
     def load(
@@ -119,7 +126,7 @@ class LoadedModel:
         started = time.perf_counter()
         opened = open_model(resolve_model(str(model)), engine.activation)
         tokenizer = read_tokenizer(opened, engine.template)
-        hardware = HardwareProfile.load(Path(engine.hardware_file)) if engine.hardware_file else probe()
+        hardware = load_profile(engine.hardware_file) if engine.hardware_file else probe()
         device, device_reason = choose_device(engine)
         choose_mode(opened, engine.mode)  # refuses here, before gigabytes are read
         must, may = predictor_room(opened, engine.mode)  # so does this
@@ -204,12 +211,26 @@ class LoadedModel:
 
     def transformer(self, mode: str | None = None) -> Transformer:
         """The model's graph with the executor of `mode` (default: as loaded). Cheap: the weights are shared."""
-        mode, operators = self.resolve_mode(mode), self.backend.operators
-        executor = self.modes.executor(mode, operators)
+        mode, operators, blocks = self.resolve_mode(mode), self.backend.operators, self.hot_blocks
         predictor = self.modes.predictor if mode == "sparse" else None
         config = self.opened.config
-        decoder = self.backend.decoder(config, self.weights, mode, executor.counters, predictor)
+        executor: FfnExecutor
+        if blocks is None:
+            executor = self.modes.executor(mode, operators)
+        else:
+            executor = HybridExecutor(config, self.weights, predictor, blocks, operators)
+        decoder = self.backend.decoder(config, self.weights, mode, executor.counters, predictor, blocks)
         return Transformer(config, self.weights, executor, operators, decoder)
+
+    def placed(self, hot: Sequence[I32], learned: Sequence[I32] | None = None) -> LoadedModel:
+        """The same model with the hot neurons of each layer on a side of their own, which here is the processor's too.
+
+        So the two sides are tried out where there is no GPU, and nothing is gained. learned: as HotBlocks has it.
+        Raises: InvalidRequestError where the neurons cannot be parted.
+        """
+        config, weights, operators = self.opened.config, self.weights, self.backend.further_operators()
+        blocks = HotBlocks(config, weights, hot, lambda n: ProcessorHotSide(config, weights, n, operators), learned)
+        return dataclasses.replace(self, hot_blocks=blocks)
 
 
 def read_tokenizer(opened: OpenedModel, template: str | None = None) -> Tokenizer:
@@ -267,10 +288,12 @@ class ChatSession:
     The part of a prompt that the cache already holds is not computed again.
     """
 
-    def __init__(self, model: LoadedModel, mode: str | None = None) -> None:
+    def __init__(self, model: LoadedModel, mode: str | None = None, adaptation: Adaptation | None = None) -> None:
+        """adaptation: what learns from the answers; None: which neurons are hot stays as it is."""
         self.model = model
         self.mode = mode
-        self._transformer = model.transformer(mode)
+        self.adaptation = adaptation
+        self._transformer = self._graph(mode)
         self._cache = model.new_cache()
         self._tokens: list[int] = []  # what the cache holds
         self._dropped: list[ChatMessage] = []  # left out of the last prompt, oldest first
@@ -287,7 +310,7 @@ class ChatSession:
     def set_mode(self, mode: str | None) -> None:
         """Compute the next answer in another mode; the cache stays valid."""
         if mode != self.mode:
-            self.mode, self._transformer = mode, self.model.transformer(mode)
+            self.mode, self._transformer = mode, self._graph(mode)
 
     def generate(
         self,
@@ -333,6 +356,23 @@ class ChatSession:
         finally:
             # Also when the consumer left early or a step failed: the cache's length says what it really holds.
             self._tokens = tokens[: self._cache.length]
+            if self.adaptation is not None:
+                self.adaptation.learn(self._transformer.executor.counters)
+
+    def adapt(self) -> float | None:
+        """A piece of what there is to do between answers, as Adaptation.adapt says; None: nothing."""
+        return None if self.adaptation is None else self.adaptation.adapt(self.model.hot_blocks)
+
+    def keep(self) -> None:
+        """Writes what was learned so far: before the model goes."""
+        if self.adaptation is not None:
+            self.adaptation.keep(self.model.hot_blocks)
+
+    def _graph(self, mode: str | None) -> Transformer:
+        transformer = self.model.transformer(mode)
+        if self.adaptation is not None:
+            transformer.executor.counters.record_per_neuron()
+        return transformer
 
     def chat(
         self,

@@ -30,12 +30,14 @@ def profile(arguments: argparse.Namespace) -> int:
     if found is not None:
         print(f"Read the statistics that come with {opened.name}; --text or --tokens counts anew.", file=sys.stderr)
     else:
-        arguments.mode = "exact"
+        device, arguments.device, arguments.mode = arguments.device, "cpu", "exact"
         try:
             with interrupt_as_wish() as wished:
                 model = load_model(arguments, wished)
                 with ProgressBar("Writing and counting" if text is None else "Counting") as progress:
-                    found = profiler.profile(model, text, arguments.tokens, progress=progress, cancelled=wished)
+                    found = profiler.profile(
+                        model, text, arguments.tokens, device=device, progress=progress, cancelled=wished
+                    )
         except Cancelled:
             print("Stopped. The same command goes on where it was.", file=sys.stderr)
             return 130

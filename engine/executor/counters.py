@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,27 +17,52 @@ class FfnCounters:
     sparse mode those that the predictor expects. opened: of them those whose first activation was not zero, so that
     up is read where there is a gate. fired: those whose activation was not zero. copied: those of which a predictor's
     copy was read. layers: i64 [L, 4], these four for every layer. per_neuron: i64 [L, F], times each one fired; None
-    until `record_per_neuron` switches it on.
+    until `record_per_neuron` switches it on. Of a token that was stopped half-way it may hold a part.
     """
 
-    def __init__(self, n_layers: int, n_neurons: int, n_blocks_used: int = 1) -> None:
-        """n_neurons: of a layer. n_blocks_used: how often a position is added in each, once for each expert."""
+    def __init__(
+        self,
+        n_layers: int,
+        n_neurons: int,
+        n_blocks_used: int = 1,
+        collect: Callable[[], None] = lambda: None,
+    ) -> None:
+        """n_neurons: of a layer. n_blocks_used: how often a position is added in each, once for each expert. collect:
+        adds to per_neuron, while it is on, what another device has counted since, and forgets it there."""
+        self._collect = collect
         self._shape = (n_layers, n_neurons)
         self._visits = n_blocks_used
         self._visited = 0
         self.layers: I64 = np.zeros((n_layers, 4), np.int64)
         self.per_neuron: I64 | None = None
+        self._taken = 0  # positions visited whose neurons are no longer in per_neuron
 
     def record_per_neuron(self) -> None:
         """Counts every neuron by itself from now on."""
-        self.per_neuron = np.zeros(self._shape, np.int64)
+        self._collect()
+        self.per_neuron, self._taken = np.zeros(self._shape, np.int64), self._visited
 
     def reset(self) -> None:
         """Back to nothing counted; a switched-on per-neuron count stays on."""
-        self._visited = 0
-        self.layers[:] = 0
+        self.reset_sums()
+        self._taken = 0
+        self._collect()
         if self.per_neuron is not None:
             self.per_neuron[:] = 0
+
+    def reset_sums(self) -> None:
+        """Back to nothing counted, but for the neurons: those are counted on until they are taken."""
+        self._taken -= self._visited
+        self._visited = 0
+        self.layers[:] = 0
+
+    def take_per_neuron(self) -> tuple[I64, int]:
+        """How often each neuron fired [L, F] since this was last asked, and over how many positions."""
+        assert self.per_neuron is not None, "neurons are counted where record_per_neuron asked for it"
+        self._collect()
+        counts, positions = self.per_neuron.copy(), (self._visited - self._taken) // self._visits
+        self.per_neuron[:], self._taken = 0, self._visited
+        return counts, positions
 
     @property
     def computed(self) -> int:
@@ -85,7 +112,7 @@ class FfnCounters:
         """Several positions of one layer; fired [T, F]. first: of an expert, the number of its first neuron."""
         self._add(layer, fired.shape[0], computed, opened, int(np.count_nonzero(fired)))
         if self.per_neuron is not None:
-            self.per_neuron[layer, first : first + fired.shape[1]] += np.count_nonzero(fired, axis=0)
+            self.per_neuron[layer, first : first + fired.shape[1]] += _column_counts(fired)
 
     def add_decoded(self, layers: I64) -> None:
         """One position of all layers together, counted as `layers` is: [L, 4]."""
@@ -103,3 +130,12 @@ class FfnCounters:
 
     def _share(self, count: int) -> float | None:
         return count / (self.tokens * self._shape[0] * self._shape[1]) if self.tokens else None
+
+
+def _column_counts(fired: NDArray[np.bool_]) -> I64:
+    """How many of the rows are true in every column: [T, F] -> [F]. Sums of bytes, which do not overflow in pieces."""
+    rows = fired.view(np.uint8)
+    total = np.zeros(rows.shape[1], np.int64)
+    for start in range(0, len(rows), 255):
+        total += np.add.reduce(rows[start : start + 255], axis=0, dtype=np.uint8)
+    return total

@@ -26,19 +26,20 @@ from native_kernels.cpu.linear import Products, Vector
 from native_kernels.cpu.row_sums import SUMS
 from native_kernels.cpu.sparse_ffn import Activation as FusedActivation
 from native_kernels.cpu.sparse_ffn import Buffers, axpy_calls, ffn_calls
+from native_kernels.cpu.tallies import Tally, TallyBlock, tally_calls
 
 _ACTIVATIONS: dict[str, Activation] = {
     "relu": "relu", "drelu": "relu", "fatrelu": "fatrelu", "silu": "silu", "gelu": "gelu", "gelu-tanh": "gelu-tanh",
 }  # fmt: skip
 
-_FUSED: dict[str, FusedActivation] = {
+FUSED_ACTIVATIONS: dict[str, FusedActivation] = {
     "relu": "relu", "drelu": "drelu", "fatrelu": "relu", "silu": "silu", "gelu": "gelu", "gelu-tanh": "gelu_tanh",
 }  # fmt: skip
 
 # Words of a worker's counts in a layer: what elementwise counts, what is listed, and of what a copy was read; the last
 # two in the first worker's alone. sparse_ffn counts into the first three words of a layer.
 COUNT_WORDS = 8
-_OPENED, _FIRED, _LISTED, _COPIED = range(4)
+_OPENED, _FIRED, _LISTED, COPIED = range(4)
 
 
 def why_not(mode: Mode, predictor: Predictor | None) -> list[str]:
@@ -52,12 +53,14 @@ def why_not(mode: Mode, predictor: Predictor | None) -> list[str]:
 class FfnCalls:
     """The buffers of one model's feed-forward blocks, and the calls over them.
 
-    counts passed in: i64 [workers, COUNT_WORDS], the layer's, zero before every token.
+    counts passed in: i64 [workers, COUNT_WORDS], the layer's, zero before every token. tallies: where every neuron
+    that fires is counted by itself, i64 [L, F], while somebody wants that.
     """
 
     def __init__(
         self, mode: Mode, config: ModelConfig, weights: ModelWeights, products: Products, predictor: Predictor | None
     ) -> None:
+        self.tallies = TallyBlock()
         self._mode = mode
         self._config = config
         self._layers = [layer.ffns[0] for layer in weights.layers]  # experts have no program
@@ -88,7 +91,7 @@ class FfnCalls:
         else:
             calls = self._some(w, x, counts) if self._mode == "exact" else self._expected(layer, x, residual, counts)
         self._hidden.renew()
-        return calls + self._down(w, out)
+        return calls + tally_calls(self._hidden.values, self._tally(layer)) + self._down(w, out)
 
     def totals(self, counts: I64) -> I64:
         """What a token's counts [L, workers, COUNT_WORDS] say of every layer, in the order of FfnCounters.layers."""
@@ -106,8 +109,7 @@ class FfnCalls:
         elif self._predicting is not None:
             kinds = self._predicting.kinds
             found[:, 0] = np.where(kinds == "true_gate", found[:, 1], found[:, 0])
-            found[:, 3] = np.where(kinds == "cascade", counts[:, 0, _COPIED], 0)
-            found[(kinds == "gate_copy") | (kinds == "sign"), 3] = self._config.d_ff
+            found[:, 3] = self._predicting.copied(counts[:, 0, COPIED])
         return found
 
     def _is_fused(self, w: FfnWeights) -> bool:
@@ -121,16 +123,20 @@ class FfnCalls:
         calls: list[Call] = []
         predicted = None
         if self._predicting is not None:
-            calls, predicted = self._predicting.of_layer(i, x, residual, counts[_COPIED:])
+            calls, predicted = self._predicting.of_layer(i, x, residual, counts[COPIED:])
         forms: dict[str, NDArray[Any]] = {}
         for matrix in (w.up, *([] if w.gate is None else [w.gate])):
             forms[vector_format(matrix.codec)], more = x.as_read_by(matrix.codec, "ffn")
             calls += more
         return calls + ffn_calls(
-            w.gate, w.up, w.down_t, forms, out, _FUSED[self._config.activation.removesuffix("-glu")], self._buffers,
+            w.gate, w.up, w.down_t, forms, out,
+            FUSED_ACTIVATIONS[self._config.activation.removesuffix("-glu")], self._buffers,
             threshold=self._config.activation_threshold, predicted=predicted, gate_bias=w.gate_bias,
-            up_bias=w.up_bias, down_bias=w.down_bias, counts=counts,
+            up_bias=w.up_bias, down_bias=w.down_bias, counts=counts, tally=self._tally(i),
         )  # fmt: skip
+
+    def _tally(self, layer: int) -> Tally:
+        return Tally(self.tallies, layer * self._config.d_ff)
 
     # -------------------------------------------------------------- what goes into down
 
@@ -162,7 +168,7 @@ class FfnCalls:
         """As SparseExecutor: the first matrix where the predictor expects it, up where it fires."""
         assert self._predicting is not None, "sparse mode has one"
         w = self._layers[i]
-        calls, predicted = self._predicting.of_layer(i, x, residual, counts[0, _COPIED:])
+        calls, predicted = self._predicting.of_layer(i, x, residual, counts[0, COPIED:])
         if predicted is None:
             return self._some(w, x, counts)
         calls += clear_calls(self._first, barrier=False)

@@ -31,6 +31,7 @@ class PredictorCalls:
     def __init__(self, config: ModelConfig, predictor: Predictor, products: Products, buffers: Buffers) -> None:
         self.kinds = np.array([layer.kind for layer in predictor.layers])
         self._layers = predictor.layers
+        self._d_ff = config.d_ff
         self._products = products
         self._buffers = buffers
         self._scores: F32 = aligned_empty(config.d_ff)
@@ -48,6 +49,11 @@ class PredictorCalls:
             calls, found = self._of_low_rank(part.low_rank, residual if part.input == "residual" else x)
             return self._of_cascade(part.copy, x, calls, found, copied) if part.copy is not None else (calls, found)
         return ([], None) if part.copy is None else self._of_copy(part.copy, x)
+
+    def copied(self, counted: I64) -> I64:
+        """Rows of each layer's copy that were read, [L]: as counted where only some are, those of a cascade."""
+        some: I64 = np.where(self.kinds == "cascade", counted, 0)
+        return np.where((self.kinds == "gate_copy") | (self.kinds == "sign"), self._d_ff, some)
 
     def _of_low_rank(self, part: LowRank, x: Vector) -> tuple[list[Call], Predicted]:
         values, calls = x.as_read_by(part.a.codec, STAGE)

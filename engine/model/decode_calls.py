@@ -6,11 +6,13 @@ at once: the next norm, which reads the stream anyway, takes it along.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import ModelConfig
-from engine.executor.ffn_calls import COUNT_WORDS, FfnCalls
+from engine.executor.ffn_calls import COUNT_WORDS
 from engine.model.rope import RotaryPositions, Rotation
 from engine.model.weights import LayerWeights, ModelWeights
 from native_kernels.backend import F32, I64
@@ -22,8 +24,22 @@ from native_kernels.cpu.kv_store import CachePlace, rotate_and_store_calls
 from native_kernels.cpu.linear import Products, Vector
 from native_kernels.cpu.norms import norm_calls
 from native_kernels.cpu.rope import angle_calls
+from native_kernels.cpu.tallies import TallyBlock
 from native_kernels.cpu.token_state import CACHE, LAYER_BYTES, POSITION, TOKEN, token_state
 from native_kernels.kv_blocks import KvLayout
+
+
+class FfnPlan(Protocol):
+    """The feed-forward blocks of all layers as calls. tallies: where they count every neuron that fires."""
+
+    tallies: TallyBlock
+
+    def of_layer(self, layer: int, x: Vector, residual: Vector, out: F32, counts: I64) -> list[Call]:
+        """out [D] = what the block adds to the stream; x [D] normed, residual [D] what the norm read. counts:
+        [workers, COUNT_WORDS], the layer's, zero before every token."""
+
+    def totals(self, counts: I64) -> I64:
+        """What a token's counts [L, workers, COUNT_WORDS] say of every layer, in the order of FfnCounters.layers."""
 
 
 class DecodeCalls:
@@ -32,7 +48,7 @@ class DecodeCalls:
     counts: i64 [L, workers, words], what the FFN counted; the plan of the FFN knows their meaning.
     """
 
-    def __init__(self, config: ModelConfig, weights: ModelWeights, ffn: FfnCalls, products: Products) -> None:
+    def __init__(self, config: ModelConfig, weights: ModelWeights, ffn: FfnPlan, products: Products) -> None:
         self.state: I64 = token_state()
         self.ffn = ffn
         self.counts: I64 = aligned_empty((config.n_layers, products.n_workers, COUNT_WORDS), np.int64)

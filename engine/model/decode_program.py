@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +17,11 @@ from engine.errors import Cancelled
 from engine.executor.counters import FfnCounters
 from engine.executor.ffn_calls import FfnCalls
 from engine.executor.ffn_calls import why_not as cannot_plan
-from engine.model.decode_calls import DecodeCalls
+from engine.executor.hot_side import HotRows
+from engine.executor.hybrid_calls import HybridCalls
+from engine.executor.hybrid_calls import why_not as cannot_part
+from engine.executor.slots import SlotTable
+from engine.model.decode_calls import DecodeCalls, FfnPlan
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import check_tokens
 from engine.model.weights import ModelWeights
@@ -29,7 +34,20 @@ from native_kernels.cpu.token_state import CACHE, LAYER_BYTES, POSITION, TOKEN
 from native_kernels.kv_blocks import KvLayout
 
 
-def why_not(config: ModelConfig, weights: ModelWeights, mode: Mode, predictor: Predictor | None = None) -> list[str]:
+class Sides(NamedTuple):
+    """The layers' slot tables, and the rows in the slots: a hot side that the program's own threads compute."""
+
+    tables: tuple[SlotTable, ...]
+    hot: HotRows
+
+
+def why_not(
+    config: ModelConfig,
+    weights: ModelWeights,
+    mode: Mode,
+    predictor: Predictor | None = None,
+    sides: Sides | None = None,
+) -> list[str]:
     """The reasons, one sentence each, why a token of this model cannot run as a program; empty where it can."""
     if config.n_experts:
         return ["The experts of a token are known only when its router has been computed."]
@@ -38,7 +56,8 @@ def why_not(config: ModelConfig, weights: ModelWeights, mode: Mode, predictor: P
     others = (weights.embedding, weights.head, weights.positions, weights.project_in, weights.project_out)
     matrices = [one for one in (*layers, *others) if isinstance(one, PackedMatrix)]
     reasons = [reason for matrix in matrices for reason in cannot_multiply(matrix)]
-    return list(dict.fromkeys(reasons + cannot_plan(mode, predictor)))
+    reasons += cannot_plan(mode, predictor)
+    return list(dict.fromkeys(reasons if sides is None else reasons + cannot_part(weights)))
 
 
 class DecodeProgram:
@@ -52,13 +71,20 @@ class DecodeProgram:
         counters: FfnCounters,
         pool: Pool,
         predictor: Predictor | None = None,
+        sides: Sides | None = None,
     ) -> None:
+        """sides: where the neurons are, if they are placed; mode then is what they are computed in."""
         self._timed = False
         self._config = config
         self._counters = counters
         self._pool = pool
         products = Products(pool.n_threads)
-        self._calls = DecodeCalls(config, weights, FfnCalls(mode, config, weights, products, predictor), products)
+        ffn: FfnPlan
+        if sides is None:
+            ffn = FfnCalls(mode, config, weights, products, predictor)
+        else:
+            ffn = HybridCalls(config, weights, products, predictor, *sides)
+        self._calls = DecodeCalls(config, weights, ffn, products)
         self._layout = KvLayout(config.head_dim, "f32")
         self._program: Program | None = None
 
@@ -84,10 +110,9 @@ class DecodeProgram:
         return self.program.stage_seconds()
 
     def accepts(self, cache: KVCache) -> bool:
-        """Whether the program can run on this cache and count what is to be counted now."""
+        """Whether the program can run on this cache."""
         length = cache.length
-        serves = not length or self._calls.keys_serve(cache.sequence_length, length + 1)
-        return serves and self._counters.per_neuron is None
+        return not length or self._calls.keys_serve(cache.sequence_length, length + 1)
 
     def step(self, token: int, cache: KVCache, cancelled: Callable[[], bool] = lambda: False) -> F32:
         """Appends the token to the cache; the logits [V] for the next one.
@@ -102,6 +127,7 @@ class DecodeProgram:
         state[CACHE], state[LAYER_BYTES] = cache.blocks.ctypes.data, cache.blocks.strides[0]
         calls.turn(cache.length + 1)
         calls.counts.fill(0)
+        calls.ffn.tallies.point_to(self._counters.per_neuron)
         if not self._pool.run(program, cancelled, self._timed):
             raise Cancelled
         cache.tokens[cache.length], cache.sequence_length = token, cache.length + 1

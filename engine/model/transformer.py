@@ -47,7 +47,7 @@ class Decoder(Protocol):
     """One token as a compiled program, equal to `forward` and `logits` of that token within rounding."""
 
     def accepts(self, cache: KVCache) -> bool:
-        """Whether the program can run on this cache now: it and all that is to be counted are of the known kind."""
+        """Whether the program can run on this cache now."""
 
     def step(self, token: int, cache: KVCache, cancelled: Callable[[], bool]) -> Logits:
         """Appends the token to the cache; the logits for the next one, valid until the next call.

@@ -3,7 +3,7 @@
 It is written portion by portion; every portion is the same mixture of kinds, begun with other prompts and other random
 numbers. Finished portions are kept in the cache folder: what
 profiling had written serves training, and an interruption costs one portion. Research behind the mixture:
-tests/benchmarks/coverage.py.
+tests/benchmarks/hot_set_coverage.py.
 """
 
 from __future__ import annotations
@@ -38,11 +38,13 @@ def calibration_texts(
     tokens: int = DEFAULT_TOKENS,
     *,
     seed: int = 0,
+    parts: ModelParts | None = None,
     progress: Progress = lambda done, total: None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> list[list[int]]:
     """Texts of all kinds, `tokens` positions in all, each a sequence of its own from its BOS or template on.
 
+    parts: what of the model computes, where that shall be another device than the model's own (device_products.py).
     The same for the same model, seed and machine; whole portions are the same however many there are.
     Units: progress reports tokens written, done and in all.
     Raises: InvalidRequestError for no tokens, what engine.offline.writing raises, and Cancelled.
@@ -57,7 +59,7 @@ def calibration_texts(
         def report(done: int, total: int, before: int = before) -> None:
             progress(before + done, tokens)
 
-        portion = write_portion(model, number, seed, size, progress=report, cancelled=cancelled)
+        portion = write_portion(model, number, seed, size, parts=parts, progress=report, cancelled=cancelled)
         found += [text for texts in portion.values() for text in texts]
     return found
 
@@ -68,6 +70,7 @@ def write_portion(
     seed: int = 0,
     size: int = PORTION_TOKENS,
     *,
+    parts: ModelParts | None = None,
     progress: Progress = lambda done, total: None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Texts:
@@ -79,13 +82,19 @@ def write_portion(
     if (found := _read(kept, model, size)) is not None:
         progress(size, size)
         return found
-    written = _write(model, number, seed, size, progress, cancelled)
+    written = _write(model, parts or ModelParts.of(model), number, seed, size, progress, cancelled)
     _keep(kept, written)
     return written
 
 
 def _write(
-    model: LoadedModel, number: int, seed: int, size: int, progress: Progress, cancelled: Callable[[], bool]
+    model: LoadedModel,
+    parts: ModelParts,
+    number: int,
+    seed: int,
+    size: int,
+    progress: Progress,
+    cancelled: Callable[[], bool],
 ) -> Texts:
     kinds = usable_kinds(model)
     shares = np.array([kind.share for kind in kinds])
@@ -105,7 +114,7 @@ def _write(
             progress(before + (size - before) * done // max(1, total), size)
 
         seeds = int(np.random.SeedSequence([seed, number, round_number]).generate_state(1)[0])
-        written = write_texts(ModelParts.of(model), [task for _, task in tasks], seeds, report, cancelled)
+        written = write_texts(parts, [task for _, task in tasks], seeds, report, cancelled)
         for (kind, _), text in zip(tasks, written, strict=True):
             room = wanted[kind] - sum(map(len, texts[kind]))
             if room > 0:

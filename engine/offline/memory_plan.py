@@ -58,7 +58,9 @@ def budgets_of(profile: HardwareProfile, gpu: GpuInfo | None, vram_budget_gib: f
                 f"A VRAM budget of {vram_budget_gib:g} GiB was asked for; {gpu.name} has {total / 2**30:.2f} GiB.",
                 f"Ask for at most {free / 2**30:.2f} GiB, which are free.",
             )
-        return Budgets(wanted, ram, True, f"The VRAM budget is the {vram_budget_gib:g} GiB that were asked for.")
+        words = f"The VRAM budget is the {vram_budget_gib:g} GiB that were asked for"
+        words += "." if wanted <= free else f", of which {free / 2**30:.2f} are free at the moment."
+        return Budgets(wanted, ram, True, words)
     margin = max(LEAST_MARGIN_BYTES, int(MARGIN_SHARE * total))
     budget = max(0, free - margin) // BUDGET_STEP_BYTES * BUDGET_STEP_BYTES
     words = f"The VRAM budget is what is free, less a margin of {margin / 2**20:.0f} MiB for the desktop."

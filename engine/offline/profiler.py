@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine import artefacts
+from engine.config import Device
 from engine.errors import DiskSpaceError, InvalidRequestError, UnsupportedModelError
 from engine.model_artefacts import read_stats
 from engine.offline.calibration import DEFAULT_TOKENS, PORTION_TOKENS, write_portion
+from engine.offline.device_products import fits, offline_device, on_device
 from engine.offline.given_text import text_sequences
 from engine.offline.kept_arrays import forget, keep, kept_file, read_kept
-from engine.offline.layer_walk import LayerBatch, walk_layers
+from engine.offline.layer_walk import LayerBatch, ModelParts, walk_layers
 from engine.offline.locality import locality
 from engine.offline.prompts import recipe_fingerprint
 from engine.sparsity.artifact_files import NO_ROOM, head_file
@@ -65,12 +67,14 @@ def profile(
     tokens: int | None = None,
     *,
     seed: int = 0,
+    device: Device = "cpu",
     progress: Progress = lambda done, total: None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Profiled:
     """Counts over the text, or over text that the model writes itself, and keeps the statistics as the model's own.
 
     tokens: positions at most; None: all of the text, or DEFAULT_TOKENS of the model's own.
+    device: where the large products run; auto: on a graphics card where there is one.
     Units: progress reports positions, each counted twice where they are written as well.
     Cost: the counts [L, F], the residual stream of one portion, and what engine.offline.layer_walk takes.
     Raises: UnsupportedModelError for a model without zeros, InvalidRequestError for a text that is too short or a
@@ -81,8 +85,16 @@ def profile(
     if tokens is not None and tokens < LEAST_TOKENS:
         raise InvalidRequestError(f"{tokens} tokens were asked for; at least {LEAST_TOKENS} are needed.")
     _check_room(artefacts.artefact_folder(opened))
-    source = _Written(model, tokens or DEFAULT_TOKENS, seed) if text is None else _Given(model, text, tokens)
-    counting = _Counting(model, source)
+    where = offline_device(device)
+    parts = on_device(ModelParts.of(model), where)
+    source: _Written | _Given
+    if text is None:
+        # Few positions a step: where weights would have to be handed over at every one, the processor is faster.
+        writing = parts if fits(model.weights, where) else ModelParts.of(model)
+        source = _Written(model, writing, tokens or DEFAULT_TOKENS, seed)
+    else:
+        source = _Given(model, text, tokens)
+    counting = _Counting(model, parts, where, source)
     counting.run(progress, cancelled)
     stats = NeuronStats(counting.counts, source.tokens, "measured", counting.corpus, text=source.kind)
     head = artefacts.save_stats(opened, stats)
@@ -124,8 +136,9 @@ class _Written:
     kind = "self-written"
     passes = 2  # over each position: it is written, then counted
 
-    def __init__(self, model: LoadedModel, tokens: int, seed: int) -> None:
+    def __init__(self, model: LoadedModel, parts: ModelParts, tokens: int, seed: int) -> None:
         self._model = model
+        self._parts = parts
         self._seed = seed
         self.tokens = tokens
         self.n_portions = -(-tokens // PORTION_TOKENS)
@@ -133,7 +146,9 @@ class _Written:
 
     def portion(self, number: int, progress: Progress, cancelled: Callable[[], bool]) -> list[list[int]]:
         size = min(PORTION_TOKENS, self.tokens - number * PORTION_TOKENS)
-        texts = write_portion(self._model, number, self._seed, size, progress=progress, cancelled=cancelled)
+        texts = write_portion(
+            self._model, number, self._seed, size, parts=self._parts, progress=progress, cancelled=cancelled
+        )
         return [text for of_kind in texts.values() for text in of_kind]
 
 
@@ -188,14 +203,14 @@ def _digest(sequences: Sequence[Sequence[int]]) -> str:
 class _Counting:
     """The counts so far, after whole portions, and the file that keeps them."""
 
-    def __init__(self, model: LoadedModel, source: _Written | _Given) -> None:
+    def __init__(self, model: LoadedModel, parts: ModelParts, device: str, source: _Written | _Given) -> None:
         opened = model.opened
-        self._model = model
+        self._parts = parts
         self._source = source
         self.counts: I64 = np.zeros((opened.config.n_layers, opened.config.n_neurons), np.int64)
         self._digests: list[str] = []  # of the texts of each portion that is done
         made_of = "\n".join([opened.fingerprint, opened.config.activation_text, model.backend.name, model.kv_codec,
-                             source.fingerprint])  # fmt: skip
+                             device, source.fingerprint])  # fmt: skip
         self._kept = kept_file("profiles", hashlib.sha256(made_of.encode()).hexdigest()[:32])
 
     @property
@@ -224,7 +239,7 @@ class _Counting:
             def count(batch: LayerBatch, counts: I64 = counts) -> None:
                 counts[batch.layer] += batch.fired_counts
 
-            walk_layers(self._model, texts, count, progress=counting, cancelled=cancelled).close()
+            walk_layers(self._parts, texts, count, progress=counting, cancelled=cancelled).close()
             self.counts += counts
             self._digests.append(_digest(texts))
             if number + 1 < source.n_portions:

@@ -32,10 +32,10 @@ class KindOfText:
     most_tokens: int = 256
 
 
-# Chats weigh as much as all the rest, because that is what Hearth is used for, and conversations most of all: hot
-# neurons of conversations are the farthest from those of other text. Shares measured on the starter model
-# (tests/benchmarks/coverage.py): with equal ones its own kind of conversation loses 13 points of coverage to spare 1
-# to 3 on prose.
+# Chats weigh more than all the rest, because that is what Hearth is used for, and conversations most of all: hot
+# neurons of conversations are the farthest from those of other text. Measured on the starter model
+# (tests/benchmarks/hot_set_coverage.py): with equal shares conversations lose 13 points of coverage, to spare 1 to 3 on
+# prose.
 KINDS = (
     KindOfText("questions", "chat", 1.0, 160),
     KindOfText("dialogue", "talk", 2.0),

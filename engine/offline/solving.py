@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from engine import artefacts
+from engine.adaptation import can_learn, learned_stats
 from engine.config import EngineConfig, KvCodec, Mode
-from engine.errors import Cancelled, DeviceUnavailableError, EngineError, InvalidRequestError, UnsupportedModelError
+from engine.errors import Cancelled, DeviceUnavailableError, EngineError, UnsupportedModelError
 from engine.graphics import GpuInfo
 from engine.hardware import HardwareProfile, choose_gpu, choose_threads, measure, probe
 from engine.measured_hardware import load_profile, recall, remember
@@ -157,7 +158,7 @@ def solve_model(
     if kept is not None and not again:
         progress(steps, steps)
         return Solved(kept, reused=True)
-    placement, problem = _solved(setting, origins, lambda: progress(2, steps), cancelled)
+    placement, problem = _solved(_with_learned(setting), origins, lambda: progress(2, steps), cancelled)
     progress(3, steps)
     if cancelled():
         raise Cancelled
@@ -166,23 +167,13 @@ def solve_model(
     return Solved(placement, reused=False, changed=changed, problem=problem)
 
 
-def solve_job(
-    arguments: Mapping[str, Any],
-    progress: Progress = lambda done, total: None,
-    cancelled: Callable[[], bool] = lambda: False,
-) -> dict[str, Any]:
-    """The job "solve" of the engine's process: `model` (as on the command line), `engine` (fields of EngineConfig) and
-    `again`; what `solve --json` prints back. Raises: as `solve_model` does, and InvalidRequestError.
-    """
-    from engine.model.weights import open_model
-    from engine.session import resolve_model
-
-    model, engine = arguments.get("model"), arguments.get("engine", {})
-    if not isinstance(model, str) or not isinstance(engine, dict):
-        raise InvalidRequestError("The job solve needs the name of a model, and settings of the engine by name.")
-    config = EngineConfig.from_dict(engine)
-    opened = open_model(resolve_model(model), config.activation)
-    return solve_model(opened, config, progress, cancelled, again=bool(arguments.get("again"))).to_json()
+def _with_learned(setting: Setting) -> Setting:
+    """With what a person's chats have taught beside the statistics. It grows with every answer: a reason to place
+    neurons otherwise when they are placed anew, and none to place them anew."""
+    stats = learned_stats(setting.opened, setting.stats) if can_learn(setting.opened) else setting.stats
+    if stats is setting.stats:
+        return setting
+    return replace(setting, stats=stats, notes=(*setting.notes, "What fired in conversations of late counts, too."))
 
 
 def read_setting(opened: OpenedModel, engine: EngineConfig) -> Setting:

@@ -6,12 +6,13 @@ import ctypes
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from native_kernels.cpu.jit import Kernel
+if TYPE_CHECKING:
+    from native_kernels.cpu.jit import Kernel
 
 I64 = NDArray[np.int64]
 

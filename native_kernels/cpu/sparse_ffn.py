@@ -46,6 +46,7 @@ from native_kernels.cpu.simd import (
     put_int,
     put_int32,
 )
+from native_kernels.cpu.tallies import Tally, counts_at, tally_listed, tally_words
 
 U8 = NDArray[np.uint8]
 Activation = Literal["relu", "drelu", "silu", "gelu", "gelu_tanh"]
@@ -159,12 +160,15 @@ def _down(codec: str) -> Kernel:
         h, ids, n = get_int(args + 32), get_int(args + 40), get_int(get_int(args + 48))
         out, bias, f, counts = get_int(args + 56), get_int(args + 64), get_int(args + 72), get_int(args + 80)
         scratch = get_int(args + 88) + worker * get_int(args + 96)
+        tally, units = counts_at(get_int(args + 104), get_int(args + 112)), get_int(args + 120)
         active, values, sums = scratch, scratch + 4 * f + 64, scratch + 8 * f + 128
         count = list_where(h, n, 0, np.float32(0.0), 0, active)
         for i in range(count):
             place = get_int32(active + 4 * i)
             put_float(values + 4 * i, get_float(h + 4 * place))
             put_int32(active + 4 * i, get_int32(ids + 4 * place) if ids != 0 else place)
+        if tally != 0:
+            tally_listed(tally, active, count * lo // units, count * hi // units)
         end = count
         if fills_up:
             while end % rows != 0:
@@ -267,6 +271,7 @@ def ffn_calls(
     up_bias: F32 | None = None,
     down_bias: F32 | None = None,
     counts: I64 | None = None,
+    tally: Tally | None = None,
     stage: str = "ffn",
 ) -> list[Call]:
     """out [D] = down_t (activation(gate x) * up x), or down_t activation(up x) where there is no gate.
@@ -275,6 +280,7 @@ def ffn_calls(
     threshold: relu and drelu are 0 for what does not exceed it.
     predicted, or ids [F] of which n_ids [1] count: only these neurons, ascending; else all.
     counts: int64 [3], to which are added the neurons computed, those whose first row fired, those that went into down.
+    tally: where each neuron that went into down is counted by itself.
     """
     first, second = (up, None) if gate is None else (gate, up)
     first_bias, second_bias = (up_bias, None) if gate is None else (gate_bias, up_bias)
@@ -307,12 +313,12 @@ def ffn_calls(
     keeps = (gate, up, down_t, x, out, buffers, predicted, ids, n_ids, gate_bias, up_bias, down_bias, counts)
     kernel = hidden_kernel(first.codec, None if second is None else second.codec)
     hidden = Call(kernel, arguments(*words), up.n_rows, GRAIN, stage, keeps)
-    return [hidden, *_down_calls(down_t, buffers, out, down_bias, counts, stage, keeps)]
+    return [hidden, *_down_calls(down_t, buffers, out, down_bias, counts, tally, stage, keeps)]
 
 
 def axpy_calls(w: PackedMatrix, buffers: Buffers, out: F32, *, stage: str = "axpy") -> list[Call]:
     """out [D] = the sum of the rows buffers.ids[i] of w, each times buffers.h[i], for i < buffers.n[0]."""
-    return _down_calls(w, buffers, out, None, None, stage, (w, buffers, out))
+    return _down_calls(w, buffers, out, None, None, None, stage, (w, buffers, out))
 
 
 def _down_calls(
@@ -321,9 +327,11 @@ def _down_calls(
     out: F32,
     bias: F32 | None,
     counts: I64 | None,
+    tally: Tally | None,
     stage: str,
     keeps: tuple[Any, ...],
 ) -> list[Call]:
+    units = SUMS[w.codec].units(w.n_cols)
     words = (
         w.data,
         stride_of(w),
@@ -338,8 +346,10 @@ def _down_calls(
         _or_none(counts),
         buffers.scratch,
         buffers.scratch.shape[1],
+        *tally_words(tally),
+        units,
     )
-    return [Call(DOWN[w.codec], arguments(*words), SUMS[w.codec].units(w.n_cols), 1, stage, keeps)]
+    return [Call(DOWN[w.codec], arguments(*words), units, 1, stage, (*keeps, tally))]
 
 
 def _matrix_words(w: PackedMatrix, x: Mapping[str, NDArray[Any]]) -> tuple[Any, ...]:

@@ -40,7 +40,7 @@ class FakeModel:
         self.config = SimpleNamespace(n_layers=1)
         self.ahead: list[int] = []
         self.executor = SimpleNamespace(
-            counters=SimpleNamespace(tokens=0, active_share=0.5, fired_share=0.25, reset=lambda: None)
+            counters=SimpleNamespace(tokens=0, active_share=0.5, fired_share=0.25, reset_sums=lambda: None)
         )
 
     def forward(self, ids: np.ndarray, cache: FakeCache, ahead: int = 0, look: Any = None) -> np.ndarray:
@@ -267,7 +267,7 @@ def test_the_figures_are_those_of_a_clock(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(main_path.time, "perf_counter", lambda: clock[0])
     model, cache = Ticking(), FakeCache()
     cache.tokens = [1]
-    model.executor.counters.reset = lambda: resets.append(len(cache.tokens))
+    model.executor.counters.reset_sums = lambda: resets.append(len(cache.tokens))
     events = list(generate(model, cache, [1, 1, 1, 1, 1], greedy, Letters(), max_tokens=4))  # type: ignore[arg-type]
     stats = events[-1].stats
     assert (stats.prefill_s, stats.ttft_s, stats.decode_s, stats.total_s) == (4.0, 4.0, 3.0, 7.0)

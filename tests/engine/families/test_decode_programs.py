@@ -87,16 +87,23 @@ def test_logits_and_counts_are_those_of_the_reference(reference: Reference, hold
         for reads in ("residual", "normed") if mode == "sparse" else ("",):
             predictor = random_predictor(config, reads)
             oracle = executor(mode, config, weights, predictor)
+            oracle.counters.record_per_neuron()
             wanted = one_by_one(Transformer(config, weights, oracle, OPS), tokens)
             outputs = []
             for n_threads in (1, 2, 3, 4) if mode == "dense" else (3,):
                 pool, ours = Pool(n_threads), executor(mode, config, weights, predictor)
                 decoder = DecodeProgram(config, weights, mode, ours.counters, pool, predictor)
+                one_by_one(Transformer(config, weights, ours, OPS, decoder), tokens[:3])  # counted by nobody
+                ours.counters.reset()
+                ours.counters.record_per_neuron()
                 outputs.append(one_by_one(Transformer(config, weights, ours, OPS, decoder), tokens))
                 pool.close()
                 theirs, own = oracle.counters, ours.counters
                 assert (own.tokens, own.computed) == (theirs.tokens, theirs.computed)
                 assert (own.opened, own.fired) == (theirs.opened, theirs.fired)
+                assert own.per_neuron is not None
+                assert own.per_neuron.any(axis=1).all()
+                np.testing.assert_array_equal(own.per_neuron, theirs.per_neuron)
             assert np.abs(outputs[0] - wanted).max() < CLOSE, mode
             assert all((output == outputs[0]).all() for output in outputs)
 
@@ -217,16 +224,32 @@ def test_what_is_wrong_with_a_token_is_said_before_anything_is_written(model: Tr
     assert cache.length == 8
 
 
-def test_neurons_counted_one_by_one_are_counted_layer_by_layer(model: Transformer) -> None:
-    cache = KVCache(model.config, 8)
+def test_neurons_are_counted_one_by_one_as_soon_as_somebody_asks_and_until_they_are_taken(model: Transformer) -> None:
+    cache = KVCache(model.config, 16)
     counters = model.executor.counters
-    assert model.decoder is not None
-    assert model.decoder.accepts(cache)
-    counters.record_per_neuron()
-    assert not model.decoder.accepts(cache)
     decode_one_token(model, 5, cache)
-    assert counters.per_neuron is not None
-    assert counters.per_neuron.sum() == counters.fired > 0
+    counters.record_per_neuron()
+    decode_one_token(model, 6, cache)
+    model.forward(np.array([7, 8]), cache)
+    fired = counters.fired
+    counters.reset_sums()  # as between the prompt and the answer
+    decode_one_token(model, 9, cache)
+    counts, positions = counters.take_per_neuron()
+    assert positions == 4
+    assert counts.max() <= 4
+    without_the_first = ExactExecutor(model.config, model.weights, OPS)
+    again = KVCache(model.config, 16)
+    Transformer(model.config, model.weights, without_the_first, OPS).forward(np.array([5]), again)
+    assert counts.sum() == fired + counters.fired - without_the_first.counters.fired
+    decode_one_token(model, 5, cache)
+    counts, positions = counters.take_per_neuron()
+    assert (positions, counters.tokens) == (1, 2)
+    assert 0 < counts.sum() < counters.fired
+    assert counts.max() == 1
+    decode_one_token(model, 5, cache)
+    counters.reset()
+    counts, positions = counters.take_per_neuron()
+    assert (counts.sum(), positions) == (0, 0)
 
 
 def test_stages_are_measured_and_add_up(model: Transformer) -> None:

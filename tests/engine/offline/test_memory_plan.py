@@ -82,6 +82,8 @@ def test_a_derived_budget_leaves_a_margin_and_an_explicit_one_none() -> None:
     assert "no effect" in budgets_of(profile, None, 4).vram_reason
     with pytest.raises(DeviceMemoryError, match=r"25 GiB was asked for; GeForce RTX 4090 has 23\.99 GiB"):
         budgets_of(profile, gpu, 25)
+    full = replace(gpu, free_bytes=1 << 30)
+    assert "of which 1.00 are free at the moment" in budgets_of(profile, full, 4).vram_reason
     few_less = replace(gpu, free_bytes=gpu.free_bytes - 1000)
     assert budgets_of(profile, few_less, None).vram_bytes in (derived.vram_bytes, derived.vram_bytes - (128 << 20))
 

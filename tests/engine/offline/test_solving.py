@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from experts_gguf import make_tiny_mixtral
 from raw_gguf import make_tiny_powerinfer
 from tiny_model import make_tiny_model
 
@@ -25,9 +27,10 @@ from engine.errors import (
     InvalidRequestError,
     UnsupportedModelError,
 )
+from engine.jobs import run_job
 from engine.measured_hardware import load_profile, profile_names
 from engine.model.model_files import open_model
-from engine.offline.solving import TYPICAL_POSITION, solve_job, solve_model, working_set
+from engine.offline.solving import TYPICAL_POSITION, solve_model, working_set
 from engine.sparsity.placement import RAM_PARTS, VRAM_PARTS
 from engine.sparsity.stats import NeuronStats
 
@@ -137,6 +140,15 @@ def test_predictors_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert solved(capsys, path, "--hardware", "pc-high", "--mode", "dense")["mode"] == "dense"
     chosen = solved(capsys, path, "--hardware", "pc-high")
     assert chosen["mode"] in ("exact", "sparse")
+
+
+def test_neurons_of_experts_are_placed_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = make_tiny_mixtral(tmp_path / "m.gguf")
+    config = open_model(path).config
+    values = solved(capsys, path, "--hardware", "pc-high")
+    assert values["mode"] == "exact"
+    assert len(values["layers"]) == config.n_layers
+    assert artefacts.load_placement(open_model(path)).neurons == config.n_neurons > config.d_ff
 
 
 def test_a_bundle_keeps_its_placement(tmp_path: Path) -> None:
@@ -254,16 +266,20 @@ def test_cancelled(tmp_path: Path) -> None:
 
 
 def test_as_a_job() -> None:
-    steps: list[tuple[int, int]] = []
+    steps: list[tuple[str, int, int]] = []
+
+    def stage(name: str) -> Callable[[int, int], None]:
+        return lambda done, total: steps.append((name, done, total))
+
     arguments = {"model": "starter-chat", "engine": {"hardware_file": "pc-high"}}
-    values = solve_job(arguments, lambda done, total: steps.append((done, total)))
+    values = run_job("solve", arguments, stage, lambda: False)
     assert values.keys() >= KEYS
-    assert steps[-1] == (4, 4)
+    assert steps[-1] == ("solving", 4, 4)
     json.dumps(values)
-    assert solve_job(arguments)["reused"]
-    for wrong in ({}, {"model": 3}, {"model": "starter-chat", "engine": []}):
-        with pytest.raises(InvalidRequestError):
-            solve_job(wrong)
+    assert run_job("solve", arguments, stage, lambda: False)["reused"]
+    assert not run_job("solve", {**arguments, "again": True}, stage, lambda: False)["reused"]
+    with pytest.raises(Cancelled):
+        run_job("solve", {**arguments, "again": True}, stage, lambda: True)
 
 
 def test_how_much_memory_is_read_for_a_model(tmp_path: Path) -> None:

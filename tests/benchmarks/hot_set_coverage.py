@@ -1,6 +1,6 @@
 """How much of each kind of text the hot neurons cover that were counted on self-written calibration text.
 
-    python tests/benchmarks/coverage.py CORPUS [--model starter-chat] [--tokens 32768] [--out FILE.json]
+    python tests/benchmarks/hot_set_coverage.py CORPUS [--model starter-chat] [--tokens 32768] [--out FILE.json]
 
 For every kind of text a person may use (conversations, novels, encyclopedia, questions with the model's answers): the
 hottest 26 % of all neurons, by statistics over real text of that very kind (the best one could have), over the
@@ -113,11 +113,15 @@ def main() -> int:
     started = time.perf_counter()
     model = LoadedModel.load(arguments.model)
     rows = study(model, arguments.corpus, arguments.tokens)
+    command = (
+        f"python tests/benchmarks/hot_set_coverage.py CORPUS --model {arguments.model} --tokens {arguments.tokens}"
+    )
     worst = max(row["calibration_loss"] for row in rows.values())
     result = {
-        "command": f"python tests/benchmarks/coverage.py CORPUS --model {arguments.model} --tokens {arguments.tokens}",
+        "command": command,
         "date": time.strftime("%Y-%m-%d"),
         "hardware": f"{describe(probe())}; {platform.processor() or platform.machine()}",
+        "backend": model.backend.name,
         "model": model.name,
         "tokens": arguments.tokens,
         "hot_share": HOT_SHARE,

@@ -1,0 +1,65 @@
+"""Which of a layer's neurons lie in which slot of the hot side. It holds no weights.
+
+Slots are as many as there were hot neurons at first, and stay. What computes looks neurons up here when it runs, so
+that neurons can change places between answers without anything being laid out anew.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.errors import InvalidRequestError
+from native_kernels.backend import I32, I64
+
+
+class SlotTable:
+    """One layer's neurons and slots; its arrays stay where they are and change in place.
+
+    slot_of: i32 [F], -1 for a cold neuron. neuron_in: i32 [S]. hot_slots: i32 [S], the slots in the order of their
+    neurons. cold: i32 [F - S], the cold neurons, ascending. n_hot, n_cold: i64 [1], how many there are.
+    """
+
+    def __init__(self, n_neurons: int, hot: I32) -> None:
+        """hot: the neurons of the slots 0, 1, ...; each at most once."""
+        hot = np.asarray(hot, np.int32)
+        if (
+            hot.ndim != 1
+            or len(np.unique(hot)) != len(hot)
+            or (len(hot) and not 0 <= hot.min() <= hot.max() < n_neurons)
+        ):
+            raise InvalidRequestError(f"The hot neurons of a layer are different numbers below {n_neurons}.")
+        self.slot_of: I32 = np.full(n_neurons, -1, np.int32)
+        self.neuron_in: I32 = hot.copy()
+        self.hot_slots: I32 = np.zeros(len(hot), np.int32)
+        self.cold: I32 = np.zeros(n_neurons - len(hot), np.int32)
+        self.n_hot: I64 = np.array([len(hot)], np.int64)
+        self.n_cold: I64 = np.array([n_neurons - len(hot)], np.int64)
+        self._list()
+
+    @property
+    def n_slots(self) -> int:
+        return len(self.neuron_in)
+
+    @property
+    def hot(self) -> I32:
+        """The hot neurons, ascending."""
+        return np.sort(self.neuron_in)
+
+    def put(self, slots: I32, neurons: I32) -> None:
+        """Cold neurons [K] into slots [K]; what lay there becomes cold."""
+        came_from_cold = bool((self.slot_of[neurons] < 0).all())
+        if not came_from_cold or len(np.unique(slots)) != len(slots) or len(np.unique(neurons)) != len(neurons):
+            raise InvalidRequestError("Only cold neurons can be put into slots, each into one of its own.")
+        self.neuron_in[slots] = neurons
+        self._list()
+
+    def part(self, ids: I32) -> tuple[I32, I32]:
+        """Active neurons [K], ascending -> the slots of the hot ones and the cold ones, in the order of the neurons."""
+        slots = self.slot_of[ids]
+        return slots[slots >= 0], ids[slots < 0]
+
+    def _list(self) -> None:
+        self.slot_of[:] = -1
+        self.slot_of[self.neuron_in] = np.arange(self.n_slots, dtype=np.int32)
+        self.hot_slots[:] = np.argsort(self.neuron_in, kind="stable")
+        self.cold[:] = np.flatnonzero(self.slot_of < 0)

@@ -1,0 +1,77 @@
+"""Counts of every single neuron that fired, kept up by the calls that know which did; it decides nothing by them.
+
+Paper: PowerInfer, section 6.1 (how often a neuron fires is its impact).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from native_kernels.backend import F32, I64
+from native_kernels.cpu.call import Call, aligned_empty, arguments
+from native_kernels.cpu.jit import inline, kernel
+from native_kernels.cpu.simd import get_float, get_int, get_int32, put_int
+
+GRAIN = 256
+
+
+class TallyBlock:
+    """Where calls find the counts: int64 of all neurons, or nothing while nobody counts. Calls are laid out once."""
+
+    def __init__(self) -> None:
+        self.at: I64 = aligned_empty(1, np.int64)
+        self._counts: I64 | None = None
+
+    def point_to(self, counts: I64 | None) -> None:
+        """What runs from here on counts there; None: nowhere."""
+        self._counts = counts
+        self.at[0] = 0 if counts is None else counts.ctypes.data
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """The counts of one feed-forward part: those of a block from number `first` on."""
+
+    block: TallyBlock
+    first: int = 0
+
+
+def tally_words(tally: Tally | None) -> tuple[I64 | int, int]:
+    """What a kernel needs to find the counts: the first word is 0 where there are none."""
+    return (0, 0) if tally is None else (tally.block.at, tally.first)
+
+
+@inline
+def counts_at(block_at: int, first: int) -> int:
+    """The address of a part's counts from its two words; 0 while nobody counts."""
+    if block_at == 0:
+        return 0
+    counts: int = get_int(block_at)
+    return counts if counts == 0 else counts + 8 * first
+
+
+@inline
+def tally_listed(counts: int, ids: int, lo: int, hi: int) -> None:
+    """One more for each of the listed neurons lo to hi."""
+    for i in range(lo, hi):
+        place = counts + 8 * get_int32(ids + 4 * i)
+        put_int(place, get_int(place) + 1)
+
+
+@kernel
+def _tally(args: int, lo: int, hi: int, worker: int) -> None:
+    """One more for each neuron lo to hi whose value is not zero. args: values, the two words."""
+    values, counts = get_int(args), counts_at(get_int(args + 8), get_int(args + 16))
+    if counts == 0:
+        return
+    for i in range(lo, hi):
+        place = counts + 8 * i
+        put_int(place, get_int(place) + (1 if get_float(values + 4 * i) != 0 else 0))
+
+
+def tally_calls(values: F32, tally: Tally, stage: str = "ffn") -> list[Call]:
+    """Counts where values [F] are other than zero. Nobody waits for it: what comes next must leave the values alone."""
+    args = arguments(values, *tally_words(tally))
+    return [Call(_tally, args, values.size, GRAIN, stage, (values, tally), barrier=False)]
