@@ -69,7 +69,7 @@ def test_loading_reports_progress_and_describes_the_model() -> None:
     assert progress[-1].done == progress[-1].total
     info = LoadedModelInfo.from_dict(finished.result)
     assert info.name == "Pip"
-    assert (info.context, info.mode, info.device) == (1024, "exact", "cpu")
+    assert (info.context, info.mode, info.device) == (1024, "sparse", "cpu")
     assert info.parameters == 32_514_560
     assert info.sampling["temperature"] == 0.3
     assert "demonstration" in info.description
@@ -118,7 +118,7 @@ def test_failures_of_the_world_are_events_and_the_host_goes_on(heard: Heard) -> 
         protocol.Generate("1", [{"role": "user", "content": "word " * 4000}]),
         protocol.Generate("2", HELLO, {"temprature": 1}),
         protocol.Generate("3", [{"role": "robot", "content": "x"}]),
-        protocol.Generate("4", HELLO, {}, mode="sparse"),
+        protocol.Generate("4", HELLO, {}, mode="magic"),
         protocol.Job("5", "solve"),
         protocol.Serve("6"),
         protocol.Generate("7", HELLO, {"temperature": 0}),
@@ -126,7 +126,7 @@ def test_failures_of_the_world_are_events_and_the_host_goes_on(heard: Heard) -> 
     ends = {name: heard.of(name)[-1] for name in "1234567"}
     assert ends["1"].error == "ContextOverflowError"
     assert "temprature" in ends["2"].message
-    assert ends["4"].error == "UnsupportedModelError"
+    assert ends["4"].error == "InvalidRequestError"
     for name in "123456":
         assert isinstance(ends[name], protocol.Failed)
         assert not ends[name].crash

@@ -19,7 +19,7 @@ from engine.model.weights import load_weights, open_model
 from engine.offline import layer_walk, residual_stream
 from engine.offline.layer_walk import LayerBatch, ModelParts, walk_layers
 from engine.session import LoadedModel
-from engine.sparsity.predictor import LayerPredictor, Predictor
+from engine.sparsity.predictor import LayerPredictor, LowRank, Predictor
 from native_kernels.backend import PackedMatrix
 
 
@@ -46,8 +46,11 @@ def test_with_predictors_the_stream_is_the_masked_one(parts: ModelParts) -> None
     def packed(*shape: int) -> PackedMatrix:
         return PackedMatrix.pack(rng.standard_normal(shape).astype(np.float32), "f32")
 
-    layers = [LayerPredictor(packed(4, config.d_model), packed(config.d_ff, 4), 0.2) for _ in range(config.n_layers)]
-    executor = SparseExecutor(config, weights, Predictor("low_rank", "normed", tuple(layers)), OPS)
+    layers = [
+        LayerPredictor(LowRank(packed(4, config.d_model), packed(config.d_ff, 4), threshold=0.2))
+        for _ in range(config.n_layers)
+    ]
+    executor = SparseExecutor(config, weights, Predictor(tuple(layers)), OPS)
     texts = sequences_of(config)
     seen, wanted = by_sequence(config, weights, executor, texts)
     walked: list[LayerBatch] = []

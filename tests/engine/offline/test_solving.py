@@ -74,7 +74,7 @@ def test_everything_is_counted_and_within_the_budget(capsys: pytest.CaptureFixtu
     assert 0 <= values["gap"] < 0.05
     assert 0 <= values["gpu_neuron_load"] <= 1
     assert values["stats"] == "shipped"
-    assert values["mode"] == "exact"
+    assert values["mode"] == "sparse"
 
 
 def test_more_card_is_faster(capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,7 +146,7 @@ def test_neurons_of_experts_are_placed_too(tmp_path: Path, capsys: pytest.Captur
     path = make_tiny_mixtral(tmp_path / "m.gguf")
     config = open_model(path).config
     values = solved(capsys, path, "--hardware", "pc-high")
-    assert values["mode"] == "exact"
+    assert values["mode"] == "sparse"
     assert len(values["layers"]) == config.n_layers
     assert artefacts.load_placement(open_model(path)).neurons == config.n_neurons > config.d_ff
 
