@@ -43,10 +43,10 @@ def check_rows(codec: str, n_cols: int) -> None:
 def check_batch(codec: str, n_cols: int, n_rows: int = N_ROWS) -> None:
     """Many tokens: each as if it were alone, on 1 to 8 workers."""
     w = matrix(codec, n_rows, n_cols)
-    for n_tokens in (1, 2, 4, 5, 11):
+    for n_tokens in (1, 2, 5, 11):
         x = random(n_tokens, n_cols, seed=3)
         wanted = np.stack([one_token(codec, w, token) for token in x])
-        for n_workers in (1, 2, 3, 8):
+        for n_workers in (1, 3, 8):
             out = np.full((n_tokens + 1, n_rows), np.float32(7))
             call.run(batch_calls(x, w, out[:-1], n_workers), n_workers)
             assert (out[-1] == 7).all()
@@ -106,17 +106,16 @@ def check_signs() -> None:
     np.testing.assert_array_equal(out, signs(x))
 
 
-def main() -> None:
-    for codec in CODECS:
+def main(codecs: list[str]) -> None:
+    for codec in codecs:
         for n_cols in (65, 512, 700):
             check_rows(codec, n_cols)
             check_batch(codec, n_cols)
-        check_second_score(codec, 700)
+    check_second_score(codecs[0], 700)
     check_ffn_of_a_second_score()
     check_signs()
     print(isa.chosen().name)
 
 
 if __name__ == "__main__":
-    main()
-    sys.exit(0)
+    main(sys.argv[1:] or list(CODECS))

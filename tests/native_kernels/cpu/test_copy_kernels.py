@@ -30,7 +30,14 @@ def test_every_lower_instruction_set_here(name: str, tmp_path: Path) -> None:
         isa.SWITCH: name,
         jit.CACHE_VARIABLE: str(tmp_path),
     }
-    command = [sys.executable, "-W", "error", str(HERE / "copy_checks.py")]
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        str(HERE / "copy_checks.py"),
+        "copy3",
+        "copy4",
+    ]  # planes of 1, 2 and 4 bits
     done = subprocess.run(command, env=around, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == name
