@@ -262,7 +262,7 @@ def test_auto_counts_what_each_kind_reads(tmp_path: Path) -> None:
     assert found.predictor_kinds == predictor.kinds == {"cascade": 1, "true_gate": 1}
     cascade, matrix = predictor.layers[0], 2 * 256 * 256
     low_rank = 4 * 8 * (256 + 256) + 4 * (8 + 256)
-    assert low_rank < found.predictor_bytes_per_token < cascade.n_bytes == low_rank + 256 * 4 * (24 + 2)
+    assert low_rank < found.predictor_bytes_per_token < cascade.n_bytes == low_rank + 256 * (4 * 24 + 2)
     assert matrix < found.ffn_bytes_per_token < exact.ffn_bytes_per_token < 6 * matrix
     assert exact.predictor_bytes_per_token == 0
     assert exact.predictor_kinds is None

@@ -10,6 +10,7 @@ import pytest
 from engine.errors import Cancelled
 from engine.offline.gate_copies import CopyFit, CopyMaker, make_copy
 from native_kernels.backend import F32, PackedMatrix
+from native_kernels.codecs.copies import COPY_GROUP
 from native_kernels.reference import ReferenceOperators
 
 D, F = 160, 96  # the last group of 64 columns is ragged
@@ -67,7 +68,7 @@ def test_noise_is_the_deviation_of_the_scores_and_their_mean_is_right() -> None:
 
 def test_what_is_packed_gives_the_same_numbers() -> None:
     w, bias, x = _layer()
-    fit = _maker(w, bias, x).fit(3)
+    fit = _maker(w, bias, x, COPY_GROUP).fit(3)
     rows = ReferenceOperators().rows(fit.packed(), np.arange(F))
     np.testing.assert_allclose(rows, fit.values(), rtol=1e-6)
 
