@@ -50,9 +50,9 @@ class LayerCost:
 class MachineCost:
     """What bytes and stages cost. bytes_per_s: of memory read in order.
 
-    gathered: the share of it that rows here and there reach, which the kernels ask for in advance. stage_s: handing over from one stage of a layer to the
-    next. copy_weights_per_s: by bits, how many weights of a copy can be multiplied, where that may be slower than
-    reading them.
+    gathered: the share of it that rows here and there reach, which the kernels ask for in advance. stage_s: handing
+    over from one stage of a layer to the next. copy_weights_per_s: by bits, how many weights of a copy can be
+    multiplied, where that may be slower than reading them.
     """
 
     bytes_per_s: float
