@@ -146,7 +146,7 @@ def test_neurons_of_experts_are_placed_too(tmp_path: Path, capsys: pytest.Captur
     path = make_tiny_mixtral(tmp_path / "m.gguf")
     config = open_model(path).config
     values = solved(capsys, path, "--hardware", "pc-high")
-    assert values["mode"] == "sparse"
+    assert values["mode"] == "exact"
     assert len(values["layers"]) == config.n_layers
     assert artefacts.load_placement(open_model(path)).neurons == config.n_neurons > config.d_ff
 
