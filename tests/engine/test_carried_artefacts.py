@@ -29,6 +29,7 @@ from engine.modes import read_predictors
 from engine.session import ChatSession, LoadedModel
 from engine.sparsity.predictor import Predictor
 from engine.sparsity.stats import NeuronStats
+from native_kernels.cpu import isa
 
 TOKENS = np.random.default_rng(0).integers(6, 256, 24).tolist()
 
@@ -115,7 +116,9 @@ def test_with_weights_that_16_bits_hold_the_tokens_are_the_sources_own(tmp_path:
     write_predictors(folder / "predictors")
     bundle = convert(folder, tmp_path / "b", "f16").bundle
     theirs, ours = load(folder), load(bundle)
-    np.testing.assert_array_equal(last_logits(ours, TOKENS, every=True), last_logits(theirs, TOKENS, every=True))
+    logits = [last_logits(model, TOKENS, every=True) for model in (ours, theirs)]
+    # Where the processor has tiles of bfloat16, 16-bit weights lose 3 * 2^-16 of each product.
+    np.testing.assert_allclose(logits[0], logits[1], rtol=0, atol=1e-3 if isa.chosen().name == "amx" else 0)
     assert tokens(ours) == tokens(theirs)
     assert np.abs(last_logits(ours, TOKENS) - last_logits(ours, TOKENS, mode="exact")).max() > 1e-3
     assert load(bundle, "auto").mode == load(folder, "auto").mode
