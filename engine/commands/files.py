@@ -26,6 +26,7 @@ _ORIGINS = {
 
 def inspect(arguments: argparse.Namespace) -> int:
     from engine.bundle import BundleSource
+    from engine.model.mapped_weights import turned_bytes
     from engine.model.weights import open_model
     from engine.session import read_tokenizer, resolve_model
 
@@ -76,7 +77,10 @@ def inspect(arguments: argparse.Namespace) -> int:
     print(f"  activation {opened.config.activation}{threshold}, {_ORIGINS[opened.activation_origin]}: {zeros}")
     if opened.config.has_zeros and opened.down_is_row_wise:
         what = "gate and up can skip inactive neurons" if opened.config.gated else "nothing skips inactive neurons"
-        print(f"  run straight from the file, {what}, and down is computed row-wise; unpacked in RAM, all of it skips")
+        if turned_bytes(opened):
+            print("  down is stored row-wise, and small enough to be copied neuron by neuron, so that all of it skips")
+        else:
+            print(f"  run straight from the file, {what}, and down is computed row-wise; in a bundle all of it skips")
     if manifest:
         _print_bundle(manifest)
     _print_artefacts(opened)

@@ -18,7 +18,7 @@ from engine.config import ModelConfig
 from engine.cpu_and_ram import memory_limits, read_ram
 from engine.errors import Cancelled, HostMemoryError, InvalidRequestError, ModelFormatError, UnsupportedModelError
 from engine.model.families import PlannedTensor, split_expert_name
-from engine.model.mapped_weights import as_stored, copied_bytes
+from engine.model.mapped_weights import as_stored, copied_bytes, turned, turned_bytes
 from engine.model.model_files import ModelFiles as ModelFiles
 from engine.model.model_files import OpenedModel as OpenedModel
 from engine.model.model_files import find_model_files as find_model_files
@@ -137,7 +137,8 @@ def load_weights(
 ) -> ModelWeights:
     """Reads, checks and repacks every tensor: as float32 where that fits into free RAM, else as float16.
 
-    With a `mapped_reason` (half a sentence) `auto` means mapped, for whoever multiplies matrices as they are stored.
+    With a `mapped_reason` (half a sentence) `auto` means mapped, for whoever multiplies matrices as they are stored; a
+    small down that lies row-wise is then copied neuron by neuron.
 
     Where neither fits, matrices stay where and as the file has them, `mapped`: of those that are large a sample is
     looked at (soundness.py), so that damage elsewhere shows in the logits only (and a float16 that is no number counts
@@ -150,6 +151,12 @@ def load_weights(
     """
     chosen, reason = _choose_hold(opened, extra_bytes, mapped_bytes, hold, mapped_reason)
     plan = opened.plan
+    copied = sum(copied_bytes(opened, tensor) for tensor in plan)
+    turning = turned_bytes(opened) if chosen == "mapped" and hold == "auto" and mapped_reason else 0
+    if turning + copied + extra_bytes + MARGIN_BYTES > _free_ram():
+        turning = 0
+    if turning:
+        reason += "; down was copied, so that the weights of each neuron lie together"
     total = sum(_file_bytes(opened, tensor) for tensor in plan)
     done = 0
     vectors: dict[str, F32] = {}
@@ -161,7 +168,10 @@ def load_weights(
             if tensor.is_vector:
                 vectors[tensor.name] = _read(opened, tensor)
             elif chosen == "mapped":
-                name, matrix = as_stored(opened, tensor)
+                if turning and tensor.treatment == "transposed":
+                    name, matrix = tensor.name, turned(opened, tensor)
+                else:
+                    name, matrix = as_stored(opened, tensor)
                 check_numbers(matrix, tensor.foreign_name)
                 if _must_not_be_zero(tensor):
                     _refuse_zero_bytes(matrix, tensor)
@@ -174,7 +184,7 @@ def load_weights(
         done += _file_bytes(opened, tensor)
         progress(done, total)
     n_bytes = sum(matrix.n_bytes for matrix in matrices.values()) + sum(v.nbytes for v in vectors.values())
-    ram_bytes = sum(copied_bytes(opened, tensor) for tensor in plan) if chosen == "mapped" else n_bytes
+    ram_bytes = turning + copied if chosen == "mapped" else n_bytes
     return ModelWeights(
         **_assemble(opened.config, vectors, matrices),
         hold=chosen,
@@ -196,11 +206,9 @@ def _choose_hold(
 
     What is asked for by name is held to the free RAM too.
     """
-    import psutil
-
     if wanted != "auto" and wanted not in get_args(Hold):
         raise InvalidRequestError(f"Unknown way {wanted!r} to hold weights; known are auto, f32, f16 and mapped.")
-    have = read_ram(psutil, memory_limits()).free_bytes  # in a container less than the machine has
+    have = _free_ram()
     plan = opened.plan
     parameters = sum(tensor.n_elements for tensor in plan)
     rest = extra_bytes + MARGIN_BYTES
@@ -218,6 +226,13 @@ def _choose_hold(
             return hold, _REASONS[hold] if wanted == "auto" else "as asked"
     need = next((need for hold, need in needs.items() if hold == wanted), needs["mapped"])
     raise HostMemoryError(f"The model needs {need / 2**30:.1f} GiB of free RAM; {have / 2**30:.1f} GiB are free.")
+
+
+def _free_ram() -> int:
+    """In a container less than the machine has."""
+    import psutil
+
+    return read_ram(psutil, memory_limits()).free_bytes
 
 
 def _read(opened: OpenedModel, tensor: PlannedTensor) -> F32:

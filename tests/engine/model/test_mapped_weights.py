@@ -21,8 +21,10 @@ from engine.convert import convert
 from engine.errors import HostMemoryError, InvalidRequestError, ModelFormatError
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
+from engine.model import mapped_weights
 from engine.model import weights as weights_module
 from engine.model.kv_cache import KVCache
+from engine.model.mapped_weights import turned_bytes
 from engine.model.transformer import Transformer
 from engine.model.weights import ModelWeights, OpenedModel, load_weights, open_model
 from engine.session import ChatSession, LoadedModel
@@ -213,3 +215,42 @@ def make_sparse_gguf(path: Path, n_layers: int, d_model: int, d_ff: int) -> Path
             start += (4 * n if len(shape) == 1 else n // 32 * 34) + 31 & ~31
         file.truncate(start)
     return path
+
+
+# ------------------------------------------------------------------ a small down, turned
+
+
+def loaded(path: Path) -> tuple[OpenedModel, ModelWeights]:
+    opened = open_model(path)
+    return opened, load_weights(opened, mapped_reason="the kernels multiply it as it is")
+
+
+@pytest.mark.parametrize("codec", ["f32", "f16", "bf16", "q8_0", "q4_0"])
+def test_a_small_down_is_copied_neuron_by_neuron_with_the_same_values(tmp_path: Path, codec: str) -> None:
+    path = recode(make_tiny_gguf(tmp_path / "f.gguf", d_model=64, d_ff=320), tmp_path / "m", codec)
+    opened, weights = loaded(path)
+    layer = weights.layers[0]
+    assert opened.down_is_row_wise
+    assert not weights.down_is_row_wise
+    assert layer.down_t.codec == (codec if codec in ("f16", "bf16") else "f32")
+    assert np.shares_memory(layer.up.data, opened.source.view("blk.0.ffn_up.weight"))
+    rows = ReferenceOperators().rows(layer.down_t, np.arange(320))
+    as_it_is = load_weights(opened, hold="mapped").layers[0].down
+    np.testing.assert_array_equal(rows.T, ReferenceOperators().rows(as_it_is, np.arange(64)))
+    assert weights.ram_bytes == load_weights(opened, hold="mapped").ram_bytes + turned_bytes(opened) > 0
+    assert weights.hold_reason.endswith("down was copied, so that the weights of each neuron lie together")
+
+
+def test_a_down_that_is_large_or_has_no_room_or_no_use_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = make_tiny_gguf(tmp_path / "m.gguf", d_model=64, d_ff=320)
+    opened, weights = loaded(path)
+    need = weights.ram_bytes + weights_module.MARGIN_BYTES
+    for free, row_wise in ((need, False), (need - 1, True)):
+        with monkeypatch.context() as patch:
+            free_ram(patch, free)
+            assert loaded(path)[1].down_is_row_wise == row_wise
+    with monkeypatch.context() as patch:
+        patch.setattr(mapped_weights, "TURNED_BYTES", turned_bytes(opened) - 1)
+        assert loaded(path)[1].down_is_row_wise
+    opened = open_model(path, "silu")
+    assert load_weights(opened, mapped_reason="so").down_is_row_wise
