@@ -96,6 +96,23 @@ def _profile(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
     return {**found.values(), "plot": None if plot is None else str(plot)}
 
 
+def _train(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
+    from dataclasses import replace
+
+    from engine.config import EngineConfig
+    from engine.evaluate import read_text
+    from engine.offline import training
+    from engine.session import LoadedModel
+
+    text = read_text(Path(given["text"])) if "text" in given else None
+    wanted = EngineConfig.from_dict(given.get("engine", {}))
+    wishes = training.Wishes(tokens=given.get("tokens", training.DEFAULT_TOKENS))
+    device = training.training_device(wanted.device)
+    engine = replace(wanted, mode="exact", device="cpu")
+    model = LoadedModel.load(given["model"], engine, stage("loading"), cancelled, stage("preparing"))
+    return training.train(model, text, wishes, device, stage("training"), cancelled).values()
+
+
 def _solve(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
     from engine.config import EngineConfig
     from engine.model.weights import open_model
@@ -110,5 +127,6 @@ def _solve(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
 JOBS: dict[str, JobKind] = {
     "convert": JobKind({"source": str, "bundle": str, "codec": str}, {"activation": str}, _convert),
     "profile": JobKind({"model": str}, {"text": str, "tokens": int, "plot": str, "engine": dict}, _profile),
+    "train": JobKind({"model": str}, {"text": str, "tokens": int, "engine": dict}, _train),
     "solve": JobKind({"model": str}, {"engine": dict, "again": bool}, _solve),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from engine.commands.output import load_model, percent, print_json
 from engine.console import ProgressBar, interrupt_as_wish
@@ -34,34 +34,10 @@ def train(arguments: argparse.Namespace) -> int:
         print("Stopped. The same command goes on where it was.", file=sys.stderr)
         return 130
     if arguments.json:
-        print_json(trained_values(trained))
+        print_json(trained.values())
         return 0
     _print(model.opened.name, trained)
     return 0
-
-
-def trained_values(trained: Trained) -> dict[str, Any]:
-    """As the command's JSON and the window's job say it."""
-    predictor = trained.predictor
-    return {
-        "layers": [
-            {
-                "kind": layer.kind,
-                "rank": layer.rank,
-                "bits": None if layer.copy is None else layer.copy.bits,
-                "recall": layer.recall,
-                "precision": layer.precision,
-                "active_share": layer.active_share,
-                "bytes": layer.n_bytes,
-            }
-            for layer in predictor.layers
-        ],
-        "bytes": predictor.n_bytes,
-        "seconds": trained.seconds,
-        "budget": None if predictor.budget is None else predictor.budget.to_json(),
-        "device": trained.device,
-        "file": str(trained.file),
-    }
 
 
 def _print(name: str, trained: Trained) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from engine import artefacts
 from engine.errors import DeviceUnavailableError, InvalidRequestError, UnsupportedModelError
@@ -50,7 +50,7 @@ Wanted = Literal["auto", "low_rank", "gate_copy", "cascade", "sign"]
 WANTED: tuple[Wanted, ...] = get_args(Wanted)
 
 DEFAULT_TOKENS = 49152
-LEAST_TOKENS = 4096
+LEAST_TOKENS = 1024
 COPY_BITS = (2, 3)
 LOWEST_RANK_SHARE, HIGHEST_RANK_SHARE = 32, 4  # of the width: it over these
 RANK_STEP = 32  # a block of the codecs that b's rows are stored in
@@ -96,6 +96,29 @@ class Trained:
     file: Path
     seconds: float
     device: str
+
+    def values(self) -> dict[str, Any]:
+        """As the command's JSON and the window's job say it."""
+        predictor = self.predictor
+        return {
+            "layers": [
+                {
+                    "kind": layer.kind,
+                    "rank": layer.rank,
+                    "bits": None if layer.copy is None else layer.copy.bits,
+                    "recall": layer.recall,
+                    "precision": layer.precision,
+                    "active_share": layer.active_share,
+                    "bytes": layer.n_bytes,
+                }
+                for layer in predictor.layers
+            ],
+            "bytes": predictor.n_bytes,
+            "seconds": self.seconds,
+            "budget": None if predictor.budget is None else predictor.budget.to_json(),
+            "device": self.device,
+            "file": str(self.file),
+        }
 
 
 def train(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from engine import jobs, protocol
 from engine.errors import Cancelled, InvalidRequestError
 from engine.host import EngineHost
 from engine.jobs import JobKind, run_job
+from engine.offline import training
 
 TEXT = "The ferry left at seven, and half of the passengers slept. " * 20
 ENGINE = {"backend": "reference"}
@@ -58,6 +60,22 @@ def test_profile(model: Path, text: Path, tmp_path: Path) -> None:
     assert last.eta_s == 0
 
 
+def test_train(model: Path, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def train(loaded: Any, words: str, wishes: Any, device: str, progress: Any, cancelled: Any) -> SimpleNamespace:
+        asked.extend((loaded.mode, words, wishes.tokens, device, cancelled()))
+        progress(1, 2)
+        return SimpleNamespace(values=lambda: {"bytes": 7})
+
+    monkeypatch.setattr(training, "train", train)
+    arguments = {"model": str(model), "text": str(text), "tokens": 2000, "engine": ENGINE}
+    *progress, finished = run(protocol.Job("1", "train", arguments))
+    assert finished.result == {"bytes": 7}
+    assert asked == ["exact", text.read_text("utf-8"), 2000, "cpu", False]
+    assert [(event.done, event.total) for event in progress if event.stage == "training"] == [(1, 2)]
+
+
 def test_convert(model: Path, tmp_path: Path) -> None:
     bundle = tmp_path / "bundle"
     *progress, finished = run(
@@ -86,7 +104,7 @@ def test_cancelled_while_it_runs(model: Path, text: Path, tmp_path: Path, job: s
 
 def test_what_is_wrong_with_a_job_is_told(model: Path) -> None:
     wrong: list[tuple[str, dict[str, Any], str]] = [
-        ("fly", {}, "no job called 'fly'; known are convert, profile"),
+        ("fly", {}, "no job called 'fly'; known are convert, profile, train, solve"),
         ("profile", {}, "lacks its argument 'model'"),
         ("profile", {"model": "x", "colour": 1}, "no argument 'colour'"),
         ("profile", {"model": 7}, "is 7, not a text"),
