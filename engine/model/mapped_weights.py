@@ -19,47 +19,29 @@ from native_kernels.codecs import CODECS
 # one is to be converted into a bundle, so that it need not be in memory twice.
 TURNED_BYTES = 384 << 20
 _TURNED_ROWS = 256
-_PLAIN = ("f32", "f16", "bf16")
+_NUMBERS = {"f32": np.uint32, "f16": np.uint16, "bf16": np.uint16}  # codecs whose numbers stand alone
 
 
 def turned_bytes(opened: OpenedModel) -> int:
-    """RAM for the row-wise downs of a model whose neurons can be left out, once they are turned; 0 where there are none
-    or where they are too large. Experts stay as they are.
+    """RAM for the row-wise downs of a model whose neurons can be left out, once they are turned; 0 where there are
+    none, where blocks of quants run over neurons, or where they are too large. Experts stay as they are.
     """
-    if not opened.config.has_zeros or opened.config.n_experts:
-        return 0
     downs = [tensor for tensor in opened.plan if tensor.treatment == "transposed"]
-    needed = sum(tensor.n_elements * turned_size(opened, tensor) for tensor in downs)
+    codecs = {opened.source.tensors[tensor.foreign_name].codec for tensor in downs}
+    if not opened.config.has_zeros or opened.config.n_experts or not codecs <= _NUMBERS.keys():
+        return 0
+    needed = sum(TiledTensor.of(opened, tensor).source_bytes for tensor in downs)
     return needed if needed <= TURNED_BYTES else 0
 
 
-def turned_codec(opened: OpenedModel, tensor: PlannedTensor) -> str:
-    """The codec of a turned down: the file's where its numbers stand alone, else float32, which loses nothing."""
-    codec = opened.source.tensors[tensor.foreign_name].codec
-    return codec if codec in _PLAIN else "f32"
-
-
 def turned(opened: OpenedModel, tensor: PlannedTensor) -> PackedMatrix:
-    """A row-wise down as down_t [F, D], copied, with the same values."""
+    """A row-wise down whose numbers stand alone as down_t [F, D], copied."""
     tiled = TiledTensor.of(opened, tensor)
-    codec = turned_codec(opened, tensor)
-    rows = np.empty((tiled.n_rows, tiled.n_cols * turned_size(opened, tensor)), np.uint8)
-    if tiled.codec in _PLAIN:
-        kind = {"f32": np.uint32, "f16": np.uint16, "bf16": np.uint16}[codec]
-        stored = stored_bytes(opened.source, tensor).view(kind).reshape(tiled.n_cols, tiled.n_rows)
-        for start in range(0, tiled.n_rows, _TURNED_ROWS):
-            rows.view(kind)[start : start + _TURNED_ROWS] = stored[:, start : start + _TURNED_ROWS].T
-    else:
-        step = -(-_TURNED_ROWS // tiled.row_step) * tiled.row_step
-        for start in range(0, tiled.n_rows, step):
-            stop = min(start + step, tiled.n_rows)
-            rows.view(np.float32)[start:stop] = tiled.read_f32(start, stop)
-    return PackedMatrix.view(rows, tiled.n_rows, tiled.n_cols, codec)
-
-
-def turned_size(opened: OpenedModel, tensor: PlannedTensor) -> int:
-    """Bytes of one number of a turned down."""
-    return 4 if turned_codec(opened, tensor) == "f32" else 2
+    stored = stored_bytes(opened.source, tensor).view(_NUMBERS[tiled.codec]).reshape(tiled.n_cols, tiled.n_rows)
+    rows = np.empty((tiled.n_rows, tiled.n_cols), stored.dtype)
+    for start in range(0, tiled.n_rows, _TURNED_ROWS):
+        rows[start : start + _TURNED_ROWS] = stored[:, start : start + _TURNED_ROWS].T
+    return PackedMatrix.view(rows.view(np.uint8), tiled.n_rows, tiled.n_cols, tiled.codec)
 
 
 def as_stored(opened: OpenedModel, tensor: PlannedTensor) -> tuple[str, PackedMatrix]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from engine.config import KvCodec, ModelConfig
 from engine.model.families import PlannedTensor, split_expert_name
-from engine.model.mapped_weights import turned_bytes, turned_codec, turned_size
+from engine.model.mapped_weights import turned_bytes
 from engine.model.model_files import OpenedModel
 from engine.sparsity.predictor import Predictor
 from native_kernels.kv_blocks import KvLayout
@@ -117,9 +117,8 @@ class ModelBytes:
 
     @classmethod
     def of(cls, opened: OpenedModel) -> ModelBytes:
-        """Those of a model's files, in the codecs of the files; of a down that is turned, as it is then."""
+        """Those of a model's files, in the codecs of the files."""
         config = opened.config
-        turning = turned_bytes(opened) > 0
         shape = (config.n_layers,)
         sums = {part: np.zeros(shape, np.int64) for part in ("attention", "first", "second", "down")}
         codecs: dict[str, list[dict[str, int]]] = {part: [{} for _ in range(config.n_layers)] for part in sums}
@@ -128,8 +127,6 @@ class ModelBytes:
         for tensor in opened.plan:
             n_bytes = stored_bytes(opened, tensor)
             codec = opened.source.tensors[tensor.foreign_name].codec
-            if turning and tensor.treatment == "transposed":
-                n_bytes, codec = tensor.n_elements * turned_size(opened, tensor), turned_codec(opened, tensor)
             layer, dot, name = tensor.name.partition(".")
             if not dot:
                 ends["head" if tensor.name in _OF_HEAD else "embedding"] += n_bytes
@@ -158,7 +155,7 @@ class ModelBytes:
             first_codecs=_main_codecs(codecs["first"]),
             down_codecs=_main_codecs(codecs["down"]),
             head_codec=head_codec,
-            down_is_row_wise=opened.down_is_row_wise and not turning,
+            down_is_row_wise=opened.down_is_row_wise and not turned_bytes(opened),
             shared=embedding if config.tied_embeddings else 0,
         )
 

@@ -218,7 +218,7 @@ def test_the_starter_model_as_it_ships_becomes_a_bundle(tmp_path: Path, capsys: 
     assert cli.main(["convert", "starter-chat", str(tmp_path / "b"), "--codec", "q8_0", "--json"]) == 0
     values = json.loads(capsys.readouterr().out)
     assert values["bundle"] == str(tmp_path / "b")
-    assert values["bytes"] == sum(file.stat().st_size for file in (tmp_path / "b").iterdir())
+    assert values["bytes"] == sum(file.stat().st_size for file in (tmp_path / "b").rglob("*") if file.is_file())
     assert values["seconds"] > 0
     assert cli.main(["generate", str(tmp_path / "b"), "--prompt", "What is the capital of Peru?", "--temperature", "0",
                      "--json"]) == 0  # fmt: skip
