@@ -36,7 +36,7 @@ def compiled(text):
 kernels = [gemm_floats.pack_floats, gemm_transposed.mark, gemm_transposed.list_marked, gemm_transposed.pack_firing,
            norms._add_and_norm, rope._rope, rope._angles]
 multiplying = [elementwise._activation_kernel("silu")]
-for codec in ("f16", "q4_0", "q4_k"):
+for codec in ("f16", "q4_0"):
     multiplying += [gemm_floats.float_kernel(codec), gemm_transposed.transposed_kernel(codec)]
     kernels.append(unpack.rows_kernel(codec))
 for codec in ("f16", "q8_0"):
