@@ -321,6 +321,7 @@ def test_threads_are_as_asked_and_hold_for_the_mathematics() -> None:
     try:
         assert LoadedModel.load("starter-chat", EngineConfig(context=64, threads=wanted)).threads == wanted
         pools = [pool for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
+        pools = [pool for pool in pools if "numpy" in pool["filepath"]]  # SciPy's own may be held to fewer by others
         assert pools
         assert {pool["num_threads"] for pool in pools} == {min(wanted, max(pool["num_threads"] for pool in pools))}
         LoadedModel.load("starter-chat", EngineConfig(context=64, threads=1))
