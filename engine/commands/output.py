@@ -14,10 +14,9 @@ if TYPE_CHECKING:
     from engine.session import LoadedModel
 
 
-def load_model(arguments: argparse.Namespace, cancelled: Callable[[], bool] = lambda: False) -> LoadedModel:
-    from engine.session import LoadedModel
-
-    config = EngineConfig(
+def engine_config(arguments: argparse.Namespace) -> EngineConfig:
+    """What the flags ask for that every command about a model takes."""
+    return EngineConfig(
         device=arguments.device,
         threads=arguments.threads,
         context=arguments.context,
@@ -28,8 +27,13 @@ def load_model(arguments: argparse.Namespace, cancelled: Callable[[], bool] = la
         template=arguments.template,
         activation=arguments.activation,
     )
+
+
+def load_model(arguments: argparse.Namespace, cancelled: Callable[[], bool] = lambda: False) -> LoadedModel:
+    from engine.session import LoadedModel
+
     with ProgressBar("Loading") as progress, ProgressBar("Preparing the processor kernels") as preparing:
-        return LoadedModel.load(arguments.model, config, progress, cancelled, preparing)
+        return LoadedModel.load(arguments.model, engine_config(arguments), progress, cancelled, preparing)
 
 
 def print_json(values: dict[str, Any]) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from engine.commands.output import number, percent, print_json
-from engine.config import EngineConfig
+from engine.commands.output import engine_config, number, percent, print_json
 from engine.console import ProgressBar, interrupt_as_wish
 from engine.errors import Cancelled
 
@@ -16,16 +15,7 @@ def solve(arguments: argparse.Namespace) -> int:
     from engine.offline.solving import solve_model
     from engine.session import resolve_model
 
-    engine = EngineConfig(
-        device=arguments.device,
-        threads=arguments.threads,
-        context=arguments.context,
-        mode=arguments.mode,
-        vram_budget_gib=arguments.vram_budget,
-        hardware_file=arguments.hardware,
-        kv_cache=arguments.kv_cache,
-        activation=arguments.activation,
-    )
+    engine = engine_config(arguments)
     opened = open_model(resolve_model(arguments.model), arguments.activation)
     try:
         with ProgressBar("Solving") as progress, interrupt_as_wish() as wished:
