@@ -108,4 +108,4 @@ def test_a_card_is_measured(device: Device) -> None:
     assert 50e9 < speed.bytes_per_s < 20e12
     assert 1e9 < speed.pcie_bytes_per_s < 1e12
     assert 1e-6 < speed.sync_s < 1e-3
-    assert device.memory()[0] == before
+    assert device.memory()[0] > before - (700 << 20)  # it takes 1 GiB; others may take a context meanwhile
