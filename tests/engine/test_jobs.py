@@ -69,7 +69,7 @@ def test_train(model: Path, text: Path, monkeypatch: pytest.MonkeyPatch) -> None
         return SimpleNamespace(values=lambda: {"bytes": 7})
 
     monkeypatch.setattr(training, "train", train)
-    arguments = {"model": str(model), "text": str(text), "tokens": 2000, "engine": ENGINE}
+    arguments = {"model": str(model), "text": str(text), "tokens": 2000, "engine": {**ENGINE, "device": "cpu"}}
     *progress, finished = run(protocol.Job("1", "train", arguments))
     assert finished.result == {"bytes": 7}
     assert asked == ["exact", text.read_text("utf-8"), 2000, "cpu", False]
