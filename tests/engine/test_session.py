@@ -315,17 +315,20 @@ def test_a_default_context_takes_a_modest_share_of_the_free_memory(starter: Load
 def test_threads_are_as_asked_and_hold_for_the_mathematics() -> None:
     import threadpoolctl
 
+    def of_numpy() -> set[int]:
+        """NumPy's own: those of other packages, which other tests have loaded, are not computed with."""
+        pools = [pool for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
+        return {pool["num_threads"] for pool in pools if "numpy" in pool["filepath"]}
+
     default = LoadedModel.load("starter-chat", EngineConfig(context=64)).threads
     wanted = default + 1
     before = threadpoolctl.threadpool_info()
     try:
         assert LoadedModel.load("starter-chat", EngineConfig(context=64, threads=wanted)).threads == wanted
-        pools = [pool for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
-        pools = [pool for pool in pools if "numpy" in pool["filepath"]]  # SciPy's own may be held to fewer by others
-        assert pools
-        assert {pool["num_threads"] for pool in pools} == {min(wanted, max(pool["num_threads"] for pool in pools))}
+        assert len(of_numpy()) == 1
+        assert of_numpy() <= {1, wanted}  # 1: a machine with one processor
         LoadedModel.load("starter-chat", EngineConfig(context=64, threads=1))
-        assert {pool["num_threads"] for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"} == {1}
+        assert of_numpy() == {1}
     finally:
         for pool in before:
             if pool["user_api"] == "blas":
