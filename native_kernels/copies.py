@@ -46,11 +46,6 @@ def unpack_copy(copy: PackedMatrix) -> tuple[U8, NDArray[np.float16]]:
     return codes[:, : copy.n_cols], scales.astype(np.float16)
 
 
-def copy_bits(copy: PackedMatrix) -> int:
-    """Bits of a code. Raises: KeyError for a matrix that is no copy."""
-    return COPY_CODECS[copy.codec].bits
-
-
 def signs(x: F32) -> F32:
     """1 where x >= 0, else -1: what a copy with signed input is multiplied with, [...]. No number stays none."""
     return np.where(np.isnan(x), x, np.where(x < 0, np.float32(-1), np.float32(1)))

@@ -92,11 +92,6 @@ class FfnCounters:
         return self._share(self.fired)
 
     @property
-    def opened_share(self) -> float | None:
-        """Share whose first activation was not zero, mean over tokens and layers; None before the first token."""
-        return self._share(self.opened)
-
-    @property
     def layer_shares(self) -> NDArray[np.float64]:
         """`layers` as shares of a layer's neurons, mean over tokens: [L, 4]; 0 before the first token."""
         found: NDArray[np.float64] = self.layers / max(1, self.tokens * self._shape[1])

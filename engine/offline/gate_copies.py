@@ -203,15 +203,6 @@ class CopyMaker:
         return levels * steps.repeat_interleave(self._group, dim=1)[:, : levels.shape[1]]
 
 
-def make_copy(
-    w: F32, second_moment: F64, bits: int, mean: F64 | None = None, group: int = COPY_GROUP
-) -> tuple[U8, F16]:
-    """Codes u8 [F, D] and scales f16 [F, ceil(D / group)] of the copy of w [F, D]; without its bias, as `pack_copy`."""
-    centre = np.zeros(w.shape[1]) if mean is None else mean
-    fit = CopyMaker(w, None, centre, second_moment, group=group).fit(bits)
-    return fit.codes, fit.scales
-
-
 def _blocks(columns: slice) -> Iterator[slice]:
     for start in range(columns.start, columns.stop, _COLUMNS):
         yield slice(start, min(start + _COLUMNS, columns.stop))

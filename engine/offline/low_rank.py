@@ -123,10 +123,6 @@ class GateCuts:
                 self._at_mean += torch.from_numpy(bias).to(device)
             self._mean = centre
 
-    def energy_share(self, rank: int) -> float:
-        """What a cut of this rank keeps of the variance of the gate's outputs."""
-        return float(self._energy[:rank].sum() / self._energy.sum())
-
     def cut(self, rank: int, codec: Codec) -> LowRankMap:
         """The gate cut to this rank, which needs no training; one score is about one deviation of what it misses."""
         import torch

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from engine.errors import ArtifactMismatchError, ModelFormatError
-from engine.sparsity.artifact_files import load_artifact, read_head, save_artifact
+from engine.sparsity.artifact_files import load_artifact, save_artifact
 from native_kernels.backend import I32
 
 Device = Literal["gpu", "cpu"]
@@ -214,14 +214,6 @@ class Placement:
             origins=_origins(values, head),
             **read,
         )
-
-
-def read_origins(folder: Path) -> Origins:
-    """What the placement in the folder was solved from; the placement itself is not read.
-
-    Raises: ModelNotFoundError, ModelFormatError, ArtifactMismatchError for another version's.
-    """
-    return _origins(read_head(folder, ARTIFACT_NAME, SCHEMA_VERSION, None, None), f"{ARTIFACT_NAME}.json in {folder}")
 
 
 # ------------------------------------------------------------------ reading values

@@ -5,6 +5,7 @@ Only the driver itself is needed, nothing of a toolkit. Every call is checked; w
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import sys
 from collections.abc import Callable, Sequence
@@ -14,7 +15,6 @@ from functools import cache
 from typing import Any
 
 OUT_OF_MEMORY = 2
-NOT_READY = 600
 
 # Attributes of a device (cuda.h, CUdevice_attribute).
 _MULTIPROCESSORS, _MAJOR, _MINOR = 16, 75, 76
@@ -64,7 +64,6 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuStreamCreate": (POINTER(c_void_p), c_uint),
     "cuStreamDestroy_v2": (c_void_p,),
     "cuStreamSynchronize": (c_void_p,),
-    "cuStreamQuery": (c_void_p,),
     "cuStreamBeginCapture_v2": (c_void_p, c_int),
     "cuStreamEndCapture": (c_void_p, POINTER(c_void_p)),
     "cuGraphInstantiateWithFlags": (POINTER(c_void_p), c_void_p, c_uint64),
@@ -108,16 +107,6 @@ class Driver:
         code = self._functions[name](*arguments)
         if code:
             raise self._failure(name, code)
-
-    def query(self, name: str, *arguments: Any) -> bool:
-        """Whether what is asked about is done; the call's answer NOT_READY is no failure.
-
-        Raises: CudaError.
-        """
-        code = self._functions[name](*arguments)
-        if code not in (0, NOT_READY):
-            raise self._failure(name, code)
-        return bool(code == 0)
 
     def address_of(self, name: str) -> int:
         """Where a function of the driver begins, for compiled code that calls it."""
@@ -289,10 +278,6 @@ class Stream:
         """Waits for all of it. Raises: CudaError for what went wrong."""
         self._driver.call("cuStreamSynchronize", self.handle)
 
-    def is_done(self) -> bool:
-        """Whether nothing is left to do; on Windows this also hands over what the driver still holds back."""
-        return self._driver.query("cuStreamQuery", self.handle)
-
     def upload(self, to: int, source: int, n_bytes: int) -> None:
         """Bytes of the host at `source` to the card at `to`; pinned ones while the caller goes on."""
         self._driver.call("cuMemcpyHtoDAsync_v2", to, source, n_bytes, self.handle)
@@ -315,7 +300,8 @@ class Stream:
         try:
             work()
         except BaseException:
-            self._driver.query("cuStreamEndCapture", self.handle, byref(graph))
+            with contextlib.suppress(CudaError):  # a capture that work broke has no graph to give
+                self._driver.call("cuStreamEndCapture", self.handle, byref(graph))
             raise
         self._driver.call("cuStreamEndCapture", self.handle, byref(graph))
         return Graph(self._driver, graph)

@@ -7,7 +7,7 @@ import pytest
 
 from native_kernels.backend import PackedMatrix
 from native_kernels.codecs.copies import COPY_CODECS, copy_groups, filled
-from native_kernels.copies import copy_bits, pack_copy, rounded_to_bytes, signs, unpack_copy
+from native_kernels.copies import pack_copy, rounded_to_bytes, signs, unpack_copy
 from native_kernels.reference import ReferenceOperators
 
 BITS = (1, 2, 3, 4)
@@ -58,7 +58,6 @@ def test_nothing_is_lost_and_levels_lie_about_zero(bits: int, n_cols: int) -> No
     values = packed.block_codec.decode(packed.data)[:, :n_cols]
     levels = (2 * codes.astype(np.float64) + 1 - 2**bits) / 2
     np.testing.assert_array_equal(values, levels * np.repeat(scales.astype(np.float64), 512, axis=1)[:, :n_cols])
-    assert copy_bits(packed) == bits
 
 
 @pytest.mark.parametrize("bits", BITS)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.errors import Cancelled
-from engine.offline.gate_copies import CopyFit, CopyMaker, make_copy
+from engine.offline.gate_copies import CopyFit, CopyMaker
 from native_kernels.backend import F32, PackedMatrix
 from native_kernels.codecs.copies import COPY_GROUP
 from native_kernels.reference import ReferenceOperators
@@ -78,16 +78,6 @@ def test_the_same_again_is_the_same() -> None:
     one, two = (_maker(w, bias, x).fit(2) for _ in range(2))
     np.testing.assert_array_equal(one.codes, two.codes)
     np.testing.assert_array_equal(one.scales, two.scales)
-
-
-def test_codes_and_scales_without_a_maker() -> None:
-    w, _, x = _layer()
-    wide = x.astype(np.float64)
-    codes, scales = make_copy(w, wide.T @ wide / len(wide), 2, group=64)
-    assert codes.dtype == np.uint8
-    assert codes.max() <= 3
-    assert scales.shape == (F, 3)
-    assert np.isfinite(scales).all()
 
 
 def test_inputs_that_never_vary_and_weights_of_zero_are_no_trouble() -> None:

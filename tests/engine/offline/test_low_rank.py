@@ -97,7 +97,6 @@ def test_a_cut_keeps_what_matters_on_real_inputs(smooth: Layer) -> None:
     plain = (smooth.x - smooth.mean) @ ((left[:, :8] * size[:8]) @ right[:8]).T + smooth.w @ smooth.mean + smooth.bias
     ours, theirs = (share_at(scores, smooth.contribution, 0.99) for scores in (cut, plain))
     assert ours < 0.8 * theirs
-    assert smooth.cuts.energy_share(8) < smooth.cuts.energy_share(16) < smooth.cuts.energy_share(D) == pytest.approx(1)
 
 
 def test_training_lets_fewer_neurons_through_for_the_same_contribution(layer: Layer) -> None:

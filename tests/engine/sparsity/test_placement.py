@@ -17,7 +17,7 @@ from engine import artefacts
 from engine.convert import convert
 from engine.errors import ArtifactMismatchError, ModelFormatError
 from engine.model.model_files import open_model
-from engine.sparsity.placement import RAM_PARTS, VRAM_PARTS, Origins, Placement, read_origins
+from engine.sparsity.placement import RAM_PARTS, VRAM_PARTS, Origins, Placement
 
 ORIGINS = Origins("model", "relu-glu", "statistics", "", "hardware", 1 << 30, None, 512, "f16", "exact", 1)
 
@@ -61,7 +61,7 @@ def test_saved_and_loaded(tmp_path: Path, neurons: int) -> None:
     placement = some_placement(neurons)
     assert placement.save(tmp_path / "p").name == "placement.json"
     assert_same(Placement.load(tmp_path / "p"), placement)
-    assert read_origins(tmp_path / "p") == ORIGINS
+    assert Placement.load(tmp_path / "p").origins == ORIGINS
     limited = some_placement(neurons, origins=replace(ORIGINS, ram_budget_bytes=7))
     limited.save(tmp_path / "p")
     assert Placement.load(tmp_path / "p", "model", "relu-glu").origins.ram_budget_bytes == 7

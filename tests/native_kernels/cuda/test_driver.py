@@ -144,16 +144,6 @@ def test_what_was_captured_is_freed_even_where_it_cannot_be_readied(library: Sta
     assert library.calls[-1] == "cuGraphDestroy"
 
 
-def test_not_ready_is_an_answer(library: StandIn, stand_in: Device) -> None:
-    stream = Stream(stand_in)
-    assert stream.is_done()
-    library.answers["cuStreamQuery"] = cuda.NOT_READY
-    assert not stream.is_done()
-    library.answers["cuStreamQuery"] = 999
-    with pytest.raises(CudaError):
-        stream.is_done()
-
-
 def test_the_uuid_is_written_as_nvml_writes_it(library: StandIn, stand_in: Device) -> None:
     def give(out: Any, handle: int) -> int:
         out.raw = bytes(range(16))
