@@ -223,7 +223,7 @@ def transposed_tile_kernel(codec: str) -> Kernel:
         for column in range(lo, hi, COLUMNS):
             n_columns = min(COLUMNS, hi - column)
             wide = (n_columns + 2 * SIDE - 1) // (2 * SIDE) * (2 * SIDE)
-            skipped = column // COLUMNS * piece_bytes
+            skipped = column * piece_bytes // COLUMNS
             for first in range(0, max(count, 1), NEURONS):  # of none the sum is 0
                 n = min(NEURONS, count - first)
                 steps = (n + STEP - 1) // STEP

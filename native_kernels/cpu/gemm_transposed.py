@@ -106,7 +106,7 @@ def transposed_kernel(codec: str) -> Kernel:
         unpacked = sums + 4 * 2 * LANES * TOKENS
         for column in range(lo, hi, COLUMNS):
             n_columns = min(COLUMNS, hi - column)
-            skipped = column // COLUMNS * piece_bytes
+            skipped = column * piece_bytes // COLUMNS
             for first in range(0, max(count, 1), PIECE):  # of none the sum is 0
                 n = min(PIECE, count - first)
                 for i in range(n):

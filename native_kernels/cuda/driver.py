@@ -18,6 +18,7 @@ OUT_OF_MEMORY = 2
 
 # Attributes of a device (cuda.h, CUdevice_attribute).
 _MULTIPROCESSORS, _MAJOR, _MINOR = 16, 75, 76
+_DYNAMIC_SHARED = 8  # of a kernel, CUfunction_attribute
 _PORTABLE, _MAPPED = 1, 2  # flags of pinned memory
 _NON_BLOCKING = 1  # a stream that does not wait for the default one
 
@@ -64,6 +65,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuStreamCreate": (POINTER(c_void_p), c_uint),
     "cuStreamDestroy_v2": (c_void_p,),
     "cuStreamSynchronize": (c_void_p,),
+    "cuStreamWaitEvent": (c_void_p, c_void_p, c_uint),
     "cuStreamBeginCapture_v2": (c_void_p, c_int),
     "cuStreamEndCapture": (c_void_p, POINTER(c_void_p)),
     "cuGraphInstantiateWithFlags": (POINTER(c_void_p), c_void_p, c_uint64),
@@ -78,6 +80,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuModuleLoadData": (POINTER(c_void_p), c_char_p),
     "cuModuleUnload": (c_void_p,),
     "cuModuleGetFunction": (POINTER(c_void_p), c_void_p, c_char_p),
+    "cuFuncSetAttribute": (c_void_p, c_int, c_int),
     "cuLaunchKernel": (c_void_p, *(c_uint,) * 7, c_void_p, c_void_p, c_void_p),
 }
 
@@ -347,6 +350,10 @@ class Event:
     def record(self, stream: Stream) -> None:
         self._driver.call("cuEventRecord", self.handle, stream.handle)
 
+    def hold(self, stream: Stream) -> None:
+        """What is put into another stream from now on runs when this point, as last recorded, has been reached."""
+        self._driver.call("cuStreamWaitEvent", stream.handle, self.handle, 0)
+
     def wait(self) -> None:
         """Until the stream has come here."""
         self._driver.call("cuEventSynchronize", self.handle)
@@ -393,6 +400,10 @@ class Function:
     driver: Driver
     handle: int
     name: str
+
+    def allow_shared(self, n_bytes: int) -> None:
+        """Lets it be launched with so many shared_bytes; without being asked the driver allows 48 KiB."""
+        self.driver.call("cuFuncSetAttribute", self.handle, _DYNAMIC_SHARED, n_bytes)
 
     def launch(
         self,

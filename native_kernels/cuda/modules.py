@@ -61,7 +61,7 @@ def machine_code(name: str, architecture: int, defines: Mapping[str, int | str])
     source, headers = source_of(name)
     digest = hashlib.sha256(repr((architecture, sorted(defines.items()), sorted(headers.items()))).encode())
     digest.update(source.encode())
-    folder = _cache_folder()
+    folder = cache_folder()
     kept = None if folder is None else folder / f"{name}-sm{architecture}-{digest.hexdigest()[:24]}.cubin"
     if kept is not None and kept.is_file():
         with contextlib.suppress(OSError):
@@ -89,7 +89,7 @@ def _keep(path: Path, code: bytes) -> None:
 
 
 @cache
-def _cache_folder() -> Path | None:
+def cache_folder() -> Path | None:
     """Where machine code is kept; None: nowhere to write."""
     import platformdirs
 

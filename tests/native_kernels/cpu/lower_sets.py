@@ -3,6 +3,9 @@
 Each set has byte products of its own, but many sets share everything else: what the vector types and the conversions of
 float16 make of a kernel without byte products is the same code for all that have the same number of lanes. Such kernels
 are compiled once for each kind of set and not for every set; this process itself stands for the kind of the best one.
+
+Compiling is what these tests cost, so every day each set gets its share of the codecs, and each codec some of the sets;
+marked `slow` is the run of all codecs on all sets.
 """
 
 from __future__ import annotations
@@ -10,7 +13,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+
+import pytest
 
 from native_kernels.cpu import isa
 
@@ -27,6 +33,16 @@ def _first_of_their_kind() -> list[str]:
 
 
 OTHER_KINDS = _first_of_their_kind()
+
+
+THOROUGH = pytest.mark.parametrize("thorough", [False, pytest.param(True, id="all", marks=pytest.mark.slow)])
+
+
+def dealt(codecs: Sequence[str], name: str, sets: Sequence[str], thorough: bool) -> list[str]:
+    """The codecs whose turn it is on the set `name`, at least one: each codec has its turn on one of `sets` or more."""
+    turn = sets.index(name)
+    n = max(len(codecs), len(sets))
+    return [*codecs] if thorough else sorted({codecs[i % len(codecs)] for i in range(n) if i % len(sets) == turn})
 
 
 def run_limited(command: list[str], name: str) -> str:

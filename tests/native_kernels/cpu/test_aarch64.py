@@ -36,10 +36,12 @@ def compiled(text):
 kernels = [gemm_floats.pack_floats, gemm_transposed.mark, gemm_transposed.list_marked, gemm_transposed.pack_firing,
            norms._add_and_norm, rope._rope, rope._angles]
 multiplying = [elementwise._activation_kernel("silu")]
-for codec in ("f16", "q4_0"):
-    multiplying += [gemm_floats.float_kernel(codec), gemm_transposed.transposed_kernel(codec)]
+for codec in FLOATS:
+    multiplying.append(gemm_floats.float_kernel(codec))
+for codec in TRANSPOSED:
+    multiplying.append(gemm_transposed.transposed_kernel(codec))
     kernels.append(unpack.rows_kernel(codec))
-for codec in ("f16", "q8_0"):
+for codec in KEPT:
     multiplying.append(attention._kernel(codec))
     kernels += [kv_store._store_kernel(codec), kv_store._rotate_kernel(codec)]
 for one in (*kernels, *multiplying):
@@ -57,8 +59,13 @@ print("clock")
 """
 
 
+EVERY_KIND = "FLOATS, TRANSPOSED, KEPT = ['f16'], ['q4_0'], ['q8_0']"
+MORE_CODECS = "FLOATS, TRANSPOSED, KEPT = ['q4_0', 'bf16'], ['f16', 'q6_k'], ['f16', 'f32']"
+
+
 @pytest.mark.timeout(600)
-def test_kernels_of_prompts_and_attention_compile_for_aarch64(tmp_path: Path) -> None:
+@pytest.mark.parametrize("codecs", [EVERY_KIND, pytest.param(MORE_CODECS, id="more", marks=pytest.mark.slow)])
+def test_kernels_of_prompts_and_attention_compile_for_aarch64(tmp_path: Path, codecs: str) -> None:
     from llvmlite import binding
 
     try:
@@ -67,6 +74,8 @@ def test_kernels_of_prompts_and_attention_compile_for_aarch64(tmp_path: Path) ->
     except (AttributeError, RuntimeError):
         pytest.skip("this LLVM was built without the aarch64 target")
     around = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), jit.CACHE_VARIABLE: str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", CROSS], env=around, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", f"{codecs}\n{CROSS}"], env=around, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.split()[-1] == "clock"

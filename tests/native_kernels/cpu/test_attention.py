@@ -9,7 +9,7 @@ import attention_cases
 import numpy as np
 import pytest
 from attention_cases import TOLERANCE, Case, cached, calls, found, wanted
-from lower_sets import OTHER_KINDS, run_limited
+from lower_sets import OTHER_KINDS, THOROUGH, dealt, run_limited
 
 from native_kernels import kv_blocks
 from native_kernels.cpu.operators import CpuOperators
@@ -17,7 +17,7 @@ from native_kernels.cpu.pool import Pool, Program
 from native_kernels.kv_blocks import KV_CODECS, KvCodec, KvLayout
 from native_kernels.reference import ReferenceOperators
 
-RUN = "import json, attention_cases; print(json.dumps(attention_cases.largest_errors()))"
+RUN = "import json, sys, attention_cases; print(json.dumps(attention_cases.largest_errors(sys.argv[1:])))"
 
 
 @pytest.mark.parametrize("codec", KV_CODECS)
@@ -29,9 +29,12 @@ def test_every_shape(case: Case, codec: KvCodec) -> None:
     np.testing.assert_array_equal(blocks, attention_cases.stored_by_reference(case))
 
 
+@THOROUGH
 @pytest.mark.parametrize("name", OTHER_KINDS)
-def test_every_kind_of_instruction_set(name: str) -> None:
-    errors = json.loads(run_limited(["-c", RUN], name))
+def test_every_kind_of_instruction_set(name: str, thorough: bool) -> None:
+    codecs = dealt(KV_CODECS, name, OTHER_KINDS, thorough)
+    errors = json.loads(run_limited(["-c", RUN, *codecs], name))
+    assert list(errors) == codecs
     assert all(error < TOLERANCE for error in errors.values()), errors
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import copy_checks
 import numpy as np
 import pytest
+from lower_sets import LOWER, THOROUGH, dealt, run_limited
 from row_checks import matrix, random
 
-from native_kernels.cpu import isa, jit
 from native_kernels.cpu.operators import CpuOperators
 from native_kernels.cpu.pool import Pool
 from native_kernels.reference import ReferenceOperators
@@ -21,26 +18,11 @@ HERE = Path(__file__).parent
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", [one.name for one in isa.available()[1:]])
-def test_every_lower_instruction_set_here(name: str, tmp_path: Path) -> None:
-    paths = [str(HERE), str(HERE.parents[2])]
-    around = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
-        isa.SWITCH: name,
-        jit.CACHE_VARIABLE: str(tmp_path),
-    }
-    command = [
-        sys.executable,
-        "-W",
-        "error",
-        str(HERE / "copy_checks.py"),
-        "copy3",
-        "copy4",
-    ]  # planes of 1, 2 and 4 bits
-    done = subprocess.run(command, env=around, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == name
+@THOROUGH
+@pytest.mark.parametrize("name", LOWER)
+def test_every_lower_instruction_set_here(name: str, thorough: bool) -> None:
+    codecs = dealt(("copy3", "copy4"), name, LOWER, thorough)  # planes of 1 and 2 bits, and of 4
+    assert run_limited([str(HERE / "copy_checks.py"), *codecs], name).strip() == name
 
 
 @pytest.mark.parametrize("codec", copy_checks.CODECS)

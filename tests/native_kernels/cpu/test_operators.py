@@ -6,7 +6,7 @@ from pathlib import Path
 
 import operator_checks
 import pytest
-from lower_sets import OTHER_KINDS, run_limited
+from lower_sets import OTHER_KINDS, THOROUGH, dealt, run_limited
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,9 @@ def test_operators(n_threads: int) -> None:
     operator_checks.check_operators(n_threads)
 
 
+@THOROUGH
 @pytest.mark.parametrize("name", OTHER_KINDS)
-def test_lower_instruction_sets(name: str) -> None:
+def test_lower_instruction_sets(name: str, thorough: bool) -> None:
     checks = Path(__file__).parent / "operator_checks.py"
-    assert run_limited([str(checks)], name) == "all right\n"
+    codecs = dealt(operator_checks.CODECS, name, OTHER_KINDS, thorough)
+    assert run_limited([str(checks), *codecs], name) == "all right\n"

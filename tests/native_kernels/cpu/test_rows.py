@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import row_checks
-from lower_sets import LOWER, OTHER_KINDS, run_limited
+from lower_sets import LOWER, OTHER_KINDS, THOROUGH, dealt, run_limited
 
 from native_kernels.cpu import activations, call, gemv, sparse_ffn
 
@@ -16,9 +16,14 @@ CASES = [(codec, n_cols) for codec in row_checks.CODECS for n_cols in row_checks
 
 
 @pytest.mark.timeout(600)
+@THOROUGH
 @pytest.mark.parametrize("name", LOWER)
-def test_every_lower_instruction_set_here(name: str) -> None:
-    codecs = [codec for codec in row_checks.CODECS if name in OTHER_KINDS or codec.startswith("q")]
+def test_every_lower_instruction_set_here(name: str, thorough: bool) -> None:
+    """Byte products of both layouts on every set; plain numbers where the vectors are of another kind."""
+    codecs = dealt(("q8_0", "q4_0"), name, LOWER, thorough)
+    codecs += dealt(("q4_0.lanes", "q8_0.lanes"), name, LOWER, thorough)
+    if name in OTHER_KINDS:
+        codecs += ["f16", *dealt(("f32", "bf16"), name, OTHER_KINDS, thorough)]
     assert run_limited([str(HERE / "row_checks.py"), *codecs], name).strip() == name
 
 
@@ -149,7 +154,7 @@ for one in kernels:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "codecs",
-    [("f16", "q8_0", "q4_0.lanes", "q6_k", "copy2"), pytest.param((), id="all", marks=pytest.mark.slow)],
+    [("f16", "q4_0.lanes", "q6_k"), pytest.param((), id="all", marks=pytest.mark.slow)],
 )
 def test_kernels_compile_for_aarch64(codecs: tuple[str, ...]) -> None:
     """Not run there: LLVM verifies and compiles what the generic set makes of a kernel of every kind, or of all."""

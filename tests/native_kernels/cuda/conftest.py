@@ -9,8 +9,9 @@ import pytest
 from native_kernels.cuda.driver import CudaError, CudaUnavailableError, Device, driver
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def device() -> Iterator[Device]:
+    """One context for all tests of a file: to make one takes half a second."""
     try:
         if driver().n_devices == 0:
             pytest.skip("the NVIDIA driver sees no GPU")

@@ -75,7 +75,7 @@ def test_machine_code_is_kept_and_damage_is_noticed(
     nvrtc: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(modules.CACHE_VARIABLE, str(tmp_path))
-    modules._cache_folder.cache_clear()
+    modules.cache_folder.cache_clear()
     code = machine_code("probe", 75, {})
     (kept,) = tmp_path.iterdir()
     monkeypatch.setattr(modules, "compiler", lambda: pytest.fail("it was kept"))
@@ -87,7 +87,7 @@ def test_machine_code_is_kept_and_damage_is_noticed(
     assert kept.read_bytes().endswith(code)
     machine_code("probe", 75, {"ANYTHING": 1})
     assert len(list(tmp_path.iterdir())) == 2
-    modules._cache_folder.cache_clear()
+    modules.cache_folder.cache_clear()
 
 
 def test_without_a_compiler_the_reason_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,11 +95,11 @@ def test_without_a_compiler_the_reason_is_told(tmp_path: Path, monkeypatch: pyte
         raise CompilerUnavailableError("NVIDIA's compiler NVRTC is not installed")
 
     monkeypatch.setenv(modules.CACHE_VARIABLE, str(tmp_path))
-    modules._cache_folder.cache_clear()
+    modules.cache_folder.cache_clear()
     monkeypatch.setattr(modules, "compiler", refuse)
     with pytest.raises(NoMachineCodeError, match="NVRTC is not installed"):
         machine_code("probe", 75, {})
-    modules._cache_folder.cache_clear()
+    modules.cache_folder.cache_clear()
 
 
 @pytest.mark.gpu

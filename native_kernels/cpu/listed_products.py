@@ -1,0 +1,117 @@
+"""Products of a few tokens with some rows of a matrix: x [T, D] times the listed rows of w [N, D].
+
+Every worker copies some of its rows side by side and multiplies them with all tokens before it reads the next ones, so
+that a row comes from memory once however many tokens there are. The products themselves are gemm's, in the same forms
+and with the same results. Which rows are listed, and how many, is read when the calls run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from native_kernels.backend import F32, I32, I64, PackedMatrix
+from native_kernels.cpu import gemm_amx
+from native_kernels.cpu.call import Call, aligned_empty, arguments
+from native_kernels.cpu.gather import copy_bytes
+from native_kernels.cpu.gemm import Form, Panels, Scratch, form_of
+from native_kernels.cpu.gemm_bytes import byte_kernel
+from native_kernels.cpu.gemm_floats import float_kernel
+from native_kernels.cpu.jit import Kernel, kernel
+from native_kernels.cpu.simd import call_kernel, get_int, get_int32, prefetch, put_int
+
+# Rows copied at a time: two panels of every form. Of 8192 columns in float16 they take half a megabyte, which a core's
+# second cache holds.
+ROWS = 32
+_GAP = 64  # bytes behind a row, so that rows do not share cache sets
+_AHEAD = 2048  # bytes of the next row that are asked for while one is copied
+_PRODUCT_WORDS = 10  # arguments of gemm's kernels
+_OUT = 6  # of them the result's address
+_WORDS_BYTES = 128  # in front of the rows: the arguments of the product with them
+
+
+@dataclass(frozen=True, eq=False)
+class RowRoom:
+    """Memory of every worker for the rows in work; one for all products of an engine, which run one after another."""
+
+    memory: NDArray[np.uint8]
+
+    @classmethod
+    def make(cls, n_workers: int, row_bytes: int) -> RowRoom:
+        """For rows of up to so many bytes. Cost: 32 rows for each worker."""
+        n_bytes = _WORDS_BYTES + ROWS * _step(row_bytes)
+        return cls(aligned_empty((n_workers, -(-n_bytes // 4096) * 4096 + 256), np.uint8))
+
+
+def _step(row_bytes: int) -> int:
+    return -(-row_bytes // 64) * 64 + _GAP
+
+
+@kernel
+def listed(args: int, lo: int, hi: int, worker: int) -> None:
+    """Items stand for the listed rows, in proportion.
+
+    args: as gemm's product; then ids i32, how many (address), of how many items, bytes of a row, from one copied row to
+    the next, room, its step, the product's machine code.
+    """
+    w, w_step, out = get_int(args), get_int(args + 8), get_int(args + 8 * _OUT)
+    own = args + 8 * _PRODUCT_WORDS
+    ids, n, of = get_int(own), get_int(get_int(own + 8)), get_int(own + 16)
+    row_bytes, step = get_int(own + 24), get_int(own + 32)
+    words, product = get_int(own + 40) + worker * get_int(own + 48), get_int(own + 56)
+    rows = words + _WORDS_BYTES
+    first, last = n * lo // of, n * hi // of
+    for i in range(_PRODUCT_WORDS):
+        put_int(words + 8 * i, get_int(args + 8 * i))
+    put_int(words, rows)
+    put_int(words + 8, step)
+    for start in range(first, last, ROWS):
+        n_rows = min(ROWS, last - start)
+        for r in range(n_rows):
+            following = w + get_int32(ids + 4 * min(start + r + 1, last - 1)) * w_step
+            for line in range(0, min(_AHEAD, row_bytes), 64):
+                prefetch(following + line)
+            copy_bytes(rows + r * step, w + get_int32(ids + 4 * (start + r)) * w_step, row_bytes)
+        put_int(words + 8 * _OUT, out + 4 * start)
+        call_kernel(product, words, 0, n_rows, worker)
+
+
+def _product(codec: str, form: Form) -> Kernel:
+    if form == "bytes":
+        return byte_kernel(codec)
+    return float_kernel(codec) if form == "floats" else gemm_amx.tile_kernel(codec)
+
+
+def listed_calls(
+    panels: Panels,
+    w: PackedMatrix,
+    ids: I32,
+    n_ids: I64,
+    tokens: I64,
+    out: F32,
+    scratch: Scratch,
+    room: RowRoom,
+    stage: str = "",
+) -> list[Call]:
+    """out [max_tokens, N]: x times row ids[i] of w [N, D] in column i, for i < n_ids[0] and the tokens in the panels.
+
+    Raises: ValueError where shapes do not fit, or the panels' form is not the one that `form_of` says.
+    """
+    form = form_of(w.codec, panels.max_tokens)
+    if panels.n_cols != w.n_cols or panels.form != form:
+        raise ValueError(f"panels of {panels.n_cols} columns as {panels.form} do not fit {w.codec} {w.n_cols} ({form})")
+    if out.shape != (panels.max_tokens, w.n_rows) or len(ids) != w.n_rows:
+        raise ValueError(f"a result {out.shape} and {len(ids)} places do not fit {w.n_rows} rows")
+    row_step = w.data.strides[0] if w.n_rows > 1 else w.row_bytes
+    places: tuple[Any, ...] = (panels.values, panels.meta if form == "bytes" else panels.values.strides[0])
+    own = (ids, n_ids, w.n_rows, w.row_bytes, _step(w.row_bytes), room.memory, room.memory.strides[0])
+    product = _product(w.codec, form)
+    if _WORDS_BYTES + ROWS * _step(w.row_bytes) > room.memory.shape[1]:
+        raise ValueError(f"the room for rows was made for shorter ones than of {w.row_bytes} bytes")
+    memory = (scratch.memory, scratch.memory.strides[0])
+    args = arguments(w.data, row_step, w.n_cols, *places, tokens, out, out.strides[0], *memory, *own, product.address)
+    keeps = (panels, w, ids, n_ids, tokens, out, scratch, room, product)
+    return [Call(listed, args, w.n_rows, 1, stage, keeps)]

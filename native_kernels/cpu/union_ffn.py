@@ -1,0 +1,294 @@
+"""The feed-forward part of several sequences' tokens at once, on the neurons that any of them needs.
+
+A neuron's rows are read once for all tokens; each token then keeps the values of its own neurons. Which token needs
+which neuron stands in one word for each neuron, a bit for each token. Gate first (or up where there is no gate), then
+up of the neurons whose gate fires for anybody, then down of those, each a product of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from native_kernels.backend import F32, I32, I64, PackedMatrix
+from native_kernels.cpu.activation_math import NUMBERS, activate
+from native_kernels.cpu.call import Call, aligned_empty, arguments
+from native_kernels.cpu.gemm import (
+    Firing,
+    Form,
+    Panels,
+    Scratch,
+    form_of,
+    matmul_calls,
+    matmul_t_calls,
+    pack_calls,
+)
+from native_kernels.cpu.jit import kernel
+from native_kernels.cpu.listed_products import RowRoom, listed_calls
+from native_kernels.cpu.simd import (
+    atomic_add,
+    get_byte,
+    get_float,
+    get_int,
+    get_int32,
+    put_byte,
+    put_float,
+    put_int,
+    put_int32,
+)
+from native_kernels.cpu.sparse_ffn import Activation
+
+MOST_TOKENS = 32  # bits of a word
+_GRAIN = 16
+# Columns of down that a worker takes at least, of codecs whose rows can be cut there: of 5120 columns in pieces of 256,
+# which others need, some of 15 workers would have two and most one.
+_DOWN_GRAIN, _FINE = 128, ("f32", "f16", "bf16", "q8_0", "q4_0")
+
+Words = NDArray[np.uint32]
+
+
+@kernel
+def list_needed(args: int, lo: int, hi: int, worker: int) -> None:
+    """One item. args: words u32 [F], F, ids, count: the numbers of the words that are not 0, ascending."""
+    words, n, ids, count = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
+    found = 0
+    for f in range(n):
+        put_int32(ids + 4 * found, f)
+        found += get_int32(words + 4 * f) != 0
+    put_int(count, found)
+
+
+@kernel
+def open_needed(args: int, lo: int, hi: int, worker: int) -> None:
+    """The activation of first [T, N], 0 where a token does not need the neuron, and which are not 0 for any token.
+
+    Items stand for the listed neurons. args: first, its row step, F, ids (0: all), how many of them (address), bias,
+    kind, threshold, words (0: everybody needs all), tokens, flags u8, counts i64 [3].
+    """
+    first, step, of = get_int(args), get_int(args + 8), get_int(args + 16)
+    ids, n, bias = get_int(args + 24), get_int(get_int(args + 32)), get_int(args + 40)
+    kind, threshold, words = get_int(args + 48), get_float(args + 56), get_int(args + 64)
+    tokens, flags, counts = get_int(get_int(args + 72)), get_int(args + 80), get_int(args + 88)
+    start, stop = n * lo // of, n * hi // of
+    computed = opened = 0
+    for i in range(start, stop):
+        put_byte(flags + i, 0)
+    for t in range(tokens):
+        row = first + t * step
+        if bias != 0:
+            for i in range(start, stop):
+                neuron = get_int32(ids + 4 * i) if ids != 0 else i
+                put_float(row + 4 * i, get_float(row + 4 * i) + get_float(bias + 4 * neuron))
+        activate(row + 4 * start, stop - start, kind, threshold)
+        for i in range(start, stop):
+            neuron = get_int32(ids + 4 * i) if ids != 0 else i
+            if words != 0 and (get_int32(words + 4 * neuron) >> t) & 1 == 0:
+                put_float(row + 4 * i, np.float32(0.0))
+                continue
+            computed += 1
+            if get_float(row + 4 * i) != 0.0:
+                opened += 1
+                put_byte(flags + i, 1)
+    atomic_add(counts, computed)
+    atomic_add(counts + 8, opened)
+
+
+@kernel
+def list_opened(args: int, lo: int, hi: int, worker: int) -> None:
+    """One item. args: flags, how many (address), ids (0: all), places i32, neurons i32, count: those marked."""
+    flags, n, ids = get_int(args), get_int(get_int(args + 8)), get_int(args + 16)
+    places, neurons, count = get_int(args + 24), get_int(args + 32), get_int(args + 40)
+    found = 0
+    for i in range(n):
+        put_int32(places + 4 * found, i)
+        put_int32(neurons + 4 * found, get_int32(ids + 4 * i) if ids != 0 else i)
+        found += get_byte(flags + i)
+    put_int(count, found)
+
+
+@kernel
+def join_opened(args: int, lo: int, hi: int, worker: int) -> None:
+    """h [T, F] of the opened neurons: first times up, at the neurons' own places.
+
+    Items stand for the opened neurons. args: first, up (0: there is none), row step of both, F, places, neurons, count
+    (address), bias of up, kind, threshold, tokens, h, its row step, counts i64 [3], address of the tally i64 [F] (that:
+    0: none).
+    """
+    first, up, step, of = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
+    places, neurons, n = get_int(args + 32), get_int(args + 40), get_int(get_int(args + 48))
+    bias, kind, threshold = get_int(args + 56), get_int(args + 64), get_float(args + 72)
+    tokens, h, h_step = get_int(get_int(args + 80)), get_int(args + 88), get_int(args + 96)
+    counts, tally = get_int(args + 104), get_int(get_int(args + 112))
+    fired = 0
+    for j in range(n * lo // of, n * hi // of):
+        place, neuron = get_int32(places + 4 * j), get_int32(neurons + 4 * j)
+        own = 0
+        for t in range(tokens):
+            value = get_float(first + t * step + 4 * place)
+            if value != 0.0 and up != 0:
+                other = get_float(up + t * step + 4 * j)
+                if bias != 0:
+                    other += get_float(bias + 4 * neuron)
+                if kind == 1 and other <= threshold:
+                    value = np.float32(0.0)
+                else:
+                    own += 1
+                    value *= other
+            elif value != 0.0:
+                own += 1
+            put_float(h + t * h_step + 4 * neuron, value)
+        fired += own
+        if tally != 0:
+            put_int(tally + 8 * neuron, get_int(tally + 8 * neuron) + own)
+    atomic_add(counts + 16, fired)
+
+
+@dataclass(frozen=True, eq=False)
+class UnionBuffers:
+    """What the calls of one feed-forward part write between each other; layers after each other can share it.
+
+    first, up, h: f32 [T, F]. ids, neurons: the needed and the opened ones; n_ids, n_opened i64 [1]: how many.
+    tally i64 [1]: the address of where each fired neuron is counted, 0: nowhere.
+    """
+
+    max_tokens: int
+    first: F32
+    up: F32
+    h: F32
+    ids: I32
+    n_ids: I64
+    flags: NDArray[np.uint8]
+    places: I32
+    neurons: I32
+    n_opened: I64
+    tally: I64
+
+    @classmethod
+    def make(cls, max_tokens: int, f: int) -> UnionBuffers:
+        """For up to so many tokens of a layer of f neurons. Cost: 12 bytes for each of both, 13 a neuron.
+
+        Raises: ValueError for more tokens than a word has bits.
+        """
+        if not 1 <= max_tokens <= MOST_TOKENS:
+            raise ValueError(f"{max_tokens} tokens at once were asked for; 1 to {MOST_TOKENS} are served")
+        first, up, h = (aligned_empty((max_tokens, f)) for _ in range(3))
+        ids, places, neurons = (aligned_empty(f + 1, np.int32)[:f] for _ in range(3))
+        one = [aligned_empty(1, np.int64) for _ in range(3)]
+        return cls(max_tokens, first, up, h, ids, one[0], aligned_empty(f, np.uint8), places, neurons, one[1], one[2])
+
+
+@dataclass(frozen=True, eq=False)
+class Workspace:
+    """What products work in, of one engine: layers after each other share it."""
+
+    scratch: Scratch
+    room: RowRoom
+    buffers: UnionBuffers
+    _panels: dict[tuple[Form, int], Panels] = field(default_factory=dict)
+    _firing: dict[tuple[str, int], Firing] = field(default_factory=dict)
+
+    def panels(self, w: PackedMatrix) -> Panels:
+        """Where the tokens are laid out to be multiplied with such a matrix."""
+        form = form_of(w.codec, self.buffers.max_tokens)
+        key = (form, w.n_cols)
+        if key not in self._panels:
+            self._panels[key] = Panels.make(self.buffers.max_tokens, w.n_cols, form)
+        return self._panels[key]
+
+    def firing(self, w: PackedMatrix) -> Firing:
+        """Where the values are laid out that rows of such a matrix are weighted with."""
+        key = (w.codec, w.n_rows)
+        if key not in self._firing:
+            self._firing[key] = Firing.make(self.buffers.max_tokens, w.n_rows, w.codec)
+        return self._firing[key]
+
+
+def union_calls(
+    gate: PackedMatrix | None,
+    up: PackedMatrix,
+    down_t: PackedMatrix | None,
+    x: F32,
+    tokens: I64,
+    out: F32,
+    activation: Activation,
+    work: Workspace,
+    *,
+    threshold: float = 0.0,
+    words: Words | None = None,
+    listed: tuple[I32, I64] | None = None,
+    gate_bias: F32 | None = None,
+    up_bias: F32 | None = None,
+    counts: I64,
+    stage: str = "ffn",
+) -> list[Call]:
+    """out [max_tokens, D] = down_t (activation(gate x) * up x), or down_t activation(up x), for tokens[0] rows of x.
+
+    words u32 [F]: bit t is set where token t needs the neuron; None: everybody needs all. counts i64 [3], to which are
+    added the neurons computed, those whose first row fired, those that went into down, over all tokens.
+    Without down_t the values stay in work.buffers.h, of the opened neurons; `out` is not written.
+    Raises: ValueError where shapes do not fit.
+    """
+    b = work.buffers
+    first, first_bias = (up, up_bias) if gate is None else (gate, gate_bias)
+    f, kind = up.n_rows, NUMBERS[activation]
+    step = b.first.strides[0]
+    panels = {id(one): one for one in map(work.panels, (first, up))}
+    calls = [call for one in panels.values() for call in pack_calls(x, tokens, one, stage)]
+    keeps = (gate, up, down_t, x, tokens, out, work, words, listed, gate_bias, up_bias, counts)
+    first_panels = work.panels(first)
+    ids: Any = 0
+    n_ids = np.array([f], np.int64)
+    if words is not None:
+        ids, n_ids = b.ids, b.n_ids
+        calls += [Call(list_needed, arguments(words, f, ids, n_ids), 1, 1, stage, keeps)]
+    elif listed is not None:
+        ids, n_ids = listed
+    if isinstance(ids, int):
+        calls += matmul_calls(first_panels, first, tokens, b.first, work.scratch, stage)
+    else:
+        calls += listed_calls(first_panels, first, ids, n_ids, tokens, b.first, work.scratch, work.room, stage)
+    opening = arguments(
+        b.first, step, f, ids, n_ids, _or_none(first_bias), kind, float(threshold), _or_none(words), tokens, b.flags,
+        counts,
+    )  # fmt: skip
+    listing = arguments(b.flags, n_ids, ids, b.places, b.neurons, b.n_opened)
+    calls += [
+        Call(open_needed, opening, f, _GRAIN, stage, (*keeps, n_ids)),
+        Call(list_opened, listing, 1, 1, stage, (*keeps, n_ids)),
+    ]
+    other: Any = 0
+    if gate is not None:
+        other = b.up
+        calls += listed_calls(work.panels(up), up, b.neurons, b.n_opened, tokens, b.up, work.scratch, work.room, stage)
+    joining = arguments(
+        b.first, other, step, f, b.places, b.neurons, b.n_opened, 0 if gate is None else _or_none(up_bias), kind,
+        float(threshold), tokens, b.h, b.h.strides[0], counts, b.tally,
+    )  # fmt: skip
+    calls += [Call(join_opened, joining, f, _GRAIN, stage, keeps)]
+    return calls if down_t is None else calls + _down_calls(down_t, tokens, out, work, stage)
+
+
+def _down_calls(w: PackedMatrix, tokens: I64, out: F32, work: Workspace, stage: str) -> list[Call]:
+    """As matmul_t_calls, of neurons that are listed already."""
+    b = work.buffers
+    _, _, pack, product = matmul_t_calls(b.h, tokens, w, out, work.firing(w), work.scratch, stage)
+    for call, ids_at, count_at in ((pack, 4, 5), (product, 3, 4)):
+        call.args[ids_at], call.args[count_at] = b.neurons.ctypes.data, b.n_opened.ctypes.data
+    if w.codec in _FINE:
+        product = replace(product, grain=_DOWN_GRAIN)
+    return [pack, product]
+
+
+def _or_none(array: Any) -> Any:
+    return 0 if array is None else array
+
+
+def row_room(matrices: list[PackedMatrix], n_workers: int) -> RowRoom:
+    """Room for rows of any of these."""
+    return RowRoom.make(n_workers, max(matrix.row_bytes for matrix in matrices))
+
+
+__all__ = ["MOST_TOKENS", "UnionBuffers", "Words", "Workspace", "row_room", "union_calls"]

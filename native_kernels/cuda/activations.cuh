@@ -1,0 +1,20 @@
+// The activations of feed-forward parts, one number at a time, as native_kernels/cpu/activation_math.py has them; what
+// is no number stays none.
+#pragma once
+#include "common.cuh"
+
+enum Activation { RELU, DRELU, SILU, GELU, GELU_TANH };
+
+// x, or 0 where it does not exceed the threshold.
+static __device__ __forceinline__ float above(float x, float threshold) { return x <= threshold ? 0.f : x; }
+
+static __device__ __forceinline__ float silu(float x) { return x / (1.f + expf(-x)); }
+
+// RELU and DRELU are 0 up to the threshold. FATReLU is RELU with a threshold above 0.
+static __device__ __forceinline__ float activated(int activation, float x, float threshold) {
+    if (activation <= DRELU) return above(x, threshold);
+    if (activation == SILU) return silu(x);
+    if (activation == GELU) return 0.5f * x * (1.f + erff(x * 0.70710678f));
+    // 1 + tanh(u) = 2 / (1 + e^(-2 u))
+    return x / (1.f + expf(-1.59576912f * x * fmaf(0.044715f, x * x, 1.f)));
+}

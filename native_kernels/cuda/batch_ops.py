@@ -1,0 +1,80 @@
+"""Operators on one position of each of several sequences, for batches: prefill_ops' on rows, and what else they need.
+
+Sequences share the products; each has keys and values of its own: a slot of so many positions in the layer's region,
+one behind the other. It decides nothing about what lies where.
+"""
+
+from __future__ import annotations
+
+from ctypes import c_float, c_int, c_uint64
+from dataclasses import replace
+
+from native_kernels.cuda.card import CardKv, CardVector, KvCodec
+from native_kernels.cuda.cuda_card import CudaCard
+from native_kernels.cuda.driver import Stream
+from native_kernels.cuda.modules import load
+from native_kernels.cuda.prefill_ops import CardPrefillOps, Rows
+
+MOST_SEQUENCES = 32  # bits of a word
+_NUMBER_BYTES: dict[KvCodec, int] = {"f32": 4, "f16": 2, "q8_0": 1}
+_THREADS = 128
+
+
+class CardBatchOps(CardPrefillOps):
+    """The operators, in the card's stream. The card must be entered. Raises: NoMachineCodeError, CudaError."""
+
+    def __init__(self, card: CudaCard) -> None:
+        self._card = card
+        self._copies = Stream(card.device)  # nothing runs there: prompts' weights would
+        try:
+            super().__init__(card.device, card.stream, self._copies)
+            module = load(card.device, "batch")
+            self._modules.append(module)
+            self._functions |= {name: module.function(name) for name in ("needed_words", "keep_needed")}
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        super().close()
+        self._copies.close()
+
+    def attend_each(
+        self, q: Rows, n_tokens: int, n_heads: int, kv: CardKv, slot: int, states: int, out: Rows, scale: float,
+        softcap: float | None, window: int | None,
+    ) -> None:  # fmt: skip
+        """out [T, H * head_dim]: attention of row t of q [T, H, head_dim] over the positions 0 to states[t] (i32 [T])
+        of slot t of kv, of them the last `window`. Two kernels for each row."""
+        for t in range(n_tokens):
+            to = CardVector(n_heads * kv.head_dim, out.address + 4 * t * out.step)
+            own = slot_of(kv, slot * t)
+            self._card.attend(q.address + 4 * t * q.step, n_heads, own, states + 4 * t, to, scale, softcap, window)
+
+    def needed(
+        self, logits: Rows, n_tokens: int, n: int, threshold: float, hot_bits: int, words: int, cold: int
+    ) -> None:
+        """words u32 [n]: bit t is set where row t of logits [T, n] reaches the threshold; cold: the same without the
+        neurons whose bit in hot_bits is set."""
+        self._functions["needed_words"].launch(
+            self.stream, (-(-n // _THREADS),), (_THREADS,), c_uint64(logits.address), c_uint64(logits.step),
+            c_int(n_tokens), c_int(n), c_float(threshold), c_uint64(hot_bits), c_uint64(words), c_uint64(cold),
+        )  # fmt: skip
+
+    def keep(self, first: Rows, n_tokens: int, n: int, neuron_in: int, words: int, computed: int) -> None:
+        """first [T, n] becomes 0 where row t does not need neuron_in[s] (i32 [n], negative: none), as bit t of its word
+        says; computed u32 is counted up by the others."""
+        self._functions["keep_needed"].launch(
+            self.stream, (-(-n // _THREADS),), (_THREADS,), c_uint64(first.address), c_uint64(first.step),
+            c_int(n_tokens), c_int(n), c_uint64(neuron_in), c_uint64(words), c_uint64(computed),
+        )  # fmt: skip
+
+
+def slot_of(kv: CardKv, first: int) -> CardKv:
+    """The same keys and values from position `first` on."""
+    row = kv.head_dim * _NUMBER_BYTES[kv.codec]
+    scales = 2 * -(-kv.head_dim // 32)
+    return replace(
+        kv, keys=kv.keys + first * row, values=kv.values + first * row,
+        key_scales=kv.key_scales and kv.key_scales + first * scales,
+        value_scales=kv.value_scales and kv.value_scales + first * scales,
+    )  # fmt: skip

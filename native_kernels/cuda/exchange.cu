@@ -1,0 +1,62 @@
+// The card's side of working together with the CPU: results into the host's memory with a flag behind them, and a
+// bounded wait for an answer. What is exchanged means nothing here.
+//
+// Every thread of a block writes its share; what one thread releases behind the block's barrier then comes behind all of
+// it, for the CPU too: a barrier and a release at the system's scope add up.
+#include "common.cuh"
+
+#define LATE (-1)     // as native_kernels/cpu/handover.py
+#define STOPPED (-2)
+#define LOOKS 16      // turns of waiting between two looks at the clock and the stop word
+
+// The i64 at `at`, and everything that was written before it.
+static __device__ __forceinline__ long long load_flag(const long long* at) {
+    long long v;
+    asm volatile("ld.acquire.sys.global.s64 %0,[%1];" : "=l"(v) : "l"(at) : "memory");
+    return v;
+}
+
+static __device__ __forceinline__ u64 nanoseconds() {
+    u64 t;
+    asm volatile("mov.u64 %0,%globaltimer;" : "=l"(t));
+    return t;
+}
+
+// values f32 [n] and bits & ~without u32 [n_words] to the host, then epoch + 1 into epoch and into the flag. Any grid:
+// the block that counts `done` (0 before and after) to its end is the last and posts the flag.
+KERNEL __launch_bounds__(1024) publish(u64* flag, u64* epoch, const float* values, float* to_values, int n,
+                                       const u32* bits, const u32* without, u32* to_bits, int n_words, u32* done) {
+    const int step = gridDim.x * blockDim.x, first = blockIdx.x * blockDim.x + threadIdx.x;
+    const int lines = (((u64)values | (u64)to_values) & 15) == 0 ? n / 4 : 0;
+    u64 now = 0;
+    if (threadIdx.x == 0) now = *epoch + 1;
+    for (int i = first; i < lines; i += step) ((float4*)to_values)[i] = ((const float4*)values)[i];
+    for (int i = 4 * lines + first; i < n; i += step) to_values[i] = values[i];
+    for (int i = first; i < n_words; i += step) to_bits[i] = without ? bits[i] & ~without[i] : bits[i];
+    __syncthreads();
+    if (threadIdx.x) return;
+    if (gridDim.x > 1) {
+        __threadfence_system();
+        if (atomicInc(done, gridDim.x - 1) != gridDim.x - 1) return;
+        __threadfence_system();
+    }
+    *epoch = now;
+    store_flag(flag, now);
+}
+
+// One thread. Until the flag has reached seen + 1, which becomes seen; or the stop word is set, or the time is over:
+// then status says so, and later waits return at once.
+KERNEL wait(const long long* flag, long long* seen, const long long* stop, long long* status, u64 patience_ns) {
+    const long long wanted = *seen + 1;
+    const u64 start = nanoseconds();
+    for (u32 turn = 0; load_flag(flag) - wanted < 0; turn++) {
+        if (turn % LOOKS) continue;
+        if (load_flag(status) != 0) return;
+        const bool stopped = load_flag(stop) != 0;
+        if (stopped || nanoseconds() - start > patience_ns) {
+            store_flag((u64*)status, (u64)(stopped ? STOPPED : LATE));
+            return;
+        }
+    }
+    *seen = wanted;
+}

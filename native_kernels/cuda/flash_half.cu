@@ -1,0 +1,181 @@
+// Attention of many positions at once on tensor cores, over keys and values in halves or bytes: scores and weights of
+// values are made of halves and added up in f32; flash.cu is the same in f32 throughout.
+//
+// A block of 128 threads takes 64 queries of one head, 16 a warp, and goes over the keys that they may see 64 at a
+// time. Queries are rounded under a power of two of their own; scores, their largest and their sums are f32. Query t
+// stands at position start + t and sees the positions up to its own, of them the last `window` (0: all). Keys and
+// values: [H_kv, capacity, dim] in f16 or bytes (codec 1, 2) with scales f16 [H_kv, capacity, dim / 32 rounded up]; dim
+// a multiple of 8 up to the number in the kernel's name. grid: x queries by 64, y heads.
+#include "tensor_cores.cuh"
+
+#define QUERIES 64
+#define KEYS 64
+#define NO_SCORE -3.0e38f
+
+struct Kept {
+    const u8* numbers;
+    const u8* scales;
+};
+
+// Eight numbers of a position from dimension d on, as halves.
+__device__ __forceinline__ uint4 eight_halves(const Kept& k, int codec, u64 place, int dim, int d) {
+    if (codec == 1) return __ldg((const uint4*)(k.numbers + 2 * (place * dim + d)));
+    const uint2 bytes = __ldg((const uint2*)(k.numbers + place * dim + d));
+    const float scale = from_half(__ldg((const u16*)k.scales + place * ((dim + 31) / 32) + d / 32));
+    u32 words[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const u32 two = (i < 2 ? bytes.x : bytes.y) >> (16 * (i & 1));
+        words[i] = two_halves(scale * (float)((int)(two << 24) >> 24), scale * (float)((int)(two << 16) >> 24));
+    }
+    return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+// KEYS positions from `first` on; behind the last one and behind dim there are zeros.
+template <int DIM>
+__device__ __forceinline__ void bring(u8* to, const Kept& k, int codec, u64 base, int first, int last, int dim) {
+    constexpr int CHUNKS = DIM / 8;
+#pragma unroll 4
+    for (int i = threadIdx.x; i < KEYS * CHUNKS; i += 128) {
+        const int row = i / CHUNKS, chunk = i % CHUNKS;
+        uint4 v = make_uint4(0, 0, 0, 0);
+        if (first + row <= last && 8 * chunk < dim) v = eight_halves(k, codec, base + first + row, dim, 8 * chunk);
+        *(uint4*)(to + (DIM == 64 ? narrow_place(row, chunk) : wide_place(row, chunk))) = v;
+    }
+}
+
+template <int DIM>
+__device__ __forceinline__ u32 place_of(int row, int chunk) {
+    return DIM == 64 ? narrow_place(row, chunk) : wide_place(row, chunk);
+}
+
+// Over the four lanes that hold a row.
+__device__ __forceinline__ float row_largest(float v) {
+    v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, 1));
+    return fmaxf(v, __shfl_xor_sync(0xffffffffu, v, 2));
+}
+
+__device__ __forceinline__ float row_sum(float v) {
+    v += __shfl_xor_sync(0xffffffffu, v, 1);
+    return v + __shfl_xor_sync(0xffffffffu, v, 2);
+}
+
+template <int DIM>
+__device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u64 out_step, const Kept keys,
+                                       const Kept values, int codec, int dim, int n_tokens, int start, int group,
+                                       int capacity, float scale, float softcap, int window) {
+    __shared__ __align__(128) u8 some_keys[KEYS * DIM * 2], some_values[KEYS * DIM * 2];
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, head = blockIdx.y;
+    const int query0 = (gridDim.x - 1 - blockIdx.x) * QUERIES;  // the longest first
+    const int own = query0 + 16 * warp + lane / 4;              // and the one 8 behind it
+    const u64 base = (u64)(head / group) * capacity;
+    const int last = start + min(query0 + QUERIES, n_tokens) - 1;
+    const int first = window ? max(0, start + query0 - window + 1) : 0;
+
+    u32 queries[DIM / 16][4];
+    float back[2];
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int query = own + 8 * half;
+        const float* from = q + min(query, n_tokens - 1) * q_step + head * dim + 2 * (lane & 3);
+        float most = 0.f;
+#pragma unroll
+        for (int i = 0; i < DIM / 8; i++)
+            if (8 * i < dim) most = fmaxf(most, fmaxf(fabsf(from[8 * i]), fabsf(from[8 * i + 1])));
+        const float factor = rounding_factor(row_largest(most), back[half]);
+#pragma unroll
+        for (int i = 0; i < DIM / 8; i++)
+            queries[i / 2][half + i % 2 * 2] =
+                8 * i < dim ? two_halves(from[8 * i] * factor, from[8 * i + 1] * factor) : 0;
+        back[half] *= scale;
+    }
+    float largest[2] = {NO_SCORE, NO_SCORE}, total[2] = {0.f, 0.f}, sums[DIM / 8][4];
+#pragma unroll
+    for (int i = 0; i < DIM / 2; i++) sums[i / 4][i % 4] = 0.f;
+    const u32 keys_at = shared_address(some_keys), values_at = shared_address(some_values);
+
+    for (int key0 = first; key0 <= last; key0 += KEYS) {
+        __syncthreads();
+        bring<DIM>(some_keys, keys, codec, base, key0, last, dim);
+        bring<DIM>(some_values, values, codec, base, key0, last, dim);
+        __syncthreads();
+        float scores[KEYS / 8][4];
+#pragma unroll
+        for (int i = 0; i < KEYS / 2; i++) scores[i / 4][i % 4] = 0.f;
+#pragma unroll
+        for (int k = 0; k < DIM / 16; k++)
+#pragma unroll
+            for (int j = 0; j < KEYS / 16; j++) {
+                u32 b[4];
+                load_matrices(b, keys_at + place_of<DIM>(16 * j + (lane & 7) + (lane >> 4) * 8,
+                                                         2 * k + (lane >> 3 & 1)));
+                multiply_tile(scores[2 * j], queries[k], b[0], b[1]);
+                multiply_tile(scores[2 * j + 1], queries[k], b[2], b[3]);
+            }
+        float shrink[2];
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int position = start + own + 8 * half;
+            float most = NO_SCORE;
+#pragma unroll
+            for (int i = 0; i < KEYS / 4; i++) {
+                const int key = key0 + i / 2 * 8 + 2 * (lane & 3) + i % 2;
+                float& score = scores[i / 2][2 * half + i % 2];
+                float s = score * back[half];
+                if (softcap > 0.f) s = softcap * tanhf(s / softcap);
+                if (key > position || (window && key <= position - window)) s = NO_SCORE;
+                score = s;
+                most = fmaxf(most, s);
+            }
+            most = fmaxf(largest[half], row_largest(most));
+            shrink[half] = expf(largest[half] - most);
+            largest[half] = most;
+            float sum = 0.f;
+#pragma unroll
+            for (int i = 0; i < KEYS / 4; i++) {
+                float& score = scores[i / 2][2 * half + i % 2];
+                score = score == NO_SCORE ? 0.f : expf(score - most);
+                sum += score;
+            }
+            total[half] = total[half] * shrink[half] + row_sum(sum);
+        }
+#pragma unroll
+        for (int i = 0; i < DIM / 2; i++) sums[i / 4][i % 4] *= shrink[i / 2 % 2];
+#pragma unroll
+        for (int k = 0; k < KEYS / 16; k++) {
+            const float(&low)[4] = scores[2 * k], (&high)[4] = scores[2 * k + 1];
+            const u32 weights[4] = {two_halves(low[0], low[1]), two_halves(low[2], low[3]),
+                                    two_halves(high[0], high[1]), two_halves(high[2], high[3])};
+#pragma unroll
+            for (int j = 0; j < DIM / 16; j++) {
+                u32 b[4];
+                load_matrices_turned(b, values_at + place_of<DIM>(16 * k + (lane & 15), 2 * j + (lane >> 4)));
+                multiply_tile(sums[2 * j], weights, b[0], b[1]);
+                multiply_tile(sums[2 * j + 1], weights, b[2], b[3]);
+            }
+        }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int query = own + 8 * half;
+        if (query >= n_tokens) continue;
+        float* to = out + query * out_step + head * dim + 2 * (lane & 3);
+#pragma unroll
+        for (int i = 0; i < DIM / 8; i++)
+            if (8 * i < dim) {
+                to[8 * i] = sums[i][2 * half] / total[half];
+                to[8 * i + 1] = sums[i][2 * half + 1] / total[half];
+            }
+    }
+}
+
+#define ARGUMENTS                                                                                                     \
+    const float *q, u64 q_step, float *out, u64 out_step, const u8 *keys, const u8 *values, const u8 *key_scales,      \
+        const u8 *value_scales, int codec, int dim, int n_tokens, int start, int group, int capacity, float scale,     \
+        float softcap, int window
+#define PASSED                                                                                                        \
+    q, q_step, out, out_step, Kept{keys, key_scales}, Kept{values, value_scales}, codec, dim, n_tokens, start, group,  \
+        capacity, scale, softcap, window
+
+KERNEL __launch_bounds__(128, 2) attend_half_64(ARGUMENTS) { attend<64>(PASSED); }
+KERNEL __launch_bounds__(128, 2) attend_half_128(ARGUMENTS) { attend<128>(PASSED); }

@@ -1,0 +1,303 @@
+"""Operators on many positions at once, for prompts: products on tensor cores, attention, norms, activations.
+
+They are put into one stream in order; nothing waits. Numbers are f32 [T, n], rows `step` numbers apart. What goes into
+a product is rounded to halves row by row, each under a power of two of its own so that no number is too large; weights
+are made halves too (f32 and bf16 ones lose what halves cannot hold, beyond 65504 they become that), and the sums are
+f32: a product is exact to about 2^-11 of its terms. Attention over keys and values in f32, or of heads beyond 128, is
+f32 throughout; else it is made of halves as well. No sum depends on how work is dealt out. It decides nothing about
+what lies where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ctypes import c_float, c_int, c_uint64
+from dataclasses import dataclass
+
+from native_kernels.backend import RopeOrder
+from native_kernels.cuda.card import Activation, CardKv, CardMatrix, CardNorm, KvCodec
+from native_kernels.cuda.driver import Device, Function, Module, Stream
+from native_kernels.cuda.layouts import plane_row_bytes
+from native_kernels.cuda.modules import load
+
+_ACTIVATIONS: dict[Activation, int] = {"relu": 0, "drelu": 1, "fatrelu": 2, "silu": 3, "gelu": 4, "gelu-tanh": 5}
+_NORMS = {"rms": 1, "layer": 2}
+_CODECS: dict[KvCodec, int] = {"f32": 0, "f16": 1, "q8_0": 2}
+_PLAIN = ("f32", "f16", "bf16")  # stored as the card keeps them
+_DEQUANTISED = ("f32", "bf16", "q8_0", "q4_0", "q4_k", "q6_k")
+_HEAD_DIMS, _HALF_DIMS = (64, 128, 256), (64, 128)
+_STORED = ("q8_0", "q4_0", "q4_k", "q6_k", "q8_0_lanes", "q4_0_lanes")
+_KERNELS = {
+    "gemm": ("multiply_rows", "multiply_columns"),
+    "flash": tuple(f"attend_{dim}" for dim in _HEAD_DIMS),
+    "flash_half": tuple(f"attend_half_{dim}" for dim in _HALF_DIMS),
+    "prefill": ("round_rows", "activate_rows", "tally", "place_heads"),
+    "dequantise": (*(f"dequantise_{one}" for one in _DEQUANTISED), *(f"stored_{one}" for one in _STORED)),
+}
+_SIDE = 128  # of what a block of a product makes
+PIECES_BYTES = (64 << 10, 96 << 10)  # its shared memory: two pieces before compute capability 8.0, else three
+_MOST_ROWS = 65535  # of one launch
+
+
+@dataclass(frozen=True)
+class Rows:
+    """T rows of f32 numbers, `step` numbers apart."""
+
+    address: int
+    step: int
+
+
+@dataclass(frozen=True)
+class RoundedRows:
+    """T rows as halves, `step` halves apart (a multiple of 8), and the power of two of each, f32 [T]."""
+
+    address: int
+    step: int
+    factors: int
+
+
+@dataclass(frozen=True)
+class StoredMatrix:
+    """Rows on the card as a file or a bundle stores them (lanes too), `step` bytes apart, a multiple of 16."""
+
+    n_rows: int
+    n_cols: int
+    codec: str
+    address: int
+    step: int
+
+
+Weights = CardMatrix | StoredMatrix
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Memory of the card in which weights become halves."""
+
+    address: int
+    n_bytes: int
+
+    def halved(self) -> tuple[Tile, Tile]:
+        """Both halves, each to be used by itself."""
+        size = self.n_bytes // 512 * 256
+        return Tile(self.address, size), Tile(self.address + size, size)
+
+
+class CardPrefillOps:
+    """The operators; stream: what they run in, copy_stream: what brings weights meanwhile. The card must be entered.
+
+    Cost of making one: 5 ms, some seconds where the kernels are compiled.
+    Raises: NoMachineCodeError, CudaError; all operators raise CudaError.
+    """
+
+    def __init__(self, device: Device, stream: Stream, copy_stream: Stream) -> None:
+        self.device, self.stream, self.copy_stream = device, stream, copy_stream
+        self._modules: list[Module] = []
+        self._functions: dict[str, Function] = {}
+        for source, functions in _KERNELS.items():
+            module = load(device, source)
+            self._modules.append(module)
+            self._functions |= {name: module.function(name) for name in functions}
+        self._pieces_bytes = PIECES_BYTES[device.capability >= (8, 0)]
+        for name in ("multiply_rows", "multiply_columns"):
+            self._functions[name].allow_shared(self._pieces_bytes)
+
+    def close(self) -> None:
+        """Takes the kernels off the card."""
+        while self._modules:
+            self._modules.pop().close()
+
+    # ------------------------------------------------------------ products
+
+    def multiply(
+        self, w: Weights, x: RoundedRows, n_tokens: int, out: Rows, tile: Tile, bias: int = 0, adds: bool = False,
+        first: int = 0, n_rows: int | None = None,
+    ) -> None:  # fmt: skip
+        """out [T, n_rows] = x [T, D] times the rows of w [N, D] from `first` on (+ bias [n_rows]), or is added to."""
+        count = w.n_rows - first if n_rows is None else n_rows
+        for row, some, at, step in self._pieces(w, first, count, 0, w.n_cols, tile):
+            done = row - first
+            self._launch_product(
+                "multiply_rows", x, 0, at, step, Rows(out.address + 4 * done, out.step), bias and bias + 4 * done,
+                n_tokens, some, w.n_cols, adds,
+            )  # fmt: skip
+
+    def multiply_two(
+        self, pair: tuple[Weights, Weights], x: RoundedRows, n_tokens: int, outs: tuple[Rows, Rows], tile: Tile,
+        biases: tuple[int, int] = (0, 0), first: int = 0, n_rows: int | None = None,
+    ) -> None:  # fmt: skip
+        """As two of `multiply`, side by side where the matrices are alike, so that more of the card works."""
+        one, other = pair
+        alike = (one.n_rows, one.n_cols, one.codec) == (other.n_rows, other.n_cols, other.codec)
+        if not alike or type(one) is not type(other) or outs[0].step != outs[1].step:
+            for w, out, bias in zip(pair, outs, biases, strict=True):
+                self.multiply(w, x, n_tokens, out, tile, bias, False, first, n_rows)
+            return
+        count = one.n_rows - first if n_rows is None else n_rows
+        halves = tile.halved()
+        pieces = (self._pieces(w, first, count, 0, w.n_cols, half) for w, half in zip(pair, halves, strict=True))
+        for (row, some, at, step), (_, _, other_at, _) in zip(*pieces, strict=True):
+            done = 4 * (row - first)
+            bias, other_bias = (bias and bias + done for bias in biases)
+            self._launch_product(
+                "multiply_rows", x, 0, at, step, Rows(outs[0].address + done, outs[0].step), bias, n_tokens, some,
+                one.n_cols, False, (other_at, outs[1].address + done, other_bias),
+            )  # fmt: skip
+
+    def multiply_columns(
+        self, w: Weights, x: RoundedRows, n_tokens: int, out: Rows, tile: Tile, bias: int = 0, adds: bool = False,
+        first: int = 0, n_columns: int | None = None,
+    ) -> None:  # fmt: skip
+        """out [T, N] = x [T, n_columns] times the columns of w [N, F] from `first` on (a multiple of 8): what a part
+        of the neurons gives to a down that lies row-wise."""
+        count = w.n_cols - first if n_columns is None else n_columns
+        for row, some, at, step in self._pieces(w, 0, w.n_rows, first, count, tile):
+            self._launch_product(
+                "multiply_rows", x, 0, at, step, Rows(out.address + 4 * row, out.step), bias and bias + 4 * row,
+                n_tokens, some, count, adds,
+            )  # fmt: skip
+
+    def multiply_turned(
+        self, w: Weights, x: RoundedRows, n_tokens: int, out: Rows, tile: Tile, bias: int = 0, adds: bool = False,
+        first: int = 0, n_rows: int | None = None,
+    ) -> None:  # fmt: skip
+        """out [T, D] = x [T, n_rows] times w [F, D] from row `first` on: a down that lies neuron by neuron."""
+        count = w.n_rows - first if n_rows is None else n_rows
+        for row, some, at, step in self._pieces(w, first, count, 0, w.n_cols, tile):
+            fresh = row == first
+            self._launch_product(
+                "multiply_columns", x, row - first, at, step, out, bias if fresh else 0, n_tokens, w.n_cols, some,
+                adds or not fresh,
+            )  # fmt: skip
+
+    def _pieces(
+        self, w: Weights, first: int, n_rows: int, column: int, n_cols: int, tile: Tile
+    ) -> Iterator[tuple[int, int, int, int]]:
+        """(row, rows, address, step) of pieces of the matrix as halves. They take turns in the tile: a product with one
+        is to be asked for before the next is."""
+        if w.codec == "f16":
+            (at, row_bytes), *_ = _planes(w)
+            yield first, n_rows, at + first * row_bytes + 2 * column, row_bytes // 2
+            return
+        step = -(-n_cols // 8) * 8
+        most = tile.n_bytes // (2 * step)
+        most = most // _SIDE * _SIDE or most // 8 * 8
+        if most == 0:
+            raise ValueError(f"eight rows of {n_cols} halves do not lie in {tile.n_bytes} bytes")
+        for row in range(first, first + n_rows, most):
+            some = min(most, first + n_rows - row)
+            self.dequantise(w, row, some, column, n_cols, tile.address, step)
+            yield row, some, tile.address, step
+
+    def dequantise(self, w: Weights, first: int, n_rows: int, column: int, n_cols: int, to: int, step: int) -> None:
+        """Rows from `first` and columns from `column` on (a multiple of 8) of w, not of halves, as halves at `to`."""
+        places = [c_uint64(word) for pair in _planes(w) for word in pair]
+        name = f"dequantise_{w.codec}"
+        if isinstance(w, StoredMatrix) and w.codec not in _PLAIN:
+            name = "stored_" + w.codec.replace(".", "_")
+            if w.codec.endswith(".lanes"):
+                places.append(c_int(-(-w.n_cols // 32)))  # type: ignore[arg-type]
+        groups = -(-n_cols // 8)
+        for done in range(0, n_rows, _MOST_ROWS):
+            some = min(_MOST_ROWS, n_rows - done)
+            self._functions[name].launch(
+                self.stream, (-(-groups // 128), some), (128,), *places, c_int(first + done), c_int(column),
+                c_int(n_cols), c_uint64(to + 2 * done * step), c_uint64(step),
+            )  # fmt: skip
+
+    def _launch_product(
+        self, kernel: str, x: RoundedRows, x_column: int, w: int, w_step: int, out: Rows, bias: int, n_tokens: int,
+        n_out: int, depth: int, adds: bool, other: tuple[int, int, int] | None = None,
+    ) -> None:  # fmt: skip
+        """other: weights, out and bias of a second product of the same rows."""
+        others = [c_uint64(word) for word in other or (0, 0, 0)] if kernel == "multiply_rows" else []
+        self._functions[kernel].launch(
+            self.stream, (-(-n_tokens // _SIDE), -(-n_out // _SIDE), 2 if other else 1), (256,),
+            c_uint64(x.address + 2 * x_column), c_uint64(x.step), c_uint64(w), c_uint64(w_step), c_uint64(out.address),
+            c_uint64(out.step), c_uint64(x.factors), c_uint64(bias), c_int(n_tokens), c_int(n_out), c_int(depth),
+            c_int(adds), *others, shared_bytes=self._pieces_bytes,
+        )  # fmt: skip
+
+    # ------------------------------------------------------------ rows
+
+    def round(
+        self, x: Rows, n_tokens: int, n: int, to: RoundedRows | None, norm: CardNorm | None = None,
+        out: Rows | None = None, adds: bool = False,
+    ) -> None:  # fmt: skip
+        """Each row of x [T, n], through the norm where one is given, rounded into `to` and as it is into `out`, which
+        may be x itself, or is added to."""
+        halves, half_step, factors = (to.address, to.step, to.factors) if to else (0, 0, 0)
+        kind, weight, bias, eps = (_NORMS[norm.kind], norm.weight, norm.bias, norm.eps) if norm else (0, 0, 0, 0.0)
+        self._functions["round_rows"].launch(
+            self.stream, (n_tokens,), (256,), c_uint64(x.address), c_uint64(x.step), c_int(n), c_int(kind),
+            c_uint64(weight), c_uint64(bias), c_float(eps), c_uint64(out.address if out else 0),
+            c_uint64(out.step if out else 0), c_int(adds), c_uint64(halves), c_uint64(half_step), c_uint64(factors),
+        )  # fmt: skip
+
+    def activate(
+        self, first: Rows, up: Rows | None, n_tokens: int, n: int, activation: Activation, threshold: float,
+        to: RoundedRows, counts: int, neuron_in: int = 0,
+    ) -> None:  # fmt: skip
+        """first [T, n] becomes activation(first) * up, or activation(first) without up, and is rounded into `to`; 0 in
+        slots where neuron_in i32 [n] is negative. counts u32 [T, 2], added to: how many passed the first activation,
+        and how many fired (drelu: both)."""
+        if up is not None and up.step != first.step:
+            raise ValueError("both rows of hidden values lie alike")
+        self._functions["activate_rows"].launch(
+            self.stream, (n_tokens,), (256,), c_uint64(first.address), c_uint64(up.address if up else 0),
+            c_uint64(first.step), c_int(n), c_int(_ACTIVATIONS[activation]), c_float(threshold), c_uint64(neuron_in),
+            c_uint64(to.address), c_uint64(to.step), c_uint64(to.factors), c_uint64(counts),
+        )  # fmt: skip
+
+    def tally(self, h: Rows, n_tokens: int, n: int, fired: int, places: int = 0) -> None:
+        """fired u32: counted up by the positions where h [T, n] is not 0, each at its own place, or at places i32 [n],
+        where a negative one is nowhere."""
+        self._functions["tally"].launch(
+            self.stream, (-(-n // 128), -(-n_tokens // 32)), (128,), c_uint64(h.address), c_uint64(h.step),
+            c_int(n_tokens), c_int(n), c_uint64(fired), c_uint64(places),
+        )  # fmt: skip
+
+    # ------------------------------------------------------------ attention
+
+    def place_heads(
+        self, qkv: Rows, n_tokens: int, n_heads: int, kv: CardKv, start: int, cosines: int, sines: int, n_angles: int,
+        order: RopeOrder, q_norm: CardNorm | None, k_norm: CardNorm | None, positions: int = 0,
+    ) -> None:  # fmt: skip
+        """qkv [T, H + 2 H_kv, head_dim]: norms over each head of q and of k (those that there are), then rotation of
+        the first 2 n_angles values of each by cosines and sines [T, n_angles] (0: none), in place; k and v go into kv
+        from position `start` on, or each to its own of the positions i32 [T] at that address. head_dim up to 256."""
+        norm = q_norm or k_norm
+        self._functions["place_heads"].launch(
+            self.stream, (n_tokens, -(-(n_heads + 2 * kv.n_kv_heads) // 4)), (128,), c_uint64(qkv.address),
+            c_uint64(qkv.step), c_int(n_heads), c_int(kv.n_kv_heads), c_int(kv.head_dim),
+            c_int(_NORMS[norm.kind] if norm else 0), c_uint64(q_norm.weight if q_norm else 0),
+            c_uint64(q_norm.bias if q_norm else 0), c_uint64(k_norm.weight if k_norm else 0),
+            c_uint64(k_norm.bias if k_norm else 0), c_float(norm.eps if norm else 0.0), c_uint64(cosines),
+            c_uint64(sines), c_int(n_angles), c_int(order == "interleaved"), c_uint64(kv.keys), c_uint64(kv.values),
+            c_uint64(kv.key_scales), c_uint64(kv.value_scales), c_int(_CODECS[kv.codec]), c_int(kv.capacity),
+            c_int(start), c_uint64(positions),
+        )  # fmt: skip
+
+    def attend(
+        self, q: Rows, n_tokens: int, n_heads: int, kv: CardKv, start: int, out: Rows, scale: float,
+        softcap: float | None, window: int | None,
+    ) -> None:  # fmt: skip
+        """out [T, H * head_dim] = attention of q [T, H, head_dim], of positions `start` on, over all positions up to
+        each one's own, of them the last `window`. head_dim up to 256."""
+        of_halves = kv.codec != "f32" and kv.head_dim <= _HALF_DIMS[-1] and kv.head_dim % 8 == 0
+        dim = next(dim for dim in (_HALF_DIMS if of_halves else _HEAD_DIMS) if kv.head_dim <= dim)
+        name, threads = (f"attend_half_{dim}", 128) if of_halves else (f"attend_{dim}", 256)
+        self._functions[name].launch(
+            self.stream, (-(-n_tokens // 64), n_heads), (threads,), c_uint64(q.address), c_uint64(q.step),
+            c_uint64(out.address), c_uint64(out.step), c_uint64(kv.keys), c_uint64(kv.values), c_uint64(kv.key_scales),
+            c_uint64(kv.value_scales), c_int(_CODECS[kv.codec]), c_int(kv.head_dim), c_int(n_tokens), c_int(start),
+            c_int(n_heads // kv.n_kv_heads), c_int(kv.capacity), c_float(scale), c_float(softcap or 0.0),
+            c_int(window or 0),
+        )  # fmt: skip
+
+
+def _planes(w: Weights) -> list[tuple[int, int]]:
+    """Where each part of a matrix begins, and the bytes from one row to the next."""
+    if isinstance(w, StoredMatrix):
+        return [(w.address, w.step)]
+    return list(zip(w.planes, plane_row_bytes(w.codec, w.n_cols), strict=True))

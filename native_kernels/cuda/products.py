@@ -1,0 +1,219 @@
+"""Matrices times one vector on a card, rounding of vectors, and rows of files turned into the card's planes.
+
+The kernels are products.cu and repack.cu; this prepares their arguments. It owns no memory and waits for nothing, so
+all of it can be captured. Nothing here multiplies many vectors at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ctypes import Structure, c_float, c_int, c_uint64
+from typing import Any
+
+from native_kernels.codecs import ROW_CODECS
+from native_kernels.cuda.card import CardMatrix, CardVector
+from native_kernels.cuda.driver import Device, Function, Module, Stream
+from native_kernels.cuda.layouts import CARD_CODECS, card_codec, plane_row_bytes
+from native_kernels.cuda.modules import load
+
+_THREADS = 256
+_WARPS = _THREADS // 32
+_ROWS = 2  # of a warp at a time, in products.cu
+_AT_ONCE = 3  # matrices in one launch
+_UNIT_COLUMNS = {"f32": 4, "f16": 8, "bf16": 8, "q8_0": 16, "q4_0": 32, "q4_k": 32, "q6_k": 32}  # weights.cuh
+_FEW_WARPS = ("q4_0", "copy3", "copy4")  # whose blocks of `expect` have half as many threads
+# Of each plane the bytes of a file's block, where the plane's begin in it, and in how many lines of 16 bytes they lie
+# there; 0 lines: two bytes.
+_BLOCKS: dict[str, tuple[tuple[int, int, int], ...]] = {
+    "q8_0": ((34, 2, 2), (34, 0, 0)),
+    "q4_0": ((18, 2, 1), (18, 0, 0)),
+    "q4_k": ((144, 16, 8), (144, 0, 1)),
+    "q6_k": ((210, 0, 8), (210, 128, 4), (210, 192, 1), (210, 208, 0)),
+}
+_QUANT_BYTES = {"q8_0.lanes": 32, "q4_0.lanes": 16}
+
+
+class _Planes(Structure):
+    _fields_ = [("at", c_uint64 * 4)]
+
+
+class _Vector(Structure):
+    _fields_ = [("values", c_uint64), ("bytes", c_uint64), ("scales", c_uint64), ("n", c_int)]
+
+
+class _Rounded(Structure):
+    _fields_ = [("x", c_uint64), ("values", c_uint64), ("bytes", c_uint64), ("scales", c_uint64), ("n", c_int)]
+
+
+class _Part(Structure):
+    _fields_ = [
+        ("planes", _Planes), ("out", c_uint64), ("bias", c_uint64), ("n_rows", c_int), ("n_blocks", c_int),
+    ]  # fmt: skip
+
+
+class _Products(Structure):
+    _fields_ = [("parts", _Part * _AT_ONCE), ("x", _Vector), ("split", c_int), ("relu", c_int)]
+
+
+class _Expected(Structure):
+    _fields_ = [
+        ("planes", _Planes), ("x", _Vector), ("bias", c_uint64), ("among", c_uint64), ("bits", c_uint64),
+        ("copied", c_uint64), ("n_rows", c_int), ("threshold", c_float),
+    ]  # fmt: skip
+
+
+class _Plane(Structure):
+    _fields_ = [
+        ("to", c_uint64), ("n_lines", c_int), ("lines_of_block", c_int), ("block_bytes", c_int), ("offset", c_int),
+        ("n_bytes", c_int),
+    ]  # fmt: skip
+
+
+class _Repacked(Structure):
+    _fields_ = [
+        ("raw", c_uint64), ("stride", c_uint64), ("rows", c_uint64), ("first", c_int), ("n_rows", c_int),
+        ("n_planes", c_int), ("lanes", c_int), ("n_groups", c_int), ("planes", _Plane * 4),
+    ]  # fmt: skip
+
+
+class CardProducts:
+    """The group `products` of native_kernels/cuda/card.py's `Card`; what each does and its shapes are said there.
+
+    Planes, and a vector's values, bytes and scales, begin on 16 bytes. Cost of a call: about 10 us of the caller's.
+    Raises: CudaError, NoMachineCodeError; ValueError for what does not fit.
+    """
+
+    def __init__(self, device: Device, stream: Stream) -> None:
+        self._stream, self._n_multiprocessors = stream, device.n_multiprocessors
+        self._modules: list[Module] = []
+        self._functions: dict[str, Function] = {}
+        try:
+            for name, kernels in (("products", _kernels()), ("repack", ["unpack_rows"])):
+                module = load(device, name)
+                self._modules.append(module)
+                self._functions |= {kernel: module.function(kernel) for kernel in kernels}
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Takes the kernels off the card. A second time does nothing."""
+        for module in self._modules:
+            module.close()
+
+    def unpack_rows(
+        self, raw: int, raw_stride: int, n_rows: int, to: CardMatrix, source_codec: str, rows: int = 0, first: int = 0
+    ) -> None:
+        """Rows whose number is not one of the matrix are left out. raw and raw_stride are even."""
+        if card_codec(source_codec) != to.codec or (raw | raw_stride) % 2:
+            raise ValueError(f"rows of {source_codec}, {raw_stride} bytes apart, were given for a matrix of {to.codec}")
+        if not n_rows:
+            return
+        planes = _sources(source_codec, to)
+        lanes = _QUANT_BYTES.get(source_codec, 0)
+        job = _Repacked(
+            raw, raw_stride, rows, first, to.n_rows, len(planes), lanes, -(-to.n_cols // 32), (_Plane * 4)(*planes)
+        )
+        threads = min(_THREADS, 32 * -(-max(plane.n_lines for plane in planes) // 32))
+        self._launch("unpack_rows", n_rows, job, threads)
+
+    def quantise(self, x: CardVector) -> None:
+        """A group of 32 with a value that is no finite number gets NaN for its scale, as on the processor."""
+        job = _Rounded(x.values, 0, x.bytes, x.scales, x.n)
+        self._launch("quantise", _rounding_blocks(x.n), job)
+
+    def signs(self, x: CardVector, to: CardVector) -> None:
+        """What is no number stays none. `to` may lack values or rounded ones."""
+        if to.n != x.n:
+            raise ValueError(f"signs of {x.n} numbers do not fit a vector of {to.n}")
+        self._launch("signs", _rounding_blocks(x.n), _Rounded(x.values, to.values, to.bytes, to.scales, x.n))
+
+    def multiply(
+        self, matrices: Sequence[CardMatrix], x: CardVector, outs: Sequence[int], biases: Sequence[int] = (),
+        relu: bool = False,
+    ) -> None:  # fmt: skip
+        """One launch for up to three matrices of one codec."""
+        biases = biases or (0,) * len(matrices)
+        given = list(zip(matrices, outs, biases, strict=True))
+        for codec in dict.fromkeys(matrix.codec for matrix in matrices):
+            if codec not in _UNIT_COLUMNS:
+                raise ValueError(f"a card does not multiply {codec}")
+            same = [one for one in given if one[0].codec == codec]
+            for start in range(0, len(same), _AT_ONCE):
+                self._multiply(codec, same[start : start + _AT_ONCE], x, relu)
+
+    def _multiply(self, codec: str, given: Sequence[tuple[CardMatrix, int, int]], x: CardVector, relu: bool) -> None:
+        vector = _vector(x, *(matrix for matrix, _, _ in given))
+        n_rows = sum(matrix.n_rows for matrix, _, _ in given)
+        split = split_of(n_rows, -(-x.n // _UNIT_COLUMNS[codec]), self._n_multiprocessors)
+        of_block = _ROWS * _WARPS // split
+        parts = [
+            _Part(_planes(matrix), out, bias, matrix.n_rows, -(-matrix.n_rows // of_block))
+            for matrix, out, bias in given
+        ]
+        job = _Products((_Part * _AT_ONCE)(*parts), vector, split, relu)
+        self._launch(f"multiply_{codec}", sum(part.n_blocks for part in parts), job)
+
+    def expect(
+        self, matrix: CardMatrix, x: CardVector, bias: int, threshold: float, bits: int, among: int = 0,
+        copied: int = 0,
+    ) -> None:  # fmt: skip
+        """A row whose product is no number is not expected to fire."""
+        vector = _vector(x, matrix)
+        job = _Expected(_planes(matrix), vector, bias, among, bits, copied, matrix.n_rows, threshold)
+        threads = _THREADS // 2 if matrix.codec in _FEW_WARPS else _THREADS
+        self._launch(f"expect_{matrix.codec}", -(-matrix.n_rows // 32), job, threads)
+
+    def _launch(self, name: str, blocks: int, job: Structure, threads: int = _THREADS) -> None:
+        if blocks:
+            self._functions[name].launch(self._stream, (blocks,), (threads,), job)
+
+
+def split_of(n_rows: int, n_units: int, n_multiprocessors: int) -> int:
+    """How many warps share a row, 1, 2, 4 or 8: so many that every multiprocessor has enough to wait for."""
+    split = 1
+    while split < _WARPS and 64 * split <= n_units and n_rows * split < 16 * _ROWS * n_multiprocessors:
+        split *= 2
+    return split
+
+
+def _kernels() -> list[str]:
+    of_codecs = [f"expect_{codec}" for codec in CARD_CODECS] + [f"multiply_{codec}" for codec in _UNIT_COLUMNS]
+    return ["quantise", "signs", *of_codecs]
+
+
+def _rounding_blocks(n: int) -> int:
+    return -(-n // (4 * _THREADS))
+
+
+def _planes(matrix: CardMatrix) -> Any:
+    return _Planes((c_uint64 * 4)(*matrix.planes))
+
+
+def _vector(x: CardVector, *matrices: CardMatrix) -> _Vector:
+    """Raises: ValueError where a matrix has other columns, or reads a form that the vector lacks."""
+    for matrix in matrices:
+        if matrix.n_cols != x.n:
+            raise ValueError(f"a matrix of {matrix.n_cols} columns was given a vector of {x.n}")
+        if not (x.bytes and x.scales if matrix.reads_bytes else x.values):
+            form = "bytes" if matrix.reads_bytes else "values"
+            raise ValueError(f"a vector without {form} was given to a matrix of {matrix.codec}")
+    return _Vector(x.values, x.bytes, x.scales, x.n)
+
+
+def _sources(source_codec: str, to: CardMatrix) -> list[_Plane]:
+    """How each plane of a matrix comes from rows in a codec."""
+    n_bytes = ROW_CODECS[source_codec].n_bytes(to.n_cols)
+    lines = [row // 16 for row in plane_row_bytes(to.codec, to.n_cols)]
+    if source_codec in _QUANT_BYTES:
+        numbers = _QUANT_BYTES[source_codec] * -(-to.n_cols // 32)
+        shapes = [(1, 0, 0, numbers), (lines[1], 0, numbers, n_bytes - numbers)]
+    elif to.codec in _BLOCKS:
+        blocks = n_bytes // _BLOCKS[to.codec][0][0]
+        shapes = [(of, size, at, blocks * (16 * of or 2)) for size, at, of in _BLOCKS[to.codec]]
+    else:
+        shapes = [(lines[0], 0, 0, n_bytes)]
+    return [_Plane(at, n, *shape) for at, n, shape in zip(to.planes, lines, shapes, strict=True)]
+
+
+__all__ = ["CardProducts", "split_of"]

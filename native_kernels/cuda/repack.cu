@@ -1,0 +1,94 @@
+// Rows as files and bundles store them -> the planes of layouts.py. Only the order of bytes changes.
+//
+// A thread makes 16 bytes of one plane of one row, from pairs of bytes: blocks of 18, 34 or 210 bytes begin anywhere.
+#include "common.cuh"
+
+// How a plane comes from a row. n_lines: 16 bytes each, of a row. Where lines_of_block is 0, a line gathers two bytes
+// from `offset` on of eight blocks; else it is one of so many in a row that begin at `offset` of a block. n_bytes: what
+// a row has of it, the rest of its last line is 0.
+struct Plane {
+    u8* to;
+    int n_lines, lines_of_block, block_bytes, offset, n_bytes;
+};
+
+struct Repacked {
+    const u8* raw;
+    u64 stride;
+    const int* rows;  // where the rows go; 0: one after another from `first` on
+    int first, n_rows, n_planes;
+    int lanes;      // 0: no lanes; else bytes of a block's numbers, 16 or 32, in the first plane
+    int n_groups;   // of a row in lanes
+    Plane planes[4];
+};
+
+__device__ __forceinline__ u32 word_at(const u8* at) {
+    const u16* halves = (const u16*)at;
+    return __ldg(halves) | (u32)__ldg(halves + 1) << 16;
+}
+
+__device__ __forceinline__ u32 halves_at(const u8* at, int bytes_left) {
+    const u16* halves = (const u16*)at;
+    return (bytes_left > 0 ? __ldg(halves) : 0) | (bytes_left > 2 ? (u32)__ldg(halves + 1) << 16 : 0);
+}
+
+// Four bytes of a group's chunk in a row of lanes: docs/bundle.md, section 4.
+__device__ __forceinline__ u32 chunk_at(const Repacked& job, const u8* row, int group, int chunk) {
+    const int block = group / 16, lanes = min(16, job.n_groups - 16 * block);
+    return word_at(row + block * 16 * job.lanes + chunk * 4 * lanes + group % 16 * 4);
+}
+
+// Word k of a q4_0 block: columns 4 k to 4 k + 3 in its lower halves, 16 more in its upper ones. In lanes, the lower
+// halves of chunk c are columns 8 c to 8 c + 3, the upper ones the next four.
+__device__ __forceinline__ u32 nibbles_at(const Repacked& job, const u8* row, int group, int k) {
+    const u32 low = chunk_at(job, row, group, k / 2) >> (4 * (k % 2));
+    const u32 high = chunk_at(job, row, group, 2 + k / 2) >> (4 * (k % 2));
+    return (low & 0x0f0f0f0fu) | (high & 0x0f0f0f0fu) << 4;
+}
+
+__device__ __forceinline__ uint4 line_of_lanes(const Repacked& job, const u8* row, int line) {
+    if (job.lanes == 32) {
+        const int group = line / 2, first = line % 2 * 4;
+        return make_uint4(chunk_at(job, row, group, first), chunk_at(job, row, group, first + 1),
+                          chunk_at(job, row, group, first + 2), chunk_at(job, row, group, first + 3));
+    }
+    return make_uint4(nibbles_at(job, row, line, 0), nibbles_at(job, row, line, 1), nibbles_at(job, row, line, 2),
+                      nibbles_at(job, row, line, 3));
+}
+
+__device__ __forceinline__ uint4 gathered_line(const Plane& plane, const u8* row, int line) {
+    const u8* at = row + (u64)plane.block_bytes * 8 * line + plane.offset;
+    const int n = plane.n_bytes / 2 - 8 * line;
+    u32 words[4];
+#pragma unroll
+    for (int k = 0; k < 4; k++, at += 2 * plane.block_bytes) {
+        const u32 low = 2 * k < n ? __ldg((const u16*)at) : 0;
+        words[k] = low | (2 * k + 1 < n ? (u32)__ldg((const u16*)(at + plane.block_bytes)) << 16 : 0);
+    }
+    return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+__device__ __forceinline__ uint4 whole_line(const Plane& plane, const u8* row, int line) {
+    const u8* at = row + (u64)(line / plane.lines_of_block) * plane.block_bytes + plane.offset +
+                   line % plane.lines_of_block * 16;
+    const int left = plane.n_bytes - 16 * line;
+    if (left >= 16 && ((u64)at & 15) == 0) return __ldg((const uint4*)at);
+    return make_uint4(halves_at(at, left), halves_at(at + 4, left - 4), halves_at(at + 8, left - 8),
+                      halves_at(at + 12, left - 12));
+}
+
+KERNEL __launch_bounds__(256) unpack_rows(const Repacked job) {
+    const u8* row = job.raw + blockIdx.x * job.stride;
+    const int to = job.rows ? job.rows[blockIdx.x] : job.first + (int)blockIdx.x;
+    if (to < 0 || to >= job.n_rows) return;
+#pragma unroll
+    for (int p = 0; p < 4; p++) {
+        if (p == job.n_planes) return;
+        const Plane& plane = job.planes[p];
+        uint4* out = (uint4*)plane.to + (u64)to * plane.n_lines;
+        for (int line = threadIdx.x; line < plane.n_lines; line += blockDim.x) {
+            if (p == 0 && job.lanes) out[line] = line_of_lanes(job, row, line);
+            else if (plane.lines_of_block) out[line] = whole_line(plane, row, line);
+            else out[line] = gathered_line(plane, row, line);
+        }
+    }
+}

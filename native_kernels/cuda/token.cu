@@ -1,0 +1,181 @@
+// The vector that goes through the layers: additions, norms, rotation of heads and their way into the keys and values,
+// copies. Products with weights are elsewhere.
+//
+// Sums run in an order that depends only on the sizes. Vectors are f32; 0 stands for an array that is not there.
+#include "vectors.cuh"
+
+#define MOST_ROWS 8     // of a block of `gather`: how many partial sums are added side by side
+#define MOST_HEAD 256   // values of a head
+#define NORM_RMS 1
+#define NORM_LAYER 2
+
+// stream [n] += sum of parts [n_parts, n] + others, each [n]. Blocks of 32 columns x blockDim.y rows that share the
+// parts; the others, which may lie in the host's memory, are asked for first and added last.
+// stats [gridDim.x]: of each block's columns the sum and the sum of squares (kind 1), or that of squared distances from
+// their own mean (kind 2), from which `normalise` makes the whole's without losing digits.
+KERNEL __launch_bounds__(256) gather(float* stream, const float* parts, int n_parts, const float* a, const float* b,
+                                     const float* c, const float* d, int n, float2* stats, int kind) {
+    __shared__ float rows[MOST_ROWS][32];
+    const int lane = threadIdx.x, row = threadIdx.y, column = blockIdx.x * 32 + lane;
+    const bool there = column < n;
+    float sum = 0.f;
+    if (there) {
+        const float* mine = row % 4 == 0 ? a : row % 4 == 1 ? b : row % 4 == 2 ? c : d;
+        float other = 0.f, v = 0.f;
+        if (mine && row < 4) other = load_fresh(mine + column);
+        if (row == 0) v = stream[column];
+#pragma unroll 8
+        for (int p = row; p < n_parts; p += blockDim.y) sum += parts[(u64)p * n + column];
+        sum = v + (sum + other);
+    }
+    rows[row][lane] = sum;
+    __syncthreads();
+    if (row) return;
+    for (int r = 1; r < blockDim.y; r++) sum += rows[r][lane];
+    if (there) stream[column] = sum;
+    if (kind == 0) return;
+    const float total = warp_sum(there ? sum : 0.f);
+    const float mean = kind == NORM_LAYER ? total / (float)min(32, n - (int)blockIdx.x * 32) : 0.f;
+    const float squares = warp_sum(there ? (sum - mean) * (sum - mean) : 0.f);
+    if (lane == 0) stats[blockIdx.x] = make_float2(total, squares);
+}
+
+// Four numbers from `column` on; behind the end 0.
+DEVICE void load_four(const float* x, int column, int n, float (&out)[4]) {
+    if (column + 4 <= n && ((u64)(x + column) & 15) == 0) {
+        const float4 v = *(const float4*)(x + column);
+        out[0] = v.x; out[1] = v.y; out[2] = v.z; out[3] = v.w;
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < 4; j++) out[j] = column + j < n ? x[column + j] : 0.f;
+}
+
+// The mean of n numbers and 1 / their deviation (kind 1: 0 and 1 / root of the mean square) from what `gather` left.
+DEVICE float2 centre_and_factor(const float2* stats, int n, int kind, float epsilon, float* places) {
+    const int blocks = (n + 31) / 32;
+    float mean = 0.f, squares = 0.f;
+    if (kind == NORM_LAYER) {
+        for (int i = threadIdx.x; i < blocks; i += blockDim.x) mean += stats[i].x;
+        mean = block_sum(mean, places) / (float)n;
+    }
+    for (int i = threadIdx.x; i < blocks; i += blockDim.x) {
+        const float2 block = stats[i];
+        squares += block.y;
+        if (kind == NORM_LAYER) {
+            const float count = (float)min(32, n - 32 * i), off = block.x / count - mean;
+            squares += count * off * off;
+        }
+    }
+    squares = block_sum(squares, places);
+    return make_float2(mean, __fdiv_rn(1.f, __fsqrt_rn(squares / (float)n + epsilon)));
+}
+
+// to [n] = norm of x [n], which may be the same, and its 8-bit form where bytes are given. Four columns a thread.
+KERNEL __launch_bounds__(128) normalise(const float* x, const float2* stats, int n, int kind, const float* weight,
+                                        const float* bias, float epsilon, float* to, u8* bytes, float2* scales) {
+    __shared__ float places[4];
+    const int column = 4 * (blockIdx.x * 128 + threadIdx.x);
+    float v[4], w[4], added[4] = {0.f, 0.f, 0.f, 0.f};
+    load_four(x, column, n, v);
+    load_four(weight, column, n, w);
+    if (bias) load_four(bias, column, n, added);
+    const float2 by = centre_and_factor(stats, n, kind, epsilon, places);
+    const bool whole = column + 4 <= n && ((u64)(to + column) & 15) == 0;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        v[j] = column + j < n ? (v[j] - by.x) * by.y * w[j] + added[j] : 0.f;
+        if (!whole && column + j < n) to[column + j] = v[j];
+    }
+    if (whole) *(float4*)(to + column) = make_float4(v[0], v[1], v[2], v[3]);
+    if (bytes) round_four({x, to, bytes, scales, n}, column, v);
+}
+
+// n_words words; source may be what the CPU has just written, `to` what it will read.
+KERNEL __launch_bounds__(256) copy_words(const float* source, float* to, int n_words) {
+    const int step = gridDim.x * 256, first = blockIdx.x * 256 + threadIdx.x;
+    const bool whole = (((u64)source | (u64)to) & 15) == 0;
+    const int lines = whole ? n_words / 4 : 0;
+    for (int i = first; i < lines; i += step) ((float4*)to)[i] = load_fresh((const float4*)source + i);
+    for (int i = 4 * lines + first; i < n_words; i += step) to[i] = load_fresh(source + i);
+}
+
+// to [n] = cosine and sine of position * frequency, times scale; state [0] is the position. The angle is computed and
+// brought to one turn in double precision, in single precision that of position 100,000 would be off by 0.004; what a
+// float then drops of it is put back to first order.
+KERNEL __launch_bounds__(64) angles(const int* state, const double* frequencies, float scale, int n, float2* to) {
+    const int i = blockIdx.x * 64 + threadIdx.x;
+    if (i >= n) return;
+    const double angle = (double)state[0] * frequencies[i], turns = rint(angle * 0.15915494309189535);
+    const double rest = fma(-turns, 2.4492935982947064e-16, fma(-turns, 6.283185307179586, angle));
+    const float near = (float)rest, dropped = (float)(rest - (double)near);
+    const float sine = sinf(near), cosine = cosf(near);
+    to[i] = make_float2(scale * fmaf(-dropped, sine, cosine), scale * fmaf(dropped, cosine, sine));
+}
+
+// A head's numbers (shared, blockDim.x >= 32 threads of whole warps) normed in place.
+DEVICE void norm_head(float* head, int n, int kind, const float* weight, const float* bias, float epsilon,
+                      float* places) {
+    const int i = threadIdx.x;
+    const float v = i < n ? head[i] : 0.f;
+    const float mean = kind == NORM_LAYER ? block_sum(v, places) / (float)n : 0.f;
+    const float off = i < n ? v - mean : 0.f;
+    const float squares = block_sum(off * off, places);
+    const float factor = __fdiv_rn(1.f, __fsqrt_rn(squares / (float)n + epsilon));
+    if (i < n) head[i] = off * factor * weight[i] + (bias ? bias[i] : 0.f);
+    __syncthreads();
+}
+
+// One number of a head into the keys or values: codec 4 f32, 2 f16, 1 bytes with a scale for every 32 of them,
+// rounded as native_kernels/kv_blocks.py. Whole warps.
+DEVICE void put_in_cache(float v, int i, int n, int codec, u64 row, u8* cache, u16* scales) {
+    if (codec == 1) {
+        const float most = warp_max(i < n ? fabsf(v) : 0.f);
+        const float step = most > 0.f ? __fdiv_rn(127.f, most) : 0.f;
+        if (i < n) {
+            cache[row * n + i] = (u8)__float2int_rn(v * step);
+            if (i % 32 == 0) scales[row * ((n + 31) / 32) + i / 32] = float_to_half(most * (1.f / 127.f));
+        }
+    } else if (i < n) {
+        if (codec == 2) ((u16*)cache)[row * n + i] = float_to_half(v);
+        else ((float*)cache)[row * n + i] = v;
+    }
+}
+
+// qkv [n_heads + 2 n_kv_heads, head_dim]: a block each, of whole warps with at least head_dim threads. Norms (kind 0:
+// none) of q's and k's heads, rotation of their first 2 n_pairs numbers (neighbours: 2i and 2i + 1, else i and
+// i + n_pairs), in place; keys and values into the caches at position state[0].
+KERNEL __launch_bounds__(256) rotate_and_store(
+    float* qkv, int n_heads, int n_kv_heads, int head_dim, const int* state, const float2* angles, int n_pairs,
+    int neighbours, int q_kind, const float* q_weight, const float* q_bias, float q_epsilon, int k_kind,
+    const float* k_weight, const float* k_bias, float k_epsilon, int codec, u8* keys, u8* values, u16* key_scales,
+    u16* value_scales, int capacity) {
+    __shared__ float head[MOST_HEAD], places[MOST_HEAD / 32];
+    const int i = threadIdx.x, number = blockIdx.x;
+    const bool is_q = number < n_heads, is_k = !is_q && number < n_heads + n_kv_heads;
+    float* at = qkv + (u64)number * head_dim;
+    const int position = state[0];
+    if (i < head_dim) head[i] = at[i];
+    __syncthreads();
+    if (is_q && q_kind) norm_head(head, head_dim, q_kind, q_weight, q_bias, q_epsilon, places);
+    if (is_k && k_kind) norm_head(head, head_dim, k_kind, k_weight, k_bias, k_epsilon, places);
+    float v = i < head_dim ? head[i] : 0.f;
+    if ((is_q || is_k) && i < 2 * n_pairs) {
+        const int pair = neighbours ? i / 2 : i % n_pairs;
+        const bool second = neighbours ? i & 1 : i >= n_pairs;
+        const float other = head[neighbours ? i ^ 1 : second ? i - n_pairs : i + n_pairs];
+        const float2 by = angles[pair];
+        v = v * by.x + (second ? other : -other) * by.y;
+    }
+    if ((is_q || is_k) && i < head_dim) at[i] = v;
+    if (is_q || (unsigned)position >= (unsigned)capacity) return;
+    const u64 row = (u64)((number - n_heads) % n_kv_heads) * capacity + position;
+    if (is_k) put_in_cache(v, i, head_dim, codec, row, keys, key_scales);
+    else put_in_cache(v, i, head_dim, codec, row, values, value_scales);
+}
+
+// x = cap tanh(x / cap), in place.
+KERNEL __launch_bounds__(256) softcap(float* x, int n, float cap) {
+    const int i = blockIdx.x * 256 + threadIdx.x;
+    if (i < n) x[i] = cap * tanhf(__fdiv_rn(x[i], cap));
+}

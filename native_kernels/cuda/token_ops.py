@@ -1,0 +1,264 @@
+"""The operators of a card around the products: the stream with its norms, attention, and the exchange with the CPU.
+
+The kernels are token.cu, attention.cu and exchange.cu; this prepares their arguments. It waits for nothing, so all of
+it can be captured. Many positions at once are not its matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from ctypes import c_float, c_int, c_uint64
+from dataclasses import dataclass
+from typing import Any
+
+from native_kernels.backend import RopeOrder
+from native_kernels.cuda.card import CardKv, CardNorm, CardVector
+from native_kernels.cuda.driver import Device, DeviceMemory, Function, Module, Stream
+from native_kernels.cuda.modules import load
+
+_KERNELS = {
+    "token": ("gather", "normalise", "copy_words", "angles", "rotate_and_store", "softcap"),
+    "exchange": ("publish", "wait"),
+}
+_NORMS = {"rms": 1, "layer": 2}  # token.cu
+_CODEC_BYTES = {"f32": 4, "f16": 2, "q8_0": 1}
+_LOG2_E = 1.4426950408889634
+
+MAX_COLUMNS = 1 << 20  # of a vector that is normed
+MAX_HEAD_DIM = 256
+_COLUMNS = 32  # of a block of `gather`, and of one of `merge`
+_PARTS = 8  # that each row of a block of `gather` adds up, as long as there are rows
+_ROWS = 8
+_OTHERS = 4  # that `gather` takes at once
+_MAX_HEADS = 8  # of attention: query heads of one block
+_MAX_SPLITS = 256
+_THREADS = 128  # of attention
+_PUBLISH_THREADS = 1024
+_ONE_BLOCK = 16384  # words that one block publishes
+_EACH = 8192  # words of each of several
+
+
+@dataclass(frozen=True)
+class _AttentionShape:
+    """What attention.cu is compiled for."""
+
+    head_dim: int
+    heads: int
+    codec_bytes: int
+
+    @property
+    def step(self) -> int:
+        """Positions that a block reads at a time."""
+        if self.codec_bytes != 4:
+            return _THREADS // 32 * 16
+        lanes = 1
+        while 8 * lanes < self.head_dim:
+            lanes *= 2
+        return _THREADS // lanes * 2
+
+    @property
+    def blocks(self) -> int:
+        """That are on a multiprocessor at a time."""
+        many = self.heads > 4 if self.codec_bytes == 4 else self.head_dim > 128 or self.head_dim % 8
+        return 2 if many else 3
+
+
+class CardTokenOps:
+    """The groups `stream` and `exchange` of native_kernels/cuda/card.py's `Card`; what each does is said there.
+
+    Vectors begin on 16 bytes. Some memory of the card is kept for sums: 256 KiB, and for attention as much as the
+    largest one asked for needs, about a megabyte. Cost of a call: about 10 us of the caller's; of the first `attend` of
+    a kind of cache: its compilation.
+    Raises: CudaError, NoMachineCodeError; ValueError for what does not fit.
+    """
+
+    def __init__(self, device: Device, stream: Stream) -> None:
+        self._device, self._stream = device, stream
+        self._n_multiprocessors = device.n_multiprocessors
+        self._functions: dict[str, Function] = {}
+        self._attention: dict[_AttentionShape, tuple[Function, Function]] = {}
+        self._held = ExitStack()
+        try:
+            for name, kernels in _KERNELS.items():
+                module = self._loaded(name)
+                self._functions |= {kernel: module.function(kernel) for kernel in kernels}
+            self._stats = self._memory(MAX_COLUMNS // _COLUMNS * 8)
+            self._done = self._memory(4)
+            stream.fill(self._done, 0, 4)
+            self._partial, self._partial_bytes = 0, 0
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Gives back the kernels and the memory, all of it even where something fails. A second time does nothing."""
+        self._held.close()
+
+    # ------------------------------------------------------------ the stream
+
+    def advance(
+        self, stream: int, n: int, parts: int = 0, n_parts: int = 0, others: Sequence[int] = (),
+        norm: CardNorm | None = None, to: CardVector | None = None,
+    ) -> None:  # fmt: skip
+        """At most MAX_COLUMNS. Cost on an H200, 8192 columns: 1.2 us; with a norm 3.5, with 64 parts too 5.1, and with
+        another from pinned memory 6.7."""
+        if (norm is None) != (to is None):
+            raise ValueError("a norm needs a place for its result")
+        for first in range(_OTHERS, len(others), _OTHERS):
+            self._gather(stream, n, 0, 0, others[first : first + _OTHERS], None)
+        self._gather(stream, n, parts, n_parts, others[:_OTHERS], norm)
+        if norm is not None and to is not None:
+            self._normalise(stream, norm, to)
+
+    def norm(self, x: int, norm: CardNorm, to: CardVector) -> None:
+        """At most MAX_COLUMNS. Two kernels."""
+        self._gather(x, to.n, 0, 0, (), norm)
+        self._normalise(x, norm, to)
+
+    def _gather(
+        self, stream: int, n: int, parts: int, n_parts: int, others: Sequence[int], norm: CardNorm | None
+    ) -> None:
+        if not 0 < n <= MAX_COLUMNS:
+            raise ValueError(f"a vector of {n} columns; there may be 1 to {MAX_COLUMNS}")
+        rows = min(_ROWS, max(1, len(others), -(-n_parts // _PARTS)))
+        self._launch(
+            "gather", (-(-n // _COLUMNS),), (_COLUMNS, rows),
+            _at(stream), _at(parts), c_int(n_parts), *(_at(one) for one in (*others, 0, 0, 0, 0)[:_OTHERS]), c_int(n),
+            _at(self._stats), c_int(0 if norm is None else _NORMS[norm.kind]),
+        )  # fmt: skip
+
+    def _normalise(self, x: int, norm: CardNorm, to: CardVector) -> None:
+        self._launch(
+            "normalise", (-(-to.n // 512),), (128,),
+            _at(x), _at(self._stats), c_int(to.n), c_int(_NORMS[norm.kind]), _at(norm.weight), _at(norm.bias),
+            c_float(norm.eps), _at(to.values), _at(to.bytes), _at(to.scales),
+        )  # fmt: skip
+
+    def copy(self, source: int, to: int, n_words: int) -> None:
+        if n_words:
+            blocks = min(4 * self._n_multiprocessors, -(-n_words // 1024))
+            self._launch("copy_words", (blocks,), (256,), _at(source), _at(to), c_int(n_words))
+
+    def angles(self, state: int, frequencies: int, scale: float, n: int, to: int) -> None:
+        if n:
+            blocks = -(-n // 64)
+            self._launch(
+                "angles", (blocks,), (64,), _at(state), _at(frequencies), c_float(scale), c_int(n), _at(to)
+            )  # fmt: skip
+
+    def rotate_and_store(
+        self, qkv: int, n_heads: int, kv: CardKv, state: int, angles: int, n_angles: int, order: RopeOrder,
+        q_norm: CardNorm | None, k_norm: CardNorm | None,
+    ) -> None:  # fmt: skip
+        """A position behind the capacity is not stored."""
+        _check_heads(n_heads, kv)
+        if 2 * n_angles > kv.head_dim:
+            raise ValueError(f"{n_angles} angles for heads of {kv.head_dim}")
+        self._launch(
+            "rotate_and_store", (n_heads + 2 * kv.n_kv_heads,), (-(-kv.head_dim // 32) * 32,),
+            _at(qkv), c_int(n_heads), c_int(kv.n_kv_heads), c_int(kv.head_dim), _at(state), _at(angles),
+            c_int(n_angles), c_int(order == "interleaved"), *_norm_words(q_norm), *_norm_words(k_norm),
+            c_int(_CODEC_BYTES[kv.codec]), _at(kv.keys), _at(kv.values), _at(kv.key_scales), _at(kv.value_scales),
+            c_int(kv.capacity),
+        )  # fmt: skip
+
+    def attend(
+        self, q: int, n_heads: int, kv: CardKv, state: int, to: CardVector, scale: float, softcap: float | None,
+        window: int | None,
+    ) -> None:  # fmt: skip
+        """head_dim is at most MAX_HEAD_DIM; multiples of 8 are fast. Two kernels."""
+        _check_heads(n_heads, kv)
+        if to.n != n_heads * kv.head_dim:
+            raise ValueError(f"a result of {to.n} numbers for {n_heads} heads of {kv.head_dim}")
+        group = n_heads // kv.n_kv_heads
+        tiles = -(-group // _MAX_HEADS)
+        heads = -(-group // tiles) if kv.codec == "f32" else _MAX_HEADS
+        shape = _AttentionShape(kv.head_dim, heads, _CODEC_BYTES[kv.codec])
+        seen = kv.capacity if window is None else min(kv.capacity, window)
+        wanted = shape.blocks * self._n_multiprocessors // (kv.n_kv_heads * tiles)
+        n_splits = max(1, min(wanted, -(-seen // shape.step), _MAX_SPLITS))
+        attend, merge = self._attention_kernels(shape)
+        row_dim = -(-kv.head_dim // 8) * 8
+        parts = self._partial_sums(4 * n_heads * n_splits * (row_dim + 2))
+        tops = parts + 4 * n_heads * n_splits * row_dim
+        where = _at(state), c_int(kv.capacity), c_int(seen)
+        attend.launch(
+            self._stream, (n_splits, kv.n_kv_heads, tiles), (_THREADS,),
+            _at(q), c_int(group), _at(kv.keys), _at(kv.values), _at(kv.key_scales), _at(kv.value_scales), *where,
+            c_float(scale / softcap if softcap else scale * _LOG2_E), c_float(softcap * _LOG2_E if softcap else 0.0),
+            _at(parts), _at(tops),
+        )  # fmt: skip
+        merge.launch(
+            self._stream, (-(-to.n // 64) * 64 // _COLUMNS,), (_COLUMNS, 8),
+            _at(parts), _at(tops), c_int(to.n), c_int(n_splits), *where, _at(to.values), _at(to.bytes), _at(to.scales),
+        )  # fmt: skip
+
+    def _attention_kernels(self, shape: _AttentionShape) -> tuple[Function, Function]:
+        found = self._attention.get(shape)
+        if found is None:
+            defines = {"HEAD_DIM": shape.head_dim, "HEADS": shape.heads, "CODEC": shape.codec_bytes}
+            module = self._loaded("attention", defines)
+            found = self._attention[shape] = module.function("attend"), module.function("merge")
+        return found
+
+    def _partial_sums(self, n_bytes: int) -> int:
+        """Memory for what the splits of one attention leave. Captured work may still use what was given before."""
+        if n_bytes > self._partial_bytes:
+            self._partial, self._partial_bytes = self._memory(n_bytes), n_bytes
+        return self._partial
+
+    def softcap(self, x: int, n: int, cap: float) -> None:
+        if n:
+            self._launch("softcap", (-(-n // 256),), (256,), _at(x), c_int(n), c_float(cap))
+
+    # ------------------------------------------------------------ the exchange
+
+    def publish(
+        self, flag: int, epoch: int, values: int = 0, to_values: int = 0, n: int = 0, bits: int = 0, without: int = 0,
+        to_bits: int = 0, n_words: int = 0,
+    ) -> None:  # fmt: skip
+        words = n + n_words
+        blocks = 1 if words <= _ONE_BLOCK else min(self._n_multiprocessors, -(-words // _EACH))
+        self._launch(
+            "publish", (blocks,), (_PUBLISH_THREADS,),
+            _at(flag), _at(epoch), _at(values), _at(to_values), c_int(n), _at(bits), _at(without), _at(to_bits),
+            c_int(n_words), _at(self._done),
+        )  # fmt: skip
+
+    def wait(self, flag: int, seen: int, stop: int, status: int, patience_us: int) -> None:
+        self._launch(
+            "wait", (1,), (1,), _at(flag), _at(seen), _at(stop), _at(status), c_uint64(1000 * patience_us)
+        )  # fmt: skip
+
+    # ------------------------------------------------------------ what all of them use
+
+    def _launch(self, kernel: str, grid: tuple[int, ...], block: tuple[int, ...], *arguments: Any) -> None:
+        self._functions[kernel].launch(self._stream, grid, block, *arguments)
+
+    def _loaded(self, name: str, defines: Mapping[str, int | str] | None = None) -> Module:
+        module = load(self._device, name, defines)
+        self._held.callback(module.close)
+        return module
+
+    def _memory(self, n_bytes: int) -> int:
+        memory = DeviceMemory(self._device, n_bytes)
+        self._held.callback(memory.free)
+        return memory.address
+
+
+_at = c_uint64
+
+
+def _norm_words(norm: CardNorm | None) -> tuple[Any, ...]:
+    if norm is None:
+        return c_int(0), _at(0), _at(0), c_float(0.0)
+    return c_int(_NORMS[norm.kind]), _at(norm.weight), _at(norm.bias), c_float(norm.eps)
+
+
+def _check_heads(n_heads: int, kv: CardKv) -> None:
+    if n_heads % kv.n_kv_heads or not 0 < kv.head_dim <= MAX_HEAD_DIM:
+        raise ValueError(
+            f"{n_heads} heads over {kv.n_kv_heads} of {kv.head_dim}: they must be a multiple of those of keys, with at "
+            f"most {MAX_HEAD_DIM} numbers"
+        )

@@ -1,0 +1,95 @@
+"""A ring of pinned buffers through which weights come to the card while it computes; what is in them it does not know.
+
+Three parties take turns with a buffer: the processor fills it, the copy stream brings it to the card, the compute
+stream uses it there. Each waits only for the one before it, so that all three work at once on different buffers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from native_kernels.cuda.driver import CudaOutOfMemoryError, Device, DeviceMemory, Event, PinnedMemory, Stream
+
+SMALL_BYTES = 16 << 20  # of a buffer where no larger ones can be pinned
+
+
+@dataclass(frozen=True, eq=False)
+class Buffer:
+    """host: the pinned bytes; card: where they go. copied: the host's part may be filled again; used: the card's."""
+
+    host: PinnedMemory
+    card: DeviceMemory
+    copied: Event
+    used: Event
+
+
+class UploadRing:
+    """n_buffers buffers of n_bytes each, or of SMALL_BYTES where that many bytes cannot be pinned.
+
+    Raises: CudaOutOfMemoryError where not even those can; nothing is kept then.
+    """
+
+    def __init__(self, device: Device, compute: Stream, copy: Stream, n_bytes: int, n_buffers: int = 3) -> None:
+        self._device, self._compute, self._copy = device, compute, copy
+        self._turn = 0
+        try:
+            self._buffers = _make(device, n_bytes, n_buffers)
+        except CudaOutOfMemoryError:
+            if n_bytes <= SMALL_BYTES:
+                raise
+            n_bytes = SMALL_BYTES
+            self._buffers = _make(device, n_bytes, n_buffers)
+        self.n_bytes, self.n_buffers = n_bytes, n_buffers
+
+    def enter(self) -> None:
+        """Makes the card the calling thread's, which is to fill buffers."""
+        self._device.enter()
+
+    def next(self) -> Buffer:
+        """The buffer whose turn it is, to be filled; waits until its bytes of last time, sent before, are on the card.
+
+        May run in another thread than the rest, as long as one thread asks for buffers.
+        """
+        buffer = self._buffers[self._turn % len(self._buffers)]
+        self._turn += 1
+        buffer.copied.wait()
+        return buffer
+
+    def send(self, buffer: Buffer, n_bytes: int) -> None:
+        """Brings the first n_bytes to the card; what the compute stream is given from now on finds them there."""
+        buffer.used.hold(self._copy)
+        self._copy.upload(buffer.card.address, buffer.host.address, n_bytes)
+        buffer.copied.record(self._copy)
+        buffer.copied.hold(self._compute)
+
+    def release(self, buffer: Buffer) -> None:
+        """What the compute stream was given so far is the last that reads the buffer on the card."""
+        buffer.used.record(self._compute)
+
+    def close(self) -> None:
+        """Gives all of it back; waits for the copies."""
+        self._copy.synchronize()
+        self._compute.synchronize()
+        for buffer in self._buffers:
+            _free(buffer.host, buffer.card, buffer.copied, buffer.used)
+        self._buffers = []
+
+
+def _make(device: Device, n_bytes: int, n_buffers: int) -> list[Buffer]:
+    made: list[Any] = []
+    try:
+        for _ in range(n_buffers):
+            made.append(PinnedMemory(device, n_bytes))
+            made.append(DeviceMemory(device, n_bytes))
+            made.append(Event(device))
+            made.append(Event(device))
+    except BaseException:
+        _free(*made)
+        raise
+    return [Buffer(*made[i : i + 4]) for i in range(0, len(made), 4)]
+
+
+def _free(*things: Any) -> None:
+    for thing in things:
+        thing.close() if isinstance(thing, Event) else thing.free()

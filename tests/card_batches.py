@@ -1,0 +1,91 @@
+"""Models on a card for tests of what decodes several sequences there, beside the program of one sequence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from card_tokens import put_on_card
+from stand_in_batch import StandInBatchOps
+
+from engine.card.batch import open_card_batch
+from engine.card.transformer import CardTransformer
+from engine.config import ModelConfig
+from engine.executor.dense import DenseExecutor
+from engine.executor.exact import ExactExecutor
+from engine.executor.sparse import SparseExecutor
+from engine.generate import decode_batch, decode_one_token
+from engine.model.weights import ModelWeights
+from native_kernels.cpu.operators import CpuOperators
+from native_kernels.cuda.batch_ops import CardBatchOps
+from native_kernels.cuda.cuda_card import CudaCard
+
+CLOSE = 0.03  # products of halves, on logits of up to ten
+Loaded = tuple[ModelConfig, ModelWeights]
+
+
+class Batched:
+    """A model on a card, for one sequence and for several."""
+
+    def __init__(self, card: Any, loaded: Loaded, mode: Any, hot: Any, batch: int, predictor: Any = None, **how: Any):
+        config, weights = loaded
+        predictor = predictor if mode == "sparse" else None
+        self.on_card = on_card = put_on_card(card, config, weights, mode, hot, predictor, **how)
+        operators = CpuOperators(on_card.pool)
+        executor: Any = DenseExecutor(config, weights, operators)
+        if mode == "exact":
+            executor = ExactExecutor(config, weights, operators)
+        elif mode == "sparse":
+            executor = SparseExecutor(config, weights, predictor, operators)
+        executor.counters = on_card.counters
+        self.alone = CardTransformer(config, weights, executor, operators, on_card.decoder)
+        ops: Any = CardBatchOps(card) if isinstance(card, CudaCard) else StandInBatchOps(card)
+        self.together = open_card_batch(
+            card, weights, on_card.loaded.model, self.alone, operators, on_card.region, on_card.tables, predictor, ops,
+            batch,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        self.together.close()
+        self.on_card.close()
+
+
+def check(
+    card: Any, loaded: Loaded, mode: Any, hot: Any, batch: int = 3, close: float = CLOSE, least: float = 1.0, **how: Any
+) -> None:  # fmt: skip
+    """least: of the logits [V], the share that is to be right: a predictor's logit at its very threshold falls to one
+    side or the other."""
+    model = Batched(card, loaded, mode, hot, batch, **how)
+    try:
+        rng = np.random.default_rng(1)
+        prompts = [rng.integers(3, loaded[0].vocab_size, 1 + 2 * b).tolist() for b in range(batch)]
+        steps = rng.integers(3, loaded[0].vocab_size, (3, batch)).tolist()
+        wanted, counted = [], 0 * model.on_card.counters.layers
+        for prompt, column in zip(prompts, zip(*steps, strict=True), strict=True):
+            cache = model.on_card.cache()
+            for token in prompt:
+                decode_one_token(model.alone, token, cache)
+            before = model.on_card.counters.layers.copy()
+            wanted.append([decode_one_token(model.alone, token, cache) for token in column])
+            counted += model.on_card.counters.layers - before
+        caches = []
+        for prompt in prompts:
+            caches.append(model.on_card.cache())
+            for token in prompt:
+                decode_one_token(model.alone, token, caches[-1])
+        model.together.reset()
+        right = 0
+        for i, tokens in enumerate(steps):
+            found = decode_batch(model.together, tokens, caches)
+            right += (np.abs(found - np.stack([one[i] for one in wanted])).max(axis=1) < close).sum()
+        assert right >= least * 3 * batch, f"{right} of {3 * batch}"
+        assert model.together.counters.tokens == 3 * batch
+        if least == 1.0:
+            off = np.abs(model.together.counters.layers - counted)
+            assert off.max() <= 0.02 * counted.max() + 1, (model.together.counters.layers, counted)
+        assert (model.together.union_shares() <= 1).all()
+        again = decode_one_token(model.alone, 5, caches[0])  # by itself again
+        assert np.isfinite(again).all()
+        assert [cache.length for cache in caches] == [len(p) + 3 + (b == 0) for b, p in enumerate(prompts)]
+    finally:
+        model.close()

@@ -1,0 +1,125 @@
+"""Models on a card for tests of what decodes there, beside the processor's own program of the same model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from placements_by_hand import a_placement
+
+from engine.card.cache import CardCache, KvRegion
+from engine.card.decode_program import CardDecodeProgram
+from engine.card.loading import LoadedCard, load_onto_card
+from engine.config import KvCodec, Mode, ModelConfig
+from engine.executor.counters import FfnCounters
+from engine.executor.slots import SlotTable
+from engine.model.decode_program import DecodeProgram
+from engine.model.kv_cache import KVCache
+from engine.model.weights import LayerWeights, ModelWeights
+from engine.sparsity.predictor import Predictor
+from native_kernels.backend import F32, I32, PackedMatrix
+from native_kernels.cpu.pool import Pool
+from native_kernels.cuda.card import Card
+from native_kernels.reference import ReferenceOperators
+
+CONTEXT = 40
+
+
+@dataclass(frozen=True, eq=False)
+class OnCard:
+    """A model whose tokens run on card and processor. tables: which neurons lie in which slots."""
+
+    loaded: LoadedCard
+    region: KvRegion
+    decoder: CardDecodeProgram
+    counters: FfnCounters
+    pool: Pool
+    tables: list[SlotTable]
+    config: ModelConfig
+
+    def cache(self) -> CardCache:
+        return CardCache(self.config, CONTEXT, self.region)
+
+    def close(self) -> None:
+        self.decoder.close()
+        self.loaded.close()
+        self.pool.close()
+
+
+def put_on_card(
+    card: Card,
+    config: ModelConfig,
+    weights: ModelWeights,
+    mode: Mode,
+    hot: Sequence[I32],
+    predictor: Predictor | None = None,
+    *,
+    attention: Sequence[str] | None = None,
+    head: str = "gpu",
+    threads: int = 2,
+    kv_codec: KvCodec = "f32",
+    reached: Sequence[I32] = (),
+    **how: Any,
+) -> OnCard:
+    """hot, reached: [L], ascending; none where attention [L] is not "gpu". how: as CardDecodeProgram has it."""
+    homes = tuple(attention or ("gpu",) * config.n_layers)
+    placement = a_placement(hot, config.d_ff, attention=homes, predictor=homes, head=head, reached=tuple(reached))
+    predictor = predictor if mode == "sparse" else None
+    loaded = load_onto_card(card, config, weights, predictor, placement, CONTEXT, kv_codec)
+    region = KvRegion(card, [None if layer is None else layer.kv for layer in loaded.model.layers], kv_codec)
+    counters, pool = FfnCounters(config.n_layers, config.d_ff), Pool(threads)
+    tables = [SlotTable(config.d_ff, ids) for ids in loaded.placed]
+    decoder = CardDecodeProgram(
+        card, config, weights, loaded.model, mode, counters, pool, region, predictor, tables, **how
+    )  # fmt: skip
+    return OnCard(loaded, region, decoder, counters, pool, tables, config)
+
+
+def logits_of(
+    step: Callable[[int, Any], F32], cache: KVCache, tokens: Sequence[int]
+) -> F32:  # fmt: skip
+    """The logits behind every token, [T, V]."""
+    return np.stack([step(int(token), cache) for token in tokens])
+
+
+def by_processor(
+    config: ModelConfig,
+    weights: ModelWeights,
+    mode: Mode,
+    tokens: Sequence[int],
+    predictor: Predictor | None = None,
+    kv_codec: KvCodec = "f32",
+) -> tuple[F32, FfnCounters]:
+    """What the processor's own program makes of the tokens."""
+    counters, pool = FfnCounters(config.n_layers, config.d_ff), Pool(2)
+    program = DecodeProgram(config, weights, mode, counters, pool, predictor if mode == "sparse" else None)
+    found = logits_of(program.step, KVCache(config, CONTEXT, kv_codec), tokens)
+    pool.close()
+    return found, counters
+
+
+def some_hot(config: ModelConfig, kind: str, seed: int = 11) -> list[I32]:
+    """Hot neurons of every layer: none, all, some, or of each layer other ones in number."""
+    rng = np.random.default_rng(seed)
+    uneven = [(0.1, 1.0, 0.0, 0.6)[i % 4] for i in range(config.n_layers)]
+    shares = {"empty": [0.0], "full": [1.0], "random": [0.4], "uneven": uneven}[kind]
+    counts = [round(shares[i % len(shares)] * config.d_ff) for i in range(config.n_layers)]
+    return [np.sort(rng.permutation(config.d_ff)[:count]).astype(np.int32) for count in counts]
+
+
+def recoded(weights: ModelWeights, codec: str, ffn_codec: str | None = None) -> ModelWeights:
+    """The weights with every matrix of their layers in another codec."""
+
+    def of(matrix: PackedMatrix | None, into: str) -> PackedMatrix | None:
+        if matrix is None:
+            return None
+        return PackedMatrix.pack(ReferenceOperators().rows(matrix, np.arange(matrix.n_rows)), into)
+
+    def layer(w: LayerWeights) -> LayerWeights:
+        attention = {name: of(getattr(w, name), codec) for name in ("q", "k", "v", "o")}
+        ffn = {name: of(getattr(w, name), ffn_codec or codec) for name in ("gate", "up", "down_t", "down")}
+        return replace(w, **attention, **ffn)
+
+    return replace(weights, layers=[layer(w) for w in weights.layers])

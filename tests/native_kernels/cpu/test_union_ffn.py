@@ -1,0 +1,83 @@
+"""Feed-forward parts of several tokens on the neurons that any of them needs, against every token by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from product_checks import matrix, random
+
+from native_kernels.cpu import call
+from native_kernels.cpu.call import aligned_empty
+from native_kernels.cpu.gemm import Scratch
+from native_kernels.cpu.union_ffn import UnionBuffers, Workspace, row_room, union_calls
+
+F, D = 120, 384
+CLOSE = {"f32": 1e-5, "f16": 1e-5, "q8_0": 0.03, "q4_0": 0.03}  # of the largest; tokens are rounded to bytes
+
+
+def activated(x: np.ndarray, activation: str, threshold: float) -> np.ndarray:
+    return x / (1 + np.exp(-x)) if activation == "silu" else np.where(x > threshold, x, 0)
+
+
+def computed(name: str, batch: int, activation: Any, needed: np.ndarray | None, n_workers: int, **how: Any) -> Any:
+    """out [T, D], what it should be, and counts."""
+    (gate, gates), (up, ups), (down, downs) = (matrix(name, F, D, seed=seed) for seed in range(3))
+    gated, listed, threshold = how.get("gated", True), how.get("listed"), how.get("threshold", 0.0)
+    x = random(batch, D)
+    work = Workspace(Scratch.make(n_workers), row_room([gate, up], n_workers), UnionBuffers.make(batch, F))
+    out, counts, tokens = aligned_empty((batch, D)), np.zeros(3, np.int64), np.array([batch])
+    bias = random(1, F)[0]
+    words = None
+    if needed is not None:
+        words = (needed.astype(np.uint32) << np.arange(batch, dtype=np.uint32)[:, None]).sum(0, dtype=np.uint32)
+    tally = np.zeros(F, np.int64)
+    work.buffers.tally[0] = tally.ctypes.data
+    calls = union_calls(
+        gate if gated else None, up, down, x, tokens, out, activation, work, threshold=threshold, words=words,
+        listed=listed, gate_bias=bias if gated else None, up_bias=None if gated else bias, counts=counts,
+    )  # fmt: skip
+    call.run(calls, n_workers)
+    first = activated(x @ (gates if gated else ups).T + bias, activation, threshold)
+    mask = np.ones((batch, F), bool) if needed is None else needed
+    if listed is not None:
+        mask = mask & np.isin(np.arange(F), listed[0][: listed[1][0]])
+    first = np.where(mask, first, 0)
+    h = first * (x @ ups.T) if gated else first
+    return out, h @ downs, counts, (mask.sum(), (first != 0).sum()), tally
+
+
+@pytest.mark.parametrize("name", CLOSE)
+@pytest.mark.parametrize("batch", [2, 17, 32])
+def test_every_token_has_its_own_neurons(name: str, batch: int) -> None:
+    needed = np.random.default_rng(batch).random((batch, F)) < 0.1
+    for activation in ("relu", "silu"):
+        outs = []
+        for n_workers in (1, 3):
+            out, wanted, counts, (n_needed, opened), tally = computed(name, batch, activation, needed, n_workers)
+            assert np.abs(out - wanted).max() < CLOSE[name] * np.abs(wanted).max()
+            assert counts[0] == n_needed
+            if name == "f32":
+                assert counts[1] == counts[2] == tally.sum() == opened
+            outs.append(out)
+        assert np.array_equal(*outs)
+
+
+def test_all_neurons_or_those_listed_and_without_a_gate() -> None:
+    ids = np.zeros(F, np.int32)
+    ids[:40] = np.arange(0, F, 3)
+    for how in ({}, {"listed": (ids, np.array([40]))}, {"gated": False}, {"threshold": 0.3}):
+        out, wanted, counts, (n_needed, opened), _ = computed("f32", 5, "relu", None, 2, **how)
+        assert np.abs(out - wanted).max() < 1e-5 * np.abs(wanted).max()
+        assert counts.tolist() == [n_needed, opened, opened]
+
+
+def test_nobody_needs_anything() -> None:
+    out, *_ = computed("f16", 3, "relu", np.zeros((3, F), bool), 2)
+    assert not out.any()
+
+
+def test_more_tokens_than_bits_are_refused() -> None:
+    with pytest.raises(ValueError, match="1 to 32"):
+        UnionBuffers.make(33, 8)

@@ -1,0 +1,203 @@
+"""The card itself: what it holds is given back, also where its making fails; what is wrong stays CudaError."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from native_kernels.cuda import modules
+from native_kernels.cuda.card import CardKv, CardVector
+from native_kernels.cuda.cuda_card import CudaCard
+from native_kernels.cuda.driver import CudaError, CudaOutOfMemoryError, Device, Driver
+from tests.native_kernels.cuda.on_card import OnCard
+from tests.native_kernels.cuda.test_driver import StandIn
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """A driver whose handles and addresses count up, with a card of 100 multiprocessors that runs any code."""
+    monkeypatch.setattr(modules, "machine_code", lambda *_: b"code")
+    monkeypatch.setattr(Driver, "address_of", lambda *_: 7)
+    found, handles = StandIn(), itertools.count(1 << 20, 1 << 16)
+
+    def hand_out(out: Any, *_: Any) -> int:
+        out._obj.value = next(handles)
+        return 0
+
+    def attribute(out: Any, which: int, handle: int) -> int:
+        out._obj.value = {16: 100, 75: 9, 76: 0}[which]
+        return 0
+
+    makers = ["cuMemAlloc_v2", "cuStreamCreate", "cuModuleLoadData", "cuModuleGetFunction"]
+    found.answers |= dict.fromkeys(makers, hand_out)
+    found.answers["cuDeviceGetAttribute"] = attribute
+    return found
+
+
+@pytest.fixture
+def grids(library: StandIn) -> list[tuple[int, ...]]:
+    """The grids that were launched."""
+    launched: list[tuple[int, ...]] = []
+
+    def launch(function: int, *rest: Any) -> int:
+        launched.append(rest[:3])
+        return 0
+
+    library.answers["cuLaunchKernel"] = launch
+    return launched
+
+
+def test_what_was_made_is_given_back_once(library: StandIn) -> None:
+    card = CudaCard(Device(0, Driver(library)))
+    card.close()
+    card.close()
+    for made, back in (
+        ("cuMemAlloc_v2", "cuMemFree_v2"), ("cuStreamCreate", "cuStreamDestroy_v2"),
+        ("cuModuleLoadData", "cuModuleUnload"), ("cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2"),
+    ):  # fmt: skip
+        assert library.calls.count(made) == library.calls.count(back) > 0
+    assert library.calls[-1] == "cuDevicePrimaryCtxRelease_v2"
+
+
+def test_a_card_that_cannot_be_made_holds_nothing(library: StandIn) -> None:
+    library.answers["cuMemAlloc_v2"] = 2
+    with pytest.raises(CudaOutOfMemoryError):
+        CudaCard(Device(0, Driver(library)))
+    assert library.calls.count("cuModuleLoadData") == library.calls.count("cuModuleUnload") > 0
+    assert library.calls[-2:] == ["cuStreamDestroy_v2", "cuDevicePrimaryCtxRelease_v2"]
+
+
+def test_a_card_that_has_failed_is_given_back_as_far_as_can_be(library: StandIn) -> None:
+    card = CudaCard(Device(0, Driver(library)))
+    library.answers["cuStreamDestroy_v2"] = 999
+    with pytest.raises(CudaError, match="cuStreamDestroy_v2"):
+        card.close()
+    assert library.calls[-1] == "cuDevicePrimaryCtxRelease_v2"
+    card.close()
+
+
+@pytest.mark.parametrize(
+    ("codec", "n_heads", "n_kv_heads", "head_dim", "capacity", "window", "grid"),
+    [
+        ("f16", 64, 8, 128, 32768, None, (37, 8, 1)),  # three blocks at a time on each multiprocessor
+        ("q8_0", 40, 40, 128, 32768, None, (7, 40, 1)),
+        ("f16", 71, 1, 64, 32768, None, (33, 1, 9)),  # 8 heads a block
+        ("f16", 8, 8, 128, 128, None, (2, 8, 1)),  # 64 positions a block at a time
+        ("f16", 8, 8, 128, 32768, 64, (1, 8, 1)),
+        ("q8_0", 2, 1, 256, 100_000, None, (200, 1, 1)),
+        ("f32", 64, 8, 128, 32768, None, (25, 8, 1)),
+        ("f32", 12, 1, 64, 64, None, (2, 1, 2)),  # 6 heads a block, 32 positions at a time
+        ("f32", 40, 40, 128, 100_000, None, (7, 40, 1)),
+    ],
+)
+def test_attention_fills_the_card_and_no_more(
+    library: StandIn, grids: list[tuple[int, ...]], codec: Any, n_heads: int, n_kv_heads: int, head_dim: int,
+    capacity: int, window: int | None, grid: tuple[int, ...],
+) -> None:  # fmt: skip
+    card = CudaCard(Device(0, Driver(library)))
+    kv = CardKv(codec, 1, 1, 1, 1, n_kv_heads, head_dim, capacity)
+    to = CardVector(n_heads * head_dim, 1)
+    for _ in range(2):
+        card.attend(1, n_heads, kv, 1, to, 0.1, None, window)
+    assert grids == 2 * [grid, (-(-to.n // 64) * 2, 1, 1)]
+    made = ("cuModuleLoadData", "cuMemAlloc_v2")
+    before = [library.calls.count(name) for name in made]
+    card.attend(1, n_heads, kv, 1, to, 0.1, None, window)
+    assert [library.calls.count(name) for name in made] == before
+    card.close()
+
+
+@pytest.mark.parametrize(
+    ("n_heads", "n_kv_heads", "head_dim", "n"), [(5, 2, 64, 320), (4, 2, 264, 1056), (4, 2, 64, 255)]
+)
+def test_heads_that_there_are_no_kernels_for_are_refused(
+    library: StandIn, n_heads: int, n_kv_heads: int, head_dim: int, n: int
+) -> None:
+    card = CudaCard(Device(0, Driver(library)))
+    kv = CardKv("f16", 1, 1, 0, 0, n_kv_heads, head_dim, 8)
+    with pytest.raises(ValueError, match="heads"):
+        card.attend(1, n_heads, kv, 1, CardVector(n, 1), 1.0, None, None)
+    card.close()
+
+
+def test_vectors_that_there_is_no_room_for_are_refused(library: StandIn) -> None:
+    card = CudaCard(Device(0, Driver(library)))
+    with pytest.raises(ValueError, match="columns"):
+        card.advance(1, (1 << 20) + 1)
+    with pytest.raises(ValueError, match="columns"):
+        card.advance(1, 0)
+    with pytest.raises(ValueError, match="place"):
+        card.advance(1, 64, to=CardVector(64, 1))
+    card.close()
+
+
+def test_angles_that_a_head_has_no_room_for_are_refused(library: StandIn) -> None:
+    card = CudaCard(Device(0, Driver(library)))
+    kv = CardKv("f16", 1, 1, 0, 0, 2, 64, 8)
+    with pytest.raises(ValueError, match="33 angles"):
+        card.rotate_and_store(1, 2, kv, 1, 1, 33, "halves", None, None)
+    card.close()
+
+
+# ------------------------------------------------------------------ on a card
+
+
+@pytest.mark.gpu
+def test_all_memory_comes_back(device: Device) -> None:
+    CudaCard(device).close()  # the driver keeps some of its own from the first use on
+    device.enter()
+    before = device.memory()[0]
+    for _ in range(3):
+        card = CudaCard(device)
+        memories = [card.allocate(256 << 20) for _ in range(4)]
+        pinned = card.pin(1 << 20)
+        card.fill(memories[0].address, 0, memories[0].n_bytes)
+        work = card.captured(lambda: card.copy(memories[0].address, memories[1].address, 1000))  # noqa: B023
+        card.launch(work)
+        card.synchronize()
+        assert device.memory()[0] < before - (300 << 20)  # others may take or give back a context meanwhile
+        work.close()
+        for memory in (*memories, pinned):
+            memory.free()
+        card.close()
+        card.close()
+        device.enter()
+    assert device.memory()[0] > before - (700 << 20)
+
+
+@pytest.mark.gpu
+def test_too_much_memory_is_refused_and_the_card_goes_on(device: Device) -> None:
+    card = CudaCard(device)
+    with pytest.raises(CudaOutOfMemoryError):
+        card.allocate(1 << 46)
+    memory = card.allocate(64)
+    assert memory.address % 256 == 0
+    card.fill(memory.address, 5, 64)
+    out = np.zeros(64, np.uint8)
+    card.download(out.ctypes.data, memory.address, 64)
+    card.synchronize()
+    assert (out == 5).all()
+    memory.free()
+    card.close()
+
+
+@pytest.mark.gpu
+def test_work_that_fails_to_be_captured_leaves_the_card_usable(device: Device) -> None:
+    card = CudaCard(device)
+    on_card = OnCard(card)
+    x = on_card.put(np.ones(10, np.float32))
+
+    def fail() -> None:
+        card.softcap(x, 10, 1.0)
+        raise ValueError("in the middle")
+
+    with pytest.raises(ValueError, match="in the middle"):
+        card.captured(fail)
+    assert (on_card.get(x, 10) == 1).all()
+    card.softcap(x, 10, 1.0)
+    np.testing.assert_allclose(on_card.get(x, 10), np.tanh(1.0), rtol=1e-6)
+    on_card.free()
+    card.close()

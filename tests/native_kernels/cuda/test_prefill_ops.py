@@ -1,0 +1,301 @@
+"""The operators on many positions against NumPy: products in every codec, attention, norms, rotation, activations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from arrays_on_card import CardArrays, entered_device
+from numpy.typing import NDArray
+from random_blocks import weights
+
+from native_kernels import kv_blocks
+from native_kernels.backend import PackedMatrix
+from native_kernels.codecs import ROW_CODECS
+from native_kernels.cuda.card import CardKv, CardNorm
+from native_kernels.cuda.driver import Device, Stream
+from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Rows, StoredMatrix, Tile
+from native_kernels.kv_blocks import KvLayout
+from native_kernels.reference import ReferenceOperators
+
+pytestmark = pytest.mark.gpu
+
+F32 = NDArray[np.float32]
+REFERENCE = ReferenceOperators()
+rng = np.random.default_rng(5)
+
+
+class Setting:
+    """The operators, arrays on the card, and a tile."""
+
+    def __init__(self, device: Device) -> None:
+        self.arrays = CardArrays(device)
+        self.copy_stream = Stream(device)
+        self.ops = CardPrefillOps(device, self.arrays.stream, self.copy_stream)
+        self.tile = Tile(self.arrays.space(1 << 20), 1 << 20)
+
+    def rounded(self, x: F32) -> RoundedRows:
+        n_tokens, n = x.shape
+        step = -(-n // 8) * 8
+        to = RoundedRows(self.arrays.space(2 * n_tokens * step), step, self.arrays.space(4 * n_tokens))
+        self.ops.round(Rows(self.arrays.put(x), n), n_tokens, n, to)
+        return to
+
+    def close(self) -> None:
+        self.ops.close()
+        self.arrays.close()
+        self.copy_stream.close()
+
+
+@pytest.fixture(scope="module")
+def card() -> Iterator[Setting]:
+    device = entered_device()
+    made = Setting(device)
+    yield made
+    made.close()
+    device.close()
+
+
+def _matrix(codec: str, n_rows: int, n_cols: int) -> PackedMatrix:
+    return PackedMatrix.view(weights(codec, n_rows, n_cols).reshape(-1), n_rows, n_cols, codec)
+
+
+def _values(w: PackedMatrix) -> F32:
+    out: F32 = ROW_CODECS[w.codec].decode(np.ascontiguousarray(w.data).view(np.uint8))[:, : w.n_cols]
+    return out
+
+
+def _check_product(found: F32, x: NDArray[Any], w: NDArray[Any], before: Any = 0.0) -> None:
+    """Halves round each factor by 2^-11 of it at most; the errors of a sum's terms add up like their squares."""
+    x, w = x.astype(np.float64), w.astype(np.float64)
+    size = np.sqrt(np.square(x) @ np.square(w).T)
+    error = np.abs(found - (before + x @ w.T))
+    assert (error <= 4 * 2.0**-11 * size + 1e-6).all(), float((error / (size + 1e-9)).max())
+
+
+@pytest.mark.parametrize("codec", ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k"])
+@pytest.mark.parametrize(("n_tokens", "n_rows", "n_cols"), [(1, 5, 256), (130, 300, 512), (37, 129, 768)])
+def test_products_in_every_codec(card: Setting, codec: str, n_tokens: int, n_rows: int, n_cols: int) -> None:
+    w = _matrix(codec, n_rows, n_cols)
+    on_card = card.arrays.matrix(w)
+    x = rng.standard_normal((n_tokens, n_cols)).astype(np.float32) * 10.0 ** rng.uniform(-6, 6, (n_tokens, 1))
+    x = x.astype(np.float32)
+    bias = rng.standard_normal(n_rows).astype(np.float32)
+    out = Rows(card.arrays.space(4 * n_tokens * (n_rows + 3)), n_rows + 3)
+    card.ops.multiply(on_card, card.rounded(x), n_tokens, out, card.tile, bias=card.arrays.put(bias))
+    found = card.arrays.get(out.address, np.float32, n_tokens, n_rows + 3)
+    assert np.isnan(found[:, n_rows:]).all()  # nothing behind a row is touched
+    _check_product(found[:, :n_rows], x, _values(w), bias)
+
+
+STORED = ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k", "q8_0.lanes", "q4_0.lanes"]
+
+
+def _stored(card: Setting, w: PackedMatrix) -> StoredMatrix:
+    """The rows as they are, 16 bytes and more from one to the next."""
+    step = (w.row_bytes + 31) // 16 * 16
+    rows = np.full((w.n_rows, step), 0xFF, np.uint8)
+    rows[:, : w.row_bytes] = w.data.view(np.uint8)
+    return StoredMatrix(w.n_rows, w.n_cols, w.codec, card.arrays.put(rows), step)
+
+
+def _in_lanes(codec: str, n_rows: int, n_cols: int) -> PackedMatrix:
+    if not codec.endswith(".lanes"):
+        return _matrix(codec, n_rows, n_cols)
+    return PackedMatrix.pack(rng.standard_normal((n_rows, n_cols)).astype(np.float32), codec)
+
+
+@pytest.mark.parametrize("codec", STORED)
+@pytest.mark.parametrize(("n_tokens", "n_rows", "n_cols"), [(3, 140, 256), (130, 33, 1280)])
+def test_rows_as_they_are_stored(card: Setting, codec: str, n_tokens: int, n_rows: int, n_cols: int) -> None:
+    w = _in_lanes(codec, n_rows, n_cols)
+    stored = _stored(card, w)
+    x = rng.standard_normal((n_tokens, n_cols)).astype(np.float32)
+    out = Rows(card.arrays.space(4 * n_tokens * n_cols), n_rows)
+    card.ops.multiply(stored, card.rounded(x), n_tokens, out, card.tile)
+    _check_product(card.arrays.get(out.address, np.float32, n_tokens, n_rows), x, _values(w))
+    turned, h = Rows(out.address, n_cols), rng.standard_normal((n_tokens, n_rows)).astype(np.float32)
+    card.ops.multiply_turned(stored, card.rounded(h), n_tokens, turned, card.tile)
+    _check_product(card.arrays.get(turned.address, np.float32, n_tokens, n_cols), h, _values(w).T)
+
+
+@pytest.mark.parametrize(("codec", "other"), [("f16", "f16"), ("q4_0", "q4_0"), ("q4_k", "q6_k"), ("f32", "f16")])
+@pytest.mark.parametrize("kind", ["planes", "stored"])
+def test_two_products_at_once(card: Setting, codec: str, other: str, kind: str) -> None:
+    n_tokens, n_rows, n_cols = 70, 600, 512
+    matrices = _matrix(codec, n_rows, n_cols), _matrix(other, n_rows, n_cols)
+    on_card = tuple(card.arrays.matrix(w) if kind == "planes" else _stored(card, w) for w in matrices)
+    x = rng.standard_normal((n_tokens, n_cols)).astype(np.float32)
+    biases = rng.standard_normal((2, n_rows)).astype(np.float32)
+    at = card.arrays.space(8 * n_tokens * n_rows)
+    outs = Rows(at, 2 * n_rows), Rows(at + 4 * n_rows, 2 * n_rows)
+    shifts = card.arrays.put(biases[0]), card.arrays.put(biases[1])
+    card.ops.multiply_two(on_card, card.rounded(x), n_tokens, outs, card.tile, shifts)  # type: ignore[arg-type]
+    found = card.arrays.get(at, np.float32, n_tokens, 2, n_rows)
+    for i, w in enumerate(matrices):
+        _check_product(found[:, i], x, _values(w), biases[i])
+    shifts = shifts[0] + 4 * 100, 0
+    card.ops.multiply_two(on_card, card.rounded(x), n_tokens, outs, card.tile, shifts, 100, 333)  # type: ignore[arg-type]
+    found = card.arrays.get(at, np.float32, n_tokens, 2, n_rows)[..., :333]
+    _check_product(found[:, 0], x, _values(matrices[0])[100:433], biases[0, 100:433])
+    _check_product(found[:, 1], x, _values(matrices[1])[100:433])
+
+
+@pytest.mark.parametrize("codec", ["f32", "f16", "q8_0", "q4_0"])
+@pytest.mark.parametrize(("n_tokens", "n_neurons", "n_cols"), [(1, 3, 64), (140, 700, 288), (33, 1025, 512)])
+def test_a_down_that_lies_neuron_by_neuron(
+    card: Setting, codec: str, n_tokens: int, n_neurons: int, n_cols: int
+) -> None:
+    w = _matrix(codec, n_neurons, n_cols)
+    h = rng.standard_normal((n_tokens, n_neurons)).astype(np.float32)
+    before = rng.standard_normal((n_tokens, n_cols)).astype(np.float32)
+    out = Rows(card.arrays.put(before), n_cols)
+    tile = Tile(card.tile.address, 2 * 256 * n_cols)
+    card.ops.multiply_turned(card.arrays.matrix(w), card.rounded(h), n_tokens, out, tile, adds=True)
+    found = card.arrays.get(out.address, np.float32, n_tokens, n_cols)
+    _check_product(found, h, _values(w).T, before)
+    first, some = n_neurons // 2, n_neurons - n_neurons // 2 - 1
+    card.ops.multiply_turned(
+        card.arrays.matrix(w), card.rounded(h[:, :some]), n_tokens, out, tile, first=first, n_rows=some
+    )
+    if some:
+        found = card.arrays.get(out.address, np.float32, n_tokens, n_cols)
+        _check_product(found, h[:, :some], _values(w)[first : first + some].T)
+
+
+@pytest.mark.parametrize("codec", ["f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k"])
+def test_some_columns_of_a_row_wise_down(card: Setting, codec: str) -> None:
+    w = _matrix(codec, 200, 1024)
+    h = rng.standard_normal((50, 512)).astype(np.float32)
+    out = Rows(card.arrays.space(4 * 50 * 200), 200)
+    card.ops.multiply_columns(card.arrays.matrix(w), card.rounded(h), 50, out, card.tile, first=256, n_columns=512)
+    _check_product(card.arrays.get(out.address, np.float32, 50, 200), h, _values(w)[:, 256:768])
+
+
+def test_a_width_that_is_no_multiple_of_eight(card: Setting) -> None:
+    w = _matrix("f32", 70, 77)
+    x = rng.standard_normal((9, 77)).astype(np.float32)
+    out = Rows(card.arrays.space(4 * 9 * 70), 70)
+    card.ops.multiply(card.arrays.matrix(w), card.rounded(x), 9, out, card.tile)
+    _check_product(card.arrays.get(out.address, np.float32, 9, 70), x, _values(w))
+
+
+def test_large_and_tiny_rows_are_rounded_alike(card: Setting) -> None:
+    x = np.array([[3e30, -1e25, 2e30], [1e-30, 5e-31, 0], [0, 0, 0], [np.inf, 1, 2], [70000, 1, 1e-3]], np.float32)
+    rounded = card.rounded(x)
+    halves = card.arrays.get(rounded.address, np.float16, 5, 8)[:, :3].astype(np.float64)
+    factors = card.arrays.get(rounded.factors, np.float32, 5)
+    back = halves * factors[:, None]
+    assert np.allclose(back[[0, 1, 2, 4]], x[[0, 1, 2, 4]], rtol=2.0**-11, atol=0)
+    assert np.isinf(back[3, 0])
+    assert np.frexp(factors)[0].tolist() == [0.5] * 5
+
+
+@pytest.mark.parametrize("kind", ["rms", "layer"])
+@pytest.mark.parametrize("n", [8, 300, 5120])
+def test_norms_of_rows(card: Setting, kind: Any, n: int) -> None:
+    x = (rng.standard_normal((6, n)) * 3 + 1).astype(np.float32)
+    weight, bias = rng.standard_normal((2, n)).astype(np.float32)
+    bias_at = card.arrays.put(bias) if kind == "layer" else 0
+    norm = CardNorm(kind, card.arrays.put(weight), bias_at, 1e-5)
+    wanted = REFERENCE.rms_norm(x, weight, 1e-5) if kind == "rms" else REFERENCE.layer_norm(x, weight, bias, 1e-5)
+    at, before = Rows(card.arrays.put(x), n), rng.standard_normal((6, n)).astype(np.float32)
+    out = Rows(card.arrays.put(before), n)
+    card.ops.round(at, 6, n, None, norm, out, adds=True)
+    card.ops.round(at, 6, n, None, norm, at)
+    assert np.allclose(card.arrays.get(out.address, np.float32, 6, n), before + wanted, atol=2e-5)
+    assert np.allclose(card.arrays.get(at.address, np.float32, 6, n), wanted, atol=2e-5)
+
+
+def _card_kv(card: Setting, codec: Any, n_kv_heads: int, dim: int, capacity: int) -> CardKv:
+    width = {"f32": 4, "f16": 2, "q8_0": 1}[codec]
+    room = n_kv_heads * capacity
+    places = [card.arrays.space(room * dim * width) for _ in range(2)]
+    scales = [card.arrays.space(room * -(-dim // 32) * 2) for _ in range(2)]
+    return CardKv(codec, *places, *scales, n_kv_heads, dim, capacity)
+
+
+@pytest.mark.parametrize("codec", ["f32", "f16", "q8_0"])
+@pytest.mark.parametrize(
+    ("dim", "n_heads", "n_kv_heads", "pieces", "softcap", "window"),
+    [(16, 4, 2, (5, 3), None, None), (64, 4, 4, (70, 130), None, None), (128, 8, 2, (129, 64, 1), 30.0, None),
+     (128, 2, 1, (200, 100), None, 50), (80, 3, 1, (65,), None, 9), (36, 2, 2, (70,), None, None),
+     (96, 4, 1, (1, 300), None, 70), (256, 2, 1, (40, 90), 50.0, 33)],
+)  # fmt: skip
+def test_attention_over_the_cache(
+    card: Setting, codec: Any, dim: int, n_heads: int, n_kv_heads: int, pieces: tuple[int, ...],
+    softcap: float | None, window: int | None,
+) -> None:  # fmt: skip
+    capacity, scale = sum(pieces) + 3, dim**-0.5
+    layout = KvLayout(dim, codec)
+    blocks = kv_blocks.allocate(1, n_kv_heads, capacity, layout)[0]
+    kv = _card_kv(card, codec, n_kv_heads, dim, capacity)
+    start = 0
+    for n_tokens in pieces:
+        qkv = (2 * rng.standard_normal((n_tokens, n_heads + 2 * n_kv_heads, dim))).astype(np.float32)
+        at, step = Rows(card.arrays.put(qkv), qkv[0].size), n_heads * dim
+        card.ops.place_heads(at, n_tokens, n_heads, kv, start, 0, 0, 0, "halves", None, None)
+        out = Rows(card.arrays.space(4 * n_tokens * step), step)
+        card.ops.attend(at, n_tokens, n_heads, kv, start, out, scale, softcap, window)
+        found = card.arrays.get(out.address, np.float32, n_tokens, n_heads, dim)
+        q, k, v = np.split(qkv, [n_heads, n_heads + n_kv_heads], axis=1)
+        wanted = REFERENCE.cached_attention(q, k, v, blocks, layout, start, scale, softcap, window)
+        of_halves = codec != "f32" and dim <= 128
+        assert np.abs(found - wanted).max() < (2e-2 if of_halves else 1e-4)
+        assert np.abs(found - wanted).mean() < (1e-3 if of_halves else 1e-5)
+        start += n_tokens
+
+
+@pytest.mark.parametrize("order", ["halves", "interleaved"])
+@pytest.mark.parametrize(("dim", "n_angles"), [(64, 32), (80, 16), (256, 128)])
+def test_heads_are_normed_turned_and_stored(card: Setting, order: Any, dim: int, n_angles: int) -> None:
+    n_tokens, n_heads, n_kv_heads, start, capacity = 7, 3, 2, 4, 12
+    qkv = rng.standard_normal((n_tokens, n_heads + 2 * n_kv_heads, dim)).astype(np.float32)
+    cos, sin = REFERENCE.rope_angles(np.arange(start, start + n_tokens), 2 * n_angles, 10000.0)
+    q_weight, k_weight = rng.standard_normal((2, dim)).astype(np.float32)
+    kv = _card_kv(card, "f32", n_kv_heads, dim, capacity)
+    at = Rows(card.arrays.put(qkv), qkv[0].size)
+    q_norm, k_norm = (CardNorm("rms", card.arrays.put(weight), 0, 1e-6) for weight in (q_weight, k_weight))
+    card.ops.place_heads(
+        at, n_tokens, n_heads, kv, start, card.arrays.put(cos), card.arrays.put(sin), n_angles, order, q_norm, k_norm
+    )
+    q, k, v = np.split(qkv, [n_heads, n_heads + n_kv_heads], axis=1)
+    q = REFERENCE.rope(REFERENCE.rms_norm(q, q_weight, 1e-6), cos, sin, order)
+    k = REFERENCE.rope(REFERENCE.rms_norm(k, k_weight, 1e-6), cos, sin, order)
+    found = card.arrays.get(at.address, np.float32, *qkv.shape)
+    assert np.allclose(found[:, :n_heads], q, atol=1e-5)
+    keys, values = (card.arrays.get(one, np.float32, n_kv_heads, capacity, dim) for one in (kv.keys, kv.values))
+    here = slice(start, start + n_tokens)
+    assert np.allclose(keys[:, here], k.swapaxes(0, 1), atol=1e-5)
+    assert np.array_equal(values[:, here], v.swapaxes(0, 1))
+    assert np.isnan(keys[:, start + n_tokens :]).all()
+    assert np.isnan(keys[:, :start]).all()
+
+
+@pytest.mark.parametrize("activation", ["relu", "drelu", "fatrelu", "silu", "gelu", "gelu-tanh"])
+@pytest.mark.parametrize("gated", [True, False])
+def test_hidden_values(card: Setting, activation: Any, gated: bool) -> None:
+    n_tokens, n, threshold = 5, 600, 0.25
+    first, up = rng.standard_normal((2, n_tokens, n)).astype(np.float32)
+    neuron_in = np.where(rng.random(n) < 0.1, -1, np.arange(n)).astype(np.int32)
+    function = {"fatrelu": lambda x: REFERENCE.relu(x, threshold), "silu": REFERENCE.silu, "gelu": REFERENCE.gelu,
+                "gelu-tanh": REFERENCE.gelu_tanh}.get(activation, REFERENCE.relu)  # fmt: skip
+    opened = function(first) * (neuron_in >= 0)
+    other = REFERENCE.relu(up) if activation == "drelu" else up
+    wanted = opened * other if gated else opened
+    fired = (opened != 0) & (other != 0) if activation == "drelu" and gated else opened != 0
+    at = Rows(card.arrays.put(first), n)
+    to = RoundedRows(card.arrays.space(2 * n_tokens * n), n, card.arrays.space(4 * n_tokens))
+    counts, tally = card.arrays.put(np.ones((n_tokens, 2), np.uint32)), card.arrays.put(np.ones(n, np.uint32))
+    others = Rows(card.arrays.put(up), n) if gated else None
+    card.ops.activate(at, others, n_tokens, n, activation, threshold, to, counts, card.arrays.put(neuron_in))
+    card.ops.tally(at, n_tokens, n, tally, card.arrays.put(neuron_in))
+    assert np.allclose(card.arrays.get(at.address, np.float32, n_tokens, n), wanted, atol=1e-5)
+    halves = card.arrays.get(to.address, np.float16, n_tokens, n).astype(np.float32)
+    factors = card.arrays.get(to.factors, np.float32, n_tokens)
+    assert np.allclose(halves * factors[:, None], wanted, rtol=2.0**-10, atol=1e-5)
+    found = card.arrays.get(counts, np.uint32, n_tokens, 2)
+    assert found.tolist() == [[1 + int((a != 0).sum()), 1 + int(b.sum())] for a, b in zip(opened, fired, strict=True)]
+    assert np.array_equal(card.arrays.get(tally, np.uint32, n), 1 + (wanted != 0).sum(axis=0))

@@ -1,0 +1,87 @@
+"""The operators of batches in NumPy, in the stream of the tests' card of NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from stand_in_card import StandInCard
+from stand_in_prefill import REFERENCE, NumpyPrefillOps, at, rows_at
+
+from native_kernels.cuda.card import CardKv
+from native_kernels.cuda.prefill_ops import Rows
+
+_IN_ORDER = ("multiply", "multiply_two", "multiply_columns", "multiply_turned", "round", "activate")
+
+
+class StandInBatchOps(NumpyPrefillOps):
+    """native_kernels/cuda/batch_ops.py; what is asked for runs in the card's stream."""
+
+    def __init__(self, card: StandInCard) -> None:
+        super().__init__()
+        self._stand_in = card
+        self._inner = NumpyPrefillOps()  # which asks itself for operators, too: those run at once
+        for name in _IN_ORDER:
+            setattr(self, name, self._in_order(name, getattr(self._inner, name)))
+
+    def _in_order(self, name: str, operator: Any) -> Any:
+        def asked(*arguments: Any, **named: Any) -> None:
+            self._stand_in.do(name, lambda: operator(*arguments, **named))
+
+        return asked
+
+    def place_heads(  # type: ignore[override]
+        self, qkv: Rows, n_tokens: int, n_heads: int, kv: CardKv, start: int, cosines: int, sines: int, n_angles: int,
+        order: Any, q_norm: Any, k_norm: Any, positions: int = 0,
+    ) -> None:  # fmt: skip
+        def step() -> None:
+            for t in range(n_tokens):
+                self._inner.place_heads(
+                    Rows(qkv.address + 4 * t * qkv.step, qkv.step), 1, n_heads, kv,
+                    int(at(positions, np.int32, n_tokens)[t]), cosines + 4 * t * n_angles, sines + 4 * t * n_angles,
+                    n_angles, order, q_norm, k_norm,
+                )  # fmt: skip
+
+        self._stand_in.do("place_heads", step)
+
+    def attend_each(
+        self, q: Rows, n_tokens: int, n_heads: int, kv: CardKv, slot: int, states: int, out: Rows, scale: float,
+        softcap: float | None, window: int | None,
+    ) -> None:  # fmt: skip
+        dim = kv.head_dim
+
+        def step() -> None:
+            for t, length in enumerate(at(states, np.int32, n_tokens).tolist()):
+                own = slice(slot * t, slot * t + length + 1)
+                query = rows_at(Rows(q.address + 4 * t * q.step, q.step), 1, n_heads * dim).reshape(1, n_heads, dim)
+                keys, values = (numbers[:, own].astype(np.float32).swapaxes(0, 1) for numbers, _ in self._kept(kv))
+                found = REFERENCE.attention(query, keys, values, scale, softcap, window)
+                rows_at(Rows(out.address + 4 * t * out.step, out.step), 1, n_heads * dim)[:] = found.reshape(1, -1)
+
+        self._stand_in.do("attend_each", step)
+
+    def needed(
+        self, logits: Rows, n_tokens: int, n: int, threshold: float, hot_bits: int, words: int, cold: int
+    ) -> None:  # fmt: skip
+        def step() -> None:
+            found = rows_at(logits, n_tokens, n) >= np.float32(threshold)
+            word = (found.astype(np.uint32) << np.arange(n_tokens, dtype=np.uint32)[:, None]).sum(0, dtype=np.uint32)
+            at(words, np.uint32, n)[:] = word
+            hot = np.zeros(n, bool)
+            if hot_bits:
+                packed = at(hot_bits, np.uint32, -(-n // 32))
+                hot = np.unpackbits(packed.view(np.uint8), bitorder="little")[:n].astype(bool)
+            at(cold, np.uint32, n)[:] = np.where(hot, 0, word)
+
+        self._stand_in.do("needed", step)
+
+    def keep(self, first: Rows, n_tokens: int, n: int, neuron_in: int, words: int, computed: int) -> None:
+        def step() -> None:
+            neurons = at(neuron_in, np.int32, n)
+            word = np.where(neurons < 0, 0, at(words, np.uint32, int(neurons.max()) + 1)[neurons]).astype(np.uint32)
+            kept = (word >> np.arange(n_tokens, dtype=np.uint32)[:, None]) & 1
+            there = rows_at(first, n_tokens, n)
+            there[:] = np.where(kept, there, 0)
+            at(computed, np.uint32, 1)[0] += np.uint32(kept.sum())
+
+        self._stand_in.do("keep", step)

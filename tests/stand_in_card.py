@@ -1,0 +1,211 @@
+"""A graphics card of NumPy, so that what runs on cards is tested where there is none: native_kernels/cuda/card.py.
+
+Its memory is the host's. What it is asked for is computed by a thread of its own, in order and while the caller goes
+on, as a card does it; every address is looked up, so that one that is not the card's is an error. It is no measure of
+speed.
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from stand_in_operators import StandInOperators
+
+from native_kernels.cuda.driver import CudaError, CudaOutOfMemoryError
+
+_PINNED = 1 << 60  # by which the card's name for pinned memory differs from the host's
+_FAILED = 719  # what launches answer after something has failed
+
+
+class StandInMemory:
+    """No numbers at first, as nobody promises any. n_bytes: as asked for; address: aligned to 256 bytes."""
+
+    def __init__(self, card: StandInCard, n_bytes: int, pinned: bool) -> None:
+        raw = np.full(n_bytes + 256, 0xFF, np.uint8)
+        start = -raw.ctypes.data % 256
+        self.bytes = raw[start : start + n_bytes]
+        self.address = int(self.bytes.ctypes.data)
+        self.n_bytes = n_bytes
+        self.device_address = self.address + (_PINNED if pinned else 0)
+        self._card: StandInCard | None = card
+        card.add(self)
+
+    def as_array(self, dtype: Any, count: int, offset: int = 0) -> NDArray[Any]:
+        size = count * np.dtype(dtype).itemsize
+        assert 0 <= offset <= offset + size <= self.n_bytes
+        return self.bytes[offset : offset + size].view(dtype)
+
+    def free(self) -> None:
+        if self._card is not None:
+            card, self._card = self._card, None
+            card.take_out(self)
+
+
+class StandInWork:
+    def __init__(self, card: StandInCard, steps: list[tuple[str, Callable[[], None]]], handle: int) -> None:
+        self.steps = steps
+        self.handle = handle
+        self._card = card
+
+    @property
+    def names(self) -> list[str]:
+        """The operators in their order."""
+        return [name for name, _ in self.steps]
+
+    def close(self) -> None:
+        self._card.works.pop(self.handle, None)
+
+
+class StandInCard(StandInOperators):
+    """The card. memory_bytes: all that can be allocated. n_launches: of captured work, so far.
+
+    Errors of what runs are raised by `synchronize`.
+    """
+
+    stream_handle = 0x5EA
+    n_multiprocessors = 2
+
+    def __init__(self, memory_bytes: int = 1 << 34) -> None:
+        self.memory_bytes = memory_bytes
+        self.used_bytes = 0
+        self.n_launches = 0
+        self.works: dict[int, StandInWork] = {}
+        self.closed = False
+        self._starts: list[int] = []
+        self._memory: dict[int, StandInMemory] = {}
+        self._captured: list[tuple[str, Callable[[], None]]] | None = None
+        self._handles = 0
+        self._lock = threading.Lock()
+        self._error: BaseException | None = None
+        self._queue: queue.SimpleQueue[tuple[Callable[[], None], bool] | None] = queue.SimpleQueue()
+        self._launch = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(self._launched)
+        self.launch_function = ctypes.cast(self._launch, ctypes.c_void_p).value or 0
+        self._thread = threading.Thread(target=self._live, name="stand-in-card", daemon=True)
+        self._thread.start()
+
+    # ------------------------------------------------------------ memory and execution
+
+    def enter(self) -> None:
+        """There is but one."""
+
+    def allocate(self, n_bytes: int) -> StandInMemory:
+        if self.used_bytes + n_bytes > self.memory_bytes:
+            raise CudaOutOfMemoryError("cuMemAlloc_v2", 2, "CUDA_ERROR_OUT_OF_MEMORY")
+        self.used_bytes += n_bytes
+        return StandInMemory(self, n_bytes, pinned=False)
+
+    def pin(self, n_bytes: int) -> StandInMemory:
+        return StandInMemory(self, n_bytes, pinned=True)
+
+    def upload(self, to: int, source: int, n_bytes: int) -> None:
+        if self._find(source + _PINNED, n_bytes) is None:  # pageable memory is read before the call returns
+            data = np.frombuffer(ctypes.string_at(source, n_bytes), np.uint8)
+            self.do("upload", lambda: np.copyto(self.bytes_at(to, n_bytes), data))
+        else:
+            self.do("upload", lambda: np.copyto(self.bytes_at(to, n_bytes), self.bytes_at(source + _PINNED, n_bytes)))
+
+    def download(self, to: int, source: int, n_bytes: int) -> None:
+        self.do("download", lambda: ctypes.memmove(to, self.bytes_at(source, n_bytes).ctypes.data, n_bytes) and None)
+
+    def fill(self, to: int, value: int, n_bytes: int) -> None:
+        self.do("fill", lambda: self.bytes_at(to, n_bytes).fill(value))
+
+    def synchronize(self) -> None:
+        if not self._reached():
+            raise CudaError("cuStreamSynchronize", 702, "CUDA_ERROR_LAUNCH_TIMEOUT")
+        error, self._error = self._error, None
+        if error is not None:
+            raise CudaError("cuStreamSynchronize", _FAILED, f"{type(error).__name__}: {error}") from error
+
+    def captured(self, work: Callable[[], None]) -> StandInWork:
+        assert self._captured is None, "one capture at a time"
+        self._captured = steps = []
+        try:
+            work()
+        finally:
+            self._captured = None
+        self._handles += 1
+        self.works[self._handles] = StandInWork(self, steps, self._handles)
+        return self.works[self._handles]
+
+    def launch(self, work: StandInWork) -> None:
+        assert self._captured is None, "nothing is launched while work is captured"
+        if code := self._launched(work.handle, self.stream_handle):
+            raise CudaError("cuGraphLaunch", code, "CUDA_ERROR_LAUNCH_FAILED")
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._queue.put(None)
+            self._thread.join()
+
+    def _reached(self) -> bool:
+        """Waits until the stream has come here; False where that takes a minute."""
+        reached = threading.Event()
+        self._queue.put((reached.set, True))
+        return reached.wait(60)
+
+    def between(self, step: Callable[[], None]) -> None:
+        """Runs it in the stream, behind what was asked for so far."""
+        self._queue.put((step, False))
+
+    def add(self, memory: StandInMemory) -> None:
+        with self._lock:
+            bisect.insort(self._starts, memory.device_address)
+            self._memory[memory.device_address] = memory
+
+    def take_out(self, memory: StandInMemory) -> None:
+        if not self.closed:
+            self._reached()
+        with self._lock:
+            self._starts.remove(memory.device_address)
+            del self._memory[memory.device_address]
+        if memory.device_address == memory.address:
+            self.used_bytes -= memory.n_bytes
+
+    def _launched(self, handle: int | None, stream: int | None) -> int:
+        if stream != self.stream_handle or handle not in self.works:
+            return 400
+        if self._error is not None:
+            return _FAILED
+        self.n_launches += 1
+        steps = self.works[handle].steps
+        self._queue.put((lambda: [step() for _, step in steps] and None, False))
+        return 0
+
+    def _live(self) -> None:
+        while (taken := self._queue.get()) is not None:
+            step, even_after_errors = taken
+            try:
+                if self._error is None or even_after_errors:
+                    with np.errstate(all="ignore"):
+                        step()
+            except BaseException as error:  # noqa: BLE001 - whatever it is, `synchronize` raises it
+                self._error = error
+
+    def do(self, name: str, step: Callable[[], None]) -> None:
+        if self._captured is not None:
+            self._captured.append((name, step))
+        else:
+            self._queue.put((step, False))
+
+    def _find(self, address: int, n_bytes: int) -> StandInMemory | None:
+        with self._lock:
+            place = bisect.bisect_right(self._starts, address) - 1
+            memory = self._memory[self._starts[place]] if place >= 0 else None
+        inside = memory is not None and address + n_bytes <= memory.device_address + memory.n_bytes
+        return memory if inside else None
+
+    def bytes_at(self, address: int, n_bytes: int) -> NDArray[np.uint8]:
+        memory = self._find(address, n_bytes)
+        if memory is None:
+            raise MemoryError(f"{n_bytes} bytes at {address:#x} are not the card's")
+        start = address - memory.device_address
+        return memory.bytes[start : start + n_bytes]

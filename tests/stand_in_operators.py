@@ -1,0 +1,361 @@
+"""The operators of the tests' card, in NumPy, as native_kernels/cuda/card.py says what each does."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from stand_in_rows import from_planes, to_planes
+
+from native_kernels import reference
+from native_kernels.backend import RopeOrder
+from native_kernels.codecs import ROW_CODECS
+from native_kernels.copies import signs
+from native_kernels.cuda.card import Activation, CardBlock, CardKv, CardMatrix, CardNorm, CardVector
+from native_kernels.cuda.layouts import plane_row_bytes
+
+F32 = NDArray[np.float32]
+_OPS = reference.ReferenceOperators()
+_GROUP = 32
+
+
+class StandInOperators(ABC):
+    """Over the memory and the stream of whoever derives from it."""
+
+    @abstractmethod
+    def do(self, name: str, step: Callable[[], None]) -> None:
+        """Into the stream, or into what is captured."""
+
+    @abstractmethod
+    def bytes_at(self, address: int, n_bytes: int) -> NDArray[np.uint8]:
+        """What lies at an address of the card. Raises: MemoryError where it is none."""
+
+    def array(self, address: int, count: int, dtype: Any = np.float32) -> NDArray[Any]:
+        """What lies at an address of the card, [count]; a view."""
+        return self.bytes_at(address, count * np.dtype(dtype).itemsize).view(dtype)
+
+    # ------------------------------------------------------------ products
+
+    def unpack_rows(
+        self, raw: int, raw_stride: int, n_rows: int, to: CardMatrix, source_codec: str, rows: int = 0, first: int = 0
+    ) -> None:  # fmt: skip
+        def step() -> None:
+            width = ROW_CODECS[source_codec].n_bytes(to.n_cols)
+            source = np.stack([self.bytes_at(raw + i * raw_stride, width) for i in range(n_rows)])
+            places = self.array(rows, n_rows, np.int32) if rows else np.arange(first, first + n_rows)
+            for plane, values in zip(self._planes(to), to_planes(source, source_codec, to.n_cols), strict=True):
+                plane[places] = values
+
+        if n_rows:
+            self.do("unpack_rows", step)
+
+    def quantise(self, x: CardVector) -> None:
+        self.do("quantise", lambda: self._round(x))
+
+    def multiply(
+        self, matrices: Sequence[CardMatrix], x: CardVector, outs: Sequence[int], biases: Sequence[int] = (),
+        relu: bool = False,
+    ) -> None:  # fmt: skip
+        def step() -> None:
+            for i, (matrix, out) in enumerate(zip(matrices, outs, strict=True)):
+                found = self._product(matrix, x, biases[i] if biases else 0)
+                self.array(out, matrix.n_rows)[:] = np.maximum(found, 0) if relu else found
+
+        self.do("multiply", step)
+
+    def expect(
+        self, matrix: CardMatrix, x: CardVector, bias: int, threshold: float, bits: int, among: int = 0,
+        copied: int = 0,
+    ) -> None:  # fmt: skip
+        def step() -> None:
+            read = self._mask(among, matrix.n_rows)
+            found = (self._product(matrix, x, bias) >= np.float32(threshold)) & read
+            packed = np.packbits(found, bitorder="little")
+            self.array(bits, _words(matrix.n_rows), np.uint32)[:] = _as_words(packed)
+            if copied:
+                self.array(copied, 1, np.uint32)[:] += np.uint32(np.count_nonzero(read))
+
+        self.do("expect", step)
+
+    def signs(self, x: CardVector, to: CardVector) -> None:
+        self.do("signs", lambda: self._put(to, signs(self.array(x.values, x.n))))
+
+    # ------------------------------------------------------------ neurons
+
+    def hidden(
+        self, block: CardBlock, x: CardVector, bits: int, activation: Activation, threshold: float, h: int,
+        counts: int, gate_first: bool,
+    ) -> None:  # fmt: skip
+        def step() -> None:
+            n = block.n_slots
+            neurons = self.array(block.neuron_in, n, np.int32)
+            computed = np.ones(n, np.bool_)
+            if bits:
+                words = self.array(bits, int(neurons.max(initial=0)) // 32 + 1, np.uint32)
+                computed = (words[neurons // 32] >> (neurons % 32).astype(np.uint32)) & 1 == 1
+            up = self._product(block.up, x, block.up_bias)
+            gate = None if block.gate is None else self._product(block.gate, x, block.gate_bias)
+            found, opened, fired = _activated(gate, up, activation, threshold)
+            self.array(h, n)[:] = np.where(computed, found, 0)
+            self.array(block.fired, n, np.uint32)[:] += (fired & computed).astype(np.uint32)
+            self._count(counts, computed, opened & computed, fired & computed)
+
+        assert gate_first in (False, True)
+        self.do("hidden", step)
+
+    def down_parts(self, block: CardBlock) -> int:
+        return min(3, max(1, block.n_slots // 8))
+
+    def down(self, block: CardBlock, h: int, parts: int) -> None:
+        def step() -> None:
+            values, n_parts = self.array(h, block.n_slots), self.down_parts(block)
+            rows = np.where((values != 0)[:, None], self._values(block.down_t) * values[:, None], 0)
+            out = self.array(parts, n_parts * block.down_t.n_cols).reshape(n_parts, -1)
+            for i in range(n_parts):
+                out[i] = rows[i::n_parts].sum(axis=0, dtype=np.float32)
+
+        self.do("down", step)
+
+    def activate(
+        self, first: int, up: int, n: int, activation: Activation, threshold: float, to: CardVector, counts: int
+    ) -> None:  # fmt: skip
+        def step() -> None:
+            gated = up != 0
+            values = self.array(first, n)
+            found, opened, fired = _activated(
+                values if gated else None, self.array(up, n) if gated else values, activation, threshold
+            )
+            self._put(to, found)
+            self._count(counts, np.ones(n, np.bool_), opened, fired)
+
+        self.do("activate", step)
+
+    # ------------------------------------------------------------ the stream
+
+    def advance(
+        self, stream: int, n: int, parts: int = 0, n_parts: int = 0, others: Sequence[int] = (),
+        norm: CardNorm | None = None, to: CardVector | None = None,
+    ) -> None:  # fmt: skip
+        def step() -> None:
+            x = self.array(stream, n)
+            if parts and n_parts:
+                x += self.array(parts, n_parts * n).reshape(n_parts, n).sum(axis=0, dtype=np.float32)
+            for other in others:
+                x += self.array(other, n)
+            if norm is not None:
+                assert to is not None, "a norm needs a place to go"
+                self._put(to, self._normed(x, norm))
+
+        self.do("advance", step)
+
+    def norm(self, x: int, norm: CardNorm, to: CardVector) -> None:
+        self.do("norm", lambda: self._put(to, self._normed(self.array(x, to.n), norm)))
+
+    def copy(self, source: int, to: int, n_words: int) -> None:
+        self.do("copy", lambda: np.copyto(self.array(to, n_words, np.uint32), self.array(source, n_words, np.uint32)))
+
+    def angles(self, state: int, frequencies: int, scale: float, n: int, to: int) -> None:
+        def step() -> None:
+            turned = int(self.array(state, 1, np.int32)[0]) * self.array(frequencies, n, np.float64)
+            out = self.array(to, 2 * n).reshape(n, 2)
+            out[:, 0] = np.cos(turned).astype(np.float32) * np.float32(scale)
+            out[:, 1] = np.sin(turned).astype(np.float32) * np.float32(scale)
+
+        self.do("angles", step)
+
+    def rotate_and_store(
+        self, qkv: int, n_heads: int, kv: CardKv, state: int, angles: int, n_angles: int, order: RopeOrder,
+        q_norm: CardNorm | None, k_norm: CardNorm | None,
+    ) -> None:  # fmt: skip
+        def step() -> None:
+            position = int(self.array(state, 1, np.int32)[0])
+            assert 0 <= position < kv.capacity
+            n_kv, d = kv.n_kv_heads, kv.head_dim
+            heads = self.array(qkv, (n_heads + 2 * n_kv) * d).reshape(-1, d)
+            q, k, v = heads[:n_heads], heads[n_heads : n_heads + n_kv], heads[n_heads + n_kv :]
+            for part, norm in ((q, q_norm), (k, k_norm)):
+                if norm is not None:
+                    part[:] = self._normed(part, norm)
+            if n_angles:
+                turns = self.array(angles, 2 * n_angles).reshape(1, n_angles, 2)
+                for part in (q, k):
+                    part[:] = _OPS.rope(part[None], turns[..., 0], turns[..., 1], order)[0]
+            for values, to, scales in ((k, kv.keys, kv.key_scales), (v, kv.values, kv.value_scales)):
+                self._store(kv, to, scales, position, values)
+
+        self.do("rotate_and_store", step)
+
+    def attend(
+        self, q: int, n_heads: int, kv: CardKv, state: int, to: CardVector, scale: float, softcap: float | None,
+        window: int | None,
+    ) -> None:  # fmt: skip
+        def step() -> None:
+            n, d = int(self.array(state, 1, np.int32)[0]) + 1, kv.head_dim
+            keys, values = self._stored(kv, kv.keys, kv.key_scales, n), self._stored(kv, kv.values, kv.value_scales, n)
+            queries = self.array(q, n_heads * d).reshape(1, n_heads, d)
+            self._put(to, _OPS.attention(queries, keys, values, scale, softcap, window).reshape(-1))
+
+        self.do("attend", step)
+
+    def softcap(self, x: int, n: int, cap: float) -> None:
+        self.do("softcap", lambda: np.copyto(self.array(x, n), _OPS.softcap(self.array(x, n), cap)))
+
+    # ------------------------------------------------------------ the exchange
+
+    def publish(
+        self, flag: int, epoch: int, values: int = 0, to_values: int = 0, n: int = 0, bits: int = 0, without: int = 0,
+        to_bits: int = 0, n_words: int = 0,
+    ) -> None:  # fmt: skip
+        def step() -> None:
+            if n:
+                self.array(to_values, n)[:] = self.array(values, n)
+            if n_words:
+                left = np.full(n_words, 0xFFFFFFFF, np.uint32)
+                if without:
+                    left = ~self.array(without, n_words, np.uint32)
+                self.array(to_bits, n_words, np.uint32)[:] = self.array(bits, n_words, np.uint32) & left
+            count = self.array(epoch, 1, np.int64)
+            count += 1
+            self.array(flag, 1, np.int64)[0] = count[0]
+
+        self.do("publish", step)
+
+    def wait(self, flag: int, seen: int, stop: int, status: int, patience_us: int) -> None:
+        def step() -> None:
+            end = time.perf_counter() + patience_us / 1e6
+            wanted = int(self.array(seen, 1, np.int64)[0]) + 1
+            state = self.array(status, 1, np.int64)
+            while state[0] == 0 and self.array(flag, 1, np.int64)[0] < wanted:
+                if self.array(stop, 1, np.int64)[0]:
+                    state[0] = -2
+                elif time.perf_counter() > end:
+                    state[0] = -1
+                time.sleep(0)
+            if state[0] == 0:
+                self.array(seen, 1, np.int64)[0] = wanted
+
+        self.do("wait", step)
+
+    # ------------------------------------------------------------ pieces
+
+    def _planes(self, matrix: CardMatrix) -> list[NDArray[np.uint8]]:
+        sizes = plane_row_bytes(matrix.codec, matrix.n_cols)
+        return [
+            self.bytes_at(plane, matrix.n_rows * size).reshape(matrix.n_rows, size)
+            for plane, size in zip(matrix.planes, sizes, strict=True)
+        ]
+
+    def _values(self, matrix: CardMatrix) -> F32:
+        return from_planes(self._planes(matrix), matrix.codec, matrix.n_cols)
+
+    def _product(self, matrix: CardMatrix, x: CardVector, bias: int) -> F32:
+        assert matrix.n_cols == x.n, (matrix.n_cols, x.n)
+        values = self.array(x.values, x.n)
+        if matrix.reads_bytes:
+            n_groups = -(-x.n // _GROUP)
+            rounded = self.array(x.bytes, n_groups * _GROUP, np.int8).reshape(n_groups, _GROUP)
+            values = (rounded * self.array(x.scales, 2 * n_groups).reshape(-1, 2)[:, :1]).reshape(-1)[: x.n]
+        found: F32 = self._values(matrix) @ values.astype(np.float32)
+        return found + self.array(bias, matrix.n_rows) if bias else found
+
+    def _put(self, to: CardVector, values: F32) -> None:
+        self.array(to.values, to.n)[:] = values
+        if to.bytes:
+            self._round(to)
+
+    def _round(self, x: CardVector) -> None:
+        n_groups = -(-x.n // _GROUP)
+        padded = np.zeros(n_groups * _GROUP, np.float32)
+        padded[: x.n] = self.array(x.values, x.n)
+        groups = padded.reshape(n_groups, _GROUP)
+        top = np.abs(groups).max(axis=1)
+        inverse = np.where(top > 0, np.float32(127) / top, np.float32(0))
+        rounded = np.rint(groups * inverse[:, None]).astype(np.int8)
+        all_bytes = self.array(x.bytes, -(-x.n // 64) * 64, np.int8)
+        all_bytes[:] = 0
+        all_bytes[: padded.size] = rounded.reshape(-1)
+        scales = self.array(x.scales, 2 * n_groups).reshape(-1, 2)
+        scales[:, 0] = top / np.float32(127)
+        scales[:, 1] = scales[:, 0] * rounded.sum(axis=1, dtype=np.int32)
+
+    def _normed(self, x: F32, norm: CardNorm) -> F32:
+        weight = self.array(norm.weight, x.shape[-1])
+        if norm.kind == "rms":
+            return _OPS.rms_norm(x, weight, norm.eps)
+        bias = self.array(norm.bias, x.shape[-1]) if norm.bias else np.zeros_like(weight)
+        return _OPS.layer_norm(x, weight, bias, norm.eps)
+
+    def _mask(self, bits: int, n: int) -> NDArray[np.bool_]:
+        if not bits:
+            return np.ones(n, np.bool_)
+        words = self.array(bits, _words(n), np.uint32)
+        return np.unpackbits(words.view(np.uint8), bitorder="little")[:n].astype(np.bool_)
+
+    def _count(self, counts: int, *which: NDArray[np.bool_]) -> None:
+        if counts:
+            self.array(counts, 3, np.uint32)[:] += np.array([np.count_nonzero(one) for one in which], np.uint32)
+
+    def _kv(self, kv: CardKv, at: int, scales: int) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        dtype = {"f32": np.float32, "f16": np.float16, "q8_0": np.int8}[kv.codec]
+        shape = (kv.n_kv_heads, kv.capacity)
+        numbers = self.array(at, kv.n_kv_heads * kv.capacity * kv.head_dim, dtype).reshape(*shape, kv.head_dim)
+        if kv.codec != "q8_0":
+            return numbers, None
+        groups = -(-kv.head_dim // _GROUP)
+        return numbers, self.array(scales, kv.n_kv_heads * kv.capacity * groups, np.float16).reshape(*shape, groups)
+
+    def _store(self, kv: CardKv, at: int, scales: int, position: int, values: F32) -> None:
+        numbers, factors = self._kv(kv, at, scales)
+        if factors is None:
+            numbers[:, position] = values
+            return
+        groups = factors.shape[-1]
+        padded = np.zeros((len(values), groups * _GROUP), np.float32)
+        padded[:, : kv.head_dim] = values
+        grouped = padded.reshape(len(values), groups, _GROUP)
+        top = np.abs(grouped).max(axis=-1)
+        steps = np.where(top > 0, np.float32(127) / top, np.float32(0))
+        numbers[:, position] = np.rint(grouped * steps[..., None]).reshape(padded.shape)[:, : kv.head_dim]
+        factors[:, position] = top / np.float32(127)
+
+    def _stored(self, kv: CardKv, at: int, scales: int, n: int) -> F32:
+        numbers, factors = self._kv(kv, at, scales)
+        found = numbers[:, :n].astype(np.float32)
+        if factors is not None:
+            found *= factors[:, :n, np.arange(kv.head_dim) // _GROUP].astype(np.float32)
+        return np.ascontiguousarray(found.transpose(1, 0, 2))
+
+
+def _activated(
+    gate: F32 | None, up: F32, activation: Activation, threshold: float
+) -> tuple[F32, NDArray[np.bool_], NDArray[np.bool_]]:
+    """What goes into down, which passed the first activation, and which fired."""
+    first = up if gate is None else gate
+    match activation:
+        case "silu":
+            values = _OPS.silu(first)
+        case "gelu":
+            values = _OPS.gelu(first)
+        case "gelu-tanh":
+            values = _OPS.gelu_tanh(first)
+        case _:
+            values = _OPS.relu(first, threshold)
+    opened = values != 0
+    if gate is None:
+        return values, opened, opened
+    if activation == "drelu":
+        up = _OPS.relu(up)
+        return values * up, opened, opened & (up != 0)
+    return np.where(opened, values * up, 0), opened, opened
+
+
+def _words(n: int) -> int:
+    return -(-n // 32)
+
+
+def _as_words(packed: NDArray[np.uint8]) -> NDArray[np.uint32]:
+    return np.pad(packed, (0, -len(packed) % 4)).view(np.uint32)

@@ -1,0 +1,238 @@
+"""A graphics card for prompts of NumPy and the host's memory: what engine/card/prefill.py does is tested without one.
+
+Everything asked for is done at once. Memory begins as bytes 0xFF, so that what nobody wrote shows as no number.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from native_kernels.codecs import ROW_CODECS
+from native_kernels.cuda.card import CardKv, CardNorm
+from native_kernels.cuda.driver import CudaError, Device, Driver, Stream
+from native_kernels.cuda.layouts import plane_row_bytes
+from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Rows, StoredMatrix, Weights
+from native_kernels.reference import ReferenceOperators
+
+_ALIGNED = 256
+_DTYPES = {"f32": np.float32, "f16": np.float16, "q8_0": np.int8}
+REFERENCE = ReferenceOperators()
+
+
+def at(address: int, dtype: Any, *shape: int) -> NDArray[Any]:
+    """Memory of the host as an array."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    return np.frombuffer((ctypes.c_ubyte * size).from_address(address), dtype).reshape(shape)
+
+
+def rows_at(rows: Rows, n_tokens: int, n: int) -> NDArray[Any]:
+    """f32 [T, n], to be written too."""
+    whole = at(rows.address, np.float32, (n_tokens - 1) * rows.step + n)
+    return np.lib.stride_tricks.as_strided(whole, (n_tokens, n), (4 * rows.step, 4))
+
+
+class HostDriver(Driver):
+    """The driver's calls on the host's memory. calls: the names of all that were made."""
+
+    def __init__(self) -> None:
+        self.memory: dict[int, NDArray[np.uint8]] = {}
+        self.calls: list[str] = []
+
+    def call(self, name: str, *arguments: Any) -> None:
+        self.calls.append(name)
+        if name in ("cuMemAlloc_v2", "cuMemHostAlloc"):
+            bytes_ = np.full(arguments[1] + _ALIGNED, 0xFF, np.uint8)
+            address = bytes_.ctypes.data + -bytes_.ctypes.data % _ALIGNED
+            self.memory[address] = bytes_
+            arguments[0]._obj.value = address
+        elif name == "cuMemHostGetDevicePointer_v2":
+            arguments[0]._obj.value = arguments[1].value
+        elif name in ("cuMemFree_v2", "cuMemFreeHost"):
+            del self.memory[arguments[0]]
+        elif name in ("cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2"):
+            ctypes.memmove(*arguments[:3])
+        elif name == "cuMemsetD8Async":
+            ctypes.memset(*arguments[:3])
+        elif name == "cuLaunchKernel":
+            raise CudaError(name, 1, "a stand-in runs no kernels")
+
+
+class HostDevice(Device):
+    """A device whose memory is the host's."""
+
+    def __init__(self) -> None:
+        self.number, self.driver = 0, HostDriver()
+
+
+def values_of(w: Weights) -> NDArray[np.float32]:
+    """A matrix in planes, or as it is stored, as numbers [N, D]."""
+    if isinstance(w, StoredMatrix):
+        of_rows = ROW_CODECS[w.codec]
+        stored = at(w.address, np.uint8, w.n_rows, w.step)[:, : of_rows.n_bytes(w.n_cols)]
+        numbers: NDArray[np.float32] = of_rows.decode(np.ascontiguousarray(stored))[:, : w.n_cols]
+        return numbers
+    planes = [
+        at(address, np.uint8, w.n_rows, width)
+        for address, width in zip(w.planes, plane_row_bytes(w.codec, w.n_cols), strict=True)
+    ]
+    codec = ROW_CODECS[w.codec]
+    if w.codec == "q4_0":
+        parts = [planes[0][:, : w.n_cols // 2].reshape(w.n_rows, -1, 16)]
+    elif w.codec == "q8_0":
+        parts = [planes[0][:, : w.n_cols].reshape(w.n_rows, -1, 32)]
+    else:
+        out: NDArray[np.float32] = codec.decode(np.ascontiguousarray(planes[0][:, : codec.n_bytes(w.n_cols)]))
+        return out
+    scales = planes[1][:, : w.n_cols // 16].reshape(w.n_rows, -1, 2)
+    return codec.decode(np.concatenate([scales, *parts], axis=2).reshape(w.n_rows, -1))
+
+
+class NumpyPrefillOps(CardPrefillOps):
+    """The operators of native_kernels/cuda/prefill_ops.py in NumPy, on the memory of a HostDevice."""
+
+    def __init__(self) -> None:
+        self.device = HostDevice()
+        self.stream, self.copy_stream = Stream(self.device), Stream(self.device)
+        self.failing = ""  # an operator that fails
+
+    def close(self) -> None:
+        pass
+
+    def _product(
+        self, values: NDArray[np.float32], x: RoundedRows, n_tokens: int, out: Rows, bias: int, adds: bool
+    ) -> None:
+        depth, n_out = values.shape[1], values.shape[0]
+        halves = at(x.address, np.float16, n_tokens, x.step)[:, :depth].astype(np.float32)
+        found = halves @ values.T * at(x.factors, np.float32, n_tokens)[:, None]
+        if bias:
+            found = found + at(bias, np.float32, n_out)
+        to = rows_at(out, n_tokens, n_out)
+        to[:] = to + found if adds else found
+
+    def multiply(  # type: ignore[override]
+        self, w: Any, x: Any, n_tokens: int, out: Any, tile: Any, bias: int = 0, adds: bool = False, first: int = 0,
+        n_rows: int | None = None,
+    ) -> None:  # fmt: skip
+        if self.failing == "multiply":
+            raise CudaError("cuLaunchKernel", 700, "CUDA_ERROR_ILLEGAL_ADDRESS")
+        rows = slice(first, w.n_rows if n_rows is None else first + n_rows)
+        self._product(values_of(w)[rows], x, n_tokens, out, bias, adds)
+
+    def multiply_two(  # type: ignore[override]
+        self, pair: Any, x: Any, n_tokens: int, outs: Any, tile: Any, biases: Any = (0, 0), first: int = 0,
+        n_rows: int | None = None,
+    ) -> None:  # fmt: skip
+        for w, out, bias in zip(pair, outs, biases, strict=True):
+            self.multiply(w, x, n_tokens, out, tile, bias, False, first, n_rows)
+
+    def multiply_columns(  # type: ignore[override]
+        self, w: Any, x: Any, n_tokens: int, out: Any, tile: Any, bias: int = 0, adds: bool = False, first: int = 0,
+        n_columns: int | None = None,
+    ) -> None:  # fmt: skip
+        columns = slice(first, w.n_cols if n_columns is None else first + n_columns)
+        self._product(values_of(w)[:, columns], x, n_tokens, out, bias, adds)
+
+    def multiply_turned(  # type: ignore[override]
+        self, w: Any, x: Any, n_tokens: int, out: Any, tile: Any, bias: int = 0, adds: bool = False, first: int = 0,
+        n_rows: int | None = None,
+    ) -> None:  # fmt: skip
+        rows = slice(first, w.n_rows if n_rows is None else first + n_rows)
+        self._product(values_of(w)[rows].T, x, n_tokens, out, bias, adds)
+
+    def round(
+        self, x: Rows, n_tokens: int, n: int, to: RoundedRows | None, norm: CardNorm | None = None,
+        out: Rows | None = None, adds: bool = False,
+    ) -> None:  # fmt: skip
+        values = rows_at(x, n_tokens, n).copy()
+        if norm is not None:
+            values = self._normed(values, norm)
+        if to is not None:
+            largest = np.abs(values).max(axis=1)
+            factors = np.exp2(np.floor(np.log2(np.where(largest > 0, largest, 1))) - 12).astype(np.float32)
+            at(to.factors, np.float32, n_tokens)[:] = factors
+            at(to.address, np.float16, n_tokens, to.step)[:, :n] = values / factors[:, None]
+        if out is not None:
+            there = rows_at(out, n_tokens, n)
+            there[:] = there + values if adds else values
+
+    @staticmethod
+    def _normed(x: NDArray[Any], norm: CardNorm) -> NDArray[Any]:
+        n = x.shape[-1]
+        weight = at(norm.weight, np.float32, n)
+        if norm.kind == "rms":
+            return REFERENCE.rms_norm(x, weight, norm.eps)
+        bias = at(norm.bias, np.float32, n) if norm.bias else np.zeros(n, np.float32)
+        return REFERENCE.layer_norm(x, weight, bias, norm.eps)
+
+    def activate(
+        self, first: Rows, up: Rows | None, n_tokens: int, n: int, activation: Any, threshold: float,
+        to: RoundedRows, counts: int, neuron_in: int = 0,
+    ) -> None:  # fmt: skip
+        h = rows_at(first, n_tokens, n)
+        function = {"silu": REFERENCE.silu, "gelu": REFERENCE.gelu, "gelu-tanh": REFERENCE.gelu_tanh}.get(
+            activation, lambda x: REFERENCE.relu(x, threshold if activation == "fatrelu" else 0.0)
+        )
+        opened = function(h)
+        if neuron_in:
+            opened = np.where(at(neuron_in, np.int32, n) < 0, np.float32(0), opened)
+        fired, product = opened != 0, opened
+        if up is not None:
+            others = rows_at(up, n_tokens, n)
+            if activation == "drelu":
+                others = REFERENCE.relu(others)
+                fired = fired & (others != 0)
+            product = opened * others
+        h[:] = np.where(opened != 0, product, 0)
+        counted = at(counts, np.uint32, n_tokens, 2)
+        counted[:, 0] += np.count_nonzero(opened, axis=1).astype(np.uint32)
+        counted[:, 1] += fired.sum(axis=1).astype(np.uint32)
+        self.round(first, n_tokens, n, to)
+
+    def tally(self, h: Rows, n_tokens: int, n: int, fired: int, places: int = 0) -> None:
+        counts = np.count_nonzero(rows_at(h, n_tokens, n), axis=0).astype(np.uint32)
+        where = at(places, np.int32, n) if places else np.arange(n)
+        known = where >= 0
+        at(fired, np.uint32, int(where.max()) + 1)[where[known]] += counts[known]
+
+    def _kept(self, kv: CardKv) -> list[tuple[NDArray[Any], NDArray[np.float16] | None]]:
+        shape = (kv.n_kv_heads, kv.capacity, kv.head_dim)
+        groups = -(-kv.head_dim // 32)
+        return [
+            (at(numbers, _DTYPES[kv.codec], *shape),
+             at(scales, np.float16, *shape[:2], groups) if kv.codec == "q8_0" else None)
+            for numbers, scales in ((kv.keys, kv.key_scales), (kv.values, kv.value_scales))
+        ]  # fmt: skip
+
+    def place_heads(
+        self, qkv: Rows, n_tokens: int, n_heads: int, kv: CardKv, start: int, cosines: int, sines: int, n_angles: int,
+        order: Any, q_norm: CardNorm | None, k_norm: CardNorm | None,
+    ) -> None:  # fmt: skip
+        n_all, dim = n_heads + 2 * kv.n_kv_heads, kv.head_dim
+        there = rows_at(qkv, n_tokens, n_all * dim)
+        heads = there.reshape(n_tokens, n_all, dim)
+        q, k, v = np.split(heads.copy(), [n_heads, n_heads + kv.n_kv_heads], axis=1)
+        q = q if q_norm is None else self._normed(q, q_norm)
+        k = k if k_norm is None else self._normed(k, k_norm)
+        if n_angles:
+            cos, sin = (at(one, np.float32, n_tokens, n_angles) for one in (cosines, sines))
+            q, k = REFERENCE.rope(q, cos, sin, order), REFERENCE.rope(k, cos, sin, order)
+        there[:, : n_heads * dim] = q.reshape(n_tokens, -1)
+        for (numbers, scales), values in zip(self._kept(kv), (k, v), strict=True):
+            assert scales is None, "keys and values of this stand-in are numbers"
+            numbers[:, start : start + n_tokens] = values.swapaxes(0, 1)
+
+    def attend(
+        self, q: Rows, n_tokens: int, n_heads: int, kv: CardKv, start: int, out: Rows, scale: float,
+        softcap: float | None, window: int | None,
+    ) -> None:  # fmt: skip
+        dim = kv.head_dim
+        queries = rows_at(q, n_tokens, n_heads * dim).reshape(n_tokens, n_heads, dim)
+        keys, values = (
+            numbers[:, : start + n_tokens].astype(np.float32).swapaxes(0, 1) for numbers, _ in self._kept(kv)
+        )
+        found = REFERENCE.attention(queries, keys, values, scale, softcap, window)
+        rows_at(out, n_tokens, n_heads * dim)[:] = found.reshape(n_tokens, -1)
