@@ -116,7 +116,6 @@ class Backend:
         """
         if self.kernels is None:
             return
-        from engine.model.decode_program import DecodeProgram
         from native_kernels.cpu.pool import OWN_KERNELS
 
         weights = model.weights
@@ -128,7 +127,7 @@ class Backend:
         wanted = [*OWN_KERNELS, *self.kernels.kernels(codecs), *self.kernels.attention_kernels(layout)]
         activation = model.config.activation.removesuffix("-glu").replace("drelu", "relu")
         wanted += self.kernels.vector_kernels(activation, rotates=model.config.positions == "rope")
-        if isinstance(model.decoder, DecodeProgram):
+        if model.decoder is not None:
             wanted += [call.kernel for call in model.decoder.program_for(layout).calls]
         missing = [kernel for kernel in dict.fromkeys(wanted) if not kernel.is_ready]
         for done, kernel in enumerate(missing):

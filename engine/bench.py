@@ -15,14 +15,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from engine.card.token_bytes import token_bytes
+from engine.config import Mode
 from engine.cpu_and_ram import process_ram_bytes
 from engine.errors import InvalidRequestError
-from engine.executor.ffn_bytes import exact_bytes, ffn_bytes, sparse_bytes
+from engine.executor.ffn_bytes import Shares, exact_bytes, ffn_bytes, sparse_bytes
 from engine.generate import decode_one_token, prefill
 from engine.hardware import HardwareProfile, measure, probe, sample_bytes
 from engine.model.kv_cache import KVCache
 from engine.model.router import Routing
-from native_kernels.backend import F32
+from engine.offline.cost_model import UNKNOWN_GPU_BYTES_PER_S
+from native_kernels.backend import F32, I64
 
 if TYPE_CHECKING:
     from engine.executor.counters import FfnCounters
@@ -30,13 +33,16 @@ if TYPE_CHECKING:
     from engine.session import LoadedModel
     from engine.sparsity.predictor import Kind
 
+_COUNTED_TOKENS = 16  # that show which neurons fire where both a card and the processor have some
+
 
 @dataclass(frozen=True)
 class BenchResult:
     """Rates in tokens/s, times in seconds, sizes in bytes; None where it does not apply."""
 
     prefill_tok_s: float
-    decode_tok_s: float
+    decode_tok_s: float  # of all sequences together
+    batch: int  # sequences at once
     bytes_per_token: dict[str, int]
     ffn_bytes_per_token: int  # of them the neurons'
     predictor_bytes_per_token: int  # and the predictors'
@@ -44,6 +50,7 @@ class BenchResult:
     floor_s_per_token: float
     share_of_floor: float
     vram_bytes: int
+    vram_parts_bytes: dict[str, int] | None
     ram_bytes: int
     gpu_neuron_load: float | None
     active_share: float | None
@@ -56,6 +63,8 @@ class BenchResult:
     weights: str  # the same in words, with the reason
     backend: str  # what computed
     backend_reason: str
+    device: str
+    device_reason: str
 
 
 def run(
@@ -75,7 +84,7 @@ def run(
             f"{prompt_tokens} + {gen_tokens} tokens do not fit into the context of {model.context}.",
             "Lower --prompt-tokens or --gen-tokens.",
         )
-    hardware = _measured(model)
+    hardware = measured(model)
     transformer = model.transformer(mode)
     stages = _stages_of(transformer)
     rng = np.random.default_rng(0)
@@ -99,46 +108,108 @@ def run(
     per_token = statistics.median(decode_s) / gen_tokens
     timings = {stage: seconds / gen_tokens / repeat for stage, seconds in stages.seconds().items()}
     timings["rest"] = max(0.0, sum(decode_s) / gen_tokens / repeat - sum(timings.values()))
-    fired, shares = counters.fired_share or 0.0, counters.layer_shares
-    ran, reached = model.resolve_mode(mode), config.reached_share
-    rest = _other_bytes(model, prompt_tokens + gen_tokens // 2)
-    predicting = 0.0
-    match ran:
-        case "sparse":
-            ffn, predicting = sparse_bytes(model.weights, model.modes.predictor, shares)
-        case "exact":
-            ffn = exact_bytes(model.weights, shares, reached)
-        case _:
-            ffn = ffn_bytes(model.weights, reached, reached, reached, reached)
-    moved = round(rest + ffn + predicting)
-    least = fired if config.has_zeros or ran == "sparse" else reached
-    floor_bytes = rest + ffn_bytes(model.weights, least, least, least, reached)
-    bandwidth = hardware.cpu.bytes_per_s
-    assert bandwidth, "measure() fills in the bandwidth"
-    floor = floor_bytes / bandwidth
+    counted = _Counted(
+        model.resolve_mode(mode), prompt_tokens + gen_tokens // 2, counters.layer_shares, counters.active_share,
+        counters.fired_share, counters.gpu_neuron_load,
+    )  # fmt: skip
+    moved = _moved(model, counted, hardware, lambda: _fired_of(transformer, cache))
     return BenchResult(
         prefill_tok_s=prompt_tokens / statistics.median(prefill_s),
         decode_tok_s=1 / per_token,
-        bytes_per_token={"gpu": 0, "cpu": moved},
-        ffn_bytes_per_token=round(ffn),
-        predictor_bytes_per_token=round(predicting),
-        predictor_kinds=model.modes.predictor.kinds if ran == "sparse" else None,
-        floor_s_per_token=floor,
-        share_of_floor=floor / per_token,
-        vram_bytes=0,
-        ram_bytes=process_ram_bytes(),
-        gpu_neuron_load=None,
-        active_share=counters.active_share,
-        fired_share=counters.fired_share,
+        batch=1,
+        bytes_per_token={"gpu": moved.gpu, "cpu": moved.cpu},
+        ffn_bytes_per_token=moved.neurons,
+        predictor_bytes_per_token=moved.predictors,
+        floor_s_per_token=moved.floor_s,
+        share_of_floor=moved.floor_s / per_token,
+        gpu_neuron_load=counted.gpu_neuron_load,
+        active_share=counted.active_share,
+        fired_share=counted.fired_share,
         timings=timings,
-        hardware=hardware.to_json(),
-        mode=ran,
-        threads=model.threads,
-        hold=model.weights.hold,
-        weights=model.weights_reason,
-        backend=model.backend.name,
-        backend_reason=model.backend_reason,
+        **described(model, mode, hardware),
     )
+
+
+def described(model: LoadedModel, mode: str | None, hardware: HardwareProfile) -> dict[str, Any]:
+    """What a BenchResult says of the model as it is loaded, whatever was measured with it."""
+    ran = model.resolve_mode(mode)
+    return {
+        "predictor_kinds": model.modes.predictor.kinds if ran == "sparse" else None,
+        "vram_bytes": model.vram_bytes,
+        "vram_parts_bytes": None if model.card is None else model.card.part_bytes,
+        "ram_bytes": process_ram_bytes(),
+        "hardware": hardware.to_json(),
+        "mode": ran,
+        "threads": model.threads,
+        "hold": model.weights.hold,
+        "weights": model.weights_reason,
+        "backend": model.backend.name,
+        "backend_reason": model.backend_reason,
+        "device": model.device,
+        "device_reason": model.device_reason,
+    }
+
+
+@dataclass(frozen=True)
+class _Moved:
+    """Bytes of a decoded token by device, of them the neurons' and the predictors', and the least seconds they need."""
+
+    gpu: int
+    cpu: int
+    neurons: int
+    predictors: int
+    floor_s: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Counted:
+    """What the tokens measured have computed. position: where the one in the middle stood. shares: [L, 4], as
+    FfnCounters.layer_shares."""
+
+    mode: Mode
+    position: int
+    shares: Shares
+    active_share: float | None
+    fired_share: float | None
+    gpu_neuron_load: float | None
+
+
+def _fired_of(transformer: Transformer, cache: KVCache) -> I64:
+    """How often each neuron fires [L, F], over some more tokens, whose time nobody takes."""
+    counters, vocabulary = transformer.executor.counters, transformer.config.vocab_size
+    counters.record_per_neuron()
+    cache.truncate(0)
+    for token in np.random.default_rng(1).integers(0, vocabulary, min(_COUNTED_TOKENS, cache.capacity)).tolist():
+        decode_one_token(transformer, token, cache)
+    fired, _ = counters.take_per_neuron()
+    return fired
+
+
+def _moved(
+    model: LoadedModel, counted: _Counted, hardware: HardwareProfile, fired_of: Callable[[], I64]
+) -> _Moved:  # fmt: skip
+    mode, position, shares = counted.mode, counted.position, counted.shares
+    bandwidth = hardware.cpu.bytes_per_s
+    assert bandwidth, "measure() fills in the bandwidth"
+    config, part = model.opened.config, model.card
+    predictor = model.modes.predictor if mode == "sparse" else None
+    if part is not None:
+        fired = fired_of()
+        moved = token_bytes(model.weights, part, mode, shares, fired, position, predictor)
+        least = token_bytes(model.weights, part, mode, shares, fired, position, predictor, least=True)
+        floor = least.least_s(part.bytes_per_s or UNKNOWN_GPU_BYTES_PER_S, bandwidth)
+        return _Moved(moved.on_card, moved.in_ram, moved.of_neurons, round(moved.predictors), floor)
+    fired_share, reached = counted.fired_share or 0.0, config.reached_share
+    rest, predicting = _other_bytes(model, position), 0.0
+    if predictor is not None:
+        ffn, predicting = sparse_bytes(model.weights, predictor, shares)
+    elif mode == "exact":
+        ffn = exact_bytes(model.weights, shares, reached)
+    else:
+        ffn = ffn_bytes(model.weights, reached, reached, reached, reached)
+    share = fired_share if config.has_zeros or mode == "sparse" else reached
+    floor_bytes = rest + ffn_bytes(model.weights, share, share, share, reached)
+    return _Moved(0, round(rest + ffn + predicting), round(ffn), round(predicting), floor_bytes / bandwidth)
 
 
 class _Stages(Protocol):
@@ -201,7 +272,7 @@ def _stages_of(transformer: Transformer) -> _Stages:
     return _TimedTransformer(transformer) if transformer.decoder is None else _ProgramStages(transformer.decoder)
 
 
-def _measured(model: LoadedModel) -> HardwareProfile:
+def measured(model: LoadedModel) -> HardwareProfile:
     """The machine with its bandwidth, read with what computes: the kernels' own threads where there are some."""
     if model.backend.kernels is None:
         return measure(probe(), threads=model.threads)

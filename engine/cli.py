@@ -153,7 +153,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_model(sub)
     sub.add_argument("--prompt-tokens", type=int, default=128)
     sub.add_argument("--gen-tokens", type=int, default=64)
-    sub.add_argument("--batch", type=int, default=1, help="sequences at once (this version: 1)")
+    sub.add_argument("--batch", type=int, default=1, help="sequences at once, up to 32")
     sub.add_argument("--repeat", type=int, default=3)
     add_json(sub)
 

@@ -324,11 +324,14 @@ class EngineConfig:
     kv_cache: KvCodec | None = None  # None: f16 where kernels run, f32 in reference form
     template: str | None = None  # a built-in chat template's name; None: the model's own, or the one that suits it
     activation: str | None = None  # NAME or NAME:threshold, in place of what the files say; None: as they say
+    sequences: int = 1  # at once, each with its context
     adapt: bool = True  # whether the host learns from answers which neurons are hot; off: all stays as it was placed
 
     def __post_init__(self) -> None:
         if not isinstance(self.adapt, bool):
             raise InvalidRequestError(f"adapt is {self.adapt!r}; true or false is needed.")
+        if not (_is_number(self.sequences, whole=True) and 1 <= self.sequences <= 32):
+            raise InvalidRequestError(f"{self.sequences!r} sequences at once were asked for; 1 to 32 can be decoded.")
         if self.mode not in MODES:
             raise InvalidRequestError(f"Unknown mode {self.mode!r}; known are {', '.join(MODES)}.")
         if self.device not in DEVICES:

@@ -86,6 +86,12 @@ class DeviceUnavailableError(EngineError):
     hint = "Use --device cpu."
 
 
+class DeviceFailedError(EngineError):
+    """The graphics card failed or stopped answering while it computed."""
+
+    hint = "Load the model again; if it happens again, use --device cpu."
+
+
 class KernelUnavailableError(EngineError):
     """No kernel of the wanted kind runs on this machine; the message lists the reasons."""
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from engine.errors import Cancelled
 
 if TYPE_CHECKING:
+    from engine.batch import BatchModel
     from engine.model.kv_cache import KVCache
     from engine.model.transformer import Transformer
     from engine.sampling import Sampler
@@ -29,7 +30,7 @@ FinishReason = Literal["stop", "length", "cancelled"]
 # Stop is heard between two layers of a piece of prefill. The first piece shows how long a layer takes; the others are
 # as large as that allows, because every piece reads all weights once: a 7B bundle in Q4_0 on 8 threads of a Xeon took
 # in 92 tokens/s in pieces of 32 (of 256 tokens), and 143 in pieces chosen so (of 512).
-FIRST_PIECE_TOKENS = 32
+SMALLEST_PIECE_TOKENS = 32
 LARGEST_PIECE_TOKENS = 512
 LAYER_S = 0.2
 
@@ -84,7 +85,7 @@ def prefill(
     Raises Cancelled between two layers; the cache then holds the pieces that were done.
     """
     ids = np.asarray(tokens, dtype=np.int64)  # [T]
-    done, piece = 0, FIRST_PIECE_TOKENS
+    done, piece = 0, model.first_piece
 
     def look(share: float) -> None:
         if cancelled():
@@ -96,14 +97,14 @@ def prefill(
             raise Cancelled
         piece = min(piece, len(ids) - done)
         started = time.perf_counter()
-        hidden = model.forward(ids[done : done + piece], cache, len(ids) - done - piece, look)  # [piece, D]
+        hidden = model.prefill(ids[done : done + piece], cache, len(ids) - done - piece, look)  # up to [piece, D]
         layer_s = (time.perf_counter() - started) / model.config.n_layers
         done += piece
         on_progress(done, len(ids))
         if done == len(ids):
             return last_row(model.logits(hidden[-1:]))
         fitting = piece * LAYER_S / layer_s if layer_s > 0 else LARGEST_PIECE_TOKENS
-        piece = round(min(max(fitting, FIRST_PIECE_TOKENS), LARGEST_PIECE_TOKENS))
+        piece = round(min(max(fitting, SMALLEST_PIECE_TOKENS), LARGEST_PIECE_TOKENS))
 
 
 def decode_one_token(
@@ -118,6 +119,15 @@ def decode_one_token(
         return model.decoder.step(token, cache, cancelled)
     hidden = model.forward(np.array([token], dtype=np.int64), cache)  # [1, D]
     return last_row(model.logits(hidden))
+
+
+def decode_batch(model: BatchModel, tokens: Sequence[int], caches: Sequence[KVCache]) -> Logits:
+    """Append one token to each cache; the logits [B, V] for the next ones.
+
+    Sequences may be of any lengths; each gets what decode_one_token would give it, within rounding.
+    Raises: ContextOverflowError, TokenizerMismatchError; the caches then are as they were.
+    """
+    return model.step(np.asarray(tokens, dtype=np.int64), caches)
 
 
 def last_row(logits: Logits) -> Logits:
@@ -204,6 +214,7 @@ def generate(
 
     if counters.tokens:
         stats.active_share, stats.fired_share = counters.active_share, counters.fired_share
+        stats.gpu_neuron_load = counters.gpu_neuron_load
     stats.total_s = time.perf_counter() - started
     rest = "" if scanner.hit else scanner.push(text_stream.flush()) + scanner.flush()
     yield TokenEvent(rest, finish_reason=reason, stats=stats)

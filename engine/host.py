@@ -148,6 +148,8 @@ class EngineHost:
     def _unload(self) -> None:
         if self._session is not None:
             self._session.keep()
+        if self._model is not None:
+            self._model.close()
         self._session = self._model = None
 
     def _load(self, request: protocol.Load) -> dict[str, Any]:
@@ -193,6 +195,10 @@ class EngineHost:
             template="" if model.tokenizer.template is None else model.tokenizer.template.name,
             template_reason=model.tokenizer.template_reason,
             has_predictors=model.opened.has_predictors,
+            card="" if model.card is None else model.card.name,
+            vram_bytes=model.vram_bytes,
+            vram_parts_bytes={} if model.card is None else model.card.part_bytes,
+            card_notes=() if model.on_card is None else tuple(model.on_card.notes),
         )
         return asdict(info)
 
@@ -262,7 +268,13 @@ class EngineHost:
     def _emit_stats(self, request_id: str, stats: GenerationStats, session: ChatSession) -> None:
         self._emit(
             protocol.Stats(
-                request_id, stats.tokens, stats.decode_tok_s, stats.ttft_s, session.context_used, session.context_total
+                request_id,
+                stats.tokens,
+                stats.decode_tok_s,
+                stats.ttft_s,
+                session.context_used,
+                session.context_total,
+                session.gpu_neuron_load,
             )
         )
 
@@ -288,10 +300,12 @@ class EngineHost:
             gpu_neuron_load=stats.gpu_neuron_load,
             active_share=stats.active_share,
             fired_share=stats.fired_share,
-            vram_bytes=0,
+            vram_bytes=model.vram_bytes,
             ram_bytes=process_ram_bytes(),
             mode=model.resolve_mode(mode),
             model=model.name,
+            device=model.device,
+            device_reason=model.device_reason,
         )
 
 

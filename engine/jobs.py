@@ -53,7 +53,7 @@ def run_job(name: str, arguments: Mapping[str, Any], stage: Stage, cancelled: Ca
 
 def _convert(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
     from engine.convert import convert
-    from engine.session import resolve_model
+    from engine.opening import resolve_model
 
     made = convert(
         resolve_model(given["source"]),
@@ -74,7 +74,8 @@ def _profile(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
     from engine.model.weights import open_model
     from engine.offline import profiler
     from engine.offline.plot import check_plot_file, draw_locality
-    from engine.session import LoadedModel, resolve_model
+    from engine.opening import resolve_model
+    from engine.session import LoadedModel
 
     plot = Path(given["plot"]) if "plot" in given else None
     if plot is not None:
@@ -117,7 +118,7 @@ def _solve(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
     from engine.config import EngineConfig
     from engine.model.weights import open_model
     from engine.offline.solving import solve_model
-    from engine.session import resolve_model
+    from engine.opening import resolve_model
 
     engine = EngineConfig.from_dict(given.get("engine", {}))
     opened = open_model(resolve_model(given["model"]), engine.activation)

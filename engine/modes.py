@@ -87,11 +87,18 @@ class ModeChooser:
         return (ExactExecutor if mode == "exact" else DenseExecutor)(config, self._weights, operators)
 
     @cached_property
-    def predictor(self) -> Predictor:
-        """The model's own. Raises as `read_predictors` does."""
+    def stored_predictor(self) -> Predictor:
+        """The model's own, as it is read. Raises as `read_predictors` does."""
         from engine.backends import multiplies
 
-        read = read_predictors(self._opened, lambda codec: multiplies(self._operators, codec))
+        return read_predictors(self._opened, lambda codec: multiplies(self._operators, codec))
+
+    @cached_property
+    def predictor(self) -> Predictor:
+        """The same as it is computed with. Raises as `read_predictors` does."""
+        from engine.backends import multiplies
+
+        read = self.stored_predictor
         if multiplies(self._operators, "q4_0.lanes"):
             read = laid_out_by_lanes(read)
         return replace(read, operators=self._operators)

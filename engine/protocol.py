@@ -145,6 +145,7 @@ class Stats:
     ttft_s: float | None
     context_used: int
     context_total: int
+    gpu_neuron_load: float | None = None  # share of the computed neurons that a card computed; None without one
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,7 @@ class LoadedModelInfo:
     parameters: int
     weights_bytes: int  # in memory
     context: int  # tokens
-    device: str  # "cpu" or "cuda"
+    device: str  # "cpu" or "cuda": the latter computes on both sides, or on the card alone
     device_reason: str  # why this device, in one line
     threads: int
     mode: str  # sparse, exact or dense: what auto became
@@ -210,6 +211,10 @@ class LoadedModelInfo:
     has_predictors: bool = False  # without them nothing can be answered in sparse mode
     backend: str = ""  # what computes on the processor
     backend_reason: str = ""  # why that, and why with so many threads
+    card: str = ""  # the graphics card's name, where one computes
+    vram_bytes: int = 0  # what this process holds on the card
+    vram_parts_bytes: dict[str, int] = field(default_factory=dict)  # of that, by part; empty without a card
+    card_notes: tuple[str, ...] = ()  # what happened on the way there, one sentence each
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> LoadedModelInfo:
@@ -240,6 +245,8 @@ class GenerationResult:
     ram_bytes: int
     mode: str
     model: str
+    device: str = "cpu"  # where the next answer is computed, which may be another than before
+    device_reason: str = ""
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> GenerationResult:

@@ -1,15 +1,13 @@
 """LoadedModel (expensive, shared) and ChatSession (cheap: one KV cache with prefix reuse).
 
-Decides, with a reason in words, on which device a model runs; engine/modes.py in which mode. It computes nothing
+On which device a model runs is engine/card/choice.py's to decide, in which mode engine/modes.py's. It computes nothing
 itself: the main path is engine/generate.py.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import errno
 import logging
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,14 +15,11 @@ from pathlib import Path
 
 from engine.adaptation import Adaptation
 from engine.backends import Backend, choose_backend
+from engine.card import choice
+from engine.card.part import CardPart, Whole, load_part
+from engine.chat_room import earliest_that_fits
 from engine.config import EngineConfig, KvCodec, Mode, SamplingConfig
-from engine.errors import (
-    Cancelled,
-    ContextOverflowError,
-    DeviceUnavailableError,
-    InvalidRequestError,
-    ModelNotFoundError,
-)
+from engine.errors import Cancelled, ContextOverflowError, DeviceFailedError, InvalidRequestError
 from engine.executor.hot_blocks import HotBlocks
 from engine.executor.hot_side import ProcessorHotSide
 from engine.executor.hybrid import HybridExecutor
@@ -35,6 +30,9 @@ from engine.model.kv_cache import KVCache
 from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import Hold, ModelWeights, OpenedModel, load_weights, open_model
 from engine.modes import SAMPLE_TEXT, ModeChooser, choose_mode, predictor_room
+from engine.offline.memory_plan import budgets_of
+from engine.opening import choose_context, read_tokenizer
+from engine.opening import resolve_model as resolve_model
 from engine.sampling import make_sampler
 from engine.tokenizer import Tokenizer
 from native_kernels.backend import I32
@@ -53,32 +51,9 @@ _HELD: dict[Hold, str] = {
 
 _READ_AS_STORED = "the processor kernels multiply matrices as the file stores them"
 
-STARTER_NAMES = ("starter-chat", "pip")
-KV_SHARE_OF_FREE_RAM = 0.25  # a default context may take no more than this
 SMALLEST_ANSWER_TOKENS = 16  # a prompt that leaves less is too long
 ANSWER_RESERVE_SHARE = 0.25  # of the context, kept free for the answer when old messages must go
 KEPT_SHARE_AFTER_DROP = 0.75  # drop to this share of the room, so that the next turns find their prefix again
-
-
-def resolve_model(name: str) -> Path:
-    """The path that a MODEL argument means: a path, or the name of a model that is installed."""
-    from engine.assets import starter_model
-
-    path = Path(os.path.expanduser(name))  # Path.expanduser would raise for a person it does not know
-    try:
-        path.stat()
-        return path
-    except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ENOTDIR):  # there is something, or the name is impossible
-            raise ModelNotFoundError(f"{path} cannot be opened: {error.strerror or error}.") from error
-    except ValueError:  # a zero byte
-        pass
-    if name.lower() in STARTER_NAMES:
-        return starter_model()
-    raise ModelNotFoundError(
-        f"There is no file, folder or installed model called {name!r}.",
-        "Give the path of a model, or starter-chat for the one that comes with Hearth.",
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +68,7 @@ class LoadedModel:
     sampling: SamplingConfig  # the model's own defaults
     context: int  # tokens
     kv_codec: KvCodec
-    device: str
-    device_reason: str
+    processor_reason: str  # why no card computes, where none does
     threads: int
     mode: Mode  # sparse, exact or dense
     mode_reason: str
@@ -102,7 +76,8 @@ class LoadedModel:
     backend: Backend
     threads_reason: str
     load_s: float
-    hot_blocks: HotBlocks | None = None  # where its neurons are; None: all on one device
+    on_card: CardPart | None = None  # what of it a card computes
+    placed_blocks: HotBlocks | None = None  # where its hot neurons are without a card; None: with all others
 
     @classmethod
     def load(
@@ -127,19 +102,22 @@ class LoadedModel:
         opened = open_model(resolve_model(str(model)), engine.activation)
         tokenizer = read_tokenizer(opened, engine.template)
         hardware = load_profile(engine.hardware_file) if engine.hardware_file else probe()
-        device, device_reason = choose_device(engine)
         choose_mode(opened, engine.mode)  # refuses here, before gigabytes are read
         must, may = predictor_room(opened, engine.mode)  # so does this
         threads, threads_reason = choose_threads(hardware, engine.threads)
         threadpool_limits(limits=threads, user_api="blas")
         backend = choose_backend(engine.backend, threads)
+        gpu, processor_reason = choice.candidate(engine, opened, hardware, backend)
         kv_codec = engine.kv_cache or backend.kv_codec
-        context = choose_context(opened, engine.context, hardware.ram.free_bytes, kv_codec)
+        room = hardware.ram.free_bytes
+        if gpu is not None:
+            room = min(room, budgets_of(hardware, gpu, engine.vram_budget_gib).vram_bytes or room)
+        context = choose_context(opened, engine.context, room // engine.sequences, kv_codec)
         weights = load_weights(
             opened,
             progress,
             cancelled,
-            extra_bytes=KVCache.bytes_for(opened.config, context, kv_codec) + must,
+            extra_bytes=engine.sequences * KVCache.bytes_for(opened.config, context, kv_codec) + must,
             mapped_bytes=may,
             mapped_reason=_READ_AS_STORED if backend.reads_all_of(opened) else "",
         )
@@ -147,29 +125,74 @@ class LoadedModel:
             raise Cancelled
         sample = tokenizer.encode(SAMPLE_TEXT, add_bos=True)[:context]
         modes = ModeChooser(opened, weights, sample, backend.operators, kv_codec)
-        mode, mode_reason = modes.choose(engine.mode)
-        loaded = cls(
-            name=opened.name,
-            description=opened.description,
-            opened=opened,
-            weights=weights,
-            tokenizer=tokenizer,
-            sampling=SamplingConfig().changed(opened.sampling),
-            context=context,
-            device=device,
-            device_reason=device_reason,
-            kv_codec=kv_codec,
-            threads=threads,
-            mode=mode,
-            mode_reason=mode_reason,
-            modes=modes,
-            backend=backend,
-            threads_reason=threads_reason,
-            load_s=time.perf_counter() - started,
-        )
-        layout = KvLayout(opened.config.head_dim, kv_codec)
-        backend.prepare(loaded.transformer(), layout, preparing, cancelled)
+        whole = Whole(opened, weights, modes, backend, engine, context, kv_codec)
+        part, why_not = None, processor_reason
+        if gpu is not None:
+            part, why_not = load_part(gpu, hardware, threads, whole, progress, cancelled)
+        try:
+            mode, mode_reason = modes.choose(engine.mode) if part is None else part.mode_and_reason()
+            loaded = cls(
+                name=opened.name,
+                description=opened.description,
+                opened=opened,
+                weights=weights,
+                tokenizer=tokenizer,
+                sampling=SamplingConfig().changed(opened.sampling),
+                context=context,
+                processor_reason=why_not,
+                kv_codec=kv_codec,
+                threads=threads,
+                mode=mode,
+                mode_reason=mode_reason,
+                modes=modes,
+                backend=backend,
+                threads_reason=threads_reason,
+                load_s=time.perf_counter() - started,
+                on_card=part,
+            )
+            layout = KvLayout(opened.config.head_dim, kv_codec)
+            backend.prepare(loaded.transformer(), layout, preparing, cancelled)
+        except BaseException:
+            if part is not None:
+                part.close()
+            raise
         return dataclasses.replace(loaded, load_s=time.perf_counter() - started)
+
+    def close(self) -> None:
+        """Gives back what of it is on a card; it is computed by the processor from then on. A second time does nothing.
+        In the thread that answers."""
+        if self.on_card is not None:
+            self.on_card.close()
+
+    @property
+    def card(self) -> CardPart | None:
+        """What a card computes of it now."""
+        return self.on_card if self.on_card is not None and self.on_card.is_usable else None
+
+    @property
+    def device(self) -> str:
+        """cuda where a card computes, beside the processor; else cpu."""
+        return "cpu" if self.card is None else "cuda"
+
+    @property
+    def device_reason(self) -> str:
+        """Why it computes there, in one line."""
+        return self.processor_reason if self.on_card is None else self.on_card.reason
+
+    @property
+    def vram_bytes(self) -> int:
+        """What this process holds on the card for it."""
+        return 0 if self.card is None else self.card.vram_bytes
+
+    @property
+    def hot_blocks(self) -> HotBlocks | None:
+        """Where its hot neurons are; None where none have a place of their own."""
+        return self.placed_blocks if self.card is None else self.card.blocks
+
+    @property
+    def generation(self) -> int:
+        """Counted up whenever transformers and caches of before are no longer to be used."""
+        return 0 if self.on_card is None else self.on_card.generation
 
     @property
     def weights_reason(self) -> str:
@@ -203,15 +226,28 @@ class LoadedModel:
 
     def resolve_mode(self, mode: str | None) -> Mode:
         """sparse, exact or dense for what was asked for; None is how the model was loaded."""
+        if mode == "auto" and self.card is not None:
+            return self.card.mode_and_reason()[0]
         return self.mode if mode is None else self.modes.choose(mode)[0]
+
+    def make_ready(self, mode: str | None) -> None:
+        """So that answers can be computed in the mode: where its predictors find no room on the card beside what is
+        there, the model is placed anew, and `generation` says so. Between answers."""
+        if self.card is not None:
+            self.card.make_ready(self.resolve_mode(mode))
 
     def new_cache(self, context: int | None = None) -> KVCache:
         """An empty KV cache for so many tokens; None: as many as the model was loaded for."""
-        return KVCache(self.opened.config, context or self.context, self.kv_codec)
+        context = context or self.context
+        if self.card is not None:
+            return self.card.new_cache(context)
+        return KVCache(self.opened.config, context, self.kv_codec)
 
     def transformer(self, mode: str | None = None) -> Transformer:
         """The model's graph with the executor of `mode` (default: as loaded). Cheap: the weights are shared."""
-        mode, operators, blocks = self.resolve_mode(mode), self.backend.operators, self.hot_blocks
+        mode, operators, blocks = self.resolve_mode(mode), self.backend.operators, self.placed_blocks
+        if self.card is not None:
+            return self.card.transformer(mode)
         predictor = self.modes.predictor if mode == "sparse" else None
         config = self.opened.config
         executor: FfnExecutor
@@ -230,56 +266,7 @@ class LoadedModel:
         """
         config, weights, operators = self.opened.config, self.weights, self.backend.further_operators()
         blocks = HotBlocks(config, weights, hot, lambda n: ProcessorHotSide(config, weights, n, operators), learned)
-        return dataclasses.replace(self, hot_blocks=blocks)
-
-
-def read_tokenizer(opened: OpenedModel, template: str | None = None) -> Tokenizer:
-    """The model's tokenizer, checked against its configuration, with the chat template that suits or was asked for."""
-    files = opened.files
-    if files.tokenizer is not None:
-        tokenizer = Tokenizer.from_files(files.tokenizer, files.tokenizer_config)
-    elif "tokenizer.ggml.model" in opened.metadata or opened.files.kind == "gguf":
-        tokenizer = Tokenizer.from_gguf(opened.source.metadata)
-    elif (vocab := files.path / "vocab.json").is_file() and (merges := files.path / "merges.txt").is_file():
-        tokenizer = Tokenizer.from_pair(vocab, merges, files.tokenizer_config)
-    elif (pieces := files.path / "tokenizer.model").is_file():
-        tokenizer = Tokenizer.from_sentencepiece(pieces, files.tokenizer_config)
-    else:
-        raise ModelNotFoundError(
-            f"{files.path} holds no tokenizer: neither tokenizer.json nor tokenizer.model.",
-            "Download the model's tokenizer.json into the same folder.",
-        )
-    for note in tokenizer.notes:
-        log.info("%s: %s", opened.name, note)
-    tokenizer.check_against(opened.config)
-    tokenizer.use_template(opened.name, template)
-    return tokenizer
-
-
-def choose_device(engine: EngineConfig) -> tuple[str, str]:
-    """The device and why. This version computes on the CPU; asking for the GPU is answered with the reason."""
-    reason = "This version computes on the CPU"
-    if engine.device == "cuda":
-        raise DeviceUnavailableError(f"The GPU cannot be used: {reason[0].lower()}{reason[1:]}.")
-    if engine.vram_budget_gib is not None:
-        log.info("The VRAM budget has no effect: everything runs on the CPU")
-    return "cpu", reason
-
-
-def choose_context(opened: OpenedModel, wanted: int | None, free_bytes: int, kv_codec: KvCodec = "f32") -> int:
-    """Tokens of context: as asked, else as trained, halved until its KV cache is a modest share of free RAM."""
-    trained = opened.config.max_context
-    if wanted is not None:
-        if wanted > trained:
-            raise InvalidRequestError(
-                f"A context of {wanted} tokens was asked for; {opened.name} was trained with {trained}.",
-                f"Ask for at most {trained}.",
-            )
-        return wanted
-    context = trained
-    while context > 512 and KVCache.bytes_for(opened.config, context, kv_codec) > KV_SHARE_OF_FREE_RAM * free_bytes:
-        context //= 2
-    return context
+        return dataclasses.replace(self, placed_blocks=blocks)
 
 
 class ChatSession:
@@ -295,8 +282,14 @@ class ChatSession:
         self.adaptation = adaptation
         self._transformer = self._graph(mode)
         self._cache = model.new_cache()
+        self._generation = model.generation
         self._tokens: list[int] = []  # what the cache holds
         self._dropped: list[ChatMessage] = []  # left out of the last prompt, oldest first
+
+    @property
+    def gpu_neuron_load(self) -> float | None:
+        """Share of the neurons computed that a card computed, of the answer under way or the last; None without one."""
+        return self._transformer.executor.counters.gpu_neuron_load
 
     @property
     def context_used(self) -> int:
@@ -310,7 +303,16 @@ class ChatSession:
     def set_mode(self, mode: str | None) -> None:
         """Compute the next answer in another mode; the cache stays valid."""
         if mode != self.mode:
+            self.model.make_ready(mode)
             self.mode, self._transformer = mode, self._graph(mode)
+
+    def _keep_up(self) -> None:
+        """Where the model's part on the card is another than it was: its transformer, and a cache that is empty."""
+        if self.model.card is not None:
+            self.model.card.ease()
+        if self._generation != self.model.generation:
+            self._transformer, self._cache, self._tokens = self._graph(self.mode), self.model.new_cache(), []
+            self._generation = self.model.generation
 
     def generate(
         self,
@@ -334,6 +336,7 @@ class ChatSession:
     def _generate(
         self, prompt: list[int], sampling: SamplingConfig, cancelled: Callable[[], bool], on_progress: Progress
     ) -> Iterator[TokenEvent]:
+        self._keep_up()
         self._cache.truncate(min(shared_prefix(self._tokens, prompt), len(prompt) - 1))
         tokens = list(prompt)
         events = generate(
@@ -353,6 +356,10 @@ class ChatSession:
                 if event.token_id is not None:
                     tokens.append(event.token_id)
                 yield event
+        except DeviceFailedError as error:
+            if self.model.card is not None:
+                self.model.card.after_failure(error)
+            raise
         finally:
             # Also when the consumer left early or a step failed: the cache's length says what it really holds.
             self._tokens = tokens[: self._cache.length]
@@ -405,45 +412,13 @@ class ChatSession:
         def encode_from(at: int) -> list[int]:
             return self.model.tokenizer.encode_chat([*system, *turns[starts[at] :]])
 
-        at, prompt = _earliest_that_fits(encode_from, len(starts), room, int(room * KEPT_SHARE_AFTER_DROP))
+        at, prompt = earliest_that_fits(encode_from, len(starts), room, int(room * KEPT_SHARE_AFTER_DROP))
         if len(prompt) > capacity - SMALLEST_ANSWER_TOKENS:
             raise ContextOverflowError(
                 f"The message has {len(prompt)} tokens and the context holds {capacity}, the answer included."
             )
         self._dropped = turns[: starts[at]]
         return prompt, starts[at]
-
-
-def _earliest_that_fits(
-    encode_from: Callable[[int], list[int]], count: int, room: int, target: int
-) -> tuple[int, list[int]]:
-    """The first of `count` places to begin at from which the prompt has at most `room` tokens, and that prompt.
-
-    Where not everything fits, the first with at most `target` tokens; the last place where none has so few.
-    Cost: encodes about four times `room` tokens however long the conversation is, because it begins at its end.
-    """
-    last = at = count - 1
-    newest = prompt = encode_from(last)
-    too_long, step = -1, 1
-    while at > 0 and too_long < 0:
-        earlier = max(0, at - step)
-        step *= 2
-        longer = encode_from(earlier)
-        if len(longer) <= room:
-            at, prompt = earlier, longer
-        else:
-            too_long = earlier
-    if at == 0:
-        return at, prompt
-    at, prompt = last, newest
-    while at - too_long > 1:
-        middle = (at + too_long) // 2
-        longer = encode_from(middle)
-        if len(longer) <= target:
-            at, prompt = middle, longer
-        else:
-            too_long = middle
-    return at, prompt
 
 
 def shared_prefix(a: Sequence[int], b: Sequence[int]) -> int:

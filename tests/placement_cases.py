@@ -11,6 +11,7 @@ from engine.cpu_and_ram import CpuInfo, RamInfo
 from engine.graphics import GpuInfo
 from engine.hardware import HardwareProfile
 from engine.offline.activity import activity_of
+from engine.offline.card_bytes import CardBytes
 from engine.offline.cost_model import Machine
 from engine.offline.model_bytes import ModelBytes, PredictorBytes
 from engine.offline.placement_problem import Problem, build_problem
@@ -28,7 +29,10 @@ def a_config(activation: str = "relu-glu", n_layers: int = 4, d_ff: int = 256, *
     return ModelConfig(**{**values, **changes})
 
 
-def a_model(config: ModelConfig, neuron: int = 3 * 8192, codec: str = "f16", row_wise: bool = False) -> ModelBytes:
+def a_model(
+    config: ModelConfig, neuron: int = 3 * 8192, codec: str = "f16", row_wise: bool = False,
+    on_card: CardBytes | None = None,
+) -> ModelBytes:  # fmt: skip
     """As if its vectors were far wider than the configuration says: bytes that a card and a CPU need time for."""
     ones = np.ones(config.n_layers, np.int64)
     gated = config.gated
@@ -45,6 +49,7 @@ def a_model(config: ModelConfig, neuron: int = 3 * 8192, codec: str = "f16", row
         down_codecs=(codec,) * config.n_layers,
         head_codec=codec,
         down_is_row_wise=row_wise,
+        on_card=on_card,
     )
 
 
@@ -76,6 +81,7 @@ def a_problem(
     stats: NeuronStats | None = None,
     predictors: PredictorBytes | None = None,
     fixed_vram: int = 5 * MIB,
+    pinned_bytes: int = 0,
     **model: Any,
 ) -> Problem:
     config = config or a_config()
@@ -84,5 +90,5 @@ def a_problem(
     activity = activity_of(config, mode, stats or some_stats(config), predictors)
     machine = Machine.of(profile, 7, gpu)
     return build_problem(
-        a_model(config, **model), activity, machine, mode, 512, 256, "f16", predictors, fixed_vram, fixed_ram=MIB
+        a_model(config, **model), activity, machine, mode, 512, 256, "f16", predictors, fixed_vram, MIB, pinned_bytes
     )

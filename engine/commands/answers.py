@@ -22,6 +22,7 @@ def generate(arguments: argparse.Namespace) -> int:
     prompt: list[int] = []
     tokens: list[int] = []
     text: list[str] = []
+    model: LoadedModel | None = None
     with interrupt_as_wish() as cancelled:
         from engine.generate import GenerationStats  # in here, because it takes a while
 
@@ -45,7 +46,7 @@ def generate(arguments: argparse.Namespace) -> int:
                     "tokens": tokens,
                     "text": "".join(text),
                     "finish_reason": reason,
-                    "stats": _stats_values(stats),
+                    "stats": _stats_values(stats, model),
                 }
             )
         else:
@@ -79,7 +80,7 @@ def _sampling_values(arguments: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(arguments, name)) is not None}
 
 
-def _stats_values(stats: GenerationStats) -> dict[str, Any]:
+def _stats_values(stats: GenerationStats, model: LoadedModel | None) -> dict[str, Any]:
     from engine.cpu_and_ram import process_ram_bytes
 
     return {
@@ -89,9 +90,12 @@ def _stats_values(stats: GenerationStats) -> dict[str, Any]:
         "gpu_neuron_load": stats.gpu_neuron_load,
         "active_share": stats.active_share,
         "fired_share": stats.fired_share,
-        "vram_bytes": 0,
+        "vram_bytes": 0 if model is None else model.vram_bytes,
+        "vram_parts_bytes": None if model is None or model.card is None else model.card.part_bytes,
         "ram_bytes": process_ram_bytes(),
         "context_full": stats.context_full,
+        "device": None if model is None else model.device,
+        "device_reason": None if model is None else model.device_reason,
     }
 
 

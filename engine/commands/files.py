@@ -28,7 +28,7 @@ def inspect(arguments: argparse.Namespace) -> int:
     from engine.bundle import BundleSource
     from engine.model.mapped_weights import turned_bytes
     from engine.model.weights import open_model
-    from engine.session import read_tokenizer, resolve_model
+    from engine.opening import read_tokenizer, resolve_model
 
     opened = open_model(resolve_model(arguments.model), arguments.activation)
     tokenizer = read_tokenizer(opened, arguments.template)
@@ -159,7 +159,7 @@ def _print_bundle(manifest: Manifest) -> None:
 
 def convert(arguments: argparse.Namespace) -> int:
     from engine import convert as making
-    from engine.session import resolve_model
+    from engine.opening import resolve_model
 
     try:
         with ProgressBar("Converting") as progress, interrupt_as_wish() as wished:

@@ -78,24 +78,35 @@ def evaluate(arguments: argparse.Namespace) -> int:
 
 
 def bench(arguments: argparse.Namespace) -> int:
-    from engine import bench as speed
+    from engine.bench import run
+    from engine.bench_batch import run_batch, whole_slots
 
-    if arguments.batch != 1:
-        raise InvalidRequestError(
-            f"This version decodes one sequence at a time, not {arguments.batch}.", "Use --batch 1."
-        )
+    lengths = (arguments.prompt_tokens, arguments.gen_tokens, arguments.repeat)
+    if arguments.batch > 1 and arguments.context is None:  # for each sequence: no more, so that there is room for all
+        arguments.context = whole_slots(arguments.prompt_tokens + arguments.gen_tokens)
     model = load_model(arguments)
     with ProgressBar("Measuring") as progress:
-        result = speed.run(model, arguments.prompt_tokens, arguments.gen_tokens, arguments.repeat, on_progress=progress)
+        if arguments.batch == 1:
+            result = run(model, *lengths, on_progress=progress)
+        else:
+            result = run_batch(model, arguments.batch, *lengths, on_progress=progress)
     if arguments.json:
         print_json(asdict(result))
         return 0
     moved = sum(result.bytes_per_token.values())
-    print(f"decode   {number(result.decode_tok_s)} tok/s ({result.mode}, {result.threads} threads)")
+    print(
+        f"decode   {number(result.decode_tok_s)} tok/s ({result.mode}, {result.threads} threads)"
+        + (f", {result.batch} sequences together" if result.batch > 1 else "")
+    )
     print(f"backend  {result.backend}: {result.backend_reason}")
     print(f"weights  {result.weights}")
     print(f"prefill  {number(result.prefill_tok_s)} tok/s")
+    print(f"device   {result.device}: {result.device_reason}")
     print(f"bytes    {moved / 1e6:.1f} MB per token, {percent(result.active_share)} of neurons active")
+    if result.device == "cuda":
+        on_card = result.bytes_per_token["gpu"]
+        print(f"card     {on_card / 1e6:.1f} MB of them, {percent(result.gpu_neuron_load)} of the "
+              f"neurons computed; {result.vram_bytes / 1e9:.2f} GB of VRAM held")  # fmt: skip
     if result.predictor_kinds:
         kinds = ", ".join(f"{kind} in {layers} layers" for kind, layers in result.predictor_kinds.items())
         print(f"predict  {result.predictor_bytes_per_token / 1e6:.2f} MB per token: {kinds}")

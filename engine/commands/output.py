@@ -26,6 +26,7 @@ def engine_config(arguments: argparse.Namespace) -> EngineConfig:
         kv_cache=arguments.kv_cache,
         template=arguments.template,
         activation=arguments.activation,
+        sequences=getattr(arguments, "batch", 1),
     )
 
 

@@ -18,7 +18,7 @@ def profile(arguments: argparse.Namespace) -> int:
     from engine.model.weights import open_model
     from engine.offline import profiler
     from engine.offline.plot import check_plot_file, draw_locality
-    from engine.session import resolve_model
+    from engine.opening import resolve_model
 
     plot = Path(arguments.plot) if arguments.plot else None
     if plot is not None:

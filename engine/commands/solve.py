@@ -13,7 +13,7 @@ from engine.errors import Cancelled
 def solve(arguments: argparse.Namespace) -> int:
     from engine.model.weights import open_model
     from engine.offline.solving import solve_model
-    from engine.session import resolve_model
+    from engine.opening import resolve_model
 
     engine = engine_config(arguments)
     opened = open_model(resolve_model(arguments.model), arguments.activation)

@@ -12,7 +12,7 @@ import numpy as np
 
 from engine.config import ModelConfig
 from engine.errors import InvalidRequestError
-from engine.executor.hot_side import HotSide
+from engine.executor.hot_side import HotStore
 from engine.executor.slots import SlotTable
 from engine.model.weights import ModelWeights
 from native_kernels.backend import I32, I64
@@ -29,7 +29,7 @@ class HotBlocks:
         config: ModelConfig,
         weights: ModelWeights,
         placed: Sequence[I32],
-        hot: Callable[[Sequence[int]], HotSide],
+        hot: Callable[[Sequence[int]], HotStore],
         learned: Sequence[I32] | None = None,
     ) -> None:
         """placed: [L], the hot neurons of each layer. hot: makes the device for so many slots in each layer; it is

@@ -27,21 +27,25 @@ class SideSum(NamedTuple):
     fired: int
 
 
-class HotSide(Protocol):
-    """A device that holds the hot neurons and computes those of them that are active, while the processor computes the
-    cold ones. Bias of down: the processor's."""
+class HotStore(Protocol):
+    """A device that holds the hot neurons."""
 
     def load(self, layer: int, slots: I32, neurons: I32) -> None:
         """The rows of the neurons [K] of the layer's gate, up and down into its slots [K]. Never during an answer."""
+
+    def take_fired(self, layer: int) -> I64:
+        """How often what lies in each slot has fired since this was last asked, [S]. Never during an answer."""
+
+
+class HotSide(HotStore, Protocol):
+    """One that computes those of them that are active too, layer by layer, while the processor computes the cold ones.
+    Bias of down: the processor's."""
 
     def start(self, layer: int, x: F32, active: Sequence[I32]) -> None:
         """Begins the layer: x [T, D], normed; for each position the slots to compute, in the order of the sum."""
 
     def result(self) -> SideSum:
         """Waits for what was started last."""
-
-    def take_fired(self, layer: int) -> I64:
-        """How often what lies in each slot has fired since this was last asked, [S]. Never during an answer."""
 
 
 class HotRows:

@@ -6,11 +6,14 @@ neurons. Paper: PowerInfer, sections 4 and 5.3.
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 
 from engine.config import ModelConfig
 from engine.executor.counters import FfnCounters
 from engine.executor.hot_blocks import HotBlocks
+from engine.executor.hot_side import HotSide
 from engine.executor.listed_neurons import some_of_each
 from engine.model.router import Routing
 from engine.model.weights import ModelWeights
@@ -33,13 +36,14 @@ class HybridExecutor:
         blocks: HotBlocks,
         operators: Operators,
     ) -> None:
-        """blocks: of these weights. operators: what computes the cold neurons.
+        """blocks: of these weights, on a HotSide. operators: what computes the cold neurons.
 
         Raises: ArtifactMismatchError for a predictor of another model.
         """
         if predictor is not None:
             predictor.check_against(config.n_layers, config.d_model, config.d_ff)
         self.blocks = blocks
+        self._hot = cast(HotSide, blocks.hot)
         self.predictor = predictor
         self.counters = FfnCounters(
             config.n_layers, config.d_ff, collect=lambda: blocks.collect(self.counters.per_neuron)
@@ -58,12 +62,12 @@ class HybridExecutor:
             self.counters.add_copied(layer, copied)
             active = [np.flatnonzero(mask).astype(np.int32) for mask in expected]
         parts = [self.blocks.tables[layer].part(ids) for ids in active]
-        self.blocks.hot.start(layer, x, [slots for slots, _ in parts])
+        self._hot.start(layer, x, [slots for slots, _ in parts])
         w = self._layers[layer].ffns[0]
         try:
             out, fired, opened = some_of_each(self._config, w, x, [cold for _, cold in parts], self._operators)
         finally:
-            theirs = self.blocks.hot.result()
+            theirs = self._hot.result()
         opened += theirs.opened
         computed = sum(map(len, active))
         if not predicted and self._config.has_zeros:  # as exact mode counts: the first matrix decides, read whole

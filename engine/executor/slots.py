@@ -16,7 +16,8 @@ class SlotTable:
     """One layer's neurons and slots; its arrays stay where they are and change in place.
 
     slot_of: i32 [F], -1 for a cold neuron. neuron_in: i32 [S]. hot_slots: i32 [S], the slots in the order of their
-    neurons. cold: i32 [F - S], the cold neurons, ascending. n_hot, n_cold: i64 [1], how many there are.
+    neurons. cold: i32 [F - S], the cold neurons, ascending; they begin cold_room i32 [F]. n_hot, n_cold: i64 [1], how
+    many there are.
     """
 
     def __init__(self, n_neurons: int, hot: I32) -> None:
@@ -31,7 +32,8 @@ class SlotTable:
         self.slot_of: I32 = np.full(n_neurons, -1, np.int32)
         self.neuron_in: I32 = hot.copy()
         self.hot_slots: I32 = np.zeros(len(hot), np.int32)
-        self.cold: I32 = np.zeros(n_neurons - len(hot), np.int32)
+        self.cold_room: I32 = np.zeros(n_neurons, np.int32)
+        self.cold: I32 = self.cold_room[: n_neurons - len(hot)]
         self.n_hot: I64 = np.array([len(hot)], np.int64)
         self.n_cold: I64 = np.array([n_neurons - len(hot)], np.int64)
         self._list()

@@ -6,6 +6,7 @@ at once: the next norm, which reads the stream anyway, takes it along.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -45,10 +46,23 @@ class FfnPlan(Protocol):
 class DecodeCalls:
     """The buffers of one model's tokens, and the calls over them.
 
+    Pieces are laid out in the order in which they run: `start`, `embedding`, `layers` from the first to the last, in
+    any number of pieces, and `head`. Between two pieces somebody else may put another stream in place of the one there
+    is, if it has been asked for as a whole by `flush` and is told of by `resume`.
     counts: i64 [L, workers, words], what the FFN counted; the plan of the FFN knows their meaning.
     """
 
-    def __init__(self, config: ModelConfig, weights: ModelWeights, ffn: FfnPlan, products: Products) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: ModelWeights,
+        ffn: FfnPlan,
+        products: Products,
+        stream: F32 | None = None,
+        rows: Sequence[int | None] | None = None,
+    ) -> None:
+        """stream: where the residual stream [D] is to lie. rows: in which of the cache's blocks each layer's keys and
+        values are, None for layers that are not laid out here; else each layer has its own."""
         self.state: I64 = token_state()
         self.ffn = ffn
         self.counts: I64 = aligned_empty((config.n_layers, products.n_workers, COUNT_WORDS), np.int64)
@@ -57,7 +71,8 @@ class DecodeCalls:
         self._weights = weights
         self._products = products
         heads = config.n_heads + 2 * config.n_kv_heads
-        self._stream = Vector(aligned_empty(config.d_model))  # the residual stream
+        self._stream = Vector(aligned_empty(config.d_model) if stream is None else stream)  # the residual stream
+        self._rows = range(config.n_layers) if rows is None else rows
         self._x: F32 = self._stream.values
         self._normed = Vector(aligned_empty(config.d_model))
         self._also_normed = Vector(aligned_empty(config.d_model))  # where attention and FFN stand side by side
@@ -73,27 +88,55 @@ class DecodeCalls:
 
     def of_a_token(self, layout: KvLayout) -> list[Call]:
         """Everything from the token's number to its logits, for caches of that layout."""
+        self.start(layout)
+        return self.embedding() + self.layers(0, self._config.n_layers) + self.head()
+
+    def start(self, layout: KvLayout) -> None:
+        """What is laid out from here on is for caches of that layout."""
         config, state = self._config, self.state
         position, cache, layer_bytes = (state[word : word + 1] for word in (POSITION, CACHE, LAYER_BYTES))
         self._place = CachePlace(position, cache, layer_bytes, layout, config.n_kv_heads)
         self._buffers = attention_buffers(config.n_heads, config.n_kv_heads, layout, 1, self._products.n_workers)
         self._pending = []
-        calls = self._embed() + self._angles()
-        for i, layer in enumerate(self._weights.layers):
-            if self._config.norms == "post":
-                calls += self._post_norm_block(i, layer)
-            elif self._config.parallel:
-                calls += self._parallel_block(i, layer)
-            else:
-                calls += self._block(i, layer)
-        return calls + self._head()
+
+    def embedding(self) -> list[Call]:
+        """The stream before the first layer, and the angles that the layers turn by."""
+        return self._embed() + self._angles()
+
+    def layers(self, first: int, last: int) -> list[Call]:
+        """The layers from `first` on, without `last`."""
+        block = self._block
+        if self._config.norms == "post":
+            block = self._post_norm_block
+        elif self._config.parallel:
+            block = self._parallel_block
+        return [call for i in range(first, last) for call in block(i, self._weights.layers[i])]
+
+    def flush(self) -> list[Call]:
+        """What is still to be added to the stream, so that it is whole."""
+        return self._flush()
+
+    def resume(self) -> None:
+        """Another stream stands in the place of the one there was."""
+        self._stream.renew()
+
+    def last_norm(self) -> tuple[list[Call], Vector]:
+        """The stream through the last norm, and where that is then: what the head reads, [D]."""
+        weights = self._weights
+        calls = self._norm_stream(self._normed, weights.final_norm, weights.final_norm_bias)
+        return calls, self._stream if weights.final_norm is None else self._normed
+
+    def head(self) -> list[Call]:
+        """The logits, from the stream."""
+        calls, hidden = self.last_norm()
+        return calls + self.logits_of(hidden)
 
     def turn(self, length: int) -> None:
         """Lets the next token's position turn as in a sequence of so many tokens."""
         rotation = self._rotary.rotation(length)
         if self._config.positions == "rope" and rotation is not self._rotation:
             self._rotation = rotation
-            self._frequencies[:] = _frequencies(rotation, self._config.rotated)
+            self._frequencies[:] = frequencies(rotation, self._config.rotated)
             self._angle_scale[:] = rotation.scale
 
     def keys_serve(self, before: int, after: int) -> bool:
@@ -157,7 +200,7 @@ class DecodeCalls:
         calls = angle_calls(self.state, self._frequencies, self._everywhere, self._angle_scale)
         if config.rope_theta_local is not None:
             self._within = aligned_empty((2, half))
-            local = _frequencies(Rotation(config.rope_theta_local), config.rotated)
+            local = frequencies(Rotation(config.rope_theta_local), config.rotated)
             calls += angle_calls(self.state, local, self._within, np.ones(1, np.float32))
         return calls
 
@@ -179,10 +222,12 @@ class DecodeCalls:
         if i in config.unrotated:
             angles = angles[:, :0]
         in_pairs = config.rope_order == "interleaved"
-        calls += rotate_and_store_calls(self._qkv, angles, self._place, i, config.n_heads, in_pairs)
+        row = self._rows[i]
+        assert row is not None, "the layer's keys and values are in the cache"
+        calls += rotate_and_store_calls(self._qkv, angles, self._place, row, config.n_heads, in_pairs)
         q, mixed = self._qkv[None, : config.n_heads], self._mixed.values.reshape(1, config.n_heads, config.head_dim)
         calls += attention_calls(
-            q, mixed, self._place, i, self._buffers, config.attention_scale, config.attention_softcap, window
+            q, mixed, self._place, row, self._buffers, config.attention_scale, config.attention_softcap, window
         )
         self._mixed.renew()
         return calls + self._products.calls(w.o, self._mixed, self._attended, "attention", bias=w.o_bias)
@@ -190,12 +235,10 @@ class DecodeCalls:
     def _ffn(self, i: int, x: Vector) -> list[Call]:
         return self.ffn.of_layer(i, x, self._stream, self._added, self.counts[i])
 
-    def _head(self) -> list[Call]:
+    def logits_of(self, hidden: Vector) -> list[Call]:
+        """The logits of what the head reads."""
         config, weights = self._config, self._weights
-        hidden = self._normed
-        calls = self._norm_stream(hidden, weights.final_norm, weights.final_norm_bias)
-        if weights.final_norm is None:
-            hidden = self._stream
+        calls: list[Call] = []
         if weights.project_out is not None:
             narrow = Vector(aligned_empty(weights.project_out.n_rows))
             calls += self._products.calls(weights.project_out, hidden, narrow.values, "head")
@@ -233,6 +276,7 @@ class DecodeCalls:
         return calls
 
 
-def _frequencies(rotation: Rotation, rotated: int) -> NDArray[np.float64]:
-    frequencies: NDArray[np.float64] = rotation.theta ** (-np.arange(0, rotated, 2, dtype=np.float64) / rotated)
-    return frequencies if rotation.factors is None else frequencies / rotation.factors
+def frequencies(rotation: Rotation, rotated: int) -> NDArray[np.float64]:
+    """The angle that each pair of a head's rotated values turns by from one position to the next: f64 [R / 2]."""
+    found: NDArray[np.float64] = rotation.theta ** (-np.arange(0, rotated, 2, dtype=np.float64) / rotated)
+    return found if rotation.factors is None else found / rotation.factors

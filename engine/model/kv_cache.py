@@ -20,7 +20,8 @@ class KVCache:
     sequence_length: of how long a sequence they were taken to be.
     """
 
-    def __init__(self, config: ModelConfig, context: int, codec: KvCodec = "f32") -> None:
+    def __init__(self, config: ModelConfig, context: int, codec: KvCodec = "f32", n_layers: int | None = None) -> None:
+        """n_layers: how many of the model's have blocks here; None: all."""
         if context < 1:
             raise InvalidRequestError(f"A context of {context} tokens was asked for; at least 1 is needed.")
         self.layout = KvLayout(config.head_dim, codec)
@@ -28,8 +29,9 @@ class KVCache:
         self.length = 0
         self.sequence_length = 0
         self.tokens: I64 = np.zeros(context, np.int64)
+        n_here = config.n_layers if n_layers is None else n_layers
         try:
-            self.blocks: U8 = kv_blocks.allocate(config.n_layers, config.n_kv_heads, context, self.layout)
+            self.blocks: U8 = kv_blocks.allocate(n_here, config.n_kv_heads, context, self.layout)
         except MemoryError as error:
             need = self.bytes_for(config, context, codec)
             raise HostMemoryError(

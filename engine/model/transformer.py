@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -17,12 +17,15 @@ from engine.model.weights import LayerWeights, ModelWeights
 from native_kernels.backend import F32, I64, U8, Operators, PackedMatrix
 from native_kernels.kv_blocks import KvLayout
 
+if TYPE_CHECKING:
+    from native_kernels.cpu.pool import Program
+
 Logits = F32  # [V]
 Angles = tuple[F32, F32]  # cosines and sines, [T, R / 2] each
 # (layer, q [T, H, head_dim], k and v [T, H_kv, head_dim]) -> what each query makes of the values it may see,
 # [T, H, head_dim]. Who gives it decides what lies before these positions, and keeps k and v.
 Attend = Callable[[int, F32, F32, F32], F32]
-_PIECE_TOKENS = 256  # of what is computed again
+PIECE_TOKENS = 256  # of what is computed again
 
 
 class FfnExecutor(Protocol):
@@ -55,6 +58,9 @@ class Decoder(Protocol):
         Raises: as Transformer.forward, and Cancelled.
         """
 
+    def program_for(self, layout: KvLayout) -> Program:
+        """The calls of the processor's threads over caches of that layout."""
+
     def measure_stages(self) -> None:
         """Measures from here on how long the stages of the tokens take."""
 
@@ -66,7 +72,10 @@ class Transformer:
     """A decoder over loaded weights. Holds no state of a conversation: that is the KVCache's.
 
     Families differ in fields of the ModelConfig and in which weights there are; the graph below is all of them.
+    first_piece: how many tokens of a prompt go through `prefill` first, before it is known how long they take.
     """
+
+    first_piece = 32
 
     def __init__(
         self,
@@ -102,9 +111,16 @@ class Transformer:
         if not self.cache_serves(cache, length):
             earlier = cache.tokens[: cache.length].copy()
             cache.truncate(0)
-            for start in range(0, len(earlier), _PIECE_TOKENS):
-                self._run(earlier[start : start + _PIECE_TOKENS], cache, length, lambda share: None)
+            for start in range(0, len(earlier), PIECE_TOKENS):
+                self._run(earlier[start : start + PIECE_TOKENS], cache, length, lambda share: None)
         return self._run(tokens, cache, length, look)
+
+    def prefill(
+        self, tokens: I64, cache: KVCache, ahead: int = 0, look: Callable[[float], None] = lambda share: None
+    ) -> F32:
+        """As `forward`, for a prompt; whoever has a faster way for many tokens at once takes it here, and may leave out
+        all rows but the last."""
+        return self.forward(tokens, cache, ahead, look)
 
     def cache_serves(self, cache: KVCache, length: int) -> bool:
         """Whether what the cache holds is of use in a sequence of this length; if not, `forward` computes it again."""

@@ -13,6 +13,7 @@ from engine.config import Mode
 from engine.errors import InvalidRequestError
 from engine.graphics import GpuInfo
 from engine.hardware import HardwareProfile
+from native_kernels.codecs import ROW_CODECS
 
 # One exchange between the devices within a layer: segment graphs, measured on an H200 with Linux (11.6 to 15.5 us).
 EXCHANGE_S = 12e-6
@@ -26,8 +27,9 @@ class Efficiency:
     """What kernels reach of a bandwidth, by codec.
 
     gemv: a whole matrix. first: the deciding matrix of an FFN whose other rows are skipped. rows: rows gathered where
-    neurons fire. sums: a whole down that is stored by neuron. short: a low-rank predictor, half of whose rows are as
-    short as its rank.
+    neurons fire; long_rows: those of 10 KiB and more, where they differ (between 4 and 10 KiB it is between the two).
+    sums: a whole down that is stored by neuron. short: a low-rank predictor, half of whose rows are as short as its
+    rank.
     core_bytes_per_s: what one core computes when no memory holds it up; None: never the limit.
     """
 
@@ -37,6 +39,7 @@ class Efficiency:
     sums: float
     short: float
     core_bytes_per_s: float | None = None
+    long_rows: float | None = None
 
 
 # tests/benchmarks/results: cpu-kernels-2026-11-21 (EPYC, 1 and 2 threads) and cpu-kernels-xeon (1 to 8 threads) for
@@ -46,11 +49,11 @@ class Efficiency:
 # ones on that EPYC, 1 thread.
 _CPU: dict[str, Efficiency] = {
     "f32": Efficiency(0.98, 0.85, 0.55, 0.95, 0.6, 80e9),
-    "f16": Efficiency(0.98, 0.85, 0.5, 0.95, 0.6, 60e9),
-    "bf16": Efficiency(0.98, 0.85, 0.5, 0.95, 0.6, 60e9),
+    "f16": Efficiency(0.98, 0.85, 0.5, 0.95, 0.6, 60e9, long_rows=0.9),
+    "bf16": Efficiency(0.98, 0.85, 0.5, 0.95, 0.6, 60e9, long_rows=0.9),
     "q8_0": Efficiency(0.95, 0.9, 0.65, 0.85, 0.4, 35e9),
     "q8_0.lanes": Efficiency(0.9, 0.8, 0.65, 0.8, 0.4, 35e9),
-    "q4_0": Efficiency(0.97, 0.8, 0.4, 0.9, 0.25, 45e9),
+    "q4_0": Efficiency(0.97, 0.8, 0.4, 0.9, 0.25, 45e9, long_rows=0.62),
     "q4_0.lanes": Efficiency(0.9, 0.8, 0.65, 0.8, 0.4, 45e9),
 }
 _CPU_OTHER = Efficiency(0.85, 0.8, 0.5, 0.7, 0.4, 25e9)  # K-quants and the like, which cost more arithmetic
@@ -63,10 +66,17 @@ _GPU: dict[str, Efficiency] = {
 }
 _GPU_OTHER = Efficiency(0.88, 0.88, 0.7, 0.7, 0.7)
 
+# Kernels that read the host's pinned memory over the bus while the CPU reads the RAM too: on an H200's machine, whose
+# bus copies 55 GB/s and whose processors read 98, the card had 32 of a 70B model in q4_0 and 15 threads had 44, as
+# reckoned from what the stages took (gpu-anchors-70b); alone those had 62, of a 13B model.
+_REACH_SHARE, _RAM_SHARE, _EVENLY = 0.58, 0.78, Efficiency(1.0, 1.0, 1.0, 1.0, 1.0)
+
+_SHORT_ROW, _LONG_ROW = 2 << 10, 5 << 10  # columns
+
 # Seconds that no bytes explain. CPU: the hand-offs, norms and activations of a layer, per layer and per value of its
 # residual stream; sampling and Python per token. GPU: the fixed parts of the kernels of attention, and of an FFN.
 _CPU_LAYER_S, _CPU_VALUE_S, _CPU_TOKEN_S = 10e-6, 2e-9, 5e-5
-_GPU_ATTENTION_S, _GPU_FFN_S = 15e-6, 15e-6
+_GPU_ATTENTION_S, _GPU_FFN_S = 20e-6, 15e-6
 
 
 @dataclass(frozen=True)
@@ -99,9 +109,14 @@ class DeviceRates:
         """Bytes/s of the deciding matrix of a sparse FFN."""
         return self._speed(self._of(codec).first, codec)
 
-    def rows(self, codec: str) -> float:
-        """Bytes/s of gathered rows."""
-        return self._speed(self._of(codec).rows, codec)
+    def rows(self, codec: str, row_bytes: int) -> float:
+        """Bytes/s of gathered rows of so many bytes."""
+        known = self._of(codec)
+        if known.long_rows is None:
+            return self._speed(known.rows, codec)
+        columns = row_bytes / (ROW_CODECS[codec].n_bytes(256) / 256)
+        length = min(1.0, max(0.0, (columns - _SHORT_ROW) / (_LONG_ROW - _SHORT_ROW)))
+        return self._speed(known.rows + length * (known.long_rows - known.rows), codec)
 
     def sums(self, codec: str) -> float:
         """Bytes/s of a whole matrix that is read neuron by neuron into a weighted sum."""
@@ -146,6 +161,17 @@ class Machine:
         link = gpu.pcie_bytes_per_s or UNKNOWN_PCIE_BYTES_PER_S
         return cls(cpu, rates, profile.sync_s or EXCHANGE_S, link, tuple(notes))
 
+    @property
+    def reach(self) -> DeviceRates:
+        """The card's own reading of the host's pinned memory."""
+        return DeviceRates(_REACH_SHARE * self.link_bytes_per_s, {}, _EVENLY)
+
+    @property
+    def beside_reach(self) -> DeviceRates:
+        """What is left to the CPU meanwhile."""
+        left = _RAM_SHARE * self.cpu.bytes_per_s - self.reach.bytes_per_s
+        return DeviceRates(max(left, 1e-3 * self.cpu.bytes_per_s), {}, _EVENLY)
+
     def exchange(self, n_bytes: int) -> float:
         """Seconds of one exchange that carries so many bytes."""
         return self.exchange_s + n_bytes / self.link_bytes_per_s
@@ -167,14 +193,15 @@ def gpu_layer_s(attention: bool, ffn: bool) -> float:
 
 
 def ffn_speeds(
-    rates: DeviceRates, mode: Mode, first: str, down: str, down_is_row_wise: bool
+    rates: DeviceRates, mode: Mode, first: str, down: str, down_is_row_wise: bool, row_bytes: int = 0
 ) -> tuple[float, float, float]:
-    """Bytes/s of a neuron's first row, of its row of up beside a gate, and of its down."""
+    """Bytes/s of a neuron's first row, of its row of up beside a gate, and of its down. row_bytes: of one of them."""
     all_of_down = rates.gemv(down) if down_is_row_wise else rates.sums(down)
+    some_of_down = all_of_down if down_is_row_wise else rates.rows(down, row_bytes)
     match mode:
         case "dense":
             return rates.gemv(first), rates.gemv(first), all_of_down
         case "exact":
-            return rates.first(first), rates.rows(first), all_of_down if down_is_row_wise else rates.rows(down)
+            return rates.first(first), rates.rows(first, row_bytes), some_of_down
         case _:
-            return rates.rows(first), rates.rows(first), all_of_down if down_is_row_wise else rates.rows(down)
+            return rates.rows(first, row_bytes), rates.rows(first, row_bytes), some_of_down

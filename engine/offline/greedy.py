@@ -39,6 +39,8 @@ def steps_of(problem: Problem) -> Steps:
         if not len(ways):
             continue
         for layer in range(problem.n_layers):
+            if not problem.possible[layer, ways].any():
+                continue
             vram, seconds = problem.vram[layer, ways], problem.seconds[layer, ways]
             hull = _lower_hull(vram, seconds)
             base[int(on_gpu), layer] = ways[hull[0]]
@@ -86,11 +88,12 @@ def _on_the_card(problem: Problem, vram_budget: int, ram_budget: int | None, ste
     """
     n_layers = problem.n_layers
     layers = np.arange(n_layers)
+    can_be_there = _can_be_there(problem)
     rough: list[tuple[float, int, bool]] = []
-    for head_on_gpu in (False, True):
+    for head_on_gpu in (False, True) if np.isfinite(problem.head_seconds[1]) else (False,):
         room = vram_budget - problem.fixed_vram - problem.head_vram[head_on_gpu]
         for n_gpu in range(n_layers + 1) if problem.attention_on_gpu.any() else (0,):
-            on_gpu = layers >= n_layers - n_gpu
+            on_gpu = can_be_there & (layers >= n_layers - n_gpu)
             start = steps.base_way[on_gpu.astype(np.int64), layers]
             left = room - int(problem.vram[layers, start].sum())
             if left < 0:
@@ -98,7 +101,7 @@ def _on_the_card(problem: Problem, vram_budget: int, ram_budget: int | None, ste
             taken = steps.attention_on_gpu == on_gpu[steps.layer]
             n_taken = int(np.searchsorted(np.cumsum(steps.vram[taken]), left, side="right"))
             saved = float(steps.seconds[taken][:n_taken].sum())
-            crossing_s = 2 * problem.crossing_s if head_on_gpu or n_gpu else 0.0
+            crossing_s = 2 * problem.crossing_s if head_on_gpu or on_gpu.any() else 0.0
             seconds = float(problem.seconds[layers, start].sum()) - saved + crossing_s
             rough.append((seconds + problem.head_seconds[head_on_gpu], n_gpu, head_on_gpu))
     rough.sort(key=lambda one: one[0])
@@ -106,6 +109,11 @@ def _on_the_card(problem: Problem, vram_budget: int, ram_budget: int | None, ste
     return [
         _filled(problem, vram_budget, ram_budget, steps, n_gpu, head_on_gpu) for _, n_gpu, head_on_gpu in worked_out
     ]
+
+
+def _can_be_there(problem: Problem) -> BOOL:
+    """[L]: which layers can have their home on the card."""
+    return np.asarray(problem.possible[:, problem.attention_on_gpu].any(axis=1), np.bool_)
 
 
 def _ram_of_cpu(problem: Problem) -> int:
@@ -118,7 +126,7 @@ def _filled(
     """The steps in order of their worth until one does not fit, then single changes as long as one helps."""
     n_layers = problem.n_layers
     layers = np.arange(n_layers)
-    on_gpu = layers >= n_layers - n_gpu
+    on_gpu = _can_be_there(problem) & (layers >= n_layers - n_gpu)
     ways = steps.base_way[on_gpu.astype(np.int64), layers].copy()
     left = vram_budget - problem.fixed_vram - problem.head_vram[head_on_gpu] - int(problem.vram[layers, ways].sum())
     taken = np.flatnonzero(steps.attention_on_gpu == on_gpu[steps.layer])
@@ -126,7 +134,7 @@ def _filled(
     taken = taken[:n_taken]
     ways[steps.layer[taken]] = steps.way[taken]  # the last one of a layer stays
     left -= int(steps.vram[taken].sum())
-    allowed = problem.attention_on_gpu[None, :] == on_gpu[:, None]
+    allowed = (problem.attention_on_gpu[None, :] == on_gpu[:, None]) & problem.possible
     for _ in range(4 * n_layers):
         dv = problem.vram - problem.vram[layers, ways][:, None]
         gain = problem.seconds[layers, ways][:, None] - problem.seconds

@@ -6,25 +6,37 @@ Nothing is forgotten on purpose: the CUDA context, scratch and landing buffers a
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 
+import numpy as np
+
+from engine.config import ModelConfig
 from engine.errors import DeviceMemoryError
 from engine.graphics import GpuInfo
 from engine.hardware import HardwareProfile
 from engine.offline.model_bytes import ModelBytes, PredictorBytes
-from engine.offline.placement_problem import Choice, Problem
+from engine.offline.placement_problem import BOOL, Choice, Problem
 
 # What a CUDA context with its cubins takes where nobody has measured it on the card: 300 to 500 MiB are usual.
 USUAL_CONTEXT_BYTES = 450 << 20
 # Left free of a card whose budget nobody gave: the desktop and other programs draw on it too (cli.md's margin).
 LEAST_MARGIN_BYTES, MARGIN_SHARE = 512 << 20, 0.04
+# Of the RAM, for neurons that the card reads there itself: what is pinned is lost to all others.
+PINNED_SHARE = 0.125
 # Left free of the RAM, for the window and everybody else.
 RAM_MARGIN_BYTES = 1 << 30
 # Python, its libraries and the window's process, and buffers of a token: measured with the starter model, rounded up.
 PROCESS_BYTES = 384 << 20
 # Prefill: positions that pass through a layer at once, and two landing buffers for weights on their way to the card.
 PREFILL_POSITIONS = 512
-LANDING_BYTES = 2 * (64 << 20)
+LANDING_BYTES = 2 * (32 << 20)
+CARD_LANDING_BYTES = 32 << 20
+# Of prompts on a card: neurons at once, and what is left to them of however small a budget.
+_PREFILL_NEURONS, LEAST_PREFILL_BYTES = 4096, 24 << 20
+# Between answers hot neurons are exchanged through this; two modes may be in use at once; a driver gives memory in
+# pieces of 2 MiB.
+EXCHANGE_BYTES, _DECODERS, GRANULARITY_BYTES = 2 << 20, 2, 16 << 20
 # Derived budgets are rounded down to this, so that a few MB more or less elsewhere make no other placement.
 BUDGET_STEP_BYTES = 128 << 20
 
@@ -67,6 +79,14 @@ def budgets_of(profile: HardwareProfile, gpu: GpuInfo | None, vram_budget_gib: f
     return Budgets(budget, ram, False, words)
 
 
+def pinned_bytes(profile: HardwareProfile, spare_bytes: int) -> int:
+    """How much of the RAM may be pinned for good, with so much to spare beside the model. On Windows none: what may be
+    pinned there is scarce, and shared with the card's own memory."""
+    if sys.platform == "win32":
+        return 0
+    return max(0, min(int(PINNED_SHARE * profile.ram.total_bytes), spare_bytes))
+
+
 def context_bytes(gpu: GpuInfo) -> int:
     """What the CUDA context takes on the card."""
     return gpu.context_bytes or USUAL_CONTEXT_BYTES
@@ -83,6 +103,32 @@ def scratch_bytes(model: ModelBytes, context: int) -> int:
     return 4 * positions * of_position + 4 * config.vocab_size + min(LANDING_BYTES, 2 * layer)
 
 
+def card_scratch_bytes(model: ModelBytes, context: int, vram_budget: int) -> int:
+    """The same on a card that computes: the larger of what loading needs there and what answering does afterwards."""
+    answering = _DECODERS * _decode_bytes(model.config) + prefill_bytes(model, context, vram_budget) + EXCHANGE_BYTES
+    return max(CARD_LANDING_BYTES, answering) + GRANULARITY_BYTES
+
+
+def prefill_bytes(model: ModelBytes, context: int, vram_budget: int) -> int:
+    """What prompts may take of a card with that budget: all that helps them, but of a small budget a small part."""
+    config = model.config
+    positions, neurons = min(PREFILL_POSITIONS, context), min(_PREFILL_NEURONS, config.d_ff)
+    heads = config.n_heads * config.head_dim
+    qkv = heads + 2 * config.n_kv_heads * config.head_dim
+    of_position = 12 * config.d_model + 4 * qkv + 6 * heads + 10 * neurons + 16 * config.rotated + 8 * config.n_layers
+    widest = max(config.d_model, heads, neurons)
+    buffer = min(CARD_LANDING_BYTES, config.d_ff * int(model.neuron.max()) + (1 << 16))
+    full = positions * of_position + 5 * buffer + min(2 * CARD_LANDING_BYTES, 2 * widest * widest + 256 * widest)
+    full += 4 * config.n_layers * config.d_ff
+    return int(min(full, max(LEAST_PREFILL_BYTES, vram_budget // 48)))
+
+
+def _decode_bytes(config: ModelConfig) -> int:
+    """What a token's values take on the card, generously: the sums of hot neurons are left in up to 33 parts."""
+    heads = (2 * config.n_heads + 2 * config.n_kv_heads) * config.head_dim
+    return 4 * config.vocab_size + 4 * (64 * config.d_model + 8 * config.d_ff + 2 * heads) + (1 << 16)
+
+
 def check_vram_budget(budgets: Budgets, fixed_bytes: int, smallest_part: int) -> None:
     """Raises DeviceMemoryError, naming the minimum, for an explicit budget that holds nothing of the model."""
     least = fixed_bytes + smallest_part
@@ -96,16 +142,15 @@ def check_vram_budget(budgets: Budgets, fixed_bytes: int, smallest_part: int) ->
 
 
 def vram_parts(
-    problem: Problem, choice: Choice, model: ModelBytes, predictors: PredictorBytes | None, kv_bytes: int,
-    context_b: int, scratch_b: int,
-) -> dict[str, int]:  # fmt: skip
+    problem: Problem, choice: Choice, model: ModelBytes, kv_bytes: int, context_b: int, scratch_b: int
+) -> dict[str, int]:
     """Bytes on the card by part; they add up to what the solver counted."""
     ways = list(choice.ways)
     on_gpu = problem.attention_on_gpu[ways]
     used = choice.uses_gpu(problem)
     parts = {
-        "attention": int(model.attention[on_gpu].sum()),
-        "predictors": _predictors_on(problem, choice, predictors, on_gpu=True),
+        "attention": int(model.card_bytes.attention[on_gpu].sum()),
+        "predictors": int(problem.predictor_vram[np.arange(len(ways)), ways].sum()),
         "kv_cache": kv_bytes * int(on_gpu.sum()),
         "scratch": scratch_b if used else 0,
         "context": context_b if used else 0,
@@ -122,7 +167,7 @@ def ram_parts(
     on_cpu = ~problem.attention_on_gpu[list(choice.ways)]
     parts = {
         "attention": int(model.attention[on_cpu].sum()),
-        "predictors": _predictors_on(problem, choice, predictors, on_gpu=False),
+        "predictors": 0 if predictors is None else int(predictors.held[_asked_by_cpu(problem, choice, model)].sum()),
         "kv_cache": kv_bytes * int(on_cpu.sum()),
         "embedding": model.embedding,
         "scratch": problem.fixed_ram - model.embedding,
@@ -132,12 +177,15 @@ def ram_parts(
     return parts
 
 
-def _predictors_on(problem: Problem, choice: Choice, predictors: PredictorBytes | None, on_gpu: bool) -> int:
-    if predictors is None:
-        return 0
-    return int(predictors.held[problem.predictor_on_gpu[list(choice.ways)] == on_gpu].sum())
+def _asked_by_cpu(problem: Problem, choice: Choice, model: ModelBytes) -> BOOL:
+    """[L]: of which layers the CPU asks the predictors."""
+    ways = list(choice.ways)
+    computes = (problem.blocks[ways] == 0) if model.down_is_row_wise else np.zeros(len(ways), np.bool_)
+    return np.asarray(~problem.attention_on_gpu[ways] | computes, np.bool_)
 
 
-def smallest_part(model: ModelBytes, kv_bytes: int, block: int) -> int:
-    """The least that a card can be given: one layer's attention with its cache, or one block of neurons."""
-    return int(min((model.attention + kv_bytes).min(), (min(block, model.neurons) * model.neuron).min()))
+def smallest_part(model: ModelBytes, kv_bytes: int) -> int:
+    """The least that a card can be given: one layer with its cache, or the head."""
+    card = model.card_bytes
+    layers = (card.attention + kv_bytes)[card.possible].tolist()
+    return int(min([*layers, *([card.head] if card.head_possible else [])], default=0))

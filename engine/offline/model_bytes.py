@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,8 @@ from engine.config import KvCodec, ModelConfig
 from engine.model.families import PlannedTensor, split_expert_name
 from engine.model.mapped_weights import turned_bytes
 from engine.model.model_files import OpenedModel
+from engine.model.weights import Hold, ModelWeights
+from engine.offline.card_bytes import CardBytes, predictor_bytes
 from engine.sparsity.predictor import Predictor
 from native_kernels.kv_blocks import KvLayout
 
@@ -29,8 +32,9 @@ class PredictorBytes:
     """A model's predictors.
 
     held, read: i64 [L], bytes of them and what a token reads of these. active_share: [L], of the neurons that they
-    expect; None: nobody measured. codecs: [L], of the largest matrix. is_true_gate: [L] of bool, where the first
-    matrices themselves decide, and their bytes are counted here instead of with the neurons.
+    expect; None: nobody measured. codecs: [L], of the largest matrix. is_true_gate: [L] of bool, where the neurons'
+    own first matrix decides, and there is nothing beside it. on_card: [L], bytes on a card, -1 where cards have no
+    kernels for it; None where nobody has counted.
     """
 
     held: I64
@@ -38,17 +42,24 @@ class PredictorBytes:
     codecs: tuple[str, ...]
     active_share: tuple[float | None, ...]
     is_true_gate: NDArray[np.bool_]
+    on_card: I64 | None = None
+
+    @cached_property
+    def card_bytes(self) -> I64:
+        """As on_card; without any better knowledge what their files have."""
+        return self.held if self.on_card is None else self.on_card
 
     @classmethod
     def of(cls, predictor: Predictor, model: ModelBytes) -> PredictorBytes:
         """Those of a model's predictors, in the codecs that they are stored in."""
-        held, read, codecs = [], [], []
+        held, read, codecs, on_card = [], [], [], []
         for i, layer in enumerate(predictor.layers):
-            gates = model.neurons * int(model.first[i])
-            n_bytes = gates if layer.kind == "true_gate" else layer.n_bytes
             copied = min(1.0, _COPIED_TO_ACTIVE * (layer.active_share or 1.0)) if layer.kind == "cascade" else 1.0
-            held.append(n_bytes)
-            read.append(gates if layer.kind == "true_gate" else round(layer.bytes_read(copied)))
+            held.append(layer.n_bytes)
+            read.append(round(layer.bytes_read(copied)))
+            shapes = [(matrix.codec, matrix.n_rows, matrix.n_cols) for matrix in layer.matrices]
+            n_bytes = predictor_bytes(shapes, [len(bias) for bias in layer.biases])
+            on_card.append(-1 if n_bytes is None else n_bytes)
             largest = max(layer.matrices, key=lambda matrix: matrix.n_bytes, default=None)
             codecs.append(model.first_codecs[i] if largest is None else largest.codec)
         return cls(
@@ -57,6 +68,7 @@ class PredictorBytes:
             codecs=tuple(codecs),
             active_share=tuple(layer.active_share for layer in predictor.layers),
             is_true_gate=np.array([layer.kind == "true_gate" for layer in predictor.layers]),
+            on_card=np.array(on_card, np.int64),
         )
 
 
@@ -69,7 +81,7 @@ class ModelBytes:
     gate (else 0), and of down. embedding: with positions and what belongs to them. head: with the last norm; where it
     is the embedding's own matrix (tied), that is counted in both, and `shared` is its bytes.
     codecs: of attention, of the first matrix and of down in each layer [L], and of the head.
-    down_is_row_wise: a token reads all of down, whatever fires.
+    down_is_row_wise: a token reads all of down, whatever fires. on_card: None where nobody has counted.
     """
 
     config: ModelConfig
@@ -85,6 +97,13 @@ class ModelBytes:
     head_codec: str
     down_is_row_wise: bool = False
     shared: int = 0
+    on_card: CardBytes | None = None
+
+    @cached_property
+    def card_bytes(self) -> CardBytes:
+        """What the parts take on a card; without any better knowledge what their files have."""
+        nothing, everywhere = np.zeros(self.n_layers, np.int64), np.ones(self.n_layers, np.bool_)
+        return self.on_card or CardBytes(self.attention, self.neuron, nothing, self.head, everywhere, True)
 
     @property
     def n_layers(self) -> int:
@@ -116,9 +135,13 @@ class ModelBytes:
         return self.config.n_kv_heads * layout.n_blocks(context) * layout.block_bytes
 
     @classmethod
-    def of(cls, opened: OpenedModel) -> ModelBytes:
-        """Those of a model's files, in the codecs of the files."""
+    def of(cls, opened: OpenedModel, weights: ModelWeights | None = None) -> ModelBytes:
+        """Those of a model's files, in the codecs of the files; on a card as `weights` are held, where it is loaded."""
         config = opened.config
+        row_wise = opened.down_is_row_wise and not turned_bytes(opened)
+        hold: Hold = "mapped"
+        if weights is not None:
+            row_wise, hold = weights.down_is_row_wise, weights.hold
         shape = (config.n_layers,)
         sums = {part: np.zeros(shape, np.int64) for part in ("attention", "first", "second", "down")}
         codecs: dict[str, list[dict[str, int]]] = {part: [{} for _ in range(config.n_layers)] for part in sums}
@@ -155,8 +178,9 @@ class ModelBytes:
             first_codecs=_main_codecs(codecs["first"]),
             down_codecs=_main_codecs(codecs["down"]),
             head_codec=head_codec,
-            down_is_row_wise=opened.down_is_row_wise and not turned_bytes(opened),
+            down_is_row_wise=row_wise,
             shared=embedding if config.tied_embeddings else 0,
+            on_card=CardBytes.of(opened, hold, row_wise),
         )
 
 

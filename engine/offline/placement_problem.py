@@ -1,8 +1,10 @@
 """The placement as a problem in numbers: for every layer the ways to place it, each with its seconds and its bytes.
 
-A layer's neurons are sorted by how often they fire and taken in blocks, hottest first, so that a way to place a layer
-is three things: the device of its attention, that of its predictor, and how many blocks are hot. Of the same number of
-blocks no others than the hottest leave less to the CPU. Paper: PowerInfer, section 6.3.
+A layer's home is where its attention is, with its norms, keys and values and its predictor. Only a layer whose home is
+the card has hot neurons: they are sorted by how often they fire and taken in blocks, hottest first, so that a way to
+place a layer is its home and how many blocks are hot. Of the same number of blocks no others than the hottest leave
+less to the CPU. Where down lies row by row, all neurons are hot or none, and no card asks a predictor. Paper:
+PowerInfer, section 6.3.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 
 from engine.config import KvCodec, Mode
 from engine.offline.activity import Activity
+from engine.offline.card_bytes import kv_layer_bytes
 from engine.offline.cost_model import DeviceRates, Machine, cpu_layer_s, cpu_token_s, ffn_speeds, gpu_layer_s
 from engine.offline.model_bytes import ModelBytes, PredictorBytes
 from native_kernels.codecs import COPY_CODECS
@@ -29,6 +32,8 @@ BOOL = NDArray[np.bool_]
 # worth less than 1 % of a layer, and few enough that all of it is solved in seconds.
 MOST_BLOCKS = 128
 BLOCK_MULTIPLE = 32
+# Neurons are read over the bus where that leaves no more than this of a layer's time.
+_WORTH_IT = 0.9
 # Attention reads keys and values with less of the bandwidth than a matrix is read with.
 _KV_SHARE = 0.8
 
@@ -36,20 +41,23 @@ _KV_SHARE = 0.8
 @dataclass(frozen=True, eq=False)
 class Problem:
     """Ways to place a model on a card and a CPU, and what they cost. Way w of a layer is (attention_on_gpu[w],
-    predictor_on_gpu[w], blocks[w]).
+    blocks[w]).
 
-    Shapes: seconds f64 [L, W], vram, ram i64 [L, W]: of a layer placed that way. head_seconds, head_vram, head_ram:
-    (on the CPU, on the GPU). order i32 [L, F]: neurons, hottest first; computed f64 [L, K + 1]: how many neurons of the
-    first k blocks are computed for a token, cold ones behind. fixed_vram: taken as soon as the card is used at all;
-    fixed_ram and fixed_seconds: always. crossing_s: whenever one layer's attention is on another device than the
-    next one's; a token starts on the CPU and ends there.
+    Shapes: seconds f64 [L, W], vram, ram i64 [L, W]: of a layer placed that way; infinite seconds: it cannot be.
+    predictor_vram i64 [L, W]: of vram the predictor's. reached i64 [L, W]: blocks behind the hot ones that the card
+    reads in pinned memory of the host. head_seconds, head_vram, head_ram: (on the CPU, on the GPU).
+    order i32 [L, F]: neurons, hottest first; computed f64 [L, K + 1]: how many neurons of the first k blocks are
+    computed for a token, cold ones behind. fixed_vram: taken as soon as the card is used at all; fixed_ram and
+    fixed_seconds: always. crossing_s: whenever one layer's home is another than the next one's; a token starts on the
+    CPU and ends there.
     """
 
     seconds: F64
     vram: I64
     ram: I64
+    predictor_vram: I64
+    reached: I64
     attention_on_gpu: BOOL
-    predictor_on_gpu: BOOL
     blocks: I64
     head_seconds: tuple[float, float]
     head_vram: tuple[int, int]
@@ -69,17 +77,28 @@ class Problem:
     @property
     def cpu_alone(self) -> Choice:
         """Nothing on the card."""
-        way = int(np.flatnonzero(~self.attention_on_gpu & ~self.predictor_on_gpu & (self.blocks == 0))[0])
+        way = int(np.flatnonzero(~self.attention_on_gpu & (self.blocks == 0))[0])
         return Choice((way,) * self.n_layers, head_on_gpu=False)
 
     @cached_property
     def most_vram(self) -> int:
         """What the card takes with everything on it that can be."""
-        return self.fixed_vram + int(self.vram.max(axis=1).sum()) + self.head_vram[1]
+        head = self.head_vram[1] if np.isfinite(self.head_seconds[1]) else 0
+        return self.fixed_vram + int(np.where(self.possible, self.vram, 0).max(axis=1).sum()) + head
+
+    @cached_property
+    def possible(self) -> BOOL:
+        """[L, W]: which ways there are."""
+        return np.isfinite(self.seconds)
 
     def hot_neurons(self, layer: int, way: int) -> I32:
         """The ids of a layer's hot neurons, ascending."""
         return np.sort(self.order[layer, : int(self.blocks[way]) * self.block])
+
+    def reached_neurons(self, layer: int, way: int) -> I32:
+        """The ids of those that the card reaches for, ascending."""
+        start = int(self.blocks[way]) * self.block
+        return np.sort(self.order[layer, start : start + int(self.reached[layer, way]) * self.block])
 
 
 @dataclass(frozen=True)
@@ -114,7 +133,8 @@ class Choice:
 
     def gpu_load(self, problem: Problem) -> float:
         """The share of the neurons computed for a token that the GPU computes."""
-        hot = problem.computed[np.arange(len(self.ways)), problem.blocks[list(self.ways)]].sum()
+        layers, ways = np.arange(len(self.ways)), list(self.ways)
+        hot = problem.computed[layers, problem.blocks[ways] + problem.reached[layers, ways]].sum()
         return float(hot / max(problem.computed[:, -1].sum(), 1e-30))
 
 
@@ -134,117 +154,182 @@ def build_problem(
     predictors: PredictorBytes | None = None,
     fixed_vram: int = 0,
     fixed_ram: int = 0,
+    pinned_bytes: int = 0,
 ) -> Problem:
     """All ways to place this model on this machine. position: that of the token whose time is predicted.
+    pinned_bytes: of the host's memory, for neurons that the card reads there beside the CPU.
 
     Cost: for 80 layers of 28,672 neurons about half a second, most of it sorting.
     """
     block, neurons = block_size(model.neurons), model.neurons
     order = np.argsort(-activity.ranking, axis=1, kind="stable").astype(np.int32)
     ends = np.minimum(np.arange(-(-neurons // block) + 1) * block, neurons)
-    with_predictors = predictors is not None and mode == "sparse"
-    gates_apart = (
-        predictors.is_true_gate if predictors is not None and with_predictors else np.zeros(model.n_layers, bool)
-    )
-
-    first = np.where(gates_apart, 0, model.first)
-    neuron = first + model.second + model.down
-    hot_bytes = neuron[:, None] * ends
-    sums = {name: _within(getattr(activity, name), order, ends) for name in ("active", "opened", "fired", "computed")}
-    if model.down_is_row_wise:  # a token reads all of it
-        sums["fired"] = np.broadcast_to(ends.astype(np.float64), sums["fired"].shape)
-
-    sparse_first = np.where(gates_apart, 0.0, model.first.astype(np.float64))
-
-    def ffn_seconds(rates: DeviceRates) -> F64:
-        """[L, K + 1]: of the first k blocks."""
-        speeds = np.array(
-            [
-                ffn_speeds(rates, mode, first_codec, down_codec, model.down_is_row_wise)
-                for first_codec, down_codec in zip(model.first_codecs, model.down_codecs, strict=True)
-            ]
-        )
-        per_neuron = np.stack([sparse_first, model.second, model.down], axis=1) / speeds
-        parts = (sums["active"], sums["opened"], sums["fired"])
-        return np.asarray(sum(per_neuron[:, i, None] * part for i, part in enumerate(parts)), np.float64)
-
+    parts = _Parts(model, activity, mode, predictors if mode == "sparse" else None, order, ends)
     kv_bytes, kv_read = model.kv_of_layer(context, kv_codec), model.kv_of_layer(position, kv_codec)
-    attention_bytes = model.attention + kv_bytes
-    nothing = np.zeros(model.n_layers, np.int64)
-    predictor_bytes = predictors.held if predictors is not None and with_predictors else nothing
-    predictor_read = predictors.read if predictors is not None and with_predictors else nothing
-
-    def always_seconds(rates: DeviceRates) -> tuple[F64, F64]:
-        """[L] each: attention, predictor."""
-        codecs = predictors.codecs if predictors is not None and with_predictors else ("f16",) * model.n_layers
-        attention = [
-            n_bytes / rates.gemv(codec) + kv_read / (_KV_SHARE * rates.gemv("f16"))
-            for n_bytes, codec in zip(model.attention, model.attention_codecs, strict=True)
-        ]
-        speeds = [
-            rates.first(codec) if at_gate else rates.gemv(codec) if codec in COPY_CODECS else rates.short(codec)
-            for codec, at_gate in zip(codecs, gates_apart.tolist(), strict=True)
-        ]
-        predictor = predictor_read / np.array(speeds)
-        return np.array(attention), np.asarray(predictor, np.float64)
-
-    of_cpu = ffn_seconds(machine.cpu)
-    cold = of_cpu[:, -1:] - of_cpu
-    cpu_attention, cpu_predictor = always_seconds(machine.cpu)
-    cpu_attention = cpu_attention + cpu_layer_s(model.config.d_model)
-    rates = machine.gpu
-    devices = (False, True) if rates is not None else (False,)
-    hot = ffn_seconds(rates) if rates is not None else cold
-    gpu_attention, gpu_predictor = always_seconds(rates) if rates is not None else (cpu_attention, cpu_predictor)
-
-    # The input goes one way (f16) with a bit for each neuron, the sum comes back (f32).
-    d_model = model.config.d_model
-    exchange = machine.exchange(6 * d_model + neurons // 8) if rates is not None else 0.0
     last = len(ends) - 1
-    has_hot, has_cold = np.arange(len(ends)) > 0, np.arange(len(ends)) < last
-    seconds, vram, ram, ways = [], [], [], []
-    for attention_on_gpu in devices:
-        for predictor_on_gpu in devices:
-            if predictor_on_gpu != attention_on_gpu and not predictor_bytes.any():
-                continue
-            other = has_cold if attention_on_gpu else has_hot
-            ffn = np.where(has_hot, hot + gpu_layer_s(False, True), 0.0) if len(devices) > 1 else 0.0 * cold
-            ffn = np.maximum(ffn, np.where(has_cold, cold, 0.0)) + exchange * other
-            always = gpu_attention + gpu_layer_s(True, False) if attention_on_gpu else cpu_attention
-            always = always + (gpu_predictor if predictor_on_gpu else cpu_predictor)
-            always = always + exchange * (predictor_on_gpu != attention_on_gpu)
-            seconds.append(always[:, None] + ffn)
-            on_card = attention_bytes * attention_on_gpu + predictor_bytes * predictor_on_gpu
-            vram.append(on_card[:, None] + hot_bytes)
-            ram.append((attention_bytes + predictor_bytes - on_card)[:, None] + hot_bytes[:, -1:] - hot_bytes)
-            ways += [(attention_on_gpu, predictor_on_gpu, k) for k in range(last + 1)]
-    if len(devices) == 1:  # without a card there is one way
-        seconds, vram, ram = ([of_layer[0][:, :1]] for of_layer in (seconds, vram, ram))
-        ways = ways[:1]
-    attention_way, predictor_way, blocks = (np.array(column) for column in zip(*ways, strict=True))
+    rates, d_model = machine.gpu, model.config.d_model
+
+    of_cpu = parts.neurons_s(machine.cpu)
+    cpu_s = parts.attention_s(machine.cpu, kv_read) + parts.predictor_s(machine.cpu) + cpu_layer_s(d_model)
+    attention = model.attention + kv_bytes
+    all_of_it = attention + parts.predictor_held + neurons * model.neuron
+    seconds, vram, ram = (
+        [cpu_s[:, None] + of_cpu[:, -1:]],
+        [np.zeros((model.n_layers, 1), np.int64)],
+        [all_of_it[:, None]],
+    )
+    of_predictor, reached, ways = [vram[0]], [vram[0]], [(False, 0)]
+    if rates is not None:
+        on_card = model.card_bytes
+        taken = np.array([0, last]) if model.down_is_row_wise else np.arange(last + 1)
+        has_hot = taken > 0
+        hot = np.where(has_hot, parts.hot_s(rates)[:, taken] + gpu_layer_s(False, True), 0.0)
+        most = 0 if model.down_is_row_wise else pinned_bytes // max(1, int(on_card.neuron.sum()) * block)
+        beside, hot, cold = _reached(parts, machine, hot, of_cpu, taken, most)
+        reached.append(beside)
+        # The input goes one way (f32) with a bit for each neuron, the sum comes back (f32).
+        exchange = machine.exchange(8 * d_model + neurons // 8)
+        has_cold = taken + beside < last
+        always = parts.attention_s(rates, kv_read) + gpu_layer_s(True, False)
+        predictor_s = parts.predictor_s(rates)[:, None] * np.ones(len(taken))
+        if model.down_is_row_wise:  # all of it at once, and nobody is asked; or the processor does it altogether
+            predictor_s = parts.predictor_s(machine.cpu)[:, None] * has_cold
+        layer_s = always[:, None] + predictor_s + np.maximum(hot, cold) + exchange * has_cold
+        of_parts = parts.predictor_on_card * (not model.down_is_row_wise)
+        seconds.append(np.where((on_card.possible & (of_parts >= 0))[:, None], layer_s, np.inf))
+        of_predictor.append(np.maximum(of_parts, 0)[:, None] * np.ones(len(taken), np.int64))
+        held = on_card.attention + kv_layer_bytes(model.config, context, kv_codec)
+        vram.append(
+            held[:, None]
+            + of_predictor[1]
+            + on_card.neuron[:, None] * ends[taken]
+            + on_card.block[:, None] * (has_hot + (beside > 0))
+        )
+        stays = parts.predictor_held * model.down_is_row_wise
+        pinned = on_card.neuron[:, None] * (ends[taken + beside] - ends[taken])
+        ram.append((neurons - ends[taken]) * model.neuron[:, None] + stays[:, None] * has_cold + pinned)
+        ways += [(True, int(k)) for k in taken]
+    attention_way, blocks = (np.array(column) for column in zip(*ways, strict=True))
     head_cpu = model.head / machine.cpu.gemv(model.head_codec)
     head_gpu = head_cpu
     if rates is not None:
         logits_s = 4 * model.config.vocab_size / machine.link_bytes_per_s
-        head_gpu = model.head / rates.gemv(model.head_codec) + logits_s
+        head_gpu = model.head / rates.gemv(model.head_codec) + logits_s if model.card_bytes.head_possible else np.inf
     return Problem(
         seconds=np.concatenate(seconds, axis=1),
         vram=np.concatenate(vram, axis=1),
         ram=np.concatenate(ram, axis=1),
+        predictor_vram=np.concatenate(of_predictor, axis=1),
+        reached=np.concatenate(reached, axis=1).astype(np.int64),
         attention_on_gpu=attention_way.astype(np.bool_),
-        predictor_on_gpu=predictor_way.astype(np.bool_),
         blocks=blocks.astype(np.int64),
         head_seconds=(head_cpu, head_gpu),
-        head_vram=(0, model.head),
+        head_vram=(0, model.card_bytes.head),
         head_ram=(model.head_in_ram, 0),
         order=order,
         block=block,
-        computed=sums["computed"],
+        computed=parts.sums["computed"],
         fixed_vram=fixed_vram,
         fixed_ram=fixed_ram + model.embedding,
         fixed_seconds=cpu_token_s(),
         crossing_s=machine.exchange(4 * d_model) if rates is not None else 0.0,
     )
+
+
+def _reached(
+    parts: _Parts, machine: Machine, hot: F64, of_cpu: F64, taken: I64, most: int
+) -> tuple[I64, F64, F64]:  # fmt: skip
+    """How many blocks behind the hot ones the card had best read in the host's memory, at most so many: as many as
+    keep both sides busy equally long, where that pays. With them the seconds of either side: of the card (hot: without
+    them), of the CPU; all [L, ways].
+
+    Both read the same RAM: while the card does, the CPU has what is left. Where the CPU alone takes all that the RAM
+    gives, as with floats and all cores, nothing is won. Quantised rows cost it arithmetic as well.
+    """
+    last = of_cpu.shape[1] - 1
+    over_bus, left = parts.neurons_s(machine.reach), parts.neurons_s(machine.beside_reach)
+    slower = np.maximum(0.0, 1 - of_cpu[:, -1:] / np.maximum(left[:, -1:], 1e-30))  # of the CPU's rate is lost
+    beside = np.zeros((len(of_cpu), len(taken)), np.int64)
+    card_s, cold_s = hot.copy(), of_cpu[:, -1:] - of_cpu[:, taken]
+    for way, k in enumerate(taken.tolist()):
+        more = np.arange(min(most, last - k) + 1)
+        card = hot[:, way, None] + over_bus[:, k + more] - over_bus[:, k, None] + gpu_layer_s(False, True) * (more > 0)
+        cpu = of_cpu[:, -1:] - of_cpu[:, k + more]
+        cpu = cpu + slower * (over_bus[:, k + more] - over_bus[:, k, None])
+        longer, layers = np.maximum(card, cpu), np.arange(len(of_cpu))
+        best = longer.argmin(axis=1)
+        best = np.where(longer[layers, best] < _WORTH_IT * longer[:, 0], best, 0)
+        beside[:, way], card_s[:, way], cold_s[:, way] = best, card[layers, best], cpu[layers, best]
+    return beside, card_s, cold_s
+
+
+class _Parts:
+    """Seconds of a layer's parts on a device, for every layer: attention [L], predictor [L], the first k blocks of its
+    neurons [L, K + 1]."""
+
+    def __init__(
+        self,
+        model: ModelBytes,
+        activity: Activity,
+        mode: Mode,
+        predictors: PredictorBytes | None,
+        order: I32,
+        ends: I64,
+    ) -> None:
+        self._model, self._mode, self._predictors, self._ends = model, mode, predictors, ends
+        self.sums = {
+            name: _within(getattr(activity, name), order, ends) for name in ("active", "opened", "fired", "computed")
+        }
+        everything = ends.astype(np.float64)
+        if model.down_is_row_wise:  # a token reads all of it
+            self.sums["fired"] = np.broadcast_to(everything, self.sums["fired"].shape)
+        self._modes: list[Mode] = [mode] * model.n_layers
+        for layer in np.flatnonzero(predictors.is_true_gate) if predictors is not None else ():
+            self._modes[layer] = "exact"  # the neurons' own first matrix decides, on either side for its neurons
+            self.sums["active"][layer] = everything
+        nothing = np.zeros(model.n_layers, np.int64)
+        self.predictor_held = nothing if predictors is None else predictors.held
+        self.predictor_on_card = nothing if predictors is None else predictors.card_bytes
+
+    def neurons_s(self, rates: DeviceRates) -> F64:
+        """On the CPU, or on a card where down lies by neuron."""
+        return self._neurons_s(rates, self._modes, [self.sums[part] for part in ("active", "opened", "fired")])
+
+    def hot_s(self, rates: DeviceRates) -> F64:
+        """On a card."""
+        if not self._model.down_is_row_wise:
+            return self.neurons_s(rates)
+        everything = np.broadcast_to(self._ends.astype(np.float64), self.sums["fired"].shape)
+        return self._neurons_s(rates, ["dense"] * self._model.n_layers, [everything] * 3)
+
+    def _neurons_s(self, rates: DeviceRates, modes: list[Mode], read: list[F64]) -> F64:
+        model = self._model
+        speeds = np.array(
+            [
+                ffn_speeds(rates, mode, first_codec, down_codec, model.down_is_row_wise, int(row_bytes))
+                for mode, first_codec, down_codec, row_bytes in zip(
+                    modes, model.first_codecs, model.down_codecs, model.first, strict=True
+                )
+            ]
+        )
+        per_neuron = np.stack([model.first, model.second, model.down], axis=1) / speeds
+        return np.asarray(sum(per_neuron[:, i, None] * part for i, part in enumerate(read)), np.float64)
+
+    def attention_s(self, rates: DeviceRates, kv_read: int) -> F64:
+        """kv_read: bytes of keys and values."""
+        model = self._model
+        seconds = [
+            n_bytes / rates.gemv(codec) + kv_read / (_KV_SHARE * rates.gemv("f16"))
+            for n_bytes, codec in zip(model.attention, model.attention_codecs, strict=True)
+        ]
+        return np.array(seconds)
+
+    def predictor_s(self, rates: DeviceRates) -> F64:
+        predictors = self._predictors
+        if predictors is None:
+            return np.zeros(self._model.n_layers)
+        speeds = [rates.gemv(codec) if codec in COPY_CODECS else rates.short(codec) for codec in predictors.codecs]
+        return np.asarray(predictors.read / np.array(speeds), np.float64)
 
 
 def _within(values: NDArray[np.float32], order: I32, ends: I64) -> F64:

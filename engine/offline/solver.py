@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 TIME_LIMIT_S = 8.0
 # A placement this close to the best there is, as a share of the time of a token, is as good as it.
-GOOD_GAP = 1e-4
+GOOD_GAP = 5e-4
 # Ends a search that proves nothing more; unlike the clock it ends it at the same place on every machine. Nodes of the
 # search times ways that are left; but at least some nodes: 3 s of one core for the largest models.
 _MOST_WORK, _LEAST_NODES = 100_000, 20
@@ -92,14 +92,15 @@ def _programme(
     from scipy.sparse import csr_array
 
     n_layers = problem.n_layers
-    layer, way = np.nonzero(kept)
+    layer, way = np.nonzero(kept & problem.possible)
     n_ways, n_crossings = len(layer), n_layers + 2
     head, crossing = n_ways, n_ways + 1
     n = n_ways + 1 + n_crossings
     on_gpu = problem.attention_on_gpu[way]
+    head_can_move = bool(np.isfinite(problem.head_seconds[1]))
     costs = np.concatenate([
         problem.seconds[layer, way],
-        [problem.head_seconds[1] - problem.head_seconds[0]],
+        [problem.head_seconds[1] - problem.head_seconds[0] if head_can_move else 0.0],
         np.full(n_crossings, problem.crossing_s),
     ]) * _MICROSECONDS  # fmt: skip
     rows: list[int] = layer.tolist()  # one way for every layer
@@ -132,7 +133,7 @@ def _programme(
     result: Any = milp(
         costs,
         integrality=np.concatenate([np.ones(n_ways + 1), np.zeros(n_crossings)]),
-        bounds=Bounds(0, 1),
+        bounds=Bounds(0, np.concatenate([np.ones(n_ways), [float(head_can_move)], np.ones(n_crossings)])),
         constraints=LinearConstraint(csr_array((values, (rows, columns)), shape=(len(low), n)), low, high),
         options={"time_limit": time_limit_s, "mip_rel_gap": good_gap / 2, "node_limit": nodes},
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -17,23 +18,31 @@ from engine.adaptation import can_learn, learned_stats
 from engine.config import EngineConfig, KvCodec, Mode
 from engine.errors import Cancelled, DeviceUnavailableError, EngineError, UnsupportedModelError
 from engine.graphics import GpuInfo
-from engine.hardware import HardwareProfile, choose_gpu, choose_threads, measure, probe
-from engine.measured_hardware import load_profile, recall, remember
+from engine.hardware import HardwareProfile, choose_gpu, choose_threads, probe
+from engine.measured_hardware import load_profile
+from engine.model.mapped_weights import turned_bytes
 from engine.model.model_files import OpenedModel
+from engine.model.weights import ModelWeights
 from engine.model_artefacts import no_predictors, read_predictor, read_stats
 from engine.offline import memory_plan
 from engine.offline.activity import Activity, activity_of
+from engine.offline.card_bytes import kv_layer_bytes
 from engine.offline.cost_model import Machine
 from engine.offline.greedy import place_greedily
+from engine.offline.machine_figures import with_figures, working_set
 from engine.offline.memory_plan import Budgets
 from engine.offline.model_bytes import ModelBytes, PredictorBytes
 from engine.offline.placement_problem import Problem, build_problem
 from engine.offline.solver import Solution, solve
+from engine.opening import choose_context
 from engine.sparsity.placement import Device, Origins, Placement
+from engine.sparsity.predictor import Predictor
 from engine.sparsity.stats import NeuronStats
 
+log = logging.getLogger(__name__)
+
 # Changes with how bytes are counted or a placement is solved: those that an older Hearth solved are solved again.
-SOLVER_VERSION = 1
+SOLVER_VERSION = 3
 # Where in a conversation the predicted token stands, at most: far enough for its keys and values to count.
 TYPICAL_POSITION = 512
 
@@ -95,13 +104,15 @@ class Setting:
     kv_codec: KvCodec
     wanted_mode: Mode
     notes: tuple[str, ...]
+    sequences: int = 1
 
     @property
     def fixed_vram(self) -> int:
         """Taken as soon as the card is used."""
         if self.gpu is None:
             return 0
-        return memory_plan.context_bytes(self.gpu) + memory_plan.scratch_bytes(self.model, self.context)
+        scratch = memory_plan.card_scratch_bytes(self.model, self.context, self.budgets.vram_bytes)
+        return memory_plan.context_bytes(self.gpu) + scratch
 
     @property
     def fixed_ram(self) -> int:
@@ -111,11 +122,28 @@ class Setting:
     def kv_of_layer(self) -> int:
         return self.model.kv_of_layer(self.context, self.kv_codec)
 
+    @property
+    def kv_on_card(self) -> int:
+        """Of a layer."""
+        return kv_layer_bytes(self.model.config, self.context, self.kv_codec)
+
+    @property
+    def all_in_ram(self) -> int:
+        """What the model takes with nothing on the card."""
+        predictors = 0 if self.predictors is None else int(self.predictors.held.sum())
+        return self.fixed_ram + self.model.total + self.model.n_layers * self.kv_of_layer + predictors
+
+    @property
+    def pinned_bytes(self) -> int:
+        """Of the host's memory, at most, for neurons that the card reads there: of several sequences it would have to
+        read nearly all of them."""
+        if self.gpu is None or self.sequences > 1:
+            return 0
+        return memory_plan.pinned_bytes(self.profile, self.budgets.ram_bytes - self.all_in_ram)
+
     def origins(self) -> Origins:
         """What a placement of today must have been solved from."""
-        in_ram = self.fixed_ram + self.model.total + self.model.n_layers * self.kv_of_layer
-        if self.predictors is not None:
-            in_ram += int(self.predictors.held.sum())
+        in_ram = self.all_in_ram
         return Origins(
             model=self.opened.fingerprint,
             activation=self.opened.config.activation_text,
@@ -138,10 +166,17 @@ def solve_model(
     cancelled: Callable[[], bool] = lambda: False,
     *,
     again: bool = False,
+    weights: ModelWeights | None = None,
+    gpu: GpuInfo | None = None,
+    vram_bytes: int | None = None,
+    predictor: Callable[[], Predictor] | None = None,
 ) -> Solved:
     """The placement of a model on this machine or on the one of engine.hardware_file, kept as the model's artefact.
 
-    again: also where the one that is kept fits. Progress is in steps.
+    again: also where the one that is kept fits. weights: of the model where it is loaded, because they may be held
+    otherwise than they are stored. gpu: the card with its figures of now, where it is known which. vram_bytes: a budget
+    of the moment. A placement for weights or a budget like that is not kept. predictor: the model's, where somebody has
+    read it already. Progress is in steps.
     Raises: DeviceMemoryError for a VRAM budget below the minimum, HostMemoryError where the RAM does not hold the rest,
     DeviceUnavailableError for a card that is not there, UnsupportedModelError for sparse without predictors, what
     reading statistics and predictors raises, Cancelled.
@@ -149,12 +184,16 @@ def solve_model(
     engine = engine or EngineConfig()
     steps = 4
     progress(0, steps)
-    setting = read_setting(opened, engine)
+    setting = read_setting(opened, engine, weights, gpu, predictor)
+    is_kept = vram_bytes is None and (weights is None or _as_stored(opened, weights))
+    if vram_bytes is not None:
+        words = f"The VRAM budget is the {vram_bytes / 2**30:.2f} GiB that can be had at the moment."
+        setting = replace(setting, budgets=Budgets(vram_bytes, setting.budgets.ram_bytes, False, words))
     progress(1, steps)
     if cancelled():
         raise Cancelled
     origins = setting.origins()
-    kept, changed = _kept(opened, origins)
+    kept, changed = _kept(opened, origins) if is_kept else (None, ())
     if kept is not None and not again:
         progress(steps, steps)
         return Solved(kept, reused=True)
@@ -162,9 +201,26 @@ def solve_model(
     progress(3, steps)
     if cancelled():
         raise Cancelled
-    artefacts.save_placement(opened, placement)
+    if is_kept:
+        _keep(opened, placement, asked_for=weights is None)
     progress(steps, steps)
     return Solved(placement, reused=False, changed=changed, problem=problem)
+
+
+def _keep(opened: OpenedModel, placement: Placement, asked_for: bool) -> None:
+    """asked_for: whether somebody wants it kept; else it is solved again where nothing can be written."""
+    try:
+        artefacts.save_placement(opened, placement)
+    except EngineError as error:
+        if asked_for:
+            raise
+        log.info("The placement of %s is not kept: %s", opened.name, error)
+
+
+def _as_stored(opened: OpenedModel, weights: ModelWeights) -> bool:
+    """Whether the weights take on a card what those of the files do."""
+    as_stored = opened.down_is_row_wise and not turned_bytes(opened)
+    return weights.hold == "mapped" and weights.down_is_row_wise == as_stored
 
 
 def _with_learned(setting: Setting) -> Setting:
@@ -176,29 +232,43 @@ def _with_learned(setting: Setting) -> Setting:
     return replace(setting, stats=stats, notes=(*setting.notes, "What fired in conversations of late counts, too."))
 
 
-def read_setting(opened: OpenedModel, engine: EngineConfig) -> Setting:
-    """What there is to solve from: the machine with its figures, budgets, statistics, predictors."""
-    from engine.session import choose_context
-
+def read_setting(
+    opened: OpenedModel,
+    engine: EngineConfig,
+    weights: ModelWeights | None = None,
+    card: GpuInfo | None = None,
+    read: Callable[[], Predictor] | None = None,
+) -> Setting:
+    """What there is to solve from: the machine with its figures, budgets, statistics, predictors. weights, card, read:
+    as `solve_model` has them."""
     if engine.mode == "sparse" and not opened.has_predictors:
         raise no_predictors(opened)
     profile = load_profile(engine.hardware_file) if engine.hardware_file else probe()
     threads, _ = choose_threads(profile, engine.threads)
-    model = ModelBytes.of(opened)
+    model = ModelBytes.of(opened, weights)
     if not engine.hardware_file:
-        profile = _with_figures(profile, threads, working_set(model), cards=engine.device != "cpu")
+        profile = with_figures(profile, threads, working_set(model), cards=engine.device != "cpu")
     gpu, reason = choose_gpu(profile)
     if engine.device == "cuda" and gpu is None:
         raise DeviceUnavailableError(f"The GPU cannot be used. {reason}")
     if engine.device == "cpu":
         gpu = None
-    kv_codec: KvCodec = engine.kv_cache or "f16"
-    context = choose_context(opened, engine.context, profile.ram.free_bytes, kv_codec)
+    if card is not None:
+        gpu = card
     notes: list[str] = []
+    if gpu is not None and opened.config.n_experts:
+        gpu, words = None, "The neurons of experts are computed on the processor alone."
+        if engine.device == "cuda":
+            raise DeviceUnavailableError(f"The GPU cannot be used for {opened.name}. {words}")
+        notes.append(words)
+    kv_codec: KvCodec = engine.kv_cache or "f16"
+    budgets = memory_plan.budgets_of(profile, gpu, engine.vram_budget_gib)
+    room = profile.ram.free_bytes if gpu is None else min(profile.ram.free_bytes, budgets.vram_bytes)
+    context = engine.sequences * choose_context(opened, engine.context, room // engine.sequences, kv_codec)
     predictors = None
     if opened.has_predictors and engine.mode in ("auto", "sparse") and opened.config.has_zeros:
         try:
-            predictor = read_predictor(opened, as_stored=True)
+            predictor = read_predictor(opened, as_stored=True) if read is None else read()
             predictors = PredictorBytes.of(predictor, model)
             if engine.mode == "auto" and predictor.budget is not None and not predictor.budget.held:
                 predictors = None
@@ -215,34 +285,13 @@ def read_setting(opened: OpenedModel, engine: EngineConfig) -> Setting:
         profile=profile,
         gpu=gpu,
         threads=threads,
-        budgets=memory_plan.budgets_of(profile, gpu, engine.vram_budget_gib),
+        budgets=budgets,
         context=context,
         kv_codec=kv_codec,
         wanted_mode=engine.mode,
         notes=tuple(notes),
+        sequences=engine.sequences,
     )
-
-
-def working_set(model: ModelBytes) -> int:
-    """How much memory to read to see how fast this model is read: a small one stays in the processor's caches.
-
-    The next power of two from the model's size on, from 16 MiB to 1 GiB.
-    """
-    return int(min(1 << 30, max(16 << 20, 1 << (model.total - 1).bit_length())))
-
-
-def _with_figures(profile: HardwareProfile, threads: int, n_bytes: int, cards: bool) -> HardwareProfile:
-    """What was measured earlier of this machine, or is now: how fast so much memory is read with so many threads, and
-    the figures of its cards where they are asked for."""
-    known = recall(profile, threads, n_bytes)
-    profile = known if known.cpu.bytes_per_s else measure(known, threads, n_bytes)
-    if cards and any(gpu.usable and not gpu.bytes_per_s for gpu in profile.gpus):
-        from engine.card_speed import measure_cards
-
-        profile = measure_cards(profile)
-    if profile != known:
-        remember(profile, threads, n_bytes)
-    return profile
 
 
 def problem_of(setting: Setting, mode: Mode) -> tuple[Problem, Activity]:
@@ -261,6 +310,7 @@ def problem_of(setting: Setting, mode: Mode) -> tuple[Problem, Activity]:
         predictors,
         fixed_vram=setting.fixed_vram,
         fixed_ram=setting.fixed_ram,
+        pinned_bytes=setting.pinned_bytes,
     )
     return problem, activity
 
@@ -272,8 +322,7 @@ def _solved(
     candidates = [(mode, *problem_of(setting, mode)) for mode in _modes(setting)]
     step()
     vram, ram = setting.budgets.vram_bytes, origins.ram_budget_bytes
-    first = candidates[0][1]
-    smallest = memory_plan.smallest_part(setting.model, setting.kv_of_layer, first.block)
+    smallest = memory_plan.smallest_part(setting.model, setting.kv_on_card)
     memory_plan.check_vram_budget(setting.budgets, setting.fixed_vram, smallest)
     if len(candidates) > 1:  # the greedy ones tell which mode is the faster
         times = []
@@ -315,18 +364,26 @@ def placement_of(
     if model.down_is_row_wise and mode != "dense":
         notes.append("The file stores down row by row, so that a token reads all of it; a bundle has it by neuron.")
     if setting.gpu is not None and not choice.uses_gpu(problem):
-        notes.append(f"Nothing is placed on {setting.gpu.name}: that would not be faster.")
+        least = setting.fixed_vram + memory_plan.smallest_part(model, setting.kv_on_card)
+        why = (
+            "that would not be faster"
+            if setting.budgets.vram_bytes >= least
+            else "the budget holds nothing of the model"
+        )
+        notes.append(f"Nothing is placed on {setting.gpu.name}: {why}.")
+    reached = tuple(problem.reached_neurons(layer, way) for layer, way in enumerate(ways))
     return Placement(
         hot=tuple(problem.hot_neurons(layer, way) for layer, way in enumerate(ways)),
+        reached=reached if any(map(len, reached)) else (),
         attention=tuple(device[bool(problem.attention_on_gpu[way])] for way in ways),
-        predictor=tuple(device[bool(problem.predictor_on_gpu[way])] for way in ways),
-        embedding=head if setting.opened.config.tied_embeddings else "cpu",
+        predictor=tuple(device[bool(problem.attention_on_gpu[way]) and not model.down_is_row_wise] for way in ways),
+        embedding="cpu",
         head=head,
         neurons=model.neurons,
         statistics=activity.source,
         fired_share=activity.fired_share,
         vram_parts_bytes=memory_plan.vram_parts(
-            problem, choice, model, predictors, setting.kv_of_layer, context, setting.fixed_vram - context
+            problem, choice, model, setting.kv_on_card, context, setting.fixed_vram - context
         ),
         ram_parts_bytes=memory_plan.ram_parts(problem, choice, model, predictors, setting.kv_of_layer),
         position=min(TYPICAL_POSITION, setting.context // 2),

@@ -15,7 +15,7 @@ import numpy as np
 
 from engine.errors import ArtifactMismatchError, ModelFormatError
 from engine.sparsity.artifact_files import load_artifact, save_artifact
-from native_kernels.backend import I32
+from native_kernels.backend import I32, U8
 
 Device = Literal["gpu", "cpu"]
 StatisticsSource = Literal["none", "measured", "shipped"]
@@ -74,7 +74,8 @@ class Placement:
     """Where everything of a model lives.
 
     hot: [L] of i32 [K], the neurons of each layer on the GPU, ascending; a layer's neurons are numbered through its
-    experts. attention: [L], with the layer's norms and its keys and values. predictor: [L].
+    experts. reached: [L], those that the GPU computes too, reading them in the RAM over the bus; empty: none anywhere.
+    attention: [L], with the layer's norms and its keys and values. predictor: [L].
     neurons: of a layer. statistics: what the neurons were ranked by; "none": all were taken to be alike.
     fired_share: of all neurons for a token, as the solver took it. vram_parts_bytes, ram_parts_bytes: as VRAM_PARTS and
     RAM_PARTS. objective: predicted seconds per token at `position`. gap: how far that may lie above the best there is,
@@ -100,6 +101,7 @@ class Placement:
     origins: Origins
     notes: tuple[str, ...] = ()
     mode: str = "exact"
+    reached: tuple[I32, ...] = ()
 
     def __post_init__(self) -> None:
         layers = len(self.hot)
@@ -109,10 +111,16 @@ class Placement:
             raise ModelFormatError("A placement gives devices for another number of layers than it has.")
         if {*self.attention, *self.predictor, self.embedding, self.head} - set(get_args(Device)):
             raise ModelFormatError("A placement names a device that is neither gpu nor cpu.")
-        for layer, ids in enumerate(self.hot):
+        if self.reached and len(self.reached) != layers:
+            raise ModelFormatError("A placement reaches for neurons of another number of layers than it has.")
+        if any(len(np.intersect1d(one, other)) for one, other in zip(self.hot, self.reached, strict=False)):
+            raise ModelFormatError("A placement reaches over the bus for neurons that are on the GPU.")
+        for layer, ids in enumerate((*self.hot, *self.reached)):
             ascending = ids.ndim == 1 and ids.dtype == np.int32 and bool((np.diff(ids) > 0).all())
             if not ascending or (len(ids) and not 0 <= ids[0] <= ids[-1] < self.neurons):
-                raise ModelFormatError(f"The hot neurons of layer {layer} are no ascending ids below {self.neurons}.")
+                raise ModelFormatError(
+                    f"The hot neurons of layer {layer % layers} are no ascending ids below {self.neurons}."
+                )
         if set(self.vram_parts_bytes) != set(VRAM_PARTS) or set(self.ram_parts_bytes) != set(RAM_PARTS):
             raise ModelFormatError("A placement's bytes are of other parts than those that are known.")
 
@@ -128,6 +136,13 @@ class Placement:
     @property
     def hot_neurons(self) -> int:
         return sum(self.hot_counts)
+
+    @property
+    def in_slots(self) -> tuple[I32, ...]:
+        """[L]: the neurons that the GPU computes, one for each slot: the hot ones, then those that it reaches for."""
+        if not self.reached:
+            return self.hot
+        return tuple(np.concatenate(both) for both in zip(self.hot, self.reached, strict=True))
 
     @property
     def hot_bytes(self) -> int:
@@ -151,12 +166,6 @@ class Placement:
     def uses_gpu(self) -> bool:
         return self.vram_bytes > 0
 
-    def is_hot(self, layer: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Which neurons of the layer are on the GPU: [F]."""
-        mask = np.zeros(self.neurons, np.bool_)
-        mask[self.hot[layer]] = True
-        return mask
-
     def check_against(self, n_layers: int, neurons: int) -> None:
         """Raises ArtifactMismatchError unless it is for a model of that shape."""
         if (self.n_layers, self.neurons) != (n_layers, neurons):
@@ -169,10 +178,13 @@ class Placement:
     def save(self, folder: Path) -> Path:
         """Writes placement.json and placement.safetensors into the folder; the former's path back.
 
-        The hot neurons are a bit each: `hot` u8 [L, F / 8 rounded up], neuron 0 in the lowest bit.
+        The hot neurons are a bit each: `hot` u8 [L, F / 8 rounded up], neuron 0 in the lowest bit; so are those that
+        are reached, where there are any.
         Raises as `save_artifact` does.
         """
-        masks = np.stack([np.packbits(self.is_hot(layer), bitorder="little") for layer in range(self.n_layers)])
+        masks = {"hot": _masks(self.hot, self.neurons)}
+        if self.reached:
+            masks["reached"] = _masks(self.reached, self.neurons)
         origins = {one.name: getattr(self.origins, one.name) for one in fields(self.origins)}
         values = {
             "model": self.origins.model,
@@ -184,7 +196,7 @@ class Placement:
             "notes": list(self.notes),
             **{name: getattr(self, name) for name in (*_TEXTS, *_NUMBERS, "position", *_PARTS)},
         }
-        return save_artifact(folder, ARTIFACT_NAME, SCHEMA_VERSION, values, {"hot": masks})
+        return save_artifact(folder, ARTIFACT_NAME, SCHEMA_VERSION, values, masks)
 
     @classmethod
     def load(cls, folder: Path, model: str | None = None, activation: str | None = None) -> Placement:
@@ -198,22 +210,34 @@ class Placement:
             _texts(values.get(key), key, head) for key in ("attention", "predictor", "notes")
         )
         neurons = _whole(values.get("neurons"), "neurons", head)
-        info = source.tensors.get("hot")
-        if info is None or info.codec != "u8" or list(info.shape) != [len(attention), -(-neurons // 8)]:
-            raise ArtifactMismatchError(
-                f"The hot neurons in {folder} are not those that {ARTIFACT_NAME}.json describes."
-            )
-        bits = np.unpackbits(source.view("hot").reshape(info.shape), axis=1, bitorder="little")
+        found: dict[str, tuple[I32, ...]] = {}
+        for name in ("hot", *(["reached"] if "reached" in source.tensors else [])):
+            info = source.tensors.get(name)
+            if info is None or info.codec != "u8" or list(info.shape) != [len(attention), -(-neurons // 8)]:
+                raise ArtifactMismatchError(
+                    f"The hot neurons in {folder} are not those that {ARTIFACT_NAME}.json describes."
+                )
+            bits = np.unpackbits(source.view(name).reshape(info.shape), axis=1, bitorder="little")
+            found[name] = tuple(np.flatnonzero(row).astype(np.int32) for row in bits)
         read: dict[str, Any] = {name: _text(values.get(name), name, head) for name in _TEXTS}
         read |= {name: _number(values.get(name), name, head) for name in _NUMBERS}
         read |= {name: _parts(values.get(name), name, head) for name in _PARTS}
         read |= {"attention": attention, "predictor": predictor, "neurons": neurons, "notes": notes}
         return cls(
-            hot=tuple(np.flatnonzero(row).astype(np.int32) for row in bits),
+            hot=found["hot"],
+            reached=found.get("reached", ()),
             position=_whole(values.get("position"), "position", head),
             origins=_origins(values, head),
             **read,
         )
+
+
+def _masks(ids: tuple[I32, ...], neurons: int) -> U8:
+    """A bit for each neuron of each layer, [L, F / 8 rounded up]."""
+    masks = np.zeros((len(ids), neurons), np.bool_)
+    for mask, some in zip(masks, ids, strict=True):
+        mask[some] = True
+    return np.packbits(masks, axis=1, bitorder="little")
 
 
 # ------------------------------------------------------------------ reading values

@@ -151,6 +151,13 @@ class LayerPredictor:
         return found if self.copy is None else (*found, self.copy.matrix)
 
     @property
+    def biases(self) -> tuple[F32, ...]:
+        """Those of its matrices that have one."""
+        found = () if self.low_rank is None else (self.low_rank.a_bias, self.low_rank.b_bias)
+        found = found if self.copy is None else (*found, self.copy.bias)
+        return tuple(bias for bias in found if bias is not None)
+
+    @property
     def n_bytes(self) -> int:
         """What its matrices and biases take."""
         return sum(part.n_bytes for part in (self.low_rank, self.copy) if part is not None)

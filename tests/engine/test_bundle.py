@@ -20,7 +20,8 @@ from engine.executor.dense import DenseExecutor
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model
-from engine.session import LoadedModel, read_tokenizer
+from engine.opening import read_tokenizer
+from engine.session import LoadedModel
 from native_kernels.lane_packing import row_bytes
 from native_kernels.reference import ReferenceOperators
 

@@ -164,7 +164,7 @@ def test_people_get_words(capsys: pytest.CaptureFixture[str], argv: list[str]) -
         (["logits", "starter-chat", "--tokens", "99999", "--out", "y.npz"], "outside the vocabulary"),
         (["eval", "starter-chat", "--text", "no-such-file.txt"], "cannot be read"),
         (["eval", "starter-chat", "--text", __file__, "--max-tokens", "-5"], "at least 1"),
-        (["bench", "starter-chat", "--batch", "4"], "one sequence"),
+        (["bench", "starter-chat", "--batch", "40"], "1 to 32"),
         (["bench", "starter-chat", "--prompt-tokens", "2000"], "do not fit"),
     ],
 )

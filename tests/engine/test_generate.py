@@ -37,6 +37,7 @@ class FakeModel:
     def __init__(self) -> None:
         self.pieces: list[int] = []
         self.decoder = None
+        self.first_piece = 32
         self.config = SimpleNamespace(n_layers=1)
         self.ahead: list[int] = []
         self.executor = SimpleNamespace(
@@ -51,6 +52,9 @@ class FakeModel:
             cache.tokens.append(token)
             hidden.append([sum(cache.tokens[-2:]) % V])
         return np.array(hidden, dtype=np.float32)
+
+    def prefill(self, ids: np.ndarray, cache: FakeCache, ahead: int = 0, look: Any = None) -> np.ndarray:
+        return self.forward(ids, cache, ahead, look)
 
     def cache_serves(self, cache: FakeCache, length: int) -> bool:
         return True
@@ -134,9 +138,10 @@ def test_cancelling_in_prefill_yields_no_token() -> None:
 
 
 def test_prefill_in_pieces_equals_prefill_at_once_and_reports_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(main_path, "FIRST_PIECE_TOKENS", 7)
+    monkeypatch.setattr(main_path, "SMALLEST_PIECE_TOKENS", 7)
     monkeypatch.setattr(main_path, "LARGEST_PIECE_TOKENS", 20)
     model, cache, seen = FakeModel(), FakeCache(), []
+    model.first_piece = 7
     logits = prefill(model, list(range(60)), cache, on_progress=lambda done, total: seen.append((done, total)))  # type: ignore[arg-type]
     whole = FakeModel().forward(np.arange(60), FakeCache())
     assert int(logits.argmax()) == int(whole[-1][0])

@@ -20,8 +20,8 @@ from tiny_model import make_tiny_model
 from engine.convert import convert
 from engine.errors import ModelFormatError, TokenizerMismatchError, UnsupportedModelError
 from engine.model.weights import open_model
+from engine.opening import read_tokenizer
 from engine.sentencepiece_model import parse_sentencepiece
-from engine.session import read_tokenizer
 from engine.tokenizer import Tokenizer
 
 LINES = [*SENTENCES, *(" ".join(SENTENCES[i:]) for i in range(4)), "the cat and the other cats are there " * 3] * 4

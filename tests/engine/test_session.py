@@ -26,13 +26,13 @@ from engine.generate import TokenEvent
 from engine.model.kv_cache import KVCache
 from engine.model.weights import open_model
 from engine.modes import choose_mode
+from engine.opening import choose_context
 from engine.session import (
     KEPT_SHARE_AFTER_DROP,
     SMALLEST_ANSWER_TOKENS,
     ChatMessage,
     ChatSession,
     LoadedModel,
-    choose_context,
     shared_prefix,
 )
 from engine.tokenizer import Tokenizer

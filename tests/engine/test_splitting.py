@@ -18,7 +18,7 @@ from tiny_model import make_tiny_model
 
 from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.model.weights import open_model
-from engine.session import read_tokenizer
+from engine.opening import read_tokenizer
 from engine.splitting import _CASED, _NAMED
 from engine.tokenizer import Tokenizer
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -141,8 +142,18 @@ def test_with_a_predictor_that_returns_every_neuron_it_equals_dense(tiny: Loaded
     assert executor.counters.active_share == 1.0
 
 
-@pytest.mark.parametrize("biases", [False, True])
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+# Each is a set of kernels to compile; what parts the neurons does not look at the function.
+EVERY_DAY = {("relu", True), ("gelu", False), ("relu-glu", False), ("drelu-glu", True), ("fatrelu-glu", False),
+             ("silu-glu", True)}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("activation", "biases"),
+    [
+        pytest.param(*case, marks=() if case in EVERY_DAY else pytest.mark.slow)
+        for case in itertools.product(ACTIVATIONS, (False, True))
+    ],
+)
 def test_every_activation_and_placement_gives_what_one_side_gives(tiny: Loaded, activation: str, biases: bool) -> None:
     """With predictors as sparse mode, without as exact mode, or dense where nothing is zero; the counts too."""
     loaded = with_activation(tiny, activation, biases=biases)

@@ -237,6 +237,13 @@ class Reference:
 
 def make_reference(name: str, folder: Path, changes: dict[str, Any] | None = None) -> Reference:
     """Builds the case, saves it as a Hugging Face directory and runs it. changes: arguments that are other ones."""
+    model = save_model(name, folder, changes)
+    tokens, steps = greedy(model, PROMPT, STEPS)
+    return Reference(folder, CASES[name], tokens, all_logits(model, tokens), steps)
+
+
+def save_model(name: str, folder: Path, changes: dict[str, Any] | None = None) -> Any:
+    """Builds the case and saves it as a Hugging Face directory; transformers' model."""
     import torch
     import transformers
 
@@ -257,8 +264,7 @@ def make_reference(name: str, folder: Path, changes: dict[str, Any] | None = Non
         path.write_text(json.dumps({**json.loads(path.read_text()), **case.published}))
     if case.patch is not None:
         case.patch(model)
-    tokens, steps = greedy(model, PROMPT, STEPS)
-    return Reference(folder, case, tokens, all_logits(model, tokens), steps)
+    return model
 
 
 def greedy(model: Any, prompt: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:

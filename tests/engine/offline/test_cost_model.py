@@ -36,7 +36,7 @@ def test_a_split_layer_takes_as_long_as_its_slower_side_and_the_exchange() -> No
     alone = a_problem(profile=a_profile(exchange_s=12e-6))
     whole = int(problem.blocks.max())
     rates = Machine.of(a_profile(), 7, a_profile().gpus[0])
-    exchange = rates.exchange(6 * 64 + 256 // 8)
+    exchange = rates.exchange(8 * 64 + 256 // 8)
     nothing, half, everything = (problem.seconds[0, way_of(problem, True, k)] for k in (0, whole // 2, whole))
     cold_half = alone.seconds[0, way_of(alone, True, whole // 2)]
     assert half == cold_half
@@ -82,7 +82,9 @@ def test_more_cores_and_codecs_that_cost_arithmetic() -> None:
     for codec in ("f16", "q4_0", "q8_0", "q4_k"):
         assert one.gemv(codec) < eight.gemv(codec) <= 500e9  # one core does not compute as fast as that memory is
     slow = Machine.of(a_profile(cpu_gb_s=10), 1, None).cpu
-    assert slow.gemv("f16") > slow.rows("f16")
+    assert slow.gemv("f16") > slow.rows("f16", 4096)
+    assert slow.rows("f16", 4096) < slow.rows("f16", 8192) < slow.rows("f16", 16384) == slow.rows("f16", 1 << 20)
+    assert slow.rows("q4_0", 4096) == slow.rows("q4_0", 1 << 20)
     assert slow.gemv("q4_0") > slow.gemv("q4_k")
 
 

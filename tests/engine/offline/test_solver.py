@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from placement_cases import MIB, a_config, a_problem, a_profile, some_stats
+from placement_cases import MIB, a_config, a_model, a_problem, a_profile, some_stats
 
 from engine.config import Mode
 from engine.errors import HostMemoryError
+from engine.offline.card_bytes import CardBytes
 from engine.offline.greedy import fits, place_greedily, steps_of
 from engine.offline.lower_bound import best_bound, gap
 from engine.offline.model_bytes import PredictorBytes
@@ -33,25 +35,30 @@ def predictors(n_layers: int = 4, true_gate: bool = False) -> PredictorBytes:
 def problems(draw: st.DrawFn) -> Problem:
     """Any numbers at all, of so few ways that all placements can be tried."""
     n_layers, n_blocks = draw(st.integers(1, 3)), draw(st.integers(1, 3))
-    ways = [(a, p, k) for a in (False, True) for p in {a, draw(st.booleans())} for k in range(n_blocks + 1)]
+    counts = draw(st.sampled_from([list(range(n_blocks + 1)), [0, n_blocks]]))
+    ways = [(False, 0), *((True, k) for k in counts)]
     shape = (n_layers, len(ways))
 
     def numbers(low: int, high: int, size: int) -> list[int]:
         return draw(st.lists(st.integers(low, high), min_size=size, max_size=size))
 
     vram = np.array(numbers(1, 50, shape[0] * shape[1]), np.int64).reshape(shape) * 1000
-    alone = ways.index((False, False, 0))
-    vram[:, alone] = 0
+    vram[:, 0] = 0
+    seconds = np.array(numbers(1, 60, shape[0] * shape[1]), np.float64).reshape(shape) / 1e4
+    possible = np.array(draw(st.lists(st.booleans(), min_size=n_layers, max_size=n_layers)))
+    seconds[~possible, 1:] = np.inf  # cards have no kernels for some layers, or for the head
+    head_s = draw(st.one_of(st.just(np.inf), st.integers(1, 50).map(lambda n: n / 1e4)))
     ram = np.array(numbers(0, 50, shape[0] * shape[1]), np.int64).reshape(shape) * 1000
     neurons = 2 * n_blocks
     return Problem(
-        seconds=np.array(numbers(1, 60, shape[0] * shape[1]), np.float64).reshape(shape) / 1e4,
+        seconds=seconds,
         vram=vram,
         ram=ram,
+        predictor_vram=np.zeros_like(vram),
+        reached=np.zeros_like(vram),
         attention_on_gpu=np.array([way[0] for way in ways]),
-        predictor_on_gpu=np.array([way[1] for way in ways]),
-        blocks=np.array([way[2] for way in ways]),
-        head_seconds=(draw(st.integers(1, 50)) / 1e4, draw(st.integers(1, 50)) / 1e4),
+        blocks=np.array([way[1] for way in ways]),
+        head_seconds=(draw(st.integers(1, 50)) / 1e4, head_s),
         head_vram=(0, draw(st.integers(1, 40)) * 1000),
         head_ram=(7000, 0),
         order=np.tile(np.arange(neurons, dtype=np.int32), (n_layers, 1)),
@@ -66,11 +73,8 @@ def problems(draw: st.DrawFn) -> Problem:
 
 def everything(problem: Problem) -> list[Choice]:
     ways = range(problem.seconds.shape[1])
-    return [
-        Choice(taken, bool(head))
-        for taken in product(ways, repeat=problem.n_layers)
-        for head in (False, True)
-    ]  # fmt: skip
+    choices = [Choice(taken, head) for taken in product(ways, repeat=problem.n_layers) for head in (False, True)]
+    return [one for one in choices if np.isfinite(one.seconds(problem))]
 
 
 @settings(max_examples=60, deadline=None)
@@ -116,7 +120,7 @@ def test_within_every_budget_and_never_slower_with_more(mode: Mode, seed: int) -
         greedy = place_greedily(problem, budget, steps=steps)
         assert greedy is not None
         assert solution.choice.vram(problem) <= budget
-        assert solution.seconds <= before * (1 + 1e-4)
+        assert solution.seconds <= before * (1 + 5e-4)
         assert solution.seconds <= greedy.seconds(problem)
         assert 0 <= solution.gap <= 2e-3
         before = solution.seconds
@@ -139,9 +143,10 @@ def test_the_integer_programme_finds_what_the_greedy_placement_does_not() -> Non
         seconds=np.array([[10.0, 6.0, 5.0, 1.0]]) / 1e3,
         vram=np.array([[0, 60, 90, 100]]) * MIB,
         ram=np.zeros((1, 4), np.int64),
-        attention_on_gpu=np.zeros(4, np.bool_),
-        predictor_on_gpu=np.zeros(4, np.bool_),
+        predictor_vram=np.zeros((1, 4), np.int64),
+        attention_on_gpu=np.arange(4) > 0,
         blocks=np.arange(4),
+        crossing_s=0.0,
         head_seconds=(5e-3, 1e-3),
         head_vram=(0, 35 * MIB),
         computed=np.ones((1, 4)),
@@ -214,23 +219,66 @@ def test_what_does_not_fit_into_the_ram_goes_to_the_card() -> None:
         solve(problem, 8 * MIB, needed - 20 * MIB)
 
 
-def test_true_gates_on_the_card_leave_the_rest_of_a_neuron() -> None:
+def test_where_the_gate_itself_decides_it_is_as_in_exact_mode() -> None:
     config = a_config()
-    size = np.full(4, config.d_ff * 8192, np.int64)
-    gates = PredictorBytes(size, size, ("f16",) * 4, (None,) * 4, np.ones(4, np.bool_))
-    apart = a_problem(config, "sparse", predictors=gates)
-    together = a_problem(config, "exact")
-    whole = 4 * problem_bytes(together)
-    assert 4 * problem_bytes(apart) == whole
-    assert apart.most_vram == together.most_vram
-    # All gates on the card, nothing hot: the CPU reads no gate at all.
-    way = int(np.flatnonzero(apart.attention_on_gpu & apart.predictor_on_gpu & (apart.blocks == 0))[0])
-    cold = int(np.flatnonzero(together.attention_on_gpu & (together.blocks == 0))[0])
-    assert (apart.seconds[:, way] < together.seconds[:, cold]).all()
+    nothing = np.zeros(4, np.int64)
+    gates = PredictorBytes(nothing, nothing, ("f16",) * 4, (None,) * 4, np.ones(4, np.bool_))
+    apart, together = a_problem(config, "sparse", predictors=gates), a_problem(config, "exact")
+    np.testing.assert_allclose(apart.seconds, together.seconds)
+    np.testing.assert_array_equal(apart.vram, together.vram)
 
 
-def problem_bytes(problem: Problem) -> int:
-    return int(problem.ram[0, problem.cpu_alone.ways[0]])
+def test_only_a_layer_at_home_on_the_card_has_hot_neurons() -> None:
+    problem = a_problem(a_config(), "sparse", predictors=predictors())
+    assert (problem.blocks[~problem.attention_on_gpu] == 0).all()
+    assert (problem.vram[:, ~problem.attention_on_gpu] == 0).all()
+    on_card = problem.attention_on_gpu & (problem.blocks == 0)
+    assert (problem.predictor_vram[:, on_card] == 300_000).all()
+    assert (problem.ram[:, on_card] < problem.ram[:, ~problem.attention_on_gpu]).all()
+
+
+def test_a_block_whose_down_lies_row_by_row_is_hot_as_a_whole() -> None:
+    problem = a_problem(a_config(), "sparse", predictors=predictors(), row_wise=True)
+    assert problem.blocks.tolist() == [0, 0, 8]
+    assert not problem.predictor_vram.any()  # all of it is multiplied, and nobody is asked
+    assert (problem.ram[:, 1] - problem.ram[:, 2] == 256 * 3 * 8192 + 300_000).all()
+    for budget in BUDGETS:
+        ways = solve(problem, budget).choice.ways
+        assert {int(problem.blocks[way]) for way in ways} <= {0, 8}
+
+
+def test_what_cards_have_no_kernels_for_stays_on_the_processor() -> None:
+    config = a_config()
+    model = a_model(config)
+    possible = np.array([True, False, True, True])
+    card = CardBytes(model.attention, model.neuron, np.zeros(4, np.int64), model.head, possible, False)
+    problem = a_problem(config, on_card=card)
+    choice = solve(problem, 64 * MIB).choice
+    assert problem.attention_on_gpu[list(choice.ways)].tolist() == possible.tolist()
+    assert not choice.head_on_gpu
+    assert problem.most_vram == choice.vram(problem)
+    assert place_greedily(problem, 64 * MIB) == choice
+
+
+def test_neurons_are_read_over_the_bus_where_the_processor_does_not_take_all_that_the_ram_gives() -> None:
+    slow: dict[str, Any] = {"codec": "q4_0", "mode": "sparse", "predictors": predictors(), "neuron": 3 << 17}
+    quick: dict[str, Any] = {"codec": "f16", "mode": "dense", "neuron": 3 << 17}
+    for codecs, pays in ((slow, True), (quick, False)):
+        without, within = a_problem(**codecs), a_problem(pinned_bytes=1 << 30, **codecs)
+        assert not without.reached.any()
+        assert bool(within.reached.any()) == pays
+        assert (within.seconds <= without.seconds).all()
+        assert (within.ram >= without.ram).all()
+        assert (within.blocks + within.reached <= within.blocks.max()).all()
+        choice = solve(within, 64 * MIB).choice
+        for layer, way in enumerate(choice.ways):
+            hot, reached = within.hot_neurons(layer, way), within.reached_neurons(layer, way)
+            assert not set(hot) & set(reached)
+        assert any(within.reached[layer, way] for layer, way in enumerate(choice.ways)) == pays
+    short = a_problem(pinned_bytes=64 * MIB, **slow)
+    pinned = short.block * int((short.reached.max(axis=1)).sum()) * (3 << 17)
+    assert short.reached.any()
+    assert pinned <= 64 * MIB
 
 
 def test_blocks() -> None:

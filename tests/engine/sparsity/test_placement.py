@@ -77,7 +77,7 @@ def test_what_it_adds_up_to() -> None:
     assert placement.predicted_tok_s == 80
     assert placement.uses_gpu
     assert not some_placement(vram_parts_bytes=dict.fromkeys(VRAM_PARTS, 0)).uses_gpu
-    assert np.flatnonzero(placement.is_hot(0)).tolist() == [0, 3, 7, 8, 63]
+    assert placement.hot[0].tolist() == [0, 3, 7, 8, 63]
 
 
 @pytest.mark.parametrize(

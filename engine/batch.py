@@ -1,0 +1,153 @@
+"""The next tokens of several sequences at once, so that weights are read once for all of them.
+
+The graph is engine/model/transformer.py's, with one position of every sequence in place of several of one. It neither
+computes prompts nor chooses tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from engine.errors import InvalidRequestError
+from engine.model.transformer import PIECE_TOKENS, Angles, Transformer, check_tokens
+from native_kernels.backend import F32, I64
+
+if TYPE_CHECKING:
+    from engine.config import Mode
+    from engine.executor.counters import FfnCounters
+    from engine.model.kv_cache import KVCache
+    from engine.session import LoadedModel
+
+MOST_SEQUENCES = 32
+
+
+class BatchModel(Protocol):
+    """What decodes a batch of a certain size. One step at a time; not thread-safe."""
+
+    batch: int
+    counters: FfnCounters
+
+    def step(self, tokens: I64, caches: Sequence[KVCache]) -> F32:
+        """As engine.generate.decode_batch."""
+
+    def reset(self) -> None:
+        """Nothing is counted from here on."""
+
+    def union_shares(self) -> F32:
+        """Of how many neurons of each layer a step read the first matrix, and the others: [L, 2], means."""
+
+
+class BatchTransformer:
+    """A BatchModel of a model that the processor computes."""
+
+    def __init__(self, model: Transformer, batch: int, unions: I64 | None) -> None:
+        """model: its executor takes `batch` rows. unions: where it counts them; None: it computes everything."""
+        self.batch = batch
+        self.counters = model.executor.counters
+        self._model, self._unions = model, unions
+
+    def reset(self) -> None:
+        self.counters.reset()
+        if self._unions is not None:
+            self._unions[:] = 0
+
+    def union_shares(self) -> F32:
+        config = self._model.config
+        if self._unions is None:
+            return np.ones((config.n_layers, 2), np.float32)
+        steps = max(1, self.counters.tokens // self.batch)
+        return (self._unions / (steps * config.d_ff)).astype(np.float32)
+
+    def step(self, tokens: I64, caches: Sequence[KVCache]) -> F32:
+        model = self._model
+        check_batch(model, self.batch, tokens, caches)
+        for cache in caches:
+            renew(model, cache)
+        positions = np.array([cache.length for cache in caches], np.int64)
+        angles = angles_of(model, positions)
+
+        def attend(layer: int, q: F32, k: F32, v: F32) -> F32:
+            rows = [
+                model.attend(layer, q[b : b + 1], k[b : b + 1], v[b : b + 1], one.blocks[layer], one.layout, one.length)
+                for b, one in enumerate(caches)
+            ]
+            return np.concatenate(rows)
+
+        x = model.embed(tokens, positions)
+        for i in range(model.config.n_layers):
+            x = model.layer(i, x, angles, attend)
+        for token, cache in zip(tokens, caches, strict=True):
+            count(cache, int(token))
+        return model.logits(model.last_norm(x))
+
+
+def check_batch(model: Transformer, batch: int, tokens: I64, caches: Sequence[KVCache]) -> None:
+    """Raises InvalidRequestError unless there are `batch` tokens and as many different caches; as check_tokens."""
+    if len(tokens) != batch or len({id(cache) for cache in caches}) != batch or len(caches) != batch:
+        raise InvalidRequestError(
+            f"{len(tokens)} tokens were given for {len(caches)} sequences; {batch} different ones are needed."
+        )
+    for token, cache in zip(tokens, caches, strict=True):
+        check_tokens(model.config, np.array([token], np.int64), cache)
+
+
+def renew(model: Transformer, cache: KVCache) -> None:
+    """Computes again what the cache holds, where the next position makes the model turn all positions otherwise."""
+    if model.cache_serves(cache, cache.length + 1):
+        return
+    earlier = cache.tokens[: cache.length].copy()
+    cache.truncate(0)
+    for start in range(0, len(earlier), PIECE_TOKENS):
+        piece = earlier[start : start + PIECE_TOKENS]
+        model.forward(piece, cache, len(earlier) + 1 - start - len(piece))
+
+
+def angles_of(model: Transformer, positions: I64) -> tuple[Angles, Angles]:
+    """Those of the next position of sequences of these lengths [B], as Transformer.angles has them."""
+    each = [model.angles(positions[b : b + 1], int(positions[b]) + 1) for b in range(len(positions))]
+    (cos, sin), (local_cos, local_sin) = (
+        tuple(np.concatenate([one[kind][part] for one in each]) for part in range(2)) for kind in range(2)
+    )
+    return (cos, sin), (local_cos, local_sin)
+
+
+def count(cache: KVCache, token: int) -> None:
+    """The token, whose keys and values are in place, belongs to the cache from here on."""
+    cache.tokens[cache.length], cache.sequence_length = token, cache.length + 1
+    cache.advance(1)
+
+
+def open_batch(model: LoadedModel, batch: int, mode: str | None = None) -> BatchModel:
+    """What decodes so many sequences of the model at once, on the device that computes it.
+
+    Raises: InvalidRequestError, with the reason, for what cannot be computed so.
+    """
+    config = model.opened.config
+    if not 1 <= batch <= MOST_SEQUENCES:
+        raise InvalidRequestError(
+            f"{batch} sequences at once were asked for; 1 to {MOST_SEQUENCES} can be decoded.", "Change the batch."
+        )
+    ran = model.resolve_mode(mode)
+    if config.n_experts and ran != "dense":
+        raise InvalidRequestError("Models with experts are decoded one sequence at a time.", "Use a batch of 1.")
+    if model.card is not None:
+        return model.card.batch(ran, batch)
+    return _on_processor(model, batch, ran)
+
+
+def _on_processor(model: LoadedModel, batch: int, mode: Mode) -> BatchTransformer:
+    config, weights, operators = model.opened.config, model.weights, model.backend.operators
+    kernels, executor = model.backend.kernels, model.modes.executor(mode, operators)
+    if mode == "dense" or kernels is None:
+        return BatchTransformer(Transformer(config, weights, executor, operators), batch, None)
+    from engine.executor.union import UnionExecutor
+    from native_kernels.cpu.batch_operators import BatchOperators
+
+    operators = BatchOperators(kernels.pool, batch)
+    predictor = replace(model.modes.predictor, operators=operators) if mode == "sparse" else None
+    union = UnionExecutor(config, weights, executor.counters, operators, kernels.pool, batch, predictor)
+    return BatchTransformer(Transformer(config, weights, union, operators), batch, union.unions)

@@ -1,0 +1,158 @@
+"""Speed of several sequences decoded at once, against the bytes that a step of all of them must move.
+
+Every sequence has a prompt of its own of random tokens; its keys and values are kept over the repeats. A neuron that
+several sequences need counts once, as it is read once.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.batch import BatchModel, open_batch
+from engine.bench import BenchResult, described, measured
+from engine.card.cache import SLOT_STEP
+from engine.card.token_bytes import TokenBytes
+from engine.errors import InvalidRequestError
+from engine.executor.feed_forward import first_matrix
+from engine.generate import decode_batch, prefill
+from engine.model.kv_cache import KVCache
+from engine.offline.cost_model import UNKNOWN_GPU_BYTES_PER_S
+
+if TYPE_CHECKING:
+    from engine.model.weights import LayerWeights
+    from engine.session import LoadedModel
+
+
+def run_batch(
+    model: LoadedModel,
+    batch: int,
+    prompt_tokens: int = 128,
+    gen_tokens: int = 64,
+    repeat: int = 3,
+    mode: str | None = None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> BenchResult:
+    """Measure a batch. decode_tok_s: of all sequences together; bytes, times and the floor: of a token of them, so of a
+    step divided by the batch. Raises: InvalidRequestError for what cannot be decoded so."""
+    config = model.opened.config
+    room = prompt_tokens + gen_tokens
+    if prompt_tokens < 1 or gen_tokens < 1 or repeat < 1:
+        raise InvalidRequestError("The numbers of tokens and repeats must be at least 1.")
+    if room > model.context:
+        raise InvalidRequestError(
+            f"{prompt_tokens} + {gen_tokens} tokens do not fit into the context of {model.context}.",
+            "Lower --prompt-tokens or --gen-tokens.",
+        )
+    hardware = measured(model)
+    together, transformer = open_batch(model, batch, mode), model.transformer(mode)
+    rng = np.random.default_rng(0)
+    caches = [model.new_cache(room) for _ in range(batch)]
+    prefill_s, decode_s = [], []
+    for cache in caches:
+        started = time.perf_counter()
+        prefill(transformer, rng.integers(0, config.vocab_size, prompt_tokens).tolist(), cache)
+        prefill_s.append(time.perf_counter() - started)
+    for number in range(repeat + 1):  # the first round warms caches and is not counted
+        _back_to(caches, prompt_tokens)
+        together.reset()
+        tokens = rng.integers(0, config.vocab_size, (gen_tokens, batch))
+        started = time.perf_counter()
+        for row in tokens.tolist():
+            decode_batch(together, row, caches)
+        if number:
+            decode_s.append(time.perf_counter() - started)
+        on_progress(number, repeat)
+    per_token = statistics.median(decode_s) / gen_tokens / batch
+    bandwidth = hardware.cpu.bytes_per_s
+    assert bandwidth, "measured() fills in the bandwidth"
+    moved = _moved(model, together, batch, prompt_tokens + gen_tokens // 2, model.resolve_mode(mode), bandwidth)
+    floor = moved.floor_s / batch
+    counters = together.counters
+    return BenchResult(
+        prefill_tok_s=prompt_tokens / statistics.median(prefill_s),
+        decode_tok_s=1 / per_token,
+        batch=batch,
+        bytes_per_token={"gpu": round(moved.on_card / batch), "cpu": round(moved.in_ram / batch)},
+        ffn_bytes_per_token=round(moved.neurons / batch),
+        predictor_bytes_per_token=round(moved.predictors / batch),
+        floor_s_per_token=floor,
+        share_of_floor=floor / per_token,
+        gpu_neuron_load=counters.gpu_neuron_load,
+        active_share=counters.active_share,
+        fired_share=counters.fired_share,
+        timings={"step": per_token * batch},
+        **described(model, mode, hardware),
+    )
+
+
+@dataclass(frozen=True)
+class _Moved:
+    """Bytes of a step of the batch by device, of them the neurons' and the predictors', and the least seconds."""
+
+    on_card: float
+    in_ram: float
+    neurons: float
+    predictors: float
+    floor_s: float
+
+
+def _moved(
+    model: LoadedModel, together: BatchModel, batch: int, position: int, mode: str, ram_bytes_per_s: float
+) -> _Moved:  # fmt: skip
+    """Hot neurons are read whole, cold ones where any sequence needs them; the least are those that any sequence's
+    token went on with behind its first activation."""
+    weights, part, config = model.weights, model.card, model.opened.config
+    n_layers = config.n_layers
+    on_card, hot = np.zeros(n_layers, bool), np.zeros(n_layers)
+    if part is not None:
+        on_card = np.array([home == "gpu" for home in part.placement.attention])
+        hot = np.array([len(ids) for ids in part.placement.hot]) / part.placement.neurons
+    needed, opened = together.union_shares().T.astype(np.float64)
+    first, rest, whole = np.array([_neuron_bytes(layer) for layer in weights.layers], np.float64).T
+    predicting = np.zeros(n_layers)
+    if mode == "sparse":
+        predicting[:] = [one.bytes_read(1.0) for one in model.modes.predictor.layers]
+    attention = np.array([sum(w.n_bytes for w in (x.q, x.k, x.v, x.o)) for x in weights.layers], np.float64)
+    attention += batch * KVCache.bytes_for(config, position, model.kv_codec) / n_layers + predicting
+    head = float(weights.head.n_bytes)
+    card_head = part is not None and part.placement.head == "gpu"
+    whole_there = (hot == 1) & (whole > 0)
+    of_card = hot * (first + rest) + np.where(whole_there, whole, 0.0)
+    of_ram = np.where(whole_there, 0.0, whole)
+    least = of_ram + np.where(hot == 1, 0.0, opened) * (first + rest)
+    read = of_ram + np.where(hot == 1, 0.0, needed * first + opened * rest)
+    before = np.where(on_card, attention, 0.0), np.where(on_card, 0.0, attention)
+    heads = (head, 0.0) if card_head else (0.0, head)
+    moved = TokenBytes(before, (of_card, least), heads, float(predicting.sum()))
+    card_bytes_per_s = (None if part is None else part.bytes_per_s) or UNKNOWN_GPU_BYTES_PER_S
+    return _Moved(
+        moved.on_card,
+        moved.in_ram + float((read - least).sum()),
+        float((of_card + read).sum()),
+        moved.predictors,
+        moved.least_s(card_bytes_per_s, ram_bytes_per_s),
+    )
+
+
+def _neuron_bytes(layer: LayerWeights) -> tuple[int, int, int]:
+    """Of the matrix that decides, of the others that lie neuron by neuron, and of a down that does not."""
+    ffn = layer.ffns[0]
+    first = first_matrix(ffn)[0].n_bytes
+    rest = (0 if ffn.gate is None else ffn.up.n_bytes) + (0 if ffn.down_t is None else ffn.down_t.n_bytes)
+    return first, rest, 0 if ffn.down is None else ffn.down.n_bytes
+
+
+def whole_slots(tokens: int) -> int:
+    """The context that gives each sequence of a batch room for so many tokens."""
+    return max(8, -(-tokens // SLOT_STEP) * SLOT_STEP)
+
+
+def _back_to(caches: list[KVCache], length: int) -> None:
+    for cache in caches:
+        cache.truncate(length)

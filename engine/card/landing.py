@@ -1,0 +1,242 @@
+"""Moves rows and numbers of the host to the card: threads copy them into pinned memory, one half of it while the other
+one travels. Rows land as their file has them and are laid out there (`Card.unpack_rows`).
+
+It knows nothing of models: what goes where is engine/card/loading.py's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.errors import Cancelled
+from native_kernels.backend import I32, PackedMatrix
+from native_kernels.cuda.card import Card, CardMatrix, HostMemory, Memory
+from native_kernels.cuda.driver import CudaError
+
+U8 = NDArray[np.uint8]
+
+LANDING_BYTES = 32 << 20  # of each half
+_ROW_MULTIPLE = 16  # rows land on multiples of it
+_PIECE_MULTIPLE = 256
+_THREADS = 4
+_LEAST_SHARE = 1 << 20  # bytes that are worth a thread of their own
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows of a matrix of the host. ids: which of its rows, None for all; to: where they go, the first rows of it, or
+    the rows i32 [n] that lie on the card at the address `at`."""
+
+    source: PackedMatrix
+    to: CardMatrix
+    ids: I32 | None = None
+    at: int = 0
+
+    @property
+    def n_rows(self) -> int:
+        return self.source.n_rows if self.ids is None else len(self.ids)
+
+    @property
+    def unit(self) -> int:
+        """Bytes from one row to the next where they land."""
+        return _up(self.source.row_bytes, _ROW_MULTIPLE)
+
+    @property
+    def n_units(self) -> int:
+        return self.n_rows
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """Any array of the host, one piece, and the address that it goes to."""
+
+    values: NDArray[Any]
+    to: int
+
+    unit = 1
+
+    @property
+    def n_units(self) -> int:
+        return self.values.nbytes
+
+
+Job = Rows | Numbers
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Units of a job from `first` on, `offset` bytes behind the beginning of a half."""
+
+    job: Job
+    first: int
+    n_units: int
+    offset: int
+
+    @property
+    def n_bytes(self) -> int:
+        return self.n_units * self.job.unit
+
+
+class Landing:
+    """Pinned memory of two halves, and as much of the card as one of them. It belongs to one thread at a time."""
+
+    def __init__(self, card: Card, half_bytes: int = LANDING_BYTES) -> None:
+        """Raises: CudaOutOfMemoryError."""
+        self._card, self._half = card, _up(half_bytes, _PIECE_MULTIPLE)
+        self._memories: list[Memory] = []
+        try:
+            self._pinned: HostMemory = card.pin(2 * self._half)
+            self._memories.append(self._pinned)
+            self._raw = card.allocate(self._half)
+            self._memories.append(self._raw)
+        except BaseException:
+            self.close()
+            raise
+        self._threads = ThreadPoolExecutor(_THREADS, "landing")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(
+        self,
+        jobs: Sequence[Job],
+        progress: Callable[[int], None] = lambda n_bytes: None,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """All jobs in their order; what they move is there when this returns. progress: bytes landed so far.
+
+        Raises: CudaError, Cancelled between two halves; some of it is there then.
+        """
+        chunks = _chunks(jobs, self._half)
+        done, number = 0, 0
+        chunk = next(chunks, None)
+        filled = self._fill(chunk, number)
+        try:
+            while chunk is not None:
+                wait(filled)
+                for one in filled:
+                    one.result()
+                if cancelled():
+                    raise Cancelled
+                self._send(chunk, number)
+                done += sum(piece.n_bytes for piece in chunk)
+                chunk, number = next(chunks, None), 1 - number
+                filled = self._fill(chunk, number)  # while the other half travels
+                self._card.synchronize()
+                progress(done)
+        finally:
+            wait(filled)  # nobody writes there any more
+
+    def close(self) -> None:
+        """Gives the memory back. A second time does nothing."""
+        if hasattr(self, "_threads"):
+            self._threads.shutdown()
+        if self._memories:
+            with contextlib.suppress(CudaError):
+                self._card.synchronize()  # where something failed, some of it may still be on its way
+        give_back(self._memories)
+
+    def _fill(self, chunk: list[_Piece] | None, number: int) -> list[Future[None]]:
+        return [
+            self._threads.submit(_copy, self._pinned, number * self._half, part)
+            for piece in chunk or ()
+            for part in _shares(piece)
+        ]
+
+    def _send(self, chunk: list[_Piece], number: int) -> None:
+        for piece in chunk:
+            source = self._pinned.address + number * self._half + piece.offset
+            job = piece.job
+            if isinstance(job, Numbers):
+                self._card.upload(job.to + piece.first, source, piece.n_bytes)
+                continue
+            raw = self._raw.address + piece.offset
+            self._card.upload(raw, source, piece.n_bytes)
+            rows, first = (job.at + 4 * piece.first, 0) if job.at else (0, piece.first)
+            self._card.unpack_rows(raw, job.unit, piece.n_units, job.to, job.source.codec, rows, first)
+
+
+def give_back(memories: list[Memory]) -> None:
+    """Frees them all and forgets them. A card that has failed has nothing left to give: that is no error here."""
+    while memories:
+        memory = memories.pop()
+        with contextlib.suppress(CudaError):
+            memory.free()
+
+
+def half_for(jobs: Sequence[Job]) -> int:
+    """How large a half of the landing need be for these jobs."""
+    all_of_it = sum(_up(job.n_units * job.unit, _PIECE_MULTIPLE) for job in jobs)
+    widest = max((job.unit for job in jobs), default=0)
+    return max(widest, min(LANDING_BYTES, all_of_it), _PIECE_MULTIPLE)
+
+
+def _chunks(jobs: Sequence[Job], half: int) -> Iterator[list[_Piece]]:
+    """Pieces that land together."""
+    chunk: list[_Piece] = []
+    used = 0
+    for job in jobs:
+        first = 0
+        while first < job.n_units:
+            fitting = (half - used) // job.unit
+            if not fitting:
+                yield chunk
+                chunk, used = [], 0
+                continue
+            piece = _Piece(job, first, min(fitting, job.n_units - first), used)
+            chunk.append(piece)
+            first += piece.n_units
+            used = min(half, _up(used + piece.n_bytes, _PIECE_MULTIPLE))
+    if chunk:
+        yield chunk
+
+
+def _shares(piece: _Piece) -> Iterator[_Piece]:
+    """The same in parts, one for each thread, where it is large."""
+    step = max(1, _LEAST_SHARE // piece.job.unit, -(-piece.n_units // _THREADS))
+    for start in range(0, piece.n_units, step):
+        n = min(step, piece.n_units - start)
+        yield _Piece(piece.job, piece.first + start, n, piece.offset + start * piece.job.unit)
+
+
+def _copy(pinned: HostMemory, start: int, piece: _Piece) -> None:
+    """NumPy copies without holding the other threads up."""
+    job, last = piece.job, piece.first + piece.n_units
+    target: U8 = pinned.as_array(np.uint8, piece.n_bytes, start + piece.offset)
+    if isinstance(job, Numbers):
+        target[:] = job.values.reshape(-1).view(np.uint8)[piece.first : last]
+        return
+    data = job.source.data.view(np.uint8)
+    rows = target.reshape(piece.n_units, job.unit)[:, : job.source.row_bytes]
+    if job.ids is None:
+        rows[:] = data[piece.first : last]
+        return
+    ids = job.ids[piece.first : last]
+    for begin, end in _runs(ids):
+        rows[begin:end] = data[ids[begin] : int(ids[begin]) + end - begin]
+
+
+def _runs(ids: I32) -> Iterator[tuple[int, int]]:
+    """Where ids follow one another, as places [begin, end)."""
+    ends = [*(np.flatnonzero(np.diff(ids) != 1) + 1).tolist(), len(ids)]
+    begin = 0
+    for end in ends:
+        yield begin, end
+        begin = end
+
+
+def _up(n: int, multiple: int) -> int:
+    return -(-n // multiple) * multiple
+
+
+__all__ = ["LANDING_BYTES", "Job", "Landing", "Numbers", "Rows", "give_back", "half_for"]

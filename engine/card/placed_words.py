@@ -1,0 +1,28 @@
+"""What a placement says to people: why a card computes, what of a model is there, or why nothing is."""
+
+from __future__ import annotations
+
+from engine.sparsity.placement import Placement
+
+
+def words_of(name: str, placement: Placement) -> str:
+    """Why the card computes, and what of the model is there."""
+    neurons, reached = placement.hot_neurons / (placement.n_layers * placement.neurons), ""
+    if placement.reached:
+        share = sum(map(len, placement.reached)) / (placement.n_layers * placement.neurons)
+        reached = f", reads {share:.0%} more in RAM"
+    at_home = placement.attention.count("gpu")
+    where = f"{at_home} of {placement.n_layers} layers with {neurons:.0%} of the neurons"
+    if at_home == placement.n_layers and neurons == 1:
+        where = "all layers with all neurons"
+    return f"{name} computes {where}{reached}, in {_gib(placement.vram_bytes)} of VRAM"
+
+
+def _gib(n_bytes: int) -> str:
+    return f"{n_bytes / 2**30:.2f} GiB"
+
+
+def why_unused(placement: Placement) -> str:
+    """Half a sentence, out of the solver's notes."""
+    said = next((note for note in placement.notes if note.startswith("Nothing is placed on")), "")
+    return said.rstrip(".")[:1].lower() + said.rstrip(".")[1:] if said else "nothing of the model fits there"

@@ -1,0 +1,74 @@
+"""The prompts of a loaded model on a card: one memory for them, whatever mode they are answered in.
+
+The work is engine/card/prefill.py's; this decides from how many tokens on it pays.
+"""
+
+from __future__ import annotations
+
+from engine.card.cache import CardCache
+from engine.card.layers import CardModel
+from engine.card.prefill import CardPrefill, Look, StreamingSpeed, sizes_for, threshold
+from engine.config import ModelConfig
+from engine.model.transformer import FfnExecutor, Transformer
+from engine.model.weights import ModelWeights
+from native_kernels.backend import F32, I64, Operators
+from native_kernels.cpu.pool import Pool
+from native_kernels.cuda.cuda_card import CudaCard
+from native_kernels.cuda.driver import Stream
+from native_kernels.cuda.prefill_ops import CardPrefillOps
+
+
+class Prompts:
+    """What prompts need of a card, until `close`. n_bytes: on the card."""
+
+    def __init__(
+        self, card: CudaCard, config: ModelConfig, weights: ModelWeights, model: CardModel, executor: FfnExecutor,
+        operators: Operators, pool: Pool, context: int, room: int, speed: StreamingSpeed,
+    ) -> None:  # fmt: skip
+        """room: bytes on the card that it may take. Raises: CudaOutOfMemoryError, CudaError; nothing is held then."""
+        sizes = sizes_for(config, [layer.ffns[0] for layer in weights.layers], context, room, config.has_zeros)
+        self._processor = Transformer(config, weights, executor, operators)
+        self._copies = Stream(card.device)
+        self._ops: CardPrefillOps | None = None
+        self._prefill: CardPrefill | None = None
+        try:
+            self._ops = CardPrefillOps(card.device, card.stream, self._copies)
+            least = threshold(speed)
+            self._prefill = CardPrefill(self._processor, model, self._ops, pool, sizes, least)
+        except BaseException:
+            self.close()
+            raise
+        self.n_bytes = sizes.card_bytes
+        self.least_tokens = least
+
+    def of_mode(self, executor: FfnExecutor) -> PromptsOfMode:
+        """The same for a mode, whose executor computes the layers at home on the processor and counts."""
+        return PromptsOfMode(self, executor)
+
+    def run(self, executor: FfnExecutor, tokens: I64, cache: CardCache, length: int, look: Look) -> F32:
+        """As CardPrefill.run, of the last position alone: [1, D]."""
+        assert self._prefill is not None, "it is open"
+        self._processor.executor = executor
+        return self._prefill.run(tokens, cache, length, look, last=1)
+
+    def close(self) -> None:
+        """Gives all of it back. A second time does nothing. Raises: CudaError."""
+        prefill, ops = self._prefill, self._ops
+        self._prefill = self._ops = None
+        if prefill is not None:
+            prefill.close()
+        if ops is not None:
+            ops.close()
+        self._copies.close()
+
+
+class PromptsOfMode:
+    """What CardTransformer asks for prompts."""
+
+    def __init__(self, prompts: Prompts, executor: FfnExecutor) -> None:
+        self._prompts, self._executor = prompts, executor
+        self.least_tokens = prompts.least_tokens
+
+    def run(self, tokens: I64, cache: CardCache, length: int, look: Look) -> F32:
+        """As Prompts.run."""
+        return self._prompts.run(self._executor, tokens, cache, length, look)

@@ -1,0 +1,113 @@
+"""The FFN of several sequences' next tokens at once: what any of them needs is read once, and each keeps its own.
+
+The same neurons as in ExactExecutor and SparseExecutor, which skip nothing for more than a few tokens. It knows one
+device. Paper: PowerInfer, section 8.3 (batches).
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.config import ModelConfig
+from engine.executor.counters import FfnCounters
+from engine.model.router import Routing
+from engine.model.weights import FfnWeights, ModelWeights
+from engine.sparsity.predictor import Predictor
+from native_kernels.backend import F32, Operators
+from native_kernels.cpu.call import aligned_empty
+from native_kernels.cpu.gemm import Scratch
+from native_kernels.cpu.pool import Pool, Program
+from native_kernels.cpu.sparse_ffn import Activation
+from native_kernels.cpu.union_ffn import UnionBuffers, Words, Workspace, row_room, union_calls
+
+
+class UnionExecutor:
+    """Rows x [B, D] of B sequences, all of them in every step.
+
+    predictor: what expects neurons to fire; None: the first matrix decides, as in exact mode. unions: i64 [L, 2], sums
+    over the steps: of how many neurons the first matrix was read, and of how many the others. work: what its products
+    work in.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: ModelWeights,
+        counters: FfnCounters,
+        operators: Operators,
+        pool: Pool,
+        batch: int,
+        predictor: Predictor | None = None,
+    ) -> None:
+        """Raises: ValueError for more sequences than 32. Cost: 12 bytes for each neuron and sequence."""
+        self.name = "exact" if predictor is None else "sparse"
+        self.counters = counters
+        self.unions = np.zeros((config.n_layers, 2), np.int64)
+        self._config, self._operators, self._pool, self._predictor = config, operators, pool, predictor
+        self._blocks = [layer.ffns[0] for layer in weights.layers]
+        self._x: F32 = aligned_empty((batch, config.d_model))
+        self._out: F32 = aligned_empty((batch, config.d_model))
+        self._tokens = np.array([batch], np.int64)
+        self._words: Words = aligned_empty(config.d_ff, np.uint32)
+        self._counts = np.zeros(3, np.int64)
+        rows = [one for w in self._blocks for one in (w.gate, w.up) if one is not None]
+        self.work = Workspace(
+            Scratch.make(pool.n_threads), row_room(rows, pool.n_threads), UnionBuffers.make(batch, config.d_ff)
+        )
+        self._programs: dict[tuple[int, bool], Program] = {}
+
+    def ffn(self, layer: int, x: F32, residual: F32, routing: Routing | None = None) -> F32:
+        """x [B, D], normed; residual [B, D], before the norm -> what the block adds to the residual, [B, D]."""
+        w = self._blocks[layer]
+        expected = self._expected(layer, x, residual)
+        if expected is not None:
+            needed_words(expected, self._words)
+        buffers, counters = self.work.buffers, self.counters
+        buffers.tally[0] = 0 if counters.per_neuron is None else counters.per_neuron[layer].ctypes.data
+        self._x[:], self._counts[:] = x, 0
+        if w.down_t is None:
+            buffers.h[:] = 0
+        self._pool.run(self._program(layer, w, expected is not None))
+        computed, opened, fired = self._counts.tolist()
+        counters.add_counted(layer, len(x), computed if expected is not None else opened, opened, fired)
+        needed = self._config.d_ff if expected is None else int(buffers.n_ids[0])
+        self.unions[layer] += needed, int(buffers.n_opened[0])
+        out = self._out.copy() if w.down is None else self._operators.matmul(buffers.h, w.down)
+        return out if w.down_bias is None else out + w.down_bias
+
+    def _expected(self, layer: int, x: F32, residual: F32) -> NDArray[np.bool_] | None:
+        """[B, F]; None where the first matrix decides."""
+        if self._predictor is None or self._predictor.layers[layer].kind == "true_gate":
+            return None
+        expected, copied = self._predictor.expected(layer, x, residual)
+        self.counters.add_copied(layer, copied)
+        return expected
+
+    def _program(self, layer: int, w: FfnWeights, listed: bool) -> Program:
+        key = (layer, listed)
+        if key not in self._programs:
+            config = self._config
+            calls = union_calls(
+                w.gate, w.up, w.down_t, self._x, self._tokens, self._out, kernel_activation(config), self.work,
+                threshold=config.activation_threshold, words=self._words if listed else None, gate_bias=w.gate_bias,
+                up_bias=w.up_bias, counts=self._counts,
+            )  # fmt: skip
+            self._programs[key] = Program(calls)
+        return self._programs[key]
+
+
+def kernel_activation(config: ModelConfig) -> Activation:
+    """What the kernels call the model's activation."""
+    name = config.activation.removesuffix("-glu")
+    return cast(Activation, {"fatrelu": "relu", "gelu-tanh": "gelu_tanh"}.get(name, name))
+
+
+def needed_words(expected: NDArray[np.bool_], words: Words) -> None:
+    """[B, F] -> words u32 [F], bit b of each for row b."""
+    packed = np.packbits(expected, axis=0, bitorder="little")  # [B / 8 rounded up, F]
+    by_neuron = words.view(np.uint8).reshape(-1, 4)
+    by_neuron[:] = 0
+    by_neuron[:, : len(packed)] = packed.T

@@ -1,0 +1,106 @@
+"""What a model's parts take on a graphics card, where rows are padded and everything begins on 256 bytes.
+
+It counts from shapes and codecs; engine/card/loading.py lays the same out in the same sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.config import KvCodec, ModelConfig
+from engine.model.model_files import OpenedModel
+from engine.model.tensor_tiles import TiledTensor
+from native_kernels.cuda.layouts import CARD_CODECS, card_codec, n_card_bytes, plane_row_bytes
+
+I64 = NDArray[np.int64]
+
+ALIGNMENT = 256
+SCALE_GROUP = 32  # dimensions of a key or a value under one scale
+_OF_HEAD = ("head", "final_norm", "final_norm_bias", "project_out")
+_OF_NEURONS = ("gate", "up", "down", "down_t", "gate_bias", "up_bias")
+_SLOT_BYTES = 8  # which neuron lies in it, and how often it fired
+
+
+@dataclass(frozen=True, eq=False)
+class CardBytes:
+    """Bytes of a model's parts on a card.
+
+    attention, neuron, block: i64 [L], of a layer beside its neurons, of one neuron in a slot, and of a layer's hot
+    neurons beside their slots. possible: [L], whether cards have kernels for all of the layer; head_possible likewise.
+    """
+
+    attention: I64
+    neuron: I64
+    block: I64
+    head: int
+    possible: NDArray[np.bool_]
+    head_possible: bool
+
+    @classmethod
+    def of(cls, opened: OpenedModel, hold: Literal["f32", "f16", "mapped"], down_is_row_wise: bool) -> CardBytes:
+        """Those of a model whose matrices are held so: in their files' codecs, or in one of two widths."""
+        config = opened.config
+        attention, neuron = np.zeros(config.n_layers, np.int64), np.zeros(config.n_layers, np.int64)
+        possible = np.ones(config.n_layers, np.bool_)
+        head, head_possible = 0, True
+        for tensor in opened.plan:
+            layer, dot, name = tensor.name.partition(".")
+            tiled = TiledTensor.of(opened, tensor)
+            codec = "f32" if tensor.is_vector else hold if hold != "mapped" else card_codec(tiled.codec)
+            if not dot:
+                if tensor.name in _OF_HEAD or (tensor.name == "embedding" and config.tied_embeddings):
+                    head_possible &= codec in CARD_CODECS
+                    head += _bytes(codec, tiled.n_rows, tiled.n_cols)
+                continue
+            index = int(layer)
+            possible[index] &= codec in CARD_CODECS and ".experts." not in tensor.name
+            if not possible[index]:
+                continue
+            if name not in _OF_NEURONS:
+                attention[index] += _bytes(codec, tiled.n_rows, tiled.n_cols)
+            elif tensor.is_vector:
+                neuron[index] += 4
+            elif name == "down_t" and down_is_row_wise:
+                neuron[index] += -(-n_card_bytes(codec, tiled.n_cols, tiled.n_rows) // config.d_ff)
+            else:
+                neuron[index] += sum(plane_row_bytes(codec, tiled.n_cols))
+        neuron += 0 if down_is_row_wise else _SLOT_BYTES
+        # Everything of it begins on 256 bytes: at most four planes of three matrices, biases, slots and counts.
+        block = np.full(config.n_layers, 16 * ALIGNMENT + aligned(-(-config.d_ff // 32) * 4), np.int64)
+        return cls(attention, neuron, block, head, possible, head_possible)
+
+
+def aligned(n_bytes: int) -> int:
+    """Rounded up to where the next thing may begin."""
+    return -(-n_bytes // ALIGNMENT) * ALIGNMENT
+
+
+def matrix_bytes(codec: str, n_rows: int, n_cols: int) -> int:
+    """What a matrix takes, each of its planes aligned. Raises: KeyError for a codec that cards have no kernels for."""
+    return sum(aligned(n_rows * width) for width in plane_row_bytes(codec, n_cols))
+
+
+def predictor_bytes(shapes: Iterable[tuple[str, int, int]], biases: Iterable[int]) -> int | None:
+    """Of a predictor with matrices (codec, rows, columns) and biases of so many numbers; None where cards have no
+    kernels for it."""
+    matrices = [(card_codec(codec), n_rows, n_cols) for codec, n_rows, n_cols in shapes]
+    if any(codec not in CARD_CODECS for codec, _, _ in matrices):
+        return None
+    return sum(matrix_bytes(*one) for one in matrices) + sum(aligned(4 * n) for n in biases)
+
+
+def kv_layer_bytes(config: ModelConfig, context: int, codec: KvCodec) -> int:
+    """Keys and values of one layer for so many positions."""
+    rows = config.n_kv_heads * context
+    numbers = aligned(rows * config.head_dim * {"f32": 4, "f16": 2, "q8_0": 1}[codec])
+    scales = aligned(rows * -(-config.head_dim // SCALE_GROUP) * 2) if codec == "q8_0" else 0
+    return 2 * (numbers + scales)
+
+
+def _bytes(codec: str, n_rows: int, n_cols: int) -> int:
+    return matrix_bytes(codec, n_rows, n_cols) if codec in CARD_CODECS else 0

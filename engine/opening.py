@@ -1,0 +1,79 @@
+"""What is settled before a model is loaded: which file is meant, its tokenizer, how much context there is room for."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from pathlib import Path
+
+from engine.config import KvCodec
+from engine.errors import InvalidRequestError, ModelNotFoundError
+from engine.model.kv_cache import KVCache
+from engine.model.model_files import OpenedModel
+from engine.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
+
+STARTER_NAMES = ("starter-chat", "pip")
+KV_SHARE_OF_FREE_RAM = 0.25  # a default context may take no more than this
+
+
+def resolve_model(name: str) -> Path:
+    """The path that a MODEL argument means: a path, or the name of a model that is installed."""
+    from engine.assets import starter_model
+
+    path = Path(os.path.expanduser(name))  # Path.expanduser would raise for a person it does not know
+    try:
+        path.stat()
+        return path
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR):  # there is something, or the name is impossible
+            raise ModelNotFoundError(f"{path} cannot be opened: {error.strerror or error}.") from error
+    except ValueError:  # a zero byte
+        pass
+    if name.lower() in STARTER_NAMES:
+        return starter_model()
+    raise ModelNotFoundError(
+        f"There is no file, folder or installed model called {name!r}.",
+        "Give the path of a model, or starter-chat for the one that comes with Hearth.",
+    )
+
+
+def read_tokenizer(opened: OpenedModel, template: str | None = None) -> Tokenizer:
+    """The model's tokenizer, checked against its configuration, with the chat template that suits or was asked for."""
+    files = opened.files
+    if files.tokenizer is not None:
+        tokenizer = Tokenizer.from_files(files.tokenizer, files.tokenizer_config)
+    elif "tokenizer.ggml.model" in opened.metadata or opened.files.kind == "gguf":
+        tokenizer = Tokenizer.from_gguf(opened.source.metadata)
+    elif (vocab := files.path / "vocab.json").is_file() and (merges := files.path / "merges.txt").is_file():
+        tokenizer = Tokenizer.from_pair(vocab, merges, files.tokenizer_config)
+    elif (pieces := files.path / "tokenizer.model").is_file():
+        tokenizer = Tokenizer.from_sentencepiece(pieces, files.tokenizer_config)
+    else:
+        raise ModelNotFoundError(
+            f"{files.path} holds no tokenizer: neither tokenizer.json nor tokenizer.model.",
+            "Download the model's tokenizer.json into the same folder.",
+        )
+    for note in tokenizer.notes:
+        log.info("%s: %s", opened.name, note)
+    tokenizer.check_against(opened.config)
+    tokenizer.use_template(opened.name, template)
+    return tokenizer
+
+
+def choose_context(opened: OpenedModel, wanted: int | None, free_bytes: int, kv_codec: KvCodec = "f32") -> int:
+    """Tokens of context: as asked, else as trained, halved until its KV cache is a modest share of free RAM."""
+    trained = opened.config.max_context
+    if wanted is not None:
+        if wanted > trained:
+            raise InvalidRequestError(
+                f"A context of {wanted} tokens was asked for; {opened.name} was trained with {trained}.",
+                f"Ask for at most {trained}.",
+            )
+        return wanted
+    context = trained
+    while context > 512 and KVCache.bytes_for(opened.config, context, kv_codec) > KV_SHARE_OF_FREE_RAM * free_bytes:
+        context //= 2
+    return context

@@ -1,0 +1,38 @@
+"""Models loaded onto the tests' card of NumPy, as LoadedModel.load does it on a machine with a card."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from placement_cases import a_profile
+from stand_in_card import StandInCard
+
+from engine.card import choice, self_test
+from engine.config import EngineConfig
+from engine.graphics import GpuInfo
+from engine.session import LoadedModel
+
+GIB = 1 << 30
+
+
+class StandInMachine:
+    """A machine whose processor is so slow that everything belongs on the card. cards: those that were opened."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self.cards: list[StandInCard] = []
+        self.make: Callable[[], StandInCard] = StandInCard
+        self._file = folder / "slow.json"
+        a_profile(vram=4 * GIB, cpu_gb_s=1e-3, exchange_s=1e-6).save(self._file)
+        patch.setattr(choice, "open_card", self._open)
+        patch.setattr(self_test, "tried", lambda *card: self_test.Findings(captures=True))
+
+    def load(self, model: Path, **changes: Any) -> LoadedModel:
+        values: dict[str, Any] = {"device": "cuda", "threads": 1, "hardware_file": str(self._file), **changes}
+        return LoadedModel.load(model, EngineConfig(**values))
+
+    def _open(self, gpu: GpuInfo) -> StandInCard:
+        self.cards.append(self.make())
+        return self.cards[-1]

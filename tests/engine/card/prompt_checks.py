@@ -1,0 +1,82 @@
+"""A prompt through a model of which a part is on a card, compared with the processor: for any card."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from split_model import hot_part, random_weights
+
+from engine.card.layers import CardModel
+from engine.card.prefill import CardPrefill
+from engine.card.prefill_memory import Sizes, sizes_for
+from engine.config import ModelConfig
+from engine.executor.dense import DenseExecutor
+from engine.model.kv_cache import KVCache
+from engine.model.transformer import Transformer
+from native_kernels.cpu.pool import Pool
+from native_kernels.reference import ReferenceOperators
+
+OPS = ReferenceOperators()
+CAPACITY = 96
+
+
+@dataclass
+class Region:
+    """Which of the cache's blocks each layer has."""
+
+    rows: tuple[int | None, ...]
+
+
+class Cache(KVCache):
+    """A cache with blocks for the layers at home on the processor only."""
+
+    def __init__(self, config: ModelConfig, model: CardModel) -> None:
+        super().__init__(config, CAPACITY)
+        places = iter(range(config.n_layers))
+        self.region = Region(tuple(None if layer else next(places) for layer in model.layers))
+
+
+class Setting:
+    """A model on both sides. arrays, ops: the card's, or a stand-in's."""
+
+    def __init__(
+        self, config: ModelConfig, arrays: Any, ops: Any, *, codec: str = "f32", row_wise: bool = False,
+        whole: bool = False, hot: Any = None, at_home: Any = lambda i: True, sizes: Sizes | None = None,
+        kv_codec: Any = "f32",
+    ) -> None:  # fmt: skip
+        self.config = config
+        self.weights = random_weights(config, codec, row_wise)
+        rng = np.random.default_rng(3)
+
+        def some(i: int) -> Any:
+            """About half of the neurons in any order, and two empty slots."""
+            return np.append(rng.permutation(config.d_ff)[: config.d_ff // 2 - 7 * i], [-1, -1])
+
+        self.model = hot_part(config, self.weights, arrays, CAPACITY, hot or some, at_home, kv_codec, whole)
+        self.pool = Pool(2)
+        wanted = sizes or sizes_for(config, [w.ffns[0] for w in self.weights.layers], CAPACITY, counts_neurons=True)
+        self.oracle = self._transformer()
+        self.prefill = CardPrefill(self._transformer(), self.model, ops, self.pool, wanted)
+        self.cache, self.expected = Cache(config, self.model), KVCache(config, CAPACITY)
+
+    def _transformer(self) -> Transformer:
+        return Transformer(self.config, self.weights, DenseExecutor(self.config, self.weights, OPS), OPS)
+
+    def check(self, *counts: int) -> None:
+        """Pieces of so many tokens, one after another: hidden states of each as the processor has them."""
+        rng = np.random.default_rng(1)
+        for count in counts:
+            tokens = rng.integers(0, self.config.vocab_size, count)
+            found = self.prefill.run(tokens, self.cache, self.cache.length + count)  # type: ignore[arg-type]
+            self.cache.advance(count)
+            wanted = self.oracle.forward(tokens, self.expected)
+            size = np.sqrt(np.square(wanted).mean(axis=1))
+            error = np.sqrt(np.square(found - wanted).mean(axis=1)) / size
+            assert error.max() < 4e-3, error.tolist()
+        assert np.array_equal(self.cache.tokens, self.expected.tokens)
+
+    def close(self) -> None:
+        self.prefill.close()
+        self.pool.close()

@@ -1,0 +1,44 @@
+"""Batches of a model that was loaded onto a card: room for all sequences, and the same tokens as one by one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from on_a_stand_in import StandInMachine
+from stand_in_batch import StandInBatchOps
+from tiny_model import make_tiny_model
+
+from engine.batch import open_batch
+from engine.bench_batch import run_batch
+from engine.card import part
+from engine.errors import ContextOverflowError
+from engine.generate import decode_batch, decode_one_token
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandInMachine:
+    monkeypatch.setattr(part, "batch_ops", StandInBatchOps)
+    return StandInMachine(tmp_path, monkeypatch)
+
+
+def test_sequences_share_the_card(machine: StandInMachine, tmp_path: Path) -> None:
+    model = machine.load(make_tiny_model(tmp_path / "model"), sequences=3, context=16)
+    assert model.card is not None
+    together, alone = open_batch(model, 3), model.transformer()
+    assert open_batch(model, 3) is together
+    wanted = [decode_one_token(alone, token, model.new_cache()) for token in (7, 8, 9)]
+    caches = [model.new_cache() for _ in range(3)]
+    np.testing.assert_allclose(decode_batch(together, [7, 8, 9], caches), np.stack(wanted), atol=0.03)
+    more = open_batch(model, 6)  # more than it was loaded for: each has less room
+    caches = [model.new_cache() for _ in range(6)]
+    for _ in range(8):
+        decode_batch(more, [1] * 6, caches)
+    with pytest.raises(ContextOverflowError, match="room for 8 tokens"):
+        decode_batch(more, [1] * 6, caches)
+    found: Any = run_batch(model, 3, 5, 4, 1)
+    assert (found.batch, found.device) == (3, "cuda")
+    assert found.bytes_per_token["gpu"] > 0
+    model.close()

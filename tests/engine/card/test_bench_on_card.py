@@ -1,0 +1,73 @@
+"""What generate and bench say of a model on a card: bytes on either side, memory, and the floor."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from on_a_stand_in import StandInMachine
+from raw_gguf import make_tiny_powerinfer
+from tiny_model import make_tiny_model
+
+from engine import bench, cli
+from engine.card.token_bytes import token_bytes
+from engine.offline import memory_plan
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandInMachine:
+    return StandInMachine(tmp_path, monkeypatch)
+
+
+def test_bench_of_a_model_wholly_on_the_card(machine: StandInMachine, tmp_path: Path) -> None:
+    model = machine.load(make_tiny_model(tmp_path / "m"))
+    result = bench.run(model, prompt_tokens=4, gen_tokens=4, repeat=1)
+    assert result.device == "cuda"
+    assert result.gpu_neuron_load == 1
+    weights = sum(w.n_bytes for layer in model.weights.layers for w in (layer.q, layer.k, layer.v, layer.o))
+    assert result.bytes_per_token["gpu"] > weights + model.weights.head.n_bytes
+    assert result.bytes_per_token["cpu"] == 0
+    assert result.vram_bytes > 0
+    assert result.vram_parts_bytes is not None
+    assert 0 < result.share_of_floor < 1
+    model.close()
+
+
+def test_what_both_sides_read_adds_up(machine: StandInMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = make_tiny_powerinfer(tmp_path / "p.gguf", rank=8)
+    whole = machine.load(path, mode="sparse")
+    assert whole.card is not None
+    needed = whole.card.placement.vram_bytes
+    whole.close()
+    monkeypatch.setattr(memory_plan, "card_scratch_bytes", lambda *of: 0)
+    parts = []
+    for budget in (needed, 0.98 * needed):
+        model = machine.load(path, mode="sparse", vram_budget_gib=budget / (1 << 30))
+        transformer, cache = model.transformer(), model.new_cache()
+        transformer.forward(np.array([1, 2, 3]), cache)
+        counters = transformer.executor.counters
+        assert model.card is not None
+        fired = np.ones((2, model.opened.config.d_ff), np.int64)
+        how = (model.weights, model.card, "sparse", counters.layer_shares, fired, 3, model.modes.predictor)
+        read, least = token_bytes(*how), token_bytes(*how, least=True)  # type: ignore[arg-type]
+        parts.append(read.on_card + read.in_ram)
+        assert read.of_neurons <= sum(x.ffns[0].up.n_bytes * 3 for x in model.weights.layers)
+        assert 0 < least.least_s(1e9, 1e9) <= (parts[-1] + 1) / 1e9 + 2 * 12e-6 + 1e-6
+        model.close()
+    assert parts[0] == pytest.approx(parts[1], rel=0.2)
+
+
+def test_generate_tells_where_it_was_computed(
+    machine: StandInMachine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = make_tiny_model(tmp_path / "m")
+    flags = ["--json", "--raw", "--max-tokens", "3", "--threads", "1", "--hardware", str(tmp_path / "slow.json")]
+    for device in ("cuda", "cpu"):
+        assert cli.main(["generate", str(model), "--prompt", "the", *flags, "--device", device]) == 0
+        stats = json.loads(capsys.readouterr().out)["stats"]
+        assert stats["device"] == device
+        assert (stats["vram_bytes"] > 0) == (device == "cuda")
+        assert (stats["gpu_neuron_load"] == 1) == (device == "cuda")
+    assert sum(card.used_bytes for card in machine.cards) > 0  # the process ends with it

@@ -1,0 +1,86 @@
+"""A batch on card and processor gives every sequence what it gets alone, wherever the model's parts are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from card_batches import Batched, check
+from card_tokens import CONTEXT, recoded, some_hot
+from predictors_of_kinds import predictor_of
+from stand_in_card import StandInCard
+from tiny_model import make_tiny_model
+
+from engine.config import ModelConfig
+from engine.errors import ContextOverflowError, DeviceFailedError, DeviceMemoryError, InvalidRequestError
+from engine.generate import decode_batch
+from engine.model.weights import ModelWeights, load_weights, open_model
+
+Loaded = tuple[ModelConfig, ModelWeights]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
+    opened = open_model(make_tiny_model(tmp_path_factory.mktemp("tiny"), n_layers=3, tied=False))
+    return opened.config, load_weights(opened, hold="f32")
+
+
+@pytest.mark.parametrize("mode", ["exact", "sparse", "dense"])
+@pytest.mark.parametrize("kind", ["empty", "full", "random"])
+def test_wherever_the_neurons_are(any_card: Any, tiny: Loaded, kind: str, mode: str) -> None:
+    least = 0.75 if mode == "sparse" else 1.0
+    check(any_card, tiny, mode, some_hot(tiny[0], kind), predictor=predictor_of(*tiny, "low_rank"), least=least)
+
+
+@pytest.mark.parametrize(("homes", "head"), [("gcg", "gpu"), ("cgc", "cpu"), ("ccg", "gpu")])
+def test_wherever_the_layers_are(any_card: Any, tiny: Loaded, homes: str, head: str) -> None:
+    attention = ["gpu" if home == "g" else "cpu" for home in homes]
+    hot = [ids if home == "g" else ids[:0] for ids, home in zip(some_hot(tiny[0], "random"), homes, strict=True)]
+    for mode in ("exact", "sparse"):
+        least, predictor = 0.75 if mode == "sparse" else 1.0, predictor_of(*tiny, "low_rank")
+        check(any_card, tiny, mode, hot, attention=attention, head=head, predictor=predictor, least=least)
+
+
+@pytest.mark.parametrize("codec", ["f16", "q8_0", "q4_0"])
+def test_codecs(any_card: Any, tiny: Loaded, codec: str) -> None:
+    check(any_card, (tiny[0], recoded(tiny[1], codec)), "exact", some_hot(tiny[0], "random"), close=0.3)
+
+
+def test_what_cannot_be_is_refused(tiny: Loaded) -> None:
+    card = StandInCard()
+    config = tiny[0]
+    with pytest.raises(InvalidRequestError, match="copies"):
+        Batched(card, tiny, "sparse", some_hot(config, "random"), 2, predictor_of(*tiny, "gate_copy"))
+    card.memory_bytes = 33 << 20
+    with pytest.raises(DeviceMemoryError, match="no room on the graphics card for what 32 sequences"):
+        Batched(card, tiny, "exact", some_hot(config, "random"), 32)
+    card.memory_bytes = 1 << 30
+    model = Batched(card, tiny, "exact", some_hot(config, "random"), 4)
+    caches = [model.on_card.cache() for _ in range(4)]
+    for _ in range(CONTEXT // 4 // 8 * 8):
+        decode_batch(model.together, [1, 2, 3, 4], caches)
+    with pytest.raises(ContextOverflowError, match="room for 8"):
+        decode_batch(model.together, [1, 2, 3, 4], caches)
+    model.close()
+    card.close()
+
+
+def test_a_card_that_fails_is_told_and_the_caches_stay(tiny: Loaded) -> None:
+    card = StandInCard()
+    model = Batched(card, tiny, "exact", some_hot(tiny[0], "random"), 2)
+    caches = [model.on_card.cache() for _ in range(2)]
+    wanted = decode_batch(model.together, [1, 2], caches)
+
+    def fails() -> None:
+        raise RuntimeError("an illegal address")
+
+    card.between(fails)
+    with pytest.raises(DeviceFailedError):
+        decode_batch(model.together, [3, 4], caches)
+    assert [cache.length for cache in caches] == [1, 1]
+    for cache in caches:
+        cache.truncate(0)
+    np.testing.assert_array_equal(decode_batch(model.together, [1, 2], caches), wanted)
+    model.close()
+    card.close()

@@ -1,0 +1,213 @@
+"""Prompts on a card, or on a stand-in of it, against the processor: families, codecs, what is hot and what is cold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from arrays_on_card import CardArrays, entered_device
+from prompt_checks import Setting
+from split_model import BASE, FAMILIES, random_weights
+from stand_in_prefill import NumpyPrefillOps
+
+from engine.card.cold_stream import least_bytes
+from engine.card.prefill import StreamingSpeed, threshold
+from engine.card.prefill_memory import sizes_for
+from engine.errors import Cancelled
+from engine.model.weights import FfnWeights
+from native_kernels.backend import PackedMatrix
+from native_kernels.cuda.driver import CudaError, Stream
+from native_kernels.cuda.prefill_ops import CardPrefillOps
+
+Make = Callable[..., Setting]
+
+
+@pytest.fixture(scope="module")
+def card() -> Iterator[tuple[Any, Any]]:
+    device = entered_device()
+    arrays, copy = CardArrays(device), Stream(device)
+    ops = CardPrefillOps(device, arrays.stream, copy)
+    yield arrays, ops
+    for thing in (ops, arrays, copy, device):
+        thing.close()
+
+
+@pytest.fixture(scope="module")
+def stand_in() -> Iterator[tuple[Any, Any]]:
+    ops = NumpyPrefillOps()
+    arrays = CardArrays(ops.device)
+    yield arrays, ops
+    arrays.close()
+
+
+@pytest.fixture(params=["stand_in", pytest.param("card", marks=pytest.mark.gpu)])
+def make(request: pytest.FixtureRequest) -> Iterator[Make]:
+    arrays, ops = request.getfixturevalue(request.param)
+    made: list[Setting] = []
+
+    def one(config: Any = BASE, **options: Any) -> Setting:
+        made.append(Setting(config, arrays, ops, **options))
+        return made[-1]
+
+    yield one
+    for setting in made:
+        setting.close()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_says_what_the_processor_says(make: Make, family: str) -> None:
+    make(FAMILIES[family]).check(1, 37, 5)
+
+
+@pytest.mark.parametrize("codec", ["f16", "q8_0", "q4_0", "q4_0.lanes", "q8_0.lanes"])
+def test_every_codec_is_streamed(make: Make, codec: str) -> None:
+    make(codec=codec).check(40, 8)
+
+
+@pytest.mark.parametrize("kv_codec", ["f32", "f16"])
+def test_layers_at_home_on_the_processor_take_part(make: Make, kv_codec: str) -> None:
+    setting = make(at_home=lambda i: i == 1, kv_codec=kv_codec)
+    setting.check(20, 30)
+    setting = make(at_home=lambda i: i != 1)
+    setting.check(20, 30)
+
+
+@pytest.mark.parametrize("hot", [lambda i: [], lambda i: np.arange(BASE.d_ff)])
+def test_nothing_is_hot_or_all_is(make: Make, hot: Any) -> None:
+    make(hot=hot).check(33)
+
+
+def test_neurons_that_the_card_reaches_for_are_streamed_too(make: Make) -> None:
+    setting = make()
+    layers = tuple(
+        replace(layer, has_cold=False, reached=layer.block) if layer else None for layer in setting.model.layers
+    )
+    setting.prefill._model = replace(setting.model, layers=layers)
+    setting.check(40, 3)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("codec", ["f16", "q8_0"])
+def test_a_down_that_lies_row_wise(make: Make, whole: bool, codec: str) -> None:
+    make(replace(BASE, d_ff=800), row_wise=True, whole=whole, codec=codec).check(30, 3)
+    make(replace(BASE, d_ff=96), row_wise=True, whole=whole, codec=codec).check(7)
+
+
+def test_a_row_wise_down_in_the_smallest_buffers(make: Make) -> None:
+    config = replace(BASE, d_ff=800)
+    layers = [w.ffns[0] for w in random_weights(config, "q4_0", row_wise=True).layers]
+    sizes = sizes_for(config, layers, 96, budget_bytes=0)
+    setting = make(config, row_wise=True, codec="q4_0", sizes=replace(sizes, buffer_bytes=least_bytes(layers[0])))
+    assert setting.prefill._cold.piece_neurons(layers[0], 4096) == 256
+    setting.check(9)
+
+
+def test_small_buffers_and_pieces_change_nothing(make: Make) -> None:
+    config = replace(BASE, d_ff=1100, activation="relu", biases=("up", "down"))
+    setting = make(config)
+    small = replace(
+        setting.prefill._memory.sizes, positions=16, neurons=256, buffer_bytes=1 << 16, tile_bytes=2 * 256 * 128
+    )
+    setting = make(config, sizes=small)
+    setting.check(50, 3)
+    assert setting.prefill._cold.piece_neurons(setting.weights.layers[0].ffns[0], 256) < 256
+
+
+@pytest.mark.parametrize("at_home", [lambda i: True, lambda i: i != 2, lambda i: False])
+def test_only_the_last_rows_are_asked_for(make: Make, at_home: Any) -> None:
+    sizes = replace(sizes_for(BASE, [], 96), positions=16, buffer_bytes=1 << 16)
+    setting = make(sizes=sizes, at_home=at_home)
+    tokens = np.arange(40) % 50
+    whole = setting.prefill.run(tokens, setting.cache, 40)  # type: ignore[arg-type]
+    assert whole.shape == (40, BASE.d_model)
+    for last in (1, 11, 40, 99):
+        found = setting.prefill.run(tokens, setting.cache, 40, last=last)  # type: ignore[arg-type]
+        assert np.array_equal(found, whole[-last:])
+
+
+def test_neurons_that_fire_are_counted(make: Make) -> None:
+    setting = make()
+    for one in (setting.oracle.executor.counters, setting.prefill.counters):
+        one.record_per_neuron()
+    setting.check(32, 7)
+    found, wanted = setting.prefill.counters, setting.oracle.executor.counters
+    assert found.tokens == wanted.tokens == 39
+    assert found.computed == wanted.computed
+    assert np.allclose(found.layers, wanted.layers, rtol=2e-3)
+    assert found.per_neuron is not None
+    assert wanted.per_neuron is not None
+    for i, layer in enumerate(setting.model.layers):
+        assert layer is not None
+        assert layer.block is not None
+        hot = setting.prefill._memory.download_slots([layer.block])[0]
+        hot = hot[hot >= 0]
+        cold = np.setdiff1d(np.arange(setting.config.d_ff), hot)
+        assert (found.per_neuron[i, hot] == 0).all()  # the card keeps those
+        assert np.abs(found.per_neuron[i, cold] - wanted.per_neuron[i, cold]).max() <= 1
+
+
+def test_a_stop_between_layers_leaves_the_cache_as_it_was(make: Make) -> None:
+    setting = make()
+    setting.check(12)
+    seen: list[float] = []
+
+    def stop(share: float) -> None:
+        seen.append(share)
+        if len(seen) == 2:
+            raise Cancelled
+
+    with pytest.raises(Cancelled):
+        setting.prefill.run(np.arange(9), setting.cache, 21, stop)  # type: ignore[arg-type]
+    assert seen == [pytest.approx(1 / 3), pytest.approx(2 / 3)]
+    assert setting.cache.length == 12
+    setting.cache.tokens[12:] = 0
+    setting.check(10)
+
+
+def test_what_fails_is_told_and_nothing_is_left() -> None:
+    ops = NumpyPrefillOps()
+    arrays = CardArrays(ops.device)
+    setting = Setting(BASE, arrays, ops)
+    ops.failing = "multiply"
+    with pytest.raises(CudaError, match="ILLEGAL_ADDRESS"):
+        setting.check(5)
+    ops.failing = ""
+    setting.cache.tokens[:] = 0
+    setting.check(5)
+    setting.close()
+    arrays.close()
+    assert not ops.device.driver.memory  # type: ignore[attr-defined]
+
+
+def test_sizes_keep_to_a_budget() -> None:
+    large = replace(BASE, d_model=8192, d_ff=28672, n_heads=64, n_kv_heads=8, head_dim=128, n_layers=80)
+    rows = PackedMatrix(28672, 8192, "q4_0.lanes", np.zeros((28672, 4608), np.uint8))
+    layers = [FfnWeights(up=rows, gate=rows, down_t=rows)]
+    free = sizes_for(large, layers, 4096)
+    assert (free.positions, free.neurons, free.buffer_bytes) == (512, 2048, 32 << 20)
+    assert free.tile_bytes == 64 << 20
+    tight = sizes_for(large, layers, 4096, budget_bytes=200 << 20)
+    assert tight.card_bytes <= 200 << 20
+    assert tight.positions == 512
+    assert tight.buffer_bytes < 32 << 20
+    tiny = sizes_for(large, layers, 4096, budget_bytes=100 << 20)
+    assert tiny.card_bytes <= 100 << 20
+    assert tiny.positions < 512
+    least = sizes_for(large, layers, 4096, budget_bytes=1 << 20)
+    assert (least.positions, least.buffer_bytes) == (32, 1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("speed", "tokens"),
+    [
+        (StreamingSpeed(20 << 30, 25e9, 40e9, 0.1), 9),  # 0.86 s of bus
+        (StreamingSpeed(20 << 30, 50e9, 20e9, 0.1), 11),  # 1.07 s of filling
+        (StreamingSpeed(0, 25e9, 30e9, 0.05), 2),
+        (StreamingSpeed(200 << 30, 3e9, 30e9, 0.05), 513),
+    ],
+)
+def test_the_threshold_is_where_a_pass_costs_as_much_as_tokens(speed: StreamingSpeed, tokens: int) -> None:
+    assert threshold(speed) == tokens

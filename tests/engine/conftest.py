@@ -1,0 +1,41 @@
+"""The cards that decode in tests: the one of NumPy everywhere, and this machine's own where there is one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+from stand_in_card import StandInCard
+
+from native_kernels.cuda.card import Card
+from native_kernels.cuda.driver import CudaError, CudaUnavailableError, Device, driver
+
+
+@pytest.fixture(scope="session")
+def own_card() -> Iterator[Card]:
+    """This machine's card, once for all tests; they are skipped with the reason where there is none."""
+    from native_kernels.cuda.cuda_card import CudaCard
+
+    try:
+        if driver().n_devices == 0:
+            pytest.skip("the NVIDIA driver sees no GPU")
+        device = Device(0)
+    except (CudaUnavailableError, CudaError) as error:
+        pytest.skip(f"no GPU: {error}")
+    card = CudaCard(device)
+    yield card
+    card.close()
+
+
+@pytest.fixture(params=["stand-in", pytest.param("own", marks=pytest.mark.gpu)])
+def any_card(request: pytest.FixtureRequest) -> Iterator[Card]:
+    if request.param == "own":
+        yield request.getfixturevalue("own_card")
+        return
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)  # its thread and the one that waits for it take turns
+    stand_in = StandInCard()
+    yield stand_in
+    stand_in.close()
+    sys.setswitchinterval(interval)

@@ -1,0 +1,125 @@
+"""A batch gives every sequence what it gets alone, in every mode, whatever lengths the sequences have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from card_batches import check
+from card_tokens import some_hot
+from family_models import CASES, make_reference
+from predictors_of_kinds import predictor_of
+from tiny_model import make_tiny_model
+
+from engine.batch import BatchTransformer, open_batch
+from engine.config import EngineConfig
+from engine.errors import ContextOverflowError, InvalidRequestError
+from engine.executor.counters import FfnCounters
+from engine.executor.dense import DenseExecutor
+from engine.executor.exact import ExactExecutor
+from engine.executor.sparse import SparseExecutor
+from engine.executor.union import UnionExecutor, needed_words
+from engine.generate import decode_batch, decode_one_token, prefill
+from engine.model.kv_cache import KVCache
+from engine.model.transformer import FfnExecutor, Transformer
+from engine.model.weights import load_weights, open_model
+from engine.session import LoadedModel
+from native_kernels.cpu.operators import CpuOperators
+from native_kernels.cpu.pool import Pool
+
+CLOSE = 1e-4
+FAMILIES = [name for name, case in CASES.items() if not {"num_local_experts", "num_experts"} & set(case.arguments)]
+
+
+@pytest.fixture(scope="module")
+def operators() -> CpuOperators:
+    return CpuOperators(Pool(2))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_family_decodes_several_sequences(name: str, tmp_path: Path, operators: CpuOperators) -> None:
+    opened = open_model(make_reference(name, tmp_path).folder)
+    config, weights = opened.config, load_weights(opened, hold="f32")
+    predictor = predictor_of(config, weights, "low_rank", "gate_copy", *(("true_gate",) if config.has_zeros else ()))
+    rng = np.random.default_rng(1)
+    for mode in ("dense", "exact", "sparse"):
+        if mode == "exact" and not config.has_zeros:
+            continue
+        executor: FfnExecutor
+        if mode == "sparse":
+            executor = SparseExecutor(config, weights, predictor, operators)
+        else:
+            executor = (ExactExecutor if mode == "exact" else DenseExecutor)(config, weights, operators)
+        alone = Transformer(config, weights, executor, operators)
+        for batch in (2, 7):
+            prompts = [rng.integers(3, config.vocab_size, 3 + 2 * b).tolist() for b in range(batch)]
+            caches = [KVCache(config, 64) for _ in prompts]
+            others = [KVCache(config, 64) for _ in prompts]
+            for prompt, one, other in zip(prompts, caches, others, strict=True):
+                prefill(alone, prompt, one)
+                prefill(alone, prompt, other)
+            counters, unions = FfnCounters(config.n_layers, config.d_ff), None
+            ours: FfnExecutor = DenseExecutor(config, weights, operators)
+            if mode != "dense":
+                ours = UnionExecutor(
+                    config, weights, counters, operators, operators.pool, batch, predictor if mode == "sparse" else None
+                )
+                unions = ours.unions
+            model = BatchTransformer(Transformer(config, weights, ours, operators), batch, unions)
+            model.counters.record_per_neuron()
+            executor.counters.reset()
+            executor.counters.record_per_neuron()
+            for _ in range(3):
+                tokens = rng.integers(3, config.vocab_size, batch).tolist()
+                wanted = [decode_one_token(alone, token, cache) for token, cache in zip(tokens, others, strict=True)]
+                found = decode_batch(model, tokens, caches)
+                np.testing.assert_allclose(found, np.stack(wanted), atol=CLOSE)
+            np.testing.assert_array_equal(model.counters.layers, executor.counters.layers)
+            np.testing.assert_array_equal(model.counters.per_neuron, executor.counters.per_neuron)
+            assert model.counters.tokens == executor.counters.tokens == 3 * batch
+            assert (model.union_shares() <= 1).all()
+
+
+def test_words_have_a_bit_for_each_sequence() -> None:
+    expected = np.random.default_rng(0).random((32, 50)) < 0.3
+    words = np.zeros(50, np.uint32)
+    needed_words(expected, words)
+    np.testing.assert_array_equal((words >> np.arange(32)[:, None].astype(np.uint32)) & 1, expected)
+
+
+def test_a_loaded_model_decodes_a_batch(tmp_path: Path) -> None:
+    model = LoadedModel.load(make_tiny_model(tmp_path / "model"), EngineConfig(device="cpu", threads=2))
+    batch = open_batch(model, 3)
+    caches = [model.new_cache() for _ in range(3)]
+    logits = decode_batch(batch, [1, 2, 3], caches)
+    assert logits.shape == (3, model.opened.config.vocab_size)
+    assert [cache.length for cache in caches] == [1, 1, 1]
+    for tokens, given in (([1, 2], caches[:2]), ([1, 2, 3], [caches[0], caches[0], caches[1]])):
+        with pytest.raises(InvalidRequestError, match="sequences"):
+            decode_batch(batch, tokens, given)
+    full = model.new_cache(1)
+    decode_batch(batch, [1, 2, 3], [full, *caches[:2]])
+    with pytest.raises(ContextOverflowError):
+        decode_batch(batch, [1, 2, 3], [caches[0], caches[1], full])
+    assert caches[0].length == 2
+    for bad in (0, 33):
+        with pytest.raises(InvalidRequestError, match="at once"):
+            open_batch(model, bad)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_family_decodes_several_sequences_on_a_card(any_card: Any, name: str, tmp_path: Path) -> None:
+    opened = open_model(make_reference(name, tmp_path).folder)
+    config, weights = opened.config, load_weights(opened, hold="f32")
+    for mode in ("exact", "sparse") if config.has_zeros else ("dense", "sparse"):
+        predictor = predictor_of(config, weights, "low_rank")
+        check(
+            any_card,
+            (config, weights),
+            mode,
+            some_hot(config, "random"),
+            predictor=predictor,
+            least=0.6 if mode == "sparse" else 1.0,
+        )

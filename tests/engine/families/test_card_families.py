@@ -1,0 +1,66 @@
+"""Every family without experts: its tokens on card and processor are those of the processor's own program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from card_tokens import CONTEXT, by_processor, logits_of, put_on_card, some_hot
+from family_models import CASES, save_model
+from predictors_of_kinds import predictor_of
+
+from engine.card.transformer import CardTransformer
+from engine.config import Mode
+from engine.executor.dense import DenseExecutor
+from engine.model.kv_cache import KVCache
+from engine.model.transformer import Transformer
+from engine.model.weights import load_weights, open_model
+from native_kernels.cuda.card import Card
+from native_kernels.reference import ReferenceOperators
+
+CLOSE = 2e-4  # only the order of additions differs; logits of up to some ten
+EXPERTS = {"num_local_experts", "num_experts"}
+FAMILIES = [name for name, case in CASES.items() if not EXPERTS & set(case.arguments)]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_runs_on_both(any_card: Card, name: str, tmp_path: Path) -> None:
+    """Its first layer on the card with some hot neurons, then one on the processor; half of all the others."""
+    save_model(name, tmp_path)
+    config = open_model(tmp_path).config
+    weights = load_weights(open_model(tmp_path), hold="f32")
+    n_tokens = 36 if config.rope_scaling is not None or config.windows else 5
+    tokens = np.random.default_rng(3).integers(0, config.vocab_size, n_tokens).tolist()
+    hot = [ids if i != 1 else ids[:0] for i, ids in enumerate(some_hot(config, "random"))]
+    attention = ["cpu" if i == 1 else "gpu" for i in range(config.n_layers)]
+    modes: list[tuple[Mode, str]] = [("exact" if config.has_zeros else "dense", "gpu"), ("sparse", "cpu")]
+    for mode, head in modes:
+        predictor = predictor_of(config, weights, "low_rank", reads="residual")
+        wanted, counted = by_processor(config, weights, mode, tokens, predictor)
+        ours = put_on_card(any_card, config, weights, mode, hot, predictor, attention=attention, head=head,
+                           execution="token" if head == "cpu" else "segments")  # fmt: skip
+        found = logits_of(ours.decoder.step, ours.cache(), tokens)
+        np.testing.assert_allclose(found, wanted, atol=CLOSE, rtol=1e-4)
+        np.testing.assert_array_equal(ours.counters.layers, counted.layers)
+        ours.close()
+
+
+@pytest.mark.parametrize("name", ["phi3-longrope", "llama-dynamic"])
+def test_positions_that_turn_by_the_length_of_the_sequence(any_card: Card, name: str, tmp_path: Path) -> None:
+    """A prompt across the border: every position of it turns as in the whole; one token more, and all is new."""
+    save_model(name, tmp_path)
+    config = open_model(tmp_path).config
+    weights = load_weights(open_model(tmp_path), hold="f32")
+    tokens = np.random.default_rng(3).integers(0, config.vocab_size, CONTEXT)
+    ops = ReferenceOperators()
+    reference = Transformer(config, weights, DenseExecutor(config, weights, ops), ops)
+    ours = put_on_card(any_card, config, weights, "dense", some_hot(config, "uneven"), head="cpu")
+    model = CardTransformer(config, weights, reference.executor, ops, ours.decoder)
+    cache, theirs = ours.cache(), KVCache(config, CONTEXT)
+    for start, stop, ahead in ((0, 20, 0), (20, 23, 2), (23, 30, 0), (30, CONTEXT, 0)):
+        found = model.forward(tokens[start:stop], cache, ahead)
+        wanted = reference.forward(tokens[start:stop], theirs, ahead)
+        np.testing.assert_allclose(model.logits(found), reference.logits(wanted), atol=CLOSE, rtol=1e-4)
+        assert model.cache_serves(cache, stop + 1) == reference.cache_serves(theirs, stop + 1)
+    ours.close()

@@ -1,0 +1,136 @@
+"""Random models of several families, and a part of each on a card: some neurons hot, the others cold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from engine.card.layers import CardLayer, CardModel, CardRowWiseFfn
+from engine.config import ModelConfig
+from engine.model.weights import LayerWeights, ModelWeights
+from native_kernels.backend import PackedMatrix
+from native_kernels.cuda.card import CardBlock, CardKv, CardMatrix, CardNorm
+
+BASE = ModelConfig(
+    family="llama", n_layers=3, d_model=64, d_ff=320, n_heads=4, n_kv_heads=2, head_dim=16, vocab_size=50,
+    rope_theta=10000.0, norm_eps=1e-5, activation="relu-glu", max_context=256, tied_embeddings=False,
+    bos_token_id=None, eos_token_ids=(),
+)  # fmt: skip
+_OPT_BIASES = ("q", "k", "v", "o", "up", "down", "norm")
+FAMILIES: dict[str, ModelConfig] = {
+    "llama": BASE,
+    "silu": replace(BASE, activation="silu-glu", rotary_dim=8, rope_order="interleaved"),
+    "drelu": replace(BASE, activation="drelu-glu", biases=("q", "k", "v")),
+    "opt": replace(
+        BASE, activation="relu", norm="layer", biases=_OPT_BIASES, positions="learned", position_offset=2, n_kv_heads=4
+    ),
+    "opt-350m": replace(
+        BASE, activation="relu", norm="layer", norms="post", final_norm=False, biases=_OPT_BIASES,
+        positions="learned", position_offset=2, embedding_dim=32,
+    ),
+    "falcon": replace(
+        BASE, activation="relu", norm="layer", biases=("norm",), parallel=True, shared_norm=True, n_kv_heads=1
+    ),
+    "falcon-40b": replace(BASE, activation="gelu", norm="layer", biases=("norm",), parallel=True, n_kv_heads=2),
+    "gemma": replace(
+        BASE, activation="gelu-tanh-glu", norms="both", qk_norm=True, windows=(9, 0, 9), rope_theta_local=1000.0,
+        attention_softcap=20.0, embedding_scale=8.0, attention_scale=0.2, unrotated=(1,),
+    ),
+}  # fmt: skip
+
+
+def random_weights(config: ModelConfig, codec: str = "f32", row_wise: bool = False, seed: int = 0) -> ModelWeights:
+    """Weights of all that the family has. row_wise: down [D, F] instead of neuron by neuron."""
+    rng = np.random.default_rng(seed)
+    d, f, kv = config.d_model, config.d_ff, config.n_kv_heads * config.head_dim
+    heads, wide = config.n_heads * config.head_dim, config.embedding_dim or config.d_model
+
+    def matrix(n_rows: int, n_cols: int, codec: str = codec, scale: float = 1.0) -> PackedMatrix:
+        values = (scale * rng.standard_normal((n_rows, n_cols)) / np.sqrt(n_cols)).astype(np.float32)
+        return PackedMatrix.pack(values, codec)
+
+    def vector(n: int, around: float = 0.0) -> Any:
+        return (around + 0.3 * rng.standard_normal(n)).astype(np.float32)
+
+    def layer() -> LayerWeights:
+        found: dict[str, Any] = {"attention_norm": vector(d, 1), "q": matrix(heads, d), "k": matrix(kv, d),
+                                 "v": matrix(kv, d), "o": matrix(d, heads), "up": matrix(f, d)}  # fmt: skip
+        if not config.shared_norm:
+            found["ffn_norm"] = vector(d, 1)
+        if config.gated:
+            found["gate"] = matrix(f, d)
+        found |= {"down": matrix(d, f)} if row_wise else {"down_t": matrix(f, d)}
+        if "norm" in config.biases:
+            found |= {name + "_bias": vector(d) for name in ("attention_norm", "ffn_norm") if name in found}
+        if config.norms == "both":
+            found |= {"post_attention_norm": vector(d, 1), "post_ffn_norm": vector(d, 1)}
+        if config.qk_norm:
+            found |= {"q_norm": vector(config.head_dim, 1), "k_norm": vector(config.head_dim, 1)}
+        widths = {"q": heads, "k": kv, "v": kv, "o": d, "gate": f, "up": f, "down": d}
+        found |= {name + "_bias": vector(n) for name, n in widths.items() if name in config.biases}
+        return LayerWeights(**found)
+
+    learned = config.positions == "learned"
+    return ModelWeights(
+        embedding=matrix(config.vocab_size, wide, "f32", 8.0), layers=[layer() for _ in range(config.n_layers)],
+        final_norm=vector(d, 1) if config.final_norm else None, head=matrix(config.vocab_size, wide, "f32"),
+        hold="f32", hold_reason="", n_bytes=0, ram_bytes=0,
+        final_norm_bias=vector(d) if config.final_norm and "norm" in config.biases else None,
+        positions=matrix(config.max_context + config.position_offset, d, "f32") if learned else None,
+        project_in=matrix(d, wide, "f32") if config.embedding_dim else None,
+        project_out=matrix(wide, d, "f32") if config.embedding_dim else None,
+    )  # fmt: skip
+
+
+def hot_part(
+    config: ModelConfig, weights: ModelWeights, arrays: Any, capacity: int, hot: Callable[[int], Any],
+    at_home: Callable[[int], bool], kv_codec: Any = "f32", whole: bool = False,
+) -> CardModel:  # fmt: skip
+    """The model on the card. arrays: puts arrays and matrices there (tests/arrays_on_card.py). hot: of a layer, the
+    neurons in its slots, -1 for an empty one. at_home: whether its home is the card; whole: row-wise, all of it there.
+    """
+
+    def of_layer(i: int, w: LayerWeights) -> CardLayer:
+        def put(values: Any) -> int:
+            return 0 if values is None else int(arrays.put(values))
+
+        def norm(weight: Any, bias: Any = None) -> CardNorm | None:
+            return None if weight is None else CardNorm(config.norm, put(weight), put(bias), config.norm_eps)
+
+        def some(matrix: PackedMatrix | None, ids: Any) -> CardMatrix | None:
+            if matrix is None:
+                return None
+            return arrays.matrix(PackedMatrix(len(ids), matrix.n_cols, matrix.codec, matrix.data[ids]))
+
+        slots = np.array(hot(i), np.int32)
+        block, rows = None, None
+        if w.down is not None and whole:
+            rows = CardRowWiseFfn(
+                some(w.gate, np.arange(config.d_ff)), arrays.matrix(w.up), arrays.matrix(w.down),
+                put(w.gate_bias), put(w.up_bias),
+            )  # fmt: skip
+        elif w.down_t is not None and len(slots):
+            ids = np.maximum(slots, 0)
+            up, down_t = some(w.up, ids), some(w.down_t, ids)
+            assert up is not None
+            assert down_t is not None
+            shifts = [put(None if bias is None else bias[ids]) for bias in (w.gate_bias, w.up_bias)]
+            fired = arrays.put(np.zeros(len(slots), np.uint32))
+            block = CardBlock(some(w.gate, ids), up, down_t, *shifts, arrays.put(slots), fired)
+        kv_numbers = config.n_kv_heads * capacity * config.head_dim
+        kv = CardKv(
+            kv_codec, *(arrays.space(4 * kv_numbers) for _ in range(4)), config.n_kv_heads, config.head_dim, capacity
+        )
+        n_hot = int((slots >= 0).sum()) if block else 0
+        matrices = [arrays.matrix(one) for one in (w.q, w.k, w.v, w.o)]
+        biases = [put(one) for one in (w.q_bias, w.k_bias, w.v_bias, w.o_bias)]
+        norms = [norm(w.attention_norm, w.attention_norm_bias), norm(w.post_attention_norm),
+                 norm(w.ffn_norm, w.ffn_norm_bias), norm(w.post_ffn_norm), norm(w.q_norm), norm(w.k_norm)]  # fmt: skip
+        has_cold = rows is None and n_hot < config.d_ff
+        return CardLayer(*matrices, *biases, *norms, kv, None, block, 0, rows, put(w.down_bias), has_cold)
+
+    layers = tuple(of_layer(i, w) if at_home(i) else None for i, w in enumerate(weights.layers))
+    return CardModel(layers, None, None, None)
