@@ -123,7 +123,7 @@ class Hearth(QObject):
         self.window.visible_changed.connect(self.monitor.set_visible)
         self.window.settings_changed.connect(self._save_settings)
         self.monitor.described.connect(self.window.page.set_machine_line)
-        self.monitor.sampled.connect(self.window.strip.set_sample)
+        self.monitor.sampled.connect(self.window.show_sample)
         self.engine.process_started.connect(self.monitor.watch)
 
     def show(self) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from app.answer_queue import Answer, AnswerQueue, history
 from app.chat_memory import ChatMemory
@@ -20,10 +20,11 @@ from app.engine_process import EngineDied
 from app.engine_status import EngineStatus, Phase
 from app.settings import AppSettings
 from app.store import RescueReport, StoreError
-from app.user_messages import Action, UserMessage, describe, describe_engine_death
+from app.user_messages import Action, UserMessage, describe, describe_engine_death, plain_figures
 from engine import protocol
 
 STARTER = "starter-chat"
+TYPING_MS = 600
 
 
 class ChatController(QObject):
@@ -61,6 +62,8 @@ class ChatController(QObject):
         self._has_predictors = True  # of the model that is loaded
         self._problem_of = ""  # "engine", "store" or "answer": whose banner is showing
         self._unanswered: str | None = None  # the chat whose answer failed last
+        self._load_soon = QTimer(self, singleShot=True, interval=TYPING_MS)  # a number is typed digit by digit
+        self._load_soon.timeout.connect(self.load_model)
         memory.opened.connect(self._reopen_last)
         memory.changed.connect(self._tell_conversations)
         memory.trouble.connect(self._store_trouble)
@@ -236,13 +239,17 @@ class ChatController(QObject):
             self._answers.abandon(MessageState.CANCELLED, waiting_too=False)
             self._engine.move(settings.engine_location)
             self.load_model()
-        elif (settings.threads, settings.context) != (before.threads, before.context):
+        elif settings.device != before.device:
             self.load_model()
+        elif settings.engine() != before.engine():
+            self._load_soon.start()
         elif settings.mode != before.mode:
             self._tell_what_sparse_becomes()
 
     def _model_is_there(self, info: protocol.LoadedModelInfo) -> None:
         self._has_predictors = info.has_predictors
+        if info.card_notes:
+            self.toast.emit(plain_figures(info.card_notes[-1]).rstrip("."), None)
         self._tell_what_sparse_becomes()
 
     def _tell_what_sparse_becomes(self) -> None:
@@ -253,7 +260,8 @@ class ChatController(QObject):
 
     @Slot()
     def load_model(self) -> None:
-        self._engine.load(self._model, {"threads": self._settings.threads, "context": self._settings.context})
+        self._load_soon.stop()
+        self._engine.load(self._model, self._settings.engine())
 
     @Slot(str)
     def remedy(self, action: str) -> None:
@@ -263,6 +271,8 @@ class ChatController(QObject):
                 self._solved("engine")
                 if action == Action.LOAD_STARTER:
                     self._model = STARTER
+                if action == Action.RESTART_ENGINE:
+                    self._engine.restart()
                 self.load_model()
             case Action.SEND_AGAIN:
                 self._solved("answer", "engine")
@@ -279,6 +289,7 @@ class ChatController(QObject):
 
     def close(self) -> None:
         """Hand over everything that is not saved yet. The queues are closed by whoever made them."""
+        self._load_soon.stop()
         self._answers.abandon(MessageState.INTERRUPTED, waiting_too=True)
         self._memory.end()
 
@@ -307,6 +318,7 @@ class ChatController(QObject):
             tok_s=stats.get("decode_tok_s"),
             tokens=stats.get("tokens", 0),
             context_used=stats.get("context_used"),
+            gpu_share=stats.get("gpu_neuron_load") if status.card else None,
         )
 
     def _answer_grew(self, answer: Answer, text: str) -> None:
@@ -326,6 +338,9 @@ class ChatController(QObject):
         self._unanswered = answer.conversation_id
         if isinstance(why, protocol.Failed):
             self._show("answer", self._describe(why, "answer"))
+            if why.error == "DeviceFailedError":  # the card is lost to that process, not to another one
+                self._engine.restart()
+                self.load_model()
 
     def _load_failed(self, failed: protocol.Failed) -> None:
         self._show("engine", self._describe(failed, "load"))

@@ -13,8 +13,9 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal, Slot
 
 from app.engine_process import EngineDied, EngineStarted
-from app.engine_status import EngineStatus, Phase
+from app.engine_status import EngineStatus, Phase, sentence, short_name, why_there
 from app.engine_worker import EngineWorker
+from app.user_messages import plain_figures
 from engine import protocol
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ class EngineClient(QObject):
         self._answer_id = ""  # of the answer under way
         self._wanted: tuple[str, dict[str, Any]] | None = None  # a load that waits for the answer's end
         self._loaded = False
+        self._threads = ""  # how many work on an answer, in words
         self.status = EngineStatus()
         worker.happened.connect(self._hear)
 
@@ -81,6 +83,13 @@ class EngineClient(QObject):
         self._set(phase=Phase.STARTING)
         self._worker.use(location)
 
+    def restart(self) -> None:
+        """Start the engine anew where it runs: a graphics card that failed is lost to its process. A load has to
+        follow; an answer under way ends without a word."""
+        self._loaded, self._load_id, self._answer_id = False, "", ""
+        self._set(phase=Phase.STARTING, vram_bytes=None, gpu_share=None)
+        self._worker.restart()
+
     # -------------------------------------------------------------- hearing
 
     def _set(self, **values: Any) -> None:
@@ -112,7 +121,8 @@ class EngineClient(QObject):
             case protocol.Finished() if event.id == self._answer_id:
                 result = protocol.GenerationResult.from_dict(event.result)
                 self._answer_ended(tok_s=result.decode_tok_s, tokens=result.tokens,
-                                   context_used=result.context_used, context_total=result.context_total)  # fmt: skip
+                                   context_used=result.context_used, context_total=result.context_total,
+                                   **self._on_the_card(result))  # fmt: skip
                 self.answered.emit(result)
                 self._next()
             case protocol.Failed() if event.id == self._answer_id:
@@ -132,7 +142,27 @@ class EngineClient(QObject):
             self.text.emit(event.text)
         else:
             self._set(tokens=event.tokens, tok_s=event.decode_tok_s,
-                      context_used=event.context_used, context_total=event.context_total)  # fmt: skip
+                      context_used=event.context_used, context_total=event.context_total,
+                      **self._on_the_card(event))  # fmt: skip
+
+    def _on_the_card(self, event: protocol.Stats | protocol.GenerationResult) -> dict[str, Any]:
+        """Figures of the graphics card, where one computes; what is not known just now stays as it was."""
+        if not self.status.card:
+            return {}
+        figures: dict[str, Any] = {}
+        if event.gpu_neuron_load is not None:
+            figures["gpu_share"] = event.gpu_neuron_load
+        if isinstance(event, protocol.GenerationResult):
+            figures["vram_bytes"] = event.vram_bytes or None
+            if event.device == "cpu":  # the card was given up: the next answer is the processor's
+                figures |= self._where("", sentence(why_there(event.device_reason)))
+        return figures
+
+    def _where(self, card: str, reason: str, vram_bytes: int = 0) -> dict[str, Any]:
+        """Where answers are computed from now on, and why. card: its name; empty: the processor computes alone."""
+        device = f"{short_name(card)} + CPU, {self._threads}" if card else f"CPU, {self._threads}"
+        return {"device": device, "device_reason": plain_figures(reason), "card": card, "gpu_share": None,
+                "vram_bytes": vram_bytes or None}  # fmt: skip
 
     def _answer_ended(self, **figures: Any) -> None:
         self._answer_id = ""
@@ -152,10 +182,12 @@ class EngineClient(QObject):
             return
         info = protocol.LoadedModelInfo.from_dict(event.result)
         self._loaded = True
-        threads = f"{info.threads} thread{'' if info.threads == 1 else 's'}"
-        device = f"CPU, {threads}" if info.device == "cpu" else f"GPU, {threads}"
-        self._set(phase=Phase.READY, model=info.name, device=device, done=0, total=0, load_s=info.load_s,
-                  description=info.description, context_used=None, context_total=info.context)  # fmt: skip
+        self._threads = f"{info.threads} thread{'' if info.threads == 1 else 's'}"
+        card = "" if info.device == "cpu" else info.card or "GPU"
+        reason = sentence(why_there(info.device_reason), *info.card_notes)
+        self._set(phase=Phase.READY, model=info.name, done=0, total=0, load_s=info.load_s, context_used=None,
+                  description=info.description, context_total=info.context,
+                  **self._where(card, reason, info.vram_bytes))  # fmt: skip
         self.loaded.emit(info)
         self.ready.emit()
 

@@ -33,7 +33,11 @@ class EngineStatus:
 
     phase: Phase = Phase.STARTING
     model: str = ""  # display name of the model
-    device: str = ""  # "CPU, 1 thread"
+    device: str = ""  # "CPU, 1 thread", "RTX 4090 + CPU, 7 threads"
+    device_reason: str = ""  # why it runs there, in one sentence
+    card: str = ""  # the graphics card's name, where one computes
+    vram_bytes: int | None = None  # what the engine holds on it
+    gpu_share: float | None = None  # of the neurons computed, those on the card; of the answer now, then of the last
     done: int = 0  # of the current stage: bytes while loading, tokens while reading
     total: int = 0
     compiling: bool = False  # loading: what the model is computed with is compiled; done and total are kernels
@@ -72,6 +76,24 @@ class EngineStatus:
         if self.phase is Phase.READING and self.total:
             return f"{word} {self.total:,} tokens, {100 * self.done // self.total}%"
         return word
+
+
+def short_name(card: str) -> str:
+    """A graphics card as people call it: "RTX 4090"."""
+    return card.removeprefix("NVIDIA ").removeprefix("GeForce ")
+
+
+def why_there(device_reason: str) -> str:
+    """The engine's reason without what stands beside it anyway: that it is the processor."""
+    if device_reason.rstrip(".") == "The processor computes, as asked":
+        return ""
+    return device_reason.removeprefix("CPU only: ").removeprefix("The processor computes: ")
+
+
+def sentence(*parts: str) -> str:
+    """Those of the parts that say something, as sentences one after another."""
+    said = (part.strip().rstrip(".") for part in parts if part.strip())
+    return " ".join(f"{part[0].upper()}{part[1:]}." for part in said)
 
 
 def rate(tok_s: float | None) -> str:

@@ -135,11 +135,15 @@ class EngineWorker(QObject):
     def use(self, location: str) -> None:
         """End the engine and start it at another place; what was under way is lost without a word."""
         if location != self._location:
-            self._cancel_all()
-            self._ended.emit(self._host)
             self._location = location
-            self._host = self._make_host()
-            self._started.emit(self._host)
+            self.restart()
+
+    def restart(self) -> None:
+        """End the engine and start another one; what was under way is lost without a word."""
+        self._cancel_all()
+        self._ended.emit(self._host)
+        self._host = self._make_host()
+        self._started.emit(self._host)
 
     def shutdown(self, timeout_s: float = 5.0) -> bool:
         """End the engine and the thread. Returns whether the thread ended in time; waits that long at most."""

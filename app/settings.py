@@ -170,6 +170,14 @@ class AppSettings:
         "Sparse computes those that the model's predictors expect, and needs a model that brings them. Exact skips "
         "those that do not fire, with the same result. Dense computes every one.", group=_ENGINE,
         choices=(("auto", "Automatic"), ("sparse", "Sparse"), ("exact", "Exact"), ("dense", "Dense")))  # fmt: skip
+    device: str = _setting(
+        "choice", "auto", "Runs on",
+        "With the GPU, busy neurons run there and the others on the CPU at the same time. Automatic takes it where it "
+        "can.", group=_ENGINE,
+        choices=(("auto", "Automatic"), ("cpu", "CPU only"), ("cuda", "GPU")))  # fmt: skip
+    vram_budget_gib: float | None = _setting(
+        "number", None, "GPU memory", "How much of it a model may take. Automatic leaves some to other programs.",
+        group=_ENGINE, low=0.5, high=96.0, step=0.1, unit="GB", none=_AUTOMATIC)  # fmt: skip
     threads: int | None = _setting(
         "whole", None, "Threads", "Processor cores that work on an answer.", group=_ENGINE,
         low=1, high=1024, step=1, none=_AUTOMATIC)  # fmt: skip
@@ -199,7 +207,12 @@ class AppSettings:
 
     def engine(self) -> dict[str, Any]:
         """Fields of engine.config.EngineConfig for the next load."""
-        return {"mode": self.mode, "threads": self.threads, "context": self.context}
+        return {
+            "device": self.device,
+            "vram_budget_gib": self.vram_budget_gib,
+            "threads": self.threads,
+            "context": self.context,
+        }
 
 
 _described: tuple[Setting, ...] | None = None

@@ -33,6 +33,8 @@ class Action(StrEnum):
     RETRY_SAVE = "retry-save"  # Operations.retry_now()
     REPAIR_CHATS = "repair-chats"  # Store.repair() in the background
     REOPEN_CHATS = "reopen-chats"  # the same, for chats that are in memory only
+    USE_CPU = "use-cpu"  # keep to the processor from now on
+    USE_ANY = "use-any"  # let the engine choose between graphics card and processor
     OPEN_SETTINGS = "open-settings"
     OPEN_DATA_FOLDER = "open-data-folder"
 
@@ -73,6 +75,8 @@ _BUTTONS = {
     Action.RETRY_SAVE: "Try again",
     Action.REPAIR_CHATS: "Repair",
     Action.REOPEN_CHATS: "Try again",
+    Action.USE_CPU: "Use the CPU only",
+    Action.USE_ANY: "Choose automatically",
     Action.OPEN_SETTINGS: "Open settings",
     Action.OPEN_DATA_FOLDER: "Open the folder",
 }
@@ -113,11 +117,16 @@ _ENGINE_WORDS: dict[str, _Words] = {
     "DeviceMemoryError": _Words(
         "{fact} Close programs that use the graphics card.",
         "There is not enough free memory on the graphics card. Close programs that use it.",
-        title="{model} does not fit right now", remedies=(Action.RETRY_LOAD, Action.OPEN_SETTINGS),
+        title="{model} does not fit right now", remedies=(Action.RETRY_LOAD, Action.USE_CPU),
     ),
     "DeviceUnavailableError": _Words(
         "{fact}", "The graphics card cannot be used on this PC.",
-        remedies=(Action.RETRY_LOAD, Action.OPEN_SETTINGS),
+        remedies=(Action.USE_ANY, Action.RETRY_LOAD),
+    ),
+    "DeviceFailedError": _Words(
+        "{fact} What was written until then is kept, and the model is being loaded again.",
+        "The graphics card stopped working. What was written until then is kept, and the model is being loaded again.",
+        during="answer", remedies=(Action.SEND_AGAIN, Action.USE_CPU),
     ),
     "KernelUnavailableError": _Words("{fact}", "A part of the engine does not run on this PC's processor."),
     "ArtifactMismatchError": _Words(
@@ -330,7 +339,7 @@ def _count(number: int, noun: str) -> str:
 _SIZES = {"bytes": 1, "kB": 10**3, "KiB": 1 << 10, "MB": 10**6, "MiB": 1 << 20, "GB": 10**9, "GiB": 1 << 30}
 _SIZE = re.compile(rf"\b(\d+(?:\.\d+)?)[ {NARROW}]({'|'.join(_SIZES)})\b")
 _UNIT = re.compile(r"(?<=\d) (?=(?:tok/s|ms|s|min|h|GB|MB)\b)")
-_CODE = re.compile(r"""[_{}<>\[\]`'"|\\]|\w[.:/]\w*[A-Za-z]|\b0x|[a-z][A-Z]|\b[A-Z]{5,}""")
+_CODE = re.compile(r"""[_{}<>\[\]`'"|\\]|\w[.:/]\w*[A-Za-z]|\b0x|[a-z][A-Z]|\b(?!NVIDIA\b)[A-Z]{5,}""")
 
 
 def plain_figures(text: str) -> str:

@@ -25,7 +25,7 @@ from engine.assets import asset_root
 
 SENTENCE = (
     "Hearth chats with language models on this PC, with an engine of its own that skips the neurons which do not fire. "
-    "This version computes on the CPU."
+    "Where there is an NVIDIA GPU, it computes the busy neurons there and the others on the CPU at the same time."
 )
 NOTICE = "Hearth's own code is under the MIT licence. The starter model and the parts below are under their own."
 # Distribution, name for people, licence.
@@ -43,6 +43,7 @@ PARTS = (
     ("pygments", "Pygments", "BSD 2-Clause"),
     ("psutil", "psutil", "BSD 3-Clause"),
     ("nvidia-ml-py", "NVIDIA Management Library for Python", "BSD 3-Clause"),
+    ("nvidia-cuda-nvrtc-cu12", "NVIDIA's compiler NVRTC, for GPU kernels", "NVIDIA's own"),
     ("platformdirs", "platformdirs", "MIT"),
     ("threadpoolctl", "threadpoolctl", "BSD 3-Clause"),
 )

@@ -14,12 +14,12 @@ from PySide6.QtWidgets import QLabel, QPushButton, QSizePolicy, QWidget
 from app.ui import icons, theme
 from app.ui.direction import leading
 from app.ui.painting import antialiased, block, outline
-from app.ui.signs import Dot, Progress, Ring, ShareBar
+from app.ui.signs import Dot, MemoryBar, Progress, Ring, ShareBar
 from app.ui.switches import Segments, Slider, Toggle
 
 __all__ = [
-    "Button", "Chip", "Dot", "IconButton", "Label", "Progress", "Ring", "Rule", "Segments", "ShareBar", "Slider",
-    "Toggle",
+    "Button", "Chip", "Dot", "IconButton", "Label", "MemoryBar", "Progress", "Ring", "Rule", "Segments",
+    "ShareBar", "Slider", "Toggle",
 ]  # fmt: skip
 
 Look = Literal["primary", "secondary", "quiet", "danger"]

@@ -16,14 +16,15 @@ from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QMainWindow, QV
 
 from app.chat_controller import ChatController
 from app.conversation import Conversation, Message
-from app.engine_status import EngineStatus
+from app.engine_status import EngineStatus, sentence, short_name, why_there
 from app.settings import AppPaths, AppSettings
 from app.ui import focus_ring, tab_order, theme
 from app.ui.chat_page import ChatPage
 from app.ui.floating import Toast
 from app.ui.sidebar import Sidebar
 from app.ui.status_strip import StatusStrip
-from app.user_messages import Action
+from app.user_messages import Action, plain_figures
+from engine.monitor import MachineSample
 from engine.protocol import LoadedModelInfo
 
 FIRST_SIZE = (1280, 832)
@@ -37,6 +38,7 @@ class MainWindow(QMainWindow):
     visible_changed = Signal(bool)
     settings_changed = Signal(AppSettings)
     closing = Signal()
+    _model_changed = Signal(object, object)  # to settings that are open: what is automatic now, and notes
 
     def __init__(self, settings: AppSettings, paths: AppPaths) -> None:
         super().__init__()
@@ -45,6 +47,7 @@ class MainWindow(QMainWindow):
         self._conversation: Conversation | None = None
         self._status = EngineStatus()
         self._automatic: dict[str, Any] = {}  # what the settings left to the model stand for at present
+        self._notes: dict[str, str] = {}  # by setting: what has become of it
         self._seen = False
         self.setWindowTitle("Hearth")
         self.setMinimumSize(*SMALLEST)
@@ -137,11 +140,18 @@ class MainWindow(QMainWindow):
         self._status = status
         self.sidebar.set_status(status)
 
+    def show_sample(self, sample: MachineSample) -> None:
+        """Show the machine at this moment."""
+        self.strip.set_sample(sample)
+        self.sidebar.set_sample(sample)
+
     def show_toast(self, words: str, undo: Callable[[], None] | None) -> None:
         Toast.show_on(self.page, words, undo, lambda: 24 if self.page.is_empty else TOAST_ABOVE_COMPOSER)
 
     def _take_model(self, info: LoadedModelInfo) -> None:
         self._automatic = {**info.sampling, "threads": info.threads, "context": info.context}
+        self._notes = {"device": where_it_runs(info)}
+        self._model_changed.emit(self._automatic, self._notes)
 
     # -------------------------------------------------------------- what the person does
 
@@ -156,13 +166,17 @@ class MainWindow(QMainWindow):
     def _window_action(self, action: str) -> None:
         if action == Action.OPEN_SETTINGS:
             self.open_settings()
+        elif action in (Action.USE_CPU, Action.USE_ANY):
+            self.page.clear_banner()
+            self._set(device="cpu" if action == Action.USE_CPU else "auto")
         elif action == Action.OPEN_DATA_FOLDER:
             QDesktopServices.openUrl(QUrl.fromLocalFile(str(self._paths.data)))
 
     def open_settings(self) -> None:
         from app.ui.settings_dialog import SettingsDialog
 
-        dialog = SettingsDialog(self.settings, self, self._automatic)
+        dialog = SettingsDialog(self.settings, self, self._automatic, self._notes)
+        self._model_changed.connect(dialog.show_model)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.changed.connect(self.take_settings)
         dialog.open()
@@ -235,6 +249,12 @@ class MainWindow(QMainWindow):
         super().closeEvent(event)
         if event.isAccepted():
             self.closing.emit()
+
+
+def where_it_runs(info: LoadedModelInfo) -> str:
+    """Where the model runs now, and why."""
+    now = "Now on the CPU" if info.device == "cpu" else f"Now on {short_name(info.card) or 'the GPU'} and the CPU"
+    return plain_figures(sentence(now, why_there(info.device_reason), *info.card_notes))
 
 
 class FirstPaint(QObject):

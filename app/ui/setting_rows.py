@@ -62,6 +62,9 @@ class SettingRow(QFrame):
         words.addWidget(self.title)
         if setting.description:
             words.addWidget(self.description)
+        self.note = Label("", "small", "ink2", wrap=True)
+        self.note.setVisible(False)
+        words.addWidget(self.note)
         words.addStretch(1)
         self.row.addLayout(words, 1)
         policy = QSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Minimum)
@@ -72,6 +75,11 @@ class SettingRow(QFrame):
     def show_value(self, value: Any) -> None:
         """Show a value without telling of it."""
         raise NotImplementedError  # every kind of row shows its own; a QWidget cannot be an abstract base class
+
+    def set_note(self, words: str) -> None:
+        """What has become of the setting, below its description; empty: nothing to say."""
+        self.note.setText(words)
+        self.note.setVisible(bool(words))
 
     def restyle(self) -> None:
         """Take up measures anew."""

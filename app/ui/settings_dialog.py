@@ -80,13 +80,18 @@ class LinkRow(Button):
 class SettingsDialog(QDialog):
     """All settings that people can change. `changed` gives the whole, valid settings after every change.
 
-    `automatic` names what None stands for at present (the model's own sampling), for the fields where that is known.
+    `automatic` names what None stands for at present (the model's own sampling), for the fields where that is known,
+    and `notes` what has become of some of them with the model that is loaded, in a sentence.
     """
 
     changed = Signal(object)
 
     def __init__(
-        self, settings: AppSettings, parent: QWidget | None = None, automatic: Mapping[str, Any] | None = None
+        self,
+        settings: AppSettings,
+        parent: QWidget | None = None,
+        automatic: Mapping[str, Any] | None = None,
+        notes: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(parent)
         self.setWindowTitle("Settings")
@@ -101,6 +106,7 @@ class SettingsDialog(QDialog):
                 continue
             row = row_for(setting, known.get(setting.name))
             row.show_value(getattr(settings, setting.name))
+            row.set_note((notes or {}).get(setting.name, ""))
             row.edited.connect(lambda value, name=setting.name: self._edit(name, value))
             self.rows[setting.name] = row
             groups.setdefault(setting.group, []).append(row)
@@ -153,9 +159,10 @@ class SettingsDialog(QDialog):
         for name, row in self.rows.items():
             row.show_value(getattr(settings, name))
 
-    def set_automatic(self, automatic: Mapping[str, Any]) -> None:
-        """Show what None stands for with the model that is loaded now."""
+    def show_model(self, automatic: Mapping[str, Any], notes: Mapping[str, str]) -> None:
+        """Show what None stands for, and what the settings have become, with the model that is loaded now."""
         for name, row in self.rows.items():
+            row.set_note(notes.get(name, ""))
             if isinstance(row, SliderRow):
                 row.set_automatic(automatic.get(name), getattr(self.settings, name))
 

@@ -17,6 +17,7 @@ from app.engine_status import EngineStatus
 from app.ui import theme
 from app.ui.engine_card import dot_token, state_line
 from app.ui.side_panel import Rail, SidePanel
+from engine.monitor import MachineSample
 
 PANEL_PX, RAIL_PX = 256, 56
 NARROW_BELOW_PX = 1080
@@ -104,6 +105,10 @@ class Sidebar(QFrame):
         words = f"{status.model or 'Engine'}, {state_line(status)}"
         self.rail.dot.setAccessibleName(words)
         self.rail.dot.setToolTip(words)
+
+    def set_sample(self, sample: MachineSample) -> None:
+        """Show the machine at this moment."""
+        self.panel.engine.set_sample(sample)
 
     def rename(self, conversation_id: str) -> None:
         """Open the panel and, in it, the field for a chat's new title."""

@@ -111,6 +111,47 @@ class ShareBar(QWidget):
         painter.fillRect(QRectF(hot + gap, 0, used - hot, height), theme.colour("cold_fill"))
 
 
+class MemoryBar(QWidget):
+    """A graphics card's memory, 4 high: ours in ember, what other programs hold in grey, the rest the free track."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.ours, self.used = 0.0, 0.0
+        theme.current().changed.connect(self._restyle)
+        self.set_parts(0.0, 0.0)
+        self._restyle()
+
+    def set_parts(self, ours: float, used: float) -> None:
+        """ours: Hearth's part of the card's memory; used: everybody's, ours included. 0 to 1."""
+        parts = min(max(ours, 0.0), 1.0), min(max(used, ours, 0.0), 1.0)
+        name = f"GPU memory: {parts[0]:.0%} Hearth, {parts[1] - parts[0]:.0%} other programs".replace("%", " percent")
+        if (parts, name) == ((self.ours, self.used), self.accessibleName()):
+            return
+        self.ours, self.used = parts
+        self.setAccessibleName(name)
+        say_changed(self)
+        self.update()
+
+    def _restyle(self) -> None:
+        self.setFixedHeight(theme.px(4))
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter, width, height = antialiased(self), float(self.width()), float(self.height())
+        path = QPainterPath()
+        path.addRoundedRect(QRectF(self.rect()), height / 2, height / 2)
+        painter.setClipPath(path)
+        painter.fillRect(self.rect(), theme.colour("bubble"))
+        ours, used = width * self.ours, width * self.used
+        gap = 1.0 if ours and used > ours else 0.0
+        if self.isRightToLeft():
+            painter.fillRect(QRectF(width - ours + gap, 0, ours - gap, height), theme.colour("hot_fill"))
+            painter.fillRect(QRectF(width - used, 0, used - ours - gap, height), theme.colour("control"))
+        else:
+            painter.fillRect(QRectF(0, 0, ours - gap, height), theme.colour("hot_fill"))
+            painter.fillRect(QRectF(ours + gap, 0, used - ours - gap, height), theme.colour("control"))
+
+
 class Progress(QWidget):
     """How far a stage is: 6 high, ember on its track. A screen reader hears its name and the percentage."""
 

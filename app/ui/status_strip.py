@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from PySide6.QtCore import QEvent, QRectF, QSize, Qt
+from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QFontMetrics, QHelpEvent, QPaintEvent
 from PySide6.QtWidgets import QFrame, QSizePolicy, QToolTip, QWidget
 
-from app.engine_status import NARROW, EngineStatus, memory_of, rate
+from app.engine_status import NARROW, EngineStatus, memory_of, rate, sentence
 from app.ui import theme
 from app.ui.direction import leading, order
 from app.ui.painting import antialiased, say_changed
-from engine.monitor import MachineSample
+from engine.monitor import GpuSample, MachineSample
 
 HEIGHT_PX, MARGIN_PX, GAP_PX = 28, 24, 18
 UNKNOWN = "–"
@@ -25,7 +25,8 @@ UNKNOWN = "–"
 class Fact:
     """One figure of the strip. `spoken` is how a screen reader says it; the highest `rank` gives way first.
 
-    `widest` is the widest that the words get, so that the facts beside it stand still while figures change.
+    `widest` is the widest that the words get, so that the facts beside it stand still while figures change. `more` is
+    told where the mouse rests on it.
     """
 
     words: str
@@ -33,6 +34,7 @@ class Fact:
     rank: int
     widest: str = ""
     strong: bool = False
+    more: str = ""
 
 
 def percent(value: float | None) -> str:
@@ -43,10 +45,15 @@ def engine_facts(status: EngineStatus) -> list[Fact]:
     """What the strip says of the engine, from the left."""
     facts = [Fact(status.model or "No model", f"Model {status.model or 'none'}", 3)]
     if status.device:
-        facts.append(Fact(status.device, f"Runs on {status.device}", 5))
+        spoken = f"Runs on {status.device}"
+        facts.append(Fact(status.device, spoken, 8, more=sentence(spoken, status.device_reason)))
     speed = rate(status.tok_s)
     said = "unknown" if status.tok_s is None else speed.replace("tok/s", "tokens per second")
     facts.append(Fact(speed, f"Speed {said}", 1, f"888.8{NARROW}tok/s", strong=status.answering))
+    if status.card:
+        share = UNKNOWN if status.gpu_share is None else percent(100 * status.gpu_share)
+        why = "Of the neurons computed, those on the GPU; the CPU computes the others at the same time."
+        facts.append(Fact(f"{share} on the GPU", f"Neurons on the GPU {share}", 4, "100% on the GPU", more=why))
     if status.context_total is not None:
         used = UNKNOWN if status.context_used is None else f"{status.context_used:,}"
         words = f"{used} of {status.context_total:,}"
@@ -54,21 +61,40 @@ def engine_facts(status: EngineStatus) -> list[Fact]:
     return facts
 
 
-def machine_facts(sample: MachineSample) -> list[Fact]:
-    """What the strip says of the machine, from the left of its right part."""
+def card_of(sample: MachineSample, name: str) -> GpuSample | None:
+    """The card of that name; of several the one that holds most of ours; None where no card computes."""
+    named = [gpu for gpu in sample.gpus if gpu.name == name] or list(sample.gpus)
+    return max(named, key=lambda gpu: gpu.vram_process_bytes or 0, default=None) if name else None
+
+
+def machine_facts(sample: MachineSample, card: str = "") -> list[Fact]:
+    """What the strip says of the machine, from the left of its right part; the card that computes is kept longest."""
     ram = memory_of(sample.ram_used_bytes, sample.ram_total_bytes)
     facts = [
-        Fact(f"CPU {percent(sample.cpu_percent)}", f"Processor load {percent(sample.cpu_percent)}", 4, "CPU 100%"),
-        Fact(f"RAM {ram}", f"Memory used {ram}", 6),
+        Fact(f"CPU {percent(sample.cpu_percent)}", f"Processor load {percent(sample.cpu_percent)}", 7, "CPU 100%"),
+        Fact(f"RAM {ram}", f"Memory used {ram}", 9),
     ]
+    used = card_of(sample, card)
     for number, gpu in enumerate(sample.gpus):
         if gpu.load_percent is None and gpu.vram_used_bytes is None:
             continue
         name = "GPU" if len(sample.gpus) == 1 else f"GPU {gpu.index}"
         load, memory = percent(gpu.load_percent), memory_of(gpu.vram_used_bytes, gpu.vram_total_bytes)
-        facts.append(Fact(f"{name} {load}", f"{gpu.name} load {load}", 7 + 2 * number, f"{name} 100%"))
-        facts.append(Fact(f"VRAM {memory}", f"{gpu.name} memory used {memory}", 8 + 2 * number))
+        rank = 5 if gpu is used else 10 + 2 * number
+        facts.append(Fact(f"{name} {load}", f"{gpu.name} load {load}", rank, f"{name} 100%", more=_in_full(gpu)))
+        facts.append(Fact(f"VRAM {memory}", f"{gpu.name} memory used {memory}", rank + 1, more=_in_full(gpu)))
     return facts
+
+
+def _in_full(gpu: GpuSample) -> str:
+    """All that is known of a card, a line each."""
+    memory = memory_of(gpu.vram_used_bytes, gpu.vram_total_bytes)
+    if gpu.vram_process_bytes:
+        memory += f", {gpu.vram_process_bytes / 2**30:.1f}{NARROW}GB of it Hearth"
+    heat = "" if gpu.temperature_c is None else f"{gpu.temperature_c:.0f}{NARROW}°C"
+    power = "" if gpu.power_w is None else f"{gpu.power_w:.0f}{NARROW}W"
+    parts = (f"Load {percent(gpu.load_percent)}", f"Memory {memory}", heat, power)
+    return "\n".join((gpu.name, *(part for part in parts if part)))
 
 
 def _advance(role: str, words: str) -> int:
@@ -84,6 +110,9 @@ class StatusStrip(QFrame):
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self._left: list[Fact] = engine_facts(EngineStatus())
         self._right: list[Fact] = []
+        self._card = ""
+        self._sample: MachineSample | None = None
+        self._places: list[tuple[QRectF, Fact]] = []  # where what is shown was painted
         theme.current().changed.connect(self._restyle)
         self._restyle()
         self._tell()
@@ -94,10 +123,15 @@ class StatusStrip(QFrame):
         if facts != self._left:
             self._left = facts
             self._tell()
+        if status.card != self._card:
+            self._card = status.card
+            if self._sample is not None:
+                self.set_sample(self._sample)
 
     def set_sample(self, sample: MachineSample) -> None:
         """Show the machine at this moment."""
-        facts = machine_facts(sample)
+        self._sample = sample
+        facts = machine_facts(sample, self._card)
         if facts != self._right:
             self._right = facts
             self._tell()
@@ -147,12 +181,14 @@ class StatusStrip(QFrame):
         gap, x = theme.px(GAP_PX), theme.px(MARGIN_PX)
         end = self.width() - x
         mirrored = self.isRightToLeft()
+        self._places = []
 
         def draw(fact: Fact, at: int, width: int) -> None:
             role = "metastrong" if fact.strong else "meta"
             painter.setFont(theme.font(role))
             painter.setPen(theme.colour(theme.ROLES[role].token))
             box = QRectF(self.width() - at - width if mirrored else at, 1, width, self.height() - 1)
+            self._places.append((box, fact))
             words = QFontMetrics(painter.font()).elidedText(fact.words, Qt.TextElideMode.ElideRight, width + 1)
             flags = leading(mirrored) | Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextSingleLine
             painter.drawText(box, flags | order(words), words)
@@ -168,8 +204,13 @@ class StatusStrip(QFrame):
 
     def event(self, event: QEvent) -> bool:
         if event.type() == QEvent.Type.ToolTip and isinstance(event, QHelpEvent):
-            hidden = len(self._left) + len(self._right) > len(self.shown())
-            said = "\n".join(fact.spoken for fact in (*self._left, *self._right))
-            QToolTip.showText(event.globalPos(), said if hidden else "", self)
+            QToolTip.showText(event.globalPos(), self.told_at(QPointF(event.pos())), self)
             return True
         return super().event(event)
+
+    def told_at(self, place: QPointF) -> str:
+        """What is told where the mouse rests: more of the fact there, or everything where not all has room."""
+        more = next((fact.more for box, fact in self._places if box.contains(place)), "")
+        hidden = len(self._left) + len(self._right) > len(self.shown())
+        everything = "\n".join(fact.spoken for fact in (*self._left, *self._right))
+        return more or (everything if hidden else "")

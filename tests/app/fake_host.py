@@ -4,8 +4,10 @@ Run as a script it is the engine's process; `FakeEngine` is the same inside the 
 written in the model's name ("fake", "fake-slow", "fake-missing", "fake-crash") and in the last message:
     "words 50 pace 0.01"   50 words, one each 0.01 s      "crash after 3"   the process dies after 3 words
     "fail after 3"         an EngineError after 3 words    "hang after 3"    no word, no heartbeat any more
+    "card after 3"         the GPU fails after 3 words     "give-up"         it is not used from then on
     "bug"                  a fault of our own              "history"         the messages it was sent, as JSON
     "drop 2"               two messages did not fit        anything else     is repeated
+"fake-gpu" has a GPU, unless it is told to keep to the processor; with a budget for its memory less lies on it.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ class FakeEngine:
         self.closed = threading.Event()
         self.beating = True
         self.model = ""
+        self.on_gpu = False
 
     def submit(self, request: protocol.Request) -> None:
         if isinstance(request, protocol.Cancel):
@@ -80,12 +83,21 @@ class FakeEngine:
             self.emit(protocol.Failed(request.id, "ModelNotFoundError", "There is no model called 'fake-missing'.",
                                       "Check the path, or choose another model."))  # fmt: skip
             return
+        on_gpu = request.model == "fake-gpu" and request.engine.get("device") != "cpu"
+        if request.engine.get("device") == "cuda" and not on_gpu:
+            self.emit(protocol.Failed(request.id, "DeviceUnavailableError", "The GPU cannot be used: the NVIDIA driver "
+                                      "470 is older than 525, which is needed.", "Use --device cpu."))  # fmt: skip
+            return
+        self.on_gpu, small = on_gpu, on_gpu and request.engine.get("vram_budget_gib") is not None
         self.model = request.model
         context = request.engine.get("context") or 512
         threads = request.engine.get("threads") or 1
         info = protocol.LoadedModelInfo(
-            "Fake", request.model, "llama", "relu-glu", 1000, 4000, context, "cpu", "It is a fake", threads, "exact",
+            "Fake", request.model, "llama", "relu-glu", 1000, 4000, context, "cuda" if on_gpu else "cpu",
+            "36% of the neurons fit" if on_gpu else "CPU only: no NVIDIA driver is installed", threads, "exact",
             "It is a fake", 0.1, {}, "A stand-in for a model.", has_predictors=request.model == "fake-predictors",
+            card="GeForce RTX 4090" if on_gpu else "", vram_bytes=21 << 30 if on_gpu else 0,
+            card_notes=("2.50 GiB of VRAM could not be had: less was placed there.",) if small else (),
         )  # fmt: skip
         self.emit(protocol.Finished(request.id, asdict(info)))
 
@@ -99,7 +111,7 @@ class FakeEngine:
         first = asked.split()[0]
         if first == "words":
             words, pace = [WORD.format(i) for i in range(int(parts[1]))], number
-        elif first in ("crash", "fail", "hang"):
+        elif first in ("crash", "fail", "hang", "card"):
             words, pace = [WORD.format(i) for i in range(int(number))], 0.01
         elif first == "history":
             words, pace = [json.dumps(request.messages)], 0.0
@@ -117,7 +129,7 @@ class FakeEngine:
                 break
             text += word
             self.emit(protocol.Token(request.id, word, done))
-            self.emit(protocol.Stats(request.id, done, 100.0, 0.01, 10 + done, 512))
+            self.emit(protocol.Stats(request.id, done, 100.0, 0.01, 10 + done, 512, 0.83 if self.on_gpu else None))
             time.sleep(pace)
         if first == "crash":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -127,13 +139,19 @@ class FakeEngine:
         if first == "fail":
             self.emit(protocol.Failed(request.id, "HostMemoryError", "The RAM was used up.", "Close other programs."))
             return
+        if first == "card":
+            self.emit(protocol.Failed(request.id, "DeviceFailedError", "The GPU stopped answering.", "Load it again."))
+            return
         dropped = int(number) if first == "drop" else 0
         result = protocol.GenerationResult(
             text=text, finish_reason=reason, context_full=False, prompt_tokens=10, reused_tokens=0,
             tokens=len(text.split()), dropped_messages=dropped, context_used=10 + len(text.split()), context_total=512,
-            total_s=0.5, ttft_s=0.01, prefill_tok_s=1000.0, decode_tok_s=100.0, gpu_neuron_load=None, active_share=0.1,
-            fired_share=0.1, vram_bytes=0, ram_bytes=1000, mode="exact", model="Fake",
+            total_s=0.5, ttft_s=0.01, prefill_tok_s=1000.0, decode_tok_s=100.0,
+            gpu_neuron_load=0.84 if self.on_gpu else None, active_share=0.1, fired_share=0.1,
+            vram_bytes=21 << 30 if self.on_gpu else 0, ram_bytes=1000, mode="exact", model="Fake",
+            device="cuda" if self.on_gpu and first != "give-up" else "cpu", device_reason="the GPU is gone",
         )  # fmt: skip
+        self.on_gpu = result.device == "cuda"
         self.emit(protocol.Finished(request.id, asdict(result)))
 
 

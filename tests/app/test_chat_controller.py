@@ -6,169 +6,18 @@ import json
 import os
 import signal
 import sqlite3
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_host import FakeEngine
-from pytestqt.qtbot import QtBot
+from desk import MakeDesk
 
 from app.answer_queue import history
-from app.chat_controller import ChatController
-from app.chat_memory import ChatMemory
-from app.conversation import Conversation, Message, MessageState, Role
-from app.engine_client import EngineClient
-from app.engine_process import Patience, ProcessHost
-from app.engine_status import EngineStatus, Phase
-from app.engine_worker import EngineWorker, InThreadHost
-from app.operations import Operations
+from app.conversation import Message, MessageState, Role
+from app.engine_status import Phase
 from app.settings import AppSettings
 from app.store import Store, StoreError
-from app.user_messages import UserMessage
-
-FAKE = [sys.executable, str(Path(__file__).with_name("fake_host.py"))]
-
-
-class Desk:
-    """A controller with everything it needs, and everything it said."""
-
-    def __init__(
-        self,
-        qtbot: QtBot,
-        folder: Path,
-        location: str = "in-thread",
-        model: str = "fake",
-        settings: AppSettings | None = None,
-        store: type[Store] = Store,
-    ) -> None:
-        self.qtbot = qtbot
-        self.path = folder / "chats.db"
-        self.saves, self.reads = Operations(retry_s=0.05), Operations()
-        patience = Patience(silence_s=5.0, backoff_s=(0.01,))
-        self.worker = EngineWorker(
-            location,
-            {
-                "process": lambda emit: ProcessHost(emit, folder, FAKE, patience),
-                "in-thread": lambda emit: InThreadHost(emit, FakeEngine),  # type: ignore[arg-type]
-            },
-        )
-        self.engine = EngineClient(self.worker)
-        self.memory = ChatMemory(lambda: store.rescue(self.path), self.saves, self.reads)
-        self.controller = ChatController(self.engine, self.memory, settings or AppSettings(), model)
-        self.messages: dict[str, Message] = {}  # as the page would show them
-        self.order: list[str] = []
-        self.opened: Conversation | None = None
-        self.conversations: list[Conversation] = []
-        self.statuses: list[EngineStatus] = []
-        self.chat_statuses: list[EngineStatus] = []
-        self.problems: list[UserMessage] = []
-        self.problem: UserMessage | None = None
-        self.toasts: list[tuple[str, Any]] = []
-        self.drafts: list[str] = []
-        self.dropped: list[tuple[str, int]] = []
-        self.hits: list[tuple[str, Any]] = []
-        self.pid = 0
-        self.closed = False
-        self.is_open = False
-        self.memory.opened.connect(lambda: setattr(self, "is_open", True))
-        c = self.controller
-        c.conversation_opened.connect(self._open)
-        c.message_added.connect(self._add)
-        c.message_removed.connect(self._remove)
-        c.text_appended.connect(self._append)
-        c.message_finished.connect(self._finish)
-        c.conversations_changed.connect(lambda value: setattr(self, "conversations", value))
-        c.status_changed.connect(self.statuses.append)
-        c.chat_status_changed.connect(self.chat_statuses.append)
-        c.problem.connect(self._problem)
-        c.problem_solved.connect(lambda: setattr(self, "problem", None))
-        c.toast.connect(lambda words, undo: self.toasts.append((words, undo)))
-        c.draft_restored.connect(self.drafts.append)
-        c.messages_dropped.connect(lambda message, count: self.dropped.append((message, count)))
-        c.search_results.connect(lambda text, hits: self.hits.append((text, hits)))
-        self.engine.process_started.connect(lambda pid: setattr(self, "pid", pid))
-        self.worker.start()
-        c.start()
-
-    def _open(self, conversation: Conversation | None, messages: list[Message]) -> None:
-        self.opened = conversation
-        self.order = [message.id for message in messages]
-        self.messages = {message.id: message for message in messages}
-
-    def _add(self, message: Message) -> None:
-        assert message.id not in self.messages
-        self.order.append(message.id)
-        self.messages[message.id] = message
-
-    def _remove(self, message_id: str) -> None:
-        self.order.remove(message_id)
-        del self.messages[message_id]
-
-    def _append(self, message_id: str, text: str) -> None:
-        message = self.messages[message_id]
-        self.messages[message_id] = replace(message, text=message.text + text)
-
-    def _finish(self, message: Message) -> None:
-        assert message.text == self.messages[message.id].text, "the text that was streamed is the text that is kept"
-        self.messages[message.id] = message
-
-    def _problem(self, message: UserMessage) -> None:
-        self.problem = message
-        self.problems.append(message)
-
-    @property
-    def shown(self) -> list[Message]:
-        return [self.messages[message_id] for message_id in self.order]
-
-    @property
-    def last(self) -> Message:
-        return self.shown[-1]
-
-    def wait(self, condition: Callable[[], object]) -> None:
-        self.qtbot.waitUntil(lambda: bool(condition()), timeout=30_000)
-
-    def wait_ready(self) -> None:
-        self.wait(lambda: self.engine.is_ready and self.is_open)
-
-    def say(self, text: str) -> Message:
-        """Send and wait for the end of the answer."""
-        self.controller.send(text)
-        self.wait(lambda: self.last.state is not MessageState.WRITING)
-        return self.last
-
-    def stored(self) -> list[Message]:
-        """What the file holds now, read by somebody else."""
-        store = Store.open(self.path)
-        messages = [m for c in reversed(store.conversations()) for m in store.messages(c.id)]
-        store.close()
-        return messages
-
-    def close(self) -> None:
-        if not self.closed:
-            self.closed = True
-            self.controller.close()
-            assert self.worker.shutdown()
-            assert self.saves.close() == []
-            assert self.reads.close() == []
-
-
-MakeDesk = Callable[..., Desk]
-
-
-@pytest.fixture
-def make_desk(qtbot: QtBot, tmp_path: Path) -> Iterator[MakeDesk]:
-    desks: list[Desk] = []
-
-    def make(**options: Any) -> Desk:
-        desks.append(Desk(qtbot, options.pop("folder", tmp_path), **options))
-        return desks[-1]
-
-    yield make
-    for desk in desks:
-        desk.close()
 
 
 @pytest.mark.parametrize("location", ["process", "in-thread"])
@@ -573,10 +422,15 @@ def test_sampling_counts_from_the_next_answer_and_threads_load_the_model_again(m
     assert asked[-1][1:] == ({"temperature": 0.0}, "dense")
     assert [s.phase for s in desk.statuses].count(Phase.LOADING) >= 1
     desk.controller.send("words 20 pace 0.01")
-    desk.controller.settings_changed(AppSettings(threads=3))
+    loads: list[Any] = []
+    load = desk.engine.load
+    desk.engine.load = lambda *a: (loads.append(a[1]["threads"]), load(*a))[1]  # type: ignore[method-assign,assignment,func-returns-value]
+    for threads in (1, 12, 1, 3):  # typed, and corrected
+        desk.controller.settings_changed(AppSettings(threads=threads))
     desk.wait(lambda: desk.last.state is MessageState.COMPLETE)
     assert desk.last.text.endswith("word19 "), "the answer that runs is not cut short"
     desk.wait(lambda: desk.statuses[-1].device == "CPU, 3 threads")
+    assert loads == [3]
 
 
 @pytest.mark.parametrize(("model", "sent"), [("fake", None), ("fake-predictors", "sparse")])

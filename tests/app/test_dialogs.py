@@ -128,7 +128,7 @@ def test_text_is_told_when_typing_rests_and_when_the_dialog_closes(dialog: Setti
 def test_settings_changed_elsewhere_are_shown_and_not_told(dialog: SettingsDialog, qtbot: QtBot) -> None:
     with qtbot.assertNotEmitted(dialog.changed):
         dialog.set_settings(AppSettings(zoom=1.2, seed=7, system_prompt="Hi", mode="dense"))
-        dialog.set_automatic({"temperature": 0.5})
+        dialog.show_model({"temperature": 0.5}, {})
     assert dialog.rows["zoom"].words.text() == "120%"
     assert dialog.rows["seed"].field.text() == "7"
     assert dialog.rows["mode"].segments.value() == "dense"

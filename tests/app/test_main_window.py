@@ -6,24 +6,17 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from fake_host import FakeEngine
+from person import Arrive
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from app.bootstrap import Hearth, folders_in
 from app.conversation import Message, MessageState
-from app.engine_process import Patience, ProcessHost
-from app.engine_status import Phase
-from app.engine_worker import InThreadHost
 from app.settings import AppSettings, load_settings
 from app.store import Store, StoreError
-from app.ui import theme
 from app.ui.floating import Toast
 from engine.assets import starter_model
 
@@ -34,109 +27,6 @@ FAKE = [sys.executable, str(HERE / "fake_host.py")]
 REAL = pytest.mark.skipif(
     not any(starter_model().glob("*.gguf")), reason="the starter model is not in assets/models/starter-chat"
 )
-
-
-class Person:
-    """Someone in front of the window: types, clicks, looks."""
-
-    def __init__(self, qtbot: QtBot, folder: Path, location: str, model: str, settings: AppSettings) -> None:
-        self.qtbot = qtbot
-        self.places = folders_in(folder)
-        self.places.log.mkdir(parents=True, exist_ok=True)
-        makers: Any = {
-            "process": lambda emit: ProcessHost(emit, self.places.log, FAKE, Patience(backoff_s=(0.01,))),
-            "in-thread": lambda emit: InThreadHost(emit, FakeEngine),  # type: ignore[arg-type]
-        }
-        app = QApplication.instance()
-        assert isinstance(app, QApplication)
-        theme.apply(app, "light", 1.0)
-        fake = model.startswith("fake")
-        self.hearth = Hearth(self.places, settings, location, model if fake else None, makers if fake else None)
-        self.window, self.page = self.hearth.window, self.hearth.window.page
-        self.finished: list[Message] = []
-        self.pids: list[int] = []
-        self.hearth.controller.message_finished.connect(self.finished.append)
-        self.hearth.engine.process_started.connect(self.pids.append)
-        self.window.resize(1280, 832)
-        with qtbot.waitSignal(self.hearth.painted, timeout=30_000):
-            self.hearth.show()
-
-    def wait(self, condition: Callable[[], object]) -> None:
-        self.qtbot.waitUntil(lambda: bool(condition()), timeout=60_000)
-
-    def wait_ready(self) -> None:
-        self.wait(lambda: self.page.composer._status.phase is Phase.READY)
-
-    def type(self, text: str) -> None:
-        self.qtbot.keyClicks(self.page.composer.field, text)
-
-    def press(self, key: Qt.Key, modifier: Qt.KeyboardModifier = Qt.KeyboardModifier.NoModifier) -> None:
-        self.qtbot.keyClick(self.page.composer.field, key, modifier)
-
-    def send(self, text: str) -> None:
-        self.type(text)
-        self.press(Qt.Key.Key_Return)
-
-    def ask(self, text: str) -> Message:
-        """Send, and wait for the end of the answer."""
-        before = len(self.finished)
-        self.send(text)
-        self.wait(lambda: len(self.finished) > before)
-        self.wait_ready()
-        return self.finished[-1]
-
-    @property
-    def shown(self) -> list[Message]:
-        self.page.transcript.flush()
-        return self.page.transcript.messages
-
-    def last_text(self) -> str:
-        """The text of the last answer as its widget has it."""
-        self.page.transcript.flush()
-        views = self.page.transcript.views
-        view: Any = views[-1] if views else None
-        if view is None:
-            return ""
-        return view._parser.text if getattr(view, "_parser", None) is not None else view.message.text
-
-    def writing(self, words: str) -> Callable[[], bool]:
-        return lambda: words in self.last_text()
-
-    def saved(self) -> list[Message]:
-        """What the file holds once everything is saved."""
-        self.wait(lambda: self.hearth.saves.waiting() == [])
-        return self.stored()
-
-    def stored(self) -> list[Message]:
-        """What the file holds now."""
-        store = Store.open(self.places.chats_file)
-        messages = [m for c in reversed(store.conversations()) for m in store.messages(c.id)]
-        store.close()
-        return messages
-
-    def leave(self) -> None:
-        self.window.close()
-        assert self.hearth.close(), "every thread ended in time"
-        assert not self.hearth.worker._thread.isRunning()
-
-
-Arrive = Callable[..., Person]
-
-
-@pytest.fixture
-def arrive(qtbot: QtBot, tmp_path: Path) -> Iterator[Arrive]:
-    people: list[Person] = []
-
-    def make(
-        location: str = "process", model: str = "fake", settings: AppSettings | None = None, folder: Path = tmp_path
-    ) -> Person:
-        people.append(Person(qtbot, folder, location, model, settings or AppSettings()))
-        return people[-1]
-
-    yield make
-    for person in people:
-        person.leave()
-        person.window.deleteLater()
 
 
 both = pytest.mark.parametrize("location", ["process", "in-thread"])

@@ -33,6 +33,7 @@ def test_no_file_means_defaults_and_no_problem(file: Path) -> None:
 def test_every_field_comes_back_as_it_was(file: Path) -> None:
     changed = AppSettings(
         theme="dark", zoom=1.25, engine_location="in-thread", mode="exact", threads=3, context=2048, temperature=0.0,
+        device="cpu", vram_budget_gib=11.5,
         top_k=5, top_p=0.5, min_p=0.1, repeat_penalty=1.1, max_tokens=99, seed=7, system_prompt="Sei kurz: \ud83d 火",
         sidebar_open=False, window_geometry="QUJD", last_conversation="abc",
     )  # fmt: skip
@@ -175,9 +176,11 @@ def test_the_engine_takes_every_value_that_the_settings_allow(edge: str) -> None
     settings = AppSettings(**values)
     SamplingConfig().changed(settings.sampling())
     for mode, _ in next(s.choices for s in described() if s.name == "mode"):
-        EngineConfig(**dataclasses.replace(settings, mode=mode).engine())
+        EngineConfig(mode=mode)
+    for device, _ in next(s.choices for s in described() if s.name == "device"):
+        EngineConfig(**dataclasses.replace(settings, device=device).engine())
     assert AppSettings().sampling() == {}
-    assert AppSettings().engine() == {"mode": "auto", "threads": None, "context": None}
+    assert AppSettings().engine() == {"device": "auto", "vram_budget_gib": None, "threads": None, "context": None}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the environment variables of the tests are Linux's")

@@ -1,0 +1,43 @@
+"""Controllers and windows for a test, closed at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from desk import Desk, MakeDesk
+from person import Arrive, Person
+from pytestqt.qtbot import QtBot
+
+from app.settings import AppSettings
+
+
+@pytest.fixture
+def make_desk(qtbot: QtBot, tmp_path: Path) -> Iterator[MakeDesk]:
+    desks: list[Desk] = []
+
+    def make(**options: Any) -> Desk:
+        desks.append(Desk(qtbot, options.pop("folder", tmp_path), **options))
+        return desks[-1]
+
+    yield make
+    for desk in desks:
+        desk.close()
+
+
+@pytest.fixture
+def arrive(qtbot: QtBot, tmp_path: Path) -> Iterator[Arrive]:
+    people: list[Person] = []
+
+    def make(
+        location: str = "process", model: str = "fake", settings: AppSettings | None = None, folder: Path = tmp_path
+    ) -> Person:
+        people.append(Person(qtbot, folder, location, model, settings or AppSettings()))
+        return people[-1]
+
+    yield make
+    for person in people:
+        person.leave()
+        person.window.deleteLater()

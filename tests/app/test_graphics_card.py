@@ -1,0 +1,260 @@
+"""A graphics card in the window: chosen, shown, switched without a restart, lost in mid-answer, and missing."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from desk import MakeDesk
+from person import Arrive
+from PySide6.QtCore import QPointF
+from pytestqt.qtbot import QtBot
+
+from app.conversation import MessageState
+from app.engine_status import EngineStatus, Phase, sentence, why_there
+from app.settings import AppSettings
+from app.ui.engine_card import EngineCard
+from app.ui.settings_dialog import SettingsDialog
+from app.ui.status_strip import StatusStrip, card_of
+from app.user_messages import describe
+from engine import errors
+from engine.monitor import GpuSample, MachineSample
+
+GB = 2**30
+CARD = GpuSample(1, "GeForce RTX 4090", 71.0, int(21.3 * GB), 24 * GB, 20 * GB, 61.0, 312.0)
+OLD = GpuSample(0, "GeForce GT 1030", 2.0, GB // 2, 2 * GB, 0)
+ON_CARD = EngineStatus(
+    Phase.READY, "Bamboo 7B", "RTX 4090 + CPU, 15 threads", "36% of the neurons fit.", "GeForce RTX 4090",
+    21 * GB, 0.83, tok_s=38.64, context_used=512, context_total=4096, load_s=3.1,
+)  # fmt: skip
+ON_CPU = EngineStatus(Phase.READY, "Pip", "CPU, 7 threads", "No NVIDIA driver is installed.", load_s=0.2)
+
+
+def sample(*gpus: GpuSample) -> MachineSample:
+    return MachineSample(34.0, None, 9 * GB, 64 * GB, GB, gpus)
+
+
+# ------------------------------------------------------------------ the strip
+
+
+@pytest.fixture
+def strip(qtbot: QtBot) -> StatusStrip:
+    widget = StatusStrip()
+    qtbot.addWidget(widget)
+    widget.resize(1300, 29)
+    widget.show()
+    return widget
+
+
+def told(strip: StatusStrip, words: str) -> str:
+    """What the tooltip of the fact with these words says."""
+    strip.grab()
+    return strip.told_at(next(box.center() for box, fact in strip._places if fact.words == words))
+
+
+def test_the_strip_tells_what_the_card_does(strip: StatusStrip) -> None:
+    strip.set_sample(sample(CARD))
+    strip.set_status(ON_CARD)
+    assert strip.shown() == [
+        "Bamboo 7B", "RTX 4090 + CPU, 15 threads", "38.6\u202ftok/s", "83% on the GPU",
+        "Context 512 of 4,096", "CPU 34%", "RAM 9.0 of 64\u202fGB", "GPU 71%", "VRAM 21.3 of 24\u202fGB",
+    ]  # fmt: skip
+    assert told(strip, "GPU 71%").splitlines() == [
+        "GeForce RTX 4090", "Load 71%", "Memory 21.3 of 24\u202fGB, 20.0\u202fGB of it Hearth", "61\u202f°C",
+        "312\u202fW",
+    ]  # fmt: skip
+    assert told(strip, ON_CARD.device) == "Runs on RTX 4090 + CPU, 15 threads. 36% of the neurons fit."
+    strip.set_status(EngineStatus(Phase.READY, card="GeForce RTX 4090"))
+    assert "– on the GPU" in strip.shown()
+
+
+def test_of_a_card_that_computes_more_stays_than_of_one_that_does_not(strip: StatusStrip) -> None:
+    strip.set_sample(sample(OLD, CARD))
+    strip.set_status(ON_CARD)
+    strip.resize(800, 29)
+    assert strip.shown() == ["Bamboo 7B", "38.6\u202ftok/s", "83% on the GPU", "Context 512 of 4,096", "GPU 1 71%",
+                             "VRAM 21.3 of 24\u202fGB"]  # fmt: skip
+    strip.set_status(ON_CPU)
+    assert not [words for words in strip.shown() if "GPU 1" in words]
+    assert "CPU, 7 threads" in strip.shown()
+
+
+def test_without_a_card_the_reason_is_told_where_the_mouse_rests(strip: StatusStrip) -> None:
+    strip.set_sample(sample())
+    strip.set_status(ON_CPU)
+    assert told(strip, "CPU, 7 threads") == "Runs on CPU, 7 threads. No NVIDIA driver is installed."
+    assert told(strip, "CPU 34%") == ""
+    assert "driver" not in " ".join(strip.shown())
+    strip.resize(80, 29)
+    strip.grab()
+    assert "Runs on CPU, 7 threads" in strip.told_at(QPointF(1, 1)), "what there is no room for"
+
+
+def test_of_two_cards_of_one_name_the_one_that_holds_ours_is_meant() -> None:
+    twin = GpuSample(0, CARD.name, 0.0, GB, 24 * GB, 0)
+    assert card_of(sample(twin, CARD), CARD.name) is CARD
+    assert card_of(sample(OLD), "") is None
+    assert card_of(sample(), CARD.name) is None
+
+
+# ------------------------------------------------------------------ the card of the sidebar
+
+
+def test_the_engines_card_shows_whose_the_memory_is(qtbot: QtBot) -> None:
+    card = EngineCard()
+    qtbot.addWidget(card)
+    card.show()
+    card.set_sample(sample(CARD))
+    card.set_status(ON_CPU)
+    assert card.memory.isHidden()
+    assert card.line.words == "Ready · loaded in 200\u202fms"
+    card.set_status(ON_CARD)
+    assert card.memory.isVisible()
+    assert card.line.words == "Ready · 21.3 of 24\u202fGB VRAM"
+    assert card.memory.accessibleName() == "GPU memory: 83 percent Hearth, 5 percent other programs"
+    assert (card.memory.ours, card.memory.used) == pytest.approx((20 / 24, 21.3 / 24))
+    hidden = GpuSample(1, CARD.name, 71.0, int(22.5 * GB), 24 * GB, None)  # Windows tells nobody's share
+    card.set_sample(sample(hidden))
+    assert card.memory.ours == pytest.approx(21 / 24), "what the engine says of itself"
+    card.set_sample(sample(GpuSample(1, CARD.name, reason="the GPU was lost: restart the computer")))
+    assert card.memory.isHidden()
+    assert "36% of the neurons fit" in card.toolTip()
+
+
+# ------------------------------------------------------------------ switching
+
+
+def test_switching_loads_the_model_there_and_the_chat_goes_on(make_desk: MakeDesk) -> None:
+    desk = make_desk(model="fake-gpu")
+    desk.wait_ready()
+    status = desk.engine.status
+    assert (status.device, status.card) == ("RTX 4090 + CPU, 1 thread", "GeForce RTX 4090")
+    assert (status.device_reason, status.vram_bytes) == ("36% of the neurons fit.", 21 * GB)
+    desk.say("words 3 pace 0")
+    assert 0.83 in [status.gpu_share for status in desk.statuses], "while it is written"
+    assert desk.engine.status.gpu_share == desk.chat_statuses[-1].gpu_share == 0.84
+    desk.controller.send("words 20 pace 0.01")
+    desk.controller.settings_changed(AppSettings(device="cpu"))
+    desk.wait(lambda: desk.last.state is MessageState.COMPLETE)
+    assert desk.last.text.endswith("word19 "), "the answer that runs is not cut short"
+    desk.wait(lambda: desk.engine.status.device == "CPU, 1 thread" and desk.engine.is_ready)
+    status = desk.engine.status
+    assert (status.card, status.vram_bytes, status.gpu_share) == ("", None, None)
+    assert len(desk.shown) == 4
+    desk.say("and here")
+    assert desk.chat_statuses[-1].gpu_share is None
+    desk.controller.settings_changed(AppSettings(device="cuda"))
+    desk.wait(lambda: desk.engine.is_ready and desk.engine.status.card)
+    assert desk.problems == []
+    assert len(desk.shown) == 6
+
+
+def test_less_on_the_card_than_was_meant_to_is_said(make_desk: MakeDesk) -> None:
+    desk = make_desk(model="fake-gpu", settings=AppSettings(vram_budget_gib=2.0))
+    desk.wait_ready()
+    assert [words for words, _ in desk.toasts] == ["2.7\u202fGB of VRAM could not be had: less was placed there"]
+    assert desk.engine.status.device_reason.endswith("could not be had: less was placed there.")
+
+
+def test_a_card_that_the_engine_gives_up_is_no_longer_named(make_desk: MakeDesk) -> None:
+    desk = make_desk(model="fake-gpu")
+    desk.wait_ready()
+    desk.say("give-up")
+    status = desk.engine.status
+    assert (status.device, status.device_reason) == ("CPU, 1 thread", "The GPU is gone.")
+    assert (status.card, status.vram_bytes, status.gpu_share) == ("", None, None)
+
+
+def test_a_card_that_was_asked_for_and_is_not_there(arrive: Arrive) -> None:
+    person = arrive("in-thread", settings=AppSettings(device="cuda"))
+    person.wait(lambda: person.page.composer._status.phase is Phase.FAILED)
+    banner = person.page.banner
+    assert banner.message is not None
+    assert banner.message.title == "fake was not loaded"
+    assert banner.message.sentence == (
+        "The GPU cannot be used: the NVIDIA driver 470 is older than 525, which is needed."
+    )
+    assert (banner.message.remedy, banner.message.remedy_action) == ("Choose automatically", "use-any")
+    person.page.remedy.emit(banner.message.remedy_action)
+    person.wait_ready()
+    assert person.window.settings.device == "auto"
+    assert banner.message is None
+
+
+@pytest.mark.parametrize("location", ["process", "in-thread"])
+def test_a_card_that_fails_costs_the_answer_and_not_the_chat(make_desk: MakeDesk, location: str) -> None:
+    desk = make_desk(location=location, model="fake-gpu")
+    desk.wait_ready()
+    first, answer = desk.pid, desk.say("card after 3")
+    assert (answer.text, answer.state) == ("word0 word1 word2 ", MessageState.FAILED)
+    assert desk.problem is not None
+    assert desk.problem.sentence.startswith("The GPU stopped answering. What was written until then is kept")
+    assert (desk.problem.remedy_action, desk.problem.second) == ("send-again", ("Use the CPU only", "use-cpu"))
+    desk.wait_ready()
+    assert location == "in-thread" or desk.pid not in (0, first, os.getpid()), "in a process that has not lost it"
+    assert desk.problem is not None, "it stays until the question is sent again"
+    assert desk.say("still here").text == "still here "
+
+
+def test_where_it_runs_is_said_in_the_settings_and_anew_after_a_switch(arrive: Arrive) -> None:
+    person = arrive("in-thread", model="fake-gpu")
+    person.wait_ready()
+    person.window.open_settings()
+    dialog = person.window.findChild(SettingsDialog)
+    assert isinstance(dialog, SettingsDialog)
+    note = dialog.rows["device"].note
+    assert note.words == "Now on RTX 4090 and the CPU. 36% of the neurons fit."
+    dialog.rows["device"].edited.emit("cpu")
+    person.wait(lambda: note.words == "Now on the CPU. No NVIDIA driver is installed.")
+    person.wait_ready()
+    dialog.close()
+
+
+# ------------------------------------------------------------------ words
+
+
+@pytest.mark.parametrize(
+    ("error", "title", "sentence_", "actions"),
+    [
+        (
+            errors.DeviceUnavailableError("The GPU cannot be used: the NVIDIA driver 470 is older than 525."),
+            "Pip was not loaded",
+            "The GPU cannot be used: the NVIDIA driver 470 is older than 525.",
+            ("use-any", "retry-load"),
+        ),
+        (
+            errors.DeviceMemoryError("The model needs 11.4 GiB of free VRAM; 8.0 GiB are free."),
+            "Pip does not fit right now",
+            "The model needs 12.2\u202fGB of free VRAM; 8.6\u202fGB are free. "
+            "Close programs that use the graphics card.",
+            ("retry-load", "use-cpu"),
+        ),
+        (
+            errors.DeviceFailedError("cuGraphLaunch failed: CUDA_ERROR_ILLEGAL_ADDRESS (700)."),
+            "The answer was not finished",
+            "The graphics card stopped working. What was written until then is kept, and the model is being loaded "
+            "again.",
+            ("send-again", "use-cpu"),
+        ),
+    ],
+)
+def test_what_goes_wrong_with_a_card_is_told_without_codes(
+    error: errors.EngineError, title: str, sentence_: str, actions: tuple[str, str]
+) -> None:
+    message = describe(error, model="Pip")
+    assert (message.title, message.sentence) == (title, sentence_)
+    assert message.second is not None
+    assert (message.remedy_action, message.second[1]) == actions
+    assert error.message in message.details
+
+
+def test_parts_become_sentences() -> None:
+    assert sentence("now", "", "because of it. ") == "Now. Because of it."
+    assert sentence("", " ") == ""
+
+
+def test_the_reason_does_not_say_twice_that_it_is_the_processor() -> None:
+    assert why_there("CPU only: no NVIDIA driver is installed") == "no NVIDIA driver is installed"
+    assert why_there("The processor computes: nothing of the model fits there") == "nothing of the model fits there"
+    assert why_there("The processor computes, as asked") == ""
+    assert why_there("GeForce RTX 4090 computes all layers") == "GeForce RTX 4090 computes all layers"
