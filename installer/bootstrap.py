@@ -33,6 +33,7 @@ import system_packages  # noqa: E402
 from setup_failures import SetupError  # noqa: E402
 
 OLDEST, NEWEST = (3, 11), (3, 13)
+MOST_WORKERS = 4
 
 
 def main(argv: Sequence[str]) -> int:
@@ -53,8 +54,18 @@ def main(argv: Sequence[str]) -> int:
         # -P: a folder named app where the person happens to stand must not be taken for Hearth's.
         return hand_over([str(venv.python), "-P", "-m", "app", *passed_on], Path.cwd())
     if arguments.command == "test":
-        return hand_over([str(venv.python), "-m", "pytest", *passed_on], ROOT)
+        return hand_over([str(venv.python), "-m", "pytest", *side_by_side(), *passed_on], ROOT)
     return 0
+
+
+def side_by_side() -> list[str]:
+    """What has pytest run on several processors; each worker that runs dry takes tests from the others.
+
+    A worker takes up to 2 GB of memory, so there are four at most; `test -- -n 0` runs all in one process.
+    """
+    affinity = getattr(os, "sched_getaffinity", None)
+    processors = len(affinity(0)) if affinity else os.cpu_count() or 1
+    return ["-n", str(min(processors, MOST_WORKERS)), "--dist", "worksteal"] if processors > 1 else []
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:

@@ -140,13 +140,14 @@ def solved(case: Case, precision: str, machine_name: str) -> Row:
     model = sizes(shape, codec)
     budgets = memory_plan.budgets_of(profile, gpu, None)
     scratch = memory_plan.scratch_bytes(model, CONTEXT)
+    on_card = memory_plan.card_scratch_bytes(model, CONTEXT, budgets.vram_bytes)
     context = memory_plan.context_bytes(gpu)
     machine = Machine.of(profile, default_threads(profile), gpu)
 
     def problem_for(mode: Literal["sparse", "dense"], on: Machine) -> Any:
         return build_problem(
             model, activity(case, shape, dense=mode == "dense"), on, mode, CONTEXT, POSITION, "f16",
-            predictors(case, model) if mode == "sparse" else None, context + scratch,
+            predictors(case, model) if mode == "sparse" else None, context + on_card,
             memory_plan.PROCESS_BYTES + scratch,
         )  # fmt: skip
 

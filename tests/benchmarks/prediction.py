@@ -42,9 +42,9 @@ from engine.model.model_files import open_model  # noqa: E402
 from engine.model.transformer import Transformer  # noqa: E402
 from engine.offline.activity import activity_of, scaled_to  # noqa: E402
 from engine.offline.cost_model import Machine  # noqa: E402
+from engine.offline.machine_figures import working_set  # noqa: E402
 from engine.offline.model_bytes import ModelBytes, PredictorBytes  # noqa: E402
 from engine.offline.placement_problem import build_problem  # noqa: E402
-from engine.offline.solving import working_set  # noqa: E402
 from engine.session import LoadedModel, resolve_model  # noqa: E402
 from native_kernels.cpu.bandwidth import ReadProbe  # noqa: E402
 

@@ -7,14 +7,11 @@ import pytest
 _LINES: list[str] = []
 
 
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> object:
-    outcome = yield
-    report = outcome.get_result()
-    if report.when == "call" and item.nodeid.split("::")[0].endswith("gates/test_gates.py"):
-        gate = item.name.partition("[")[2].rstrip("]")
-        _LINES.append(f"{gate:<18} {report.outcome:<8} {call.duration:6.1f} s")
-    return None
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Asked where the reports are gathered, whichever process ran the test."""
+    if report.when == "call" and report.nodeid.split("::")[0].endswith("gates/test_gates.py"):
+        gate = report.nodeid.partition("[")[2].rstrip("]")
+        _LINES.append(f"{gate:<18} {report.outcome:<8} {report.duration:6.1f} s")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

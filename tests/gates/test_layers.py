@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib.metadata
 import json
-import os
 import re
 import subprocess
 import sys
@@ -118,16 +118,18 @@ def test_the_working_tree_stays_small() -> None:
     assert total < 50 * 2**20, [f"{path.relative_to(ROOT)}: {size / 2**20:.1f} MiB" for size, path in sizes[:5]]
 
 
-def test_every_test_module_has_a_name_of_its_own_and_collects() -> None:
+def test_every_test_module_has_a_name_of_its_own_and_a_test_in_it() -> None:
     files = sorted((ROOT / "tests").rglob("test_*.py"))
     names = [file.name for file in files]
     assert sorted({name for name in names if names.count(name) > 1}) == []
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-qq", "-p", "no:cacheprovider", "tests"]
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    collected = {line.split(":")[0] for line in done.stdout.splitlines() if ": " in line}
-    assert {file.relative_to(ROOT).as_posix() for file in files} - collected == set(), "files without a test in them"
+    empty = [file.name for file in files if not _has_a_test(ast.parse(file.read_text(encoding="utf-8")))]
+    assert empty == [], "files without a test in them"
+
+
+def _has_a_test(module: ast.Module) -> bool:
+    """Whether pytest would collect something; a module that it cannot import fails every run by itself."""
+    bodies = [module.body, *(node.body for node in module.body if isinstance(node, ast.ClassDef))]
+    return any(isinstance(node, ast.FunctionDef) and node.name.startswith("test_") for body in bodies for node in body)
 
 
 def pins() -> dict[str, Requirement]:

@@ -158,9 +158,16 @@ def test_run_hands_over_to_the_app_where_the_person_stands(
     assert hosted.calls() == []
 
 
-def test_test_hands_over_to_pytest_in_the_project(hosted: Any, handed_over: list[Any]) -> None:
+@pytest.mark.parametrize(
+    ("processors", "workers"),
+    [(1, []), (2, ["-n", "2", "--dist", "worksteal"]), (64, ["-n", "4", "--dist", "worksteal"])],
+)
+def test_test_hands_over_to_pytest_in_the_project(
+    hosted: Any, handed_over: list[Any], monkeypatch: pytest.MonkeyPatch, processors: int, workers: list[str]
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(processors)), raising=False)
     assert bootstrap.main(["test", "--quiet", "--", "-k", "one"]) == 7
-    assert handed_over == [([str(hosted.venv.python), "-m", "pytest", "-k", "one"], hosted.root)]
+    assert handed_over == [([str(hosted.venv.python), "-m", "pytest", *workers, "-k", "one"], hosted.root)]
     assert hosted.calls()[-1].endswith("[dev]")
 
 

@@ -1,0 +1,75 @@
+"""The floor that decode on two devices is held against, and that the script runs where there is no card."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import gpu_anchors
+import numpy as np
+import pytest
+from gpu_anchors import EXCHANGE_S, GIB, TokenBytes, least_seconds
+from make_model import Recipe, make_model
+
+# Two layers of four neurons: half of the activations are the first one's.
+TOKEN = TokenBytes(
+    layer=100.0, neuron=10.0, head=50.0, kv=0.0, active=np.array([[1.0, 0.5, 0.25, 0.25], [0.25, 0.25, 0.5, 1.0]])
+)
+ALWAYS = 2 * 100.0 + 50.0
+
+
+def test_all_of_it_on_the_card_needs_no_exchange() -> None:
+    floor = least_seconds(TOKEN, None, dram=10.0, card=100.0)
+    assert floor.seconds == pytest.approx((ALWAYS + 2 * 2.0 * 10) / 100)
+    assert floor.hot_share == 1
+
+
+def test_the_sides_work_at_the_same_time_on_the_most_active_neurons_in_the_budget() -> None:
+    floor = least_seconds(TOKEN, ALWAYS + 2 * 10.0, dram=10.0, card=100.0)
+    assert floor.seconds == pytest.approx(ALWAYS / 100 + 2 * (max(10 / 100, 10 / 10) + EXCHANGE_S))
+    assert floor.hot_share == pytest.approx(0.5)
+
+
+def test_a_budget_for_less_than_attention_leaves_the_neurons_to_the_processor() -> None:
+    floor = least_seconds(TOKEN, ALWAYS / 2, dram=10.0, card=100.0)
+    assert floor.seconds == pytest.approx(ALWAYS / 2 / 100 + (ALWAYS / 2 + 40) / 10 + EXCHANGE_S)
+
+
+def test_without_a_card_the_processor_reads_everything() -> None:
+    assert least_seconds(TOKEN, None, dram=10.0, card=None).seconds == pytest.approx((ALWAYS + 40) / 10)
+
+
+def test_a_run_is_told_in_words() -> None:
+    found = {
+        "decode_tok_s": 20.0, "prefill_tok_s": 100.0, "bytes_per_token": {"gpu": 2e9, "cpu": 1e9},
+        "gpu_neuron_load": 0.6, "vram_bytes": 24 * GIB, "timings": {"head": 0.001},
+    }  # fmt: skip
+    own = gpu_anchors.row(Path("32b.gguf"), "24", gpu_anchors.Floor(0.025, 0.7), found)
+    assert own["share_of_bytes_floor"] == pytest.approx(0.5)
+    words = gpu_anchors.line(own)
+    assert "20.00 tok/s" in words
+    assert "share 0.50" in words
+    assert "60%" in words
+    failed = gpu_anchors.line(gpu_anchors.row(Path("32b.gguf"), "24", None, {"error": "no card"}))
+    assert failed.endswith("no card")
+
+
+@pytest.mark.slow
+def test_it_runs_on_the_processor(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    make_model(path, Recipe("tiny", "f16", "powerinfer", rank=64))
+    command = [
+        sys.executable,
+        gpu_anchors.__file__,
+        str(path),
+        "--device",
+        "cpu",
+        "--threads",
+        "1",
+        "--gen-tokens",
+        "4",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "tok/s" in done.stdout
