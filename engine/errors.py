@@ -74,6 +74,42 @@ class DiskSpaceError(EngineError):
     hint = "Free some space there, or choose a folder on another disk."
 
 
+class HubError(EngineError):
+    """The hub does not answer, or answers with a failure; the message names what was asked and what came back."""
+
+    hint = "Check the network and try again."
+
+
+class OfflineError(HubError):
+    """The hub cannot be reached, or the environment says that it must not be asked."""
+
+    hint = "Connect to the network, or import a model that lies on this PC."
+
+
+class RepositoryNotFoundError(HubError):
+    """The hub has no such repository, revision or file, or hides it from whoever brings no token."""
+
+    hint = "Check the name; a private repository needs a token."
+
+
+class GatedModelError(HubError):
+    """The repository is given only to those who accepted its terms; the message says where."""
+
+    hint = "Accept the terms on the model's page, then enter an access token."
+
+
+class DownloadDamagedError(HubError):
+    """A file came down with other bytes than the hub says it has."""
+
+    hint = "Download it again: only the damaged file is fetched."
+
+
+class LibraryError(EngineError):
+    """The list of installed models cannot be read or written, or does not allow what was asked."""
+
+    hint = "Look at the models folder."
+
+
 class DeviceMemoryError(EngineError):
     """Not enough VRAM for what was asked."""
 

@@ -175,6 +175,19 @@ class Failed:
 
 
 @dataclass(frozen=True)
+class News:
+    """Something changed that nobody asked about just now; `values` is the whole new state of the topic.
+
+    topic: "downloads" {"downloads": [Download]}, "library" {"models": [InstalledModel]}; records of
+    engine/library/records.py. "model": {"placement": ...}, "notes": [...] of the model that is loaded.
+    """
+
+    type: ClassVar[str] = "news"
+    topic: str
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Heartbeat:
     """Once a second, whatever the engine is doing."""
 
@@ -254,13 +267,13 @@ class GenerationResult:
 
 
 Request = Load | Unload | Generate | Cancel | Job | Serve | Shutdown
-Event = Progress | Token | Stats | Finished | Failed | Heartbeat
+Event = Progress | Token | Stats | Finished | Failed | News | Heartbeat
 Message = Hello | Request | Event
 
 _TYPES: dict[str, type[Any]] = {
     cls.type: cls
     for cls in (Hello, Load, Unload, Generate, Cancel, Job, Serve, Shutdown,
-                Progress, Token, Stats, Finished, Failed, Heartbeat)
+                Progress, Token, Stats, Finished, Failed, News, Heartbeat)
 }  # fmt: skip
 
 

@@ -1,0 +1,283 @@
+"""What is said about models that can be had, are fetched, or are owned: frozen plain data, as JSON holds it.
+
+Made by the other files of this folder, read by the window and the command line. It does nothing and reads nothing.
+Units: sizes in bytes, rates in bytes/s or tokens/s, times in seconds; shares between 0 and 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeVar
+
+from engine.plain_config import from_plain
+
+ModelKind = Literal["chat", "base"]
+ModelFormat = Literal["powerinfer-gguf", "gguf", "safetensors", "bundle"]
+Fits = Literal["gpu", "hybrid", "cpu", "no"]
+Source = Literal["published", "family"]
+
+Record = TypeVar("Record")
+
+
+def to_json(record: Any) -> dict[str, Any]:
+    """A record as a JSON object; tuples become lists."""
+    return asdict(record)
+
+
+def from_json(kind: type[Record], values: object, where: str) -> Record:
+    """The record again. Fields that a newer Hearth wrote are passed over.
+
+    Raises: ModelFormatError, naming the place, for a missing field or one of another type.
+    """
+    record: Record = from_plain(kind, values, where)
+    return record
+
+
+# ------------------------------------------------------------------ to be had
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """What of a model decides its bytes and its speed: fields of engine.config.ModelConfig."""
+
+    family: str
+    activation: str
+    n_layers: int
+    d_model: int
+    d_ff: int
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    vocab_size: int
+    max_context: int
+    tied_embeddings: bool = False
+    n_experts: int = 0
+    n_experts_used: int = 0
+
+
+@dataclass(frozen=True)
+class Sparsity:
+    """How often neurons fire. active_share: share of the neurons that are computed for a token, None for a dense
+    model. coverage: 20 shares, of a layer's neurons that are needed, hottest first, for 5 %, 10 %, ... 100 % of its
+    activations. predictor_share: bytes of the predictors, as a share of the model's; 0 without."""
+
+    active_share: float | None = None
+    coverage: tuple[float, ...] = ()
+    source: Source = "family"
+    source_note: str = ""  # where the figures are from, one sentence
+    predictor_share: float = 0.0
+
+
+@dataclass(frozen=True)
+class CatalogueEntry:
+    """A model that the catalogue knows. files: names or patterns (fnmatch) of the repository's files that are needed.
+    predictor_repo: where its predictors lie, if in a repository of their own."""
+
+    id: str  # "bamboo-dpo-7b": lower case, unique, never changed
+    name: str  # "Bamboo DPO 7B"
+    maker: str
+    family: str  # what cards are filtered by: "Bamboo", "ReluLLaMA", "OPT", ...
+    kind: ModelKind
+    summary: str  # one sentence for a person who chooses
+    repo: str
+    files: tuple[str, ...]
+    format: ModelFormat
+    codec: str  # of most of its weights: f16, q4_0, ...
+    parameters: int
+    n_bytes: int  # of the download; what the hub says counts as soon as it is asked
+    n_bytes_source: Source  # published, or reckoned from the shape
+    licence: str  # as a person reads it: "Apache 2.0", "Llama 2 licence"
+    shape: ModelShape
+    sparsity: Sparsity
+    template: str = ""  # chat template, where the files bring none; empty: their own
+    activation: str = ""  # for EngineConfig.activation, where the files do not say it
+    predictor_repo: str = ""
+    revision: str = "main"
+    gated: bool = False
+    rank: int = 100  # lower is recommended earlier, among those that fit
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """How a model would lie on a machine and how fast it would be, by the placement solver.
+
+    vram_bytes, ram_bytes: what it takes with this placement (of a model that does not fit: what it would take).
+    short_bytes: how much is missing for one that does not fit. low_tok_s, high_tok_s: the range of an estimate; equal
+    to predicted_tok_s where statistics of this very model were there.
+    """
+
+    fits: Fits
+    predicted_tok_s: float | None
+    low_tok_s: float | None
+    high_tok_s: float | None
+    predicted_from: Source | Literal["measured"]
+    vram_bytes: int
+    ram_bytes: int
+    vram_budget_bytes: int
+    ram_budget_bytes: int
+    gpu_neuron_load: float | None  # share of the active neurons that the card computes; None without one
+    context: int
+    short_bytes: int = 0
+    hot_share: float | None = None  # share of all neurons that lie on the card
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class MachineLine:
+    """This PC in the words of the Models page. key: names what placements depend on; what is remembered per machine
+    goes by it. gpu: the card that would be used, empty without one; gpu_reason: why that one, or why none."""
+
+    key: str
+    gpu: str
+    gpu_reason: str
+    vram_total_bytes: int
+    vram_budget_bytes: int
+    ram_total_bytes: int
+    ram_free_bytes: int
+    cpu: str
+    cores: int
+    disk_free_bytes: int  # where models go
+    measured: bool  # whether the rates were measured, or taken from what such machines usually reach
+
+
+# ------------------------------------------------------------------ on a hub
+
+
+@dataclass(frozen=True)
+class HubFile:
+    """A file of a repository. sha256: empty where the hub states none (small files; their git_oid is checked)."""
+
+    name: str
+    n_bytes: int
+    sha256: str = ""
+    git_oid: str = ""  # SHA-1 of git's blob
+
+
+@dataclass(frozen=True)
+class HubModel:
+    """A hit of a search, or the head of a repository that was named."""
+
+    repo: str
+    downloads: int = 0
+    likes: int = 0
+    licence: str = ""
+    gated: bool = False
+    tags: tuple[str, ...] = ()
+    updated: str = ""  # ISO 8601
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to fetch a repository: files that make up one model. codec: as the name says, else empty."""
+
+    name: str  # "q4_0", "safetensors", or the file's name
+    format: ModelFormat
+    codec: str
+    files: tuple[HubFile, ...]
+    n_bytes: int
+    refused: str = ""  # why Hearth does not read it ("Only pickled weights"), empty where it does
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What a repository offers. revision: the commit that `main` (or what was asked for) meant just now."""
+
+    model: HubModel
+    revision: str
+    variants: tuple[Variant, ...]
+
+
+DownloadState = Literal["queued", "downloading", "paused", "waiting", "checking", "failed", "done"]
+
+
+@dataclass(frozen=True)
+class Download:
+    """A download in the queue. waiting: for the network, it goes on by itself. error: class, message and hint of what
+    ended it; empty otherwise."""
+
+    id: str
+    model: str  # id under which it will be installed, "owner/name"
+    name: str  # as a person knows it
+    repo: str
+    state: DownloadState
+    done_bytes: int
+    total_bytes: int
+    bytes_per_s: float | None = None
+    eta_s: float | None = None
+    file: str = ""  # that is being fetched or checked
+    catalogue_id: str = ""
+    error: str = ""
+    message: str = ""
+    hint: str = ""
+
+
+# ------------------------------------------------------------------ owned
+
+InstalledState = Literal["ready", "needs preparing", "broken"]
+Origin = Literal["download", "copied", "in place", "hub cache", "shipped", "converted"]
+
+
+@dataclass(frozen=True)
+class InstalledFile:
+    """A file of an installed model: its name below the model's folder, with forward slashes."""
+
+    name: str
+    n_bytes: int
+    sha256: str  # empty for files that were taken in place and never hashed
+
+
+@dataclass(frozen=True)
+class InstalledModel:
+    """A model that can be loaded by its id. owned: whether the files are Hearth's, which alone may be deleted.
+
+    path: what is opened, a file or a folder. prepared: the bundle that preparing made of it, which is loaded instead.
+    """
+
+    id: str  # "owner/name"; "local/name" for what was imported
+    name: str
+    folder: str
+    path: str
+    files: tuple[InstalledFile, ...]
+    n_bytes: int
+    owned: bool
+    origin: Origin
+    state: InstalledState
+    reason: str = ""  # why it is broken, or what preparing would bring
+    repo: str = ""
+    revision: str = ""
+    catalogue_id: str = ""
+    activation: str = ""
+    template: str = ""
+    licence: str = ""
+    kind: ModelKind | Literal[""] = ""
+    added: str = ""  # ISO 8601
+    prepared: str = ""
+    measured_tok_s: float | None = None  # decode rate of the last longer answer on this machine
+
+
+# ------------------------------------------------------------------ prepared
+
+PrepareStage = Literal["convert", "profile", "train", "solve"]
+
+
+@dataclass(frozen=True)
+class PrepareStep:
+    """A stage of preparing that is still to be done, and why. eta_s: as machines like this one take."""
+
+    stage: PrepareStage
+    why: str
+    eta_s: float | None
+
+
+@dataclass(frozen=True)
+class PreparePlan:
+    """What preparing a model for this PC would do and gain. Rates by the solver; None where nothing can be said."""
+
+    model: str
+    steps: tuple[PrepareStep, ...]
+    now_tok_s: float | None
+    then_tok_s: float | None
+    eta_s: float | None
+    disk_bytes: int
+    can_use_sign: bool  # whether a predictor that needs no training serves until one is trained
+    interrupted: bool = False  # whether an earlier try left work that will be taken up
