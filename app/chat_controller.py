@@ -5,6 +5,7 @@ It puts chat_memory, answer_queue and engine_client together and says what the w
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -47,6 +48,7 @@ class ChatController(QObject):
     title_changed = Signal(str)
     draft_restored = Signal(str)
     model_loaded = Signal(object)  # protocol.LoadedModelInfo
+    model_changed = Signal(str)  # id of the model that is wanted from now on; empty: none
     window_action = Signal(str)  # a remedy that only the window can do: settings, folder
 
     def __init__(self, engine: EngineClient, memory: ChatMemory, settings: AppSettings, model: str = STARTER) -> None:
@@ -55,6 +57,7 @@ class ChatController(QObject):
         self._memory = memory
         self._settings = settings
         self._model = model
+        self.choices_for: Callable[[str], Mapping[str, Any]] = lambda model: {}  # of EngineConfig, before the settings
         self._answers = AnswerQueue(engine)
         self._open: str | None = None
         self._wanted: str | None = None  # the chat that is being read from the store
@@ -258,10 +261,38 @@ class ChatController(QObject):
             name = self._engine.status.model or "This model"
             self.toast.emit(f"{name} brings no predictors: its neurons are chosen automatically", None)
 
+    @property
+    def model(self) -> str:
+        """Id, name or path of the model that is wanted, loaded or not."""
+        return self._model
+
+    @property
+    def status(self) -> EngineStatus:
+        return self._engine.status
+
     @Slot()
     def load_model(self) -> None:
         self._load_soon.stop()
-        self._engine.load(self._model, self._settings.engine())
+        self._engine.load(self._model, {**self._settings.engine(), **self.choices_for(self._model)})
+
+    @Slot(str)
+    def use_model(self, model: str) -> None:
+        """Switch to another installed model, after the answer under way; the chat stays as it is."""
+        changed, self._model = model != self._model, model
+        self._solved("engine")
+        self.load_model()
+        if changed:
+            self.model_changed.emit(model)
+
+    @Slot()
+    def unload(self) -> None:
+        """Give the model's memory back; the chat stays, and is answered once a model is loaded again."""
+        self._load_soon.stop()
+        self._engine.unload()
+
+    @Slot()
+    def cancel_load(self) -> None:
+        self._engine.cancel_load()
 
     @Slot(str)
     def remedy(self, action: str) -> None:

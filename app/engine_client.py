@@ -41,6 +41,7 @@ class EngineClient(QObject):
         self._load_id = ""  # of the load that is under way or done
         self._answer_id = ""  # of the answer under way
         self._wanted: tuple[str, dict[str, Any]] | None = None  # a load that waits for the answer's end
+        self._unload_wanted = False  # once the answer has ended
         self._loaded = False
         self._threads = ""  # how many work on an answer, in words
         self.status = EngineStatus()
@@ -55,6 +56,7 @@ class EngineClient(QObject):
 
     def load(self, model: str, engine: dict[str, Any]) -> None:
         """Load a model in place of the one that is there, after the answer that is under way."""
+        self._unload_wanted = False
         if self._answer_id:
             self._wanted = (model, engine)
             return
@@ -64,6 +66,23 @@ class EngineClient(QObject):
         self._load_id = f"load-{next(self._numbers)}"
         self._set(phase=Phase.LOADING, done=0, total=0, compiling=False)
         self._worker.load(protocol.Load(self._load_id, model, engine))
+
+    def unload(self) -> None:
+        """Give the model's memory back, after the answer that is under way; a load under way ends at once."""
+        self._wanted = None
+        if self._answer_id:
+            self._unload_wanted = True
+            return
+        if self._load_id and not self._loaded:
+            self._worker.cancel(self._load_id)
+        self._loaded, self._load_id, self._unload_wanted = False, "", False
+        self._set(phase=Phase.OFF, done=0, total=0, tok_s=None, vram_bytes=None, gpu_share=None, card="")
+        self._worker.unload(protocol.Unload(f"unload-{next(self._numbers)}"))
+
+    def cancel_load(self) -> None:
+        """End the load under way; then no model is there."""
+        if self._load_id and not self._loaded:
+            self._worker.cancel(self._load_id)
 
     def ask(self, messages: list[dict[str, str]], sampling: dict[str, Any], mode: str | None) -> None:
         """Begin an answer; only when `is_ready`."""
@@ -169,7 +188,9 @@ class EngineClient(QObject):
         self._set(phase=Phase.READY, done=0, total=0, **figures)
 
     def _next(self) -> None:
-        if self._wanted is not None:
+        if self._unload_wanted:
+            self.unload()
+        elif self._wanted is not None:
             wanted, self._wanted = self._wanted, None
             self.load(*wanted)
         elif self._loaded:
