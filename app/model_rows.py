@@ -14,6 +14,8 @@ from engine.library.records import CatalogueEntry, Download, Estimate, Installed
 
 SHIPPED_RANK, OWN_RANK, FETCHED_RANK = 900, 1000, 1100  # after whatever the catalogue recommends
 
+SHIPPED_NAMES = ("starter-chat", "pip")  # what the shipped model is also called, as in engine/opening.py
+
 _FITS = {"gpu": ("Fits the GPU", "ok"), "hybrid": ("GPU + CPU", "cold"), "cpu": ("CPU only", "warn")}
 
 
@@ -114,12 +116,12 @@ def _row(
     in_use: str,
     loading: str,
 ) -> ModelRow:
-    names = {model.id, model.path} if model else set()
+    shipped = model is not None and model.origin == "shipped"
+    names = {model.id, model.path, *(SHIPPED_NAMES if shipped else ())} if model else set()
     mine = preparing if preparing and preparing.model in names else None
     used, comes = bool(in_use) and in_use in names, bool(loading) and loading in names
     verdict, token = verdict_of(model, estimate, mine is not None, used, comes)
     row_id = entry.id if entry else model.id if model else download.model if download else ""
-    shipped = model is not None and model.origin == "shipped"
     if entry is not None:
         return ModelRow(
             entry.id, entry.name, entry.maker, entry.family, entry.kind, entry.licence, entry.summary,
