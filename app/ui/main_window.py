@@ -17,6 +17,7 @@ from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QMainWindow, QV
 from app.chat_controller import ChatController
 from app.conversation import Conversation, Message
 from app.engine_status import EngineStatus, sentence, short_name, why_there
+from app.models_controller import ModelsController
 from app.settings import AppPaths, AppSettings
 from app.ui import focus_ring, tab_order, theme
 from app.ui.chat_page import ChatPage
@@ -121,6 +122,11 @@ class MainWindow(QMainWindow):
         sidebar.delete_requested.connect(controller.delete)
         sidebar.search_changed.connect(controller.search)
         self.settings_changed.connect(controller.settings_changed)
+
+    def connect_models(self, models: ModelsController) -> None:
+        """The same for finding, fetching and switching models."""
+        models.problem.connect(self.page.show_banner)
+        models.toast.connect(self.show_toast)
 
     # -------------------------------------------------------------- what is shown
 

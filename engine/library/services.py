@@ -32,8 +32,10 @@ UNDO_S = 600.0  # what was removed can be brought back for so long
 
 
 class Services:
-    """home: the folder of library.json; None: this person's. changed: is told "library", "downloads" or "work", from any
-    thread, and has to come back at once."""
+    """home: the folder of library.json; None: this person's.
+
+    changed: is told "library", "downloads" or "work", from any thread, and has to come back at once.
+    """
 
     def __init__(self, home: Path | None = None, changed: Callable[[str], None] = lambda topic: None) -> None:
         self._home = home
