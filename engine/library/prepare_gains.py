@@ -88,9 +88,18 @@ class Gains:
         )
 
     @property
+    def reads_all_of_down(self) -> bool:
+        """Whether a token reads down whole, whatever fires, because the file keeps no neuron's weights together."""
+        return self._setting.model.down_is_row_wise
+
+    @property
     def has_card(self) -> bool:
         """Whether a graphics card takes part."""
         return self._setting.gpu is not None
+
+    def needed_vram(self, share: float) -> float:
+        """The budget that holds such a share of the weights beside what a card needs anyway. GiB."""
+        return (self._setting.fixed_vram + share * self._setting.model.total) / (1 << 30)
 
     def tok_s(self, ways: Ways) -> float | None:
         """Predicted tokens/s; None where it does not fit."""

@@ -17,6 +17,7 @@ from engine.hardware import HardwareProfile, choose_gpu, default_threads, probe
 from engine.library.prepare_gains import Gains, has_lasting_predictors, has_sign_predictors
 from engine.library.prepare_state import Predictors, PrepareState, read_pace
 from engine.library.records import InstalledModel, PreparePlan, PrepareStage, PrepareStep, Sparsity
+from engine.model.mapped_weights import turned_bytes
 from engine.model.model_files import OpenedModel, open_model
 from engine.offline import calibration, training
 from engine.offline.low_rank import Recipe
@@ -61,7 +62,7 @@ def what_is_missing(opened: OpenedModel) -> str:
     if not config.has_zeros:
         return ""
     wanted = []
-    if opened.format != "bundle" and opened.down_is_row_wise:
+    if opened.format != "bundle" and opened.down_is_row_wise and not turned_bytes(opened):
         wanted.append("laying its neurons out one by one")
     if not opened.has_stats:
         wanted.append("counting which neurons fire")
@@ -100,7 +101,7 @@ class Outlook:
             missing = self.gains.missing
             ways = replace(
                 ways,
-                convert=ways.convert or (bool(state.bundle) and begun == 0 and missing.convert),
+                convert=ways.convert or (begun == 0 and missing.convert),
                 profile=ways.profile or (begun == 1 and missing.profile),
                 train=ways.train or (begun == 2 and missing.train),
             )
@@ -188,7 +189,7 @@ class Outlook:
         faster = "" if gain is None or gain < 1.01 else f": about {gain:.1f} times as fast"
         match stage:
             case "convert":
-                if self.opened.down_is_row_wise:
+                if self.gains.reads_all_of_down:
                     return f"The file does not keep a neuron's weights together, so that none can be skipped{faster}."
                 return f"Laid out for this engine the weights are read faster{faster}."
             case "profile":

@@ -37,16 +37,14 @@ class PrepareState:
     """How far the preparing of one model is.
 
     stage: what ran last, "" once all is done. predictors: the person's choice. later: whether predictors are still to
-    be trained while nobody waits. bundle: what it is converted into, "" where it is not. profile_tokens: positions that
-    are counted over, 0 where they are not; the same after an interruption, so that what was counted holds.
+    be trained while nobody waits. profile_tokens: positions that are counted over, 0 where they are not; the same after
+    an interruption, so that what was counted holds.
     """
 
     model: str
     predictors: Predictors = "train"
     stage: PrepareStage | Literal[""] = ""
     later: bool = False
-    bundle: str = ""
-    codec: str = ""
     profile_tokens: int = 0
 
     @property

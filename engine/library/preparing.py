@@ -6,19 +6,19 @@ preparing again goes on. One model at a time, over all processes of a person. Wh
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import re
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from engine.bundle import is_bundle
+from engine.bundle import is_bundle, open_bundle
+from engine.bundle_manifest import BundleCodec
 from engine.config import Device, EngineConfig
-from engine.errors import Cancelled, InvalidRequestError, LibraryError
+from engine.conversion_folder import conversion_of
+from engine.errors import Cancelled, EngineError, InvalidRequestError, LibraryError
 from engine.library.prepare_gains import has_sign_predictors
 from engine.library.prepare_plan import Amounts, Outlook, openable, outlook
 from engine.library.prepare_state import (
@@ -37,7 +37,6 @@ from engine.library.stage_process import Jobs, StageProcess
 
 log = logging.getLogger(__name__)
 
-FOLDER = ".prepared"  # below the models' own, where bundles are made
 _BEGINNING = 0.02  # share of a stage that counts as none
 # What engine/jobs.py calls the work itself; what it says before that (loading, compiling) is no measure of it.
 _WORK: dict[PrepareStage, str] = {
@@ -52,16 +51,15 @@ Cancelling = Callable[[], bool]
 
 
 class Shelf(Protocol):
-    """What of the library is needed: engine/library/installed.py."""
+    """What of the library is needed: engine/library/installed.py has it."""
 
-    @property
-    def folder(self) -> Path: ...
-
-    def models(self) -> Sequence[InstalledModel]: ...
+    def models(self) -> list[InstalledModel]: ...
 
     def get(self, id: str) -> InstalledModel: ...
 
-    def set_prepared(self, id: str, path: str) -> InstalledModel: ...
+    def prepared_folder(self, id: str) -> Path: ...
+
+    def set_prepared(self, id: str, bundle: Path | None = None, still_needed: str = "") -> InstalledModel: ...
 
 
 def plan(
@@ -106,7 +104,7 @@ def prepare(
         finally:
             if jobs is None:
                 running.close()
-        installed = library.set_prepared(model, str(run.bundle or ""))
+        installed = library.set_prepared(model, run.bundle)
         after = outlook(installed, chosen, None, engine, sparsity, amounts)
         set_later(model, chosen == "sign" and has_sign_predictors(after.opened))
         done = replace(seen.plan, steps=steps, then_tok_s=after.plan.now_tok_s or seen.plan.then_tok_s)
@@ -130,19 +128,29 @@ def unfinished(library: Shelf) -> list[str]:
     return [state.model for state in states if state is not None and state.interrupted]
 
 
-def forget(library: Shelf, model: InstalledModel) -> None:
-    """Deletes what preparing made of a model that is removed for good: its bundle, unfinished ones, what is kept."""
-    folder = library.folder / FOLDER
-    if folder.is_dir():
-        for found in sorted(folder.glob(f"{_stem(model.id)}-*")):
-            shutil.rmtree(found, ignore_errors=True)
-    forget_state(model.id)
+def forget(library: Shelf, model: str) -> None:
+    """Deletes what an unfinished preparing left of a model that is removed; its finished bundle is the library's.
+
+    Does nothing while the model is being prepared.
+    """
+    try:
+        with only_one(model):
+            shutil.rmtree(_unfinished_bundle(library.prepared_folder(model)), ignore_errors=True)
+            forget_state(model)
+    except LibraryError as error:
+        log.info("What is left of preparing %s stays: %s", model, error)
 
 
-def _stem(model: str) -> str:
-    """What all bundles of a model begin with: short, and good for every file system."""
-    words = re.sub(r"[^A-Za-z0-9]+", "-", model.rpartition("/")[2]).strip("-")[:40]
-    return f"{words or 'model'}-{hashlib.sha256(model.encode()).hexdigest()[:8]}"
+def _unfinished_bundle(destination: Path) -> Path:
+    """Where engine/convert.py works."""
+    return destination.with_name(destination.name + ".partial")
+
+
+def _delete(folder: Path) -> None:
+    try:
+        shutil.rmtree(folder)
+    except OSError as error:
+        raise LibraryError(f"{folder} cannot be deleted: {error.strerror or error}.", "Close what uses it.") from error
 
 
 class _Run:
@@ -160,11 +168,11 @@ class _Run:
         self._jobs = jobs
         self._left = {step.stage: step.eta_s or 0.0 for step in seen.plan.steps}
         path, self._activation = openable(self._model)
-        self.bundle = path if path == Path(self._model.prepared) and self._model.prepared else None
+        self.bundle = None if path == Path(self._model.path) else path
         self._state = PrepareState(
             model=self._model.id,
             predictors=seen.predictors,
-            bundle=str(self._destination()) if "convert" in self._left else "",
+            later=seen.state is not None and seen.state.later,
             profile_tokens=seen.profile_tokens if "profile" in self._left else 0,
         )
 
@@ -193,21 +201,30 @@ class _Run:
 
     def _convert(self) -> None:
         """Into the models' folder; the library loads it from there on."""
-        destination, codec = Path(self._state.bundle), self._seen.gains.codec
-        if not is_bundle(destination):
+        destination, codec = self._library.prepared_folder(self._model.id), self._seen.gains.codec
+        assert codec is not None, "only what has one is converted"
+        if not self._is_made(destination, codec):
             destination.parent.mkdir(parents=True, exist_ok=True)
             given = {"source": self._model.path, "bundle": str(destination), "codec": codec}
             self._do("convert", given | {"activation": self._activation})
-        self._library.set_prepared(self._model.id, str(destination))
+        self._library.set_prepared(self._model.id, destination)
         self.bundle, self._activation = destination, None
-        for older in destination.parent.glob(f"{_stem(self._model.id)}-*"):
-            if older not in (destination, destination.with_name(destination.name + ".partial")):
-                shutil.rmtree(older, ignore_errors=True)
 
-    def _destination(self) -> Path:
-        """Named after what it is made from and how: another file of the same model becomes another bundle."""
-        codec = self._seen.gains.codec
-        return self._library.folder / FOLDER / f"{_stem(self._model.id)}-{codec}-{self._seen.opened.fingerprint[:8]}"
+    def _is_made(self, destination: Path, codec: BundleCodec) -> bool:
+        """Whether an earlier try finished the bundle; what was made of other files or in another codec is deleted."""
+        source = self._seen.opened.fingerprint
+        if is_bundle(destination):
+            try:
+                manifest = open_bundle(destination).manifest
+                if manifest.source.fingerprint == source and manifest.codec == codec:
+                    return True
+            except EngineError as error:
+                log.info("The bundle %s is made anew: %s", destination, error)
+            _delete(destination)
+        work = _unfinished_bundle(destination)
+        if work.exists() and conversion_of(work) != (source, codec):
+            _delete(work)
+        return False
 
     def _on_model(self, device: Device | None = None) -> dict[str, Any]:
         """The arguments of a job on the model as it is loaded from now on."""
