@@ -125,7 +125,7 @@ def _train(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
 
     text = read_text(Path(given["text"])) if "text" in given else None
     wanted = EngineConfig.from_dict(given.get("engine", {}))
-    wishes = training.Wishes(tokens=given.get("tokens", training.DEFAULT_TOKENS))
+    wishes = training.Wishes(given.get("kind", "auto"), given.get("tokens", training.DEFAULT_TOKENS))
     device = training.training_device(wanted.device)
     engine = replace(wanted, mode="exact", device="cpu")
     model = LoadedModel.load(given["model"], engine, stage("loading"), cancelled, stage("preparing"))
@@ -145,6 +145,6 @@ def _solve(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
 JOBS: dict[str, JobKind] = {
     "convert": JobKind({"source": str, "bundle": str, "codec": str}, {"activation": str}, _convert),
     "profile": JobKind({"model": str}, {"text": str, "tokens": int, "plot": str, "engine": dict}, _profile),
-    "train": JobKind({"model": str}, {"text": str, "tokens": int, "engine": dict}, _train),
+    "train": JobKind({"model": str}, {"text": str, "tokens": int, "kind": str, "engine": dict}, _train),
     "solve": JobKind({"model": str}, {"engine": dict, "again": bool}, _solve),
 }
