@@ -139,6 +139,7 @@ class Hearth(QObject):
         self.controller.model_changed.connect(self._keep_model)
         self.models.offer_dismissed.connect(lambda: self._set_setting(offer_dismissed=True))
         self.engine.answered.connect(self.models.take_rate)
+        self.engine.process_started.connect(self.models.set_engine_pid)
         self.window.visible_changed.connect(self.monitor.set_visible)
         self.window.settings_changed.connect(self._save_settings)
         self.monitor.described.connect(self.window.page.set_machine_line)

@@ -88,6 +88,7 @@ class KnownModels(QObject):
         self.downloads: list[Download] = []
         self.preparing: Preparing | None = None
         self.offer: ModelRow | None = None
+        self.engine_pid = 0  # of the process that holds the loaded model
         self._may_offer = offer
         self._catalogue: list[tuple[CatalogueEntry, Estimate | None]] = []
         self._estimates: dict[str, Estimate] = {}  # by installed id
@@ -104,11 +105,10 @@ class KnownModels(QObject):
 
     def refresh(self) -> None:
         """Ask for catalogue, library and downloads again."""
-        held = self._chat.status.vram_bytes
         for job, arguments, take in (
             ("library", {}, self._take_library),
             ("downloads", {}, self._take_downloads),
-            ("catalogue", {"own_vram_bytes": held} if held else {}, self._take_catalogue),
+            ("catalogue", self.held(), self._take_catalogue),
         ):
             if job not in self._awaited:
                 self._awaited.add(job)
@@ -119,6 +119,11 @@ class KnownModels(QObject):
     def is_loading(self) -> bool:
         """Whether something is on its way that never came before."""
         return bool(self._awaited - self._came_once)
+
+    def held(self) -> Values:
+        """What the model that is loaded holds, as estimates take it: the next one is loaded in its place."""
+        values = {"own_vram_bytes": self._chat.status.vram_bytes, "engine_pid": self.engine_pid}
+        return {name: value for name, value in values.items() if value}
 
     def row(self, row_id: str) -> ModelRow | None:
         """The row of that id; an installed model's or a download's id does as well."""
@@ -215,7 +220,7 @@ class KnownModels(QObject):
     def _ask_estimates(self) -> None:
         for model in self.installed:
             if model.id not in self._estimates and model.state != "broken":
-                self._library.ask("estimate", {"model": model.id, **self._choices.of(model.id).engine()},
+                self._library.ask("estimate", {"model": model.id, **self._choices.of(model.id).engine(), **self.held()},
                                   partial(self._estimated, model.id), self._not_estimated)  # fmt: skip
 
     def _estimated(self, model: str, values: Values) -> None:

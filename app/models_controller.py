@@ -351,6 +351,11 @@ class ModelsController(QObject):
         row = self.known.row(model_id)
         return row is not None and (row.in_use or row.loading)
 
+    @Slot(int)
+    def set_engine_pid(self, pid: int) -> None:
+        """The engine's process, whose memory makes room for the next model."""
+        self.known.engine_pid = pid
+
     @Slot(object)
     def take_rate(self, result: protocol.GenerationResult) -> None:
         """An answer has ended: how fast it was is remembered, if it was long enough to tell."""
@@ -380,7 +385,7 @@ class ModelsController(QObject):
         (model, budget, context), self._preview_next = self._preview_next, None
         wish = {"model": model, "vram_budget_gib": budget, "context": context}
         self._preview_running = self._library.ask(
-            "estimate", {key: value for key, value in wish.items() if value is not None},
+            "estimate", {**self.known.held(), **{key: value for key, value in wish.items() if value is not None}},
             partial(self._previewed, model), self._not_previewed,
         )  # fmt: skip
 

@@ -19,7 +19,7 @@ Cancelled = Callable[[], bool]
 Values = dict[str, Any]
 
 _WORDS: dict[type, str] = {
-    str: "a text", int: "a whole number", float: "a number", dict: "an object", bool: "true or false",
+    str: "a text", int: "a whole number", float: "a number", dict: "an object", bool: "true or false", list: "a list",
 }  # fmt: skip
 
 
