@@ -5,7 +5,7 @@ It puts chat_memory, answer_queue and engine_client together and says what the w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -50,6 +50,7 @@ class ChatController(QObject):
     title_changed = Signal(str)
     draft_restored = Signal(str)
     model_loaded = Signal(object)  # protocol.LoadedModelInfo
+    model_changed = Signal(str)  # another model is loaded, or on its way
     window_action = Signal(str)  # a remedy that only the window can do: settings, folder
 
     def __init__(self, engine: EngineClient, memory: ChatMemory, settings: AppSettings, model: str = STARTER) -> None:
@@ -263,6 +264,7 @@ class ChatController(QObject):
     def _model_is_there(self, info: protocol.LoadedModelInfo) -> None:
         self._last = self._model
         self._names[self._model] = info.name
+        self.model_changed.emit(self._model)
         self._has_predictors = info.has_predictors
         if info.card_notes:
             self.toast.emit(plain_figures(info.card_notes[-1]).rstrip("."), None)
@@ -278,14 +280,21 @@ class ChatController(QObject):
 
     @property
     def model(self) -> str:
-        """The model that is wanted: an id or a path."""
-        return self._model
+        """The model that is loaded, else the one on its way or tried last: an id or a path."""
+        return self._last if self._engine.has_model else self._model
+
+    @property
+    def status(self) -> EngineStatus:
+        """The engine at this moment."""
+        return self._engine.status
+
+    def learn_names(self, names: Mapping[str, str]) -> None:
+        """What models are called, by id or path."""
+        self._names |= names
 
     @Slot(str)
-    def use_model(self, model: str, name: str = "") -> None:
+    def use_model(self, model: str) -> None:
         """Load this model in place of the one that is there, after the answer that runs. Every chat stays."""
-        if name:
-            self._names[model] = name
         if self._engine.has_model and model == self._last:
             self._model = model
             self._engine.keep()  # should another one have been on its way
@@ -303,6 +312,7 @@ class ChatController(QObject):
         chosen = {key: value for key, value in self.choices_of(self._model).items() if value is not None}
         name = "" if self._model == STARTER and not self._last else self._name_of(self._model)
         self._engine.load(self._model, {**self._settings.engine(), **chosen}, name)
+        self.model_changed.emit(self.model)
 
     @Slot()
     def load_last(self) -> None:
