@@ -62,7 +62,7 @@ class ChatController(QObject):
         self._last = ""  # that was loaded last, should the one that is wanted not come
         self._names = {STARTER: STARTER_NAME}  # by model, as far as they are known
         # What is remembered for a model on this machine: fields of EngineConfig. Whoever remembers it sets this.
-        self.choices_of: Callable[[str], dict[str, Any]] = lambda model: {}
+        self.choices_for: Callable[[str], Mapping[str, Any]] = lambda model: {}
         self._answers = AnswerQueue(engine)
         self._open: str | None = None
         self._wanted: str | None = None  # the chat that is being read from the store
@@ -309,7 +309,7 @@ class ChatController(QObject):
     def load_model(self) -> None:
         """Load the model that is wanted, with what is set and remembered for it now."""
         self._load_soon.stop()
-        chosen = {key: value for key, value in self.choices_of(self._model).items() if value is not None}
+        chosen = {key: value for key, value in self.choices_for(self._model).items() if value is not None}
         name = "" if self._model == STARTER and not self._last else self._name_of(self._model)
         self._engine.load(self._model, {**self._settings.engine(), **chosen}, name)
         self.model_changed.emit(self.model)

@@ -19,7 +19,7 @@ from app.store_rescue import RescueReport
 from engine import errors, protocol
 
 Severity = Literal["bad", "warn", "info"]
-During = Literal["load", "answer"]
+During = str  # a key of _TITLES: "load", "answer", or a job of the library's process
 
 
 class Action(StrEnum):
@@ -37,6 +37,9 @@ class Action(StrEnum):
     USE_ANY = "use-any"  # let the engine choose between graphics card and processor
     OPEN_SETTINGS = "open-settings"
     OPEN_DATA_FOLDER = "open-data-folder"
+    OPEN_MODELS = "open-models"  # show the Models page
+    REFRESH_MODELS = "refresh-models"  # ask the library again, and start its process if it has ended
+    ENTER_TOKEN = "enter-token"  # ask for an access token of the hub
 
 
 @dataclass(frozen=True)
@@ -79,9 +82,38 @@ _BUTTONS = {
     Action.USE_ANY: "Choose automatically",
     Action.OPEN_SETTINGS: "Open settings",
     Action.OPEN_DATA_FOLDER: "Open the folder",
+    Action.OPEN_MODELS: "Choose another model",
+    Action.REFRESH_MODELS: "Try again",
+    Action.ENTER_TOKEN: "Enter a token",
 }
-_TITLES: dict[During, str] = {"load": "{model} was not loaded", "answer": "The answer was not finished"}
+_TITLES: dict[During, str] = {
+    "load": "{model} was not loaded",
+    "answer": "The answer was not finished",
+    # Jobs of the library's process.
+    "machine": "This PC was not looked at",
+    "catalogue": "The models to choose from were not read",
+    "estimate": "No estimate was made for {model}",
+    "library": "The models on this PC were not read",
+    "downloads": "The downloads were not read",
+    "search": "The search was not made",
+    "look": "{model} was not looked into",
+    "download": "{model} was not downloaded",
+    "pause": "The download was not paused",
+    "resume": "The download did not go on",
+    "cancel_download": "The download was not ended",
+    "forget_download": "The download stays on the list",
+    "import": "The model was not imported",
+    "remove": "{model} was not deleted",
+    "restore": "{model} did not come back",
+    "relocate": "The models were not moved",
+    "verify": "{model} was not checked",
+    "repair": "{model} was not repaired",
+    "prepare_plan": "It is not known what preparing {model} would bring",
+    "prepare": "{model} was not prepared",
+    "token": "The access token was not kept",
+}
 _REMEDIES: dict[During, tuple[Action, ...]] = {"load": (Action.RETRY_LOAD,), "answer": (Action.SEND_AGAIN,)}
+_CHATTING = {"load", "answer"}  # everything else is done beside a chat, which is not touched by its failure
 _OTHER_MODEL = (Action.LOAD_STARTER, Action.RETRY_LOAD)
 
 # By class name: some classes live in modules that the window's process never loads.
@@ -221,6 +253,17 @@ def describe_engine_death(reason: str, restarting: bool, details: str = "") -> U
         "bad",
         Action.RESTART_ENGINE,
         Action.OPEN_SETTINGS,
+    )
+
+
+def describe_library_death(reason: str, details: str = "") -> UserMessage:
+    """The words for a process of the library that ended so often that it is not started again."""
+    return _message(
+        "Models cannot be managed right now",
+        "What looks after your models stopped several times in a row. Chatting goes on, and nothing is lost.",
+        f"{reason}\n\n{details}".strip(),
+        "warn",
+        Action.REFRESH_MODELS,
     )
 
 

@@ -1,0 +1,206 @@
+"""What the Models page and the model menu show: one row a model, whatever is known of it. Plain data, no Qt.
+
+The catalogue, the library and the downloads each know a part; `rows_of` puts the parts of one model together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from app.engine_status import NARROW
+from engine.library.records import CatalogueEntry, Download, Estimate, InstalledModel
+
+SHIPPED_RANK, OWN_RANK, FETCHED_RANK = 900, 1000, 1100  # after whatever the catalogue recommends
+
+_FITS = {"gpu": ("Fits the GPU", "ok"), "hybrid": ("GPU + CPU", "cold"), "cpu": ("CPU only", "warn")}
+
+
+@dataclass(frozen=True)
+class Preparing:
+    """A model that is being prepared. stage: of PrepareStep, empty until the first one begins."""
+
+    model: str  # its installed id
+    stage: str = ""
+    done: int = 0
+    total: int = 0
+    eta_s: float | None = None
+
+
+@dataclass(frozen=True)
+class ModelRow:
+    """A model, with whatever is known of it. Sizes in bytes; parameters 0 and texts empty where unknown.
+
+    download: that is under way or failed; one that is done shows as `installed`. verdict: the words of its chip, empty
+    while nothing is known; verdict_token: the chip's colour (ok, cold, warn, bad, hot).
+    """
+
+    id: str  # of the catalogue, else of the library; of a repository that is fetched: as it will be installed
+    name: str
+    maker: str
+    family: str
+    kind: str
+    licence: str
+    summary: str
+    parameters: int
+    codec: str
+    n_bytes: int
+    entry: CatalogueEntry | None
+    installed: InstalledModel | None
+    download: Download | None
+    estimate: Estimate | None
+    preparing: Preparing | None
+    in_use: bool
+    loading: bool
+    rank: int
+    verdict: str = ""
+    verdict_token: str = ""
+
+
+def rows_of(
+    catalogue: Iterable[tuple[CatalogueEntry, Estimate | None]],
+    installed: Iterable[InstalledModel],
+    downloads: Iterable[Download],
+    preparing: Preparing | None,
+    in_use: str = "",
+    loading: str = "",
+    estimates: Mapping[str, Estimate] | None = None,
+) -> list[ModelRow]:
+    """One row a model: the catalogue's in its order of recommendation, then what else is owned, then what is fetched.
+
+    in_use, loading: id or path of the model that is loaded, or on its way. estimates: by installed id, of models that
+    are owned; they count before the catalogue's, because they know the model's own statistics.
+    """
+    estimates = estimates or {}
+    owned = list(installed)
+    open_downloads = [download for download in downloads if download.state != "done"]
+    rows: list[ModelRow] = []
+
+    def add(entry: CatalogueEntry | None, model: InstalledModel | None, download: Download | None,
+            estimate: Estimate | None) -> None:  # fmt: skip
+        if model is not None:
+            estimate = estimates.get(model.id, estimate)
+        rows.append(_row(entry, model, download, estimate, preparing, in_use, loading))
+
+    for entry, estimate in sorted(catalogue, key=lambda known: (known[0].rank, known[0].name)):
+        mine = [model for model in owned if model.catalogue_id == entry.id]
+        best = min(mine, key=lambda model: model.state == "broken", default=None)
+        if best is not None:
+            owned.remove(best)
+        add(entry, best, _take(open_downloads, entry.id, best), estimate)
+    for model in owned:
+        add(None, model, _take(open_downloads, "", model), None)
+    for download in open_downloads:
+        add(None, None, download, None)
+    return rows
+
+
+def _take(downloads: list[Download], catalogue_id: str, model: InstalledModel | None) -> Download | None:
+    """The download that belongs to a row, taken out of the list."""
+    for download in downloads:
+        if (catalogue_id and download.catalogue_id == catalogue_id) or (model and download.model == model.id):
+            downloads.remove(download)
+            return download
+    return None
+
+
+def _row(
+    entry: CatalogueEntry | None,
+    model: InstalledModel | None,
+    download: Download | None,
+    estimate: Estimate | None,
+    preparing: Preparing | None,
+    in_use: str,
+    loading: str,
+) -> ModelRow:
+    names = {model.id, model.path} if model else set()
+    mine = preparing if preparing and preparing.model in names else None
+    used, comes = bool(in_use) and in_use in names, bool(loading) and loading in names
+    verdict, token = verdict_of(model, estimate, mine is not None, used, comes)
+    row_id = entry.id if entry else model.id if model else download.model if download else ""
+    shipped = model is not None and model.origin == "shipped"
+    if entry is not None:
+        return ModelRow(
+            entry.id, entry.name, entry.maker, entry.family, entry.kind, entry.licence, entry.summary,
+            entry.parameters, entry.codec, model.n_bytes if model else entry.n_bytes, entry, model, download, estimate,
+            mine, used, comes, entry.rank, verdict, token,
+        )  # fmt: skip
+    if model is not None:
+        return ModelRow(
+            row_id, model.name, "comes with Hearth" if shipped else _owner(model.id), "", model.kind, model.licence,
+            model.reason if model.state == "broken" else "", 0, "", model.n_bytes, None, model, download, estimate,
+            mine, used, comes, SHIPPED_RANK if shipped else OWN_RANK, verdict, token,
+        )  # fmt: skip
+    assert download is not None, "a row has at least one part"
+    return ModelRow(
+        row_id, download.name, _owner(download.repo), "", "", "", "", 0, "", download.total_bytes, None, None,
+        download, estimate, None, False, False, FETCHED_RANK, verdict, token,
+    )  # fmt: skip
+
+
+def _owner(name: str) -> str:
+    owner, _, rest = name.partition("/")
+    return owner if rest and owner != "local" else ""
+
+
+def verdict_of(
+    model: InstalledModel | None, estimate: Estimate | None, preparing: bool, in_use: bool, loading: bool
+) -> tuple[str, str]:
+    """The words of a row's chip, and its colour; what is going on now counts before what could be."""
+    if preparing:
+        return "Preparing", "hot"
+    if loading:
+        return "Loading", "hot"
+    if in_use:
+        return "In use", "hot"
+    if model is not None and model.state == "broken":
+        return "Broken", "bad"
+    if estimate is not None and estimate.fits == "no":
+        return too_big(estimate.short_bytes), "bad"
+    if model is not None and (model.state == "ready" or estimate is None):
+        return "Ready", "ok"
+    return fit_words(estimate)
+
+
+def fit_words(estimate: Estimate | None) -> tuple[str, str]:
+    """How a model would lie on this PC, in the product's words, and the colour of that; empty while unknown."""
+    if estimate is None:
+        return "", ""
+    if estimate.fits == "no":
+        return too_big(estimate.short_bytes), "bad"
+    return _FITS[estimate.fits]
+
+
+def too_big(short_bytes: int) -> str:
+    """ "8 GB too big": rounded up, so that this much freed is enough."""
+    if short_bytes < 950_000_000:
+        return f"{max(1, math.ceil(short_bytes / 1e8)) / 10:.1f}{NARROW}GB too big"
+    return f"{math.ceil(short_bytes / 1e9)}{NARROW}GB too big"
+
+
+def recommended(rows: Iterable[ModelRow], disk_free_bytes: int | None = None) -> ModelRow | None:
+    """The bigger model that a first launch offers: for chatting, free to fetch, fluent here, with room on the disk.
+
+    None as soon as the person has a model beside the shipped one, or fetches one.
+    """
+    rows = list(rows)
+    if any(row.download or (row.installed and row.installed.origin != "shipped") for row in rows):
+        return None
+    fitting = (row for row in rows if row.entry and _is_offer(row.entry, row.estimate, disk_free_bytes))
+    return min(fitting, key=lambda row: (row.rank, row.name), default=None)
+
+
+FLUENT_TOK_S = 5.0  # as fast as people read; a model below that is no first impression
+DISK_SPARE_BYTES = 2_000_000_000
+
+
+def _is_offer(entry: CatalogueEntry, estimate: Estimate | None, disk_free_bytes: int | None) -> bool:
+    return (
+        entry.kind == "chat"
+        and not entry.gated
+        and estimate is not None
+        and estimate.fits != "no"
+        and (estimate.low_tok_s or estimate.predicted_tok_s or 0.0) >= FLUENT_TOK_S
+        and (disk_free_bytes is None or disk_free_bytes >= entry.n_bytes + DISK_SPARE_BYTES)
+    )
