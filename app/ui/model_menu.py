@@ -11,7 +11,6 @@ from PySide6.QtCore import (
     QAbstractListModel,
     QModelIndex,
     QPersistentModelIndex,
-    QPoint,
     QRect,
     QRectF,
     QSize,
@@ -25,6 +24,7 @@ from PySide6.QtWidgets import (
     QLineEdit,
     QListView,
     QSizePolicy,
+    QSpacerItem,
     QStyle,
     QStyledItemDelegate,
     QStyleOptionViewItem,
@@ -156,9 +156,7 @@ class ModelDelegate(QStyledItemDelegate):
         painter.drawText(room, flags | order(row.name), shown)
         painter.restore()
 
-    def helpEvent(
-        self, event: QHelpEvent, view: QAbstractItemView, option: QStyleOptionViewItem, index: Index
-    ) -> bool:
+    def helpEvent(self, event: QHelpEvent, view: QAbstractItemView, option: QStyleOptionViewItem, index: Index) -> bool:
         rows = index.model().rows if index.isValid() else []  # type: ignore[union-attr]
         QToolTip.showText(event.globalPos(), about(rows[index.row()]) if rows else "", view)
         return True
@@ -307,11 +305,12 @@ class ModelMenu(Popover):
         self._none = Label("", "small", "ink3", wrap=True)
         self.letting_go = MenuRow("", "eject")
         self.placement = MenuRow("How it runs here", "tune")
-        self.all = MenuRow("All models", "cube")
-        self._loading = False
-        self._with_models_page = True
+        self.all = MenuRow("All models", "models")
+        self._loading = self._looking = False
         self.body.setSpacing(0)
         self.body.addWidget(self.field)
+        self._gap = QSpacerItem(0, 0, QSizePolicy.Policy.Minimum, QSizePolicy.Policy.Fixed)
+        self.body.addItem(self._gap)
         self.body.addWidget(self._none)
         self.body.addWidget(self.view)
         self._rule = Rule()
@@ -330,6 +329,9 @@ class ModelMenu(Popover):
     def width_px(self) -> int:
         return WIDTH
 
+    def outdent_px(self) -> int:
+        return INSET + 1  # icons of its rows below the icon of the button: 10 of padding here, 9 there
+
     def set_rows(self, rows: Sequence[ModelRow]) -> None:
         """Every model that is known; those on this PC are shown."""
         marked = self._marked()
@@ -345,6 +347,11 @@ class ModelMenu(Popover):
         self.letting_go.setText("Stop loading" if loading else f"Unload {model}".replace("&", "&&"))
         self.letting_go.set_glyph("close" if loading else "eject")
         self.placement.setVisible(loaded)
+        self._fit()
+
+    def set_looking(self, looking: bool) -> None:
+        """Whether what lies on this PC is still being found out."""
+        self._looking = looking
         self._fit()
 
     def open_at(self, anchor: QWidget) -> None:
@@ -380,9 +387,12 @@ class ModelMenu(Popover):
         self.view.setVisible(found > 0)
         self.view.setFixedHeight(min(max(found, 1), MOST_ROWS) * theme.px(ROW))
         self.field.setVisible(self.models.count >= FIELD_FROM or bool(self.field.text()))
+        self._gap.changeSize(0, theme.px(4) if self.field.isVisibleTo(self) else 0)
+        self.body.invalidate()
         typed = self.field.text().strip()
         self._none.setVisible(not found)
-        self._none.setText(f"No model here is called “{typed}”." if typed else "No model lies on this PC yet.")
+        nothing = "Looking what is on this PC" if self._looking else "No model lies on this PC yet."
+        self._none.setText(f"No model here is called “{typed}”." if typed else nothing)
         self._none.setContentsMargins(theme.px(10), theme.px(8), theme.px(10), theme.px(8))
         self.place()
 
@@ -394,7 +404,3 @@ class ModelMenu(Popover):
             event.accept()
         else:
             super().keyPressEvent(event)
-
-    def anchor_point(self) -> QPoint:
-        """Where its card begins, in the window's coordinates; for tests."""
-        return self.geometry().topLeft()

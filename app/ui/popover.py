@@ -27,6 +27,13 @@ class _Veil(QWidget):
         self.pressed.emit()
 
 
+class _Content(QWidget):
+    """Is as high as its words need at its width. By itself Qt would ask for what they need at the least width."""
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(0, 0)
+
+
 class Popover(QFrame):
     """Hidden until `open_at`. `body` takes what is shown; what is higher than the window scrolls.
 
@@ -52,7 +59,7 @@ class Popover(QFrame):
         self._area.setWidgetResizable(True)
         self._area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self._area.viewport().setAutoFillBackground(False)
-        self._content = QWidget()
+        self._content = _Content()
         self.body = QVBoxLayout(self._content)
         self.body.setContentsMargins(0, 0, 0, 0)
         self._area.setWidget(self._content)
@@ -68,6 +75,10 @@ class Popover(QFrame):
     def width_px(self) -> int:
         """How wide the card is at zoom 1."""
         return 320
+
+    def outdent_px(self) -> int:
+        """How far it begins before what opened it, so that what stands in both is on one line."""
+        return 0
 
     def open_at(self, anchor: QWidget) -> None:
         """Open beside a widget of the same window: above it where there is room, else below."""
@@ -114,14 +125,20 @@ class Popover(QFrame):
         width = min(theme.px(self.width_px()), window.width() - 2 * edge)
         within = width - 2 * theme.px(self._inset)
         self.body.activate()
-        high = self.body.totalHeightForWidth(within) if self.body.hasHeightForWidth() else -1
-        high = max(high, self.body.totalSizeHint().height()) if high < 0 else high
+        flows = self.body.hasHeightForWidth()
+        high = self.body.totalHeightForWidth(within) if flows else self.body.totalSizeHint().height()
         wanted = high + 2 * theme.px(self._inset)
         above, below = at.top() - away - edge, window.height() - at.bottom() - away - edge
         goes_up = wanted <= above or above >= below
         height = min(wanted, max(above, below, 0))
+        # Said outright: once a bar is there, it takes width, the words need more height, and the bar stays.
+        policy = Qt.ScrollBarPolicy
+        self._area.setVerticalScrollBarPolicy(
+            policy.ScrollBarAsNeeded if height < wanted else policy.ScrollBarAlwaysOff
+        )
         top = at.top() - away - height if goes_up else at.bottom() + away
-        left = at.right() - width if self.isRightToLeft() else at.left()
+        outdent = theme.px(self.outdent_px())
+        left = at.right() - width + outdent if self.isRightToLeft() else at.left() - outdent
         left = min(max(left, edge), window.width() - edge - width)
         card = QRect(QPoint(left, top), QSize(width, height))
         self.setGeometry(card.adjusted(-PAD, -PAD, PAD, PAD))
