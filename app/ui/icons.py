@@ -49,8 +49,14 @@ PATHS: dict[str, str] = {
     "11zM8.5 11V8.5a3.5 3.5 0 0 1 7 0V11",
     "chip": "M8 6h8a2 2 0 0 1 2 2v8a2 2 0 0 1-2 2H8a2 2 0 0 1-2-2V8a2 2 0 0 1 2-2zM10 3.5V6M14 3.5V6M10 "
     "18v2.5M14 18v2.5M3.5 10H6M3.5 14H6M18 10h2.5M18 14h2.5",
+    "models": "M12 3.5l7.5 4.2v8.6L12 20.5l-7.5-4.2V7.7zM4.8 7.9L12 12l7.2-4.1M12 12v8.3",
+    "get": "M12 4v11M7 10.5l5 5 5-5M5 20h14",
+    "pause": "M9 6v12M15 6v12",
+    "go-on": "M9 6.5l8 5.5-8 5.5z",
+    "folder": "M4 7.5A1.5 1.5 0 0 1 5.5 6h4l2 2.5h7A1.5 1.5 0 0 1 20 10v7a1.5 1.5 0 0 1-1.5 1.5h-13A1.5 1.5 0 0 1 4 17z",
     "tune": "M5 7h14M7.5 12h9M10 17h4",
     "stop": "",
+    "none": "",  # room for an icon where others of a menu have one
 }
 
 
