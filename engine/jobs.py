@@ -18,7 +18,9 @@ Stage = Callable[[str], Progress]
 Cancelled = Callable[[], bool]
 Values = dict[str, Any]
 
-_WORDS: dict[type, str] = {str: "a text", int: "a whole number", dict: "an object", bool: "true or false"}
+_WORDS: dict[type, str] = {
+    str: "a text", int: "a whole number", float: "a number", dict: "an object", bool: "true or false",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -38,17 +40,33 @@ def run_job(name: str, arguments: Mapping[str, Any], stage: Stage, cancelled: Ca
     """
     kind = JOBS.get(name)
     if kind is None:
-        raise InvalidRequestError(f"There is no job called {name!r}; known are {', '.join(JOBS)}.", "Update Hearth.")
+        raise unknown_job(name, JOBS)
+    return kind.run(checked_arguments(name, kind.needs, kind.takes, arguments), stage, cancelled)
+
+
+def unknown_job(name: str, known: Mapping[str, object]) -> InvalidRequestError:
+    return InvalidRequestError(f"There is no job called {name!r}; known are {', '.join(known)}.", "Update Hearth.")
+
+
+def checked_arguments(
+    name: str, needs: Mapping[str, type], takes: Mapping[str, type], arguments: Mapping[str, Any]
+) -> Values:
+    """The arguments of a job without those that are null; a whole number does for a number.
+
+    Raises: InvalidRequestError for one that is unknown, missing or of another type.
+    """
     given = {key: value for key, value in arguments.items() if value is not None}
-    known = {**kind.needs, **kind.takes}
+    known = {**needs, **takes}
     if unknown := sorted(set(given) - set(known)):
         raise InvalidRequestError(f"The job {name} has no argument {unknown[0]!r}; known are {', '.join(known)}.")
-    if missing := sorted(set(kind.needs) - set(given)):
+    if missing := sorted(set(needs) - set(given)):
         raise InvalidRequestError(f"The job {name} lacks its argument {missing[0]!r}.")
     for key, value in given.items():
-        if type(value) is not known[key]:
+        if known[key] is float and type(value) is int:
+            given[key] = float(value)
+        elif type(value) is not known[key]:
             raise InvalidRequestError(f"The argument {key!r} of the job {name} is {value!r}, not {_WORDS[known[key]]}.")
-    return kind.run(given, stage, cancelled)
+    return given
 
 
 def _convert(given: Values, stage: Stage, cancelled: Cancelled) -> Values:

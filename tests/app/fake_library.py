@@ -82,7 +82,9 @@ def installed(name: str, **values: Any) -> InstalledModel:
     return InstalledModel(**{**given, **values})
 
 
-PIP = installed("Pip", id="starter-chat", n_bytes=65_000_000, owned=False, origin="shipped", measured_tok_s=310.0)
+PIP = installed(
+    "Pip", id="hearth/starter-chat", n_bytes=65_000_000, owned=False, origin="shipped", measured_tok_s=310.0
+)
 
 
 def shelf() -> list[tuple[CatalogueEntry, Estimate]]:
