@@ -87,7 +87,7 @@ class ChatModels(QObject):
             return
         self.popup.dismiss()
         button = self._page.composer.model_button
-        if not button.isVisible():  # another page is shown
+        if not button.isVisible():  # another page is shown, and it is that of the models or leads there
             self.models_page_asked.emit()
             return
         if not self._models.rows:

@@ -32,6 +32,7 @@ PATHS: dict[str, str] = {
     "right": "M10 7l5 5-5 5",
     "left": "M14 7l-5 5 5 5",
     "end": "M12 5v13M6 12.5l6 6 6-6",
+    "eject": "M6 13.5l6-7 6 7zM6 18h12",
     "check": "M5 12.5l4.5 4.5L19 7.5",
     "close": "M6.5 6.5l11 11M17.5 6.5l-11 11",
     "send": "M12 19V5.5M6 11.5l6-6 6 6",
@@ -86,7 +87,7 @@ def paint(painter: QPainter, name: str, rect: QRectF, colour: str | QColor) -> N
     """Paint an icon into a rectangle; `name` "mark" is the product's own, which keeps its colours."""
     if name == "mark":
         _mark(rect.width() >= 24).render(painter, rect)
-    else:
+    elif name != "none":
         _renderer(name, QColor(colour).name()).render(painter, rect)
 
 

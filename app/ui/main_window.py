@@ -30,6 +30,7 @@ from engine.protocol import LoadedModelInfo
 if TYPE_CHECKING:
     from app.model_rows import ModelRow
     from app.models_controller import ModelsController
+    from app.ui.chat_models import ChatModels
     from app.ui.models_page import ModelsPage
 
 FIRST_SIZE = (1280, 832)
@@ -56,6 +57,8 @@ class MainWindow(QMainWindow):
         self._seen = False
         self.models_page: ModelsPage | None = None  # built when it is first asked for
         self._models: ModelsController | None = None
+        self._chat: ChatController | None = None
+        self.chat_models: ChatModels | None = None
         self.setWindowTitle("Hearth")
         self.setMinimumSize(*SMALLEST)
         self.sidebar, self.page, self.strip = Sidebar(), ChatPage(), StatusStrip()
@@ -103,6 +106,7 @@ class MainWindow(QMainWindow):
 
     def connect_controller(self, controller: ChatController) -> None:
         """Every signal of the controller to the slot that shows it, every act of the person to the controller."""
+        self._chat = controller
         page, sidebar = self.page, self.sidebar
         controller.conversations_changed.connect(sidebar.set_conversations)
         controller.search_results.connect(sidebar.set_search_hits)
@@ -137,8 +141,14 @@ class MainWindow(QMainWindow):
         self.settings_changed.connect(controller.settings_changed)
 
     def connect_models(self, controller: ModelsController) -> None:
-        """The controller behind the Models page; the page itself is built when it is first asked for."""
+        """The controller behind the Models page, which is built when it is first asked for, and behind the chat's
+        menu of models. After `connect_controller`."""
+        from app.ui.chat_models import ChatModels
+
         self._models = controller
+        assert self._chat is not None, "the chat comes first"
+        self.chat_models = ChatModels(self, self.page, self.sidebar, self._chat, controller)
+        self.chat_models.models_page_asked.connect(self.show_models)
         controller.toast.connect(self.show_toast)
         controller.problem.connect(self._show_models_problem)
         controller.rows_changed.connect(self._show_models_work)
