@@ -25,6 +25,8 @@ from app.user_messages import Action, UserMessage, describe, describe_engine_dea
 from engine import protocol
 
 STARTER = "starter-chat"
+STARTER_NAME = "the starter model"
+LOAD_LAST = "load-last"  # a remedy: the model that was loaded before this trouble
 TYPING_MS = 600
 
 
@@ -48,7 +50,7 @@ class ChatController(QObject):
     title_changed = Signal(str)
     draft_restored = Signal(str)
     model_loaded = Signal(object)  # protocol.LoadedModelInfo
-    model_changed = Signal(str)  # id of the model that is wanted from now on; empty: none
+    model_changed = Signal(str)  # another model is loaded, or on its way
     window_action = Signal(str)  # a remedy that only the window can do: settings, folder
 
     def __init__(self, engine: EngineClient, memory: ChatMemory, settings: AppSettings, model: str = STARTER) -> None:
@@ -56,8 +58,11 @@ class ChatController(QObject):
         self._engine = engine
         self._memory = memory
         self._settings = settings
-        self._model = model
-        self.choices_for: Callable[[str], Mapping[str, Any]] = lambda model: {}  # of EngineConfig, before the settings
+        self._model = model  # that is wanted
+        self._last = ""  # that was loaded last, should the one that is wanted not come
+        self._names = {STARTER: STARTER_NAME}  # by model, as far as they are known
+        # What is remembered for a model on this machine: fields of EngineConfig. Whoever remembers it sets this.
+        self.choices_for: Callable[[str], Mapping[str, Any]] = lambda model: {}
         self._answers = AnswerQueue(engine)
         self._open: str | None = None
         self._wanted: str | None = None  # the chat that is being read from the store
@@ -77,6 +82,7 @@ class ChatController(QObject):
         engine.load_failed.connect(self._load_failed)
         engine.ready.connect(partial(self._solved, "engine"))
         engine.died.connect(self._engine_died)
+        engine.noted.connect(self._model_is_otherwise)
         self._answers.grew.connect(self._answer_grew)
         self._answers.ended.connect(self._answer_ended)
         self._answers.failed.connect(self._answer_failed)
@@ -238,10 +244,16 @@ class ChatController(QObject):
     def settings_changed(self, settings: AppSettings) -> None:
         """Sampling counts from the next answer on; what concerns the engine loads the model again."""
         before, self._settings = self._settings, settings
+        is_off = self._engine.status.phase is Phase.OFF
         if settings.engine_location != before.engine_location:
             self._answers.abandon(MessageState.CANCELLED, waiting_too=False)
             self._engine.move(settings.engine_location)
-            self.load_model()
+            if is_off:
+                self._engine.unload()
+            else:
+                self.load_model()
+        elif is_off:
+            pass  # it counts from the next load on
         elif settings.device != before.device:
             self.load_model()
         elif settings.engine() != before.engine():
@@ -250,6 +262,9 @@ class ChatController(QObject):
             self._tell_what_sparse_becomes()
 
     def _model_is_there(self, info: protocol.LoadedModelInfo) -> None:
+        self._last = self._model
+        self._names[self._model] = info.name
+        self.model_changed.emit(self._model)
         self._has_predictors = info.has_predictors
         if info.card_notes:
             self.toast.emit(plain_figures(info.card_notes[-1]).rstrip("."), None)
@@ -261,38 +276,74 @@ class ChatController(QObject):
             name = self._engine.status.model or "This model"
             self.toast.emit(f"{name} brings no predictors: its neurons are chosen automatically", None)
 
+    # -------------------------------------------------------------- the model
+
     @property
     def model(self) -> str:
-        """Id, name or path of the model that is wanted, loaded or not."""
-        return self._model
+        """The model that is loaded, else the one on its way or tried last: an id or a path."""
+        return self._last if self._engine.has_model else self._model
 
     @property
     def status(self) -> EngineStatus:
+        """The engine at this moment."""
         return self._engine.status
 
-    @Slot()
-    def load_model(self) -> None:
-        self._load_soon.stop()
-        self._engine.load(self._model, {**self._settings.engine(), **self.choices_for(self._model)})
+    def learn_names(self, names: Mapping[str, str]) -> None:
+        """What models are called, by id or path."""
+        self._names |= names
 
     @Slot(str)
     def use_model(self, model: str) -> None:
-        """Switch to another installed model, after the answer under way; the chat stays as it is."""
-        changed, self._model = model != self._model, model
+        """Load this model in place of the one that is there, after the answer that runs. Every chat stays."""
+        if self._engine.has_model and model == self._last:
+            self._model = model
+            self._engine.keep()  # should another one have been on its way
+            return
         self._solved("engine")
+        self._model = model
         self.load_model()
-        if changed:
-            self.model_changed.emit(model)
+        if self._engine.is_waiting:
+            self.toast.emit(f"{_upper(self._name_of(model))} is loaded after this answer", None)
+
+    @Slot()
+    def load_model(self) -> None:
+        """Load the model that is wanted, with what is set and remembered for it now."""
+        self._load_soon.stop()
+        chosen = {key: value for key, value in self.choices_for(self._model).items() if value is not None}
+        name = "" if self._model == STARTER and not self._last else self._name_of(self._model)
+        self._engine.load(self._model, {**self._settings.engine(), **chosen}, name)
+        self.model_changed.emit(self.model)
+
+    @Slot()
+    def load_last(self) -> None:
+        """Load the model again that was there last; without one, the one that is wanted."""
+        self._solved("engine")
+        self._model = self._last or self._model
+        self.load_model()
 
     @Slot()
     def unload(self) -> None:
-        """Give the model's memory back; the chat stays, and is answered once a model is loaded again."""
+        """Give the model's memory back, after the answer that runs. Every chat stays."""
         self._load_soon.stop()
+        self._solved("engine")
+        name = self._engine.status.model or "The model"
         self._engine.unload()
+        if self._engine.is_waiting:
+            self.toast.emit(f"{name} is unloaded after this answer", None)
 
     @Slot()
     def cancel_load(self) -> None:
+        """End the load that is under way; no model is loaded then."""
+        self._load_soon.stop()
         self._engine.cancel_load()
+        if self._engine.has_model:
+            self._model = self._last
+
+    def _name_of(self, model: str) -> str:
+        return self._names.get(model) or Path(model).name or model
+
+    def _model_is_otherwise(self, note: str) -> None:
+        self.toast.emit(note.rstrip("."), None)
 
     @Slot(str)
     def remedy(self, action: str) -> None:
@@ -305,6 +356,8 @@ class ChatController(QObject):
                 if action == Action.RESTART_ENGINE:
                     self._engine.restart()
                 self.load_model()
+            case _ if action == LOAD_LAST:
+                self.load_last()
             case Action.SEND_AGAIN:
                 self._solved("answer", "engine")
                 self._send_again()
@@ -335,6 +388,8 @@ class ChatController(QObject):
 
     def _chat_status(self) -> EngineStatus:
         status = self._engine.status
+        if status.phase in (Phase.OFF, Phase.FAILED):
+            status = replace(status, can_load=self._name_of(self._last or self._model))
         answer = self._answers.of(self._open)
         if answer is not None and answer is self._answers.running:
             return status
@@ -374,10 +429,17 @@ class ChatController(QObject):
                 self.load_model()
 
     def _load_failed(self, failed: protocol.Failed) -> None:
-        self._show("engine", self._describe(failed, "load"))
+        message = self._describe(failed, "load")
+        if self._last and self._last != self._model:  # what surely works
+            again = (message.remedy, message.remedy_action)
+            if again[1] != Action.RETRY_LOAD:
+                again = message.second if message.second and message.second[1] == Action.RETRY_LOAD else again
+            words = f"Load {self._name_of(self._last)}"
+            message = replace(message, remedy=words, remedy_action=LOAD_LAST, second=again)
+        self._show("engine", message)
 
     def _describe(self, failed: protocol.Failed, during: Any) -> UserMessage:
-        name = self._engine.status.model or ("The starter model" if self._model == STARTER else Path(self._model).name)
+        name = self._engine.status.model or _upper(self._name_of(self._model))
         return describe(failed, during=during, model=name, is_starter=self._model == STARTER)
 
     def _engine_died(self, died: EngineDied) -> None:
@@ -401,3 +463,8 @@ class ChatController(QObject):
             self.problem_solved.emit()
         if "answer" in whose:
             self._unanswered = None
+
+
+def _upper(words: str) -> str:
+    """Words that begin a sentence."""
+    return words[:1].upper() + words[1:]

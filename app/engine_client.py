@@ -8,9 +8,9 @@ from __future__ import annotations
 import itertools
 import logging
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
-from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from app.engine_process import EngineDied, EngineStarted
 from app.engine_status import EngineStatus, Phase, sentence, short_name, why_there
@@ -19,6 +19,8 @@ from app.user_messages import plain_figures
 from engine import protocol
 
 log = logging.getLogger(__name__)
+
+CANCEL_WITHIN_MS = 800  # an engine that has not let go of a load by then is ended and started anew
 
 
 class EngineClient(QObject):
@@ -32,6 +34,8 @@ class EngineClient(QObject):
     loaded = Signal(object)  # protocol.LoadedModelInfo
     load_failed = Signal(object)  # protocol.Failed
     died = Signal(object)  # EngineDied
+    unloaded = Signal()  # no model is loaded now, and none is on its way
+    noted = Signal(str)  # what became of the model that is loaded, one sentence
     process_started = Signal(int)  # its pid, 0 in the window's own process
 
     def __init__(self, worker: EngineWorker) -> None:
@@ -40,9 +44,11 @@ class EngineClient(QObject):
         self._numbers = itertools.count(1)
         self._load_id = ""  # of the load that is under way or done
         self._answer_id = ""  # of the answer under way
-        self._wanted: tuple[str, dict[str, Any]] | None = None  # a load that waits for the answer's end
-        self._unload_wanted = False  # once the answer has ended
+        # A load that waits for the answer's end; "unload": no model is wanted after it.
+        self._wanted: tuple[str, dict[str, Any], str] | Literal["unload"] | None = None
         self._loaded = False
+        self._patience = QTimer(self, singleShot=True, interval=CANCEL_WITHIN_MS)
+        self._patience.timeout.connect(self._end_the_load)
         self._threads = ""  # how many work on an answer, in words
         self.status = EngineStatus()
         worker.happened.connect(self._hear)
@@ -54,35 +60,73 @@ class EngineClient(QObject):
 
     # -------------------------------------------------------------- asking
 
-    def load(self, model: str, engine: dict[str, Any]) -> None:
-        """Load a model in place of the one that is there, after the answer that is under way."""
-        self._unload_wanted = False
+    def load(self, model: str, engine: dict[str, Any], name: str = "") -> None:
+        """Load a model in place of the one that is there, after the answer that is under way.
+
+        name: what it is called until it says so itself; empty: not known.
+        """
         if self._answer_id:
-            self._wanted = (model, engine)
+            self._wanted = (model, engine, name)
             return
         if self._load_id and not self._loaded:
             self._worker.cancel(self._load_id)
+        self._patience.stop()
         self._loaded = False
         self._load_id = f"load-{next(self._numbers)}"
-        self._set(phase=Phase.LOADING, done=0, total=0, compiling=False)
+        self._set(phase=Phase.LOADING, model=name, done=0, total=0, compiling=False, cancelling=False, placement={})
         self._worker.load(protocol.Load(self._load_id, model, engine))
 
-    def unload(self) -> None:
-        """Give the model's memory back, after the answer that is under way; a load under way ends at once."""
-        self._wanted = None
-        if self._answer_id:
-            self._unload_wanted = True
-            return
-        if self._load_id and not self._loaded:
-            self._worker.cancel(self._load_id)
-        self._loaded, self._load_id, self._unload_wanted = False, "", False
-        self._set(phase=Phase.OFF, done=0, total=0, tok_s=None, vram_bytes=None, gpu_share=None, card="")
-        self._worker.unload(protocol.Unload(f"unload-{next(self._numbers)}"))
-
     def cancel_load(self) -> None:
-        """End the load under way; then no model is there."""
-        if self._load_id and not self._loaded:
+        """End the load under way, or drop the one that waits for an answer's end. No model is loaded then."""
+        if self._wanted not in (None, "unload"):
+            self._wanted = None
+        elif self._load_id and not self._loaded and not self.status.cancelling:
+            self._set(cancelling=True)
             self._worker.cancel(self._load_id)
+            self._patience.start()
+
+    def unload(self) -> None:
+        """Give the model's memory back, after the answer that is under way."""
+        if self._answer_id:
+            self._wanted = "unload"
+        elif self._load_id and not self._loaded:
+            self.cancel_load()
+        else:
+            self._let_go()
+
+    def keep(self) -> None:
+        """Leave everything as it is after the answer that is under way."""
+        self._wanted = None
+
+    @property
+    def has_model(self) -> bool:
+        """Whether a model is loaded, answering or not."""
+        return self._loaded
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether another model, or none, is wanted once the answer has ended."""
+        return self._wanted is not None
+
+    def _let_go(self) -> None:
+        """No model from now on; said to the engine in any case, so that none comes back after a crash."""
+        self._patience.stop()
+        self._loaded, self._load_id = False, ""
+        self._worker.unload(protocol.Unload(f"unload-{next(self._numbers)}"))
+        self._rest()
+
+    def _rest(self) -> None:
+        self._set(phase=Phase.OFF, model="", description="", device="", device_reason="", card="", done=0, total=0,
+                  compiling=False, cancelling=False, placement={}, vram_bytes=None, gpu_share=None, tok_s=None,
+                  context_used=None, context_total=None, load_s=None)  # fmt: skip
+        self.unloaded.emit()
+
+    def _end_the_load(self) -> None:
+        """The engine is busy with something that cannot be interrupted."""
+        log.info("the engine did not let go of a load within %d ms: it is started anew", CANCEL_WITHIN_MS)
+        self._loaded, self._load_id = False, ""
+        self._worker.restart()
+        self._rest()
 
     def ask(self, messages: list[dict[str, str]], sampling: dict[str, Any], mode: str | None) -> None:
         """Begin an answer; only when `is_ready`."""
@@ -99,14 +143,16 @@ class EngineClient(QObject):
     def move(self, location: str) -> None:
         """Run the engine at the other place. What is under way ends without a word; a load has to follow."""
         self._loaded, self._load_id, self._answer_id = False, "", ""
-        self._set(phase=Phase.STARTING)
+        self._patience.stop()
+        self._set(phase=Phase.STARTING, cancelling=False, placement={})
         self._worker.use(location)
 
     def restart(self) -> None:
         """Start the engine anew where it runs: a graphics card that failed is lost to its process. A load has to
         follow; an answer under way ends without a word."""
         self._loaded, self._load_id, self._answer_id = False, "", ""
-        self._set(phase=Phase.STARTING, vram_bytes=None, gpu_share=None)
+        self._patience.stop()
+        self._set(phase=Phase.STARTING, vram_bytes=None, gpu_share=None, cancelling=False, placement={})
         self._worker.restart()
 
     # -------------------------------------------------------------- hearing
@@ -122,7 +168,7 @@ class EngineClient(QObject):
         match event:
             case EngineStarted():
                 self.process_started.emit(event.pid)
-                if not self._load_id:
+                if not self._load_id and self.status.phase is not Phase.OFF:
                     self._set(phase=Phase.FAILED if self.status.phase is Phase.RESTARTING else Phase.STARTING)
             case EngineDied():
                 self._end(event)
@@ -132,6 +178,10 @@ class EngineClient(QObject):
             case protocol.Finished() if event.id == self._load_id:
                 self._model_is_there(event)
             case protocol.Failed() if event.id == self._load_id:
+                self._patience.stop()
+                if self.status.cancelling:  # it failed on its way out: nobody wants it any more
+                    self._let_go()
+                    return
                 self._load_id = ""
                 self._set(phase=Phase.FAILED, done=0, total=0)
                 self.load_failed.emit(event)
@@ -148,8 +198,19 @@ class EngineClient(QObject):
                 self._answer_ended(tok_s=None)
                 self.failed.emit(event)
                 self._next()
+            case protocol.News() if event.topic == "model" and self._loaded:
+                self._learn(event.values)
             case protocol.Failed() if not event.id:
                 log.warning("the engine could not read a request: %s", event.message)
+
+    def _learn(self, news: dict[str, Any]) -> None:
+        """The model lies otherwise now: another program took memory of the card, or gave it back."""
+        placement, notes = news.get("placement"), news.get("notes")
+        if isinstance(placement, dict):
+            self._set(placement=placement, vram_bytes=placement.get("vram_bytes") or self.status.vram_bytes)
+        if isinstance(notes, list) and notes and isinstance(notes[-1], str):
+            self._set(device_reason=plain_figures(sentence(notes[-1])))
+            self.noted.emit(plain_figures(notes[-1]))
 
     def _goes_on(self, event: protocol.Progress | protocol.Token | protocol.Stats) -> None:
         stopping = self.status.phase is Phase.STOPPING
@@ -188,18 +249,17 @@ class EngineClient(QObject):
         self._set(phase=Phase.READY, done=0, total=0, **figures)
 
     def _next(self) -> None:
-        if self._unload_wanted:
+        wanted, self._wanted = self._wanted, None
+        if wanted == "unload":
             self.unload()
-        elif self._wanted is not None:
-            wanted, self._wanted = self._wanted, None
+        elif wanted is not None:
             self.load(*wanted)
         elif self._loaded:
             self.ready.emit()
 
     def _model_is_there(self, event: protocol.Finished) -> None:
-        if event.result.get("cancelled"):
-            self._load_id = ""
-            self._set(phase=Phase.OFF)
+        if event.result.get("cancelled") or self.status.cancelling:  # it may have been done before it heard of that
+            self._let_go()
             return
         info = protocol.LoadedModelInfo.from_dict(event.result)
         self._loaded = True
@@ -207,12 +267,15 @@ class EngineClient(QObject):
         card = "" if info.device == "cpu" else info.card or "GPU"
         reason = sentence(why_there(info.device_reason), *info.card_notes)
         self._set(phase=Phase.READY, model=info.name, done=0, total=0, load_s=info.load_s, context_used=None,
-                  description=info.description, context_total=info.context,
+                  description=info.description, context_total=info.context, placement=_placement_of(info),
                   **self._where(card, reason, info.vram_bytes))  # fmt: skip
         self.loaded.emit(info)
         self.ready.emit()
 
     def _end(self, event: EngineDied) -> None:
+        if self.status.phase is Phase.OFF or self.status.cancelling:  # nothing was loaded, so nothing was lost
+            self._let_go()
+            return
         self._loaded, self._answer_id = False, ""
         if not event.restarting:
             self._load_id = ""
@@ -220,3 +283,9 @@ class EngineClient(QObject):
         self.died.emit(event)
         if event.restarting and self._wanted is not None:
             self._next()
+
+
+def _placement_of(info: protocol.LoadedModelInfo) -> dict[str, Any]:
+    """How the model lies, where the engine says so."""
+    placement = getattr(info, "placement", None)
+    return placement if isinstance(placement, dict) else {}

@@ -5,8 +5,10 @@ One vocabulary for the whole window: Loading, Ready, Reading, Thinking, Writing,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 NARROW = "\u202f"  # narrow no-break space, between a number and its unit
 
@@ -48,6 +50,10 @@ class EngineStatus:
     load_s: float | None = None
     description: str = ""  # the model in one honest sentence
     queued: bool = False  # an answer waits for the engine, so that Send is Stop already
+    cancelling: bool = False  # loading: the person wants it no longer
+    can_load: str = ""  # no model is loaded: the name of the one that a press brings back
+    # How the model lies on GPU and CPU: `placement` of protocol.LoadedModelInfo; empty while none is loaded.
+    placement: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def working(self) -> bool:
@@ -69,6 +75,8 @@ class EngineStatus:
     def word(self) -> str:
         """The state in words, with its figure where there is one: "Reading 512 tokens, 61%"."""
         word = _WORDS.get(self.phase, self.phase.value.capitalize())
+        if self.cancelling:
+            return "Stopping"
         if self.phase is Phase.LOADING and self.compiling:
             return f"Preparing the processor kernels, {min(self.done + 1, self.total)} of {self.total}"
         if self.phase is Phase.LOADING and self.total:

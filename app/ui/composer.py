@@ -1,13 +1,13 @@
-"""Where a message is written and sent: the field, the model's name, the context used, Send or Stop.
+"""Where a message is written and sent: the field, the model that answers, the context used, Send or Stop.
 
-It sends nothing itself and keeps no draft; the page does.
+It sends nothing itself, keeps no draft and loads no model; the page does.
 """
 
 from __future__ import annotations
 
 import math
 
-from PySide6.QtCore import QMimeData, Qt, Signal
+from PySide6.QtCore import QMimeData, QSize, Qt, Signal
 from PySide6.QtGui import (
     QFocusEvent,
     QInputMethodEvent,
@@ -15,6 +15,7 @@ from PySide6.QtGui import (
     QMouseEvent,
     QPainter,
     QPaintEvent,
+    QResizeEvent,
     QTextBlockFormat,
     QTextCursor,
 )
@@ -23,9 +24,9 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QTextEdit, QVBox
 from app.engine_status import EngineStatus, Phase
 from app.markdown_blocks import displayable
 from app.ui import theme
-from app.ui.controls import Button, Dot, Label, Ring
+from app.ui.controls import Button, IconButton, Label, Ring
 from app.ui.direction import set_margins
-from app.ui.icons import Glyph
+from app.ui.signs import Dot
 
 MAX_LINES = 8
 PLACEHOLDER = "Write a message"
@@ -132,11 +133,63 @@ class MessageField(QTextEdit):
         painter.drawText(room, Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeading, PLACEHOLDER)
 
 
+class ModelButton(Button):
+    """The model that answers, or what it is doing, as a button that opens the menu of models. Long names are cut."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__("", "quiet", "chip", parent=parent)
+        self.glyph_px = 16
+        self.dot = Dot("hot_fill", working=True, parent=self)
+        self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
+        self.set_state("Loading", True)
+
+    @property
+    def words(self) -> str:
+        """What it says, whole."""
+        return self.text().replace("&&", "&")
+
+    def set_state(self, words: str, working: bool) -> None:
+        """What to say; `working` puts the ember dot in the icon's place."""
+        if words != self.words:
+            self.setText(words.replace("&", "&&"))
+            self.updateGeometry()
+        self.glyph = "none" if working else "chip"
+        self.dot.setVisible(working)
+        self._place_dot()
+        self.update()
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(min(theme.px(96), self.sizeHint().width()), self.sizeHint().height())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._place_dot()
+
+    def _place_dot(self) -> None:
+        inset = theme.px(self.padding_px) + 1
+        x = self.width() - inset - self.dot.width() if self.isRightToLeft() else inset
+        self.dot.move(x, (self.height() - self.dot.height()) // 2)
+
+
+class LoadButton(Button):
+    """Brings a model back that was let go."""
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(min(theme.px(96), self.sizeHint().width()), self.sizeHint().height())
+
+
 class Composer(QFrame):
-    """The card at the foot of a chat. `submitted` gives the text to send; `stop_requested` ends the running answer."""
+    """The card at the foot of a chat.
+
+    submitted: the text to send. stop_requested: end the running answer. model_menu_asked: the model's name was
+    pressed. load_stop_asked: the model that is on its way is not wanted. load_asked: bring the last one back.
+    """
 
     submitted = Signal(str)
     stop_requested = Signal()
+    model_menu_asked = Signal()
+    load_stop_asked = Signal()
+    load_asked = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -144,30 +197,38 @@ class Composer(QFrame):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self._status = EngineStatus()
         self.field = MessageField(self)
-        self._chip = Glyph("chip", "ink2", 16)
-        self._dot = Dot("hot_fill", working=True)
-        self._model = Label("", "rowstrong", "ink2", elide=True)
+        self._model = ModelButton()
+        self._stop_load = IconButton("close", "Stop loading")
+        self._stop_load.glyph_px = 15
+        self._load = LoadButton("", "secondary")
+        self._load.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
         self._ring = Ring()
         self._context = Label("", "meta")
         self.send = Button("", "primary", "send")
         self.send.height_px, self.send.radius_px, self.send.glyph_px = 34, 10, 18
         self.send.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
         self._bar = QHBoxLayout()
-        self._bar.addWidget(self._chip)
-        self._bar.addWidget(self._dot)
-        self._bar.addWidget(self._model, 1)
+        self._bar.addWidget(self._model)
+        self._bar.addWidget(self._stop_load)
+        self._bar.addWidget(self._load)
+        self._bar.addStretch(1)
         self._bar.addWidget(self._ring)
         self._bar.addWidget(self._context)
         self._bar.addSpacing(theme.px(6))
         self._bar.addWidget(self.send)
         self._column = QVBoxLayout(self)
-        self._column.addWidget(self.field)
+        self._words = QHBoxLayout()
+        self._words.addWidget(self.field)
+        self._column.addLayout(self._words)
         self._column.addLayout(self._bar)
 
         self.field.textChanged.connect(self._refresh)
         self.field.send_requested.connect(self._submit)
         self.field.focus_changed.connect(self._on_focus)
         self.send.clicked.connect(self._on_button)
+        self._model.clicked.connect(self.model_menu_asked)
+        self._stop_load.clicked.connect(self.load_stop_asked)
+        self._load.clicked.connect(self.load_asked)
         theme.current().changed.connect(self._restyle)
         self._restyle()
         self.set_status(self._status)
@@ -183,11 +244,17 @@ class Composer(QFrame):
     def set_status(self, status: EngineStatus) -> None:
         """What the engine is doing: it decides between Send and Stop, and what stands beside them."""
         self._status = status
-        settled = status.phase is Phase.READY or status.answering
-        self._model.setText(status.model if settled and status.model else status.word)
-        self._model.setToolTip(" · ".join(part for part in (status.model, status.device) if part))
-        self._chip.setVisible(settled or not status.working)
-        self._dot.setVisible(status.working and not settled)
+        settled = status.phase is Phase.READY or (status.answering and status.phase is not Phase.OFF)
+        words = status.model if settled and status.model else status.word
+        self._model.set_state(words, status.working and not settled)
+        self._model.setAccessibleName(f"Model: {words}")
+        about = " · ".join(part for part in (status.model, status.device) if part)
+        self._model.setToolTip("\n".join(part for part in ("Choose a model  (Ctrl+L)", about) if part))
+        loading = status.phase is Phase.LOADING and not status.cancelling
+        self._show_part(self._stop_load, loading)
+        self._load.setText(f"Load {status.can_load}".replace("&", "&&"))
+        self._load.setToolTip(f"Load {status.can_load}; the chat stays")
+        self._show_part(self._load, bool(status.can_load))
         used, total = status.context_used, status.context_total
         known = used is not None and bool(total) and used > 0
         self._ring.setVisible(known)
@@ -200,6 +267,16 @@ class Composer(QFrame):
             self._ring.setToolTip(words)
             self._context.setToolTip(words)
         self._refresh()
+
+    @property
+    def model_button(self) -> ModelButton:
+        """What the menu of models opens at."""
+        return self._model
+
+    def _show_part(self, part: QWidget, shown: bool) -> None:
+        if not shown and part.hasFocus():
+            self.field.setFocus(Qt.FocusReason.OtherFocusReason)  # else Qt hands it to some neighbour
+        part.setVisible(shown)
 
     def _can_send(self) -> bool:
         return self._status.takes_messages and bool(self.text().strip())
@@ -261,7 +338,9 @@ class Composer(QFrame):
     def _restyle(self) -> None:
         px = theme.px
         # The text stands on the left edge of the messages: the card reaches 24 beyond the column.
-        set_margins(self._column, px(23), px(13), px(10), px(9), self.isRightToLeft())
+        inset = px(self._model.padding_px)
+        set_margins(self._column, px(23) - inset, px(13), px(10), px(9), self.isRightToLeft())
+        set_margins(self._words, inset, 0, 0, 0, self.isRightToLeft())
         self._column.setSpacing(px(8))
         self._bar.setSpacing(px(6))
         self.send.setFixedSize(px(34), px(34))

@@ -1,4 +1,5 @@
-"""What a chat without messages shows: the mark, the state in words, this PC, and three things to try.
+"""What a chat without messages shows: the mark, the state in words, this PC, three things to try and, on a first
+launch, a bigger model to have.
 
 It offers nothing that does not work yet, and it leaves a place in its middle for the composer.
 """
@@ -19,9 +20,11 @@ from PySide6.QtWidgets import (
 )
 
 from app.engine_status import EngineStatus, Phase
+from app.model_rows import ModelRow
 from app.ui import icons, theme
 from app.ui.controls import Label
 from app.ui.direction import leading, order
+from app.ui.offer_card import OfferCard
 from app.ui.painting import antialiased, block, outline
 from app.ui.transcript import text_column
 
@@ -114,6 +117,8 @@ class EmptyPage(QScrollArea):
         self._gaps: list[tuple[QSpacerItem, int]] = []
         self._privacy = Label("Nothing you type leaves this computer.", "meta")
         self.cards = [PromptCard(*prompt) for prompt in PROMPTS]
+        self.offer = OfferCard()
+        self.offer.dismissed.connect(self._lay_out)
 
         machine = QHBoxLayout()
         machine.setSpacing(theme.px(6))
@@ -147,6 +152,8 @@ class EmptyPage(QScrollArea):
         self._column.addLayout(self.composer_place)
         self._add_gap(12)
         self._column.addLayout(cards)
+        self._add_gap(12)
+        self._column.addWidget(self.offer)
         self._column.addStretch(1)
         self._add_gap(12)
         self._column.addLayout(privacy)
@@ -166,8 +173,17 @@ class EmptyPage(QScrollArea):
         """What the engine is doing, as the page's title; the model in one sentence."""
         self._title.setText(_TITLES.get(status.phase, status.word))
         about = f"{status.model} is {status.description[:1].lower()}{status.description[1:]}"
+        if status.phase in (Phase.OFF, Phase.FAILED):
+            self._about.setText("Load one to go on. Your chats and drafts stay.")
+            self._lay_out()
+            return
         # Its line is kept while there is nothing to say yet: the composer must not move once the model is there.
         self._about.setText(f"{about} It works offline." if status.description else " ")
+        self._lay_out()
+
+    def set_offer(self, row: ModelRow | None) -> None:
+        """A bigger model to offer, or how far it is; None: nothing."""
+        self.offer.show_row(row)
         self._lay_out()
 
     def set_machine_line(self, line: str) -> None:

@@ -1,14 +1,18 @@
 """The card at the foot of the sidebar: which model is loaded, what it is doing, as a dot and in words, and, where a
-graphics card computes, how much of its memory is taken and by whom.
+graphics card computes, how much of its memory is taken and by whom. Pressed, it leads to how the model runs here.
 """
 
 from __future__ import annotations
 
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtCore import QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QPaintEvent, QPalette, QResizeEvent
+from PySide6.QtWidgets import QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from app.engine_status import EngineStatus, Phase, memory_of, rate, seconds
 from app.ui import theme
-from app.ui.controls import Dot, Label, MemoryBar, Progress
+from app.ui.controls import Dot, IconButton, Label, MemoryBar, Progress
+from app.ui.direction import set_margins
+from app.ui.painting import antialiased, block, outline
 from app.ui.status_strip import card_of
 from engine.monitor import MachineSample
 
@@ -31,12 +35,19 @@ def state_line(status: EngineStatus, memory: str = "") -> str:
     return status.word
 
 
-class EngineCard(QFrame):
-    """Dot, name and state; a progress bar while a model loads, a bar of VRAM while one is on a card."""
+class EngineCard(QPushButton):
+    """Dot, name and state; a progress bar while a model loads, a bar of VRAM while one is on a card.
+
+    load_stop_asked: the model that is on its way is not wanted.
+    """
+
+    load_stop_asked = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setProperty("kind", "card")
+        self.setAttribute(Qt.WidgetAttribute.WA_Hover)
+        self.setAutoDefault(False)
+        self.setProperty("focusRadius", 12)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
         self._column = QVBoxLayout(self)
         self._head = QHBoxLayout()
@@ -44,6 +55,10 @@ class EngineCard(QFrame):
         self.name = Label("", "label", elide=True)
         self._head.addWidget(self.dot)
         self._head.addWidget(self.name, 1)
+        self.stop = IconButton("close", "Stop loading")
+        self.stop.glyph_px, self.stop.height_px = 14, 32
+        self.stop.clicked.connect(self.load_stop_asked)
+        self.stop.setParent(self)  # stands over the corner: the lines below must not make way for it
         self.progress = Progress("Loading", height=4)
         self.line = Label("", "meta", elide=True)
         self._column.addLayout(self._head)
@@ -51,6 +66,9 @@ class EngineCard(QFrame):
         self._column.addWidget(self.progress)
         self._column.addWidget(self.memory)
         self._column.addWidget(self.line)
+        for part in (self.dot, self.name, self.progress, self.line, self.memory):
+            part.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+            part.setForegroundRole(QPalette.ColorRole.WindowText)  # not the button's
         theme.current().changed.connect(self._restyle)
         self._restyle()
         self._sample: MachineSample | None = None
@@ -78,8 +96,34 @@ class EngineCard(QFrame):
         if gpu is not None and gpu.vram_used_bytes is not None and gpu.vram_total_bytes:
             ours = gpu.vram_process_bytes if gpu.vram_process_bytes is not None else status.vram_bytes or 0
             self.memory.set_parts(ours / gpu.vram_total_bytes, gpu.vram_used_bytes / gpu.vram_total_bytes)
+        self.stop.setVisible(status.phase is Phase.LOADING and not status.cancelling)
+        self._place_stop()
         self.setAccessibleName(f"{status.model or 'Engine'}, {line}")
+        self.setAccessibleDescription("How the model runs here")
         self.setToolTip("\n".join(part for part in (status.description, status.device, status.device_reason) if part))
+
+    def sizeHint(self) -> QSize:
+        return self._column.sizeHint()
+
+    def minimumSizeHint(self) -> QSize:
+        return self._column.minimumSize()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._place_stop()
+
+    def _place_stop(self) -> None:
+        room = theme.px(22) if self.stop.isVisibleTo(self) else 0
+        set_margins(self._head, 0, 0, room, 0, self.isRightToLeft())
+        inset = theme.px(3)
+        x = inset if self.isRightToLeft() else self.width() - self.stop.width() - inset
+        self.stop.move(x, inset)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        t, painter, rect, radius = theme.current().tokens, antialiased(self), QRectF(self.rect()), theme.px(12)
+        pressed, hover = self.isDown(), self.underMouse() and not self.stop.underMouse()
+        block(painter, rect, theme.mix(t.card, t.ink, 0.04 if pressed else 0.0), radius)
+        outline(painter, rect, t.control if pressed else t.edge if hover else t.line, radius)
 
     def _restyle(self) -> None:
         self._column.setContentsMargins(theme.px(10), theme.px(9), theme.px(12), theme.px(10))

@@ -32,6 +32,7 @@ PATHS: dict[str, str] = {
     "right": "M10 7l5 5-5 5",
     "left": "M14 7l-5 5 5 5",
     "end": "M12 5v13M6 12.5l6 6 6-6",
+    "eject": "M6 13.5l6-7 6 7zM6 18h12",
     "check": "M5 12.5l4.5 4.5L19 7.5",
     "close": "M6.5 6.5l11 11M17.5 6.5l-11 11",
     "send": "M12 19V5.5M6 11.5l6-6 6 6",
@@ -49,8 +50,14 @@ PATHS: dict[str, str] = {
     "11zM8.5 11V8.5a3.5 3.5 0 0 1 7 0V11",
     "chip": "M8 6h8a2 2 0 0 1 2 2v8a2 2 0 0 1-2 2H8a2 2 0 0 1-2-2V8a2 2 0 0 1 2-2zM10 3.5V6M14 3.5V6M10 "
     "18v2.5M14 18v2.5M3.5 10H6M3.5 14H6M18 10h2.5M18 14h2.5",
+    "models": "M12 3.5l7.5 4.2v8.6L12 20.5l-7.5-4.2V7.7zM4.8 7.9L12 12l7.2-4.1M12 12v8.3",
+    "get": "M12 4v11M7 10.5l5 5 5-5M5 20h14",
+    "pause": "M9 6v12M15 6v12",
+    "go-on": "M9 6.5l8 5.5-8 5.5z",
+    "folder": "M4 7.5A1.5 1.5 0 0 1 5.5 6h4l2 2.5h7A1.5 1.5 0 0 1 20 10v7a1.5 1.5 0 0 1-1.5 1.5h-13A1.5 1.5 0 0 1 4 17z",
     "tune": "M5 7h14M7.5 12h9M10 17h4",
     "stop": "",
+    "none": "",  # room for an icon where others of a menu have one
 }
 
 
@@ -80,7 +87,7 @@ def paint(painter: QPainter, name: str, rect: QRectF, colour: str | QColor) -> N
     """Paint an icon into a rectangle; `name` "mark" is the product's own, which keeps its colours."""
     if name == "mark":
         _mark(rect.width() >= 24).render(painter, rect)
-    else:
+    elif name != "none":
         _renderer(name, QColor(colour).name()).render(painter, rect)
 
 

@@ -1,4 +1,4 @@
-"""The window: sidebar, page and status strip side by side, with the shortcuts that hold everywhere.
+"""The window: sidebar, pages and status strip side by side, with the shortcuts that hold everywhere.
 
 It places and wires widgets. What the acts mean is the controller's business.
 """
@@ -8,25 +8,30 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QByteArray, QEvent, QObject, Qt, QTimer, QUrl, Signal
 from PySide6.QtGui import QCloseEvent, QDesktopServices, QHideEvent, QKeyEvent, QKeySequence, QShortcut, QShowEvent
-from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QMainWindow, QVBoxLayout
+from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QMainWindow, QStackedWidget, QVBoxLayout
 
 from app.chat_controller import ChatController
 from app.conversation import Conversation, Message
 from app.engine_status import EngineStatus, sentence, short_name, why_there
-from app.models_controller import ModelsController
 from app.settings import AppPaths, AppSettings
 from app.ui import focus_ring, tab_order, theme
 from app.ui.chat_page import ChatPage
 from app.ui.floating import Toast
 from app.ui.sidebar import Sidebar
 from app.ui.status_strip import StatusStrip
-from app.user_messages import Action, plain_figures
+from app.user_messages import Action, UserMessage, plain_figures
 from engine.monitor import MachineSample
 from engine.protocol import LoadedModelInfo
+
+if TYPE_CHECKING:
+    from app.model_rows import ModelRow
+    from app.models_controller import ModelsController
+    from app.ui.chat_models import ChatModels
+    from app.ui.models_page import ModelsPage
 
 FIRST_SIZE = (1280, 832)
 SMALLEST = (720, 520)
@@ -50,6 +55,10 @@ class MainWindow(QMainWindow):
         self._automatic: dict[str, Any] = {}  # what the settings left to the model stand for at present
         self._notes: dict[str, str] = {}  # by setting: what has become of it
         self._seen = False
+        self.models_page: ModelsPage | None = None  # built when it is first asked for
+        self._models: ModelsController | None = None
+        self._chat: ChatController | None = None
+        self.chat_models: ChatModels | None = None
         self.setWindowTitle("Hearth")
         self.setMinimumSize(*SMALLEST)
         self.sidebar, self.page, self.strip = Sidebar(), ChatPage(), StatusStrip()
@@ -61,13 +70,18 @@ class MainWindow(QMainWindow):
         row.addWidget(self.sidebar)
         column = QVBoxLayout()
         column.setSpacing(0)
-        column.addWidget(self.page, 1)
+        self.pages = QStackedWidget()
+        self.pages.addWidget(self.page)
+        column.addWidget(self.pages, 1)
         column.addWidget(self.strip)
         row.addLayout(column, 1)
         self.setCentralWidget(self.ground)
         focus_ring.install(self)
         self.sidebar.set_collapsed(not settings.sidebar_open)
         self.sidebar.collapsed_changed.connect(lambda collapsed: self._set(sidebar_open=not collapsed))
+        self.sidebar.chat_requested.connect(self.show_chat)
+        self.sidebar.models_requested.connect(self.show_models)
+        self.sidebar.set_page("chat")
         self.sidebar.settings_requested.connect(self.open_settings)
         self.sidebar.about_requested.connect(self.open_about)
         self.page.copied.connect(lambda words: self.show_toast(words, None))
@@ -79,6 +93,7 @@ class MainWindow(QMainWindow):
         for keys, act in {
             "Ctrl+N": lambda: self.sidebar.new_chat.emit(),
             "Ctrl+K": self.sidebar.open_search,
+            "Ctrl+M": self.show_models,
             "Ctrl+,": self.open_settings,
             "Ctrl++": lambda: self._zoom(0.1),
             "Ctrl+=": lambda: self._zoom(0.1),
@@ -91,6 +106,7 @@ class MainWindow(QMainWindow):
 
     def connect_controller(self, controller: ChatController) -> None:
         """Every signal of the controller to the slot that shows it, every act of the person to the controller."""
+        self._chat = controller
         page, sidebar = self.page, self.sidebar
         controller.conversations_changed.connect(sidebar.set_conversations)
         controller.search_results.connect(sidebar.set_search_hits)
@@ -116,17 +132,66 @@ class MainWindow(QMainWindow):
         page.stop_requested.connect(controller.stop)
         page.remedy.connect(controller.remedy)
         sidebar.new_chat.connect(controller.new_chat)
-        sidebar.new_chat.connect(page.focus_composer)
+        sidebar.new_chat.connect(self.show_chat)
         sidebar.conversation_selected.connect(controller.open)
+        sidebar.conversation_selected.connect(lambda _: self.show_chat(focus=False))
         sidebar.rename_requested.connect(controller.rename)
         sidebar.delete_requested.connect(controller.delete)
         sidebar.search_changed.connect(controller.search)
         self.settings_changed.connect(controller.settings_changed)
 
-    def connect_models(self, models: ModelsController) -> None:
-        """The same for finding, fetching and switching models."""
-        models.problem.connect(self.page.show_banner)
-        models.toast.connect(self.show_toast)
+    def connect_models(self, controller: ModelsController) -> None:
+        """The controller behind the Models page, which is built when it is first asked for, and behind the chat's
+        menu of models. After `connect_controller`."""
+        from app.ui.chat_models import ChatModels
+
+        self._models = controller
+        assert self._chat is not None, "the chat comes first"
+        self.chat_models = ChatModels(self, self.page, self.sidebar, self._chat, controller)
+        self.chat_models.models_page_asked.connect(self.show_models)
+        controller.toast.connect(self.show_toast)
+        controller.problem.connect(self._show_models_problem)
+        controller.rows_changed.connect(self._show_models_work)
+
+    # -------------------------------------------------------------- pages
+
+    def show_chat(self, focus: bool = True) -> None:
+        """Show the chat that is open."""
+        self.pages.setCurrentWidget(self.page)
+        self.sidebar.set_page("chat")
+        if focus:
+            self.page.focus_composer()
+
+    def show_models(self) -> None:
+        """Show the models: to be had, on this PC, on their way."""
+        if self._models is None:
+            return
+        if self.models_page is None:
+            from app.ui.model_acts import ModelActs
+            from app.ui.models_page import ModelsPage
+
+            self.models_page = ModelsPage()
+            self.models_page.set_status(self._status)
+            self.pages.addWidget(self.models_page)
+            acts = ModelActs(self.models_page, self._models)
+            acts.chat_wanted.connect(self.show_chat)
+            acts.window_action.connect(self._window_action)
+            acts.window_action.connect(self.page.remedy)
+        self.pages.setCurrentWidget(self.models_page)
+        self.sidebar.set_page("models")
+        self.models_page.search.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def _show_models_problem(self, message: UserMessage) -> None:
+        page = self.models_page
+        if page is not None and self.pages.currentWidget() is page:
+            page.show_banner(message)
+        else:
+            self.page.show_banner(message)
+
+    def _show_models_work(self, rows: list[ModelRow]) -> None:
+        from app.model_selection import work_figure
+
+        self.sidebar.set_models_work(work_figure(rows))
 
     # -------------------------------------------------------------- what is shown
 
@@ -145,6 +210,8 @@ class MainWindow(QMainWindow):
     def _show_status(self, status: EngineStatus) -> None:
         self._status = status
         self.sidebar.set_status(status)
+        if self.models_page is not None:
+            self.models_page.set_status(status)
 
     def show_sample(self, sample: MachineSample) -> None:
         """Show the machine at this moment."""
@@ -152,7 +219,10 @@ class MainWindow(QMainWindow):
         self.sidebar.set_sample(sample)
 
     def show_toast(self, words: str, undo: Callable[[], None] | None) -> None:
-        Toast.show_on(self.page, words, undo, lambda: 24 if self.page.is_empty else TOAST_ABOVE_COMPOSER)
+        if self.models_page is not None and self.pages.currentWidget() is self.models_page:
+            Toast.show_on(self.models_page, words, undo)
+        else:
+            Toast.show_on(self.page, words, undo, lambda: 24 if self.page.is_empty else TOAST_ABOVE_COMPOSER)
 
     def _take_model(self, info: LoadedModelInfo) -> None:
         self._automatic = {**info.sampling, "threads": info.threads, "context": info.context}
@@ -172,6 +242,8 @@ class MainWindow(QMainWindow):
     def _window_action(self, action: str) -> None:
         if action == Action.OPEN_SETTINGS:
             self.open_settings()
+        elif action == Action.OPEN_MODELS:
+            self.show_models()
         elif action in (Action.USE_CPU, Action.USE_ANY):
             self.page.clear_banner()
             self._set(device="cpu" if action == Action.USE_CPU else "auto")

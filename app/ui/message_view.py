@@ -136,6 +136,7 @@ class Answer(MessageView):
         self._starts: list[int] = []  # for each part, the index of its first block
         self._width = theme.px(720)
         self._status = EngineStatus(Phase.THINKING)
+        self._model = ""  # who answers, where that was another one before
         self._words = QVBoxLayout()
         self._words.setSpacing(theme.px(PART_GAP))
         self.column.addLayout(self._words)
@@ -173,6 +174,13 @@ class Answer(MessageView):
         self._show_blocks(self._parser.blocks, changed)
         self._place_caret()
 
+    def set_model(self, name: str) -> None:
+        """Name who answered: another one than before in this chat. Empty: it goes without saying."""
+        if name != self._model:
+            self._model = name
+            if self._parser is None:
+                self._show_result()
+
     def finish(self, message: Message) -> None:
         """The answer is complete (or has ended otherwise): show it as it is kept."""
         self.message = message
@@ -204,7 +212,7 @@ class Answer(MessageView):
 
     def _show_result(self) -> None:
         self.stats.copy.text_to_copy = self.message.text
-        self.stats.show_result(self.message)
+        self.stats.show_result(self.message, self._model)
 
     def _place_caret(self) -> None:
         shown = self._parser is not None and self._status.phase is Phase.WRITING

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtGui import QColor, QKeyEvent
+from PySide6.QtCore import QRectF, Qt, QTimer, Signal
+from PySide6.QtGui import QColor, QFontMetrics, QKeyEvent, QPaintEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QSizePolicy, QStackedLayout, QVBoxLayout, QWidget
 
 from app.conversation import Conversation, SearchHit
@@ -17,6 +17,8 @@ from app.ui.chat_list import SCROLL_BAR, ChatList
 from app.ui.controls import Button, Dot, IconButton, Label
 from app.ui.engine_card import EngineCard
 from app.ui.icons import Glyph
+from app.ui.painting import antialiased
+from app.ui.signs import paint_dot
 
 SEARCH_DELAY_MS = 120
 
@@ -43,22 +45,86 @@ class NavButton(Button):
     """A row of the sidebar that leads somewhere: icon and words from the left, no border."""
 
     def __init__(self, words: str, glyph: str, shortcut: str = "", parent: QWidget | None = None) -> None:
+        self.selected, self.figure = False, ""
         super().__init__(words, "quiet", glyph, parent=parent)
         self.height_px, self.align_left = 34, True
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self.setToolTip(f"{words}  ({shortcut})" if shortcut else "")
         self._restyle()
 
+    def set_selected(self, selected: bool) -> None:
+        """Whether its page is the one that is shown."""
+        if selected != self.selected:
+            self.selected = selected
+            self._restyle()
+
+    def set_figure(self, figure: str) -> None:
+        """A figure at its end: how far the work on its page is. Empty: none."""
+        if figure != self.figure:
+            self.figure = figure
+            self.setAccessibleName(f"{self.text()}, {figure}" if figure else self.text())
+            self.update()
+
     def _restyle(self) -> None:
         super()._restyle()
-        self.setFont(theme.font("row"))
+        self.setFont(theme.font("rowstrong" if self.selected else "row"))
 
     def colours(self) -> tuple[QColor, QColor, QColor]:
         ground, border, _ = super().colours()
+        if self.selected and not self.isDown():
+            ground = theme.wash("selected")
         return ground, border, theme.colour("ink")
 
     def glyph_colour(self, text: QColor) -> QColor:
-        return theme.colour("ink2")
+        return theme.colour("ink" if self.selected else "ink2")
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        if not self.figure:
+            return
+        painter, pad, dot = antialiased(self), theme.px(10), theme.px(14)
+        painter.setFont(theme.font("meta"))
+        painter.setPen(theme.colour("ink2"))
+        wide = QFontMetrics(theme.font("meta")).horizontalAdvance(self.figure)
+        x = self.width() - pad - wide
+        sign = QRectF(x - dot - theme.px(5), (self.height() - dot) / 2, dot, dot)
+        words = QRectF(x, 0, wide + 1, self.height())
+        if self.isRightToLeft():
+            words.moveLeft(pad)
+            sign.moveLeft(pad + wide + theme.px(5))
+        painter.drawText(words, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignAbsolute, self.figure)
+        paint_dot(painter, sign, theme.colour("hot_fill"), True)
+
+
+class RailButton(IconButton):
+    """An icon of the rail that leads to a page, with a dot while something on that page works."""
+
+    def __init__(self, glyph: str, tooltip: str, shortcut: str = "", parent: QWidget | None = None) -> None:
+        self.selected, self.working = False, False
+        super().__init__(glyph, tooltip, shortcut, parent)
+
+    def set_selected(self, selected: bool) -> None:
+        """Whether its page is the one that is shown."""
+        self.selected = selected
+        self.update()
+
+    def set_working(self, working: bool) -> None:
+        """Whether something on its page works."""
+        self.working = working
+        self.update()
+
+    def colours(self) -> tuple[QColor, QColor, QColor]:
+        ground, border, ink = super().colours()
+        if self.selected and not self.isDown():
+            return theme.wash("selected"), border, theme.colour("ink")
+        return ground, border, ink
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        if self.working:
+            side = theme.px(12)
+            sign = QRectF(self.width() - side - theme.px(3), theme.px(3), side, side)
+            paint_dot(antialiased(self), sign, theme.colour("hot_fill"), False)
 
 
 class SearchField(QLineEdit):
@@ -148,6 +214,7 @@ class SidePanel(QFrame):
         self._search_stack = QStackedLayout(self._search)
         self._search_stack.addWidget(self.search_button)
         self._search_stack.addWidget(self.field)
+        self.models = NavButton("Models", "models", "Ctrl+M")
         self.list = ChatList()
         self.note = EmptyNote()
         self._body = QFrame()
@@ -160,6 +227,7 @@ class SidePanel(QFrame):
         self._upper.addLayout(self._brand_row)
         self._upper.addWidget(self.new_chat)
         self._upper.addWidget(self._search)
+        self._upper.addWidget(self.models)
         self._lower.addWidget(self.engine)
         self._lower.addWidget(self.settings)
         self._column.addLayout(self._upper)
@@ -262,12 +330,14 @@ class Rail(QFrame):
         self.open_button = IconButton("panel", "Open the sidebar", "Ctrl+B")
         self.new_chat = IconButton("plus", "New chat", "Ctrl+N")
         self.search = IconButton("search", "Search", "Ctrl+K")
+        self.chat = RailButton("chat", "Chat")
+        self.models = RailButton("models", "Models", "Ctrl+M")
         self.dot = Dot("hot_fill", True)
         self.settings = IconButton("settings", "Settings", "Ctrl+,")
         centre = Qt.AlignmentFlag.AlignHCenter
         self._column.addWidget(self.brand, 0, centre)
         self._column.addSpacing(4)
-        for widget in (self.open_button, self.new_chat, self.search):
+        for widget in (self.open_button, self.new_chat, self.search, self.chat, self.models):
             widget.glyph_px = 19
             self._column.addWidget(widget, 0, centre)
         self._column.addStretch(1)
@@ -281,6 +351,6 @@ class Rail(QFrame):
     def _restyle(self) -> None:
         self._column.setContentsMargins(theme.px(9), theme.px(8), theme.px(9) + 1, theme.px(10))
         self._column.setSpacing(theme.px(4))
-        for button in (self.brand, self.open_button, self.new_chat, self.search, self.settings):
+        for button in (self.brand, self.open_button, self.new_chat, self.search, self.chat, self.models, self.settings):
             button.height_px = 36
             button.setFixedSize(theme.px(38), theme.px(36))

@@ -41,6 +41,8 @@ class Sidebar(QFrame):
     rename_requested = Signal(str, str)
     delete_requested = Signal(str)
     search_changed = Signal(str)
+    chat_requested = Signal()  # back to the chat that was open
+    models_requested = Signal()
     settings_requested = Signal()
     about_requested = Signal()
     collapsed_changed = Signal(bool)  # by the person, in a wide window: worth remembering
@@ -68,6 +70,9 @@ class Sidebar(QFrame):
         panel, rail = self.panel, self.rail
         for new in (panel.new_chat, rail.new_chat):
             new.clicked.connect(self._ask_new)
+        for models in (panel.models, rail.models):
+            models.clicked.connect(self._ask_models)
+        rail.chat.clicked.connect(self.chat_requested)
         for settings in (panel.settings, rail.settings):
             settings.clicked.connect(self._ask_settings)
         for brand in (panel.brand, rail.brand):
@@ -93,6 +98,18 @@ class Sidebar(QFrame):
     def set_current(self, conversation_id: str | None) -> None:
         """Mark the chat that the page shows; None: none (a new chat)."""
         self.panel.list.set_current(conversation_id or "")
+
+    def set_page(self, page: str) -> None:
+        """Mark the page that is shown: "chat" or "models"."""
+        self.panel.models.set_selected(page == "models")
+        self.rail.models.set_selected(page == "models")
+        self.rail.chat.set_selected(page == "chat")
+
+    def set_models_work(self, figure: str) -> None:
+        """How far downloads and preparing are, "44%"; empty while there is nothing."""
+        self.panel.models.set_figure(figure)
+        self.rail.models.set_working(bool(figure))
+        self.rail.models.set_words(f"Models, {figure}" if figure else "Models")
 
     def set_running(self, conversation_id: str | None) -> None:
         """Give the chat that is being answered its ember dot; None: none is."""
@@ -263,6 +280,10 @@ class Sidebar(QFrame):
     def _ask_open(self, conversation_id: str) -> None:
         self._close_over_page()
         self.conversation_selected.emit(conversation_id)
+
+    def _ask_models(self) -> None:
+        self._close_over_page()
+        self.models_requested.emit()
 
     def _ask_settings(self) -> None:
         self._close_over_page()

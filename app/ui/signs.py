@@ -99,16 +99,27 @@ class ShareBar(QWidget):
         self.update()
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        painter, width, height = antialiased(self), float(self.width()), float(self.height())
-        block(painter, QRectF(self.rect()), theme.colour("bubble"), height / 2)
-        used = width * (1 - self.rest)
-        hot = used * self.share
-        path = QPainterPath()
-        path.addRoundedRect(QRectF(0, 0, used, height), height / 2, height / 2)
-        painter.setClipPath(path)
-        gap = 1.0 if 0 < self.share < 1 else 0.0
-        painter.fillRect(QRectF(0, 0, hot - gap, height), theme.colour("hot_fill"))
-        painter.fillRect(QRectF(hot + gap, 0, used - hot, height), theme.colour("cold_fill"))
+        paint_share(antialiased(self), QRectF(self.rect()), self.share, self.rest)
+
+
+def paint_share(painter: QPainter, rect: QRectF, share: float, rest: float, leftwards: bool = False) -> None:
+    """The bar of a share: ember for the GPU's part, slate for the CPU's, the free track for the rest."""
+    height = rect.height()
+    block(painter, rect, theme.colour("bubble"), height / 2)
+    used = rect.width() * (1 - rest)
+    hot = used * share
+    gap = 1.0 if 0 < share < 1 else 0.0
+
+    def at(x: float, width: float) -> QRectF:
+        return QRectF(rect.right() - x - width if leftwards else rect.x() + x, rect.y(), max(width, 0.0), height)
+
+    path = QPainterPath()
+    path.addRoundedRect(at(0.0, used), height / 2, height / 2)
+    painter.save()
+    painter.setClipPath(path)
+    painter.fillRect(at(0.0, hot - gap), theme.colour("hot_fill"))
+    painter.fillRect(at(hot + gap, used - hot - gap), theme.colour("cold_fill"))
+    painter.restore()
 
 
 class MemoryBar(QWidget):

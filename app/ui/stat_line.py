@@ -6,7 +6,7 @@ from typing import Any
 
 from PySide6.QtCore import QTimer
 from PySide6.QtGui import QGuiApplication, QPaintEvent
-from PySide6.QtWidgets import QHBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QWidget
 
 from app.conversation import Message, MessageState
 from app.engine_status import EngineStatus, Phase, rate, seconds
@@ -60,13 +60,15 @@ class StatLine(QWidget):
         super().__init__(parent)
         self._dot = Dot("hot_fill", working=True)
         self._state = Label("", "metastrong")
+        self._model = Label("", "metastrong", elide=True)
         self._bar = ShareBar(0.0, width=44)
         self._rate = Label("", "metastrong")
         self._facts = Label("", "meta", elide=True)
         self.copy = CopyButton("Copy answer")
         self._row = QHBoxLayout(self)
         self._row.setContentsMargins(0, 0, 0, 0)
-        for widget in (self._dot, self._state, self._bar, self._rate):
+        self._model.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Preferred)
+        for widget in (self._dot, self._model, self._state, self._bar, self._rate):
             self._row.addWidget(widget)
         self._row.addWidget(self._facts, 1)
         self._row.addWidget(self.copy)
@@ -75,7 +77,7 @@ class StatLine(QWidget):
 
     def words(self) -> str:
         """All that it says, for tests and screen readers."""
-        shown = (w.words for w in (self._state, self._rate, self._facts) if not w.isHidden() and w.words)
+        shown = (w.words for w in (self._model, self._state, self._rate, self._facts) if not w.isHidden() and w.words)
         return " · ".join(shown)
 
     def show_running(self, status: EngineStatus) -> None:
@@ -88,8 +90,8 @@ class StatLine(QWidget):
         )  # fmt: skip
         self.copy.setVisible(False)
 
-    def show_result(self, message: Message) -> None:
-        """After it: what became of it, and its figures."""
+    def show_result(self, message: Message, model: str = "") -> None:
+        """After it: what became of it, and its figures. model: who answered, where that was another one before."""
         stats = message.stats or {}
         share = stats.get("gpu_neuron_load")
         figures = facts_of(stats)
@@ -97,13 +99,15 @@ class StatLine(QWidget):
         state = state_words(message.state, stats)
         if state and speed:  # one bold word is enough
             figures, speed = [speed, *figures], ""
-        self._show(working=False, state=state, rate_words=speed, facts="  ·  ".join(figures))
+        self._show(working=False, state=state, rate_words=speed, facts="  ·  ".join(figures), model=model)
         self._bar.setVisible(share is not None)
         if share is not None:
             self._bar.set_share(float(share))
         self.copy.setVisible(bool(message.text))
 
-    def _show(self, working: bool, state: str, rate_words: str, facts: str) -> None:
+    def _show(self, working: bool, state: str, rate_words: str, facts: str, model: str = "") -> None:
+        self._model.setVisible(bool(model))
+        self._model.setText(model)
         self._dot.setVisible(working)
         self._state.setVisible(bool(state))
         self._state.setText(state)

@@ -108,6 +108,7 @@ ROLES: dict[str, TypeRole] = {
     "button": TypeRole(13.5, 500, 18, "ink"),
     "small": TypeRole(13, 400, 18, "ink2"),
     "smallstrong": TypeRole(13, 600, 18, "ink2"),
+    "pill": TypeRole(13, 500, 18, "ink2"),
     "meta": TypeRole(12, 400, 16, "ink3"),
     "metastrong": TypeRole(12, 600, 16, "ink2"),
     "chip": TypeRole(12, 500, 16, "ink2"),

@@ -40,6 +40,12 @@ def text_column(page_width: int) -> tuple[int, int]:
     return (page_width - width) // 2, width
 
 
+def _model_of(message: Message) -> str:
+    """The name of the model that gave an answer; empty where that is not kept."""
+    name = (message.stats or {}).get("model") if message.role is Role.ASSISTANT else None
+    return name if isinstance(name, str) else ""
+
+
 class Transcript(QScrollArea):
     """The messages of one chat. `link_activated` gives an address that was followed in one of them."""
 
@@ -150,6 +156,7 @@ class Transcript(QScrollArea):
         self._messages = [message if m.id == message.id else m for m in self._messages]
         view = self._view(message.id)
         if isinstance(view, Answer):
+            view.set_model(self._new_model(message))
             view.finish(message)
         count = (message.stats or {}).get("dropped_messages")
         if count is not None:
@@ -210,8 +217,19 @@ class Transcript(QScrollArea):
         view.set_width(text_column(self.width())[1])
         if isinstance(view, Answer):
             view.set_status(self._status)
+            view.set_model(self._new_model(message, len(self._messages) - 1 - len(self._views) if not position else -1))
         self._views.insert(position, view)
         self._column.insertWidget(position, view)
+
+    def _new_model(self, message: Message, index: int = -1) -> str:
+        """Who gave an answer, if another model gave the one before it; else nothing. index: its place, if known."""
+        name = _model_of(message)
+        if not name:
+            return ""
+        if index < 0 or self._messages[index].id != message.id:
+            index = next((i for i in reversed(range(len(self._messages))) if self._messages[i].id == message.id), 0)
+        before = next((known for i in range(index - 1, -1, -1) if (known := _model_of(self._messages[i]))), name)
+        return name if before != name else ""
 
     def _discard(self, view: MessageView) -> None:
         self._column.removeWidget(view)

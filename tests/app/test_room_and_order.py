@@ -198,12 +198,12 @@ def test_tab_goes_through_a_chat_as_it_is_read(window: QMainWindow) -> None:
     settle()
     page.focus_composer()
     names = []
-    for _ in range(6):
+    for _ in range(7):
         QTest.keyClick(QApplication.focusWidget(), Qt.Key.Key_Tab)
         focus = QApplication.focusWidget()
         assert focus is not None
         names.append(focus.accessibleName())
-    assert names == ["Chat menu", "Messages", "Copy message", "Copy python code", "Copy answer", "Message"]
+    assert names == ["Model: Pip", "Chat menu", "Messages", "Copy message", "Copy python code", "Copy answer", "Message"]
     QTest.keyClick(QApplication.focusWidget(), Qt.Key.Key_Backtab)
     focus = QApplication.focusWidget()
     assert focus is not None

@@ -1,0 +1,164 @@
+"""Which models the page shows and in which order: filters, sorting, search among rows, what a repository is called.
+
+Pure functions of rows. It asks nobody and knows no Qt.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from app.model_rows import ModelRow
+
+Filter = Literal["recommended", "here", "gpu", "chat", "base", "all"]
+Sort = Literal["best", "speed", "size", "name"]
+
+FILTERS: tuple[tuple[Filter, str], ...] = (
+    ("recommended", "Recommended"), ("here", "On this PC"), ("gpu", "Fits the GPU"), ("chat", "Chat"),
+    ("base", "Base"), ("all", "All"),
+)  # fmt: skip
+SORTS: tuple[tuple[Sort, str], ...] = (
+    ("best", "recommended"), ("speed", "speed here"), ("size", "size"), ("name", "name"),
+)  # fmt: skip
+GB = 10**9
+SIZES: tuple[tuple[str, str, int, int], ...] = (
+    ("", "any", 0, 10**18), ("s", "up to 5 GB", 0, 5 * GB), ("m", "5 to 15 GB", 5 * GB, 15 * GB),
+    ("l", "15 to 40 GB", 15 * GB, 40 * GB), ("xl", "over 40 GB", 40 * GB, 10**18),
+)  # fmt: skip
+RECOMMENDED = 12  # of the catalogue, beside what is already here
+ALTERNATIVES = 4
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the person wants to see. family and size: empty for any; size is a key of SIZES."""
+
+    filter: Filter = "recommended"
+    sort: Sort = "best"
+    family: str = ""
+    size: str = ""
+    text: str = ""
+
+
+def is_here(row: ModelRow) -> bool:
+    """Whether a model is on this PC, or on its way to it."""
+    return row.installed is not None or row.download is not None
+
+
+def fits(row: ModelRow) -> bool:
+    """Whether a model would run here, as far as is known."""
+    return row.estimate is None or row.estimate.fits != "no"
+
+
+def select(rows: Iterable[ModelRow], choice: Choice) -> list[ModelRow]:
+    """The rows to show, in order."""
+    _, _, least, most = next(size for size in SIZES if size[0] == choice.size)
+    found = [
+        row
+        for row in rows
+        if (not choice.family or row.family == choice.family)
+        and (not choice.size or least < row.n_bytes <= most)
+        and matches(row, choice.text)
+    ]
+    if choice.filter == "recommended":
+        best = sorted((row for row in found if not is_here(row) and fits(row) and row.kind != "base"), key=_by_rank)
+        wanted = {row.id for row in best[:RECOMMENDED]}
+        found = [row for row in found if is_here(row) or row.id in wanted]
+    else:
+        found = [row for row in found if _passes(row, choice.filter)]
+    return sorted(found, key=_ORDERS[choice.sort])
+
+
+def _passes(row: ModelRow, wanted: Filter) -> bool:
+    match wanted:
+        case "here":
+            return is_here(row)
+        case "gpu":
+            return row.estimate is not None and row.estimate.fits == "gpu"
+        case "chat" | "base":
+            return row.kind == wanted
+        case _:
+            return True
+
+
+def _by_rank(row: ModelRow) -> tuple[object, ...]:
+    return (not row.in_use, not fits(row), row.rank, row.name.casefold())
+
+
+def _by_speed(row: ModelRow) -> tuple[object, ...]:
+    return (not fits(row), -(speed_of(row) or 0.0), row.name.casefold())
+
+
+def _by_size(row: ModelRow) -> tuple[object, ...]:
+    return (row.n_bytes, row.name.casefold())
+
+
+def _by_name(row: ModelRow) -> tuple[object, ...]:
+    return (tuple(int(part) if part.isdigit() else part for part in _pieces(row.name)), row.id)
+
+
+def _pieces(name: str) -> list[str]:
+    # Figures as numbers, so that 7B stands before 13B; the split gives words and figures by turns, words first.
+    return re.split(r"(\d+)", name.casefold())
+
+
+_ORDERS = {"best": _by_rank, "speed": _by_speed, "size": _by_size, "name": _by_name}
+
+
+def speed_of(row: ModelRow) -> float | None:
+    """Measured here, else foretold, tokens/s."""
+    if row.installed is not None and row.installed.measured_tok_s is not None:
+        return row.installed.measured_tok_s
+    return row.estimate.predicted_tok_s if row.estimate is not None and row.estimate.fits != "no" else None
+
+
+def matches(row: ModelRow, text: str) -> bool:
+    """Whether every word of a search is in what a row says of itself."""
+    repo = row.entry.repo if row.entry else row.installed.repo if row.installed else ""
+    said = " ".join((row.name, row.maker, row.family, row.kind, row.licence, row.codec, repo)).casefold()
+    return all(word in said for word in text.casefold().split())
+
+
+def families(rows: Iterable[ModelRow]) -> list[str]:
+    """The families there are, in order of their names."""
+    return sorted({row.family for row in rows if row.family}, key=str.casefold)
+
+
+def what_would_fit(rows: Iterable[ModelRow], too_big: ModelRow) -> list[ModelRow]:
+    """The nearest models that would run here: of the same family first, then the largest of the same kind."""
+    able = [row for row in rows if row.id != too_big.id and row.estimate is not None and row.estimate.fits != "no"]
+    able = [row for row in able if row.kind == too_big.kind] or able
+
+    def nearness(row: ModelRow) -> tuple[object, ...]:
+        return (not (too_big.family and row.family == too_big.family), -row.parameters, -row.n_bytes, row.name)
+
+    return sorted(able, key=nearness)[:ALTERNATIVES]
+
+
+def work_figure(rows: Iterable[ModelRow]) -> str:
+    """How far downloads are, or else preparing, in percent for one glance; "" while nothing goes on."""
+    rows = list(rows)
+    gets = [row.download for row in rows if row.download is not None]
+    going = [get for get in gets if get.state in {"queued", "downloading", "waiting", "checking"}]
+    if total := sum(get.total_bytes for get in going):
+        return f"{100 * sum(get.done_bytes for get in going) // total}%"
+    for row in rows:
+        if row.preparing is not None and row.preparing.total:
+            return f"{100 * row.preparing.done // row.preparing.total}%"
+    return ""
+
+
+_PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,95})"
+_ADDRESS = re.compile(rf"https?://[^/\s]+/(?:models/)?({_PART}/{_PART})(?:[/?#].*)?")
+_REPO = re.compile(rf"{_PART}/{_PART}")
+
+
+def repository(text: str) -> str:
+    """The repository that a pasted text names, "owner/name"; "" if it names none."""
+    text = text.strip().removesuffix(".git")
+    if address := _ADDRESS.fullmatch(text):
+        owner = address[1].split("/")[0]
+        return "" if owner in {"datasets", "spaces", "docs", "blog", "papers", "collections"} else address[1]
+    return text if _REPO.fullmatch(text) else ""

@@ -1,0 +1,160 @@
+"""What the Models page says about a model, in words and figures: pure functions of records. Knows no Qt.
+
+Files are counted in GB of 10^9 bytes, as the hub counts them; memory as it is sold, 1 GB of it being 2^30 bytes.
+"""
+
+from __future__ import annotations
+
+from app.engine_status import NARROW, gigabytes, rate, short_name
+from engine.library.records import Download, Estimate, MachineLine
+
+STAGE_WORDS = {"convert": "Convert", "profile": "Profile", "train": "Predictors", "solve": "Placement"}
+STAGES_DOING = {"convert": "Converting", "profile": "Profiling", "train": "Training predictors", "solve": "Placing"}
+_ROOM_BYTES = 5e7  # memory below this is not worth a word
+
+
+def memory(n_bytes: float) -> str:
+    """An amount of memory: "9.4 GB", "65 MB"."""
+    if n_bytes >= 0.095 * 2**30:
+        return f"{n_bytes / 2**30:.1f}{NARROW}GB"
+    return f"{n_bytes / 2**20:.0f}{NARROW}MB"
+
+
+def whole_memory(n_bytes: float) -> str:
+    """An amount of memory where a decimal says nothing: "21 GB"; below 10 GB it does."""
+    return memory(n_bytes) if n_bytes < 9.95 * 2**30 else f"{n_bytes / 2**30:.0f}{NARROW}GB"
+
+
+def parameters(count: int) -> str:
+    """How many parameters: "7B", "6.7B", "33M"; "" where it is not known."""
+    if count <= 0:
+        return ""
+    for unit, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
+        value = count / unit
+        if value >= 0.9995:
+            text = f"{value:.0f}" if value >= 9.95 else f"{value:.1f}".removesuffix(".0")
+            return f"{text}{letter}"
+    return f"{count / 1e3:.0f}K"
+
+
+def codec(name: str) -> str:
+    """How weights are written down, as people write it: "F16", "Q4_0"."""
+    return name.upper()
+
+
+def place(estimate: Estimate) -> str:
+    """Where a model's bytes lie: "9.4 GB on the GPU, 6.2 GB in RAM"."""
+    parts = []
+    if estimate.vram_bytes > 0:
+        parts.append(f"{memory(estimate.vram_bytes)} on the GPU")
+    if estimate.ram_bytes > _ROOM_BYTES or not parts:
+        parts.append(f"{memory(estimate.ram_bytes)} in RAM")
+    return ", ".join(parts)
+
+
+def bar(estimate: Estimate) -> tuple[float, float]:
+    """The share bar of a placement: GPU's part of what is used, and the part of all there is that stays free."""
+    used = estimate.vram_bytes + estimate.ram_bytes
+    room = estimate.vram_budget_bytes + estimate.ram_budget_bytes
+    if not used:
+        return 0.0, 1.0
+    free = 0.0 if estimate.fits == "no" or not room else 1 - used / room
+    return estimate.vram_bytes / used, min(max(free, 0.0), 0.97)
+
+
+def estimated(tok_s: float) -> str:
+    """A foretold rate without its unit: whole from 10 on."""
+    return f"{tok_s:,.0f}" if tok_s >= 9.95 else f"{tok_s:.1f}"
+
+
+def speed(estimate: Estimate | None, measured_tok_s: float | None = None) -> tuple[str, str]:
+    """A rate and, below it, how far it can be trusted: ("≈ 24 tok/s", "20 to 27"), ("39.1 tok/s", "measured here")."""
+    if measured_tok_s is not None:
+        return rate(measured_tok_s), "measured here"
+    if estimate is None:
+        return "–", ""
+    if estimate.fits == "no":
+        return "No estimate", "does not fit"
+    if estimate.predicted_tok_s is None:
+        return "No estimate", ""
+    words = f"≈{NARROW}{estimated(estimate.predicted_tok_s)}{NARROW}tok/s"
+    low, high = estimate.low_tok_s, estimate.high_tok_s
+    if low is None or high is None:
+        return words, "estimated"
+    digits = 0 if estimate.predicted_tok_s >= 9.95 else 1  # as the rate above it has them
+    span = [f"{end:,.{digits}f}" for end in (low, high)]
+    return words, f"{span[0]} to {span[1]}" if span[0] != span[1] else "estimated"
+
+
+def short_of(estimate: Estimate) -> str:
+    """The sentence of a model that does not fit: what it needs and what there is."""
+    need = estimate.vram_bytes + estimate.ram_bytes
+    room = max(need - estimate.short_bytes, 0) or estimate.vram_budget_bytes + estimate.ram_budget_bytes
+    return f"Needs {whole_memory(need)}. This PC can give it {whole_memory(room)}."
+
+
+def machine(line: MachineLine) -> str:
+    """This PC, as the page's second line has it."""
+    whose = "this PC" if line.measured else "a PC like this one"
+    free = f"{whole_memory(line.ram_free_bytes)} RAM free"
+    if not line.gpu:
+        cores = f"{line.cores} core" + ("" if line.cores == 1 else "s")
+        return f"Estimates for {whose}: no GPU, {cores}, {free}"
+    return f"Estimates for {whose}: {short_name(line.gpu)} with {memory(line.vram_budget_bytes)} for models, {free}"
+
+
+def time_left(eta_s: float | None) -> str:
+    """A remaining time, rounded: "about 4 min left"; "" where nothing is known."""
+    words = duration(eta_s)
+    return f"{words} left" if words else ""
+
+
+def duration(value_s: float | None) -> str:
+    """A time that is only foretold: "about 20 s", "about 4 min", "about 2 h 10 min"; "" where it is not known."""
+    if value_s is None:
+        return ""
+    if value_s < 55:
+        return f"about {max(5 * round(value_s / 5), 5)}{NARROW}s"
+    minutes = max(round(value_s / 60), 1)
+    if minutes < 60:
+        return f"about {minutes}{NARROW}min"
+    hours, rest = divmod(5 * round(minutes / 5) if minutes < 600 else 60 * round(minutes / 60), 60)
+    return f"about {hours}{NARROW}h" + (f" {rest}{NARROW}min" if rest else "")
+
+
+def fetched(done: int, total: int) -> str:
+    """How much of a download is here, under one unit: "1.9 of 4.3 GB"."""
+    if total <= 0:
+        return gigabytes(done)
+    if total >= 1e8:
+        return f"{done / 1e9:.1f} of {gigabytes(total)}"
+    return f"{done / 1e6:.0f} of {gigabytes(total)}"
+
+
+def pace(bytes_per_s: float | None) -> str:
+    """The rate of a download: "38 MB/s", "420 kB/s"; "" where it is not known."""
+    if bytes_per_s is None or bytes_per_s <= 0:
+        return ""
+    if bytes_per_s >= 9.95e6:
+        return f"{bytes_per_s / 1e6:.0f}{NARROW}MB/s"
+    return f"{bytes_per_s / 1e6:.1f}{NARROW}MB/s" if bytes_per_s >= 1e6 else f"{bytes_per_s / 1e3:.0f}{NARROW}kB/s"
+
+
+def download_lines(download: Download) -> tuple[str, str]:
+    """What stands below the bar of a download, at its left and its right."""
+    here = fetched(download.done_bytes, download.total_bytes)
+    match download.state:
+        case "downloading":
+            return " · ".join(part for part in (here, pace(download.bytes_per_s)) if part), time_left(download.eta_s)
+        case "queued":
+            return "Queued", here if download.done_bytes else gigabytes(download.total_bytes)
+        case "paused":
+            return f"Paused · {here}", ""
+        case "waiting":
+            return "Waiting for the network", here
+        case "checking":
+            return "Checking the file", time_left(download.eta_s)
+        case "failed":
+            return "Stopped", here
+        case _:
+            return here, ""

@@ -1,0 +1,222 @@
+"""What every card of the Models page is: a painted ground that answers to mouse and keyboard, and the grid of them.
+
+A card paints its words itself and has real buttons as children, so that a hundred of them stay light. What a card says
+is its subclass's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import (
+    QColor,
+    QContextMenuEvent,
+    QEnterEvent,
+    QFontMetrics,
+    QKeyEvent,
+    QMouseEvent,
+    QPainter,
+    QPaintEvent,
+    QResizeEvent,
+)
+from PySide6.QtWidgets import QSizePolicy, QWidget
+
+from app.ui import theme
+from app.ui.direction import leading, order
+from app.ui.painting import antialiased, block, outline
+
+CARD_PX, SIDE_PX, TOP_PX, GAP_PX = 194, 16, 14, 14
+TWO_COLUMNS_PX = 700  # a narrower page has one
+_STEPS = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1}
+
+
+class CardFrame(QWidget):
+    """A card, 194 high unless it says otherwise. pressed: opened by click or Enter. menu_asked: where a menu is wanted, in global coordinates."""
+
+    pressed = Signal()
+    menu_asked = Signal(object)
+    step_asked = Signal(int, int)  # columns, rows: an arrow key that leads to another card
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setProperty("focusRadius", 12)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.hovered = False
+        self.high_px = CARD_PX
+        self._down = False
+        theme.current().changed.connect(self.restyle)
+
+    def restyle(self) -> None:
+        """Take up measures anew."""
+        self.arrange()
+        self.update()
+
+    def arrange(self) -> None:
+        """Put the children where they belong at this size."""
+
+    def sizeHint(self) -> QSize:
+        return QSize(theme.px(473), theme.px(self.high_px))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        self.arrange()
+
+    # -------------------------------------------------------------- painting
+
+    def inside(self) -> QRectF:
+        """Where words may stand."""
+        side, top = theme.px(SIDE_PX), theme.px(TOP_PX)
+        return QRectF(self.rect()).adjusted(side, top, -side, -top)
+
+    def mirrored(self, rect: QRectF) -> QRectF:
+        """A rectangle, on the other side where the layout runs leftwards."""
+        if not self.isRightToLeft():
+            return rect
+        return QRectF(self.width() - rect.x() - rect.width(), rect.y(), rect.width(), rect.height())
+
+    def write(
+        self,
+        painter: QPainter,
+        words: str,
+        rect: QRectF,
+        role: str,
+        token: str = "",
+        at_end: bool = False,
+        middle: bool = False,
+    ) -> float:
+        """One line of words, cut with an ellipsis where there is no room; returns how wide it is."""
+        if not words:
+            return 0.0
+        font = theme.font(role)
+        metrics = QFontMetrics(font)
+        shown = metrics.elidedText(words, Qt.TextElideMode.ElideRight, int(rect.width()) + 1)
+        painter.setFont(font)
+        painter.setPen(theme.colour(token or theme.ROLES[role].token))
+        side = leading(self.isRightToLeft() != at_end)
+        if middle:
+            side = Qt.AlignmentFlag.AlignHCenter
+        flags = int(side | Qt.AlignmentFlag.AlignVCenter) | Qt.TextFlag.TextSingleLine | order(words)
+        painter.drawText(self.mirrored(rect), flags, shown)
+        return float(metrics.horizontalAdvance(shown))
+
+    def chip(self, painter: QPainter, words: str, x: float, y: float, tone: str = "", at_end: bool = False) -> float:
+        """A chip from x on (or, at the end, up to x); returns its width."""
+        width = QFontMetrics(theme.font("chip")).horizontalAdvance(words) + 2.0 * theme.px(8)
+        rect = QRectF(x - width if at_end else x, y, width, theme.px(22))
+        ground = theme.colour(f"{tone}_soft" if tone else "sunken")
+        block(painter, self.mirrored(rect), ground, theme.px(6))
+        self.write(painter, words, rect, "chip", tone or "ink2", middle=True)
+        return width
+
+    def paint_words(self, painter: QPainter) -> None:
+        """Paint what the card says."""
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = antialiased(self)
+        rect, radius = QRectF(self.rect()), theme.px(12)
+        block(painter, rect, theme.colour("card"), radius)
+        outline(painter, rect, QColor(theme.colour("edge" if self.hovered else "line")), radius)
+        self.paint_words(painter)
+
+    # -------------------------------------------------------------- mouse and keys
+
+    def set_hovered(self, hovered: bool) -> None:
+        """Show the mouse over the card."""
+        self.hovered = hovered
+        self.update()
+
+    def enterEvent(self, event: QEnterEvent) -> None:
+        self.set_hovered(True)
+
+    def leaveEvent(self, event: QEvent) -> None:
+        self.set_hovered(False)
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        self._down = event.button() == Qt.MouseButton.LeftButton
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        down, self._down = self._down, False
+        if down and self.rect().contains(event.position().toPoint()):
+            self.pressed.emit()
+
+    def contextMenuEvent(self, event: QContextMenuEvent) -> None:
+        keyboard = event.reason() == QContextMenuEvent.Reason.Keyboard
+        self.menu_asked.emit(self.mapToGlobal(self.rect().center()) if keyboard else event.globalPos())
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        key = Qt.Key(event.key())
+        if key in {Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space}:
+            self.pressed.emit()
+        elif key in _STEPS:
+            self.step_asked.emit(_STEPS[key] * (-1 if self.isRightToLeft() else 1), 0)
+        elif key in {Qt.Key.Key_Up, Qt.Key.Key_Down}:
+            self.step_asked.emit(0, 1 if key == Qt.Key.Key_Down else -1)
+        else:
+            super().keyPressEvent(event)
+
+
+class CardGrid(QWidget):
+    """Cards in two columns, or in one where the page is narrow. Arrow keys lead from card to card."""
+
+    reached = Signal(QWidget)  # a card that an arrow key has led to: it should be in view
+
+    def __init__(self, name: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setAccessibleName(name)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.cards: list[CardFrame] = []
+        self._known: set[CardFrame] = set()
+        theme.current().changed.connect(self._place)
+
+    @property
+    def columns(self) -> int:
+        """One or two."""
+        return 2 if self.width() >= theme.px(TWO_COLUMNS_PX) else 1
+
+    def set_cards(self, cards: Sequence[CardFrame]) -> None:
+        """Show these cards in this order; others that were shown stay hidden until they are asked for again."""
+        if list(cards) == self.cards:
+            return
+        wanted = set(cards)
+        for card in self.cards:
+            if card not in wanted:
+                card.hide()
+        self.cards = list(cards)
+        for card in self.cards:
+            if card not in self._known:
+                self._known.add(card)
+                card.setParent(self)
+                card.step_asked.connect(lambda across, down, card=card: self._step(card, across, down))
+        self._place()
+        for card in self.cards:
+            card.show()
+
+    def forget(self, card: CardFrame) -> None:
+        """A card that is never shown again."""
+        self._known.discard(card)
+        card.hide()
+        card.deleteLater()
+
+    def _step(self, card: CardFrame, across: int, down: int) -> None:
+        if card not in self.cards:
+            return
+        index = self.cards.index(card) + across + down * self.columns
+        if 0 <= index < len(self.cards):
+            self.cards[index].setFocus(Qt.FocusReason.ShortcutFocusReason)
+            self.reached.emit(self.cards[index])
+
+    def _place(self) -> None:
+        gap, columns = theme.px(GAP_PX), self.columns
+        high = theme.px(self.cards[0].high_px if self.cards else CARD_PX)
+        width = (self.width() - gap * (columns - 1)) // columns
+        for i, card in enumerate(self.cards):
+            row, column = divmod(i, columns)
+            if self.isRightToLeft():
+                column = columns - 1 - column
+            card.setGeometry(column * (width + gap), row * (high + gap), width, high)
+        rows = -(-len(self.cards) // columns)
+        self.setFixedHeight(max(rows * (high + gap) - gap, 0))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        self._place()

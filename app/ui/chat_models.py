@@ -1,0 +1,155 @@
+"""What the chat shows and asks of models: the menu in the composer, the card that tells how the model runs here, and
+the offer of a first launch. It connects them with the controllers and keeps nothing but what is being looked at.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtGui import QKeySequence, QShortcut
+from PySide6.QtWidgets import QWidget
+
+from app.engine_status import EngineStatus, Phase
+from app.model_rows import ModelRow
+from app.ui.model_menu import ModelMenu
+from app.ui.placement_popup import Placed, PlacementPopup
+from engine.library.records import Estimate
+
+if TYPE_CHECKING:
+    from app.chat_controller import ChatController
+    from app.models_controller import ModelsController
+    from app.ui.chat_page import ChatPage
+    from app.ui.sidebar import Sidebar
+
+
+class ChatModels(QObject):
+    """One a window. models_page_asked: show the page of models. Ctrl+L is bound here."""
+
+    models_page_asked = Signal()
+
+    def __init__(
+        self, window: QWidget, page: ChatPage, sidebar: Sidebar, chat: ChatController, models: ModelsController
+    ) -> None:
+        super().__init__(window)
+        self._page, self._sidebar, self._chat, self._models = page, sidebar, chat, models
+        self._status = EngineStatus()
+        self._offered: ModelRow | None = None
+        self._fetching = ""  # row of the offer that was taken: it is shown until it answers
+        self.menu, self.popup = ModelMenu(window), PlacementPopup(window)
+        shortcut = QShortcut(QKeySequence("Ctrl+L"), window)
+        shortcut.activated.connect(self.open_menu)
+        self._connect_composer()
+        self._connect_popup()
+        self._connect_offer()
+        models.rows_changed.connect(self._take_rows)
+        models.offer_changed.connect(self._take_offer)
+        models.previewed.connect(self._take_preview)
+        models.loading_changed.connect(self.menu.set_looking)
+        chat.status_changed.connect(self._take_status)
+        self._take_rows(models.rows)
+        self._take_offer(models.offer)
+        self._take_status(chat.status)
+
+    def _connect_composer(self) -> None:
+        composer, card, menu = self._page.composer, self._sidebar.panel.engine, self.menu
+        composer.model_menu_asked.connect(self.open_menu)
+        composer.load_stop_asked.connect(self._chat.cancel_load)
+        composer.load_asked.connect(self._chat.load_last)
+        card.load_stop_asked.connect(self._chat.cancel_load)
+        card.clicked.connect(lambda: self.open_placement(card))
+        menu.chosen.connect(self._models.use)
+        menu.unload.connect(self._chat.unload)
+        menu.cancel_load.connect(self._chat.cancel_load)
+        menu.placement_asked.connect(lambda: self.open_placement(composer.model_button))
+        menu.all_models.connect(self.models_page_asked)
+
+    def _connect_popup(self) -> None:
+        self.popup.preview_asked.connect(lambda budget: self._models.preview(self._chat.model, budget))
+        self.popup.budget_chosen.connect(lambda budget: self._models.set_budget(self._chat.model, budget))
+        self.popup.unload.connect(self._chat.unload)
+
+    def _connect_offer(self) -> None:
+        offer, models = self._page.empty.offer, self._models
+        offer.download.connect(self._fetch)
+        offer.use.connect(models.use)
+        offer.pause.connect(models.pause)
+        offer.resume.connect(models.resume)
+        offer.cancel.connect(self._give_up)
+        offer.dismissed.connect(self._dismiss)
+
+    # -------------------------------------------------------------- opening
+
+    def open_menu(self) -> None:
+        """Ctrl+L: the menu of models, above the composer."""
+        if self.menu.is_open:
+            self.menu.dismiss()
+            return
+        self.popup.dismiss()
+        button = self._page.composer.model_button
+        if not button.isVisible():  # another page is shown, and it is that of the models or leads there
+            self.models_page_asked.emit()
+            return
+        if not self._models.rows:
+            self._models.refresh()
+        self.menu.open_at(button)
+
+    def open_placement(self, anchor: QWidget) -> None:
+        """How the model runs here; without one, the menu to choose from."""
+        if self._status.placement or (self._status.model and self._status.device):
+            self.popup.open_at(anchor)
+        elif not self.menu.is_open:
+            if not self._models.rows:
+                self._models.refresh()
+            self.menu.open_at(anchor)
+
+    # -------------------------------------------------------------- what happens
+
+    def _take_status(self, status: EngineStatus) -> None:
+        self._status = status
+        loading = status.phase is Phase.LOADING and not status.cancelling
+        loaded = bool(status.device) and status.phase not in (Phase.OFF, Phase.FAILED, Phase.LOADING)
+        self.menu.set_state(status.model or "the model", loading, loaded)
+        if not loaded:
+            self.popup.dismiss()
+            return
+        budget = self._models.choices.of(self._chat.model).vram_budget_gib
+        self.popup.show_model(Placed(status.model, status.placement, budget, status.device, status.device_reason))
+
+    def _take_rows(self, rows: list[ModelRow]) -> None:
+        self._chat.learn_names({
+            key: row.name for row in rows if row.installed for key in (row.installed.id, row.installed.path)
+        })  # fmt: skip
+        self.menu.set_rows(rows)
+        self._show_offer()
+
+    def _take_preview(self, model: str, estimate: Estimate) -> None:
+        if model == self._chat.model:
+            self.popup.take_estimate(estimate)
+
+    # -------------------------------------------------------------- the offer
+
+    def _take_offer(self, row: ModelRow | None) -> None:
+        self._offered = row
+        self._show_offer()
+
+    def _show_offer(self) -> None:
+        row = self._offered
+        if self._fetching:
+            row = next((found for found in self._models.rows if found.id == self._fetching), row)
+            if row is not None and row.in_use:
+                self._fetching, row = "", None
+        self._page.empty.set_offer(row)
+
+    def _fetch(self, row_id: str) -> None:
+        self._fetching = row_id
+        self._models.download(row_id)
+
+    def _give_up(self, download_id: str) -> None:
+        self._fetching = ""
+        self._models.cancel_download(download_id)
+
+    def _dismiss(self) -> None:
+        self._fetching = ""
+        self._models.dismiss_offer()
+        self._page.composer.field.setFocus(Qt.FocusReason.OtherFocusReason)

@@ -1,0 +1,269 @@
+"""What a person asks of the Models page, turned into acts: menus and dialogs here, everything else at the controller.
+
+It joins the page and the controller of models; neither knows the other.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, QPoint, Qt, QUrl, Signal
+from PySide6.QtGui import QDesktopServices, QGuiApplication
+from PySide6.QtWidgets import QFileDialog
+
+from app import model_words
+from app.model_rows import ModelRow
+from app.model_selection import what_would_fit
+from app.ui.floating import Menu
+from app.ui.model_details import DetailsSheet
+from app.ui.model_dialogs import FitSheet, ImportSheet, PrepareSheet, TokenSheet, ask_remove
+from app.ui.model_filters import menu_at
+from app.ui.models_page import ModelsPage
+from app.ui.work_bar import Work
+from app.user_messages import Action, UserMessage
+
+if TYPE_CHECKING:
+    from app.models_controller import ModelsController
+    from engine.protocol import Progress
+
+HUB_PAGE = "https://huggingface.co/"
+WORKS = {"import": "Adding", "relocate": "Moving the models to", "verify": "Checking"}
+_STAGES = {"copying": "Copying", "checking": "Checking", "moving": "Moving"}
+
+
+class ModelActs(QObject):
+    """chat_wanted: a model was chosen to chat with. window_action: a remedy that is the window's business."""
+
+    chat_wanted = Signal()
+    window_action = Signal(str)
+
+    def __init__(self, page: ModelsPage, controller: ModelsController) -> None:
+        super().__init__(page)
+        self.page, self.controller = page, controller
+        self._prepare: PrepareSheet | None = None
+        self._token: TokenSheet | None = None
+        controller.rows_changed.connect(page.set_rows)
+        controller.machine_changed.connect(page.set_machine)
+        controller.loading_changed.connect(page.set_loading)
+        controller.searched.connect(page.set_found)
+        controller.looked.connect(page.set_looked)
+        controller.planned.connect(self._show_plan)
+        controller.progressed.connect(self._show_progress)
+        controller.token_state.connect(self._show_token)
+        controller.imported.connect(lambda model: page.show_here())
+        page.shown.connect(controller.open_page)
+        page.refresh_asked.connect(controller.refresh)
+        page.search_asked.connect(lambda query: controller.search(query))
+        page.look_asked.connect(controller.look)
+        page.variant_asked.connect(self._fetch_variant)
+        page.asked.connect(self.act)
+        page.menu_asked.connect(self._row_menu)
+        page.import_menu.connect(self._import_menu)
+        page.more_menu.connect(self._more_menu)
+        page.path_given.connect(self.ask_import)
+        page.remedy.connect(self.remedy)
+        page.work_stopped.connect(self._stop_work)
+        if controller.machine is not None:
+            page.set_machine(controller.machine)
+        page.set_loading(controller.is_loading or not controller.rows)
+        page.set_rows(controller.rows)
+
+    # -------------------------------------------------------------- one model
+
+    def act(self, row_id: str, act: str) -> None:
+        """Do what was asked of a model."""
+        c, row = self.controller, self.controller.row(row_id)
+        if row is None:
+            return
+        download = row.download.id if row.download is not None else ""
+        match act:
+            case "download":
+                c.download(row.id)
+            case "repair":
+                c.repair(row.id)
+            case "pause":
+                c.pause(download)
+            case "resume" | "retry":
+                c.resume(download)
+            case "cancel":
+                c.cancel_download(download)
+            case "chat":
+                c.use(row.id)
+                self.chat_wanted.emit()
+            case "load":
+                c.use(row.id)
+            case "unload":
+                c.unload()
+            case "cancel-load":
+                c.cancel_load()
+            case "prepare":
+                self._ask_prepare(row)
+            case "cancel-prepare":
+                c.cancel_prepare()
+            case "verify":
+                c.verify(row.id)
+            case "delete":
+                ask_remove(self.page, row, lambda: c.remove(row_id))
+            case "details":
+                sheet = DetailsSheet(self.page, row)
+                sheet.asked.connect(self.act)
+                sheet.open()
+            case "fits":
+                fit = FitSheet(self.page, row, what_would_fit(c.rows, row))
+                fit.chosen.connect(self.page.show_row)
+                fit.open()
+            case "folder":
+                self._open_folder(row)
+            case "page":
+                QDesktopServices.openUrl(QUrl(HUB_PAGE + repo_of(row)))
+            case "copy":
+                QGuiApplication.clipboard().setText(repo_of(row))
+                c.toast.emit("Repository id copied", None)
+
+    def _open_folder(self, row: ModelRow) -> None:
+        if row.installed is not None:
+            QDesktopServices.openUrl(QUrl.fromLocalFile(row.installed.folder))
+
+    def menu_for(self, row: ModelRow) -> Menu:
+        """All that can be done with a model."""
+        menu = Menu(row.name, self.page)
+
+        def add(words: str, glyph: str, act: str, token: str = "ink2") -> None:
+            menu.add(words, glyph, lambda: self.act(row.id, act), token=token)
+
+        add("Details", "info", "details")
+        model = row.installed
+        busy = row.loading or row.preparing is not None or row.download is not None
+        if model is not None and model.state != "broken" and not busy:
+            if row.in_use:
+                add("Unload", "stop", "unload")
+            else:
+                add("Load", "chip", "load")
+            if model.origin != "shipped":
+                add("Prepare for this PC", "tune", "prepare")
+        if model is not None and model.owned and model.repo and not busy:
+            add("Check the files", "check", "verify")
+        if model is not None:
+            add("Open its folder", "folder", "folder")
+        if repo_of(row):
+            add("Open its page", "right", "page")
+            add("Copy the repository id", "copy", "copy")
+        if model is not None and model.origin != "shipped" and not busy:
+            menu.addSeparator()
+            add("Delete" if model.owned else "Take off the list", "trash", "delete", "bad")
+        return menu
+
+    def _row_menu(self, row_id: str, at: QPoint) -> None:
+        row = self.controller.row(row_id)
+        if row is not None:
+            menu = self.menu_for(row)
+            menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+            menu.popup(at)
+
+    def _fetch_variant(self, repo: str, variant: str) -> None:
+        self.controller.download_variant(repo, variant)
+        self.page.show_here()
+
+    # -------------------------------------------------------------- preparing
+
+    def _ask_prepare(self, row: ModelRow) -> None:
+        sheet = PrepareSheet(self.page, row)
+        sheet.chosen.connect(lambda predictors: self.controller.prepare(row.id, predictors))
+        sheet.destroyed.connect(lambda: setattr(self, "_prepare", None))
+        self._prepare = sheet
+        sheet.open()
+        self.controller.plan(row.id)
+
+    def _show_plan(self, row_id: str, plan: object) -> None:
+        sheet = self._prepare
+        if sheet is None or sheet.row.id != row_id:
+            return
+        if isinstance(plan, UserMessage):
+            sheet.show_message(plan)
+        else:
+            sheet.show_plan(plan)  # type: ignore[arg-type]
+
+    # -------------------------------------------------------------- taking in, folder, token
+
+    def _import_menu(self) -> None:
+        menu_at(self.page.import_button, "Add a model", [
+            ("A GGUF file", "plus", self._pick_file), ("A model folder", "folder", self._pick_folder),
+        ])  # fmt: skip
+
+    def _more_menu(self) -> None:
+        menu_at(self.page.more, "More", [
+            ("Move the models folder", "folder", self._pick_models_folder),
+            ("Access token", "lock", self.ask_token),
+            ("Look again", "redo", self.controller.refresh),
+        ])  # fmt: skip
+
+    def _pick_file(self) -> None:
+        path, _ = QFileDialog.getOpenFileName(self.page, "Add a GGUF file", "", "GGUF models (*.gguf)")
+        if path:
+            self.ask_import(path)
+
+    def _pick_folder(self) -> None:
+        path = QFileDialog.getExistingDirectory(self.page, "Add a model folder")
+        if path:
+            self.ask_import(path)
+
+    def _pick_models_folder(self) -> None:
+        path = QFileDialog.getExistingDirectory(self.page, "Where models should lie")
+        if path:
+            self.controller.relocate(path)
+
+    def ask_import(self, path: str) -> None:
+        """Ask how a file or folder is to be taken in."""
+        sheet = ImportSheet(self.page, path, Path(path).name)
+        sheet.chosen.connect(self.controller.import_path)
+        sheet.open()
+
+    def ask_token(self) -> None:
+        """Ask for an access token of the hub."""
+        sheet = TokenSheet(self.page)
+        sheet.chosen.connect(self.controller.set_token)
+        sheet.destroyed.connect(lambda: setattr(self, "_token", None))
+        self._token = sheet
+        sheet.open()
+        self.controller.ask_token()
+
+    def _show_token(self, state: dict[str, object]) -> None:
+        if self._token is not None:
+            self._token.show_state(state)
+
+    # -------------------------------------------------------------- work and remedies
+
+    def _show_progress(self, job: str, what: str, progress: Progress | None) -> None:
+        key = f"{job}:{what}"
+        if progress is None:
+            self.page.set_work(key, None)
+            return
+        name = Path(what).name or what
+        words = f"{_STAGES.get(progress.stage, WORKS.get(job, 'Working'))} {name}"
+        share = progress.done / progress.total if progress.total else None
+        right = model_words.time_left(progress.eta_s)
+        self.page.set_work(key, Work(key, words, right, share, can_stop=True))
+
+    def _stop_work(self, key: str) -> None:
+        job, _, what = key.partition(":")
+        self.controller.cancel_work(job, what)
+
+    def remedy(self, action: str) -> None:
+        """What the button of a banner or a note asks for."""
+        self.page.clear_banner()
+        if action == Action.ENTER_TOKEN:
+            self.ask_token()
+        elif action == Action.REFRESH_MODELS:
+            self.controller.refresh()
+        else:
+            self.window_action.emit(action)
+
+
+def repo_of(row: ModelRow) -> str:
+    """The repository that a model is from; "" if from none."""
+    if row.entry is not None:
+        return row.entry.repo
+    if row.installed is not None:
+        return row.installed.repo
+    return row.download.repo if row.download is not None else ""

@@ -1,0 +1,369 @@
+"""The card of one model: what it is, whether it fits, how fast it should be, and what is going on with it.
+
+It shows a row and says what was asked for; it decides nothing. One bar a card: while a model is fetched, prepared or
+loaded, that bar stands in place of the one of its placement.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from PySide6.QtCore import QRectF, QVariantAnimation, Signal
+from PySide6.QtGui import QFontMetrics, QPainter
+from PySide6.QtWidgets import QWidget
+
+from app import model_words
+from app.engine_status import EngineStatus, Phase, gigabytes
+from app.model_rows import ModelRow
+from app.ui import icons, theme
+from app.ui.card_frame import CardFrame
+from app.ui.controls import Button, IconButton
+from app.ui.painting import block, say_changed
+from app.ui.signs import paint_dot, paint_share
+from app.user_messages import plain_figures
+
+RATE_PX = 118  # the column of rates, at the end of a card
+PROGRESS_MS = 200
+SHIPPED = "Tiny and always there. Good for a first try."
+STAGES = ("convert", "profile", "train", "solve")
+BASE_STAGES = ("profile", "train", "solve")  # converting is shown only where it is done
+
+
+@dataclass(frozen=True)
+class Going:
+    """What is going on with a model: the bar and the words below it. done is None where no share is known."""
+
+    done: float | None
+    left: str
+    right: str
+    resting: bool = False  # nothing moves: the bar is grey
+    stage: str = ""  # of preparing
+    acts: tuple[str, ...] = ()
+
+
+def going_on(row: ModelRow, status: EngineStatus | None = None) -> Going | None:
+    """What is going on with a row's model; None if nothing is."""
+    if row.loading:
+        share = status.done / status.total if status is not None and status.total else None
+        words = status.word if status is not None and status.phase is Phase.LOADING else "Loading"
+        return Going(share, words, "", acts=("cancel-load",))
+    if row.preparing is not None:
+        now = row.preparing
+        share = now.done / now.total if now.total else None
+        doing = model_words.STAGES_DOING.get(now.stage, "Preparing")
+        words = f"{doing}, {100 * share:.0f}%" if share is not None else doing
+        return Going(share, words, model_words.time_left(now.eta_s), stage=now.stage or "convert",
+                     acts=("cancel-prepare",))  # fmt: skip
+    get = row.download
+    if get is None or get.state == "done":
+        return None
+    left, right = model_words.download_lines(get)
+    share = get.done_bytes / get.total_bytes if get.total_bytes else None
+    goes = get.state in {"downloading", "checking"}
+    acts = {"failed": ("retry", "cancel"), "paused": ("resume", "cancel"), "checking": ("cancel",)}
+    return Going(share, left, right, not goes, acts=acts.get(get.state, ("pause", "cancel")))
+
+
+def main_acts(row: ModelRow) -> tuple[str, ...]:
+    """What the buttons of a card offer while nothing is going on, the most wanted last."""
+    if row.in_use:
+        return ("unload",)
+    if row.installed is not None:
+        if row.installed.state == "broken":
+            if row.installed.owned and row.installed.repo:
+                return ("repair",)
+            return ("download",) if row.entry is not None else ("delete",)
+        if row.estimate is not None and row.estimate.fits == "no":
+            return ("fits",)
+        return ("prepare", "chat") if row.installed.state == "needs preparing" else ("chat",)
+    if row.estimate is not None and row.estimate.fits == "no":
+        return ("fits",)
+    return ("download",)
+
+
+WORDS = {
+    "download": "Download", "fits": "What would fit?", "chat": "Chat", "unload": "Unload", "prepare": "Prepare",
+    "retry": "Try again", "delete": "Delete", "repair": "Repair",
+}  # fmt: skip
+GLYPHS = {
+    "pause": ("pause", "Pause the download"), "resume": ("go-on", "Go on with the download"),
+    "cancel": ("close", "Cancel the download"), "cancel-load": ("close", "Stop loading"),
+    "cancel-prepare": ("close", "Stop preparing"), "more": ("more", "More"),
+}  # fmt: skip
+
+
+class _More(IconButton):
+    """The way to a card's menu: seen while the mouse is on the card or the keyboard on the button."""
+
+    def paintEvent(self, event: object) -> None:
+        card = self.parentWidget()
+        if self.hasFocus() or (isinstance(card, ModelCard) and (card.hovered or card.hasFocus())):
+            super().paintEvent(event)  # type: ignore[arg-type]
+
+
+class ModelCard(CardFrame):
+    """A model. `asked` gives the row's id and what was asked for: a key of WORDS or GLYPHS, or "details"."""
+
+    asked = Signal(str, str)
+
+    def __init__(self, row: ModelRow, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.row = row
+        self.going: Going | None = None
+        self.suggested = False  # its Download is the page's one primary button
+        self._status: EngineStatus | None = None
+        self.buttons: dict[str, Button] = {}  # those in view, from the leading edge
+        self._made: dict[str, Button] = {}
+        self._shown = 0.0  # of the bar, on its way to what is true
+        self._run = QVariantAnimation(self)
+        self._run.setDuration(PROGRESS_MS)
+        self._run.valueChanged.connect(self._move_bar)
+        self.pressed.connect(lambda: self.asked.emit(self.row.id, "details"))
+        self._take(None)
+        self.restyle()
+
+    # -------------------------------------------------------------- what is shown
+
+    def set_row(self, row: ModelRow) -> None:
+        """Show the model as it is now."""
+        if row == self.row:
+            return
+        before, self.row = self.going, row
+        self._take(before)
+
+    def set_status(self, status: EngineStatus) -> None:
+        """What the engine does: how far the model is loaded, if it is being loaded."""
+        if not self.row.loading:
+            self._status = None
+            return
+        self._status = status
+        self._take(self.going)
+
+    def set_suggested(self, suggested: bool) -> None:
+        """Make Download the page's primary button, or an ordinary one."""
+        if suggested != self.suggested:
+            self.suggested = suggested
+            if "download" in self._made:
+                self._made["download"].set_look("primary" if suggested else "secondary")
+
+    def _take(self, before: Going | None) -> None:
+        self.going = going_on(self.row, self._status)
+        self._show_buttons()
+        target = self.going.done if self.going is not None and self.going.done is not None else 0.0
+        if before is None or self.going is None or not self.isVisible() or target < self._shown:
+            self._run.stop()
+            self._shown = target
+        elif target != self._run.endValue() or self._run.state() != QVariantAnimation.State.Running:
+            self._run.stop()
+            self._run.setStartValue(self._shown)
+            self._run.setEndValue(target)
+            self._run.start()
+        words = self.words()
+        if words != self.accessibleName():
+            self.setAccessibleName(words)
+            say_changed(self)
+        self.setToolTip(self._whole_words())
+        self.update()
+
+    def _move_bar(self, value: float) -> None:
+        self._shown = value
+        self.update(self.mirrored(self._bar_rect()).toAlignedRect().adjusted(-1, -1, 1, 1))
+
+    def words(self) -> str:
+        """All of the card for a screen reader."""
+        row = self.row
+        rate, span = self.rate()
+        where = model_words.place(row.estimate) if row.estimate is not None else ""
+        going = f"{self.going.left} {self.going.right}".strip() if self.going is not None else ""
+        parts = (row.name, row.verdict, self.by_line(), self.sentence()[0], where, f"{rate} {span}".strip(), going)
+        return ". ".join(part.rstrip(".") for part in parts if part.strip("– "))
+
+    def _whole_words(self) -> str:
+        """As tooltip: what does not fit on the card."""
+        font = QFontMetrics(theme.font("small"))
+        sentence, _ = self.sentence()
+        name = QFontMetrics(theme.font("heading")).horizontalAdvance(self.row.name) > self.width() - theme.px(140)
+        long = font.horizontalAdvance(sentence) > self.inside().width()
+        return "\n".join(words for words, cut in ((self.row.name, name), (sentence, long)) if cut)
+
+    def by_line(self) -> str:
+        """Maker, kind and licence."""
+        row = self.row
+        gated = "asks for access" if row.entry is not None and row.entry.gated and row.installed is None else ""
+        return " · ".join(part for part in (row.maker, row.kind, row.licence, gated) if part)
+
+    def sentence(self) -> tuple[str, str]:
+        """The one sentence, and its colour: what went wrong comes before what the model is good for."""
+        row = self.row
+        if row.download is not None and row.download.message and row.download.state in {"failed", "paused"}:
+            failed = row.download.state == "failed"
+            return plain_figures(row.download.message), "bad" if failed else "warn"
+        if row.installed is not None and row.installed.state == "broken":
+            return row.installed.reason, "bad"
+        if row.estimate is not None and row.estimate.fits == "no":
+            return model_words.short_of(row.estimate), ""
+        if row.installed is not None and row.installed.state == "needs preparing" and row.installed.reason:
+            return row.installed.reason, ""
+        if row.installed is not None and row.installed.origin == "shipped" and not row.summary:
+            return SHIPPED, ""
+        return row.summary, ""
+
+    def rate(self) -> tuple[str, str]:
+        """The rate, and how far it can be trusted."""
+        measured = self.row.installed.measured_tok_s if self.row.installed is not None else None
+        return model_words.speed(self.row.estimate, measured)
+
+    def facts(self) -> list[str]:
+        """The plain chips."""
+        row = self.row
+        size = gigabytes(row.n_bytes) if row.n_bytes else ""
+        return [fact for fact in (model_words.parameters(row.parameters), model_words.codec(row.codec), size) if fact]
+
+    # -------------------------------------------------------------- buttons
+
+    def _show_buttons(self) -> None:
+        acts = self.going.acts if self.going is not None else ("more", *main_acts(self.row))
+        if tuple(self.buttons) != acts:
+            held = next((act for act, button in self.buttons.items() if button.hasFocus()), None)
+            for act, button in self.buttons.items():
+                if act not in acts:
+                    button.hide()
+            self.buttons = {act: self._button(act) for act in acts}
+            for button in self.buttons.values():
+                button.show()
+            if held is not None and held not in self.buttons:  # the keyboard stays where it was
+                self.buttons[acts[0] if self.going is not None else acts[-1]].setFocus()
+        for act, button in self.buttons.items():
+            what = button.text() or GLYPHS.get(act, ("", ""))[1]
+            button.setAccessibleName(f"{what}: {self.row.name}")
+        self.arrange()
+
+    def _button(self, act: str) -> Button:
+        if act not in self._made:
+            self._made[act] = self._make(act)
+        return self._made[act]
+
+    def _make(self, act: str) -> Button:
+        if act in GLYPHS:
+            glyph, words = GLYPHS[act]
+            button: Button = (
+                _More(glyph, words, parent=self) if act == "more" else IconButton(glyph, words, parent=self)
+            )
+        elif act == "download":
+            button = Button(WORDS[act], "primary" if self.suggested else "secondary", "get", parent=self)
+            button.glyph_px = 16
+        else:
+            button = Button(WORDS[act], "quiet" if act == "prepare" else "secondary", parent=self)
+        button.clicked.connect(lambda _=False, act=act: self._act(act))
+        button.hide()
+        return button
+
+    def _act(self, act: str) -> None:
+        if act == "more":
+            corner = self._made["more"].rect().bottomLeft()
+            self.menu_asked.emit(self._made["more"].mapToGlobal(corner))
+        else:
+            self.asked.emit(self.row.id, act)
+
+    def set_hovered(self, hovered: bool) -> None:
+        super().set_hovered(hovered)
+        if "more" in self.buttons:
+            self.buttons["more"].update()
+
+    def arrange(self) -> None:
+        box = self.inside()
+        x = box.right()
+        for button in reversed(self.buttons.values()):
+            wide, high = button.sizeHint().width(), button.sizeHint().height()
+            x -= wide
+            rect = QRectF(x, box.bottom() - high, wide, high)
+            button.setGeometry(self.mirrored(rect).toRect())
+            x -= theme.px(2 if self.going is not None else 6)
+        self._buttons_from = x - (theme.px(8) if self.going is not None and "retry" in self.buttons else 0)
+
+    # -------------------------------------------------------------- painting
+
+    def _bar_rect(self) -> QRectF:
+        """The bar of what is going on, left of its buttons."""
+        box, high = self.inside(), theme.px(6)
+        top = box.bottom() - theme.px(32) + theme.px(1)
+        return QRectF(box.left(), top, max(self._buttons_from - theme.px(4) - box.left(), 0), high)
+
+    def paint_words(self, painter: QPainter) -> None:
+        px, box, row = theme.px, self.inside(), self.row
+        taken = self.chip(painter, row.verdict, box.right(), box.top(), row.verdict_token, True) if row.verdict else 0
+        room = box.width() - (taken + px(10) if taken else 0)
+        self.write(painter, row.name, QRectF(box.left(), box.top(), room, px(20)), "heading")
+        self.write(painter, self.by_line(), QRectF(box.left(), box.top() + px(21), room, px(16)), "meta")
+        sentence, token = self.sentence()
+        line = QRectF(box.left(), box.top() + px(45), box.width(), px(18))
+        if token:  # never by its colour alone
+            sign = QRectF(line.left(), line.top() + px(1), px(16), px(16))
+            icons.paint(painter, "warn", self.mirrored(sign), theme.colour(token))
+            line.setLeft(line.left() + px(22))
+        self.write(painter, sentence, line, "small", token)
+        self._paint_fit(painter, box.top() + px(75))
+        if self.going is None:
+            self._paint_facts(painter)
+        else:
+            if self.going.stage:
+                self._paint_stages(painter, box.bottom() - px(32) - px(22))
+            self._paint_going(painter)
+
+    def _paint_fit(self, painter: QPainter, top: float) -> None:
+        """The bar of the placement with where the bytes lie, and the rate; without the bar while another is there."""
+        px, box, estimate = theme.px, self.inside(), self.row.estimate
+        wide = box.width() - px(RATE_PX) - px(12)
+        below = top - px(2)
+        if estimate is not None:
+            if self.going is None:
+                share, rest = model_words.bar(estimate)
+                bar = QRectF(box.left(), top + px(2), wide - px(6), px(6))
+                paint_share(painter, self.mirrored(bar), share, rest, self.isRightToLeft())
+                below = top + px(15)
+            words = model_words.place(estimate)
+            self.write(painter, words, QRectF(box.left(), below, wide, px(16)), "meta", "ink2")
+        rate, span = self.rate()
+        if rate != "–" or estimate is not None:
+            at = QRectF(box.right() - px(RATE_PX), top - px(5), px(RATE_PX), px(20))
+            self.write(painter, rate, at, "heading", at_end=True)
+            self.write(painter, span, at.translated(0, px(20)).adjusted(0, 0, 0, -px(4)), "meta", at_end=True)
+
+    def _paint_facts(self, painter: QPainter) -> None:
+        px, box = theme.px, self.inside()
+        x, top = box.left(), box.bottom() - px(32) / 2 - px(22) / 2
+        metrics = QFontMetrics(theme.font("chip"))
+        for fact in self.facts():
+            if x + metrics.horizontalAdvance(fact) + 2 * px(8) > self._buttons_from:
+                break
+            x += self.chip(painter, fact, x, top) + px(6)
+
+    def _paint_stages(self, painter: QPainter, top: float) -> None:
+        """Those before with a check, the one now with its dot, those to come in grey."""
+        assert self.going is not None
+        px, x, now = theme.px, self.inside().left(), self.going.stage
+        stages = STAGES if now == "convert" else BASE_STAGES
+        at = stages.index(now) if now in stages else 0
+        for i, stage in enumerate(stages):
+            sign, words = QRectF(x, top + px(1), px(14), px(14)), model_words.STAGE_WORDS[stage]
+            if i < at:
+                icons.paint(painter, "check", self.mirrored(sign), theme.colour("ok"))
+            else:
+                paint_dot(painter, self.mirrored(sign), theme.colour("hot_fill" if i == at else "control"), i == at)
+            role, token = ("metastrong", "ink") if i == at else ("meta", "ink2" if i < at else "ink3")
+            x += px(18)
+            room = QRectF(x, top, max(self.inside().right() - x, 0), px(16))
+            x += self.write(painter, words, room, role, token) + px(14)
+
+    def _paint_going(self, painter: QPainter) -> None:
+        assert self.going is not None
+        px, bar = theme.px, self._bar_rect()
+        block(painter, self.mirrored(bar), theme.colour("bubble"), bar.height() / 2)
+        if self._shown > 0:
+            done = QRectF(bar.x(), bar.y(), max(bar.width() * self._shown, bar.height()), bar.height())
+            colour = theme.colour("control" if self.going.resting else "hot_fill")
+            block(painter, self.mirrored(done), colour, bar.height() / 2)
+        line = QRectF(bar.left(), bar.bottom() + px(6), bar.width(), px(16))
+        right = QFontMetrics(theme.font("meta")).horizontalAdvance(self.going.right)
+        self.write(painter, self.going.left, line.adjusted(0, 0, -right - px(8) if right else 0, 0), "meta", "ink2")
+        self.write(painter, self.going.right, line, "meta", at_end=True)

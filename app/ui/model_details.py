@@ -1,0 +1,163 @@
+"""All that is known of one model, in a dialog: why it fits or not, its files and folder, its licence, what to do with it.
+
+It shows a row as it was when it was opened, and tells what was asked for.
+"""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QHBoxLayout, QWidget
+
+from app import model_words
+from app.engine_status import gigabytes
+from app.model_rows import ModelRow
+from app.ui import theme
+from app.ui.controls import Button, Chip, Label, ShareBar
+from app.ui.model_card import WORDS, main_acts
+from app.ui.sheet import Facts, Sheet
+
+ORIGINS = {
+    "download": "downloaded", "copied": "copied here", "in place": "used where it is; not Hearth's to delete",
+    "hub cache": "in the hub's cache; not Hearth's to delete", "shipped": "comes with Hearth",
+    "converted": "made here by converting",
+}  # fmt: skip
+MOST_FILES = 8
+
+
+class DetailsSheet(Sheet):
+    """asked: as a card's. Acts: those of the card, "prepare", "delete", "verify", "repair", "folder", "page"."""
+
+    asked = Signal(str, str)
+
+    def __init__(self, parent: QWidget, row: ModelRow) -> None:
+        super().__init__(parent, row.name, row.summary, 520)
+        self.row = row
+        self._fit_part()
+        self.body.addWidget(Facts(self._facts()))
+        self._files_part()
+        self._buttons()
+
+    def _fit_part(self) -> None:
+        row, estimate = self.row, self.row.estimate
+        line = QHBoxLayout()
+        line.setSpacing(theme.px(8))
+        if row.verdict:
+            line.addWidget(Chip(row.verdict, row.verdict_token))  # type: ignore[arg-type]
+        measured = row.installed.measured_tok_s if row.installed is not None else None
+        rate, span = model_words.speed(estimate, measured)
+        if rate != "–":
+            line.addWidget(Label(rate, "heading"))
+            line.addWidget(Label(span, "meta"))
+        line.addStretch(1)
+        if line.count() > 1:
+            self.body.addLayout(line)
+        if estimate is None:
+            return
+        share, rest = model_words.bar(estimate)
+        self.body.addWidget(ShareBar(share, height=6, rest=rest))
+        for sentence in fit_reasons(row):
+            self.body.addWidget(Label(sentence, "small", wrap=True))
+        self.body.addSpacing(theme.px(4))
+
+    def _facts(self) -> list[tuple[str, str]]:
+        row, entry, model = self.row, self.row.entry, self.row.installed
+        facts = [
+            ("Made by", row.maker),
+            ("Kind", {"chat": "chat: answers", "base": "base: goes on with a text"}.get(row.kind, "")),
+            ("Licence", row.licence),
+            ("Parameters", model_words.parameters(row.parameters)),
+            ("Weights", model_words.codec(row.codec)),
+            ("Size", gigabytes(row.n_bytes) if row.n_bytes else ""),
+        ]
+        if entry is not None:
+            share = entry.sparsity.active_share
+            active = f"about {100 * share:.0f}% a token" if share is not None else "all: a dense model"
+            facts += [
+                ("Neurons in use", active),
+                ("Figures from", entry.sparsity.source_note or _SOURCES[entry.sparsity.source]),
+                ("Context", f"up to {entry.shape.max_context:,} tokens"),
+                ("Repository", entry.repo),
+                ("Predictors", entry.predictor_repo),
+                ("Access", "Its makers ask who fetches it: an access token is needed." if entry.gated else ""),
+            ]
+        if model is not None:
+            facts += [
+                ("Repository", model.repo if entry is None else ""),
+                ("Folder", model.folder),
+                ("Origin", ORIGINS[model.origin]),
+                ("Prepared", model.prepared),
+                ("State", model.reason if model.state != "ready" else ""),
+            ]
+        return [(name, value) for name, value in facts if value]
+
+    def _files_part(self) -> None:
+        model, entry = self.row.installed, self.row.entry
+        if model is not None and model.files:
+            files = [f"{file.name}, {gigabytes(file.n_bytes)}" for file in model.files]
+        elif entry is not None:
+            files = list(entry.files)
+        else:
+            return
+        more = len(files) - MOST_FILES
+        shown = files[:MOST_FILES] + ([f"and {more} more"] if more > 0 else [])
+        label = Label("\n".join(shown), "meta", "ink2", wrap=True)
+        label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        label.setAccessibleName("Files: " + ", ".join(shown))
+        self.body.addSpacing(theme.px(4))
+        self.body.addWidget(Label("Files", "metastrong"))
+        self.body.addWidget(label)
+
+    def _buttons(self) -> None:
+        row, model = self.row, self.row.installed
+        if model is not None and model.origin != "shipped":
+            words = "Delete" if model.owned else "Take off the list"
+            self._offer("delete", words, "danger", at_start=True)
+        elif row.entry is not None and row.entry.repo:
+            self._offer("page", "Open its page", "quiet", at_start=True)
+        if model is not None and model.owned and model.state == "broken":
+            self._offer("repair", "Repair", "secondary")
+        elif model is not None and model.state != "broken" and not row.preparing and model.origin != "shipped":
+            self._offer("prepare", "Prepare for this PC", "secondary")
+        self.add_close()
+        acts = main_acts(row)
+        if acts[-1] in {"download", "chat"} and not (row.download or row.preparing or row.loading):
+            self._offer(acts[-1], WORDS[acts[-1]], "primary")
+
+    def _offer(self, act: str, words: str, look: str, at_start: bool = False) -> None:
+        button = self.add_button(Button(words, look), at_start)  # type: ignore[arg-type]
+        button.setAccessibleName(f"{words}: {self.row.name}")
+        button.clicked.connect(lambda: self._ask(act))
+
+    def _ask(self, act: str) -> None:
+        self.accept()
+        self.asked.emit(self.row.id, act)
+
+
+_SOURCES = {"published": "published measurements of this model", "family": "what is usual in its family"}
+
+
+def fit_reasons(row: ModelRow) -> list[str]:
+    """Why a model fits or does not, one sentence after another."""
+    estimate = row.estimate
+    if estimate is None:
+        return []
+    out = []
+    where = model_words.place(estimate)
+    if estimate.fits == "no":
+        out.append(model_words.short_of(estimate))
+    elif estimate.vram_budget_bytes:
+        out.append(
+            f"{where}, of {model_words.memory(estimate.vram_budget_bytes)} of VRAM and "
+            f"{model_words.whole_memory(estimate.ram_budget_bytes)} of RAM that models may take."
+        )
+    else:
+        out.append(f"{where}, of {model_words.whole_memory(estimate.ram_budget_bytes)} that models may take.")
+    if estimate.gpu_neuron_load is not None and estimate.fits == "hybrid":
+        share = f"{100 * estimate.gpu_neuron_load:.0f}% of the active neurons"
+        out.append(f"The GPU computes {share}, the CPU the others at the same time.")
+    if estimate.fits != "no":
+        out.append(f"With a context of {estimate.context:,} tokens.")
+    if estimate.predicted_from == "family" and estimate.fits != "no":
+        out.append("Foretold from models of its family, hence the range.")
+    out += [note if note.endswith(".") else f"{note}." for note in estimate.notes]
+    return out

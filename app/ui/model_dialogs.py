@@ -1,0 +1,278 @@
+"""The dialogs of the Models page: what preparing would bring, what would fit instead, how to take a model in, a token.
+
+They show what they are given and tell what was chosen. What a model is in all detail: model_details.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
+
+from app import model_words
+from app.engine_status import gigabytes
+from app.model_rows import ModelRow
+from app.ui import theme
+from app.ui.controls import Button, Chip, Label, Rule, Segments
+from app.ui.floating import ConfirmDialog, confirm
+from app.ui.sheet import Sheet
+from app.user_messages import UserMessage
+from engine.library.records import PreparePlan, PrepareStep
+
+STEP_TITLES = {
+    "convert": "Lay the weights out for this PC", "profile": "Count which neurons fire",
+    "train": "Train predictors", "solve": "Place the neurons",
+}  # fmt: skip
+
+
+def card_of_rows(rows: Sequence[QWidget]) -> QFrame:
+    """A bordered card with hairlines between its rows."""
+    card = QFrame()
+    card.setProperty("kind", "card")
+    inside = QVBoxLayout(card)
+    inside.setContentsMargins(1, 1, 1, 1)
+    inside.setSpacing(0)
+    for i, row in enumerate(rows):
+        if i:
+            inside.addWidget(Rule())
+        inside.addWidget(row)
+    return card
+
+
+def two_lines(title: str, line: str, *right: QWidget) -> QFrame:
+    """A row of a card: words in two lines at the left, whatever is given at the right."""
+    row = QFrame()
+    across = QHBoxLayout(row)
+    across.setContentsMargins(theme.px(14), theme.px(9), theme.px(12), theme.px(9))
+    across.setSpacing(theme.px(10))
+    words = QVBoxLayout()
+    words.setSpacing(1)
+    words.addWidget(Label(title, "label", wrap=True))
+    if line:
+        words.addWidget(Label(line, "small", wrap=True))
+    across.addLayout(words, 1)
+    for widget in right:
+        across.addWidget(widget, 0, Qt.AlignmentFlag.AlignVCenter)
+    return row
+
+
+# ------------------------------------------------------------------ preparing
+
+
+class PrepareSheet(Sheet):
+    """What preparing a model would do and gain, before it starts. `chosen` gives "train" or "sign"."""
+
+    chosen = Signal(str)
+
+    def __init__(self, parent: QWidget, row: ModelRow) -> None:
+        super().__init__(parent, f"Prepare {row.name} for this PC", "Working out what would pay", 480)
+        self.row = row
+        self.predictors = Segments([("train", "Train now"), ("sign", "Train when idle")], "train", "Predictors")
+        self.later = self.add_close("Not now")
+        self.start = self.add_button(Button("Prepare", "primary"))
+        self.start.setEnabled(False)
+        self.start.clicked.connect(self._begin)
+
+    def _begin(self) -> None:
+        self.chosen.emit(self.predictors.value() if not self.predictors.isHidden() else "train")
+        self.accept()
+
+    def show_message(self, message: UserMessage) -> None:
+        """It could not be worked out."""
+        self.heading.setText(message.title)
+        self.start.hide()
+        self.later.setText("Close")
+        self.say(message.sentence)
+
+    def show_plan(self, plan: PreparePlan) -> None:
+        """The steps, how long they take, and what they bring."""
+        gain = gain_words(plan)
+        steps = [step for step in plan.steps if step.stage != "solve"] or list(plan.steps)
+        if not plan.steps:
+            self.start.hide()
+            self.later.setText("Close")
+            self.say("There is nothing to prepare: it already runs here as well as it can.")
+            return
+        parts = [gain]
+        if plan.interrupted:
+            parts.append("An earlier try is taken up where it ended.")
+        parts.append("You can go on chatting meanwhile.")
+        self.body.addWidget(card_of_rows([self._step(step) for step in steps]))
+        if plan.can_use_sign and any(step.stage == "train" for step in plan.steps):
+            foot = QHBoxLayout()
+            foot.setSpacing(theme.px(12))
+            words = Label("Until predictors are trained, a simpler one serves: a little slower.", "small", wrap=True)
+            foot.addWidget(words, 1)
+            foot.addWidget(self.predictors)
+            self.body.addLayout(foot)
+        else:
+            self.predictors.hide()
+        disk = f"{gigabytes(plan.disk_bytes)} on the disk" if plan.disk_bytes else ""
+        total = model_words.duration(plan.eta_s)
+        needs = " and ".join(part for part in (total, disk) if part)
+        if needs:
+            self.body.addWidget(Label(f"Needs {needs}.", "small", "ink", wrap=True))
+        self.start.setText("Go on" if plan.interrupted else "Prepare")
+        self.start.setEnabled(True)
+        self.say(" ".join(part for part in parts if part))
+
+    @staticmethod
+    def _step(step: PrepareStep) -> QFrame:
+        eta = Label(model_words.duration(step.eta_s), "meta", "ink2")
+        return two_lines(STEP_TITLES[step.stage], step.why, eta)
+
+
+def gain_words(plan: PreparePlan) -> str:
+    """What a plan brings, in one sentence."""
+    now, then = plan.now_tok_s, plan.then_tok_s
+    unit = f"{model_words.NARROW}tok/s"
+    if now is None or then is None:
+        return f"It should reach ≈{model_words.NARROW}{model_words.estimated(then)}{unit}." if then is not None else ""
+    if then < 1.05 * now:
+        return "It will hardly be faster than it is."
+    return f"From ≈{model_words.NARROW}{model_words.estimated(now)} to ≈{model_words.NARROW}{model_words.estimated(then)}{unit}."
+
+
+# ------------------------------------------------------------------ what would fit
+
+
+class FitSheet(Sheet):
+    """Models that run here, for one that does not. `chosen` gives a row's id."""
+
+    chosen = Signal(str)
+
+    def __init__(self, parent: QWidget, row: ModelRow, nearest: Sequence[ModelRow]) -> None:
+        sentence = model_words.short_of(row.estimate) if row.estimate is not None else ""
+        if nearest:
+            sentence += " These come nearest to it."
+        else:
+            sentence += " No other model that Hearth knows of fits either."
+        super().__init__(parent, f"{row.name} does not fit", sentence, 480)
+        rows = []
+        for near in nearest:
+            measured = near.installed.measured_tok_s if near.installed is not None else None
+            rate, span = model_words.speed(near.estimate, measured)
+            line = " · ".join(part for part in (gigabytes(near.n_bytes), f"{rate}, {span}" if span else rate) if part)
+            button = Button("Show")
+            button.setAccessibleName(f"Show {near.name}")
+            button.clicked.connect(lambda _=False, near=near: self._choose(near.id))
+            rows.append(two_lines(near.name, line, Chip(near.verdict, near.verdict_token), button))  # type: ignore[arg-type]
+        if rows:
+            self.body.addWidget(card_of_rows(rows))
+        self.add_close()
+
+    def _choose(self, row_id: str) -> None:
+        self.accept()
+        self.chosen.emit(row_id)
+
+
+# ------------------------------------------------------------------ taking in, taking away
+
+
+class ImportSheet(Sheet):
+    """Whether a model is used where it lies, or copied into Hearth's folder. `chosen` gives path and copy."""
+
+    chosen = Signal(str, bool)
+
+    def __init__(self, parent: QWidget, path: str, name: str) -> None:
+        super().__init__(parent, f"Add {name}", "", 440)
+        self.path = path
+        where = Label(path, "meta", wrap=True)
+        where.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.body.addWidget(where)
+        self.way = Segments([(False, "Use it where it is"), (True, "Copy it")], False, "How to add it")
+        self.body.addWidget(self.way, 0, Qt.AlignmentFlag.AlignLeft)
+        self.says = Label("", "small", wrap=True)
+        self.body.addWidget(self.says)
+        self.way.picked.connect(self._explain)
+        self._explain(False)
+        self.add_close("Cancel")
+        self.add = self.add_button(Button("Add", "primary"))
+        self.add.clicked.connect(self._choose)
+
+    def _explain(self, copy: bool) -> None:
+        self.says.setText(
+            "It is copied and checked. The original may go afterwards."
+            if copy
+            else "Takes no room. It must stay there; Hearth never changes or deletes it."
+        )
+        self.fit()
+
+    def _choose(self) -> None:
+        self.accept()
+        self.chosen.emit(self.path, bool(self.way.value()))
+
+
+def ask_remove(parent: QWidget, row: ModelRow, on_yes: Callable[[], None]) -> ConfirmDialog:
+    """The question before a model is deleted, or taken off the list where its files are not Hearth's."""
+    assert row.installed is not None
+    model = row.installed
+    if not model.owned:
+        return confirm(
+            parent, f"Take {row.name} off the list?", "Its files are not Hearth's and stay where they are.",
+            "Keep", "Take off", on_yes,
+        )  # fmt: skip
+    again = "Getting it back means downloading it again." if model.repo else "It was copied here from elsewhere."
+    used = " It is unloaded first." if row.in_use or row.loading else ""
+    return confirm(
+        parent, f"Delete {row.name}?", f"Frees {gigabytes(model.n_bytes)}. {again}{used}", "Keep", "Delete", on_yes
+    )
+
+
+# ------------------------------------------------------------------ token
+
+
+class TokenSheet(Sheet):
+    """The access token for repositories that ask who fetches them. `chosen` gives it; "" takes it away."""
+
+    chosen = Signal(str)
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(
+            parent, "Access token",
+            "Some makers ask who fetches their models. Agree on the model's page, then make a token that may read "
+            "in your account on the hub and paste it here.", 440,
+        )  # fmt: skip
+        self.field = QLineEdit()
+        self.field.setProperty("kind", "field")
+        self.field.setEchoMode(QLineEdit.EchoMode.Password)
+        self.field.setPlaceholderText("hf_…")
+        self.field.setAccessibleName("Access token")
+        self.field.setFont(theme.font("row"))
+        self.field.textChanged.connect(lambda text: self.keep.setEnabled(bool(text.strip())))
+        self.field.returnPressed.connect(self._keep)
+        self.body.addWidget(self.field)
+        self.where = Label("It is kept in this system's keyring, and sent to the hub only.", "small", wrap=True)
+        self.body.addWidget(self.where)
+        self.forget = self.add_button(Button("Take it away", "danger"), at_start=True)
+        self.forget.hide()
+        self.forget.clicked.connect(lambda: self._tell(""))
+        self.add_close("Cancel")
+        self.keep = self.add_button(Button("Keep", "primary"))
+        self.keep.setEnabled(False)
+        self.keep.clicked.connect(self._keep)
+        self.field.setFocus()
+
+    def show_state(self, state: dict[str, object]) -> None:
+        """Whether there is a token, and where it is kept."""
+        has, where, note = bool(state.get("has_token")), str(state.get("where", "")), str(state.get("note", ""))
+        places = {
+            "keyring": "A token is kept in this system's keyring.",
+            "environment": "A token comes from the environment (HF_TOKEN); it counts before one that is kept here.",
+            "memory": "A token is kept until Hearth is closed.",
+            "file": "A token is kept in a file that only you can read.",
+        }
+        words = places.get(where, "") if has else ""
+        self.forget.setVisible(has and where != "environment")
+        self.where.setText(" ".join(part for part in (words, note) if part) or self.where.words)
+        self.fit()
+
+    def _keep(self) -> None:
+        if self.field.text().strip():
+            self._tell(self.field.text().strip())
+
+    def _tell(self, token: str) -> None:
+        self.field.clear()
+        self.accept()
+        self.chosen.emit(token)

@@ -1,0 +1,510 @@
+"""The Models page: this PC in a line, search, filters, and a card for every model; below them what the hub has found.
+
+It shows rows and records and tells what was asked for. What that means, dialogs included, is model_acts.py's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from PySide6.QtCore import QPoint, QRectF, Qt, QTimer, Signal
+from PySide6.QtGui import (
+    QDragEnterEvent,
+    QDragLeaveEvent,
+    QDropEvent,
+    QKeyEvent,
+    QPainter,
+    QPaintEvent,
+    QPen,
+    QResizeEvent,
+    QShowEvent,
+)
+from PySide6.QtWidgets import QBoxLayout, QFrame, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
+
+from app import model_words
+from app.engine_status import EngineStatus
+from app.model_rows import ModelRow
+from app.model_selection import families, repository, select
+from app.ui import theme
+from app.ui.banner import Banner, BannerPlace
+from app.ui.card_frame import CardGrid
+from app.ui.controls import Button, IconButton, Label
+from app.ui.hub_results import HubCard, Note, RepositoryView
+from app.ui.model_card import ModelCard, main_acts
+from app.ui.model_filters import OUTSET_PX, ModelFilters
+from app.ui.painting import antialiased
+from app.ui.side_panel import SearchField
+from app.ui.work_bar import Work, WorkBar
+from app.user_messages import UserMessage
+from engine.library.records import Estimate, HubModel, Listing, MachineLine
+
+COLUMN_PX, MARGIN_PX, SEARCH_PX = 960, 24, 300
+HEAD_ONE_ROW_PX = 860  # a narrower page has the search below the title
+TYPING_MS = 350  # a pause that long, and the hub is searched
+
+
+class ModelSearch(SearchField):
+    """The search of this page; the cross empties it."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setPlaceholderText("Search, or paste a repository link")
+        self.setAccessibleName("Search models, or paste a repository link")
+        self._clear.setToolTip("Clear the search  (Esc)")
+        self._clear.setVisible(False)
+        self.textChanged.connect(lambda text: self._clear.setVisible(bool(text)))
+        self.left.connect(self.clear)
+
+
+class _DropVeil(QWidget):
+    """Over the page while a file is dragged over it."""
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter, t = antialiased(self), theme.current().tokens
+        painter.fillRect(self.rect(), theme.alpha(t.page, 0.92))
+        inset = theme.px(12)
+        painter.setPen(QPen(theme.colour("hot_fill"), 2))
+        painter.drawRoundedRect(QRectF(self.rect()).adjusted(inset, inset, -inset, -inset), inset, inset)
+        for role, words, lift in (("heading", "Drop a GGUF file or a model folder", -12),
+                                  ("small", "Hearth asks whether to copy it or to use it where it is.", 12)):  # fmt: skip
+            painter.setFont(theme.font(role))
+            painter.setPen(theme.colour(theme.ROLES[role].token))
+            painter.drawText(self.rect().translated(0, theme.px(lift)), Qt.AlignmentFlag.AlignCenter, words)
+
+
+class ModelsPage(QFrame):
+    """asked: a row's id and an act (as ModelCard's). shown: the page has come into view."""
+
+    asked = Signal(str, str)
+    menu_asked = Signal(str, QPoint)  # a row's menu, and where
+    search_asked = Signal(str)  # on the hub; "" ends the search
+    look_asked = Signal(str)  # into a repository
+    variant_asked = Signal(str, str)
+    path_given = Signal(str)  # dropped on the page
+    import_menu = Signal()
+    more_menu = Signal()
+    refresh_asked = Signal()
+    remedy = Signal(str)
+    work_stopped = Signal(str)
+    shown = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setProperty("kind", "page")
+        self.setAccessibleName("Models")
+        self.setAcceptDrops(True)
+        self.rows: list[ModelRow] = []
+        self.cards: dict[str, ModelCard] = {}
+        self.is_loading = True
+        self._order: list[str] = []  # of the rows in view: kept while only figures change
+        self._order_for: object = None
+        self._hub: list[HubModel] | UserMessage | None = None
+        self._hub_cards: list[HubCard] = []
+        self._looking = ""  # the repository that is shown, or asked for
+        self._works: dict[str, Work] = {}
+        self._build_head()
+        self._build_body()
+        self._typing = QTimer(self, singleShot=True, interval=TYPING_MS)
+        self._typing.timeout.connect(self._search_hub)
+        self.search.textChanged.connect(self._typed)
+        self.search.down.connect(self._into_cards)
+        self.filters.changed.connect(self._filtered)
+        self.veil = _DropVeil(self)
+        self.veil.hide()
+        theme.current().changed.connect(self._lay_out)
+        self._lay_out()
+        self._show_rows()
+
+    def _build_head(self) -> None:
+        self.title, self.line = Label("Models", "title"), Label("", "small", elide=True)
+        self.line.setText("Looking at this PC")
+        self.search = ModelSearch()
+        self.import_button = Button("Add", "secondary", "plus", tooltip="Add a model from this PC")
+        self.import_button.setAccessibleName("Add a model from this PC")
+        self.more = IconButton("more", "More")
+        self.import_button.clicked.connect(self.import_menu)
+        self.more.clicked.connect(self.more_menu)
+        words = QVBoxLayout()
+        words.setSpacing(2)
+        words.addWidget(self.title)
+        words.addWidget(self.line)
+        self._tools = QHBoxLayout()
+        for widget in (self.search, self.import_button, self.more):
+            self._tools.addWidget(widget)
+        self._head = QBoxLayout(QBoxLayout.Direction.LeftToRight)
+        self._head.addLayout(words, 1)
+        self._head.addLayout(self._tools)
+        self.filters = ModelFilters()
+        self.banner = Banner()
+        self.banner.remedy.connect(self.remedy)
+        self.banner_place = BannerPlace(self.banner)
+        self._banner_row = QHBoxLayout()
+        self._banner_row.addWidget(self.banner_place)
+        self.banner.closed.connect(self._lay_out)
+        self._upper = QVBoxLayout()
+        self._upper.addLayout(self._head)
+        self._upper.addWidget(self.filters)
+        self._upper.addLayout(self._banner_row)
+
+    def _build_body(self) -> None:
+        self.grid, self.hub_grid = CardGrid("Models"), CardGrid("Models on the hub")
+        for grid in (self.grid, self.hub_grid):
+            grid.reached.connect(lambda card: self.area.ensureWidgetVisible(card, 0, theme.px(20)))
+        self.note, self.hub_note = Note(), Note()
+        self.note.remedy.connect(self._note_remedy)
+        self.hub_note.remedy.connect(self._hub_remedy)
+        self.hub_head = Label("On the hub", "metastrong")
+        self.hub_line = Label("", "small", wrap=True)
+        self.repository = RepositoryView()
+        self.repository.back.connect(self._leave_repository)
+        self.repository.wanted.connect(self.variant_asked)
+        self.repository.remedy.connect(self._repository_remedy)
+        self._content = QFrame()
+        self._column = QVBoxLayout(self._content)
+        for widget in (self.note, self.grid, self.hub_head, self.hub_line, self.hub_note, self.hub_grid,
+                       self.repository):  # fmt: skip
+            self._column.addWidget(widget)
+        self._column.addStretch(1)
+        self.area = QScrollArea()
+        self.area.setProperty("kind", "plain")
+        self.area.setAccessibleName("Models")
+        self.area.setFrameShape(QFrame.Shape.NoFrame)
+        self.area.setWidgetResizable(True)
+        self.area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.area.viewport().setAutoFillBackground(False)
+        self.area.setWidget(self._content)
+        self._content.setAutoFillBackground(False)
+        self.area.verticalScrollBar().valueChanged.connect(lambda _: self.update())
+        self.area.verticalScrollBar().setSingleStep(40)
+        self.work = WorkBar()
+        self.work.shown.connect(lambda _: self.show_here())
+        self.work.stopped.connect(self.work_stopped)
+        whole = QVBoxLayout(self)
+        whole.setContentsMargins(0, 0, 0, 0)
+        whole.setSpacing(0)
+        whole.addLayout(self._upper)
+        whole.addWidget(self.area, 1)
+        whole.addWidget(self.work)
+
+    # -------------------------------------------------------------- what is shown
+
+    def set_machine(self, line: MachineLine) -> None:
+        """This PC in a line; why this card, or none, as its tooltip."""
+        self.line.setText(model_words.machine(line))
+        self.line.setToolTip(line.gpu_reason)
+
+    def set_loading(self, loading: bool) -> None:
+        """Whether catalogue and library are still on their way."""
+        self.is_loading = loading
+        self._show_rows()
+
+    def set_rows(self, rows: Sequence[ModelRow]) -> None:
+        """All models that are known, as they are now."""
+        self.rows = list(rows)
+        self.filters.set_families(families(rows))
+        self.filters.set_here(sum(row.installed is not None for row in rows))
+        self._show_rows()
+
+    def set_status(self, status: EngineStatus) -> None:
+        """What the engine does: the card of a model that is being loaded shows how far it is."""
+        for card in self.grid.cards:
+            if isinstance(card, ModelCard):
+                card.set_status(status)
+
+    def set_found(self, query: str, found: Sequence[HubModel] | UserMessage) -> None:
+        """What the hub has for a search; for one that is no longer wanted, nothing happens."""
+        if query == self.search.text().strip():
+            self._hub = found if isinstance(found, UserMessage) else list(found)
+            self._show_hub()
+
+    def set_looked(self, repo: str, listing: Listing | UserMessage, estimates: Mapping[str, Estimate]) -> None:
+        """What a repository offers, or why it does not say."""
+        if repo != self._looking:
+            return
+        if isinstance(listing, UserMessage):
+            self.repository.show_message(repo, listing)
+        else:
+            self.repository.show_listing(listing, estimates)
+
+    def set_work(self, key: str, work: Work | None) -> None:
+        """Long work that is on no card; None: it has ended."""
+        self._works.pop(key, None)
+        if work is not None:
+            self._works[key] = work
+        self._show_work()
+
+    def show_banner(self, message: UserMessage) -> None:
+        """What went wrong, at the top of the column."""
+        self.banner.show_message(message)
+        self._lay_out()
+
+    def clear_banner(self) -> None:
+        """What it told of is solved."""
+        self.banner.clear()
+        self._lay_out()
+
+    def show_here(self) -> None:
+        """What is on this PC, and what is on its way."""
+        self.search.clear()
+        self.filters.pick("here")
+
+    def show_row(self, row_id: str) -> None:
+        """Bring one model into view, whatever is filtered."""
+        self.search.clear()
+        if row_id not in self._order:
+            self.filters.pick("all")
+        if (card := self.cards.get(row_id)) is not None and card in self.grid.cards:
+            self.area.ensureWidgetVisible(card, 0, theme.px(20))
+            card.setFocus(Qt.FocusReason.ShortcutFocusReason)
+
+    def look_into(self, repo: str) -> None:
+        """Show what a repository offers, once that is known."""
+        self._looking = repo
+        self.repository.show_waiting(repo)
+        self._show_rows()
+        self.area.verticalScrollBar().setValue(0)
+        self.look_asked.emit(repo)
+
+    # -------------------------------------------------------------- rows and cards
+
+    def _show_rows(self) -> None:
+        choice = self.filters.choice
+        text = "" if self._looking else self.search.text().strip()
+        by_id = {row.id: row for row in self.rows}
+        wanted = (choice, text, frozenset(by_id), self.is_loading)
+        if wanted != self._order_for:
+            # The order is kept while only figures change: a card must not move away under the mouse.
+            self._order_for = wanted
+            self._order = [row.id for row in select(self.rows, replace(choice, text=text))]
+        elif choice.filter == "here":
+            self._order = [row.id for row in select(self.rows, replace(choice, text=text))]
+        for row_id in [row_id for row_id in self.cards if row_id not in by_id]:
+            self.grid.forget(self.cards.pop(row_id))
+        shown = [by_id[row_id] for row_id in self._order if row_id in by_id]
+        first = next((row for row in shown if main_acts(row) == ("download",) and row.download is None), None)
+        for row in shown:
+            card = self._card(row)
+            card.set_row(row)
+            card.set_suggested(row is first and choice.filter == "recommended")
+        looking = bool(self._looking)
+        self.grid.set_cards([] if looking else [self.cards[row.id] for row in shown])
+        self.grid.setVisible(bool(shown) and not looking)
+        self.repository.setVisible(looking)
+        self._show_note(not shown and not looking, text)
+        self._show_hub()
+        self._show_work()
+
+    def _card(self, row: ModelRow) -> ModelCard:
+        card = self.cards.get(row.id)
+        if card is None:
+            card = self.cards[row.id] = ModelCard(row)
+            card.asked.connect(self.asked)
+            card.menu_asked.connect(lambda at, row_id=row.id: self.menu_asked.emit(row_id, at))
+        return card
+
+    def _show_note(self, empty: bool, text: str) -> None:
+        self.note.setVisible(empty and not text)
+        if not empty or text:
+            return
+        if self.is_loading and not self.rows:
+            self.note.say("Looking at what there is", "The models to choose from, and those on this PC.", "models")
+        elif not self.rows:
+            self.note.say("No models are known", "The list of models was not read.", "models",
+                          ("Try again", "refresh"))  # fmt: skip
+        elif self.filters.choice.filter == "here":
+            self.note.say("No model is on this PC yet", "Those you download or add will be here.", "folder",
+                          ("Show the recommended ones", "recommended"))  # fmt: skip
+        else:
+            self.note.say("No model is like that", "Try another filter, or any size and family.", "tune",
+                          ("Show all", "all"))  # fmt: skip
+
+    def _note_remedy(self, act: str) -> None:
+        if act == "refresh":
+            self.refresh_asked.emit()
+        else:
+            self.filters.pick("recommended" if act == "recommended" else "all")
+
+    def _show_hub(self) -> None:
+        """The part below the cards while a text is searched."""
+        text = self.search.text().strip()
+        searching = bool(text) and not self._looking
+        local = {row.entry.repo for row in self.rows if row.entry and row.id in self._order} if searching else set()
+        hits = [hit for hit in self._hub if hit.repo not in local] if isinstance(self._hub, list) else []
+        if [card.model for card in self._hub_cards] != hits:
+            self.hub_grid.set_cards([])
+            for card in self._hub_cards:
+                self.hub_grid.forget(card)
+            self._hub_cards = [HubCard(hit) for hit in hits]
+            for card in self._hub_cards:
+                card.looked_into.connect(self.look_into)
+        failed = isinstance(self._hub, UserMessage)
+        self.hub_head.setVisible(searching)
+        self.hub_line.setVisible(searching and not failed and not hits)
+        self.hub_note.setVisible(searching and failed)
+        self.hub_grid.set_cards(self._hub_cards if searching else [])
+        self.hub_grid.setVisible(searching and bool(hits))
+        if isinstance(self._hub, UserMessage):
+            self.hub_note.show_message(self._hub)
+        elif self._hub is None:
+            self.hub_line.setText("Searching")
+        elif not hits:
+            more = " more" if self._hub else ""
+            self.hub_line.setText(f"The hub has nothing{more} for “{text}”. Try fewer words.")
+
+    def _hub_remedy(self, act: str) -> None:
+        if act in {"", "refresh-models"}:
+            self._search_hub()
+        else:
+            self.remedy.emit(act)
+
+    def _repository_remedy(self, act: str) -> None:
+        if act == "refresh-models":
+            self.look_into(self._looking)
+        else:
+            self.remedy.emit(act)
+
+    def _show_work(self) -> None:
+        """What no card in view shows: other work first, then downloads."""
+        work = next(iter(self._works.values()), None)
+        if work is None:
+            seen = {card.row.id for card in self.grid.cards if isinstance(card, ModelCard)}
+            work = downloads_work([row for row in self.rows if row.id not in seen])
+        self.work.set_work(work)
+
+    # -------------------------------------------------------------- search and filters
+
+    def _typed(self, text: str) -> None:
+        text = text.strip()
+        self._looking, self._hub = "", None
+        self.filters.set_searching(bool(text))
+        self._show_rows()
+        if text:
+            self._typing.start()
+        else:
+            self._typing.stop()
+            self.search_asked.emit("")
+
+    def _search_hub(self) -> None:
+        text = self.search.text().strip()
+        if repo := repository(text):
+            self.look_into(repo)
+        elif text:
+            self._hub = None
+            self._show_hub()
+            self.search_asked.emit(text)
+
+    def _leave_repository(self) -> None:
+        self._looking = ""
+        if repository(self.search.text()):
+            self.search.clear()
+        else:
+            self._show_rows()
+        self.search.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def _filtered(self) -> None:
+        self._looking = ""
+        self._show_rows()
+        self.area.verticalScrollBar().setValue(0)
+
+    def _into_cards(self) -> None:
+        if self._typing.isActive():  # Return: at once
+            self._typing.stop()
+            self._search_hub()
+        grid = self.grid if self.grid.cards else self.hub_grid
+        if grid.cards and not repository(self.search.text()):
+            grid.cards[0].setFocus(Qt.FocusReason.ShortcutFocusReason)
+
+    # -------------------------------------------------------------- place
+
+    def column(self) -> tuple[int, int]:
+        """Left edge and width of the page's column."""
+        margin = theme.px(MARGIN_PX)
+        width = max(min(theme.px(COLUMN_PX), self.width() - 2 * margin), theme.px(200))
+        return max((self.width() - width) // 2, margin), width
+
+    def _lay_out(self) -> None:
+        px = theme.px
+        left, width = self.column()
+        right = max(self.width() - left - width, 0)
+        out = px(OUTSET_PX)
+        self._upper.setContentsMargins(left - out, px(22), right - out, px(14))
+        self._head.setContentsMargins(out, 0, out, 0)
+        self._banner_row.setContentsMargins(out, 0, out, 0)
+        self.banner_place.setVisible(not self.banner.isHidden())
+        self._upper.setSpacing(px(14))
+        narrow = width < px(HEAD_ONE_ROW_PX)
+        self._head.setDirection(QBoxLayout.Direction.TopToBottom if narrow else QBoxLayout.Direction.LeftToRight)
+        self._head.setSpacing(px(12 if narrow else 20))
+        self._tools.setSpacing(px(8))
+        self.search.setFont(theme.font("row"))
+        self.search.setMinimumWidth(px(200 if narrow else SEARCH_PX))
+        self.search.setMaximumWidth(16_777_215 if narrow else px(SEARCH_PX))
+        bar = self.area.verticalScrollBar()
+        taken = bar.width() if bar.isVisible() else 0
+        self._column.setContentsMargins(left, px(2), max(right - taken, 0), px(24))
+        self._column.setSpacing(px(10))
+        self.work.set_margins(left, max(right - px(8), px(8)))
+        self.banner_place.set_most(max(self.height() // 2, px(120)))
+        self.veil.setGeometry(self.rect())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._lay_out()
+        QTimer.singleShot(0, self._lay_out)  # the scroll bar comes or goes after this
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._order_for = None  # on coming back, everything stands where it now belongs
+        self._show_rows()
+        self.shown.emit()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        if self.area.verticalScrollBar().value() > 0:
+            y = self.area.y()
+            QPainter(self).fillRect(0, y - 1, self.width(), 1, theme.colour("line"))
+
+    # -------------------------------------------------------------- keys, drag and drop
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Escape and (self._looking or self.search.text()):
+            self._leave_repository() if self._looking else self.search.clear()
+        else:
+            super().keyPressEvent(event)
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        if any(url.isLocalFile() for url in event.mimeData().urls()):
+            event.acceptProposedAction()
+            self.veil.setGeometry(self.rect())
+            self.veil.show()
+            self.veil.raise_()
+
+    def dragLeaveEvent(self, event: QDragLeaveEvent) -> None:
+        self.veil.hide()
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        self.veil.hide()
+        path = next((url.toLocalFile() for url in event.mimeData().urls() if url.isLocalFile()), "")
+        if path:
+            event.acceptProposedAction()
+            self.path_given.emit(path)
+
+
+def downloads_work(rows: Sequence[ModelRow]) -> Work | None:
+    """Downloads that are not in view, in one line."""
+    going = [row for row in rows if row.download is not None and row.download.state not in {"done", "failed", "paused"}]
+    if not going:
+        return None
+    gets = [row.download for row in going if row.download is not None]
+    done, total = sum(get.done_bytes for get in gets), sum(get.total_bytes for get in gets)
+    paces = [get.bytes_per_s for get in gets if get.bytes_per_s]
+    more = f" and {len(going) - 1} more" if len(going) > 1 else ""
+    right = model_words.fetched(done, total)
+    if paces:
+        right += f" · {model_words.pace(sum(paces))}"
+    moving = any(get.state in {"downloading", "checking"} for get in gets)
+    word = "Downloading" if moving else "Waiting for the network" if gets[0].state == "waiting" else "Queued"
+    words = f"{word} {going[0].name}{more}" if moving else f"{word}: {going[0].name}{more}"
+    return Work("downloads", words, right, done / total if total else None, not moving, can_show=True)

@@ -1,0 +1,143 @@
+"""The one offer of a first launch: a bigger model that runs well here, as a card of 60 with a button, and then how far
+its download is. It fetches nothing; what was pressed is a signal.
+"""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
+
+from app import model_words
+from app.engine_status import NARROW, gigabytes
+from app.model_rows import ModelRow
+from app.ui import theme
+from app.ui.controls import Button, IconButton, Label, Progress
+from app.ui.direction import set_margins
+
+HIGH = 60
+
+
+def pitch(row: ModelRow) -> tuple[str, str]:
+    """Title and line of the offer, or of what became of it."""
+    download = row.download
+    if row.preparing is not None:
+        return f"{row.name} is being prepared for this PC", "You can go on chatting meanwhile."
+    if download is not None:
+        left, right = model_words.download_lines(download)
+        title = {"failed": f"{row.name} was not downloaded", "paused": f"{row.name} is paused"}
+        words = download.message if download.state == "failed" else "  ·  ".join(p for p in (left, right) if p)
+        return title.get(download.state, f"Downloading {row.name}"), words
+    if row.installed is not None:
+        return f"{row.name} is on this PC", "Load it, and the next answer comes from it."
+    title = f"{row.name} runs well on this PC"
+    parts = ["better answers", f"{gigabytes(row.n_bytes)} to download"]
+    if row.estimate is not None and row.estimate.predicted_tok_s is not None:
+        parts.insert(0, f"about {model_words.estimated(row.estimate.predicted_tok_s)}{NARROW}tok/s")
+    line = ", ".join(parts)
+    return title, f"{line[0].upper()}{line[1:]}"
+
+
+class OfferCard(QFrame):
+    """Hidden while there is nothing to offer. Signals but `dismissed` give an id: of the row, or of the download."""
+
+    download = Signal(str)
+    use = Signal(str)
+    pause = Signal(str)
+    resume = Signal(str)
+    cancel = Signal(str)
+    dismissed = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setProperty("kind", "card")
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
+        self.row: ModelRow | None = None
+        self.title = Label("", "label", elide=True)
+        self.line = Label("", "small", "ink3", elide=True)
+        self.figures = Label("", "meta")
+        self.progress = Progress("Download")
+        self.get = Button("Download", "secondary", "get")
+        self.load = Button("Load", "secondary")
+        self.hold = IconButton("pause", "Pause the download")
+        self.go_on = Button("Resume", "secondary")
+        self.close_button = IconButton("close", "Not now")
+        self.close_button.glyph_px = self.hold.glyph_px = 16
+        words = self._words = QVBoxLayout()
+        words.addStretch(1)
+        head = QHBoxLayout()
+        head.addWidget(self.title, 1)
+        head.addWidget(self.figures)
+        words.addLayout(head)
+        words.addWidget(self.line)
+        words.addWidget(self.progress)
+        words.addStretch(1)
+        self._row = QHBoxLayout(self)
+        self._row.addLayout(words, 1)
+        for button in (self.get, self.load, self.hold, self.go_on, self.close_button):
+            self._row.addWidget(button, 0, Qt.AlignmentFlag.AlignVCenter)
+        self.get.clicked.connect(lambda: self._tell(self.download, "row"))
+        self.load.clicked.connect(lambda: self._tell(self.use, "row"))
+        self.hold.clicked.connect(lambda: self._tell(self.pause, "download"))
+        self.go_on.clicked.connect(lambda: self._tell(self.resume, "download"))
+        self.close_button.clicked.connect(self._close)
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+        self.hide()
+
+    def show_row(self, row: ModelRow | None) -> None:
+        """What to offer, or how far it is; None: nothing."""
+        self.row = row
+        if row is None:
+            self.hide()
+            return
+        title, line = pitch(row)
+        self.title.setText(title)
+        fetched = row.download
+        failed = fetched is not None and fetched.state == "failed"
+        self.line.set_look("small", "bad" if failed else "ink3")
+        moving = fetched is not None and not failed
+        self.line.setText("" if moving else line)
+        self.line.setVisible(not moving)
+        self.figures.setText(line if moving else "")
+        self.figures.setVisible(moving)
+        runs = fetched is not None and fetched.state in ("queued", "downloading", "waiting", "checking")
+        self.progress.setVisible(moving)
+        self._words.setSpacing(theme.px(8 if moving else 3))
+        if fetched is not None:
+            self.progress.set_done(fetched.done_bytes / max(fetched.total_bytes, 1))
+        self._offer(self.get, fetched is None and row.installed is None)
+        self._offer(self.load, fetched is None and row.installed is not None and row.preparing is None)
+        self._offer(self.hold, runs and fetched is not None and fetched.state != "checking")
+        self._offer(self.go_on, fetched is not None and not runs)
+        self.go_on.setText("Try again" if failed else "Resume")
+        self.close_button.set_words("Cancel the download" if fetched is not None else "Not now")
+        self.setAccessibleName(f"{title}. {line}")
+        self.show()
+
+    def _offer(self, button: Button, shown: bool) -> None:
+        had = button.hasFocus()
+        button.setVisible(shown)
+        if had and not shown:  # its successor takes the focus, not some neighbour
+            self.close_button.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def _tell(self, signal: object, whose: str) -> None:
+        row = self.row
+        if row is not None:
+            found = row.id if whose == "row" else row.download.id if row.download else ""
+            signal.emit(found)  # type: ignore[attr-defined]
+
+    def _close(self) -> None:
+        if self.row is not None and self.row.download is not None:
+            self.cancel.emit(self.row.download.id)
+            return
+        within = self.isAncestorOf(QApplication.focusWidget() or self.window())
+        self.show_row(None)
+        if within:
+            self.window().setFocus(Qt.FocusReason.OtherFocusReason)
+        self.dismissed.emit()
+
+    def _restyle(self) -> None:
+        self.setFixedHeight(theme.px(HIGH))
+        set_margins(self._row, theme.px(16), 0, theme.px(8), 0, self.isRightToLeft())
+        self._row.setSpacing(theme.px(6))
+        self.show_row(self.row)

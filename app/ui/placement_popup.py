@@ -1,0 +1,296 @@
+"""How the model that is loaded lies on GPU and CPU: one line, why, and how much of the card's memory it may have.
+
+Moving the slider asks what would become of it; only Apply changes something, and then the model is loaded again. It
+reckons nothing itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QColor
+from PySide6.QtWidgets import QHBoxLayout, QLayout, QVBoxLayout, QWidget
+
+from app import model_words
+from app.engine_status import NARROW
+from app.ui import theme
+from app.ui.controls import Button, Label, Rule, ShareBar, Slider
+from app.ui.popover import Popover
+from engine.library.records import Estimate
+
+WIDTH, INSET, STEPS = 420, 18, 10  # steps of the slider in a GiB
+LEAST_GIB = 0.5
+GIB = 1 << 30
+NO_BREAK = "\u00a0"
+_TOGETHER = re.compile(r"(?<=\d) (?=of \d)|(?<=\d of) (?=\d)|(?<=\babout) (?=\d)")  # no line ends here
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The model that is loaded. placement: as in LoadedModelInfo. budget_gib: what the person chose for it; None:
+    automatic. device, reason: where it runs in words, for an engine that tells no placement."""
+
+    name: str
+    placement: Mapping[str, Any] = field(default_factory=dict)
+    budget_gib: float | None = None
+    device: str = ""
+    reason: str = ""
+
+    @property
+    def total_bytes(self) -> int:
+        """Memory of the card that computes; 0 without one."""
+        return int(self.placement.get("vram_total_bytes") or 0)
+
+    @property
+    def line(self) -> str:
+        return tidy(str(self.placement.get("line") or self.device))
+
+    @property
+    def why(self) -> list[str]:
+        return [tidy(str(words)) for words in self.placement.get("why") or ([self.reason] if self.reason else [])]
+
+
+def tidy(words: str) -> str:
+    """The engine's words with figures as the product writes them; memory is counted as it is sold."""
+    for before, after in ((" %", "%"), (f"{NARROW}%", "%"), ("tokens/s", "tok/s"), ("GiB", "GB"), ("MiB", "MB"),
+                          ("NVIDIA ", ""), ("GeForce ", "")):  # fmt: skip
+        words = words.replace(before, after)
+    for unit in ("GB", "MB", "tok/s", "ms"):
+        words = words.replace(f" {unit}", f"{NARROW}{unit}")
+    return _TOGETHER.sub(NO_BREAK, words)
+
+
+def consequence(estimate: Estimate, asked_gib: float | None) -> tuple[str, str]:
+    """What another budget would bring: the rate, and where the neurons and bytes would lie."""
+    if estimate.fits == "no":
+        return "Does not fit", f"{model_words.memory(estimate.short_bytes)} of memory is missing."
+    speed, how = model_words.speed(estimate)
+    first = f"{speed}, {how}" if how and how != "estimated" else speed
+    share = estimate.gpu_neuron_load
+    parts = [] if share is None else [f"{100 * share:.0f}% of the active neurons on the GPU"]
+    parts.append(model_words.place(estimate))
+    if asked_gib is not None and estimate.vram_budget_bytes < (asked_gib - 0.15) * GIB:
+        parts.append(f"only {model_words.memory(estimate.vram_budget_bytes)} of the GPU is free")
+    return first, ". ".join(f"{part[0].upper()}{part[1:]}" for part in parts) + "."
+
+
+class _Flat(Button):
+    """A quiet button whose words stand on the left edge of the text around it: no ground, only the ink changes."""
+
+    def __init__(self, words: str, glyph: str = "") -> None:
+        super().__init__(words, "quiet", glyph)
+        self.padding_px, self.glyph_px, self.height_px = 0, 14, 32
+        self._restyle()
+
+    def colours(self) -> tuple[QColor, QColor, QColor]:
+        ground, border, ink = super().colours()
+        ground.setAlpha(0)
+        return ground, border, ink
+
+
+class PlacementPopup(Popover):
+    """preview_asked, budget_chosen: GiB of the card's memory, None for automatic. unload: the model is not wanted."""
+
+    preview_asked = Signal(object)
+    budget_chosen = Signal(object)
+    unload = Signal()
+
+    def __init__(self, window: QWidget) -> None:
+        super().__init__("How the model runs here", window, INSET)
+        self._placed = Placed("")
+        self._wanted: float | None = None  # what the slider says; None: automatic
+        self._moved = False
+        self.name = Label("", "heading", elide=True)
+        self.line = Label("", "small", "ink", wrap=True)
+        self.share = ShareBar(height=6)
+        self.where = Label("", "meta", wrap=True)
+        self.why_button = _Flat("Why?", "right")
+        self._why = QWidget()
+        self._reasons = QVBoxLayout(self._why)
+        self._budget = QWidget()
+        budget = self._budget_column = QVBoxLayout(self._budget)
+        budget.setContentsMargins(0, 0, 0, 0)
+        self._head = QHBoxLayout()
+        self._head.addWidget(Label("GPU memory", "label"))
+        self._head.addStretch(1)
+        self.value = Label("", "small", "ink")
+        self._head.addWidget(self.value)
+        self.slider = Slider("GPU memory for this model")
+        self.slider.setToolTip("Double click: automatic")
+        self.slider.setPageStep(STEPS)
+        self.speed = Label("", "smallstrong", "ink")
+        self.effect = Label("", "meta", wrap=True)
+        budget.addWidget(Rule())
+        budget.addLayout(self._head)
+        budget.addWidget(self.slider)
+        budget.addWidget(self.speed)
+        budget.addWidget(self.effect)
+        self.automatic = _Flat("Automatic")
+        self.unload_button = Button("Unload")
+        self.apply = Button("Apply", "primary")
+        self._buttons = QHBoxLayout()
+        self._buttons.addWidget(self.automatic)
+        self._buttons.addStretch(1)
+        self._buttons.addWidget(self.unload_button)
+        self._buttons.addWidget(self.apply)
+        self._why_row = QHBoxLayout()
+        self._why_row.addWidget(self.why_button)
+        self._why_row.addStretch(1)
+        for part in (self.name, self.line, self.share, self.where, self._why_row, self._why, self._budget,
+                     self._buttons):  # fmt: skip
+            if part is self.share:
+                self.body.addSpacing(theme.px(2))
+            if isinstance(part, QLayout):
+                self.body.addLayout(part)
+            else:
+                self.body.addWidget(part)
+        self.why_button.clicked.connect(lambda: self.show_why(self._why.isHidden()))
+        self.slider.valueChanged.connect(self._slid)
+        self.slider.reset.connect(self._want_automatic)
+        self.automatic.clicked.connect(self._want_automatic)
+        self.unload_button.clicked.connect(self._unload)
+        self.apply.clicked.connect(self._choose)
+        theme.current().changed.connect(self._restyle)
+        self.show_why(False)
+        self._restyle()
+
+    def width_px(self) -> int:
+        return WIDTH
+
+    # -------------------------------------------------------------- what is shown
+
+    def show_model(self, placed: Placed) -> None:
+        """The model that is loaded. What is being tried with the slider goes on, as long as it is the same one."""
+        same, self._placed = placed.name == self._placed.name and placed.total_bytes == self._placed.total_bytes, placed
+        self.name.setText(placed.name)
+        self.line.setText(placed.line)
+        held, ram = int(placed.placement.get("vram_bytes") or 0), int(placed.placement.get("ram_bytes") or 0)
+        self.share.setVisible(held > 0)
+        self.share.set_share(held / max(held + ram, 1))
+        parts = [f"{model_words.memory(held)} on the GPU"] if held else []
+        parts += [f"{model_words.memory(ram)} in RAM"] if ram else []
+        self.where.setText(", ".join(parts))
+        self.where.setVisible(bool(parts))
+        self._show_reasons(placed.why)
+        self._budget.setVisible(placed.total_bytes > 0)
+        if not (same and self._moved):
+            self._settle()
+        self._tell()
+
+    def take_estimate(self, estimate: Estimate) -> None:
+        """What would become of the model with the budget that was asked about last."""
+        if not self._moved:
+            return
+        speed, effect = consequence(estimate, self._wanted)
+        bad = estimate.fits == "no"
+        now = self._placed.placement.get("predicted_tok_s")
+        if now and not bad:
+            speed += f"  ·  now about {model_words.estimated(float(now))}"
+        self.speed.set_look("smallstrong", "bad" if bad else "ink")
+        self.speed.setText(speed)
+        self.effect.setText(effect)
+        self._tell(fits=not bad)
+
+    def show_why(self, shown: bool) -> None:
+        """Open or close the reasons."""
+        self._why.setVisible(shown)
+        self.why_button.set_glyph("down" if shown else "right")
+        self.why_button.setAccessibleName("Hide the reasons" if shown else "Why?")
+
+    def _show_reasons(self, reasons: list[str]) -> None:
+        while self._reasons.count():
+            item = self._reasons.takeAt(0)
+            if item is not None and (old := item.widget()) is not None:
+                old.hide()
+                old.deleteLater()
+        for words in reasons:
+            self._reasons.addWidget(Label(words, "small", wrap=True))
+        self.why_button.setVisible(bool(reasons))
+        if not reasons:
+            self.show_why(False)
+
+    def _settle(self) -> None:
+        """The slider where the model is: nothing is being tried."""
+        placed, self._moved, self._wanted = self._placed, False, self._placed.budget_gib
+        total = placed.total_bytes / GIB
+        self.slider.blockSignals(True)
+        self.slider.setRange(round(LEAST_GIB * STEPS), max(round(LEAST_GIB * STEPS) + 1, int(total * STEPS)))
+        self.slider.setValue(self._place_of(placed.budget_gib))
+        self.slider.blockSignals(False)
+        self.speed.setText("")
+        self.effect.setText("Less leaves room for other programs; more makes answers faster.")
+
+    def _place_of(self, budget_gib: float | None) -> int:
+        automatic = (self._placed.placement.get("vram_budget_bytes") or 0) / GIB
+        return round((automatic if budget_gib is None else budget_gib) * STEPS)
+
+    def _tell(self, fits: bool = True) -> None:
+        placed, wanted = self._placed, self._wanted
+        shown = self.slider.value() / STEPS
+        total = placed.total_bytes / GIB
+        amount = f"{shown:.1f} of {total:.0f}{NARROW}GB" if total else ""
+        self.value.setText(f"Automatic, {amount}" if wanted is None else amount)
+        self.slider.set_automatic(wanted is None)
+        self.slider.setAccessibleDescription(self.value.words)
+        self.speed.setVisible(bool(self.speed.words))
+        changed = self._moved and wanted != placed.budget_gib
+        self.automatic.setVisible(wanted is not None and placed.total_bytes > 0)
+        self.apply.setVisible(changed)
+        self.apply.setEnabled(changed and fits)
+        self.apply.setToolTip("Loads the model again with this; the chat stays" if fits else "It does not fit so")
+        self.unload_button.setToolTip("Gives its memory back; the chat stays")
+
+    # -------------------------------------------------------------- what the person does
+
+    def _slid(self, value: int) -> None:
+        self._wanted, self._moved = value / STEPS, True
+        self._tell()
+        self.preview_asked.emit(self._wanted)
+
+    def _want_automatic(self) -> None:
+        if self._wanted is None:
+            return
+        self._wanted, self._moved = None, True
+        self.slider.blockSignals(True)
+        self.slider.setValue(self._place_of(None))
+        self.slider.blockSignals(False)
+        if self._placed.budget_gib is None:  # back where it was: there is nothing to ask
+            self._settle()
+        self._tell()
+        if self._moved:
+            self.preview_asked.emit(None)
+        if self.automatic.isHidden():
+            self.slider.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def _choose(self) -> None:
+        wanted, self._moved = self._wanted, False
+        self.dismiss()
+        self.budget_chosen.emit(wanted)
+
+    def _unload(self) -> None:
+        self.dismiss()
+        self.unload.emit()
+
+    def open_at(self, anchor: QWidget) -> None:
+        if self.is_open:
+            return
+        self.show_why(False)
+        self._settle()
+        self._tell()
+        super().open_at(anchor)
+        first = self.why_button if self.why_button.isVisible() else self.unload_button
+        first.setFocus(Qt.FocusReason.PopupFocusReason)
+
+    def _restyle(self) -> None:
+        px = theme.px
+        self.body.setSpacing(px(6))
+        self._reasons.setContentsMargins(px(14 + 8), 0, 0, px(4))
+        self._reasons.setSpacing(px(6))
+        self._budget_column.setSpacing(px(4))
+        self._buttons.setSpacing(px(8))
+        self._buttons.setContentsMargins(0, px(4), 0, 0)
+        self._head.setContentsMargins(0, px(8), 0, 0)

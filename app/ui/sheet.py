@@ -1,0 +1,139 @@
+"""A small dialog in the product's look: heading, one sentence, what a subclass puts in, buttons at the end.
+
+It floats without the desktop's frame, as the question before something that cannot be undone does. Esc closes it.
+"""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QRectF, Qt
+from PySide6.QtGui import QPaintEvent, QShowEvent
+from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
+
+from app.ui import compositor, focus_ring, theme
+from app.ui.controls import Button, Label
+from app.ui.floating import PAD, paint_floating
+from app.ui.painting import antialiased, outline
+
+HIGHEST = 0.86  # of the window it belongs to
+
+
+class Sheet(QDialog):
+    """Heading, sentence, `body`, and a row of buttons. What is higher than the window scrolls inside."""
+
+    def __init__(self, parent: QWidget, title: str, sentence: str = "", wide_px: int = 440) -> None:
+        super().__init__(parent, Qt.WindowType.Dialog | Qt.WindowType.FramelessWindowHint)
+        self._pad = PAD if compositor.see_through() else 0  # room for the shadow, where there can be one
+        self._wide_px = wide_px
+        self.setAttribute(Qt.WidgetAttribute.WA_TranslucentBackground, self._pad > 0)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.setWindowTitle(title)
+        self.setAccessibleName(title)
+        self.setAccessibleDescription(sentence)
+        column = QVBoxLayout(self)
+        inset = self._pad + theme.px(20)
+        column.setContentsMargins(inset, inset, inset, inset)
+        column.setSpacing(theme.px(6))
+        self.heading, self.sentence = Label(title, "heading", wrap=True), Label(sentence, "small", wrap=True)
+        self.sentence.setVisible(bool(sentence))
+        column.addWidget(self.heading)
+        column.addWidget(self.sentence)
+        self._area = QScrollArea()
+        self._area.setProperty("kind", "plain")
+        self._area.setFrameShape(QFrame.Shape.NoFrame)
+        self._area.setWidgetResizable(True)
+        self._area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self._area.viewport().setAutoFillBackground(False)
+        self._inner = QFrame()
+        self._inner.setAutoFillBackground(False)
+        self.body = QVBoxLayout(self._inner)
+        self.body.setContentsMargins(0, theme.px(4), 0, theme.px(4))
+        self.body.setSpacing(theme.px(8))
+        self._area.setWidget(self._inner)
+        self._inner.setAutoFillBackground(False)
+        column.addWidget(self._area)
+        column.addSpacing(theme.px(8))
+        self._row = QHBoxLayout()
+        self._row.setSpacing(theme.px(8))
+        self._row.addStretch(1)
+        column.addLayout(self._row)
+        focus_ring.install(self)
+
+    def add_button(self, button: Button, at_start: bool = False) -> Button:
+        """A button in the last row: at its end, or all by itself at its start."""
+        if at_start:
+            self._row.insertWidget(0, button)
+        else:
+            self._row.addWidget(button)
+        return button
+
+    def add_close(self, words: str = "Close") -> Button:
+        """The safe button, which has the focus."""
+        button = self.add_button(Button(words))
+        button.clicked.connect(self.reject)
+        button.setDefault(True)
+        button.setFocus()
+        return button
+
+    def say(self, sentence: str) -> None:
+        """Another sentence below the heading."""
+        self.sentence.setText(sentence)
+        self.sentence.setVisible(bool(sentence))
+        self.setAccessibleDescription(sentence)
+        self.fit()
+
+    def fit(self) -> None:
+        """As wide as wanted and as high as what is in it, within the window."""
+        owner = self.parentWidget()
+        most = owner.window().size() if owner is not None else self.screen().availableSize()
+        wide = min(theme.px(self._wide_px), most.width() - theme.px(32))
+        self.setFixedWidth(wide + 2 * self._pad)
+        room = wide - 2 * theme.px(20)
+        self.body.activate()
+        high = self.body.totalHeightForWidth(room) if self.body.hasHeightForWidth() else self.body.sizeHint().height()
+        self._area.setVisible(self.body.count() > 0)
+        other = _others(self, room)
+        self._area.setFixedHeight(min(high, max(int(HIGHEST * most.height()) - other, theme.px(80))))
+        self.adjustSize()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        self.fit()
+        super().showEvent(event)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        pad, painter = self._pad, antialiased(self)
+        if pad:
+            paint_floating(painter, QRectF(self.rect()).adjusted(pad, pad, -pad, -pad), theme.px(14))
+        else:
+            painter.fillRect(self.rect(), theme.colour("card"))
+            outline(painter, QRectF(self.rect()), theme.colour("edge"), 0.5)
+
+
+def _others(sheet: Sheet, room: int) -> int:
+    """The height of all but the body."""
+    words: list[Label] = [sheet.heading, sheet.sentence]
+    high = sum(label.heightForWidth(room) for label in words if not label.isHidden())
+    return high + theme.px(32 + 8 + 3 * 6 + 40)
+
+
+class Facts(QFrame):
+    """Rows of a name at the left and its value beside it; long values wrap."""
+
+    NAME_PX = 120
+
+    def __init__(self, rows: list[tuple[str, str]], parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(theme.px(6))
+        for name, value in rows:
+            row = QHBoxLayout()
+            row.setSpacing(theme.px(12))
+            title = Label(name, "small", "ink3")
+            title.setFixedWidth(theme.px(self.NAME_PX))
+            words = Label(value, "small", "ink", wrap=True)
+            words.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+            words.setAccessibleName(f"{name}: {value}")
+            row.addWidget(title, 0, Qt.AlignmentFlag.AlignTop)
+            row.addWidget(words, 1)
+            column.addLayout(row)

@@ -1,0 +1,90 @@
+"""The bar at the foot of the Models page: long work that no card in view shows, with the way to it or out of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
+
+from app.ui import theme
+from app.ui.controls import Button, Dot, IconButton, Label, Progress
+
+
+@dataclass(frozen=True)
+class Work:
+    """One line of work. done: 0 to 1, None where it is not known. key: what `shown` and `stopped` give."""
+
+    key: str
+    words: str
+    right: str = ""
+    done: float | None = None
+    resting: bool = False
+    can_show: bool = False
+    can_stop: bool = False
+
+
+class WorkBar(QFrame):
+    """Hidden while there is nothing to tell."""
+
+    shown = Signal(str)
+    stopped = Signal(str)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setProperty("kind", "strip")
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.work: Work | None = None
+        self.row = QHBoxLayout(self)
+        self.dot = Dot("hot_fill", True)
+        middle = QVBoxLayout()
+        line = QHBoxLayout()
+        self.words, self.right = Label("", "small", "ink", elide=True), Label("", "meta")
+        line.addWidget(self.words, 1)
+        line.addWidget(self.right)
+        self.progress = Progress("Progress", 4)
+        middle.addStretch(1)
+        middle.addLayout(line)
+        middle.addWidget(self.progress)
+        middle.addStretch(1)
+        self._middle = middle
+        self.show_button = Button("Show", "quiet")
+        self.stop_button = IconButton("close", "Stop")
+        self.row.addWidget(self.dot)
+        self.row.addLayout(middle, 1)
+        self.row.addWidget(self.show_button)
+        self.row.addWidget(self.stop_button)
+        self.show_button.clicked.connect(lambda: self.work and self.shown.emit(self.work.key))
+        self.stop_button.clicked.connect(lambda: self.work and self.stopped.emit(self.work.key))
+        theme.current().changed.connect(self.restyle)
+        self.restyle()
+        self.hide()
+
+    def restyle(self) -> None:
+        """Take up measures anew."""
+        self._middle.setSpacing(theme.px(5))
+        self.row.setSpacing(theme.px(10))
+        self.setFixedHeight(theme.px(52))
+
+    def set_margins(self, left: int, right: int) -> None:
+        """So that its words stand where the page's do."""
+        self.row.setContentsMargins(left, 0, right, 0)
+
+    def set_work(self, work: Work | None) -> None:
+        """Show a line of work; None: none."""
+        if work == self.work:
+            return
+        self.work = work
+        self.setVisible(work is not None)
+        if work is None:
+            return
+        self.words.setText(work.words)
+        self.right.setText(work.right)
+        self.progress.setVisible(work.done is not None)
+        self.progress.name = work.words
+        self.progress.set_done(work.done or 0.0)
+        self.dot.set_state("warn" if work.resting else "hot_fill", not work.resting)
+        self.show_button.setVisible(work.can_show)
+        self.stop_button.setVisible(work.can_stop)
+        self.stop_button.set_words(f"Stop: {work.words}")
+        self.setAccessibleName(f"{work.words} {work.right}".strip())
