@@ -32,7 +32,10 @@ _STEPS = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1}
 
 
 class CardFrame(QWidget):
-    """A card, 194 high unless it says otherwise. pressed: opened by click or Enter. menu_asked: where a menu is wanted, in global coordinates."""
+    """A card, 194 high unless it says otherwise.
+
+    pressed: opened by click or Enter. menu_asked: where a menu is wanted, in global coordinates.
+    """
 
     pressed = Signal()
     menu_asked = Signal(object)

@@ -16,6 +16,7 @@ from app import model_words
 from app.model_rows import ModelRow
 from app.model_selection import what_would_fit
 from app.ui.floating import Menu
+from app.ui.hub_results import HUB_PAGE
 from app.ui.model_details import DetailsSheet
 from app.ui.model_dialogs import FitSheet, ImportSheet, PrepareSheet, TokenSheet, ask_remove
 from app.ui.model_filters import menu_at
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from app.models_controller import ModelsController
     from engine.protocol import Progress
 
-HUB_PAGE = "https://huggingface.co/"
 WORKS = {"import": "Adding", "relocate": "Moving the models to", "verify": "Checking"}
 _STAGES = {"copying": "Copying", "checking": "Checking", "moving": "Moving"}
 

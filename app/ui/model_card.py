@@ -246,9 +246,8 @@ class ModelCard(CardFrame):
     def _make(self, act: str) -> Button:
         if act in GLYPHS:
             glyph, words = GLYPHS[act]
-            button: Button = (
-                _More(glyph, words, parent=self) if act == "more" else IconButton(glyph, words, parent=self)
-            )
+            kind = _More if act == "more" else IconButton
+            button: Button = kind(glyph, words, parent=self)
         elif act == "download":
             button = Button(WORDS[act], "primary" if self.suggested else "secondary", "get", parent=self)
             button.glyph_px = 16
