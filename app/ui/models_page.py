@@ -178,7 +178,7 @@ class ModelsPage(QFrame):
         self.area.viewport().setAutoFillBackground(False)
         self.area.setWidget(self._content)
         self._content.setAutoFillBackground(False)
-        self.area.verticalScrollBar().valueChanged.connect(lambda _: self.update())
+        self.area.verticalScrollBar().valueChanged.connect(lambda _: self.update(0, self.area.y() - 1, self.width(), 1))
         self.area.verticalScrollBar().setSingleStep(40)
         self.work = WorkBar()
         self.work.shown.connect(lambda _: self.show_here())
