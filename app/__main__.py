@@ -15,6 +15,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit code."""
     given = list(sys.argv[1:] if argv is None else argv)
     if given[:1] == ["--engine-host"]:
+        if given[1:] == ["--library"]:
+            from engine.library.host import serve
+
+            return serve()
         from engine.host import serve_stdio
 
         return serve_stdio()

@@ -1,4 +1,6 @@
-"""The engine's process as the window sees it: started, greeted, watched, ended, and started again when it dies.
+"""A process of ours as the window sees it: started, greeted, watched, ended, and started again when it dies.
+
+The engine is one, the library another; both speak engine/protocol.py.
 
 Everything here runs in the worker thread and never blocks it but at the very end. What is asked of the engine, and
 what its answers mean for a chat, is decided elsewhere.
@@ -94,12 +96,12 @@ class BoundedLog:
         return b"\n".join(self._recent).decode(errors="replace")
 
 
-def default_command() -> list[str]:
-    """How this very program starts its engine, whatever folder it was started from."""
+def default_command(*flags: str) -> list[str]:
+    """How this very program starts its engine, whatever folder it was started from. flags: of `engine host`."""
     if getattr(sys, "frozen", False):
-        return [sys.executable, "--engine-host"]
+        return [sys.executable, "--engine-host", *flags]
     # -P: a file called json.py in the person's folder must not become part of the engine.
-    return [sys.executable, "-P", "-m", "engine", "host"]
+    return [sys.executable, "-P", "-m", "engine", "host", *flags]
 
 
 def _environment() -> QProcessEnvironment:
@@ -112,18 +114,18 @@ def _environment() -> QProcessEnvironment:
     return environment
 
 
-def _reason_of_death(exit_code: int, crashed: bool) -> str:
+def _reason_of_death(name: str, exit_code: int, crashed: bool) -> str:
     if not crashed:
-        return f"The engine's process ended by itself with exit code {exit_code}."
+        return f"The {name}'s process ended by itself with exit code {exit_code}."
     if sys.platform == "win32":
-        return f"The engine's process crashed with code 0x{exit_code & 0xFFFFFFFF:08X}."
+        return f"The {name}'s process crashed with code 0x{exit_code & 0xFFFFFFFF:08X}."
     try:
-        name = signal.Signals(exit_code).name
+        number = signal.Signals(exit_code).name
     except ValueError:
-        name = f"signal {exit_code}"
-    if name == "SIGKILL":
-        return "The engine's process was ended from outside (SIGKILL), as the system does when memory runs out."
-    return f"The engine's process crashed ({name})."
+        number = f"signal {exit_code}"
+    if number == "SIGKILL":
+        return f"The {name}'s process was ended from outside (SIGKILL), as the system does when memory runs out."
+    return f"The {name}'s process crashed ({number})."
 
 
 class ProcessHost(QObject):
@@ -139,12 +141,15 @@ class ProcessHost(QObject):
         log_folder: Path,
         command: Sequence[str] | None = None,
         patience: Patience | None = None,
+        name: str = "engine",
     ) -> None:
+        """name: what its log is called, and what is said of its end."""
         super().__init__()
+        self._name = name
         self._emit = emit
         self._command = list(command or default_command())
         self._patience = patience or Patience()
-        self._log = BoundedLog(log_folder / "engine.log")
+        self._log = BoundedLog(log_folder / f"{name}.log")
         self._folder = log_folder
         self._process: QProcess | None = None
         self._buffer = bytearray()
@@ -164,9 +169,9 @@ class ProcessHost(QObject):
     # -------------------------------------------------------------- what the worker asks
 
     def start(self) -> None:
-        """Start the child; comes back at once. EngineStarted or EngineDied follows."""
+        """Start the child, also after `close`; comes back at once. EngineStarted or EngineDied follows."""
         if self._process is None and not self._again.isActive():
-            self._given_up = False
+            self._given_up = self._closing = False
             self._deaths.clear()
             self._spawn()
 
@@ -181,7 +186,7 @@ class ProcessHost(QObject):
         elif isinstance(request, protocol.Unload):
             self._last_load = None
         if self._given_up:
-            self._emit(protocol.Failed(request.id, "EngineProcessError", "The engine is not running.",
+            self._emit(protocol.Failed(request.id, "EngineProcessError", f"The {self._name} is not running.",
                                        "Load the model again."))  # fmt: skip
         elif self._greeted:
             self._write(protocol.encode(request))
@@ -202,7 +207,10 @@ class ProcessHost(QObject):
         if not process.waitForFinished(int(self._patience.close_s * 1000)):
             process.kill()
             process.waitForFinished(1000)
+        process.deleteLater()
         self._process = None
+        self._greeted = False
+        self._waiting.clear()
 
     # -------------------------------------------------------------- the child's life
 
@@ -249,7 +257,7 @@ class ProcessHost(QObject):
         *lines, rest = bytes(self._buffer).split(b"\n")
         self._buffer = bytearray(rest)
         if len(rest) > protocol.MAX_LINE_BYTES:
-            self._end("The engine's process sent a line without end.")
+            self._end(f"The {self._name}'s process sent a line without end.")
             return
         for line in lines:
             if not line.strip():
@@ -264,21 +272,25 @@ class ProcessHost(QObject):
         if isinstance(message, protocol.Hello):
             self._greet(message)
         elif not self._greeted:
-            raise protocol.ProtocolError(f"The engine's process began with a {message.type} message, not with a hello.")
-        elif isinstance(message, protocol.Progress | protocol.Token | protocol.Stats | protocol.Heartbeat):
+            raise protocol.ProtocolError(
+                f"The {self._name}'s process began with a {message.type} message, not with a hello."
+            )
+        elif isinstance(
+            message, protocol.Progress | protocol.Token | protocol.Stats | protocol.News | protocol.Heartbeat
+        ):
             self._emit(message)
         elif isinstance(message, protocol.Finished | protocol.Failed):
             if isinstance(message, protocol.Failed) and self._last_load and message.id == self._last_load.id:
                 self._last_load = None  # the same would fail the same way after a restart
             self._emit(message)
         else:
-            raise protocol.ProtocolError(f"The engine's process sent a request of type {message.type}.")
+            raise protocol.ProtocolError(f"The {self._name}'s process sent a request of type {message.type}.")
 
     def _greet(self, hello: protocol.Hello) -> None:
         if hello.version != protocol.PROTOCOL_VERSION:
             self._deaths.extend([time.monotonic()] * self._patience.max_deaths)  # trying again changes nothing
             raise protocol.ProtocolError(
-                f"The engine speaks version {hello.version} of the protocol and this window "
+                f"The {self._name} speaks version {hello.version} of the protocol and this window "
                 f"version {protocol.PROTOCOL_VERSION}."
             )
         self._greeted = True
@@ -298,7 +310,7 @@ class ProcessHost(QObject):
         self._ticked = now
         limit = self._patience.silence_s if self._greeted else self._patience.hello_s
         if now - self._heard > limit:
-            self._end(f"The engine's process did not answer for {limit:.0f} s and was ended.")
+            self._end(f"The {self._name}'s process did not answer for {limit:.0f} s and was ended.")
 
     def _end(self, verdict: str) -> None:
         self._verdict = self._verdict or verdict
@@ -308,14 +320,16 @@ class ProcessHost(QObject):
     @Slot(QProcess.ProcessError)
     def _failed(self, error: QProcess.ProcessError) -> None:
         if error == QProcess.ProcessError.FailedToStart and self._process is not None:  # `finished` will not come
-            self._died(f"The engine's process could not be started: {self._process.errorString()}.")
+            self._died(f"The {self._name}'s process could not be started: {self._process.errorString()}.")
 
     @Slot(int, QProcess.ExitStatus)
     def _finished(self, exit_code: int, status: QProcess.ExitStatus) -> None:
         self._read()
         self._read_log()
         if not self._closing:
-            self._died(self._verdict or _reason_of_death(exit_code, status == QProcess.ExitStatus.CrashExit))
+            self._died(
+                self._verdict or _reason_of_death(self._name, exit_code, status == QProcess.ExitStatus.CrashExit)
+            )
 
     def _died(self, reason: str) -> None:
         self._watch.stop()

@@ -1,4 +1,4 @@
-"""The one worker thread: it owns the engine's host and carries plain dataclasses between it and the window.
+"""A worker thread: it owns the host of engine or library and carries plain dataclasses between it and the window.
 
 It decides nothing: what to ask comes from the controller, how the engine runs from the host.
 """
@@ -11,19 +11,26 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from PySide6.QtCore import QObject, QThread, Signal, Slot
 
 from app.engine_process import Emit, EngineStarted, Host, ProcessHost
 from engine import protocol
 
-if TYPE_CHECKING:
-    from engine.host import EngineHost
-
 log = logging.getLogger(__name__)
 
 MakeHost = Callable[[Emit], Host]
+
+
+class Service(Protocol):
+    """What runs behind a host: engine.host.EngineHost, or engine.library.host.LibraryHost."""
+
+    def submit(self, request: protocol.Request) -> None: ...
+
+    def run_pending(self, block: bool = False) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class InThreadHost:
@@ -33,10 +40,10 @@ class InThreadHost:
     `pump`, in the worker thread, does the work.
     """
 
-    def __init__(self, emit: Emit, make_engine: Callable[[Emit], EngineHost] | None = None) -> None:
+    def __init__(self, emit: Emit, make_engine: Callable[[Emit], Service] | None = None) -> None:
         self._emit = emit
         self._make_engine = make_engine
-        self._engine: EngineHost | None = None
+        self._engine: Service | None = None
         self._lock = threading.Lock()
         self._early_cancels: set[str] = set()  # of requests that are still on their way into this thread
 
@@ -87,22 +94,26 @@ class EngineWorker(QObject):
     _started = Signal(object)
     _requested = Signal(object, object)
     _ended = Signal(object)
+    _rested = Signal(object)
     _closed = Signal()
 
-    def __init__(self, location: str, makers: Mapping[str, MakeHost]) -> None:
-        """location: a key of `makers`, "process" or "in-thread"."""
+    def __init__(self, location: str, makers: Mapping[str, MakeHost], name: str = "engine") -> None:
+        """location: a key of `makers`, "process" or "in-thread". name: of the thread and in the log."""
         super().__init__()
         self._makers = dict(makers)
         self._location = location
         self._under_way: set[str] = set()
+        self._ending = False
         self._lock = threading.Lock()
         self._thread = QThread()
-        self._thread.setObjectName("engine-worker")
+        self._name = name
+        self._thread.setObjectName(f"{name}-worker")
         self.moveToThread(self._thread)
         self._host = self._make_host()
         self._started.connect(self._start)
         self._requested.connect(self._submit)
         self._ended.connect(self._end)
+        self._rested.connect(self._rest)
         self._closed.connect(self._close)
 
     # -------------------------------------------------------------- for any thread
@@ -121,6 +132,9 @@ class EngineWorker(QObject):
     def generate(self, request: protocol.Generate) -> None:
         self._submit_later(request)
 
+    def job(self, request: protocol.Job) -> None:
+        self._submit_later(request)
+
     def unload(self, request: protocol.Unload) -> None:
         self._submit_later(request)
 
@@ -131,6 +145,10 @@ class EngineWorker(QObject):
             self._host.cancel(request)
         else:
             self._requested.emit(self._host, request)
+
+    def rest(self) -> None:
+        """End what runs behind the host, for nobody needs it just now; `start` brings it back."""
+        self._rested.emit(self._host)
 
     def use(self, location: str) -> None:
         """End the engine and start it at another place; what was under way is lost without a word."""
@@ -145,15 +163,23 @@ class EngineWorker(QObject):
         self._host = self._make_host()
         self._started.emit(self._host)
 
+    def begin_shutdown(self) -> None:
+        """Have the engine and the thread end; `shutdown` waits for it."""
+        if self._thread.isRunning() and not self._ending:
+            self._ending = True
+            self._cancel_all()
+            self._closed.emit()
+
     def shutdown(self, timeout_s: float = 5.0) -> bool:
         """End the engine and the thread. Returns whether the thread ended in time; waits that long at most."""
         if not self._thread.isRunning():
             return True
         began = time.monotonic()
-        self._cancel_all()
-        self._closed.emit()
+        self.begin_shutdown()
         ended = self._thread.wait(int(timeout_s * 1000))
-        log.info("the engine's thread %s after %.2f s", "ended" if ended else "still runs", time.monotonic() - began)
+        log.info(
+            "the %s's thread %s after %.2f s", self._name, "ended" if ended else "still runs", time.monotonic() - began
+        )
         return ended
 
     def _make_host(self) -> Host:
@@ -195,6 +221,10 @@ class EngineWorker(QObject):
         host.close()
         if isinstance(host, QObject):
             host.deleteLater()
+
+    @Slot(object)
+    def _rest(self, host: Host) -> None:
+        host.close()
 
     @Slot()
     def _close(self) -> None:

@@ -14,6 +14,8 @@ from engine.library.records import CatalogueEntry, Download, Estimate, Installed
 
 SHIPPED_RANK, OWN_RANK, FETCHED_RANK = 900, 1000, 1100  # after whatever the catalogue recommends
 
+SHIPPED_NAMES = ("starter-chat", "pip")  # what the shipped model is also called, as in engine/opening.py
+
 _FITS = {"gpu": ("Fits the GPU", "ok"), "hybrid": ("GPU + CPU", "cold"), "cpu": ("CPU only", "warn")}
 
 
@@ -114,12 +116,12 @@ def _row(
     in_use: str,
     loading: str,
 ) -> ModelRow:
-    names = {model.id, model.path} if model else set()
+    shipped = model is not None and model.origin == "shipped"
+    names = {model.id, model.path, *(SHIPPED_NAMES if shipped else ())} if model else set()
     mine = preparing if preparing and preparing.model in names else None
     used, comes = bool(in_use) and in_use in names, bool(loading) and loading in names
     verdict, token = verdict_of(model, estimate, mine is not None, used, comes)
     row_id = entry.id if entry else model.id if model else download.model if download else ""
-    shipped = model is not None and model.origin == "shipped"
     if entry is not None:
         return ModelRow(
             entry.id, entry.name, entry.maker, entry.family, entry.kind, entry.licence, entry.summary,
@@ -180,18 +182,23 @@ def too_big(short_bytes: int) -> str:
 
 
 def recommended(rows: Iterable[ModelRow], disk_free_bytes: int | None = None) -> ModelRow | None:
-    """The bigger model that a first launch offers: for chatting, free to fetch, fluent here, with room on the disk.
+    """The bigger model that a first launch offers: for chatting, free to fetch, with room on the disk, the best
+    one that answers at a pace to read along; else the fastest.
+
 
     None as soon as the person has a model beside the shipped one, or fetches one.
     """
     rows = list(rows)
     if any(row.download or (row.installed and row.installed.origin != "shipped") for row in rows):
         return None
-    fitting = (row for row in rows if row.entry and _is_offer(row.entry, row.estimate, disk_free_bytes))
-    return min(fitting, key=lambda row: (row.rank, row.name), default=None)
+    fitting = [row for row in rows if row.entry and _is_offer(row.entry, row.estimate, disk_free_bytes)]
+    readable = [row for row in fitting if row.estimate and (row.estimate.low_tok_s or 0.0) >= READING_TOK_S]
+    if readable:
+        return min(readable, key=lambda row: (row.rank, row.name))
+    return max(fitting, key=lambda row: (row.estimate and row.estimate.predicted_tok_s) or 0.0, default=None)
 
 
-FLUENT_TOK_S = 5.0  # as fast as people read; a model below that is no first impression
+READING_TOK_S = 8.0  # people read some five words a second; a slower model is no first impression
 DISK_SPARE_BYTES = 2_000_000_000
 
 
@@ -201,6 +208,6 @@ def _is_offer(entry: CatalogueEntry, estimate: Estimate | None, disk_free_bytes:
         and not entry.gated
         and estimate is not None
         and estimate.fits != "no"
-        and (estimate.low_tok_s or estimate.predicted_tok_s or 0.0) >= FLUENT_TOK_S
+        and bool(estimate.predicted_tok_s)
         and (disk_free_bytes is None or disk_free_bytes >= entry.n_bytes + DISK_SPARE_BYTES)
     )

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import re
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal
 
+from app import library_words
 from app.engine_status import NARROW, gigabytes
+from app.library_words import ModelAction
 from app.settings import SettingsError
 from app.store_file import StoreError
 from app.store_rescue import RescueReport
 from engine import errors, protocol
 
 Severity = Literal["bad", "warn", "info"]
-During = str  # a key of _TITLES: "load", "answer", or a job of the library's process
+During = str  # "load", "answer", or the name of a job of the library's process
 
 
 class Action(StrEnum):
@@ -37,9 +39,9 @@ class Action(StrEnum):
     USE_ANY = "use-any"  # let the engine choose between graphics card and processor
     OPEN_SETTINGS = "open-settings"
     OPEN_DATA_FOLDER = "open-data-folder"
-    OPEN_MODELS = "open-models"  # show the Models page
-    REFRESH_MODELS = "refresh-models"  # ask the library again, and start its process if it has ended
-    ENTER_TOKEN = "enter-token"  # ask for an access token of the hub
+    OPEN_MODELS = ModelAction.OPEN_MODELS.value
+    REFRESH_MODELS = ModelAction.REFRESH_MODELS.value
+    ENTER_TOKEN = ModelAction.ENTER_TOKEN.value
 
 
 @dataclass(frozen=True)
@@ -82,38 +84,14 @@ _BUTTONS = {
     Action.USE_ANY: "Choose automatically",
     Action.OPEN_SETTINGS: "Open settings",
     Action.OPEN_DATA_FOLDER: "Open the folder",
-    Action.OPEN_MODELS: "Choose another model",
-    Action.REFRESH_MODELS: "Try again",
-    Action.ENTER_TOKEN: "Enter a token",
+    **{Action(action): words for action, words in library_words.BUTTONS.items()},
 }
 _TITLES: dict[During, str] = {
     "load": "{model} was not loaded",
     "answer": "The answer was not finished",
-    # Jobs of the library's process.
-    "machine": "This PC was not looked at",
-    "catalogue": "The models to choose from were not read",
-    "estimate": "No estimate was made for {model}",
-    "library": "The models on this PC were not read",
-    "downloads": "The downloads were not read",
-    "search": "The search was not made",
-    "look": "{model} was not looked into",
-    "download": "{model} was not downloaded",
-    "pause": "The download was not paused",
-    "resume": "The download did not go on",
-    "cancel_download": "The download was not ended",
-    "forget_download": "The download stays on the list",
-    "import": "The model was not imported",
-    "remove": "{model} was not deleted",
-    "restore": "{model} did not come back",
-    "relocate": "The models were not moved",
-    "verify": "{model} was not checked",
-    "repair": "{model} was not repaired",
-    "prepare_plan": "It is not known what preparing {model} would bring",
-    "prepare": "{model} was not prepared",
-    "token": "The access token was not kept",
+    **library_words.TITLES,
 }
 _REMEDIES: dict[During, tuple[Action, ...]] = {"load": (Action.RETRY_LOAD,), "answer": (Action.SEND_AGAIN,)}
-_CHATTING = {"load", "answer"}  # everything else is done beside a chat, which is not touched by its failure
 _OTHER_MODEL = (Action.LOAD_STARTER, Action.RETRY_LOAD)
 
 # By class name: some classes live in modules that the window's process never loads.
@@ -146,6 +124,12 @@ _ENGINE_WORDS: dict[str, _Words] = {
         "The disk is full. Free some space there, or choose a folder on another disk.",
         title="The disk is full", remedies=(Action.OPEN_DATA_FOLDER,),
     ),
+    "HubError": _Words("", during="search"),
+    "OfflineError": _Words("", during="search"),
+    "RepositoryNotFoundError": _Words("", during="look"),
+    "GatedModelError": _Words("", during="download"),
+    "DownloadDamagedError": _Words("", during="download"),
+    "LibraryError": _Words("{fact}", "The list of models on this PC cannot be used.", remedies=_OTHER_MODEL),
     "DeviceMemoryError": _Words(
         "{fact} Close programs that use the graphics card.",
         "There is not enough free memory on the graphics card. Close programs that use it.",
@@ -182,6 +166,12 @@ _ENGINE_WORDS: dict[str, _Words] = {
         during="answer", remedies=(Action.RETRY_LOAD, Action.LOAD_STARTER),
     ),
 }  # fmt: skip
+
+# The same failures in a job beside the chat, which they leave alone.
+_JOB_WORDS = {
+    name: _Words(sentence, instead, remedies=tuple(map(Action, actions)))
+    for name, (sentence, instead, actions) in library_words.SENTENCES.items()
+}
 
 _BUG_SENTENCES: dict[During | None, str] = {
     "load": "The model could not be loaded. Your chats are safe.",
@@ -280,7 +270,9 @@ def _message(title: str, sentence: str, details: str, severity: Severity, *actio
 def _engine_message(
     error: errors.EngineError, during: During | None, model: str, is_starter: bool, class_name: str, details: str
 ) -> UserMessage:
-    words = _engine_words(type(error), class_name)
+    words = _find(_ENGINE_WORDS, type(error), class_name)
+    if during in library_words.TITLES or words.during in library_words.TITLES:
+        words = replace(_find(_JOB_WORDS, type(error), class_name), during=words.during)
     during = during or words.during
     name = model or "The model"
     fact = plain_figures(error.message)
@@ -288,7 +280,7 @@ def _engine_message(
     if "{fact}" in sentence and words.instead and not _is_plain(fact):
         sentence = words.instead
     sentence = sentence.replace("{fact}", fact).replace("{model}", name)
-    actions = words.remedies or _REMEDIES[during]
+    actions = words.remedies or _REMEDIES.get(during, ())
     if is_starter and Action.LOAD_STARTER in actions:
         actions = tuple(action for action in actions if action != Action.LOAD_STARTER) or (Action.RETRY_LOAD,)
         sentence += _INSTALL_AGAIN
@@ -296,14 +288,16 @@ def _engine_message(
     return _message((words.title or _TITLES[during]).replace("{model}", name), sentence, details, "bad", *actions)
 
 
-def _engine_words(cls: type[errors.EngineError], class_name: str) -> _Words:
+def _find(words: dict[str, _Words], cls: type[errors.EngineError], class_name: str) -> _Words:
+    """The words for a class, else for the nearest of those that it is made from."""
     names = (class_name, *(base.__name__ for base in cls.__mro__))
-    return next(_ENGINE_WORDS[name] for name in names if name in _ENGINE_WORDS)
+    return next(words[name] for name in names if name in words)
 
 
 def _bug(during: During | None, details: str) -> UserMessage:
-    actions = _REMEDIES[during] if during else ()
-    return _message("Hearth found a fault of its own", _BUG_SENTENCES[during], details, "bad", *actions)
+    sentence = library_words.BUG if during in library_words.TITLES else _BUG_SENTENCES[during]
+    actions = _REMEDIES.get(during or "", ())
+    return _message("Hearth found a fault of its own", sentence, details, "bad", *actions)
 
 
 # ------------------------------------------------------------------ chats on disk

@@ -213,5 +213,6 @@ def build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--threads", type=int, help="CPU threads to measure with (default: usable physical cores - 1)")
     add_json(sub)
 
-    command("host", machine.host, "The engine process that the window drives, over stdin and stdout.", "")
+    sub = command("host", machine.host, "The engine process that the window drives, over stdin and stdout.", "")
+    sub.add_argument("--library", action="store_true", help="the process that finds, fetches and prepares models")
     return parser

@@ -12,15 +12,15 @@ import queue
 import sys
 import threading
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from engine import __version__, protocol
 from engine.cpu_and_ram import process_ram_bytes
-from engine.errors import EngineError, InvalidRequestError
+from engine.errors import InvalidRequestError
+from engine.request_course import Emit, failure_of, progress_of
 
 if TYPE_CHECKING:
     from engine.generate import GenerationStats
@@ -30,12 +30,9 @@ log = logging.getLogger(__name__)
 
 TEXT_EVERY_S = 1 / 30
 STATS_EVERY_S = 0.25
-PROGRESS_EVERY_S = 0.05
 HEARTBEAT_EVERY_S = 1.0
 IDLE_AFTER_S = 2.0  # without a request: what was learned may be worked on then
 LAST_BREATH_S = 1.5  # for the running request, once the window is gone
-
-Emit = Callable[[protocol.Event], None]
 
 
 class EngineHost:
@@ -102,18 +99,8 @@ class EngineHost:
     def _run(self, request: protocol.Request) -> None:
         try:
             result = self._dispatch(request)
-        except EngineError as error:
-            log.info("%s failed: %s", request.type, error)
-            event: protocol.Event = protocol.Failed(request.id, type(error).__name__, error.message, error.hint)
-        except MemoryError:
-            event = protocol.Failed(
-                request.id, "HostMemoryError", "The RAM was used up.", "Close other programs or shorten the context."
-            )
-        except Exception as error:  # noqa: BLE001 - a bug of ours must reach the crash dialog, not end the engine
-            event = protocol.Failed(
-                request.id, type(error).__name__, str(error) or type(error).__name__, "Report this fault.",
-                crash=True, details=traceback.format_exc(),
-            )  # fmt: skip
+        except Exception as error:  # noqa: BLE001 - whatever it is, who asked must hear of it
+            event: protocol.Event = failure_of(request, error)
         else:
             event = protocol.Finished(request.id, result)
         with self._lock:
@@ -215,20 +202,7 @@ class EngineHost:
             return {"cancelled": True}
 
     def _progress(self, request_id: str, stage: str) -> Callable[[int, int], None]:
-        """A progress callback that emits at most every PROGRESS_EVERY_S, and always the last step."""
-        started = time.perf_counter()
-        last = 0.0
-
-        def report(done: int, total: int) -> None:
-            nonlocal last
-            now = time.perf_counter()
-            if now - last < PROGRESS_EVERY_S and done < total:
-                return
-            last = now
-            eta_s = (now - started) * (total - done) / done if done else None
-            self._emit(protocol.Progress(request_id, stage, done, total, eta_s))
-
-        return report
+        return progress_of(self._emit, request_id, stage)
 
     # -------------------------------------------------------------- generate
 
@@ -327,14 +301,24 @@ def _checked_messages(messages: list[Any]) -> list[dict[str, str]]:
 # ------------------------------------------------------------------ the child process
 
 
-def serve_stdio() -> int:
-    """The engine as a process: requests on stdin, events on stdout, the log on stderr. Returns the exit code.
+class Service(Protocol):
+    """What can be served as a process: EngineHost, or the library's."""
+
+    def submit(self, request: protocol.Request) -> None: ...
+
+    def run_pending(self, block: bool = False) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def serve_stdio(make_service: Callable[[Emit], Service] = EngineHost) -> int:
+    """A service as a process: requests on stdin, events on stdout, the log on stderr. Returns the exit code.
 
     Ends when stdin closes, so that no engine outlives its window, or after a shutdown request.
     """
     out = _private_stdout()
     write_lock = threading.Lock()
-    host: EngineHost
+    host: Service
 
     def emit(message: protocol.Event | protocol.Hello) -> None:
         line = protocol.encode(message)
@@ -345,7 +329,7 @@ def serve_stdio() -> int:
             except (OSError, ValueError):  # the window is gone: nobody is left to tell
                 host.close()
 
-    host = EngineHost(emit)
+    host = make_service(emit)
     emit(protocol.Hello(app_version=__version__, pid=os.getpid()))
     # A reader of our own: the interpreter waits at its end for sys.stdin's lock, which a blocked reader never gives.
     requests = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
@@ -362,7 +346,7 @@ def serve_stdio() -> int:
         emit(protocol.Failed("", type(error).__name__, error.message, error.hint))
         return 1
     threading.Thread(target=_read_requests, args=(requests, host, emit), name="requests", daemon=True).start()
-    threading.Thread(target=_beat, args=(host, emit), name="heartbeat", daemon=True).start()
+    threading.Thread(target=_beat, args=(emit,), name="heartbeat", daemon=True).start()
     host.run_pending(block=True)
     return 0
 
@@ -374,7 +358,7 @@ def _private_stdout() -> BinaryIO:
     return out
 
 
-def _read_requests(requests: BinaryIO, host: EngineHost, emit: Emit) -> None:
+def _read_requests(requests: BinaryIO, host: Service, emit: Emit) -> None:
     for line in _lines(requests, protocol.MAX_LINE_BYTES):
         try:
             message = protocol.decode(line)
@@ -398,7 +382,7 @@ def _lines(stream: BinaryIO, most_bytes: int) -> Iterator[bytes]:
             line = stream.readline(most_bytes)
 
 
-def _beat(host: EngineHost, emit: Emit) -> None:
+def _beat(emit: Emit) -> None:
     while True:
         emit(protocol.Heartbeat(ram_bytes=process_ram_bytes()))
         time.sleep(HEARTBEAT_EVERY_S)

@@ -18,7 +18,9 @@ Stage = Callable[[str], Progress]
 Cancelled = Callable[[], bool]
 Values = dict[str, Any]
 
-_WORDS: dict[type, str] = {str: "a text", int: "a whole number", dict: "an object", bool: "true or false"}
+_WORDS: dict[type, str] = {
+    str: "a text", int: "a whole number", float: "a number", dict: "an object", bool: "true or false",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -38,30 +40,47 @@ def run_job(name: str, arguments: Mapping[str, Any], stage: Stage, cancelled: Ca
     """
     kind = JOBS.get(name)
     if kind is None:
-        raise InvalidRequestError(f"There is no job called {name!r}; known are {', '.join(JOBS)}.", "Update Hearth.")
+        raise unknown_job(name, JOBS)
+    return kind.run(checked_arguments(name, kind.needs, kind.takes, arguments), stage, cancelled)
+
+
+def unknown_job(name: str, known: Mapping[str, object]) -> InvalidRequestError:
+    return InvalidRequestError(f"There is no job called {name!r}; known are {', '.join(known)}.", "Update Hearth.")
+
+
+def checked_arguments(
+    name: str, needs: Mapping[str, type], takes: Mapping[str, type], arguments: Mapping[str, Any]
+) -> Values:
+    """The arguments of a job without those that are null; a whole number does for a number.
+
+    Raises: InvalidRequestError for one that is unknown, missing or of another type.
+    """
     given = {key: value for key, value in arguments.items() if value is not None}
-    known = {**kind.needs, **kind.takes}
+    known = {**needs, **takes}
     if unknown := sorted(set(given) - set(known)):
         raise InvalidRequestError(f"The job {name} has no argument {unknown[0]!r}; known are {', '.join(known)}.")
-    if missing := sorted(set(kind.needs) - set(given)):
+    if missing := sorted(set(needs) - set(given)):
         raise InvalidRequestError(f"The job {name} lacks its argument {missing[0]!r}.")
     for key, value in given.items():
-        if type(value) is not known[key]:
+        if known[key] is float and type(value) is int:
+            given[key] = float(value)
+        elif type(value) is not known[key]:
             raise InvalidRequestError(f"The argument {key!r} of the job {name} is {value!r}, not {_WORDS[known[key]]}.")
-    return kind.run(given, stage, cancelled)
+    return given
 
 
 def _convert(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
     from engine.convert import convert
-    from engine.opening import resolve_model
+    from engine.opening import find_model
 
+    source = find_model(given["source"])
     made = convert(
-        resolve_model(given["source"]),
+        source.path,
         Path(given["bundle"]),
         given["codec"],
         stage("converting"),
         cancelled,
-        given.get("activation"),
+        given.get("activation") or source.activation or None,
     )
     return {"bundle": str(made.bundle), "bytes": made.n_bytes, "seconds": made.seconds, "warnings": list(made.warnings)}
 
@@ -71,10 +90,9 @@ def _profile(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
 
     from engine.config import EngineConfig
     from engine.evaluate import read_text
-    from engine.model.weights import open_model
     from engine.offline import profiler
     from engine.offline.plot import check_plot_file, draw_locality
-    from engine.opening import resolve_model
+    from engine.opening import open_named
     from engine.session import LoadedModel
 
     plot = Path(given["plot"]) if "plot" in given else None
@@ -83,7 +101,7 @@ def _profile(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
     text = read_text(Path(given["text"])) if "text" in given else None
     wanted = EngineConfig.from_dict(given.get("engine", {}))
     engine = replace(wanted, mode="exact", device="cpu")
-    opened = open_model(resolve_model(given["model"]), engine.activation)
+    opened = open_named(given["model"], engine.activation)
     profiler.check_zeros(opened)
     found = profiler.published_stats(opened) if text is None and "tokens" not in given else None
     if found is None:
@@ -107,7 +125,7 @@ def _train(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
 
     text = read_text(Path(given["text"])) if "text" in given else None
     wanted = EngineConfig.from_dict(given.get("engine", {}))
-    wishes = training.Wishes(tokens=given.get("tokens", training.DEFAULT_TOKENS))
+    wishes = training.Wishes(given.get("kind", "auto"), given.get("tokens", training.DEFAULT_TOKENS))
     device = training.training_device(wanted.device)
     engine = replace(wanted, mode="exact", device="cpu")
     model = LoadedModel.load(given["model"], engine, stage("loading"), cancelled, stage("preparing"))
@@ -116,18 +134,17 @@ def _train(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
 
 def _solve(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
     from engine.config import EngineConfig
-    from engine.model.weights import open_model
     from engine.offline.solving import solve_model
-    from engine.opening import resolve_model
+    from engine.opening import open_named
 
     engine = EngineConfig.from_dict(given.get("engine", {}))
-    opened = open_model(resolve_model(given["model"]), engine.activation)
+    opened = open_named(given["model"], engine.activation)
     return solve_model(opened, engine, stage("solving"), cancelled, again=given.get("again", False)).to_json()
 
 
 JOBS: dict[str, JobKind] = {
     "convert": JobKind({"source": str, "bundle": str, "codec": str}, {"activation": str}, _convert),
     "profile": JobKind({"model": str}, {"text": str, "tokens": int, "plot": str, "engine": dict}, _profile),
-    "train": JobKind({"model": str}, {"text": str, "tokens": int, "engine": dict}, _train),
+    "train": JobKind({"model": str}, {"text": str, "tokens": int, "kind": str, "engine": dict}, _train),
     "solve": JobKind({"model": str}, {"engine": dict, "again": bool}, _solve),
 }

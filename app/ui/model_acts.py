@@ -33,10 +33,10 @@ _STAGES = {"copying": "Copying", "checking": "Checking", "moving": "Moving"}
 
 
 class ModelActs(QObject):
-    """chat_wanted: a model was chosen to chat with. window_action: a remedy that is the window's business."""
+    """chat_wanted: a model was chosen to chat with. remedy_wanted: a remedy that is not the page's business."""
 
     chat_wanted = Signal()
-    window_action = Signal(str)
+    remedy_wanted = Signal(str)
 
     def __init__(self, page: ModelsPage, controller: ModelsController) -> None:
         super().__init__(page)
@@ -255,9 +255,9 @@ class ModelActs(QObject):
         if action == Action.ENTER_TOKEN:
             self.ask_token()
         elif action == Action.REFRESH_MODELS:
-            self.controller.refresh()
+            self.controller.remedy(action)
         else:
-            self.window_action.emit(action)
+            self.remedy_wanted.emit(action)
 
 
 def repo_of(row: ModelRow) -> str:

@@ -39,6 +39,10 @@ def probe(arguments: argparse.Namespace) -> int:
 
 
 def host(arguments: argparse.Namespace) -> int:
+    if arguments.library:
+        from engine.library.host import serve
+
+        return serve()
     from engine.host import serve_stdio
 
     return serve_stdio()

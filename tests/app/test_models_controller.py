@@ -94,8 +94,8 @@ def room(qtbot: QtBot) -> Iterator[Callable[..., Room]]:
 def test_the_page_asks_for_everything_and_shows_it(room: Callable[..., Room]) -> None:
     here = room().open()
     assert {job for job, _ in here.library.asked} >= {"catalogue", "library", "downloads"}
-    here.wait(lambda: here.row("starter-chat").estimate)
-    assert here.row("starter-chat").verdict == "In use"
+    here.wait(lambda: here.row("hearth/starter-chat").estimate)
+    assert here.row("hearth/starter-chat").verdict == "In use"
     assert here.controller.machine == here.library.machine
 
 

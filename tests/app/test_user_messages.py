@@ -14,6 +14,7 @@ from typing import get_args
 import pytest
 
 import engine
+from app import library_words
 from app import user_messages as module
 from app.settings import SettingsError
 from app.store_file import StoreError, StoreErrorKind
@@ -23,6 +24,7 @@ from app.user_messages import (
     UserMessage,
     describe,
     describe_engine_death,
+    describe_library_death,
     describe_settings_problem,
     plain_figures,
 )
@@ -53,12 +55,12 @@ def fact_for(cls: type[errors.EngineError]) -> str:
 
 def every_message() -> Iterator[UserMessage]:
     for cls in engine_errors():
-        for during in ("load", "answer", None):
+        for during in ("load", "answer", None, *library_words.TITLES):
             for is_starter in (False, True):
-                yield describe(cls(fact_for(cls)), during=during, is_starter=is_starter)  # type: ignore[arg-type]
-    for during in ("load", "answer", None):
+                yield describe(cls(fact_for(cls)), during=during, is_starter=is_starter)
+    for during in ("load", "answer", None, *library_words.TITLES):
         failed = protocol.Failed("1", "ZeroDivisionError", "division by zero", "", True, "Traceback ...")
-        yield describe(failed, during=during)  # type: ignore[arg-type]
+        yield describe(failed, during=during)
     for kind in KINDS:
         for path in (None, Path("/home/ann/Hearth/chats.db")):
             error = StoreError(kind, "database or disk is full (SQLITE_FULL).", path, 123_000_000)
@@ -71,6 +73,7 @@ def every_message() -> Iterator[UserMessage]:
     yield describe_settings_problem("zoom is 9; it must lie between 0.8 and 1.6.")
     yield describe_engine_death("The engine's process crashed (SIGSEGV).", restarting=True)
     yield describe_engine_death("The engine's process crashed (SIGSEGV).", restarting=False)
+    yield describe_library_death("The library's process crashed (SIGSEGV).")
 
 
 def test_every_engine_error_has_words_of_its_own() -> None:
@@ -79,6 +82,20 @@ def test_every_engine_error_has_words_of_its_own() -> None:
     without = [cls.__name__ for cls in classes if cls.__name__ not in module._ENGINE_WORDS]
     assert not without, f"no words in app/user_messages.py for {without}"
     assert not set(module._ENGINE_WORDS) - {cls.__name__ for cls in classes}
+    assert not set(library_words.SENTENCES) - {cls.__name__ for cls in classes}
+
+
+def test_a_job_beside_the_chat_speaks_of_itself() -> None:
+    gated = errors.GatedModelError("Accept the terms at https://hub.invalid/meta/llama first.")
+    message = describe(gated, during="download", model="ReluLLaMA 70B")
+    assert message.title == "ReluLLaMA 70B was not downloaded"
+    assert message.remedy_action == "enter-token"
+    assert "https://hub.invalid/meta/llama" in message.details
+    died = protocol.Failed("1", "EngineProcessError", "It died.", "")
+    assert describe(died, during="import").title == "The model was not imported"
+    assert "chat" not in describe(died, during="import").sentence
+    full = errors.DiskSpaceError("14.6 GB is needed and 3.1 GB is free.")
+    assert describe(full, during="download", model="Bamboo").sentence.startswith("14.6\u202fGB is needed and 3.1")
 
 
 def test_all_words_keep_the_tone() -> None:

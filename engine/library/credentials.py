@@ -1,0 +1,161 @@
+"""The access token for a hub: from the environment, the system's keyring, memory, or a file that a person agreed to.
+
+A token is never logged, never part of an error's words and never of a repr. Nothing is read before it is needed: a
+keyring may ask the person to unlock it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import platformdirs
+
+from engine.errors import InvalidRequestError, LibraryError
+
+log = logging.getLogger(__name__)
+
+SERVICE = "Hearth"
+USER = "model hub"
+ENVIRONMENT = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+KEYRING_WAIT_S = 20.0  # a person may have to unlock it; a broken one may never answer
+MAX_TOKEN_CHARACTERS = 4096
+
+Value = TypeVar("Value")
+
+
+class Credentials:
+    """The token of one process; may be asked from any thread. file: where a token lies that no keyring can hold."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        config = platformdirs.user_config_dir("Hearth", appauthor=False)
+        self._file = file if file is not None else Path(config) / "hub-token"
+        self._lock = threading.RLock()
+        self._memory = ""
+        self._from_keyring: str | None = None  # None: not asked yet
+        self._keyring_note = ""
+
+    def __repr__(self) -> str:
+        return "Credentials(...)"
+
+    def token(self) -> str | None:
+        """The token that goes with requests to the hub, None without one."""
+        return self._found()[0] or None
+
+    def state(self) -> dict[str, Any]:
+        """{"has_token", "where": environment, memory, keyring, file or "", "note": one sentence or ""}."""
+        token, where, note = self._found()
+        return {"has_token": bool(token), "where": where, "note": note}
+
+    def set(self, token: str, allow_file: bool = False) -> dict[str, Any]:
+        """Keeps a token in the keyring; "" takes it away everywhere. The state after that.
+
+        Without a keyring it is kept in a file that only this person may read where allow_file says that they agreed,
+        else in memory until Hearth ends.
+        Raises: InvalidRequestError for what is no token, LibraryError where the file cannot be written.
+        """
+        token = token.strip()
+        if len(token) > MAX_TOKEN_CHARACTERS or any(not 33 <= ord(letter) < 127 for letter in token):
+            raise InvalidRequestError("That is no access token: it has other characters than letters and digits.")
+        with self._lock:
+            self._forget_file()
+            self._memory = ""
+            kept = self._keep_in_keyring(token)
+            if token and not kept:
+                if allow_file:
+                    self._write_file(token)
+                else:
+                    self._memory = token
+        return self.state()
+
+    # -------------------------------------------------------------- places
+
+    def _found(self) -> tuple[str, str, str]:
+        """(token, where, note)."""
+        for variable in ENVIRONMENT:
+            if token := os.environ.get(variable, "").strip():
+                return token, "environment", f"The environment sets {variable}, which goes before any other."
+        with self._lock:
+            if self._memory:
+                note = f"{self._keyring_note} It is forgotten when Hearth ends.".strip()
+                return self._memory, "memory", note
+            if self._from_keyring is None:
+                self._from_keyring = self._ask_keyring(lambda keyring: keyring.get_password(SERVICE, USER)) or ""
+            if self._from_keyring:
+                return self._from_keyring, "keyring", ""
+            if token := _read_token(self._file):
+                return token, "file", f"{self._keyring_note} It lies in {self._file}.".strip()
+            theirs = _client_token_file()
+            if token := _read_token(theirs):
+                return token, "file", f"It was left in {theirs} by another program's login to the hub."
+            return "", "", self._keyring_note
+
+    def _keep_in_keyring(self, token: str) -> bool:
+        self._from_keyring = ""
+        if token:
+            kept = self._ask_keyring(lambda keyring: (keyring.set_password(SERVICE, USER, token), True)[1])
+            self._from_keyring = token if kept else ""
+            return bool(kept)
+        # A keyring raises for what it does not hold; gone is gone.
+        self._ask_keyring(lambda keyring: keyring.delete_password(SERVICE, USER), quiet=True)
+        return False
+
+    def _ask_keyring(self, ask: Callable[[Any], Value], quiet: bool = False) -> Value | None:
+        """What the keyring answers, None where there is none, it refuses, or does not answer in time."""
+        answers: list[Value] = []
+        failures: list[str] = []
+
+        def run() -> None:
+            try:
+                import keyring
+
+                answers.append(ask(keyring))
+            except Exception as error:  # noqa: BLE001 - backends raise what their systems raise
+                failures.append(type(error).__name__)  # its words may hold what was to be kept
+
+        thread = threading.Thread(target=run, daemon=True, name="keyring")
+        thread.start()
+        thread.join(KEYRING_WAIT_S)
+        self._keyring_note = ""
+        if answers:
+            return answers[0]
+        if not quiet:
+            reason = failures[0] if failures else "no answer"
+            self._keyring_note = f"This system's keyring cannot be used ({reason})."
+            log.info("the system's keyring cannot be used: %s", reason)
+        return None
+
+    def _write_file(self, token: str) -> None:
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(handle, "w", encoding="ascii") as file:
+                file.write(token)
+            self._file.chmod(0o600)
+        except OSError as error:
+            raise LibraryError(f"The access token cannot be kept in {self._file}: {error.strerror or error}.") from None
+
+    def _forget_file(self) -> None:
+        try:
+            self._file.unlink(missing_ok=True)
+        except OSError as error:
+            raise LibraryError(f"{self._file} cannot be deleted: {error.strerror or error}.", "Delete it.") from None
+
+
+def _read_token(path: Path) -> str:
+    try:
+        token = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return token if 0 < len(token) <= MAX_TOKEN_CHARACTERS and token.isprintable() and " " not in token else ""
+
+
+def _client_token_file() -> Path:
+    """Where the hub's own client keeps a login, as the environment says."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    home = os.environ.get("HF_HOME") or os.path.join(cache, "huggingface")
+    return Path(os.path.expanduser(os.path.expandvars(os.environ.get("HF_TOKEN_PATH") or os.path.join(home, "token"))))

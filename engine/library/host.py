@@ -1,0 +1,239 @@
+"""The library behind the protocol: takes jobs, runs them side by side, tells what changes by itself.
+
+The window's second process (`engine host --library`), or the same within its worker thread. It holds no model and
+computes no answers; what the jobs are is library_jobs.py's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from engine import protocol
+from engine.errors import Cancelled, EngineError, InvalidRequestError
+from engine.jobs import checked_arguments, unknown_job
+from engine.library.library_jobs import JOBS, Course, Lane, LibraryJob
+from engine.library.services import Services
+from engine.request_course import PROGRESS_EVERY_S, Emit, failure_of, progress_of
+
+log = logging.getLogger(__name__)
+
+NEWS_EVERY_S = 0.2
+NICENESS = 10  # chatting goes first
+# Threads of each lane. Nothing that waits for a network may hold up what needs none.
+LANES: dict[Lane, int] = {"quick": 2, "hub": 3, "files": 2, "prepare": 1}
+WORKING_STATES = ("queued", "downloading", "waiting", "checking")  # of downloads that go on by themselves
+
+Values = dict[str, Any]
+
+
+class LibraryHost:
+    """All methods may be called from any thread. A request whose id is being worked on is passed over: who asks again
+    after a restart may do so too often."""
+
+    def __init__(
+        self,
+        emit: Emit,
+        home: Path | None = None,
+        jobs: Mapping[str, LibraryJob] | None = None,
+        services: Callable[[Callable[[str], None]], Services] | None = None,
+    ) -> None:
+        """home: the folder of library.json. jobs, services: others than the real ones."""
+        self._emit = emit
+        self._jobs = JOBS if jobs is None else jobs
+        self._services = (services or (lambda changed: Services(home, changed)))(self._changed)
+        self._lock = threading.Lock()
+        self._known: dict[str, threading.Event] = {}  # by request: set once it is to stop
+        self._queues: dict[Lane, queue.Queue[protocol.Job]] = {lane: queue.Queue() for lane in LANES}
+        self._closed = threading.Event()
+        self._topics: set[str] = set()
+        self._news_wanted = threading.Event()
+        self._waits = False  # whether run_pending waits for the end, and then looks after it
+        self._downloading = False  # as told last
+        self._busy = False
+        for lane, count in LANES.items():
+            for number in range(count):
+                self._start(f"{lane}-{number}", partial(self._work, lane))
+        self._start("news", self._tell_news)
+        self._start("opening", self._open)
+
+    # -------------------------------------------------------------- what is asked
+
+    def submit(self, request: protocol.Request) -> None:
+        """Take a request; comes back at once."""
+        match request:
+            case protocol.Cancel():
+                with self._lock:
+                    if request.target in self._known:
+                        self._known[request.target].set()
+                self._emit(protocol.Finished(request.id))
+            case protocol.Shutdown():
+                self._emit(protocol.Finished(request.id))
+                self.close()
+            case protocol.Job():
+                self._take(request)
+            case _:
+                wrong = InvalidRequestError(f"The library's process has no {request.type} requests.", "Update Hearth.")
+                self._emit(failure_of(request, wrong))
+
+    def _take(self, request: protocol.Job) -> None:
+        kind = self._jobs.get(request.job)
+        if kind is None:
+            self._emit(failure_of(request, unknown_job(request.job, self._jobs)))
+            return
+        with self._lock:
+            if request.id in self._known:
+                return
+            self._known[request.id] = threading.Event()
+        self._queues[kind.lane].put(request)
+
+    def run_pending(self, block: bool = False) -> None:
+        """With `block`: wait for `close`, and for the end of what runs by itself. The work has threads of its own."""
+        if block:
+            self._waits = True
+            self._closed.wait()
+            self._services.close()
+
+    def close(self) -> None:
+        """Stop what runs and forget what waits; `run_pending` then returns."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        self._news_wanted.set()
+        if not self._waits:
+            self._services.close()
+
+    # -------------------------------------------------------------- threads
+
+    def _start(self, name: str, work: Callable[[], None]) -> None:
+        threading.Thread(target=work, name=f"library-{name}", daemon=True).start()
+
+    def _work(self, lane: Lane) -> None:
+        waiting = self._queues[lane]
+        while not self._closed.is_set():
+            try:
+                request = waiting.get(timeout=1.0)
+            except queue.Empty:
+                continue
+            self._run(request)
+
+    def _run(self, request: protocol.Job) -> None:
+        stop = self._known[request.id]
+        kind = self._jobs[request.job]
+
+        def cancelled() -> bool:
+            return stop.is_set() or self._closed.is_set()
+
+        course = Course(
+            lambda stage: progress_of(self._emit, request.id, stage), _teller(self._emit, request.id), cancelled
+        )
+        try:
+            if cancelled():
+                raise Cancelled
+            given = checked_arguments(request.job, kind.needs, kind.takes, request.arguments)
+            event: protocol.Event = protocol.Finished(request.id, _plain(kind.run(self._services, given, course)))
+        except Cancelled:
+            event = protocol.Finished(request.id, {"cancelled": True})
+        except Exception as error:  # noqa: BLE001 - whatever it is, who asked must hear of it
+            event = failure_of(request, error)
+        with self._lock:
+            self._known.pop(request.id, None)
+        self._emit(event)
+
+    def _open(self) -> None:
+        """What an earlier process left: removed models go for good, downloads go on."""
+        try:
+            self._services.library.purge()
+        except (EngineError, OSError) as error:
+            log.info("what was removed stays for now: %s", error)
+        try:
+            downloads = self._services.downloads.list()
+        except Cancelled:
+            return
+        except (EngineError, OSError) as error:
+            log.warning("The downloads cannot be read: %s", error)
+            return
+        if downloads:
+            self._changed("downloads")
+
+    # -------------------------------------------------------------- news
+
+    def _changed(self, topic: str) -> None:
+        with self._lock:
+            self._topics.add(topic)
+        self._news_wanted.set()
+
+    def _tell_news(self) -> None:
+        while not self._closed.is_set():
+            self._news_wanted.wait()
+            self._news_wanted.clear()
+            if self._closed.is_set():
+                return
+            with self._lock:
+                topics, self._topics = self._topics, set()
+            for topic in sorted(topics - {"work"}):
+                self._tell(topic)
+            self._tell_work()
+            time.sleep(NEWS_EVERY_S)  # what changes meanwhile is told together
+
+    def _tell(self, topic: str) -> None:
+        try:
+            values = _plain(self._services.news(topic))
+        except (Cancelled, EngineError, OSError) as error:
+            log.info("no news of %s: %s", topic, error)
+            return
+        if topic == "downloads":
+            self._downloading = any(download["state"] in WORKING_STATES for download in values["downloads"])
+        self._emit(protocol.News(topic, values))
+
+    def _tell_work(self) -> None:
+        """Whether there is work that nobody waits for: the process is not ended then."""
+        training = self._services.training.running
+        busy = self._downloading or bool(training)
+        if busy != self._busy or training:
+            self._busy = busy
+            self._emit(protocol.News("work", {"busy": busy, "training": training}))
+
+
+def _teller(emit: Emit, request_id: str) -> Callable[[str, int, int, float | None], None]:
+    """Like `progress_of`, for who knows by himself how many seconds are left."""
+    last, last_stage = 0.0, ""
+
+    def tell(stage: str, done: int, total: int, eta_s: float | None) -> None:
+        nonlocal last, last_stage
+        now = time.perf_counter()
+        if stage == last_stage and now - last < PROGRESS_EVERY_S and done < total:
+            return
+        last, last_stage = now, stage
+        emit(protocol.Progress(request_id, stage, done, total, eta_s))
+
+    return tell
+
+
+def _plain(value: Any) -> Any:
+    """As JSON holds it, also where no pipe lies between: tuples are lists."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def serve() -> int:
+    """The library as a process over stdin and stdout. Returns the exit code."""
+    from engine.host import serve_stdio
+
+    with contextlib.suppress(OSError):
+        _be_nice()
+    return serve_stdio(LibraryHost)
+
+
+def _be_nice() -> None:
+    import psutil
+
+    psutil.Process().nice(getattr(psutil, "BELOW_NORMAL_PRIORITY_CLASS", NICENESS))  # the former on Windows

@@ -1,0 +1,399 @@
+"""Asks a hub: searches it, lists a repository, opens its files by Range. It writes no files.
+
+Search and lists go through the hub's own client; files through that client's HTTP session, so that proxies and
+certificates are the same. A token goes to the hub's own host alone. Nothing is asked before a method is called.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote, urlsplit
+
+from engine.errors import (
+    EngineError,
+    GatedModelError,
+    HubError,
+    InvalidRequestError,
+    OfflineError,
+    RepositoryNotFoundError,
+)
+from engine.library.credentials import Credentials
+from engine.library.hub_names import parse_repository
+from engine.library.records import HubFile, HubModel, Listing
+from engine.library.variants import variants_of
+
+if TYPE_CHECKING:
+    import httpx2
+
+Sort = Literal["downloads", "likes", "updated"]
+_client_lock = threading.Lock()
+_client_is_ready = False
+
+PUBLIC_HUB = "https://huggingface.co"
+STALL_S = 30.0  # without a byte, then the connection counts as lost
+CONNECT_S = 10.0
+ANSWER_S = 30.0  # of a search or a list
+MAX_REDIRECTS = 5
+MAX_FILES = 20_000  # of a repository
+MAX_READ_BYTES = 64 << 20  # of a head that is read without keeping it
+# The client's own transfer engine cannot be stopped, its progress bars write to a terminal, its telemetry asks the
+# hub which program called. It reads these when it is imported.
+_CLIENT_ENVIRONMENT = (
+    "HF_HUB_DISABLE_XET", "HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_PROGRESS_BARS", "HF_HUB_DISABLE_UPDATE_CHECK",
+)  # fmt: skip
+_SORTS = {"downloads": "downloads", "likes": "likes", "updated": "last_modified"}
+
+
+class Passing(Exception):  # noqa: N818 - no failure of its own: the cause of a HubError that may pass
+    """That a HubError may pass by itself. retry_after_s: as the hub wishes; is_network: nothing was answered."""
+
+    def __init__(self, retry_after_s: float | None = None, is_network: bool = False) -> None:
+        super().__init__("it may pass")
+        self.retry_after_s = retry_after_s
+        self.is_network = is_network
+
+
+def passing(error: EngineError) -> Passing | None:
+    """Whether trying again makes sense, and when; None for what stays as it is."""
+    return error.__cause__ if isinstance(error.__cause__, Passing) else None
+
+
+class Answer:
+    """A file that is being sent. start: its first byte that comes; total: its length, None where it is not stated."""
+
+    def __init__(self, response: httpx2.Response, what: str, start: int, total: int | None) -> None:
+        self._response = response
+        self._what = what
+        self.start = start
+        self.total = total
+        tag = response.headers.get("etag", "")
+        self.tag = tag if tag.startswith('"') else ""  # a weak one names no bytes
+
+    def blocks(self) -> Iterator[bytes]:
+        """The bytes as they come. Raises: HubError, which may pass, where the connection is lost."""
+        with _network_failures(self._what):
+            yield from self._response.iter_raw()
+
+    def abort(self) -> None:
+        """Ends it from another thread, which makes `blocks` raise at once."""
+        stream = self._response.extensions.get("network_stream")
+        connection = None if stream is None else stream.get_extra_info("socket")
+        if isinstance(connection, socket.socket):
+            with suppress(OSError):  # closed already; and of the plain socket: TLS is closed by the thread that reads
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+
+class Hub:
+    """One hub, as a process asks it; any thread may. endpoint: its address, None for what the environment says."""
+
+    def __init__(
+        self, credentials: Credentials | None = None, endpoint: str | None = None, stall_s: float = STALL_S
+    ) -> None:
+        self._credentials = credentials if credentials is not None else Credentials()
+        self._stall_s = stall_s
+        self.endpoint = (endpoint or os.environ.get("HF_ENDPOINT", "").strip() or PUBLIC_HUB).rstrip("/")
+        if urlsplit(self.endpoint).scheme not in ("http", "https"):
+            raise InvalidRequestError(f"HF_ENDPOINT is {self.endpoint[:200]!r}, which is no web address.")
+
+    def page_of(self, repo: str) -> str:
+        """The address of a model's page, for a browser."""
+        return f"{self.endpoint}/{repo}"
+
+    # -------------------------------------------------------------- metadata
+
+    def search(self, query: str, sort: Sort = "downloads", limit: int = 30) -> list[HubModel]:
+        """Models whose name has these words. Raises: OfflineError, HubError, InvalidRequestError for the sort."""
+        if sort not in _SORTS:
+            raise InvalidRequestError(f"The hub's models cannot be sorted by {sort!r}; known are {', '.join(_SORTS)}.")
+        wanted = ["downloads", "likes", "gated", "lastModified", "tags"]
+        with self._client_failures("the search", ""):
+            api = self._api()
+            found = api.list_models(search=query.strip() or None, sort=_SORTS[sort], limit=limit, expand=wanted)
+            return [_model(info) for info in found]
+
+    def listing(self, repo: str, revision: str = "") -> Listing:
+        """What a repository offers, by its id or the address of its page; its revision pinned to a commit.
+
+        Raises: RepositoryNotFoundError, GatedModelError, OfflineError, HubError, InvalidRequestError.
+        """
+        name, named = parse_repository(repo, self.endpoint)
+        model, commit, files = self.files(name, revision or named or "main")
+        return Listing(model, commit, variants_of(files))
+
+    def files(self, repo: str, revision: str = "main") -> tuple[HubModel, str, tuple[HubFile, ...]]:
+        """(the repository's head, the commit that the revision means now, all its files)."""
+        with self._client_failures(repo, repo):
+            api = self._api()
+            info = api.model_info(repo, revision=revision, timeout=ANSWER_S)
+            commit = str(info.sha or "")
+            if not commit:
+                raise HubError(f"The hub states no commit for {repo}.")
+            files = []
+            for entry in api.list_repo_tree(repo, revision=commit, recursive=True):
+                if type(entry).__name__ == "RepoFile":
+                    files.append(_file(entry))
+                if len(files) > MAX_FILES:
+                    raise HubError(f"{repo} has more than {MAX_FILES} files.", "Choose another model.")
+            return _model(info), commit, tuple(files)
+
+    # -------------------------------------------------------------- files
+
+    @contextmanager
+    def open(self, repo: str, revision: str, name: str, start: int = 0, end: int | None = None,
+             tag: str = "") -> Iterator[Answer]:  # fmt: skip
+        """A file from byte `start` on (before `end`), as it is sent. tag: of the bytes that one has already.
+
+        The answer may begin at 0 all the same: of a server that knows no ranges, or whose file has another tag now.
+        Raises: RepositoryNotFoundError, GatedModelError, OfflineError, HubError; `passing` says which may pass.
+        """
+        what = f"{name} of {repo}"
+        headers = {"Accept-Encoding": "identity", "User-Agent": "hearth"}
+        if start or end is not None:
+            headers["Range"] = f"bytes={start}-{'' if end is None else end - 1}"
+            if start and tag:
+                headers["If-Range"] = tag
+        url = f"{self.endpoint}/{quote(repo)}/resolve/{quote(revision, safe='')}/{quote(name)}"
+        with self._network(what):
+            response = self._follow(url, headers, what)
+        try:
+            if response.status_code >= 400:
+                raise self._refusal(response, what, repo, at_hub=self._is_hub(str(response.url)))
+            yield Answer(response, what, *_range_of(response, what))
+        finally:
+            response.close()
+
+    def read(self, repo: str, revision: str, name: str, start: int, n_bytes: int) -> bytes:
+        """Some bytes of a file, fewer at its end: for heads and configurations. At most 64 MiB."""
+        if not 0 < n_bytes <= MAX_READ_BYTES:
+            raise InvalidRequestError(f"{n_bytes} bytes of a file cannot be read without keeping it.")
+        got = bytearray()
+        with self.open(repo, revision, name, start, start + n_bytes) as answer:
+            skip = start - answer.start
+            if skip < 0:
+                raise HubError(f"The hub sends other bytes of {name} than were asked for.")
+            for block in answer.blocks():
+                got += block[skip:]
+                skip = max(0, skip - len(block))
+                if len(got) >= n_bytes:
+                    break
+        return bytes(got[:n_bytes])
+
+    def _follow(self, url: str, headers: dict[str, str], what: str) -> httpx2.Response:
+        """The answer behind the redirects, its body unread. The token goes to the hub's host alone."""
+        import httpx2
+
+        session = _session()
+        timeout = httpx2.Timeout(self._stall_s, connect=min(CONNECT_S, self._stall_s))
+        for _ in range(MAX_REDIRECTS + 1):
+            own = dict(headers)
+            if self._is_hub(url) and (token := self._credentials.token()):
+                own["Authorization"] = f"Bearer {token}"
+            request = session.build_request("GET", url, headers=own, timeout=timeout)
+            response = session.send(request, stream=True, follow_redirects=False)
+            if not response.has_redirect_location:
+                return response
+            target = str(response.url.join(response.headers["location"]))
+            response.close()
+            if urlsplit(target).scheme not in ("http", "https") or (
+                url.startswith("https:") and not target.startswith("https:")
+            ):
+                raise HubError(f"The hub sends to an unsafe address for {what}.")
+            url = target
+        raise HubError(f"The hub sends from one address to the next for {what}.")
+
+    def _is_hub(self, url: str) -> bool:
+        ours, theirs = urlsplit(self.endpoint), urlsplit(url)
+        return (ours.scheme, ours.hostname, ours.port) == (theirs.scheme, theirs.hostname, theirs.port)
+
+    # -------------------------------------------------------------- the client, and what it raises
+
+    def _api(self) -> Any:
+        client = _client()
+        return client.HfApi(
+            endpoint=self.endpoint, token=self._credentials.token() or False, library_name="hearth", library_version="1"
+        )
+
+    @contextmanager
+    def _client_failures(self, what: str, repo: str) -> Iterator[None]:
+        """What the client raises, in our words."""
+        with self._network(what):
+            from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+            try:
+                yield
+            except HfHubHTTPError as error:
+                raise self._refusal(error.response, what, repo, at_hub=True)  # noqa: B904 - it has its cause
+            except HFValidationError as error:
+                raise InvalidRequestError(f"{repo[:200]!r} names no model on the hub.", "Give owner/name.") from error
+            except (ValueError, TypeError, KeyError, AttributeError) as error:  # the client does not check what comes
+                raise HubError(
+                    f"{self.endpoint} answers in another way than a hub does.",
+                    "Look whether this network wants a login in a browser first, and at HF_ENDPOINT.",
+                ) from error
+
+    @contextmanager
+    def _network(self, what: str) -> Iterator[None]:
+        if _is_offline():
+            raise OfflineError(
+                "The environment says that no hub may be asked (HF_HUB_OFFLINE).",
+                "Take HF_HUB_OFFLINE out of the environment, or import a model that lies on this PC.",
+            )
+        with _network_failures(what):
+            yield
+
+    def _refusal(self, response: Any, what: str, repo: str, at_hub: bool) -> EngineError:
+        """The failure that a status of 400 and more means; its cause says whether it may pass."""
+        status, headers = response.status_code, response.headers
+        code, said = headers.get("x-error-code", ""), _printable(headers.get("x-error-message", ""))
+        page = self.page_of(repo)
+        error: EngineError
+        if not at_hub:  # addresses of the store behind the hub hold for a while only
+            error = HubError(f"The hub's store refuses {what} ({status}).")
+        elif "invalid credentials" in said.lower():
+            error = GatedModelError("The hub does not accept the access token.", "Enter another one, or take it away.")
+        elif code == "GatedRepo" and self._credentials.token():
+            error = GatedModelError(
+                f"The access token does not open {repo}: its terms are not accepted, or access is not granted yet.",
+                f"Accept the terms on {page} with the same account, and wait until access is granted.",
+            )
+        elif code == "GatedRepo":
+            error = GatedModelError(
+                f"{repo} is given only to those who accepted its terms.",
+                f"Accept the terms on {page}, then enter an access token.",
+            )
+        elif code in ("RevisionNotFound", "EntryNotFound"):
+            error = RepositoryNotFoundError(f"The hub has no {what} any more.", "Look at the model's page: " + page)
+        elif code == "RepoNotFound" or status == 404 or (status == 401 and repo):
+            error = RepositoryNotFoundError(f"The hub has no model called {repo or what}, or hides it.")
+        elif status == 407:
+            error = HubError("The proxy asks for a name and a password.", "Put them into HTTPS_PROXY.")
+        elif status == 429:
+            error = HubError("The hub asks to wait: it was asked too often.", "Try again in some minutes.")
+        else:
+            words = f": {said}" if said else ""
+            error = HubError(f"The hub answers {what} with a failure ({status}{words}).")
+        error.__cause__ = _cause(response) if at_hub or status != 404 else None
+        if not at_hub and status in (400, 401, 403):
+            error.__cause__ = Passing()
+        return error
+
+
+def _cause(response: Any) -> Passing | None:
+    if response.status_code in (408, 425, 429) or response.status_code >= 500:
+        return Passing(_retry_after_s(response.headers.get("retry-after", "")))
+    return None
+
+
+def _retry_after_s(text: str) -> float | None:
+    """Seconds that a Retry-After header asks for, which may name a moment; at most an hour."""
+    text = text.strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text), 3600.0)
+    try:
+        moment = parsedate_to_datetime(text)
+    except (ValueError, TypeError):
+        return None
+    from datetime import UTC, datetime
+
+    if moment.tzinfo is None:
+        return None
+    return min(max(0.0, (moment - datetime.now(UTC)).total_seconds()), 3600.0)
+
+
+def _range_of(response: httpx2.Response, what: str) -> tuple[int, int | None]:
+    """(first byte that comes, length of the whole file). Raises: HubError."""
+    if response.status_code == 206:
+        kind, _, rest = response.headers.get("content-range", "").partition(" ")
+        place, _, total = rest.partition("/")
+        first = place.partition("-")[0]
+        if kind == "bytes" and first.isdigit():
+            return int(first), int(total) if total.isdigit() else None
+        raise HubError(f"The hub sends a part of {what} and does not say which.")
+    if response.status_code != 200:
+        raise HubError(f"The hub answers {what} in a way that is not understood ({response.status_code}).")
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise HubError(f"The hub packs {what}, though it was asked not to.")
+    length = response.headers.get("content-length", "")
+    return 0, int(length) if length.isdigit() else None
+
+
+@contextmanager
+def _network_failures(what: str) -> Iterator[None]:
+    """Lost connections and silence, in our words, as causes that may pass."""
+    import httpx2
+
+    try:
+        yield
+    except httpx2.ProxyError as error:
+        raise HubError(f"The proxy lets nothing through: {_printable(str(error))}.", "Look at HTTPS_PROXY.") from (
+            Passing(is_network=True)
+        )
+    except (httpx2.ConnectError, httpx2.ConnectTimeout):
+        raise OfflineError(f"The hub cannot be reached for {what}.") from Passing(is_network=True)
+    except httpx2.TimeoutException:
+        raise OfflineError(f"The hub went silent while it sent {what}.") from Passing(is_network=True)
+    except httpx2.InvalidURL as error:
+        raise HubError(f"The hub sends to an address for {what} that is none.") from error
+    except (httpx2.TransportError, httpx2.StreamError):
+        raise OfflineError(f"The connection was lost while {what} was sent.") from Passing(is_network=True)
+
+
+def _client() -> Any:
+    """The hub's own client, told what it may do, with a session that gives up on a silent hub."""
+    global _client_is_ready
+    for variable in _CLIENT_ENVIRONMENT:
+        os.environ[variable] = "1"
+    import huggingface_hub
+
+    with _client_lock:
+        if not _client_is_ready:
+            huggingface_hub.set_client_factory(_make_session)
+            _client_is_ready = True
+    return huggingface_hub
+
+
+def _make_session() -> httpx2.Client:
+    """Proxies and certificates are the environment's."""
+    import httpx2
+
+    return httpx2.Client(event_hooks={"request": [_check_offline]}, follow_redirects=True, timeout=ANSWER_S)
+
+
+def _session() -> httpx2.Client:
+    session: httpx2.Client = _client().get_session()
+    return session
+
+
+def _is_offline() -> bool:
+    return os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
+
+
+def _check_offline(request: httpx2.Request) -> None:
+    if _is_offline():
+        from huggingface_hub.errors import OfflineModeIsEnabled
+
+        raise OfflineModeIsEnabled("HF_HUB_OFFLINE is set")
+
+
+def _model(info: Any) -> HubModel:
+    tags = tuple(str(tag) for tag in info.tags or ())
+    licence = next((tag.removeprefix("license:") for tag in tags if tag.startswith("license:")), "")
+    updated = info.last_modified.isoformat() if info.last_modified is not None else ""
+    return HubModel(
+        str(info.id), int(info.downloads or 0), int(info.likes or 0), licence, bool(info.gated), tags, updated
+    )
+
+
+def _file(entry: Any) -> HubFile:
+    sha256 = str(entry.lfs.sha256) if entry.lfs is not None else ""
+    return HubFile(str(entry.path), max(0, int(entry.size)), sha256.lower(), str(entry.blob_id or "").lower())
+
+
+def _printable(text: str) -> str:
+    return "".join(letter if letter.isprintable() else " " for letter in text)[:200].strip()

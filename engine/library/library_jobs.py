@@ -1,0 +1,278 @@
+"""What the library's process can be asked for, as a table: name, arguments, where it runs, what runs.
+
+Arguments and results are JSON values; the records in them are those of engine/library/records.py. How jobs get their
+threads is host.py's; the work itself is done in the other files of this folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from engine.errors import InvalidRequestError
+from engine.library.records import to_json
+from engine.library.services import UNDO_S, Services
+
+if TYPE_CHECKING:
+    from engine.library.records import Estimate, Listing, Variant
+
+Values = dict[str, Any]
+# quick: nothing to wait for; hub: may wait for a network, or for a person who unlocks a keyring; files: reads and
+# writes whole models; prepare: one at a time.
+Lane = Literal["quick", "hub", "files", "prepare"]
+
+
+@dataclass(frozen=True)
+class Course:
+    """How a running job tells of itself. tell: stage, done, total, seconds left."""
+
+    stage: Callable[[str], Callable[[int, int], None]]
+    tell: Callable[[str, int, int, float | None], None]
+    cancelled: Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class LibraryJob:
+    """needs, takes: the arguments that must and may be there, each with its type."""
+
+    lane: Lane
+    run: Callable[[Services, Values, Course], Values]
+    needs: Mapping[str, type] = field(default_factory=dict)
+    takes: Mapping[str, type] = field(default_factory=dict)
+
+
+# ------------------------------------------------------------------ this PC, and what it could run
+
+
+def _machine(services: Services, given: Values, course: Course) -> Values:
+    machine = services.machine(given.get("own_vram_bytes", 0), given.get("own_ram_bytes", 0))
+    return to_json(machine.line(services.library.folder))
+
+
+def _catalogue(services: Services, given: Values, course: Course) -> Values:
+    machine = services.machine(given.get("own_vram_bytes", 0), given.get("own_ram_bytes", 0))
+    budget = given.get("vram_budget_gib")
+    estimated = services.estimates.all(machine, budget, given.get("context"))
+    return {
+        "machine": to_json(machine.line(services.library.folder, budget)),
+        "entries": [{"entry": to_json(one.entry), "estimate": to_json(one.estimate)} for one in estimated],
+    }
+
+
+def _estimate(services: Services, given: Values, course: Course) -> Values:
+    model, budget, context = given["model"], given.get("vram_budget_gib"), given.get("context")
+    entry = services.catalogue.find(model)
+    if entry is not None:
+        machine = services.machine(given.get("own_vram_bytes", 0), given.get("own_ram_bytes", 0))
+        return to_json(services.estimates.one(entry, machine, budget, context))
+    from engine.library.preview import preview
+
+    return to_json(preview(model, budget, context))
+
+
+# ------------------------------------------------------------------ the hub
+
+
+def _search(services: Services, given: Values, course: Course) -> Values:
+    found = services.hub.search(given["query"], given.get("sort", "downloads"), given.get("limit", 30))
+    return {"models": [to_json(model) for model in found]}
+
+
+def _look(services: Services, given: Values, course: Course) -> Values:
+    listing = services.hub.listing(given["repo"])
+    estimates = _estimates_of(services, listing, course.cancelled)
+    return {"listing": to_json(listing), "estimates": {name: to_json(found) for name, found in estimates.items()}}
+
+
+def _estimates_of(services: Services, listing: Listing, cancelled: Callable[[], bool]) -> dict[str, Estimate]:
+    """Of every variant that Hearth reads; one that cannot be reckoned is left out. The variants are one model in
+    several codecs, so that the smallest one's head says the shape of all."""
+    from engine.errors import DeviceMemoryError, ModelFormatError, UnsupportedModelError
+    from engine.library.estimates import estimate_shape
+    from engine.library.remote_shape import shape_on_hub
+
+    readable = [variant for variant in listing.variants if not variant.refused]
+    if not readable:
+        return {}
+    unreadable = (ModelFormatError, UnsupportedModelError, DeviceMemoryError)
+    try:
+        shape = shape_on_hub(services.hub, listing, min(readable, key=_n_bytes), cancelled)
+    except unreadable:
+        return {}
+    machine = services.machine()
+    found: dict[str, Estimate] = {}
+    for variant in readable:
+        codec = variant.codec or ("f16" if variant.format == "safetensors" else "")
+        try:
+            found[variant.name] = estimate_shape(shape, codec, variant.format, machine, n_bytes=variant.n_bytes)
+        except unreadable:
+            continue
+    return found
+
+
+def _n_bytes(variant: Variant) -> int:
+    return variant.n_bytes
+
+
+def _token(services: Services, given: Values, course: Course) -> Values:
+    if "set" in given:
+        return services.credentials.set(given["set"], given.get("allow_file", False))
+    return services.credentials.state()
+
+
+# ------------------------------------------------------------------ downloads
+
+
+def _downloads(services: Services, given: Values, course: Course) -> Values:
+    return services.news("downloads")
+
+
+def _download(services: Services, given: Values, course: Course) -> Values:
+    if "catalogue_id" in given:
+        entry = services.catalogue.get(given["catalogue_id"])
+        return {"download": to_json(services.downloads.add_entry(entry))}
+    if "repo" not in given:
+        raise InvalidRequestError("The job download lacks its argument 'catalogue_id', or 'repo'.")
+    listing = services.hub.listing(given["repo"])
+    wanted = given.get("variant", "")
+    variant = next((one for one in listing.variants if one.name == wanted or not wanted), None)
+    if variant is None:
+        names = ", ".join(one.name for one in listing.variants)
+        raise InvalidRequestError(f"{listing.model.repo} has no variant called {wanted!r}; it has {names}.")
+    return {"download": to_json(services.downloads.add_variant(listing, variant))}
+
+
+def _pause(services: Services, given: Values, course: Course) -> Values:
+    services.downloads.pause(given["download"])
+    return {}
+
+
+def _resume(services: Services, given: Values, course: Course) -> Values:
+    services.downloads.resume(given["download"])
+    return {}
+
+
+def _cancel_download(services: Services, given: Values, course: Course) -> Values:
+    services.downloads.cancel(given["download"])
+    return {}
+
+
+def _forget_download(services: Services, given: Values, course: Course) -> Values:
+    services.downloads.forget(given["download"])
+    return {}
+
+
+# ------------------------------------------------------------------ what is owned
+
+
+def _library(services: Services, given: Values, course: Course) -> Values:
+    return services.news("library")
+
+
+def _import(services: Services, given: Values, course: Course) -> Values:
+    model = services.library.add(
+        Path(given["path"]), given.get("copy", False), given.get("name", ""), course.stage, course.cancelled
+    )
+    services.tell("library")
+    return {"model": to_json(model)}
+
+
+def _remove(services: Services, given: Values, course: Course) -> Values:
+    services.library.purge(UNDO_S)
+    undo = services.library.remove(given["model"])
+    services.tell("library")
+    return {"undo": undo}
+
+
+def _restore(services: Services, given: Values, course: Course) -> Values:
+    model = services.library.restore(given["undo"])
+    services.tell("library")
+    return {"model": to_json(model)}
+
+
+def _relocate(services: Services, given: Values, course: Course) -> Values:
+    folder = services.library.relocate(Path(given["folder"]), course.stage("moving"), course.cancelled)
+    services.tell("library")
+    return {"folder": str(folder)}
+
+
+def _verify(services: Services, given: Values, course: Course) -> Values:
+    damaged = services.library.verify(given["model"], course.stage("checking"), course.cancelled)
+    services.tell("library")
+    return {"damaged": damaged}
+
+
+def _repair(services: Services, given: Values, course: Course) -> Values:
+    model = services.library.get(given["model"])
+    return {"download": to_json(services.downloads.add_repair(model))}
+
+
+def _measured(services: Services, given: Values, course: Course) -> Values:
+    services.library.set_measured(given["model"], given["tok_s"])
+    services.tell("library")
+    return {}
+
+
+# ------------------------------------------------------------------ preparing
+
+
+def _prepare_plan(services: Services, given: Values, course: Course) -> Values:
+    from engine.library.preparing import plan
+
+    model = given["model"]
+    return to_json(plan(services.library, model, sparsity=services.sparsity_of(model)))
+
+
+def _prepare(services: Services, given: Values, course: Course) -> Values:
+    from engine.library.preparing import prepare
+
+    model = given["model"]
+    services.training.hold()
+    try:
+        installed, done = prepare(
+            services.library, model, given.get("predictors", "train"), course.tell, course.cancelled,
+            sparsity=services.sparsity_of(model),
+        )  # fmt: skip
+    finally:
+        services.training.release()
+    services.tell("library")
+    return {"model": to_json(installed), "plan": to_json(done)}
+
+
+def _idle(services: Services, given: Values, course: Course) -> Values:
+    """Whether the person leaves this PC in peace: what was put off may be trained meanwhile."""
+    return {"pending": services.training.allow(given["on"])}
+
+
+_OWN: dict[str, type] = {"own_vram_bytes": int, "own_ram_bytes": int}
+_BUDGET: dict[str, type] = {"vram_budget_gib": float, "context": int}
+_MODEL: dict[str, type] = {"model": str}
+_ONE: dict[str, type] = {"download": str}
+
+JOBS: dict[str, LibraryJob] = {
+    "machine": LibraryJob("quick", _machine, {}, _OWN),
+    "catalogue": LibraryJob("quick", _catalogue, {}, {**_OWN, **_BUDGET}),
+    "estimate": LibraryJob("quick", _estimate, _MODEL, {**_OWN, **_BUDGET}),
+    "search": LibraryJob("hub", _search, {"query": str}, {"sort": str, "limit": int}),
+    "look": LibraryJob("hub", _look, {"repo": str}),
+    "library": LibraryJob("quick", _library),
+    "downloads": LibraryJob("quick", _downloads),
+    "download": LibraryJob("hub", _download, {}, {"catalogue_id": str, "repo": str, "variant": str}),
+    "pause": LibraryJob("quick", _pause, _ONE),
+    "resume": LibraryJob("quick", _resume, _ONE),
+    "cancel_download": LibraryJob("quick", _cancel_download, _ONE),
+    "forget_download": LibraryJob("quick", _forget_download, _ONE),
+    "import": LibraryJob("files", _import, {"path": str}, {"copy": bool, "name": str}),
+    "remove": LibraryJob("quick", _remove, _MODEL),
+    "restore": LibraryJob("quick", _restore, {"undo": str}),
+    "relocate": LibraryJob("files", _relocate, {"folder": str}),
+    "verify": LibraryJob("files", _verify, _MODEL),
+    "repair": LibraryJob("hub", _repair, _MODEL),
+    "prepare_plan": LibraryJob("quick", _prepare_plan, _MODEL),
+    "prepare": LibraryJob("prepare", _prepare, _MODEL, {"predictors": str}),
+    "idle": LibraryJob("quick", _idle, {"on": bool}),
+    "token": LibraryJob("hub", _token, {}, {"set": str, "allow_file": bool}),
+    "measured": LibraryJob("quick", _measured, {"model": str, "tok_s": float}),
+}

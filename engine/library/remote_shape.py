@@ -1,0 +1,81 @@
+"""The shape of a model that lies on a hub, from the first bytes of one of its files: nothing is kept on the disk.
+
+Of a repository in Hugging Face's form config.json is read whole; of a GGUF file as much of its head as is needed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from engine.errors import ModelFormatError, UnsupportedModelError
+from engine.library.records import Listing, ModelShape, Variant
+
+_FIRST_BYTES = 1 << 20
+_MOST_BYTES = 64 << 20  # the largest vocabularies take 20 MiB
+_GROWTH = 4
+_MAX_CONFIG_BYTES = 4 << 20
+
+
+class Reader(Protocol):
+    """What of a hub is needed: engine/library/hub.py has it."""
+
+    def read(self, repo: str, revision: str, name: str, start: int, n_bytes: int) -> bytes: ...
+
+
+def shape_on_hub(
+    hub: Reader, listing: Listing, variant: Variant, cancelled: Callable[[], bool] = lambda: False
+) -> ModelShape:
+    """What the variant's own files say of its shape.
+
+    Raises: UnsupportedModelError and ModelFormatError for what Hearth does not read, and what `hub.read` raises.
+    """
+    repo, revision = listing.model.repo, listing.revision
+    if variant.format in ("gguf", "powerinfer-gguf"):
+        first = min((file for file in variant.files if file.name.endswith(".gguf")), key=lambda file: file.name)
+        return _of_gguf(lambda start, n_bytes: hub.read(repo, revision, first.name, start, n_bytes),
+                        first.name, first.n_bytes, cancelled)  # fmt: skip
+    config = next((file for file in variant.files if file.name.rpartition("/")[2] == "config.json"), None)
+    if config is None:
+        raise UnsupportedModelError("The repository has no config.json, which says what the model is.")
+    if config.n_bytes > _MAX_CONFIG_BYTES:
+        raise ModelFormatError(f"config.json has {config.n_bytes} bytes; at most {_MAX_CONFIG_BYTES} are read.")
+    return _of_config(hub.read(repo, revision, config.name, 0, config.n_bytes))
+
+
+def _of_config(data: bytes) -> ModelShape:
+    from engine.library.shapes import shape_of
+    from engine.model.families import config_from_hf
+
+    try:
+        values = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ModelFormatError("config.json is damaged: it is no JSON.") from error
+    if not isinstance(values, dict):
+        raise ModelFormatError("config.json is damaged: it holds no object.")
+    return shape_of(config_from_hf(values, {}))
+
+
+def _of_gguf(
+    read: Callable[[int, int], bytes], name: str, file_bytes: int, cancelled: Callable[[], bool]
+) -> ModelShape:
+    """From ever more of the file's beginning, until its head is complete."""
+    from engine.formats.gguf_header import Budget, read_header
+    from engine.library.shapes import shape_of
+    from engine.model.families import config_from_gguf
+
+    data = b""
+    wanted = min(_FIRST_BYTES, file_bytes)
+    while True:
+        data += read(len(data), wanted - len(data))
+        try:
+            header = read_header(name, np.frombuffer(data, dtype=np.uint8), Budget())
+        except ModelFormatError:
+            if len(data) < wanted or wanted >= min(file_bytes, _MOST_BYTES) or cancelled():
+                raise
+            wanted = min(wanted * _GROWTH, file_bytes, _MOST_BYTES)
+            continue
+        return shape_of(config_from_gguf(header.metadata, {tensor.name for tensor in header.tensors}))

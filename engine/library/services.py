@@ -1,0 +1,156 @@
+"""Everything that the library's jobs work with, each made when it is first asked for: shelf, catalogue, hub, queue.
+
+One of each for a process, shared by the threads of its jobs. What the jobs do with them is in library_jobs.py.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from engine.library.idle_training import IdleTraining
+
+if TYPE_CHECKING:
+    from engine.library.catalogue import Catalogue, Estimates
+    from engine.library.credentials import Credentials
+    from engine.library.downloads import Downloads
+    from engine.library.hub import Hub
+    from engine.library.installed import Library
+    from engine.library.machines import KnownMachine
+    from engine.library.records import Sparsity
+
+log = logging.getLogger(__name__)
+
+Made = TypeVar("Made")
+
+MACHINE_HOLDS_S = 10.0  # a slider that is dragged asks ten times a second, and asking the machine takes 0.1 s
+UNDO_S = 600.0  # what was removed can be brought back for so long
+
+
+class Services:
+    """home: the folder of library.json; None: this person's.
+
+    changed: is told "library", "downloads" or "work", from any thread, and has to come back at once.
+    """
+
+    def __init__(self, home: Path | None = None, changed: Callable[[str], None] = lambda topic: None) -> None:
+        self._home = home
+        self._changed = changed
+        self._lock = threading.RLock()
+        self._made: dict[str, Any] = {}
+        self._machine: tuple[float, tuple[int, int], KnownMachine] | None = None
+        self._downloads: Downloads | None = None
+        self._closed = False
+
+    def tell(self, topic: str) -> None:
+        """Something of that topic is not as it was."""
+        self._changed(topic)
+
+    @property
+    def library(self) -> Library:
+        from engine.library.installed import Library
+
+        return self._once("library", lambda: Library(self._home))
+
+    @property
+    def catalogue(self) -> Catalogue:
+        from engine.library.catalogue import load_catalogue
+
+        return self._once("catalogue", load_catalogue)
+
+    @property
+    def estimates(self) -> Estimates:
+        from engine.library.catalogue import Estimates
+
+        return self._once("estimates", lambda: Estimates(self.catalogue))
+
+    @property
+    def credentials(self) -> Credentials:
+        from engine.library.credentials import Credentials
+
+        return self._once("credentials", Credentials)
+
+    @property
+    def hub(self) -> Hub:
+        from engine.library.hub import Hub
+
+        return self._once("hub", lambda: Hub(self.credentials))
+
+    def _once(self, name: str, make: Callable[[], Made]) -> Made:
+        with self._lock:
+            if name not in self._made:
+                self._made[name] = make()
+            made: Made = self._made[name]
+            return made
+
+    @property
+    def training(self) -> IdleTraining:
+        return self._once("training", lambda: IdleTraining(self._pending, self._train, lambda: self.tell("work")))
+
+    def _pending(self) -> list[str]:
+        from engine.library.preparing import pending_training
+
+        return pending_training(self.library)
+
+    def _train(self, model: str, cancelled: Callable[[], bool]) -> None:
+        from engine.library.preparing import prepare
+
+        prepare(self.library, model, "train", cancelled=cancelled, sparsity=self.sparsity_of(model))
+        self.tell("library")
+
+    def sparsity_of(self, model: str) -> Sparsity | None:
+        """What the catalogue knows of how often an installed model's neurons fire."""
+        entry = self.catalogue.find(self.library.get(model).catalogue_id)
+        return None if entry is None else entry.sparsity
+
+    @property
+    def downloads(self) -> Downloads:
+        """The queue; downloads that ran when the process ended go on as soon as it is asked for."""
+        with self._lock:
+            if self._downloads is None:
+                from engine.errors import Cancelled
+                from engine.library.downloads import Downloads
+
+                if self._closed:
+                    raise Cancelled("The process ends.")
+                self._downloads = Downloads(
+                    self.library, self.hub, on_change=lambda: self.tell("downloads"),
+                    on_installed=lambda: self.tell("library"),
+                )  # fmt: skip
+            return self._downloads
+
+    def machine(self, own_vram_bytes: int = 0, own_ram_bytes: int = 0) -> KnownMachine:
+        """This machine as it was MACHINE_HOLDS_S ago at most. own: what the model holds that Hearth has loaded."""
+        from engine.library.machines import known_machine
+
+        own = (own_vram_bytes, own_ram_bytes)
+        with self._lock:
+            kept = self._machine
+            if kept is None or kept[1] != own or time.monotonic() - kept[0] > MACHINE_HOLDS_S:
+                kept = self._machine = (time.monotonic(), own, known_machine(None, *own))
+            return kept[2]
+
+    def close(self) -> None:
+        """End what runs by itself. Cost: a second."""
+        with self._lock:
+            self._closed = True
+            downloads, self._downloads = self._downloads, None
+            training = self._made.get("training")
+        if training is not None:
+            training.close()
+        if downloads is not None:
+            downloads.close()
+
+    # -------------------------------------------------------------- the state that is told
+
+    def news(self, topic: str) -> dict[str, Any]:
+        """The whole state of a topic, as JSON holds it."""
+        from engine.library.records import to_json
+
+        if topic == "downloads":
+            return {"downloads": [to_json(download) for download in self.downloads.list()]}
+        return {"models": [to_json(model) for model in self.library.models()]}

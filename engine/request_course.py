@@ -1,0 +1,52 @@
+"""What is said of a request while it runs and at its end, the same for everything that takes requests.
+
+Progress at a pace that a window can follow, and failures as events. It runs nothing and sends nothing by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from collections.abc import Callable
+
+from engine import protocol
+from engine.errors import EngineError
+
+log = logging.getLogger(__name__)
+
+PROGRESS_EVERY_S = 0.05
+
+Emit = Callable[[protocol.Event], None]
+
+
+def progress_of(emit: Emit, request_id: str, stage: str) -> Callable[[int, int], None]:
+    """A progress callback that emits at most every PROGRESS_EVERY_S, and always the last step."""
+    started = time.perf_counter()
+    last = 0.0
+
+    def report(done: int, total: int) -> None:
+        nonlocal last
+        now = time.perf_counter()
+        if now - last < PROGRESS_EVERY_S and done < total:
+            return
+        last = now
+        eta_s = (now - started) * (total - done) / done if done else None
+        emit(protocol.Progress(request_id, stage, done, total, eta_s))
+
+    return report
+
+
+def failure_of(request: protocol.Request, error: Exception) -> protocol.Failed:
+    """The event for what a request ended with. A bug of ours must reach the window, not end the process."""
+    if isinstance(error, EngineError):
+        log.info("%s failed: %s", request.type, error)
+        return protocol.Failed(request.id, type(error).__name__, error.message, error.hint)
+    if isinstance(error, MemoryError):
+        return protocol.Failed(
+            request.id, "HostMemoryError", "The RAM was used up.", "Close other programs or shorten the context."
+        )
+    details = "".join(traceback.format_exception(error))
+    return protocol.Failed(
+        request.id, type(error).__name__, str(error) or type(error).__name__, "Report this fault.", True, details
+    )
