@@ -76,6 +76,7 @@ class LoadedModel:
     backend: Backend
     threads_reason: str
     load_s: float
+    engine: EngineConfig  # as it was asked for
     on_card: CardPart | None = None  # what of it a card computes
     placed_blocks: HotBlocks | None = None  # where its hot neurons are without a card; None: with all others
 
@@ -125,7 +126,7 @@ class LoadedModel:
             raise Cancelled
         sample = tokenizer.encode(SAMPLE_TEXT, add_bos=True)[:context]
         modes = ModeChooser(opened, weights, sample, backend.operators, kv_codec)
-        whole = Whole(opened, weights, modes, backend, engine, context, kv_codec)
+        whole = Whole(opened, weights, modes, backend, engine, context, kv_codec, processor_reason)
         part, why_not = None, processor_reason
         if gpu is not None:
             part, why_not = load_part(gpu, hardware, threads, whole, progress, cancelled)
@@ -148,6 +149,7 @@ class LoadedModel:
                 backend=backend,
                 threads_reason=threads_reason,
                 load_s=time.perf_counter() - started,
+                engine=engine,
                 on_card=part,
             )
             layout = KvLayout(opened.config.head_dim, kv_codec)
@@ -183,6 +185,16 @@ class LoadedModel:
     def vram_bytes(self) -> int:
         """What this process holds on the card for it."""
         return 0 if self.card is None else self.card.vram_bytes
+
+    @property
+    def card_notes(self) -> tuple[str, ...]:
+        """What happened to its part on a card since it was loaded, one sentence each."""
+        return () if self.on_card is None else tuple(self.on_card.notes)
+
+    @property
+    def is_placed_automatically(self) -> bool:
+        """Whether Hearth chose how much of a card it takes."""
+        return self.engine.vram_budget_gib is None
 
     @property
     def hot_blocks(self) -> HotBlocks | None:
