@@ -24,13 +24,15 @@ from engine.executor.hot_blocks import HotBlocks
 from engine.executor.hot_side import ProcessorHotSide
 from engine.executor.hybrid import HybridExecutor
 from engine.generate import TokenEvent, generate
-from engine.hardware import choose_threads, probe
+from engine.hardware import choose_gpu, choose_threads, probe
 from engine.measured_hardware import load_profile
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import Hold, ModelWeights, OpenedModel, load_weights, open_model
 from engine.modes import SAMPLE_TEXT, ModeChooser, choose_mode, predictor_room
 from engine.offline.memory_plan import budgets_of
+from engine.offline.model_bytes import ModelBytes
+from engine.offline.oversized import Room, fitting_context
 from engine.opening import choose_context, read_tokenizer
 from engine.opening import resolve_model as resolve_model
 from engine.sampling import make_sampler
@@ -110,10 +112,15 @@ class LoadedModel:
         backend = choose_backend(engine.backend, threads)
         gpu, processor_reason = choice.candidate(engine, opened, hardware, backend)
         kv_codec = engine.kv_cache or backend.kv_codec
-        room = hardware.ram.free_bytes
-        if gpu is not None:
-            room = min(room, budgets_of(hardware, gpu, engine.vram_budget_gib).vram_bytes or room)
+        budgets = budgets_of(hardware, gpu, engine.vram_budget_gib)
+        room = min(hardware.ram.free_bytes, budgets.vram_bytes or hardware.ram.free_bytes)
         context = choose_context(opened, engine.context, room // engine.sequences, kv_codec)
+        other = choose_gpu(hardware)[0] if engine.device == "cpu" else None
+        sizes, there_is = ModelBytes.of(opened), Room(hardware, gpu, budgets, other)
+        context = fitting_context(
+            opened.name, sizes, there_is, context, kv_codec,
+            sequences=engine.sequences, is_given=engine.context is not None, must_bytes=must,
+        )  # fmt: skip
         weights = load_weights(
             opened,
             progress,
@@ -130,6 +137,11 @@ class LoadedModel:
         part, why_not = None, processor_reason
         if gpu is not None:
             part, why_not = load_part(gpu, hardware, threads, whole, progress, cancelled)
+            if part is None:  # all of it is the RAM's then
+                fitting_context(
+                    opened.name, sizes, Room(hardware, None, budgets_of(hardware, None, None)), context, kv_codec,
+                    sequences=engine.sequences, is_given=True, must_bytes=must, why=why_not,
+                )  # fmt: skip
         try:
             mode, mode_reason = modes.choose(engine.mode) if part is None else part.mode_and_reason()
             loaded = cls(
