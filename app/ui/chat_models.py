@@ -54,9 +54,6 @@ class ChatModels(QObject):
     def _connect_composer(self) -> None:
         composer, card, menu = self._page.composer, self._sidebar.panel.engine, self.menu
         composer.model_menu_asked.connect(self.open_menu)
-        composer.load_stop_asked.connect(self._chat.cancel_load)
-        composer.load_asked.connect(self._chat.load_last)
-        card.load_stop_asked.connect(self._chat.cancel_load)
         card.clicked.connect(lambda: self.open_placement(card))
         menu.chosen.connect(self._models.use)
         menu.unload.connect(self._chat.unload)
