@@ -174,6 +174,11 @@ def about(row: ModelRow) -> str:
     return "\n".join(lines)
 
 
+def is_typed(event: QKeyEvent) -> bool:
+    """Whether a key writes a letter; Esc has a character as well."""
+    return event.text().isprintable() and bool(event.text().strip())
+
+
 class ModelView(QListView):
     """The list. The mouse marks what is under it, as in a menu; `chosen` gives the row's id."""
 
@@ -228,7 +233,7 @@ class ModelView(QListView):
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() in {Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space}:
             self.choose()
-        elif event.key() in {Qt.Key.Key_Escape, Qt.Key.Key_Backspace} or event.text().strip():
+        elif event.key() in {Qt.Key.Key_Escape, Qt.Key.Key_Backspace} or is_typed(event):
             event.ignore()  # the menu closes, or filters
         else:
             super().keyPressEvent(event)
@@ -397,7 +402,7 @@ class ModelMenu(Popover):
         self.place()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.text().strip() and self.models.count:  # typing filters, wherever the focus is
+        if is_typed(event) and self.models.count:  # typing filters, wherever the focus is
             self.field.setVisible(True)
             self.field.setFocus(Qt.FocusReason.OtherFocusReason)
             self.field.insert(event.text())
