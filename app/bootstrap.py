@@ -13,6 +13,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from PySide6.QtCore import QObject, QSocketNotifier, Signal
 from PySide6.QtWidgets import QApplication
@@ -23,7 +24,11 @@ from app.chat_controller import STARTER, ChatController
 from app.chat_memory import ChatMemory
 from app.engine_client import EngineClient
 from app.engine_worker import EngineWorker, MakeHost, default_makers
+from app.known_models import Library
+from app.library_client import LibraryClient, library_makers
 from app.machine_monitor import MachineMonitor
+from app.model_choices import ModelChoices
+from app.models_controller import ModelsController
 from app.operations import Operations
 from app.settings import AppPaths, AppSettings, load_settings, paths, save_settings
 from app.store import Store
@@ -102,8 +107,9 @@ class Hearth(QObject):
         location: str | None = None,
         model: str | None = None,
         makers: dict[str, MakeHost] | None = None,
+        library: Library | None = None,
     ) -> None:
-        """Nothing is read or started here. makers: other engines than the real ones."""
+        """Nothing is read or started here. makers, library: other ones than the real ones."""
         super().__init__()
         self._places = places
         self._closed = False
@@ -116,10 +122,24 @@ class Hearth(QObject):
         self.worker = EngineWorker(settings.engine_location, makers or default_makers(places.log))
         self.engine = EngineClient(self.worker)
         self.memory = ChatMemory(lambda: Store.rescue(places.chats_file), self.saves, self.reads)
-        self.controller = ChatController(self.engine, self.memory, settings, model or STARTER)
+        self.controller = ChatController(self.engine, self.memory, settings, model or settings.model or STARTER)
+        self.library = library or LibraryClient(
+            EngineWorker(settings.engine_location, library_makers(places.log), "library")
+        )
+        self.choices = ModelChoices(places.choices_file)
+        self.models = ModelsController(
+            self.library, self.controller, self.choices, self._save_choices, offer=not settings.offer_dismissed
+        )
+        self.controller.choices_for = lambda model: self.choices.of(model).engine()
         self.monitor = MachineMonitor()
         self.window = MainWindow(settings, places)
         self.window.connect_controller(self.controller)
+        self.window.connect_models(self.models)
+        self.controller.window_action.connect(self.models.remedy)
+        self.controller.model_changed.connect(self._keep_model)
+        self.models.offer_dismissed.connect(lambda: self._set_setting(offer_dismissed=True))
+        self.engine.answered.connect(self.models.take_rate)
+        self.engine.process_started.connect(self.models.set_engine_pid)
         self.window.visible_changed.connect(self.monitor.set_visible)
         self.window.settings_changed.connect(self._save_settings)
         self.monitor.described.connect(self.window.page.set_machine_line)
@@ -136,7 +156,9 @@ class Hearth(QObject):
         """Chats, engine and machine, each in its own thread."""
         self.painted.emit()
         self.worker.start()
+        self.choices.read()  # a small file, before the model is loaded as the person chose
         self.controller.start()
+        self.models.start()
         self.monitor.start()
         self.monitor.set_visible(self.window.isVisible())
 
@@ -159,13 +181,26 @@ class Hearth(QObject):
             )
         )
         self.window.hide()
+        self.models.close()
+        self.library.begin_close()
         self._ended = self.worker.shutdown(ENGINE_ENDS_WITHIN_S) and self.monitor.close()
+        self._ended = self.library.close(ENGINE_ENDS_WITHIN_S) and self._ended
         for operations in (self.saves, self.reads):
             if left := operations.close():
                 log.error("not done at the end: %s", ", ".join(left))
         self.memory.close()
         log.info("closed in %.0f ms", 1000 * (time.perf_counter() - began))
         return self._ended
+
+    def _keep_model(self, model: str) -> None:
+        """The model that the person switched to is loaded at the next start too."""
+        self._set_setting(model="" if model == STARTER else model)
+
+    def _set_setting(self, **values: Any) -> None:
+        self.window.take_settings(replace(self.window.settings, **values))
+
+    def _save_choices(self, values: dict[str, Any]) -> None:
+        self.reads.run("save the choices for models", lambda: self.choices.save(values), on_failure=_log_failure)
 
     def _save_settings(self, settings: AppSettings) -> None:
         if settings.engine_location == self.worker.location != self._kept_location:
@@ -175,6 +210,10 @@ class Hearth(QObject):
             lambda: save_settings(self._places.settings_file, settings),
             on_failure=lambda error: self.controller.problem.emit(describe(error)),
         )
+
+
+def _log_failure(error: BaseException) -> None:
+    log.warning("not done: %s", error)
 
 
 class QuitOnSignals(QObject):

@@ -103,6 +103,7 @@ class EngineWorker(QObject):
         self._makers = dict(makers)
         self._location = location
         self._under_way: set[str] = set()
+        self._ending = False
         self._lock = threading.Lock()
         self._thread = QThread()
         self._name = name
@@ -162,13 +163,19 @@ class EngineWorker(QObject):
         self._host = self._make_host()
         self._started.emit(self._host)
 
+    def begin_shutdown(self) -> None:
+        """Have the engine and the thread end; `shutdown` waits for it."""
+        if self._thread.isRunning() and not self._ending:
+            self._ending = True
+            self._cancel_all()
+            self._closed.emit()
+
     def shutdown(self, timeout_s: float = 5.0) -> bool:
         """End the engine and the thread. Returns whether the thread ended in time; waits that long at most."""
         if not self._thread.isRunning():
             return True
         began = time.monotonic()
-        self._cancel_all()
-        self._closed.emit()
+        self.begin_shutdown()
         ended = self._thread.wait(int(timeout_s * 1000))
         log.info(
             "the %s's thread %s after %.2f s", self._name, "ended" if ended else "still runs", time.monotonic() - began

@@ -42,28 +42,27 @@ class ModelChoices:
         self._choices: dict[str, dict[str, Choice]] = {}
         self._newer = False  # the file belongs to a newer Hearth and stays as it is
 
-    @classmethod
-    def read(cls, path: Path) -> ModelChoices:
-        """Those of the file; a missing or damaged one gives none, and single bad values are left out."""
-        choices = cls(path)
+    def read(self) -> None:
+        """Take those of the file; a missing or damaged one gives none, and single bad values are left out."""
+        if self._path is None:
+            return
         try:
-            values = json.loads(path.read_bytes()) if path.stat().st_size <= MAX_FILE_BYTES else None
+            values = json.loads(self._path.read_bytes()) if self._path.stat().st_size <= MAX_FILE_BYTES else None
         except (OSError, ValueError, RecursionError):
-            return choices
+            return
         if not isinstance(values, dict):
-            return choices
+            return
         version = values.get("schema_version")
-        choices._newer = type(version) is int and version > SCHEMA_VERSION
+        self._newer = type(version) is int and version > SCHEMA_VERSION
         machines = values.get("machines")
-        if choices._newer or not isinstance(machines, dict):
-            return choices
+        if self._newer or not isinstance(machines, dict):
+            return
         machine = values.get("machine")
-        choices._machine = machine if isinstance(machine, str) else ""
+        self._machine = machine if isinstance(machine, str) else ""
         for key, models in machines.items():
             if isinstance(models, dict):
                 found = {model: _checked(chosen) for model, chosen in models.items() if isinstance(chosen, dict)}
-                choices._choices[key] = {model: choice for model, choice in found.items() if choice != Choice()}
-        return choices
+                self._choices[key] = {model: choice for model, choice in found.items() if choice != Choice()}
 
     def set_machine(self, key: str) -> bool:
         """The machine is known now; whether other choices than before count from here on."""

@@ -127,12 +127,12 @@ def families(rows: Iterable[ModelRow]) -> list[str]:
 
 
 def what_would_fit(rows: Iterable[ModelRow], too_big: ModelRow) -> list[ModelRow]:
-    """The nearest models that would run here: of the same family first, then the largest of the same kind."""
+    """The nearest models that would run here: of the same family first, then the largest."""
     able = [row for row in rows if row.id != too_big.id and row.estimate is not None and row.estimate.fits != "no"]
-    able = [row for row in able if row.kind == too_big.kind] or able
 
     def nearness(row: ModelRow) -> tuple[object, ...]:
-        return (not (too_big.family and row.family == too_big.family), -row.parameters, -row.n_bytes, row.name)
+        related = bool(too_big.family) and row.family == too_big.family
+        return (not related, -row.parameters, row.kind != too_big.kind, -row.n_bytes, row.name)
 
     return sorted(able, key=nearness)[:ALTERNATIVES]
 

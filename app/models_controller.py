@@ -1,7 +1,7 @@
 """What a person does with models, turned into jobs of the library: find, fetch, prepare, switch to, take away.
 
-It keeps what is known of catalogue, library and downloads, and tells rows of it. The chat's part (which model answers)
-is the chat controller's. Knows no widget and reads no file.
+What is known of models is app/known_models.py's, which model answers the chat controller's. Knows no widget and reads
+no file.
 """
 
 from __future__ import annotations
@@ -9,18 +9,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from app.engine_process import EngineDied
-from app.engine_status import EngineStatus, Phase
+from app.engine_status import Phase
+from app.idle_time import IdleTime
+from app.known_models import Chat, Done, KnownModels, Library, Values
+from app.library_words import ModelAction
 from app.model_choices import ModelChoices
-from app.model_rows import ModelRow, Preparing, recommended, rows_of
+from app.model_rows import ModelRow, Preparing
 from app.user_messages import UserMessage, describe, describe_library_death
 from engine import protocol
 from engine.library.records import (
-    CatalogueEntry,
     Download,
     Estimate,
     HubModel,
@@ -33,45 +35,9 @@ from engine.library.records import (
 
 log = logging.getLogger(__name__)
 
-Values = dict[str, Any]
-Done = Callable[[Values], None]
-FailedThen = Callable[[protocol.Failed], None]
-Told = Callable[[protocol.Progress], None]
-
-TELL_AFTER_MS = 40  # several changes at once are told once
-
-
-class Library(Protocol):
-    """The library's process, as app/library_client.py has it."""
-
-    news: Any  # Signal(str, object): topic and its whole new state
-    died: Any  # Signal(object): EngineDied
-
-    def ask(self, job: str, arguments: Values | None = None, done: Done | None = None,
-            failed: FailedThen | None = None, progress: Told | None = None) -> str: ...  # fmt: skip
-
-    def cancel(self, request_id: str) -> None: ...
-
-
-class Chat(Protocol):
-    """What of the chat controller is needed here."""
-
-    status_changed: Any  # Signal(EngineStatus)
-    model_changed: Any  # Signal(str)
-
-    @property
-    def model(self) -> str: ...
-
-    @property
-    def status(self) -> EngineStatus: ...
-
-    def use_model(self, model: str) -> None: ...
-
-    def unload(self) -> None: ...
-
-    def cancel_load(self) -> None: ...
-
-    def load_model(self) -> None: ...
+START_AFTER_MS = 1500  # once a model is loaded: the first answer goes first
+MEASURED_TOKENS = 64  # a shorter answer says little of the rate
+MEASURED_DIFFERS = 0.05
 
 
 class ModelsController(QObject):
@@ -83,6 +49,7 @@ class ModelsController(QObject):
     searched = Signal(str, object)  # query, list[HubModel] | UserMessage
     looked = Signal(str, object, object)  # repo, Listing | UserMessage, dict[str, Estimate]
     offer_changed = Signal(object)  # ModelRow | None: the recommended bigger model of a first launch
+    offer_dismissed = Signal()
     previewed = Signal(str, object)  # model id, Estimate
     planned = Signal(str, object)  # row id, PreparePlan | UserMessage
     imported = Signal(object)  # InstalledModel
@@ -107,31 +74,43 @@ class ModelsController(QObject):
         self._chat = chat
         self.choices = choices or ModelChoices()
         self._save_choices = save_choices or (lambda values: None)
-        self._catalogue: list[tuple[CatalogueEntry, Estimate | None]] = []
-        self._installed: list[InstalledModel] = []
-        self._downloads: list[Download] = []
-        self._estimates: dict[str, Estimate] = {}  # by installed id
-        self._preparing: Preparing | None = None
+        self.known = KnownModels(library, chat, self.choices, offer)
+        self.known.rows_changed.connect(self.rows_changed)
+        self.known.machine_changed.connect(self.machine_changed)
+        self.known.loading_changed.connect(self.loading_changed)
+        self.known.offer_changed.connect(self.offer_changed)
+        self.known.problem.connect(self.problem)
         self._prepare_id = ""  # of the request
         self._works: dict[tuple[str, str], str] = {}  # requests by job and what of
-        self._awaited: set[str] = set()  # of catalogue, library and downloads: those that are still to come
-        self._known: set[str] = set()  # those that came at least once
         self._preview_running = ""
         self._preview_next: tuple[str, float | None, int | None] | None = None
         self._query: tuple[str, str] = ("", "")
         self._searching = ""  # the request
         self._looking: dict[str, str] = {}
-        self._may_offer = offer
-        self._offer: ModelRow | None = None
-        self.rows: list[ModelRow] = []
-        self.machine: MachineLine | None = None
-        self._soon = QTimer(self, singleShot=True, interval=TELL_AFTER_MS)
-        self._soon.timeout.connect(self._tell_rows)
-        library.news.connect(self._hear)
+        self._again: Callable[[], object] | None = None  # does what failed last once more
+        self._rates: dict[str, float] = {}  # that were measured, by installed id
         library.died.connect(self._died)
-        chat.status_changed.connect(self._chat_changed)
-        chat.model_changed.connect(self._chat_changed)
-        self._chat_seen: tuple[str, str] = ("", "")
+        self._opening = QTimer(self, singleShot=True, interval=START_AFTER_MS)
+        self._opening.timeout.connect(self.refresh)
+        self.idle = IdleTime(chat)
+        self.idle.changed.connect(self._idle)
+
+    def start(self) -> None:
+        """After the window was painted: what an earlier run left goes on once the engine has come up, and the first
+        launch's offer is looked for."""
+        self._chat.status_changed.connect(self._engine_came)
+        self._engine_came()
+
+    def close(self) -> None:
+        """No timer acts any more."""
+        self._opening.stop()
+        self.idle.close()
+        self.known.close()
+
+    def _engine_came(self, *_: object) -> None:
+        if self._chat.status.phase in (Phase.READY, Phase.FAILED, Phase.OFF):
+            self._chat.status_changed.disconnect(self._engine_came)
+            self._opening.start()
 
     # -------------------------------------------------------------- what there is
 
@@ -143,40 +122,47 @@ class ModelsController(QObject):
     @Slot()
     def refresh(self) -> None:
         """Ask for catalogue, library and downloads again."""
-        for job, take in (("library", self._take_library), ("downloads", self._take_downloads),
-                          ("catalogue", self._take_catalogue)):  # fmt: skip
-            if job not in self._awaited:
-                self._awaited.add(job)
-                self._library.ask(job, {}, partial(self._came, job, take), partial(self._missed, job))
-        self._tell_loading()
+        self._opening.stop()
+        self.known.refresh()
 
-    def row(self, row_id: str) -> ModelRow | None:
-        """The row of that id; an installed model's or a download's id does as well."""
-        for row in self.rows:
-            if row.id == row_id:
-                return row
-        for row in self.rows:
-            if (row.installed and row.installed.id == row_id) or (row.download and row.download.id == row_id):
-                return row
-        return None
+    @property
+    def rows(self) -> list[ModelRow]:
+        return self.known.rows
 
-    def installed(self) -> list[InstalledModel]:
-        return list(self._installed)
+    @property
+    def machine(self) -> MachineLine | None:
+        return self.known.machine
 
     @property
     def offer(self) -> ModelRow | None:
-        return self._offer
+        return self.known.offer
 
     @property
     def is_loading(self) -> bool:
         """Whether something of the page is on its way that never came before."""
-        return bool(self._awaited - self._known)
+        return self.known.is_loading
+
+    def row(self, row_id: str) -> ModelRow | None:
+        """The row of that id; an installed model's or a download's id does as well."""
+        return self.known.row(row_id)
+
+    def installed(self) -> list[InstalledModel]:
+        return list(self.known.installed)
 
     @Slot()
     def dismiss_offer(self) -> None:
-        """The person does not want the offered model; no other one is offered."""
-        self._may_offer = False
-        self._tell_offer()
+        """The person does not want the offered model; no other one is offered, today and later."""
+        self.known.refuse_offers()
+        self.offer_dismissed.emit()
+
+    @Slot(str)
+    def remedy(self, action: str) -> None:
+        """Do what a banner's button offers, of those that are no window's business."""
+        if action == ModelAction.REFRESH_MODELS:
+            again, self._again = self._again, None
+            self.refresh()
+            if again is not None:
+                again()
 
     # -------------------------------------------------------------- downloads
 
@@ -287,17 +273,16 @@ class ModelsController(QObject):
         row = self.row(row_id)
         if row is None or row.installed is None:
             return
-        if self._preparing is not None:
+        if self._prepare_id:
             self.toast.emit("Another model is being prepared: stop that first, or wait", None)
             return
         model = row.installed
-        self._preparing = Preparing(model.id)
         self._choose(model.id, predictors=predictors)
         self._prepare_id = self._library.ask(
             "prepare", {"model": model.id, "predictors": predictors}, partial(self._prepared, model),
-            partial(self._not_prepared, model), partial(self._prepares, model),
+            partial(self._not_prepared, model, predictors), partial(self._prepares, model),
         )  # fmt: skip
-        self._tell_rows()
+        self.known.set_preparing(Preparing(model.id))
 
     @Slot()
     def cancel_prepare(self) -> None:
@@ -357,8 +342,36 @@ class ModelsController(QObject):
             self._load_again(model_id)
 
     def _load_again(self, model_id: str) -> None:
-        if self._chat.model == model_id and self._chat.status.phase is not Phase.OFF:
+        self.known.forget_estimate(model_id)
+        if self._uses(model_id):
             self._chat.load_model()
+
+    def _uses(self, model_id: str) -> bool:
+        """Whether the chat has that model loaded, or is about to."""
+        row = self.known.row(model_id)
+        return row is not None and (row.in_use or row.loading)
+
+    @Slot(int)
+    def set_engine_pid(self, pid: int) -> None:
+        """The engine's process, whose memory makes room for the next model."""
+        self.known.engine_pid = pid
+
+    @Slot(object)
+    def take_rate(self, result: protocol.GenerationResult) -> None:
+        """An answer has ended: how fast it was is remembered, if it was long enough to tell."""
+        model = self.known.in_use()
+        if model is None or result.tokens < MEASURED_TOKENS or not result.decode_tok_s:
+            return
+        before = self._rates.get(model.id, model.measured_tok_s)
+        if before is None or abs(result.decode_tok_s / before - 1) > MEASURED_DIFFERS:
+            self._rates[model.id] = result.decode_tok_s
+            self._library.ask("measured", {"model": model.id, "tok_s": result.decode_tok_s})
+
+    @Slot(bool)
+    def _idle(self, idle: bool) -> None:
+        """What was put off until nobody waits may be trained, or has to stop. Nothing is asked where nothing was."""
+        if any(self.choices.of(model.id).predictors == "sign" for model in self.known.installed):
+            self._library.ask("idle", {"on": idle})
 
     def _choose(self, model_id: str, **values: Any) -> bool:
         changed = self.choices.change(model_id, **values)
@@ -372,7 +385,7 @@ class ModelsController(QObject):
         (model, budget, context), self._preview_next = self._preview_next, None
         wish = {"model": model, "vram_budget_gib": budget, "context": context}
         self._preview_running = self._library.ask(
-            "estimate", {key: value for key, value in wish.items() if value is not None},
+            "estimate", {**self.known.held(), **{key: value for key, value in wish.items() if value is not None}},
             partial(self._previewed, model), self._not_previewed,
         )  # fmt: skip
 
@@ -391,9 +404,12 @@ class ModelsController(QObject):
 
     def _ask(self, job: str, arguments: Values, done: Done | None, name: str) -> str:
         """A job whose failure is told as a problem. name: of the model, as the person knows it."""
-        return self._library.ask(
-            job, arguments, done, lambda failed: self.problem.emit(describe(failed, during=job, model=name))
-        )
+
+        def failed(why: protocol.Failed) -> None:
+            self._again = lambda: self._ask(job, arguments, done, name)
+            self.problem.emit(describe(why, during=job, model=name))
+
+        return self._library.ask(job, arguments, done, failed)
 
     def _work(self, job: str, what: str, arguments: Values, done: Done) -> None:
         """A longer job with progress, one for each thing it can be done with."""
@@ -411,94 +427,31 @@ class ModelsController(QObject):
 
         def failed(why: protocol.Failed) -> None:
             ended()
+            self._again = lambda: self._work(job, what, arguments, done)
             self.problem.emit(describe(why, during=job))
 
         self._works[job, what] = self._library.ask(
             job, arguments, succeeded, failed, lambda event: self.progressed.emit(job, what, event)
         )
 
-    def _came(self, job: str, take: Done, values: Values) -> None:
-        self._awaited.discard(job)
-        self._known.add(job)
-        take(values)
-        self._tell_loading()
-
-    def _missed(self, job: str, failed: protocol.Failed) -> None:
-        self._awaited.discard(job)
-        self._tell_loading()
-        self.problem.emit(describe(failed, during=job))
-
-    @Slot(str, object)
-    def _hear(self, topic: str, values: Values) -> None:
-        if topic == "downloads":
-            self._take_downloads(values)
-        elif topic == "library":
-            self._take_library(values)
-
-    def _take_catalogue(self, values: Values) -> None:
-        self._catalogue = [
-            (from_json(CatalogueEntry, known["entry"], "entry"),
-             from_json(Estimate, known["estimate"], "estimate") if known.get("estimate") else None)
-            for known in values["entries"]
-        ]  # fmt: skip
-        if values.get("machine"):
-            self._take_machine(values["machine"])
-        self._soon.start()
-
-    def _take_machine(self, values: Values) -> None:
-        self.machine = from_json(MachineLine, values, "machine")
-        if self.choices.set_machine(self.machine.key):
-            self._save_choices(self.choices.to_json())
-        self.machine_changed.emit(self.machine)
-
-    def _take_library(self, values: Values) -> None:
-        before = {model.id: model for model in self._installed}
-        self._installed = [from_json(InstalledModel, model, "model") for model in values["models"]]
-        self._estimates = {
-            model.id: self._estimates[model.id]
-            for model in self._installed
-            if model.id in self._estimates and _lies_the_same(before.get(model.id), model)
-        }
-        for model in self._installed:
-            if model.id not in self._estimates and model.state != "broken":
-                self._library.ask("estimate", {"model": model.id, **self.choices.of(model.id).engine()},
-                                  partial(self._estimated, model.id), self._not_estimated)  # fmt: skip
-        self._soon.start()
-
-    def _estimated(self, model: str, values: Values) -> None:
-        self._estimates[model] = from_json(Estimate, values, "estimate")
-        self._soon.start()
-
-    def _not_estimated(self, failed: protocol.Failed) -> None:
-        log.info("no estimate: %s", failed.message)
-
-    def _take_downloads(self, values: Values) -> None:
-        self._downloads = [from_json(Download, download, "download") for download in values["downloads"]]
-        self._soon.start()
-
     def _take_download(self, values: Values) -> None:
         """One that was just added: it shows before the next news of all of them."""
         if values.get("download"):
-            new = from_json(Download, values["download"], "download")
-            if all(download.id != new.id for download in self._downloads):
-                self._downloads.append(new)
-            self._tell_rows()
+            self.known.put_download(from_json(Download, values["download"], "download"))
 
     def _download_name(self, download_id: str) -> str:
-        return next((download.name for download in self._downloads if download.id == download_id), "")
+        return next((download.name for download in self.known.downloads if download.id == download_id), "")
 
     def _removed(self, model: InstalledModel, values: Values) -> None:
         undo = values.get("undo", "")
-        self._installed = [other for other in self._installed if other.id != model.id]
-        self._tell_rows()
+        self.known.take_away(model.id)
         restore = partial(self._ask, "restore", {"undo": undo}, self._restored, model.name) if undo else None
         self.toast.emit(f"{model.name} deleted" if model.owned else f"{model.name} taken off the list", restore)
 
     def _restored(self, values: Values) -> None:
-        model = from_json(InstalledModel, values["model"], "model")
-        if all(other.id != model.id for other in self._installed):
-            self._installed.append(model)
-        self._tell_rows()
+        if values.get("model"):
+            self.known.put(from_json(InstalledModel, values["model"], "model"))
+            self.known.forget_estimate(values["model"]["id"])
 
     def _imported(self, path: str, values: Values) -> None:
         self._restored(values)
@@ -520,24 +473,22 @@ class ModelsController(QObject):
         self.planned.emit(row_id, describe(failed, during="prepare_plan", model=name))
 
     def _prepares(self, model: InstalledModel, event: protocol.Progress) -> None:
-        self._preparing = Preparing(model.id, event.stage, event.done, event.total, event.eta_s)
-        self._soon.start()
+        self.known.set_preparing(Preparing(model.id, event.stage, event.done, event.total, event.eta_s))
 
     def _prepared(self, model: InstalledModel, values: Values) -> None:
-        self._preparing, self._prepare_id = None, ""
-        self._estimates.pop(model.id, None)
+        self._prepare_id = ""
+        self.known.set_preparing(None)
         if values.get("cancelled"):
-            self._tell_rows()
             return
         self._restored(values)
-        self.refresh()
         self.toast.emit(f"{model.name} is prepared for this PC", None)
-        if self._chat.model == model.id and self._chat.status.phase is not Phase.OFF:
+        if self._uses(model.id):
             self._chat.load_model()  # so that it answers as it was prepared to
 
-    def _not_prepared(self, model: InstalledModel, failed: protocol.Failed) -> None:
-        self._preparing, self._prepare_id = None, ""
-        self._tell_rows()
+    def _not_prepared(self, model: InstalledModel, predictors: str, failed: protocol.Failed) -> None:
+        self._prepare_id = ""
+        self.known.set_preparing(None)
+        self._again = partial(self.prepare, model.id, predictors)
         self.problem.emit(describe(failed, during="prepare", model=model.name))
 
     def _found(self, query: tuple[str, str], values: Values) -> None:
@@ -566,48 +517,3 @@ class ModelsController(QObject):
         good is worth a word."""
         if not died.restarting:
             self.problem.emit(describe_library_death(died.reason, died.details))
-
-    @Slot()
-    def _chat_changed(self, *_: object) -> None:
-        if self._chat_seen != self._of_the_chat():
-            self._tell_rows()
-
-    # -------------------------------------------------------------- telling
-
-    def _of_the_chat(self) -> tuple[str, str]:
-        """The model in use, and the one on its way; each may be empty."""
-        match self._chat.status.phase:
-            case Phase.STARTING | Phase.LOADING | Phase.RESTARTING:
-                return "", self._chat.model
-            case Phase.OFF | Phase.FAILED:
-                return "", ""
-        return self._chat.model, ""
-
-    @Slot()
-    def _tell_rows(self) -> None:
-        self._soon.stop()
-        self._chat_seen = in_use, loading = self._of_the_chat()
-        rows = rows_of(self._catalogue, self._installed, self._downloads, self._preparing, in_use, loading,
-                       self._estimates)  # fmt: skip
-        if rows != self.rows:
-            self.rows = rows
-            self.rows_changed.emit(rows)
-        self._tell_offer()
-
-    def _tell_loading(self) -> None:
-        self.loading_changed.emit(self.is_loading)
-
-    def _tell_offer(self) -> None:
-        offer = None
-        if self._may_offer and {"catalogue", "library", "downloads"} <= self._known:
-            offer = recommended(self.rows, self.machine.disk_free_bytes if self.machine else None)
-        if offer != self._offer:
-            self._offer = offer
-            self.offer_changed.emit(offer)
-
-
-def _lies_the_same(before: InstalledModel | None, after: InstalledModel) -> bool:
-    """Whether what was reckoned for a model still holds."""
-    return before is not None and (before.path, before.prepared, before.n_bytes, before.state) == (
-        after.path, after.prepared, after.n_bytes, after.state,
-    )  # fmt: skip

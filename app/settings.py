@@ -43,6 +43,10 @@ class AppPaths:
         return self.config / "settings.json"
 
     @property
+    def choices_file(self) -> Path:
+        return self.config / "models.json"
+
+    @property
     def log_file(self) -> Path:
         return self.log / "hearth.log"
 
@@ -188,6 +192,10 @@ class AppSettings:
         "choice", "process", "Engine runs in",
         "In a process of its own the window stays smooth and survives a failure.",
         group=_ENGINE, choices=(("process", "Its own process"), ("in-thread", "The window's process")))  # fmt: skip
+    model: str = _setting(
+        "text", "", "Model", high=4096
+    )  # id of the one that is loaded at start; empty: the shipped one
+    offer_dismissed: bool = _setting("switch", False, "Bigger model not wanted")  # the first launch offers one
     sidebar_open: bool = _setting("switch", True, "Sidebar open")
     window_geometry: str = _setting("text", "", "Window geometry", high=10_000)  # base64 of QWidget.saveGeometry()
     last_conversation: str = _setting("text", "", "Last chat", high=100)  # its id; empty: none

@@ -215,6 +215,14 @@ def flush_folder(folder: Path) -> None:
             os.close(handle)
 
 
+def conversion_of(root: Path) -> tuple[str, str] | None:
+    """(source's fingerprint, codec) of the unfinished conversion in that folder; None where it is none."""
+    note = _read_json(root / "progress" / "conversion.json")
+    if not isinstance(note, dict) or note.get("format") != _JOB_FORMAT:
+        return None
+    return str(note.get("source")), str(note.get("codec"))
+
+
 @contextlib.contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
     """What the disk refuses, in words."""

@@ -47,6 +47,8 @@ class EngineHost:
         self._closed = threading.Event()
         self._model: LoadedModel | None = None
         self._session: ChatSession | None = None
+        self._told: dict[str, Any] = {}  # of the model's placement, and of which
+        self._told_generation = 0
 
     def submit(self, request: protocol.Request) -> None:
         """Take a request. Cancel is answered at once; the rest runs in order in `run_pending`."""
@@ -77,13 +79,55 @@ class EngineHost:
             except queue.Empty:
                 if not block:
                     return
-                wait = self._adapt()
+                wait = self._idle()
                 continue
             if request is None:
                 break
             self._run(request)
             wait = None if self._session is None else IDLE_AFTER_S
         self._unload()
+
+    def _idle(self) -> float | None:
+        """A piece of what there is to do while nobody asks; the seconds after which it goes on, None for nothing."""
+        waits = [wait for wait in (self._adapt(), self._balance()) if wait is not None]
+        return min(waits, default=None)
+
+    def _balance(self) -> float | None:
+        """The model's part on a card, beside what other programs want of it."""
+        if self._model is None or self._session is None or self._model.on_card is None:
+            return None
+        try:
+            wait = self._model.on_card.balance(lambda: not self._queue.empty() or self._closed.is_set())
+        except Exception:  # nobody asked for this, and it is no reason to stop answering
+            log.exception("The card's memory is not looked after any more")
+            return None
+        self._tell_place()
+        return wait
+
+    def _tell_place(self) -> None:
+        """News of where the model lies, if that has changed."""
+        from engine.placement_words import placement_of
+
+        model = self._model
+        if model is None or model.generation == self._told_generation:
+            return
+        self._told_generation = model.generation
+        try:
+            self._told = placement_of(model)
+        except Exception:  # the answer counts, not the words about it
+            log.exception("Where the model lies now cannot be told")
+            return
+        values = {
+            "placement": self._told,
+            "notes": list(model.card_notes),
+            "name": model.name,
+            "device": model.device,
+            "device_reason": model.device_reason,
+            "card": "" if model.card is None else model.card.name,
+            "vram_bytes": model.vram_bytes,
+            "vram_parts_bytes": {} if model.card is None else model.card.part_bytes,
+        }
+        self._emit(protocol.News("model", values))
 
     def _adapt(self) -> float | None:
         """One piece of it; the seconds after which it goes on, None where nothing is left to do."""
@@ -103,6 +147,8 @@ class EngineHost:
             event: protocol.Event = failure_of(request, error)
         else:
             event = protocol.Finished(request.id, result)
+        if isinstance(request, protocol.Generate):
+            self._tell_place()
         with self._lock:
             self._known -= Counter((request.id,))  # what is at 0 is dropped
             self._cancelled.discard(request.id)
@@ -143,6 +189,7 @@ class EngineHost:
         from engine.adaptation import Adaptation, can_learn
         from engine.config import EngineConfig, plain_values
         from engine.errors import Cancelled
+        from engine.placement_words import placement_of
         from engine.session import ChatSession, LoadedModel
 
         self._unload()  # first, so that two models never need room at once
@@ -160,6 +207,7 @@ class EngineHost:
             return {"cancelled": True}
         adaptation = Adaptation(model.opened) if engine.adapt and can_learn(model.opened) else None
         self._model, self._session = model, ChatSession(model, adaptation=adaptation)
+        self._told, self._told_generation = placement_of(model), model.generation
         info = protocol.LoadedModelInfo(
             name=model.name,
             path=str(model.opened.files.path),
@@ -185,7 +233,8 @@ class EngineHost:
             card="" if model.card is None else model.card.name,
             vram_bytes=model.vram_bytes,
             vram_parts_bytes={} if model.card is None else model.card.part_bytes,
-            card_notes=() if model.on_card is None else tuple(model.on_card.notes),
+            card_notes=model.card_notes,
+            placement=self._told,
         )
         return asdict(info)
 

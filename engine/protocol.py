@@ -179,7 +179,8 @@ class News:
     """Something changed that nobody asked about just now; `values` is the whole new state of the topic.
 
     topic: "downloads" {"downloads": [Download]}, "library" {"models": [InstalledModel]}; records of
-    engine/library/records.py. "model": {"placement": ...}, "notes": [...] of the model that is loaded.
+    engine/library/records.py. "model": of the model that is loaded, whose place is another now: placement (as
+    LoadedModelInfo has it), notes [sentences], name, device, device_reason, card, vram_bytes, vram_parts_bytes.
     """
 
     type: ClassVar[str] = "news"
@@ -228,6 +229,9 @@ class LoadedModelInfo:
     vram_bytes: int = 0  # what this process holds on the card
     vram_parts_bytes: dict[str, int] = field(default_factory=dict)  # of that, by part; empty without a card
     card_notes: tuple[str, ...] = ()  # what happened on the way there, one sentence each
+    # Where it lies and why, as engine/placement_words.py has it: line, why [sentences], gpu, gpu_neuron_load,
+    # hot_share, vram_bytes, vram_total_bytes, vram_budget_bytes, ram_bytes, predicted_tok_s, context, is_automatic.
+    placement: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> LoadedModelInfo:

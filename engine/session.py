@@ -24,14 +24,16 @@ from engine.executor.hot_blocks import HotBlocks
 from engine.executor.hot_side import ProcessorHotSide
 from engine.executor.hybrid import HybridExecutor
 from engine.generate import TokenEvent, generate
-from engine.hardware import choose_threads, probe
+from engine.hardware import choose_gpu, choose_threads, probe
 from engine.measured_hardware import load_profile
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import FfnExecutor, Transformer
-from engine.model.weights import Hold, ModelWeights, OpenedModel, load_weights, open_model
+from engine.model.weights import Hold, ModelWeights, OpenedModel, load_weights
 from engine.modes import SAMPLE_TEXT, ModeChooser, choose_mode, predictor_room
 from engine.offline.memory_plan import budgets_of
-from engine.opening import choose_context, read_tokenizer
+from engine.offline.model_bytes import ModelBytes
+from engine.offline.oversized import Room, fitting_context
+from engine.opening import choose_context, find_model, read_tokenizer
 from engine.opening import resolve_model as resolve_model
 from engine.sampling import make_sampler
 from engine.tokenizer import Tokenizer
@@ -76,6 +78,7 @@ class LoadedModel:
     backend: Backend
     threads_reason: str
     load_s: float
+    engine: EngineConfig  # as it was asked for
     on_card: CardPart | None = None  # what of it a card computes
     placed_blocks: HotBlocks | None = None  # where its hot neurons are without a card; None: with all others
 
@@ -99,8 +102,9 @@ class LoadedModel:
 
         engine = engine or EngineConfig()
         started = time.perf_counter()
-        opened = open_model(resolve_model(str(model)), engine.activation)
-        tokenizer = read_tokenizer(opened, engine.template)
+        found = find_model(str(model))
+        opened = found.open(engine.activation)
+        tokenizer = read_tokenizer(opened, engine.template or found.template or None)
         hardware = load_profile(engine.hardware_file) if engine.hardware_file else probe()
         choose_mode(opened, engine.mode)  # refuses here, before gigabytes are read
         must, may = predictor_room(opened, engine.mode)  # so does this
@@ -109,10 +113,15 @@ class LoadedModel:
         backend = choose_backend(engine.backend, threads)
         gpu, processor_reason = choice.candidate(engine, opened, hardware, backend)
         kv_codec = engine.kv_cache or backend.kv_codec
-        room = hardware.ram.free_bytes
-        if gpu is not None:
-            room = min(room, budgets_of(hardware, gpu, engine.vram_budget_gib).vram_bytes or room)
+        budgets = budgets_of(hardware, gpu, engine.vram_budget_gib)
+        room = min(hardware.ram.free_bytes, budgets.vram_bytes or hardware.ram.free_bytes)
         context = choose_context(opened, engine.context, room // engine.sequences, kv_codec)
+        other = choose_gpu(hardware)[0] if engine.device == "cpu" else None
+        sizes, there_is = ModelBytes.of(opened), Room(hardware, gpu, budgets, other)
+        context = fitting_context(
+            opened.name, sizes, there_is, context, kv_codec,
+            sequences=engine.sequences, is_given=engine.context is not None, must_bytes=must,
+        )  # fmt: skip
         weights = load_weights(
             opened,
             progress,
@@ -125,14 +134,19 @@ class LoadedModel:
             raise Cancelled
         sample = tokenizer.encode(SAMPLE_TEXT, add_bos=True)[:context]
         modes = ModeChooser(opened, weights, sample, backend.operators, kv_codec)
-        whole = Whole(opened, weights, modes, backend, engine, context, kv_codec)
+        whole = Whole(opened, weights, modes, backend, engine, context, kv_codec, processor_reason)
         part, why_not = None, processor_reason
         if gpu is not None:
             part, why_not = load_part(gpu, hardware, threads, whole, progress, cancelled)
+            if part is None:  # all of it is the RAM's then
+                fitting_context(
+                    opened.name, sizes, Room(hardware, None, budgets_of(hardware, None, None)), context, kv_codec,
+                    sequences=engine.sequences, is_given=True, must_bytes=must, why=why_not,
+                )  # fmt: skip
         try:
             mode, mode_reason = modes.choose(engine.mode) if part is None else part.mode_and_reason()
             loaded = cls(
-                name=opened.name,
+                name=found.name or opened.name,
                 description=opened.description,
                 opened=opened,
                 weights=weights,
@@ -148,6 +162,7 @@ class LoadedModel:
                 backend=backend,
                 threads_reason=threads_reason,
                 load_s=time.perf_counter() - started,
+                engine=engine,
                 on_card=part,
             )
             layout = KvLayout(opened.config.head_dim, kv_codec)
@@ -183,6 +198,16 @@ class LoadedModel:
     def vram_bytes(self) -> int:
         """What this process holds on the card for it."""
         return 0 if self.card is None else self.card.vram_bytes
+
+    @property
+    def card_notes(self) -> tuple[str, ...]:
+        """What happened to its part on a card since it was loaded, one sentence each."""
+        return () if self.on_card is None else tuple(self.on_card.notes)
+
+    @property
+    def is_placed_automatically(self) -> bool:
+        """Whether Hearth chose how much of a card it takes."""
+        return self.engine.vram_budget_gib is None
 
     @property
     def hot_blocks(self) -> HotBlocks | None:

@@ -3,7 +3,7 @@ that plays the store behind the hub, gates, and every fault that a network has. 
 
     with HubStandIn() as hub:
         hub.add("maker/model-gguf", {"model-q4_0.gguf": data, "README.md": b"..."})
-        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        hub.connect(monkeypatch, tmp_path)  # from now on `Hub()` and child processes ask this one
 
 It also answers as an HTTP proxy: a request for http://any.host/path is answered as one for /path.
 """
@@ -21,8 +21,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+import pytest
 
 LARGE_FILES = (".gguf", ".safetensors", ".bin", ".pt", ".model")  # kept apart by the hub, which states their SHA-256
 BLOCK = 64 << 10
@@ -140,6 +143,17 @@ class HubStandIn:
         for server in (self._server, self._store):
             server.shutdown()
             server.server_close()
+
+    def environment(self, home: Path) -> dict[str, str]:
+        """What a process needs in its environment so that it asks this hub, and nobody else."""
+        return {"HF_ENDPOINT": self.url, "HF_HOME": str(home / "hf-home"), "HF_HUB_OFFLINE": "", "NO_PROXY": "*"}
+
+    def connect(self, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+        """Makes `Hub()` of this process, and of child processes, ask this hub; home: a folder for its cache."""
+        for variable in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HUB_CACHE"):
+            monkeypatch.delenv(variable, raising=False)
+        for variable, value in self.environment(home).items():
+            monkeypatch.setenv(variable, value)
 
     # -------------------------------------------------------------- what it holds
 

@@ -7,6 +7,7 @@ is its subclass's business.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import (
@@ -31,8 +32,29 @@ TWO_COLUMNS_PX = 700  # a narrower page has one
 _STEPS = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1}
 
 
+def elided(words: str, role: str, width: int) -> tuple[str, int]:
+    """Words as they fit into a width, and how wide they then are."""
+    return _elided(words, role, width, theme.current().zoom)
+
+
+@lru_cache(maxsize=4096)
+def _elided(words: str, role: str, width: int, zoom: float) -> tuple[str, int]:
+    # Scrolling paints the same words again and again, and measuring them is most of that work.
+    metrics = QFontMetrics(theme.font(role))
+    shown = metrics.elidedText(words, Qt.TextElideMode.ElideRight, width)
+    return shown, metrics.horizontalAdvance(shown)
+
+
+def chip_width(words: str) -> float:
+    """How wide a chip with these words is."""
+    return elided(words, "chip", 100_000)[1] + 2.0 * theme.px(8)
+
+
 class CardFrame(QWidget):
-    """A card, 194 high unless it says otherwise. pressed: opened by click or Enter. menu_asked: where a menu is wanted, in global coordinates."""
+    """A card, 194 high unless it says otherwise.
+
+    pressed: opened by click or Enter. menu_asked: where a menu is wanted, in global coordinates.
+    """
 
     pressed = Signal()
     menu_asked = Signal(object)
@@ -88,21 +110,19 @@ class CardFrame(QWidget):
         """One line of words, cut with an ellipsis where there is no room; returns how wide it is."""
         if not words:
             return 0.0
-        font = theme.font(role)
-        metrics = QFontMetrics(font)
-        shown = metrics.elidedText(words, Qt.TextElideMode.ElideRight, int(rect.width()) + 1)
-        painter.setFont(font)
+        shown, wide = elided(words, role, int(rect.width()) + 1)
+        painter.setFont(theme.font(role))
         painter.setPen(theme.colour(token or theme.ROLES[role].token))
         side = leading(self.isRightToLeft() != at_end)
         if middle:
             side = Qt.AlignmentFlag.AlignHCenter
         flags = int(side | Qt.AlignmentFlag.AlignVCenter) | Qt.TextFlag.TextSingleLine | order(words)
         painter.drawText(self.mirrored(rect), flags, shown)
-        return float(metrics.horizontalAdvance(shown))
+        return float(wide)
 
     def chip(self, painter: QPainter, words: str, x: float, y: float, tone: str = "", at_end: bool = False) -> float:
         """A chip from x on (or, at the end, up to x); returns its width."""
-        width = QFontMetrics(theme.font("chip")).horizontalAdvance(words) + 2.0 * theme.px(8)
+        width = chip_width(words)
         rect = QRectF(x - width if at_end else x, y, width, theme.px(22))
         ground = theme.colour(f"{tone}_soft" if tone else "sunken")
         block(painter, self.mirrored(rect), ground, theme.px(6))

@@ -16,12 +16,14 @@ from app.engine_status import gigabytes
 from app.model_rows import fit_words
 from app.ui import theme
 from app.ui.card_frame import SIDE_PX, TOP_PX, CardFrame
-from app.ui.controls import Button, Chip, Label, Rule
+from app.ui.controls import Button, Chip, IconButton, Label, Rule
 from app.ui.icons import Glyph
 from app.user_messages import UserMessage
 from engine.library.records import Estimate, HubModel, Listing, Variant
 
+HUB_PAGE = "https://huggingface.co/"
 HUB_CARD_PX = 104
+RATE_PX, CHIP_PX = 104, 104  # columns of a variant's row
 FORMATS = {"powerinfer-gguf": "GGUF of PowerInfer", "gguf": "GGUF", "safetensors": "Safetensors", "bundle": "Bundle"}
 
 
@@ -95,7 +97,8 @@ class VariantRow(QFrame):
         said = [variant.name, about]
         self.button: Button | None = None
         if variant.refused:
-            why = Label(variant.refused, "small", "ink2", wrap=True, align=Qt.AlignmentFlag.AlignRight)
+            end = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+            why = Label(variant.refused, "small", "ink2", wrap=True, align=end)
             row.addWidget(why, 1)
             said.append(variant.refused)
         else:
@@ -105,12 +108,19 @@ class VariantRow(QFrame):
                 speed.setSpacing(1)
                 for text, role in ((rate, "label"), (span, "meta")):
                     label = Label(text, role, align=Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+                    label.setMinimumWidth(theme.px(RATE_PX))
                     speed.addWidget(label)
                 row.addLayout(speed)
             verdict, token = fit_words(estimate)
             if verdict:
-                chip = Chip(verdict, token)  # type: ignore[arg-type]
-                row.addWidget(chip)
+                place = QHBoxLayout()
+                place.addStretch(1)
+                place.addWidget(Chip(verdict, token))  # type: ignore[arg-type]
+                column = QFrame()
+                column.setLayout(place)
+                place.setContentsMargins(0, 0, 0, 0)
+                column.setMinimumWidth(theme.px(CHIP_PX))
+                row.addWidget(column)
             self.button = Button("Download", "secondary", "get")
             self.button.glyph_px = 16
             self.button.setAccessibleName(f"Download: {variant.name}, {size}")
@@ -134,17 +144,31 @@ class RepositoryView(QFrame):
         self.repo = ""
         self._column = QVBoxLayout(self)
         self._column.setContentsMargins(0, 0, 0, 0)
-        self._column.setSpacing(theme.px(4))
-        self._back_row = QHBoxLayout()
-        self.back_button = Button("Back", "quiet", "left")
+        self._column.setSpacing(theme.px(12))
+        self._head = QHBoxLayout()
+        self._head.setSpacing(theme.px(8))
+        self.back_button = IconButton("left", "Back to the models", "Esc")
         self.back_button.clicked.connect(self.back)
-        self._back_row.addWidget(self.back_button)
-        self._back_row.addStretch(1)
-        self._column.addLayout(self._back_row)
+        self._title, self._line = Label("", "heading", elide=True), Label("", "meta", elide=True)
+        words = QVBoxLayout()
+        words.setSpacing(1)
+        words.addWidget(self._title)
+        words.addWidget(self._line)
+        self.page_button = Button("Open its page", "quiet")
+        self.page_button.clicked.connect(lambda: QDesktopServices.openUrl(QUrl(HUB_PAGE + self.repo)))
+        self._head.addWidget(self.back_button, 0, Qt.AlignmentFlag.AlignVCenter)
+        self._head.addLayout(words, 1)
+        self._head.addWidget(self.page_button, 0, Qt.AlignmentFlag.AlignVCenter)
+        self._column.addLayout(self._head)
         self._inner: QFrame | None = None
         self.rows: list[VariantRow] = []
 
-    def _fresh(self) -> QVBoxLayout:
+    def _fresh(self, repo: str, line: str) -> QVBoxLayout:
+        self.repo = repo
+        self._title.setText(repo)
+        self._line.setText(line)
+        self._line.setVisible(bool(line))
+        self.page_button.setToolTip(HUB_PAGE + repo)
         if self._inner is not None:
             self._inner.hide()
             self._inner.deleteLater()
@@ -158,16 +182,11 @@ class RepositoryView(QFrame):
 
     def show_waiting(self, repo: str) -> None:
         """The repository is being asked for."""
-        self.repo = repo
-        column = self._fresh()
-        column.addWidget(Label(repo, "heading", wrap=True))
-        column.addWidget(Label("Asking the hub what it offers", "small"))
+        self._fresh(repo, "Asking the hub what it offers")
 
     def show_message(self, repo: str, message: UserMessage) -> None:
         """It cannot be looked into, and why."""
-        self.repo = repo
-        column = self._fresh()
-        assert self._inner is not None
+        column = self._fresh(repo, "")
         note = Note()
         note.show_message(message)
         note.remedy.connect(self.remedy)
@@ -175,24 +194,11 @@ class RepositoryView(QFrame):
 
     def show_listing(self, listing: Listing, estimates: Mapping[str, Estimate]) -> None:
         """What it offers, what Hearth reads of it first."""
-        self.repo = listing.model.repo
-        column = self._fresh()
-        head = QHBoxLayout()
-        head.setSpacing(theme.px(8))
-        words = QVBoxLayout()
-        words.setSpacing(2)
-        words.addWidget(Label(listing.model.repo, "heading", wrap=True))
-        words.addWidget(Label(hub_line(listing.model), "meta", wrap=True))
-        head.addLayout(words, 1)
-        page = Button("Open its page", "quiet")
-        page.setToolTip(f"https://huggingface.co/{self.repo}")
-        page.clicked.connect(lambda: QDesktopServices.openUrl(QUrl(f"https://huggingface.co/{self.repo}")))
-        head.addWidget(page, 0, Qt.AlignmentFlag.AlignTop)
-        column.addLayout(head)
+        column = self._fresh(listing.model.repo, hub_line(listing.model))
         if listing.model.gated:
-            words_ = "Its makers ask who fetches it: agree on its page once, and give Hearth an access token."
-            column.addWidget(Label(words_, "small", wrap=True))
-        column.addSpacing(theme.px(8))
+            words = "Its makers ask who fetches it: agree on its page once, and give Hearth an access token."
+            column.addWidget(Label(words, "small", wrap=True))
+            column.addSpacing(theme.px(6))
         readable = sorted(listing.variants, key=lambda variant: (bool(variant.refused), variant.n_bytes))
         card = QFrame()
         card.setProperty("kind", "card")

@@ -54,7 +54,8 @@ PATHS: dict[str, str] = {
     "get": "M12 4v11M7 10.5l5 5 5-5M5 20h14",
     "pause": "M9 6v12M15 6v12",
     "go-on": "M9 6.5l8 5.5-8 5.5z",
-    "folder": "M4 7.5A1.5 1.5 0 0 1 5.5 6h4l2 2.5h7A1.5 1.5 0 0 1 20 10v7a1.5 1.5 0 0 1-1.5 1.5h-13A1.5 1.5 0 0 1 4 17z",
+    "folder": "M4 7.5A1.5 1.5 0 0 1 5.5 6h4l2 2.5h7A1.5 1.5 0 0 1 20 10v7a1.5 1.5 0 0 1-1.5 1.5h-13A1.5 1.5 0 0 1 "
+    "4 17z",
     "tune": "M5 7h14M7.5 12h9M10 17h4",
     "stop": "",
     "none": "",  # room for an icon where others of a menu have one

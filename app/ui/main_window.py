@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from app.model_rows import ModelRow
     from app.models_controller import ModelsController
     from app.ui.chat_models import ChatModels
+    from app.ui.model_acts import ModelActs
     from app.ui.models_page import ModelsPage
 
 FIRST_SIZE = (1280, 832)
@@ -59,6 +60,7 @@ class MainWindow(QMainWindow):
         self._models: ModelsController | None = None
         self._chat: ChatController | None = None
         self.chat_models: ChatModels | None = None
+        self._acts: ModelActs | None = None
         self.setWindowTitle("Hearth")
         self.setMinimumSize(*SMALLEST)
         self.sidebar, self.page, self.strip = Sidebar(), ChatPage(), StatusStrip()
@@ -176,10 +178,9 @@ class MainWindow(QMainWindow):
             self.models_page = ModelsPage()
             self.models_page.set_status(self._status)
             self.pages.addWidget(self.models_page)
-            acts = ModelActs(self.models_page, self._models)
-            acts.chat_wanted.connect(self.show_chat)
-            acts.window_action.connect(self._window_action)
-            acts.window_action.connect(self.page.remedy)
+            self._acts = ModelActs(self.models_page, self._models)
+            self._acts.chat_wanted.connect(self.show_chat)
+            self._acts.remedy_wanted.connect(self.page.remedy)
         self.pages.setCurrentWidget(self.models_page)
         self.sidebar.set_page("models")
         self.models_page.search.setFocus(Qt.FocusReason.OtherFocusReason)
@@ -245,8 +246,10 @@ class MainWindow(QMainWindow):
     def _window_action(self, action: str) -> None:
         if action == Action.OPEN_SETTINGS:
             self.open_settings()
-        elif action == Action.OPEN_MODELS:
+        elif action in (Action.OPEN_MODELS, Action.ENTER_TOKEN):
             self.show_models()
+            if self._acts is not None and action == Action.ENTER_TOKEN:
+                self._acts.ask_token()
         elif action in (Action.USE_CPU, Action.USE_ANY):
             self.page.clear_banner()
             self._set(device="cpu" if action == Action.USE_CPU else "auto")

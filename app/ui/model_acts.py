@@ -16,6 +16,7 @@ from app import model_words
 from app.model_rows import ModelRow
 from app.model_selection import what_would_fit
 from app.ui.floating import Menu
+from app.ui.hub_results import HUB_PAGE
 from app.ui.model_details import DetailsSheet
 from app.ui.model_dialogs import FitSheet, ImportSheet, PrepareSheet, TokenSheet, ask_remove
 from app.ui.model_filters import menu_at
@@ -27,16 +28,15 @@ if TYPE_CHECKING:
     from app.models_controller import ModelsController
     from engine.protocol import Progress
 
-HUB_PAGE = "https://huggingface.co/"
 WORKS = {"import": "Adding", "relocate": "Moving the models to", "verify": "Checking"}
 _STAGES = {"copying": "Copying", "checking": "Checking", "moving": "Moving"}
 
 
 class ModelActs(QObject):
-    """chat_wanted: a model was chosen to chat with. window_action: a remedy that is the window's business."""
+    """chat_wanted: a model was chosen to chat with. remedy_wanted: a remedy that is not the page's business."""
 
     chat_wanted = Signal()
-    window_action = Signal(str)
+    remedy_wanted = Signal(str)
 
     def __init__(self, page: ModelsPage, controller: ModelsController) -> None:
         super().__init__(page)
@@ -255,9 +255,9 @@ class ModelActs(QObject):
         if action == Action.ENTER_TOKEN:
             self.ask_token()
         elif action == Action.REFRESH_MODELS:
-            self.controller.refresh()
+            self.controller.remedy(action)
         else:
-            self.window_action.emit(action)
+            self.remedy_wanted.emit(action)
 
 
 def repo_of(row: ModelRow) -> str:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from PySide6.QtCore import QRectF, QVariantAnimation, Signal
-from PySide6.QtGui import QFontMetrics, QPainter
+from PySide6.QtGui import QPainter
 from PySide6.QtWidgets import QWidget
 
 from app import model_words
 from app.engine_status import EngineStatus, Phase, gigabytes
 from app.model_rows import ModelRow
 from app.ui import icons, theme
-from app.ui.card_frame import CardFrame
+from app.ui.card_frame import CardFrame, chip_width, elided
 from app.ui.controls import Button, IconButton
 from app.ui.painting import block, say_changed
 from app.ui.signs import paint_dot, paint_share
@@ -180,10 +180,9 @@ class ModelCard(CardFrame):
 
     def _whole_words(self) -> str:
         """As tooltip: what does not fit on the card."""
-        font = QFontMetrics(theme.font("small"))
         sentence, _ = self.sentence()
-        name = QFontMetrics(theme.font("heading")).horizontalAdvance(self.row.name) > self.width() - theme.px(140)
-        long = font.horizontalAdvance(sentence) > self.inside().width()
+        name = elided(self.row.name, "heading", 100_000)[1] > self.width() - theme.px(140)
+        long = elided(sentence, "small", 100_000)[1] > self.inside().width()
         return "\n".join(words for words, cut in ((self.row.name, name), (sentence, long)) if cut)
 
     def by_line(self) -> str:
@@ -246,9 +245,8 @@ class ModelCard(CardFrame):
     def _make(self, act: str) -> Button:
         if act in GLYPHS:
             glyph, words = GLYPHS[act]
-            button: Button = (
-                _More(glyph, words, parent=self) if act == "more" else IconButton(glyph, words, parent=self)
-            )
+            kind = _More if act == "more" else IconButton
+            button: Button = kind(glyph, words, parent=self)
         elif act == "download":
             button = Button(WORDS[act], "primary" if self.suggested else "secondary", "get", parent=self)
             button.glyph_px = 16
@@ -332,9 +330,8 @@ class ModelCard(CardFrame):
     def _paint_facts(self, painter: QPainter) -> None:
         px, box = theme.px, self.inside()
         x, top = box.left(), box.bottom() - px(32) / 2 - px(22) / 2
-        metrics = QFontMetrics(theme.font("chip"))
         for fact in self.facts():
-            if x + metrics.horizontalAdvance(fact) + 2 * px(8) > self._buttons_from:
+            if x + chip_width(fact) > self._buttons_from:
                 break
             x += self.chip(painter, fact, x, top) + px(6)
 
@@ -364,6 +361,6 @@ class ModelCard(CardFrame):
             colour = theme.colour("control" if self.going.resting else "hot_fill")
             block(painter, self.mirrored(done), colour, bar.height() / 2)
         line = QRectF(bar.left(), bar.bottom() + px(6), bar.width(), px(16))
-        right = QFontMetrics(theme.font("meta")).horizontalAdvance(self.going.right)
+        right = elided(self.going.right, "meta", int(bar.width()))[1]
         self.write(painter, self.going.left, line.adjusted(0, 0, -right - px(8) if right else 0, 0), "meta", "ink2")
         self.write(painter, self.going.right, line, "meta", at_end=True)

@@ -1,4 +1,4 @@
-"""All that is known of one model, in a dialog: why it fits or not, its files and folder, its licence, what to do with it.
+"""All that is known of one model, in a dialog: why it fits or not, its licence, files and folder, what to do with it.
 
 It shows a row as it was when it was opened, and tells what was asked for.
 """
@@ -55,9 +55,7 @@ class DetailsSheet(Sheet):
             return
         share, rest = model_words.bar(estimate)
         self.body.addWidget(ShareBar(share, height=6, rest=rest))
-        for sentence in fit_reasons(row):
-            self.body.addWidget(Label(sentence, "small", wrap=True))
-        self.body.addSpacing(theme.px(4))
+        self.body.addWidget(Label(" ".join(fit_reasons(row)), "small", wrap=True))
 
     def _facts(self) -> list[tuple[str, str]]:
         row, entry, model = self.row, self.row.entry, self.row.installed
@@ -74,7 +72,7 @@ class DetailsSheet(Sheet):
             active = f"about {100 * share:.0f}% a token" if share is not None else "all: a dense model"
             facts += [
                 ("Neurons in use", active),
-                ("Figures from", entry.sparsity.source_note or _SOURCES[entry.sparsity.source]),
+                ("That is from", entry.sparsity.source_note or _SOURCES[entry.sparsity.source]),
                 ("Context", f"up to {entry.shape.max_context:,} tokens"),
                 ("Repository", entry.repo),
                 ("Predictors", entry.predictor_repo),
@@ -103,8 +101,7 @@ class DetailsSheet(Sheet):
         label = Label("\n".join(shown), "meta", "ink2", wrap=True)
         label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         label.setAccessibleName("Files: " + ", ".join(shown))
-        self.body.addSpacing(theme.px(4))
-        self.body.addWidget(Label("Files", "metastrong"))
+        self.body.addWidget(Label("Files", "smallstrong"))
         self.body.addWidget(label)
 
     def _buttons(self) -> None:

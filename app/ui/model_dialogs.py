@@ -11,7 +11,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
 from app import model_words
-from app.engine_status import gigabytes
+from app.engine_status import NARROW, gigabytes
 from app.model_rows import ModelRow
 from app.ui import theme
 from app.ui.controls import Button, Chip, Label, Rule, Segments
@@ -125,13 +125,14 @@ class PrepareSheet(Sheet):
 
 def gain_words(plan: PreparePlan) -> str:
     """What a plan brings, in one sentence."""
-    now, then = plan.now_tok_s, plan.then_tok_s
-    unit = f"{model_words.NARROW}tok/s"
-    if now is None or then is None:
-        return f"It should reach ≈{model_words.NARROW}{model_words.estimated(then)}{unit}." if then is not None else ""
-    if then < 1.05 * now:
+    if plan.then_tok_s is None:
+        return ""
+    then = f"≈{NARROW}{model_words.estimated(plan.then_tok_s)}{NARROW}tok/s"
+    if plan.now_tok_s is None:
+        return f"It should reach {then}."
+    if plan.then_tok_s < 1.05 * plan.now_tok_s:
         return "It will hardly be faster than it is."
-    return f"From ≈{model_words.NARROW}{model_words.estimated(now)} to ≈{model_words.NARROW}{model_words.estimated(then)}{unit}."
+    return f"From ≈{NARROW}{model_words.estimated(plan.now_tok_s)} to {then}."
 
 
 # ------------------------------------------------------------------ what would fit
@@ -213,7 +214,8 @@ def ask_remove(parent: QWidget, row: ModelRow, on_yes: Callable[[], None]) -> Co
             parent, f"Take {row.name} off the list?", "Its files are not Hearth's and stay where they are.",
             "Keep", "Take off", on_yes,
         )  # fmt: skip
-    again = "Getting it back means downloading it again." if model.repo else "It was copied here from elsewhere."
+    fetched = model.origin == "download" or bool(model.repo)
+    again = "Getting it back means downloading it again." if fetched else "It was copied here from elsewhere."
     used = " It is unloaded first." if row.in_use or row.loading else ""
     return confirm(
         parent, f"Delete {row.name}?", f"Frees {gigabytes(model.n_bytes)}. {again}{used}", "Keep", "Delete", on_yes
@@ -240,7 +242,7 @@ class TokenSheet(Sheet):
         self.field.setPlaceholderText("hf_…")
         self.field.setAccessibleName("Access token")
         self.field.setFont(theme.font("row"))
-        self.field.textChanged.connect(lambda text: self.keep.setEnabled(bool(text.strip())))
+        self.field.textChanged.connect(self._typed)
         self.field.returnPressed.connect(self._keep)
         self.body.addWidget(self.field)
         self.where = Label("It is kept in this system's keyring, and sent to the hub only.", "small", wrap=True)
@@ -267,6 +269,9 @@ class TokenSheet(Sheet):
         self.forget.setVisible(has and where != "environment")
         self.where.setText(" ".join(part for part in (words, note) if part) or self.where.words)
         self.fit()
+
+    def _typed(self, text: str) -> None:
+        self.keep.setEnabled(bool(text.strip()))
 
     def _keep(self) -> None:
         if self.field.text().strip():

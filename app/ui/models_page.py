@@ -66,8 +66,10 @@ class _DropVeil(QWidget):
         inset = theme.px(12)
         painter.setPen(QPen(theme.colour("hot_fill"), 2))
         painter.drawRoundedRect(QRectF(self.rect()).adjusted(inset, inset, -inset, -inset), inset, inset)
-        for role, words, lift in (("heading", "Drop a GGUF file or a model folder", -12),
-                                  ("small", "Hearth asks whether to copy it or to use it where it is.", 12)):  # fmt: skip
+        for role, words, lift in (
+            ("heading", "Drop a GGUF file or a model folder", -12),
+            ("small", "Hearth asks whether to copy it or to use it where it is.", 12),
+        ):
             painter.setFont(theme.font(role))
             painter.setPen(theme.colour(theme.ROLES[role].token))
             painter.drawText(self.rect().translated(0, theme.px(lift)), Qt.AlignmentFlag.AlignCenter, words)
@@ -141,7 +143,7 @@ class ModelsPage(QFrame):
         self.banner_place = BannerPlace(self.banner)
         self._banner_row = QHBoxLayout()
         self._banner_row.addWidget(self.banner_place)
-        self.banner.closed.connect(self._lay_out)
+        self.banner.closed.connect(self._banner_changed)
         self._upper = QVBoxLayout()
         self._upper.addLayout(self._head)
         self._upper.addWidget(self.filters)
@@ -150,12 +152,12 @@ class ModelsPage(QFrame):
     def _build_body(self) -> None:
         self.grid, self.hub_grid = CardGrid("Models"), CardGrid("Models on the hub")
         for grid in (self.grid, self.hub_grid):
-            grid.reached.connect(lambda card: self.area.ensureWidgetVisible(card, 0, theme.px(20)))
+            grid.reached.connect(self._bring_into_view)
         self.note, self.hub_note = Note(), Note()
         self.note.remedy.connect(self._note_remedy)
         self.hub_note.remedy.connect(self._hub_remedy)
-        self.hub_head = Label("On the hub", "metastrong")
-        self.hub_line = Label("", "small", wrap=True)
+        self.hub_head = Label("On the Hugging Face hub", "smallstrong")
+        self.hub_line = Label("Searching", "small")
         self.repository = RepositoryView()
         self.repository.back.connect(self._leave_repository)
         self.repository.wanted.connect(self.variant_asked)
@@ -176,7 +178,7 @@ class ModelsPage(QFrame):
         self.area.viewport().setAutoFillBackground(False)
         self.area.setWidget(self._content)
         self._content.setAutoFillBackground(False)
-        self.area.verticalScrollBar().valueChanged.connect(lambda _: self.update())
+        self.area.verticalScrollBar().valueChanged.connect(lambda _: self.update(0, self.area.y() - 1, self.width(), 1))
         self.area.verticalScrollBar().setSingleStep(40)
         self.work = WorkBar()
         self.work.shown.connect(lambda _: self.show_here())
@@ -238,12 +240,16 @@ class ModelsPage(QFrame):
     def show_banner(self, message: UserMessage) -> None:
         """What went wrong, at the top of the column."""
         self.banner.show_message(message)
-        self._lay_out()
+        self._banner_changed()
 
     def clear_banner(self) -> None:
         """What it told of is solved."""
         self.banner.clear()
+        self._banner_changed()
+
+    def _banner_changed(self) -> None:
         self._lay_out()
+        self._show_rows()  # beside a banner's primary button there is no other one
 
     def show_here(self) -> None:
         """What is on this PC, and what is on its way."""
@@ -256,7 +262,7 @@ class ModelsPage(QFrame):
         if row_id not in self._order:
             self.filters.pick("all")
         if (card := self.cards.get(row_id)) is not None and card in self.grid.cards:
-            self.area.ensureWidgetVisible(card, 0, theme.px(20))
+            self._bring_into_view(card)
             card.setFocus(Qt.FocusReason.ShortcutFocusReason)
 
     def look_into(self, repo: str) -> None:
@@ -287,7 +293,7 @@ class ModelsPage(QFrame):
         for row in shown:
             card = self._card(row)
             card.set_row(row)
-            card.set_suggested(row is first and choice.filter == "recommended")
+            card.set_suggested(row is first and choice.filter == "recommended" and self.banner.isHidden())
         looking = bool(self._looking)
         self.grid.set_cards([] if looking else [self.cards[row.id] for row in shown])
         self.grid.setVisible(bool(shown) and not looking)
@@ -339,19 +345,17 @@ class ModelsPage(QFrame):
             self._hub_cards = [HubCard(hit) for hit in hits]
             for card in self._hub_cards:
                 card.looked_into.connect(self.look_into)
-        failed = isinstance(self._hub, UserMessage)
-        self.hub_head.setVisible(searching)
-        self.hub_line.setVisible(searching and not failed and not hits)
-        self.hub_note.setVisible(searching and failed)
+        nothing = self._hub is not None and not hits
+        self.hub_head.setVisible(searching and not (nothing and not self.grid.cards))
+        self.hub_line.setVisible(searching and self._hub is None)
+        self.hub_note.setVisible(searching and nothing)
         self.hub_grid.set_cards(self._hub_cards if searching else [])
         self.hub_grid.setVisible(searching and bool(hits))
         if isinstance(self._hub, UserMessage):
             self.hub_note.show_message(self._hub)
-        elif self._hub is None:
-            self.hub_line.setText("Searching")
-        elif not hits:
-            more = " more" if self._hub else ""
-            self.hub_line.setText(f"The hub has nothing{more} for “{text}”. Try fewer words.")
+        elif nothing:
+            more = "nothing more" if self.grid.cards else "nothing"
+            self.hub_note.say(f"The hub has {more} for “{text}”", "Try fewer words, or paste a repository link.")
 
     def _hub_remedy(self, act: str) -> None:
         if act in {"", "refresh-models"}:
@@ -372,6 +376,9 @@ class ModelsPage(QFrame):
             seen = {card.row.id for card in self.grid.cards if isinstance(card, ModelCard)}
             work = downloads_work([row for row in self.rows if row.id not in seen])
         self.work.set_work(work)
+
+    def _bring_into_view(self, card: QWidget) -> None:
+        self.area.ensureWidgetVisible(card, 0, theme.px(20))
 
     # -------------------------------------------------------------- search and filters
 
@@ -445,6 +452,7 @@ class ModelsPage(QFrame):
         taken = bar.width() if bar.isVisible() else 0
         self._column.setContentsMargins(left, px(2), max(right - taken, 0), px(24))
         self._column.setSpacing(px(10))
+        self.hub_head.setFixedHeight(px(30))
         self.work.set_margins(left, max(right - px(8), px(8)))
         self.banner_place.set_most(max(self.height() // 2, px(120)))
         self.veil.setGeometry(self.rect())

@@ -40,7 +40,6 @@ class Sheet(QDialog):
         self._area = QScrollArea()
         self._area.setProperty("kind", "plain")
         self._area.setFrameShape(QFrame.Shape.NoFrame)
-        self._area.setWidgetResizable(True)
         self._area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self._area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self._area.viewport().setAutoFillBackground(False)
@@ -48,7 +47,7 @@ class Sheet(QDialog):
         self._inner.setAutoFillBackground(False)
         self.body = QVBoxLayout(self._inner)
         self.body.setContentsMargins(0, theme.px(4), 0, theme.px(4))
-        self.body.setSpacing(theme.px(8))
+        self.body.setSpacing(theme.px(10))
         self._area.setWidget(self._inner)
         self._inner.setAutoFillBackground(False)
         column.addWidget(self._area)
@@ -87,14 +86,24 @@ class Sheet(QDialog):
         owner = self.parentWidget()
         most = owner.window().size() if owner is not None else self.screen().availableSize()
         wide = min(theme.px(self._wide_px), most.width() - theme.px(32))
-        self.setFixedWidth(wide + 2 * self._pad)
         room = wide - 2 * theme.px(20)
-        self.body.activate()
-        high = self.body.totalHeightForWidth(room) if self.body.hasHeightForWidth() else self.body.sizeHint().height()
+        # A layout would give words that wrap more height than they need, so every height is reckoned here.
+        used = 2 * theme.px(20) + theme.px(8 + 32) + 4 * theme.px(6)
+        for label in (self.heading, self.sentence):
+            if not label.isHidden():
+                label.setFixedHeight(max(label.heightForWidth(room), 0))
+                used += label.height()
+        high = _height(self.body, room)
+        shown = min(high, max(int(HIGHEST * most.height()) - used, theme.px(80)))
+        if shown < high:
+            bar = self._area.verticalScrollBar().sizeHint().width()
+            high = _height(self.body, room - bar)
+            self._inner.setFixedSize(room - bar, high)
+        else:
+            self._inner.setFixedSize(room, high)
         self._area.setVisible(self.body.count() > 0)
-        other = _others(self, room)
-        self._area.setFixedHeight(min(high, max(int(HIGHEST * most.height()) - other, theme.px(80))))
-        self.adjustSize()
+        self._area.setFixedHeight(shown)
+        self.setFixedSize(wide + 2 * self._pad, used + (shown if self.body.count() else 0) + 2 * self._pad)
 
     def showEvent(self, event: QShowEvent) -> None:
         self.fit()
@@ -109,11 +118,10 @@ class Sheet(QDialog):
             outline(painter, QRectF(self.rect()), theme.colour("edge"), 0.5)
 
 
-def _others(sheet: Sheet, room: int) -> int:
-    """The height of all but the body."""
-    words: list[Label] = [sheet.heading, sheet.sentence]
-    high = sum(label.heightForWidth(room) for label in words if not label.isHidden())
-    return high + theme.px(32 + 8 + 3 * 6 + 40)
+def _height(layout: QVBoxLayout, width: int) -> int:
+    """How high a layout must be at that width."""
+    layout.activate()
+    return layout.totalHeightForWidth(width) if layout.hasHeightForWidth() else layout.totalSizeHint().height()
 
 
 class Facts(QFrame):

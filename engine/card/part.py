@@ -22,9 +22,10 @@ from engine.card.loading import LoadedCard, load_onto_card
 from engine.card.placed_words import why_unused, words_of
 from engine.card.prefill import StreamingSpeed
 from engine.card.prompts import Prompts
+from engine.card.room import LEAST_GAIN_BYTES, CardRoom
 from engine.card.transformer import CardTransformer
 from engine.config import MODES, EngineConfig, KvCodec, Mode
-from engine.errors import DeviceFailedError, DeviceMemoryError, EngineError
+from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError, EngineError
 from engine.executor.hot_blocks import HotBlocks
 from engine.graphics import GpuInfo
 from engine.hardware import HardwareProfile
@@ -46,17 +47,14 @@ from native_kernels.cuda.modules import NoMachineCodeError
 
 log = logging.getLogger(__name__)
 
-SMALLER = 0.8  # of the room, where memory ran out
 _ATTEMPTS = 3  # with ever less room
-# What other programs must find free of a card whose budget nobody gave; below it some is given back.
-_FLOOR_BYTES = memory_plan.LEAST_MARGIN_BYTES // 2
 
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, eq=False)
 class Whole:
-    """The loaded model that the part is of, and how it is run."""
+    """The loaded model that the part is of, and how it is run. chosen: why this card of those there are, in words."""
 
     opened: OpenedModel
     weights: ModelWeights
@@ -65,6 +63,7 @@ class Whole:
     engine: EngineConfig
     context: int
     kv_codec: KvCodec
+    chosen: str = ""
 
 
 class CardPart:
@@ -74,15 +73,21 @@ class CardPart:
     whenever what was made here is no longer to be used. reason: why the card computes, or why no longer, in words.
     """
 
-    def __init__(self, opened: OpenedCard, whole: Whole) -> None:
-        """The card becomes the part's own, which `close` gives back."""
+    def __init__(self, opened: OpenedCard, whole: Whole, reopen: Callable[[], OpenedCard] | None = None) -> None:
+        """The card becomes the part's own, which `close` gives back. reopen: opens it once more after that; may raise
+        CardUnusableError."""
         self._opened, self._card, self._whole = opened, opened.card, whole
         self._loaded: LoadedCard | None = None
         self._region: KvRegion | None = None
         self._made: dict[Mode, tuple[CardTransformer, CardDecodeProgram]] = {}
         self._prompts: Prompts | None = None
         self._batch: tuple[tuple[Mode, int], CardBatch] | None = None
-        self._room: int | None = None  # for all of it, where the budget turned out to be too much
+        self._room = CardRoom(whole.engine.vram_budget_gib is None)
+        self._reopen = reopen
+        self._is_away = False  # the card was given back for want of memory, and may be had again
+        self._mode: Mode = whole.engine.mode
+        self._budget_bytes = 0  # by which it is placed
+        self._first_budget_bytes = 0  # at the beginning
         self.blocks: HotBlocks | None = None
         self.generation = 0
         self.notes: list[str] = []
@@ -101,18 +106,17 @@ class CardPart:
         Raises: CardUnusableError where nothing is placed there, or memory runs out however little it is; EngineErrors
         of the solver; Cancelled.
         """
-        self._drop()
         self._card.enter()
         for _ in range(_ATTEMPTS):
-            solved = self._solved(mode, cancelled)
-            placement = solved.placement
+            placement = self._solved(mode, cancelled).placement
+            self._drop()  # only now: who cancels while it is solved keeps what there was
             if not placement.uses_gpu:
                 raise CardUnusableError(why_unused(placement))
             try:
                 self._load(placement, progress, cancelled)
             except CudaOutOfMemoryError as error:
                 self._drop()
-                self._room = int(SMALLER * placement.vram_bytes)
+                self._room.shrink(placement.vram_bytes, None)
                 self.notes.append(
                     f"{placement.vram_bytes / 2**30:.2f} GiB of VRAM could not be had: less was placed there."
                 )
@@ -122,6 +126,9 @@ class CardPart:
                 self._drop()
                 raise CardUnusableError(f"{self._opened.gpu.name} failed while it was loaded ({error})") from error
             self.reason = words_of(self.name, placement)
+            self._mode = self.mode_and_reason()[0]
+            self._budget_bytes = placement.origins.vram_budget_bytes
+            self._first_budget_bytes = self._first_budget_bytes or self._budget_bytes
             return placement
         raise CardUnusableError(f"the memory of {self._opened.gpu.name} ran out {_ATTEMPTS} times while it was loaded")
 
@@ -130,7 +137,7 @@ class CardPart:
         engine = replace(whole.engine, mode=mode, context=whole.context, kv_cache=whole.kv_codec)
         return solve_model(
             whole.opened, engine, cancelled=cancelled, weights=whole.weights, gpu=self._opened.gpu,
-            vram_bytes=self._room, predictor=lambda: whole.modes.stored_predictor,
+            vram_bytes=self._room.limit, predictor=lambda: whole.modes.stored_predictor,
         )  # fmt: skip
 
     def _load(self, placement: Placement, progress: Progress, cancelled: Callable[[], bool]) -> None:
@@ -166,6 +173,16 @@ class CardPart:
     def name(self) -> str:
         """The card's name."""
         return self._opened.gpu.name
+
+    @property
+    def gpu(self) -> GpuInfo:
+        """The card, with its figures."""
+        return self._opened.gpu
+
+    @property
+    def chosen(self) -> str:
+        """Why this card of those there are."""
+        return self._whole.chosen
 
     @property
     def is_usable(self) -> bool:
@@ -319,14 +336,72 @@ class CardPart:
         if self._loaded is None:
             return
         free = self._free_bytes()
-        short = free is not None and free < _FLOOR_BYTES and self._whole.engine.vram_budget_gib is None
-        if not at_once and not short:
+        if not at_once and not self._room.is_short(free):
             return
-        before = self._loaded.placement
-        lacking = 0 if free is None else max(0, memory_plan.LEAST_MARGIN_BYTES - free)
-        self._room = max(0, min(int(SMALLER * before.vram_bytes), before.vram_bytes - lacking))
+        self._room.shrink(self._loaded.placement.vram_bytes, free)
         self.notes.append("The graphics card's memory ran short: less of the model is there now.")
-        self._load_again(self.mode_and_reason()[0])
+        self._load_again(self._mode)
+
+    def balance(self, cancelled: Callable[[], bool] = lambda: False) -> float | None:
+        """Between answers, while nobody waits: gives back where others need the card's memory, takes again what they
+        have left. The seconds after which to look again; None: never.
+
+        cancelled: stops it before anything is moved. Raises nothing; what was done is in `notes`.
+        """
+        if not self._room.is_automatic or (self._loaded is None and not self._is_away):
+            return None
+        if (wait := self._room.seconds_to_look) > 0:
+            return wait
+        self.ease()
+        try:
+            self._take_back(cancelled)
+        except Cancelled:
+            log.info("What is free of the card is not taken now: there is something to answer")
+        away = self._loaded is None and not self._is_away
+        return None if away else max(self._room.seconds_to_look, 0.1)
+
+    def _take_back(self, cancelled: Callable[[], bool]) -> None:
+        gpu, held = self._opened.gpu, self.vram_bytes
+        free = self._free_bytes() if self._loaded is not None else budget.free_bytes(gpu.index)
+        now = 0 if self._loaded is None else self._budget_bytes
+        found = self._room.to_take_back(free, held, gpu.total_bytes or 0, now)
+        if found is None or (self._loaded is not None and self._is_all_there):
+            return
+        limit, more = self._room.limit, found - self._first_budget_bytes
+        # As much as at loading, or hardly more: the placement of then is kept and need not be solved again.
+        self._room.taken(None if limit is not None and 0 <= more < LEAST_GAIN_BYTES else found)
+        try:
+            if self._loaded is None:
+                self._open_again()
+            self._load_again(self._mode, cancelled)
+        except CardUnusableError as error:
+            log.info("The card cannot be had again: %s", error)
+        except Cancelled:
+            self._room.limit = limit  # nothing was touched
+            if self._loaded is None:
+                self._close_card()
+            raise
+        if self._loaded is None:
+            self._room.failed()
+            self._is_away = True
+            return
+        self._is_away = False
+        self._room.worked()
+        self.notes.append("Memory of the graphics card is free again: more of the model is there now.")
+
+    @property
+    def _is_all_there(self) -> bool:
+        """Whether nothing of the model could be on the card that is not."""
+        placement = self._now.placement
+        everywhere = placement.attention.count("gpu") == placement.n_layers and placement.head == "gpu"
+        return everywhere and placement.hot_neurons == placement.n_layers * placement.neurons
+
+    def _open_again(self) -> None:
+        """Raises: CardUnusableError."""
+        if self._reopen is None:
+            raise CardUnusableError("it was given back for good")
+        self._opened = self._reopen()
+        self._card = self._opened.card
 
     def _free_bytes(self) -> int | None:
         """Of the card, as its own driver says at once; None: nobody says."""
@@ -338,12 +413,13 @@ class CardPart:
         except CudaError:
             return None
 
-    def _load_again(self, mode: Mode) -> None:
-        """Where that fails, the processor computes from here on."""
+    def _load_again(self, mode: Mode, cancelled: Callable[[], bool] = lambda: False) -> None:
+        """Where that fails, the processor computes from here on, until there is memory again."""
         try:
-            self.load(mode)
+            self.load(mode, cancelled=cancelled)
         except (CardUnusableError, EngineError, CudaError) as error:
             self.give_up(str(error))
+            self._is_away = self._reopen is not None and not isinstance(error, CudaError)
 
     def after_failure(self, error: DeviceFailedError) -> None:
         """After an answer that ended so: with less room where memory ran out, by the processor where the card is lost.
@@ -359,12 +435,14 @@ class CardPart:
 
     def give_up(self, reason: str) -> None:
         """The card is not used any more; reason: half a sentence. Raises nothing."""
+        self._is_away = False
         self._drop()
         self._close_card()
         self.reason = f"The graphics card is not used any more: {reason.rstrip('.')}"
 
     def close(self) -> None:
         """Gives all of it back, the card too. A second time does nothing."""
+        self._is_away = False
         self._drop()
         self._close_card()
 
@@ -423,7 +501,12 @@ def load_part(
     try:
         if not gpu.usable:
             raise CardUnusableError(gpu.reasons[-1])
-        part = CardPart(choice.open_tried(gpu, profile, threads, not engine.hardware_file), whole)
+        card = gpu
+
+        def open_card() -> OpenedCard:
+            return choice.open_tried(card, profile, threads, not engine.hardware_file)
+
+        part = CardPart(open_card(), whole, open_card)
         try:
             part.load(engine.mode, progress, cancelled)
         except BaseException:

@@ -94,8 +94,8 @@ def _entry(value: object, curves: dict[str, object], where: str) -> CatalogueEnt
             if name not in curves:
                 raise ModelFormatError(f"{where} has the curve {name[:60]!r}, which is not there.")
             value = {**value, "sparsity": {**sparsity, "coverage": curves[name]}}
-    entry: CatalogueEntry = from_plain(CatalogueEntry, value, where, strict=True)
     try:
+        entry: CatalogueEntry = from_plain(CatalogueEntry, value, where, strict=True)
         _check(entry, where)
     except ModelFormatError:
         raise

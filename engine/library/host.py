@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ class LibraryHost:
         self._busy = False
         for lane, count in LANES.items():
             for number in range(count):
-                self._start(f"{lane}-{number}", lambda lane=lane: self._work(lane))
+                self._start(f"{lane}-{number}", partial(self._work, lane))
         self._start("news", self._tell_news)
         self._start("opening", self._open)
 
@@ -234,9 +234,6 @@ def serve() -> int:
 
 
 def _be_nice() -> None:
-    if hasattr(os, "nice"):
-        os.nice(NICENESS)
-        return
     import psutil
 
-    psutil.Process().nice(psutil.BELOW_NORMAL_PRIORITY_CLASS)
+    psutil.Process().nice(getattr(psutil, "BELOW_NORMAL_PRIORITY_CLASS", NICENESS))  # the former on Windows

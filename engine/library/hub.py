@@ -153,7 +153,7 @@ class Hub:
         Raises: RepositoryNotFoundError, GatedModelError, OfflineError, HubError; `passing` says which may pass.
         """
         what = f"{name} of {repo}"
-        headers = {"Accept-Encoding": "identity"}
+        headers = {"Accept-Encoding": "identity", "User-Agent": "hearth"}
         if start or end is not None:
             headers["Range"] = f"bytes={start}-{'' if end is None else end - 1}"
             if start and tag:

@@ -7,16 +7,41 @@ command line see each other's work; all may be called from any thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
+from engine.errors import LibraryError, ModelNotFoundError
+from engine.library import moving, trash, workshop
+from engine.library.heads import Heads
+from engine.library.hub_cache import cache_folder, cached_models
+from engine.library.imports import Survey, check_room, copy_checked, file_hash, survey
+from engine.library.library_file import Contents, LibraryFile, models_with_receipt, write_receipt
+from engine.library.long_paths import spelled
+from engine.library.owned_files import PREPARED
 from engine.library.records import InstalledFile, InstalledModel, ModelKind, Origin
+from engine.library.states import STARTER_ID as STARTER_ID
+from engine.library.states import file_problem, from_cache, installed, starter
+from engine.library.stored_models import Remarks, StoredModel, as_part, checked_id, file_below, is_id
+
+log = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
 Stage = Callable[[str], Progress]
+Cancelling = Callable[[], bool]
 
-STARTER_ID = "hearth/starter-chat"
+IMPORTED = "local"  # the owner of what was imported
+
+
+def _no_progress(done: int, total: int) -> None:
+    pass
+
+
+def _never() -> bool:
+    return False
 
 
 @dataclass(frozen=True)
@@ -37,27 +62,55 @@ class Library:
     """The installed models. home: the folder of library.json; None: this person's."""
 
     def __init__(self, home: Path | None = None) -> None:
-        raise NotImplementedError
+        home = _own_home() if home is None else Path(os.path.abspath(home))
+        self._file = LibraryFile(spelled(home))
+        self._heads = Heads(self._file.home / "heads.json")
+
+    # ------------------------------------------------------------------ where
+
+    @property
+    def home(self) -> Path:
+        """The folder of library.json: it stays where it is when models are moved."""
+        return self._file.home
 
     @property
     def folder(self) -> Path:
         """Where new models go. It may not exist yet."""
-        raise NotImplementedError
+        return self._file.read().folder
 
     def folder_for(self, id: str) -> Path:
         """Where the files of a model of that id belong: `<folder>/<owner>/<name>`. It may not exist yet.
 
         Raises: LibraryError for an id that is no "owner/name".
         """
-        raise NotImplementedError
+        owner, _, name = checked_id(id).partition("/")
+        return spelled(self.folder / owner / name)
 
     def prepared_folder(self, id: str) -> Path:
-        """Where the bundle belongs that preparing makes of a model. Its parent exists; it itself may not exist yet."""
-        raise NotImplementedError
+        """Where the bundle belongs that preparing makes of a model. Its parent exists; it itself may not exist yet.
+
+        Raises: LibraryError where it cannot be made.
+        """
+        owner, _, name = checked_id(id).partition("/")
+        folder = spelled(self.folder / PREPARED / owner / name)
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LibraryError(f"{folder.parent} cannot be made: {error.strerror or error}.") from error
+        return folder
 
     def id_for(self, repo: str, variant: str = "") -> str:
-        """The id under which a variant of a hub's repository is installed: "owner/name", or "owner/name-variant"."""
-        raise NotImplementedError
+        """The id under which a variant of a hub's repository is installed: "owner/name", or "owner/name-variant".
+
+        Raises: LibraryError for what is no repository's id.
+        """
+        owner, slash, name = repo.partition("/")
+        if not slash:  # the hub's oldest repositories have no owner
+            owner, name = "hub", owner
+        part = as_part(variant, "") if variant else ""
+        return checked_id(f"{owner}/{name}-{part}" if part else f"{owner}/{name}")
+
+    # ------------------------------------------------------------------ what is there
 
     def models(self) -> list[InstalledModel]:
         """All of them with their state: the one that ships first, then by name; those in the hub's cache too.
@@ -65,18 +118,86 @@ class Library:
         Cost: sizes of files, and the heads of those that changed since the last call.
         Raises: LibraryError for a list that a newer Hearth wrote.
         """
-        raise NotImplementedError
+        contents = self._file.read()
+        shipped = starter(contents, self._heads)
+        others = [installed(model, contents, self._heads) for model in contents.models.values()]
+        # in the cache lies much that is none of Hearth's: only what it reads is named
+        cached = (installed(model, contents, self._heads) for model in self._cached(contents))
+        others += [model for model in cached if model.state != "broken"]
+        self._heads.keep()
+        first = [] if shipped is None else [installed(shipped, contents, self._heads)]
+        return first + sorted(others, key=lambda model: (model.name.casefold(), model.id))
 
     def get(self, id: str) -> InstalledModel:
         """The model of that id. Raises: ModelNotFoundError."""
-        raise NotImplementedError
+        contents = self._file.read()
+        return installed(self._stored(contents, id), contents, self._heads)
 
     def resolve(self, name: str) -> Resolved:
         """What an id, a name or a catalogue id means, whatever its case.
 
         Raises: ModelNotFoundError where there is none, where two go by the name, and for one that is broken.
         """
-        raise NotImplementedError
+        found = self.find(name)
+        if found is None:
+            raise ModelNotFoundError(f"There is no installed model called {name[:200]!r}.")
+        return found
+
+    def find(self, name: str) -> Resolved | None:
+        """As `resolve`, but None where nothing goes by the name."""
+        contents = self._file.read()
+        stored = self._named(contents, name)
+        if stored is None:
+            return None
+        model = installed(stored, contents, self._heads)
+        if model.state == "broken":
+            raise ModelNotFoundError(f"{model.name} cannot be loaded. {model.reason}", "Repair it, or remove it.")
+        if model.prepared:  # it carries its activation itself
+            return Resolved(model.id, model.name, Path(model.prepared), template=model.template)
+        return Resolved(model.id, model.name, Path(model.path), model.activation, model.template)
+
+    def _named(self, contents: Contents, name: str) -> StoredModel | None:
+        wanted = name.casefold()
+        shipped = starter(contents, self._heads)
+        listed = [*contents.models.values(), *([] if shipped is None else [shipped])]
+        for models in (listed, list(self._cached(contents))):
+            by_id = [model for model in models if model.id.casefold() == wanted]
+            also = [
+                model
+                for model in models
+                if wanted in (model.name.casefold(), model.id.casefold().rpartition("/")[2], model.catalogue_id)
+            ]
+            found = by_id or also
+            if len(found) > 1:
+                ids = ", ".join(model.id for model in found[:4])
+                raise ModelNotFoundError(f"{len(found)} models are called {name!r}.", f"Name one of {ids}.")
+            if found:
+                return found[0]
+        return None
+
+    def _stored(self, contents: Contents, id: str) -> StoredModel:
+        if id in contents.models:
+            return contents.models[id]
+        shipped = starter(contents, self._heads) if id == STARTER_ID else None
+        if shipped is not None:
+            return shipped
+        for model in self._cached(contents):
+            if model.id == id:
+                return model
+        raise ModelNotFoundError(f"There is no installed model {str(id)[:200]!r}.")
+
+    def _cached(self, contents: Contents) -> Iterator[StoredModel]:
+        taken = {id.casefold() for id in (*contents.models, *contents.hidden)}
+        for found in cached_models(cache_folder()):
+            repo = found.repo
+            id = f"{repo}-{as_part(found.variant, '')}" if found.variant else repo
+            if is_id(id) and id.casefold() not in taken:
+                model = from_cache(found, id, contents)
+                if model is not None:
+                    taken.add(id.casefold())
+                    yield model
+
+    # ------------------------------------------------------------------ taking in
 
     def register(
         self,
@@ -99,19 +220,45 @@ class Library:
         """Lists a model whose files lie in `folder`, in place of one of the same id.
 
         path: what is opened, a name below the folder; empty: the folder itself. owned: the files are Hearth's from now
-        on, and are deleted with the model.
+        on, and are deleted with the model; the folder is `<owner>/<name>` of a models folder then.
         Raises: LibraryError where a file is missing or has another size, ModelFormatError and UnsupportedModelError for
         what Hearth does not read.
         """
-        raise NotImplementedError
+        folder = spelled(Path(os.path.abspath(folder)))
+        model = StoredModel(
+            checked_id(id), name, str(folder), tuple(files), owned, origin, path, repo, revision, catalogue_id,
+            activation, template, licence, kind if kind in ("chat", "base") else "", _now(),
+        )  # fmt: skip
+        model.check()
+        if owned and f"{folder.parent.name}/{folder.name}" != id:
+            raise LibraryError(f"{folder} is not where {id} belongs.", "Put its files where folder_for says.")
+        if problem := file_problem(model, folder):
+            raise LibraryError(f"{model.name} cannot be listed. {problem}", "Download it again.")
+        survey(file_below(folder, path) if path else folder, activation)
+        return self._list(model)
+
+    def _list(self, model: StoredModel) -> InstalledModel:
+        with self._file.changing() as contents:
+            before = next((old for old in contents.models.values() if old.id.casefold() == model.id.casefold()), None)
+            if before is not None:
+                del contents.models[before.id]
+                if before.files == model.files:
+                    model = replace(
+                        model, prepared=before.prepared, measured_tok_s=before.measured_tok_s,
+                        still_needed=before.still_needed, added=before.added,
+                    )  # fmt: skip
+            if model.owned:
+                write_receipt(model)
+            contents.models[model.id] = model
+        return self.get(model.id)
 
     def add(
         self,
         path: Path,
         copy: bool = False,
         name: str = "",
-        stage: Stage = lambda name: lambda done, total: None,
-        cancelled: Callable[[], bool] = lambda: False,
+        stage: Stage = lambda name: _no_progress,
+        cancelled: Cancelling = _never,
     ) -> InstalledModel:
         """Takes in a GGUF file (any part of a split one), a Hugging Face folder or a bundle: in place, or copied.
 
@@ -119,54 +266,184 @@ class Library:
         Raises: ModelNotFoundError, ModelFormatError, UnsupportedModelError for what Hearth does not read,
         DiskSpaceError, LibraryError, Cancelled.
         """
-        raise NotImplementedError
+        found = survey(Path(os.path.abspath(os.path.expanduser(path))))
+        name = " ".join(name.split()) or found.opened.name
+        if copy:
+            return self._add_copied(found, name, stage, cancelled)
+        with self._file.locked():
+            contents = self._file.read()
+            here = (str(found.folder), found.path)
+            known = [model for model in contents.models.values() if (model.folder, model.path) == here]
+            if known and known[0].owned:
+                return installed(known[0], contents, self._heads)
+            id = known[0].id if known else _free_id(contents, name)
+            return self._list(StoredModel(id, name, *_of(found), False, "in place", found.path, added=_now()))
+
+    def _add_copied(self, found: Survey, name: str, stage: Stage, cancelled: Cancelling) -> InstalledModel:
+        root = self.folder
+        check_room(root, found.n_bytes)
+        copying, checking, done, total = stage("copying"), stage("checking"), 0, found.n_bytes
+        with workshop.Workshop.open(root) as shop:
+            copying(0, total)
+            files = []
+            for file in found.files:
+                sha256 = copy_checked(
+                    file_below(found.folder, file.name),
+                    file_below(shop.folder, file.name),
+                    lambda read, before=done: copying(before + read, total),  # type: ignore[misc]
+                    lambda read, before=done: checking(before + read, total),  # type: ignore[misc]
+                    cancelled,
+                )
+                copy = file_below(shop.folder, file.name)
+                files.append(InstalledFile(file.name, copy.stat().st_size, sha256))
+                done += file.n_bytes
+            survey(file_below(shop.folder, found.path) if found.path else shop.folder)  # the copy is what is listed
+            with self._file.changing() as contents:
+                id = _free_id(contents, name, root)
+                folder = file_below(root, id)
+                model = StoredModel(
+                    id, name, str(folder), tuple(files), True, "copied", found.path, added=_now()
+                )  # fmt: skip
+                write_receipt(model, shop.folder)
+                shop.deliver(folder)
+                contents.models[id] = model
+        return self.get(id)
+
+    # ------------------------------------------------------------------ giving up
 
     def remove(self, id: str) -> str:
         """Takes a model off the list, and what is Hearth's of it into the trash; the token that brings it back.
 
         Files in place, and the hub's cache, are left as they are.
+        Raises: ModelNotFoundError, LibraryError for the model that ships with the program.
         """
-        raise NotImplementedError
+        if id == STARTER_ID:
+            raise LibraryError("The starter model comes with Hearth and stays.", "Remove another model.")
+        with self._file.locked():
+            with self._file.changing() as contents:
+                model = self._stored(contents, id)
+                if model.origin == "hub cache":
+                    contents.hidden.add(id)
+                token = trash.throw_away(contents, model)
+            trash.carry_out(self._file.read().removed[token])
+        return token
 
     def restore(self, undo: str) -> InstalledModel:
         """Brings back what `remove` took. Raises: LibraryError where it is gone for good, or its id taken again."""
-        raise NotImplementedError
+        with self._file.changing() as contents:
+            id = trash.bring_back(contents, undo).id
+        return self.get(id)
 
     def purge(self, older_than_s: float = 0.0) -> int:
-        """Deletes for good what was removed so long ago, and what an interrupted copy left; the bytes freed."""
-        raise NotImplementedError
+        """Deletes for good what was removed so long ago, and clears up after what was interrupted; the bytes freed.
 
-    def relocate(
-        self,
-        folder: Path,
-        progress: Progress = lambda done, total: None,
-        cancelled: Callable[[], bool] = lambda: False,
-    ) -> Path:
+        Models that an interruption kept from being listed are listed.
+        """
+        contents = self._file.read()
+        freed = 0
+        with moving.held(self._file.home) as is_free:
+            if is_free:
+                moving.settle(self._file)
+                for root in {contents.folder, *([Path(contents.moving_to)] if contents.moving_to else [])}:
+                    moving.drop_copies(root)
+                    freed += workshop.sweep(root)
+        if not contents.removed and not any(True for _ in _unlisted(self._file.read())):
+            return freed
+        with self._file.changing() as contents:
+            for model in _unlisted(contents):
+                contents.models[model.id] = model
+            freed += trash.empty(contents, older_than_s)
+        return freed
+
+    # ------------------------------------------------------------------ moving and checking
+
+    def relocate(self, folder: Path, progress: Progress = _no_progress, cancelled: Cancelling = _never) -> Path:
         """Moves all models that are Hearth's, and where new ones go; the folder. In bytes.
 
         Whatever interrupts it, each model is whole where the list says; the same call goes on where it was.
         Raises: LibraryError, DiskSpaceError, Cancelled.
         """
-        raise NotImplementedError
+        target = spelled(Path(os.path.abspath(os.path.expanduser(folder))))
+        moving.move_all(self._file, target, progress, cancelled)
+        return target
 
-    def verify(
-        self,
-        id: str,
-        progress: Progress = lambda done, total: None,
-        cancelled: Callable[[], bool] = lambda: False,
-    ) -> list[str]:
+    def verify(self, id: str, progress: Progress = _no_progress, cancelled: Cancelling = _never) -> list[str]:
         """The names of files that are missing or not what they were when they were taken in. In bytes.
 
-        Of files whose SHA-256 was never taken only the size is looked at. Raises: Cancelled.
+        Of files whose SHA-256 was never taken only the size is looked at. Raises: ModelNotFoundError, Cancelled.
         """
-        raise NotImplementedError
+        model = self.get(id)
+        damaged, done = [], 0
+        for file in model.files:
+            path = file_below(Path(model.folder), file.name)
+            if file_problem(replace(self._stored(self._file.read(), id), files=(file,)), Path(model.folder)):
+                damaged.append(file.name)
+            elif file.sha256:
+                try:
+                    found = file_hash(path, lambda read, at=done: progress(at + read, model.n_bytes), cancelled)  # type: ignore[misc]
+                except OSError as error:
+                    log.info("%s cannot be read: %s", path, error)
+                    found = ""
+                if found != file.sha256:
+                    damaged.append(file.name)
+            done += file.n_bytes
+            progress(done, model.n_bytes)
+        return damaged
+
+    # ------------------------------------------------------------------ remarks
 
     def set_prepared(self, id: str, bundle: Path | None = None, still_needed: str = "") -> InstalledModel:
         """Remembers that a model was prepared. bundle: what is loaded instead from now on, if any; one that lies in
         `prepared_folder` goes with the model. still_needed: what preparing would bring all the same, in one sentence;
-        the model's state stays "needs preparing" then."""
-        raise NotImplementedError
+        the model's state stays "needs preparing" then. Raises: ModelNotFoundError."""
+        prepared = "" if bundle is None else str(spelled(Path(os.path.abspath(bundle))))
+        self._remark(id, prepared=prepared, still_needed=still_needed)
+        return self.get(id)
 
     def set_measured(self, id: str, tok_s: float) -> None:
-        """Remembers the decode rate that was measured here."""
-        raise NotImplementedError
+        """Remembers the decode rate that was measured here. Raises: ModelNotFoundError."""
+        self._remark(id, measured_tok_s=float(tok_s))
+
+    def _remark(self, id: str, **found: object) -> None:
+        with self._file.changing() as contents:
+            model = self._stored(contents, id)
+            if id in contents.models:
+                contents.models[id] = replace(model, **found)  # type: ignore[arg-type]
+                return
+            remarks = replace(contents.remarks.get(id, Remarks()), **found)  # type: ignore[arg-type]
+            remarks.check(id)
+            contents.remarks[id] = remarks
+
+
+def _own_home() -> Path:
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("Hearth", appauthor=False)) / "models"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _of(found: Survey) -> tuple[str, tuple[InstalledFile, ...]]:
+    return str(found.folder), found.files
+
+
+def _free_id(contents: Contents, name: str, root: Path | None = None) -> str:
+    """An id for what is imported under that name; with `root`, one whose folder there is free too."""
+    taken = {id.casefold() for id in contents.models} | {gone.model.id.casefold() for gone in contents.removed.values()}
+    part, number = as_part(name, "model"), 1
+    while True:
+        id = f"{IMPORTED}/{part}" if number == 1 else f"{IMPORTED}/{part}-{number}"
+        if id.casefold() not in taken and not (root is not None and os.path.lexists(file_below(root, id))):
+            return id
+        number += 1
+
+
+def _unlisted(contents: Contents) -> Iterator[StoredModel]:
+    """Models of Hearth's in the models folder that an interruption kept from being listed."""
+    taken = {id.casefold() for id in contents.models}
+    thrown = {gone.model.folder for gone in contents.removed.values()}
+    for model in models_with_receipt(contents.folder):
+        if model.id.casefold() not in taken and model.folder not in thrown:
+            yield model

@@ -16,6 +16,7 @@ from engine.library.records import to_json
 from engine.library.services import UNDO_S, Services
 
 if TYPE_CHECKING:
+    from engine.library.machines import KnownMachine
     from engine.library.records import Estimate, Listing, Variant
 
 Values = dict[str, Any]
@@ -47,13 +48,15 @@ class LibraryJob:
 
 
 def _machine(services: Services, given: Values, course: Course) -> Values:
-    machine = services.machine(given.get("own_vram_bytes", 0), given.get("own_ram_bytes", 0))
-    return to_json(machine.line(services.library.folder))
+    return to_json(_this_pc(services, given).line(services.library.folder))
+
+
+def _this_pc(services: Services, given: Values) -> KnownMachine:
+    return services.machine(given.get("own_vram_bytes", 0), given.get("engine_pid", 0))
 
 
 def _catalogue(services: Services, given: Values, course: Course) -> Values:
-    machine = services.machine(given.get("own_vram_bytes", 0), given.get("own_ram_bytes", 0))
-    budget = given.get("vram_budget_gib")
+    machine, budget = _this_pc(services, given), given.get("vram_budget_gib")
     estimated = services.estimates.all(machine, budget, given.get("context"))
     return {
         "machine": to_json(machine.line(services.library.folder, budget)),
@@ -63,13 +66,14 @@ def _catalogue(services: Services, given: Values, course: Course) -> Values:
 
 def _estimate(services: Services, given: Values, course: Course) -> Values:
     model, budget, context = given["model"], given.get("vram_budget_gib"), given.get("context")
+    machine = _this_pc(services, given)
     entry = services.catalogue.find(model)
     if entry is not None:
-        machine = services.machine(given.get("own_vram_bytes", 0), given.get("own_ram_bytes", 0))
         return to_json(services.estimates.one(entry, machine, budget, context))
-    from engine.library.preview import preview
-
-    return to_json(preview(model, budget, context))
+    installed = services.library.find(model)
+    if installed is None:
+        return to_json(services.previews.preview(Path(model), machine, budget, context))
+    return to_json(services.previews.preview(installed.path, machine, budget, context, activation=installed.activation))
 
 
 # ------------------------------------------------------------------ the hub
@@ -132,16 +136,11 @@ def _downloads(services: Services, given: Values, course: Course) -> Values:
 def _download(services: Services, given: Values, course: Course) -> Values:
     if "catalogue_id" in given:
         entry = services.catalogue.get(given["catalogue_id"])
-        return {"download": to_json(services.downloads.add_entry(entry))}
+        return {"download": to_json(services.downloads.add(entry))}
     if "repo" not in given:
         raise InvalidRequestError("The job download lacks its argument 'catalogue_id', or 'repo'.")
-    listing = services.hub.listing(given["repo"])
-    wanted = given.get("variant", "")
-    variant = next((one for one in listing.variants if one.name == wanted or not wanted), None)
-    if variant is None:
-        names = ", ".join(one.name for one in listing.variants)
-        raise InvalidRequestError(f"{listing.model.repo} has no variant called {wanted!r}; it has {names}.")
-    return {"download": to_json(services.downloads.add_variant(listing, variant))}
+    queued = services.downloads.add_variant(given["repo"], given.get("variant", ""), n_bytes=given.get("n_bytes", 0))
+    return {"download": to_json(queued)}
 
 
 def _pause(services: Services, given: Values, course: Course) -> Values:
@@ -206,7 +205,8 @@ def _verify(services: Services, given: Values, course: Course) -> Values:
 
 def _repair(services: Services, given: Values, course: Course) -> Values:
     model = services.library.get(given["model"])
-    return {"download": to_json(services.downloads.add_repair(model))}
+    entry = services.catalogue.find(model.catalogue_id)
+    return {"download": to_json(services.downloads.repair(model, tuple(given.get("damaged", ())), entry))}
 
 
 def _measured(services: Services, given: Values, course: Course) -> Values:
@@ -237,7 +237,7 @@ def _prepare(services: Services, given: Values, course: Course) -> Values:
         )  # fmt: skip
     finally:
         services.training.release()
-    services.tell("library")
+    services.prepared(installed)
     return {"model": to_json(installed), "plan": to_json(done)}
 
 
@@ -246,7 +246,8 @@ def _idle(services: Services, given: Values, course: Course) -> Values:
     return {"pending": services.training.allow(given["on"])}
 
 
-_OWN: dict[str, type] = {"own_vram_bytes": int, "own_ram_bytes": int}
+# What the loaded model holds makes room for the next one. engine_pid: of the process that has it.
+_OWN: dict[str, type] = {"own_vram_bytes": int, "engine_pid": int}
 _BUDGET: dict[str, type] = {"vram_budget_gib": float, "context": int}
 _MODEL: dict[str, type] = {"model": str}
 _ONE: dict[str, type] = {"download": str}
@@ -259,7 +260,7 @@ JOBS: dict[str, LibraryJob] = {
     "look": LibraryJob("hub", _look, {"repo": str}),
     "library": LibraryJob("quick", _library),
     "downloads": LibraryJob("quick", _downloads),
-    "download": LibraryJob("hub", _download, {}, {"catalogue_id": str, "repo": str, "variant": str}),
+    "download": LibraryJob("quick", _download, {}, {"catalogue_id": str, "repo": str, "variant": str, "n_bytes": int}),
     "pause": LibraryJob("quick", _pause, _ONE),
     "resume": LibraryJob("quick", _resume, _ONE),
     "cancel_download": LibraryJob("quick", _cancel_download, _ONE),
@@ -269,7 +270,7 @@ JOBS: dict[str, LibraryJob] = {
     "restore": LibraryJob("quick", _restore, {"undo": str}),
     "relocate": LibraryJob("files", _relocate, {"folder": str}),
     "verify": LibraryJob("files", _verify, _MODEL),
-    "repair": LibraryJob("hub", _repair, _MODEL),
+    "repair": LibraryJob("quick", _repair, _MODEL, {"damaged": list}),
     "prepare_plan": LibraryJob("quick", _prepare_plan, _MODEL),
     "prepare": LibraryJob("prepare", _prepare, _MODEL, {"predictors": str}),
     "idle": LibraryJob("quick", _idle, {"on": bool}),

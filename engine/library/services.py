@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from engine.library.hub import Hub
     from engine.library.installed import Library
     from engine.library.machines import KnownMachine
-    from engine.library.records import Sparsity
+    from engine.library.preview import Previews
+    from engine.library.records import InstalledModel, Sparsity
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +33,10 @@ UNDO_S = 600.0  # what was removed can be brought back for so long
 
 
 class Services:
-    """home: the folder of library.json; None: this person's. changed: is told "library", "downloads" or "work", from any
-    thread, and has to come back at once."""
+    """home: the folder of library.json; None: this person's.
+
+    changed: is told "library", "downloads" or "work", from any thread, and has to come back at once.
+    """
 
     def __init__(self, home: Path | None = None, changed: Callable[[str], None] = lambda topic: None) -> None:
         self._home = home
@@ -67,6 +70,12 @@ class Services:
         return self._once("estimates", lambda: Estimates(self.catalogue))
 
     @property
+    def previews(self) -> Previews:
+        from engine.library.preview import Previews
+
+        return self._once("previews", Previews)
+
+    @property
     def credentials(self) -> Credentials:
         from engine.library.credentials import Credentials
 
@@ -98,6 +107,15 @@ class Services:
         from engine.library.preparing import prepare
 
         prepare(self.library, model, "train", cancelled=cancelled, sparsity=self.sparsity_of(model))
+        self.prepared(self.library.get(model))
+
+    def prepared(self, model: InstalledModel) -> None:
+        """A model was prepared: what was known of its place holds no longer."""
+        previews: Previews | None = self._made.get("previews")
+        if previews is not None:
+            previews.forget(model.path)
+            if model.prepared:
+                previews.forget(model.prepared)
         self.tell("library")
 
     def sparsity_of(self, model: str) -> Sparsity | None:
@@ -116,20 +134,24 @@ class Services:
                 if self._closed:
                     raise Cancelled("The process ends.")
                 self._downloads = Downloads(
-                    self.library, self.hub, on_change=lambda: self.tell("downloads"),
-                    on_installed=lambda: self.tell("library"),
-                )  # fmt: skip
+                    self.library,
+                    self.hub,
+                    on_change=lambda downloads: self.tell("downloads"),
+                    on_done=lambda model: self.tell("library"),
+                )
             return self._downloads
 
-    def machine(self, own_vram_bytes: int = 0, own_ram_bytes: int = 0) -> KnownMachine:
-        """This machine as it was MACHINE_HOLDS_S ago at most. own: what the model holds that Hearth has loaded."""
+    def machine(self, own_vram_bytes: int = 0, engine_pid: int = 0) -> KnownMachine:
+        """This machine as it was MACHINE_HOLDS_S ago at most. What the model that is loaded holds counts as free:
+        own_vram_bytes on the card, and whatever the process engine_pid has in the RAM for itself alone."""
         from engine.library.machines import known_machine
 
-        own = (own_vram_bytes, own_ram_bytes)
+        own = (own_vram_bytes, engine_pid)
         with self._lock:
             kept = self._machine
             if kept is None or kept[1] != own or time.monotonic() - kept[0] > MACHINE_HOLDS_S:
-                kept = self._machine = (time.monotonic(), own, known_machine(None, *own))
+                machine = known_machine(None, own_vram_bytes, _private_bytes(engine_pid))
+                kept = self._machine = (time.monotonic(), own, machine)
             return kept[2]
 
     def close(self) -> None:
@@ -152,3 +174,18 @@ class Services:
         if topic == "downloads":
             return {"downloads": [to_json(download) for download in self.downloads.list()]}
         return {"models": [to_json(model) for model in self.library.models()]}
+
+
+def _private_bytes(pid: int) -> int:
+    """RAM that a process has for itself: what it maps of files is the system's to take back, and counts as free
+    already. 0 where nobody can tell."""
+    import psutil
+
+    if pid <= 0:
+        return 0
+    try:
+        memory = psutil.Process(pid).memory_info()
+    except psutil.Error:
+        return 0
+    private = getattr(memory, "private", None)  # Windows
+    return int(private if private is not None else max(0, memory.rss - getattr(memory, "shared", 0)))

@@ -73,10 +73,15 @@ def budgets_of(profile: HardwareProfile, gpu: GpuInfo | None, vram_budget_gib: f
         words = f"The VRAM budget is the {vram_budget_gib:g} GiB that were asked for"
         words += "." if wanted <= free else f", of which {free / 2**30:.2f} are free at the moment."
         return Budgets(wanted, ram, True, words)
-    margin = max(LEAST_MARGIN_BYTES, int(MARGIN_SHARE * total))
+    margin = margin_bytes(total)
     budget = max(0, free - margin) // BUDGET_STEP_BYTES * BUDGET_STEP_BYTES
     words = f"The VRAM budget is what is free, less a margin of {margin / 2**20:.0f} MiB for the desktop."
     return Budgets(budget, ram, False, words)
+
+
+def margin_bytes(total: int) -> int:
+    """What stays free of a card of that size whose budget nobody gave."""
+    return max(LEAST_MARGIN_BYTES, int(MARGIN_SHARE * total))
 
 
 def pinned_bytes(profile: HardwareProfile, spare_bytes: int) -> int:

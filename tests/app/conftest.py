@@ -32,9 +32,13 @@ def arrive(qtbot: QtBot, tmp_path: Path) -> Iterator[Arrive]:
     people: list[Person] = []
 
     def make(
-        location: str = "process", model: str = "fake", settings: AppSettings | None = None, folder: Path = tmp_path
+        location: str = "process",
+        model: str = "fake",
+        settings: AppSettings | None = None,
+        folder: Path = tmp_path,
+        library: Any = None,
     ) -> Person:
-        people.append(Person(qtbot, folder, location, model, settings or AppSettings()))
+        people.append(Person(qtbot, folder, location, model, settings or AppSettings(), library))
         return people[-1]
 
     yield make

@@ -158,8 +158,12 @@ class FakeLibrary(QObject):
     def cancel(self, request_id: str) -> None:
         self.cancelled.append(request_id)
 
-    def close(self) -> None:
+    def begin_close(self) -> None:
         self._timer.stop()
+
+    def close(self, timeout_s: float = 5.0) -> bool:
+        self._timer.stop()
+        return True
 
     # -------------------------------------------------------------- for tests
 
@@ -343,6 +347,9 @@ class FakeLibrary(QObject):
         if "set" in given:
             self.has_token = bool(given["set"])
         return {"has_token": self.has_token, "where": "keyring" if self.has_token else "", "note": ""}
+
+    def _do_idle(self, given: Values) -> Values:
+        return {"pending": []}
 
     def _do_measured(self, given: Values) -> Values:
         self.models = [replace(m, measured_tok_s=given["tok_s"]) if m.id == given["model"] else m for m in self.models]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fake_host import FakeEngine
+from fake_library import FakeLibrary
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
@@ -27,7 +28,10 @@ FAKE = [sys.executable, str(Path(__file__).with_name("fake_host.py"))]
 class Person:
     """Someone in front of the window: types, clicks, looks."""
 
-    def __init__(self, qtbot: QtBot, folder: Path, location: str, model: str, settings: AppSettings) -> None:
+    def __init__(
+        self, qtbot: QtBot, folder: Path, location: str, model: str, settings: AppSettings, library: Any = None
+    ) -> None:
+        """library: the library's client instead of a stand-in for it; "real" for the real one."""
         self.qtbot = qtbot
         self.places = folders_in(folder)
         self.places.log.mkdir(parents=True, exist_ok=True)
@@ -39,7 +43,10 @@ class Person:
         assert isinstance(app, QApplication)
         theme.apply(app, "light", 1.0)
         fake = model.startswith("fake")
-        self.hearth = Hearth(self.places, settings, location, model if fake else None, makers if fake else None)
+        self.library = FakeLibrary() if library is None else None if library == "real" else library
+        self.hearth = Hearth(
+            self.places, settings, location, model if fake else None, makers if fake else None, self.library
+        )
         self.window, self.page = self.hearth.window, self.hearth.window.page
         self.finished: list[Message] = []
         self.pids: list[int] = []

@@ -29,6 +29,7 @@ MESSAGES: list[protocol.Message] = [
     protocol.Stats("3", 2, 10, None, 5, 1024),
     protocol.Finished("3", {"text": "x"}),
     protocol.Failed("3", "ContextOverflowError", "Too long.", "Shorten it."),
+    protocol.News("model", {"notes": ["日本"]}),
     protocol.Heartbeat(ram_bytes=5),
 ]
 

@@ -12,7 +12,7 @@ from on_a_stand_in import GIB, StandInMachine
 from stand_in_card import StandInCard
 from tiny_model import make_tiny_gguf, make_tiny_model
 
-from engine.card import budget, choice, part, self_test
+from engine.card import budget, choice, part, room, self_test
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import DeviceFailedError, DeviceMemoryError, DeviceUnavailableError
 from engine.graphics import GpuInfo
@@ -159,7 +159,7 @@ def test_with_less_room_where_memory_runs_out(
 ) -> None:
     machine.make = SmallCard
     monkeypatch.setattr(SmallCard, "limits", [50_000])
-    monkeypatch.setattr(part, "SMALLER", 0.9999)  # the buffers are most of it
+    monkeypatch.setattr(room, "SMALLER", 0.9999)  # the buffers are most of it
     model = machine.load(tiny)
     assert model.card is not None
     assert any("could not be had" in note for note in model.card.notes)
@@ -173,7 +173,7 @@ def test_the_processor_computes_where_memory_always_runs_out(
 ) -> None:
     machine.make = SmallCard
     monkeypatch.setattr(SmallCard, "limits", [10] * 9)
-    monkeypatch.setattr(part, "SMALLER", 0.9999)
+    monkeypatch.setattr(room, "SMALLER", 0.9999)
     model = machine.load(tiny, device="auto")
     assert model.device == "cpu"
     assert model.device_reason == "The processor computes: the memory of A card ran out 3 times while it was loaded"
@@ -187,7 +187,7 @@ def test_the_processor_computes_where_memory_always_runs_out(
 def test_memory_is_given_back_where_others_need_it(
     machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(part, "SMALLER", 0.9999)
+    monkeypatch.setattr(room, "SMALLER", 0.9999)
     model = machine.load(tiny)
     assert model.card is not None
     session = ChatSession(model)

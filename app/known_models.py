@@ -1,0 +1,288 @@
+"""What is known of models just now: catalogue, library and downloads as they come, told as rows.
+
+It asks for them, hears what the library says by itself, and knows which model the chat uses. What a person does with
+models is app/models_controller.py's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol
+
+from PySide6.QtCore import QObject, QTimer, Signal, Slot
+
+from app.engine_status import EngineStatus, Phase
+from app.model_choices import ModelChoices
+from app.model_rows import ModelRow, Preparing, recommended, rows_of
+from app.user_messages import UserMessage, describe
+from engine import protocol
+from engine.library.records import CatalogueEntry, Download, Estimate, InstalledModel, MachineLine, from_json
+
+log = logging.getLogger(__name__)
+
+Values = dict[str, Any]
+Done = Callable[[Values], None]
+FailedThen = Callable[[protocol.Failed], None]
+Told = Callable[[protocol.Progress], None]
+
+TELL_AFTER_MS = 40  # several changes at once are told once
+
+
+class Library(Protocol):
+    """The library's process, as app/library_client.py has it."""
+
+    news: Any  # Signal(str, object): topic and its whole new state
+    died: Any  # Signal(object): EngineDied
+
+    def ask(self, job: str, arguments: Values | None = None, done: Done | None = None,
+            failed: FailedThen | None = None, progress: Told | None = None) -> str: ...  # fmt: skip
+
+    def cancel(self, request_id: str) -> None: ...
+
+    def begin_close(self) -> None: ...
+
+    def close(self, timeout_s: float = 5.0) -> bool: ...
+
+
+class Chat(Protocol):
+    """What of the chat controller is needed here."""
+
+    status_changed: Any  # Signal(EngineStatus)
+    model_changed: Any  # Signal(str)
+
+    @property
+    def model(self) -> str: ...
+
+    @property
+    def status(self) -> EngineStatus: ...
+
+    def use_model(self, model: str) -> None: ...
+
+    def unload(self) -> None: ...
+
+    def cancel_load(self) -> None: ...
+
+    def load_model(self) -> None: ...
+
+
+class KnownModels(QObject):
+    """rows are made anew after every change, and told once for several changes at a time."""
+
+    rows_changed = Signal(list)  # list[ModelRow]
+    machine_changed = Signal(object)  # MachineLine
+    loading_changed = Signal(bool)  # whether something is on its way that never came before
+    offer_changed = Signal(object)  # ModelRow | None
+    problem = Signal(UserMessage)
+
+    def __init__(self, library: Library, chat: Chat, choices: ModelChoices, offer: bool) -> None:
+        super().__init__()
+        self._library = library
+        self._chat = chat
+        self._choices = choices
+        self.rows: list[ModelRow] = []
+        self.machine: MachineLine | None = None
+        self.installed: list[InstalledModel] = []
+        self.downloads: list[Download] = []
+        self.preparing: Preparing | None = None
+        self.offer: ModelRow | None = None
+        self.engine_pid = 0  # of the process that holds the loaded model
+        self._may_offer = offer
+        self._catalogue: list[tuple[CatalogueEntry, Estimate | None]] = []
+        self._estimates: dict[str, Estimate] = {}  # by installed id
+        self._awaited: set[str] = set()  # of catalogue, library and downloads: those that are still to come
+        self._came_once: set[str] = set()
+        self._chat_seen: tuple[str, str] = ("", "")
+        self._soon = QTimer(self, singleShot=True, interval=TELL_AFTER_MS)
+        self._soon.timeout.connect(self.tell)
+        library.news.connect(self._hear)
+        chat.status_changed.connect(self._chat_changed)
+        chat.model_changed.connect(self._chat_changed)
+
+    # -------------------------------------------------------------- asking
+
+    def refresh(self) -> None:
+        """Ask for catalogue, library and downloads again."""
+        for job, arguments, take in (
+            ("library", {}, self._take_library),
+            ("downloads", {}, self._take_downloads),
+            ("catalogue", self.held(), self._take_catalogue),
+        ):
+            if job not in self._awaited:
+                self._awaited.add(job)
+                self._library.ask(job, arguments, partial(self._came, job, take), partial(self._missed, job))
+        self.loading_changed.emit(self.is_loading)
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether something is on its way that never came before."""
+        return bool(self._awaited - self._came_once)
+
+    def held(self) -> Values:
+        """What the model that is loaded holds, as estimates take it: the next one is loaded in its place."""
+        values = {"own_vram_bytes": self._chat.status.vram_bytes, "engine_pid": self.engine_pid}
+        return {name: value for name, value in values.items() if value}
+
+    def row(self, row_id: str) -> ModelRow | None:
+        """The row of that id; an installed model's or a download's id does as well."""
+        for row in self.rows:
+            if row.id == row_id:
+                return row
+        for row in self.rows:
+            if (row.installed and row.installed.id == row_id) or (row.download and row.download.id == row_id):
+                return row
+        return None
+
+    def in_use(self) -> InstalledModel | None:
+        """The installed model that the chat uses."""
+        return next((row.installed for row in self.rows if row.in_use), None)
+
+    # -------------------------------------------------------------- changes that are known before they are told
+
+    def put(self, model: InstalledModel) -> None:
+        """An installed model that is new, or another than before."""
+        self._estimates.pop(model.id, None)
+        self.installed = [other for other in self.installed if other.id != model.id] + [model]
+        self.tell()
+
+    def take_away(self, model_id: str) -> None:
+        self.installed = [model for model in self.installed if model.id != model_id]
+        self.tell()
+
+    def put_download(self, new: Download) -> None:
+        if all(download.id != new.id for download in self.downloads):
+            self.downloads = [*self.downloads, new]
+        self.tell()
+
+    def set_preparing(self, preparing: Preparing | None) -> None:
+        """Progress is told with whatever else changes; its beginning and its end at once."""
+        at_once = self.preparing is None or preparing is None
+        self.preparing = preparing
+        if at_once:
+            self.tell()
+        else:
+            self._soon.start()
+
+    def forget_estimate(self, model_id: str) -> None:
+        """What was reckoned for a model does not hold any more: ask again."""
+        self._estimates.pop(model_id, None)
+        self._ask_estimates()
+
+    def refuse_offers(self) -> None:
+        self._may_offer = False
+        self._tell_offer()
+
+    # -------------------------------------------------------------- what comes
+
+    def _came(self, job: str, take: Done, values: Values) -> None:
+        self._awaited.discard(job)
+        self._came_once.add(job)
+        take(values)
+        self.loading_changed.emit(self.is_loading)
+
+    def _missed(self, job: str, failed: protocol.Failed) -> None:
+        self._awaited.discard(job)
+        self.loading_changed.emit(self.is_loading)
+        self.problem.emit(describe(failed, during=job))
+
+    @Slot(str, object)
+    def _hear(self, topic: str, values: Values) -> None:
+        if topic == "downloads":
+            self._take_downloads(values)
+        elif topic == "library":
+            self._take_library(values)
+
+    def _take_catalogue(self, values: Values) -> None:
+        self._catalogue = [
+            (from_json(CatalogueEntry, known["entry"], "entry"),
+             from_json(Estimate, known["estimate"], "estimate") if known.get("estimate") else None)
+            for known in values["entries"]
+        ]  # fmt: skip
+        if values.get("machine"):
+            self.machine = from_json(MachineLine, values["machine"], "machine")
+            self._choices.set_machine(self.machine.key)
+            self.machine_changed.emit(self.machine)
+        self._soon.start()
+
+    def _take_library(self, values: Values) -> None:
+        before = {model.id: model for model in self.installed}
+        self.installed = [from_json(InstalledModel, model, "model") for model in values["models"]]
+        self._estimates = {
+            model.id: self._estimates[model.id]
+            for model in self.installed
+            if model.id in self._estimates and _lies_the_same(before.get(model.id), model)
+        }
+        self._ask_estimates()
+        self._soon.start()
+
+    def _ask_estimates(self) -> None:
+        for model in self.installed:
+            if model.id not in self._estimates and model.state != "broken":
+                self._library.ask("estimate", {"model": model.id, **self._choices.of(model.id).engine(), **self.held()},
+                                  partial(self._estimated, model.id), self._not_estimated)  # fmt: skip
+
+    def _estimated(self, model: str, values: Values) -> None:
+        if values.get("cancelled"):
+            return
+        self._estimates[model] = from_json(Estimate, values, "estimate")
+        self._soon.start()
+
+    def _not_estimated(self, failed: protocol.Failed) -> None:
+        log.info("no estimate: %s", failed.message)
+
+    def _take_downloads(self, values: Values) -> None:
+        self.downloads = [from_json(Download, download, "download") for download in values["downloads"]]
+        self._soon.start()
+
+    @Slot()
+    def _chat_changed(self, *_: object) -> None:
+        if self._chat_seen != self._of_the_chat():
+            self.tell()
+
+    def _of_the_chat(self) -> tuple[str, str]:
+        """The model in use, and the one on its way; each may be empty."""
+        match self._chat.status.phase:
+            case Phase.STARTING | Phase.LOADING | Phase.RESTARTING:
+                return "", self._chat.model
+            case Phase.OFF | Phase.FAILED:
+                return "", ""
+        return self._chat.model, ""
+
+    # -------------------------------------------------------------- telling
+
+    @Slot()
+    def tell(self) -> None:
+        """Make the rows now, and say so if they are others than before."""
+        self._soon.stop()
+        self._chat_seen = in_use, loading = self._of_the_chat()
+        rows = rows_of(
+            self._catalogue, self.installed, self.downloads, self.preparing, in_use, loading, self._estimates
+        )
+        if rows != self.rows:
+            self.rows = rows
+            self.rows_changed.emit(rows)
+        self._tell_offer()
+
+    def _tell_offer(self) -> None:
+        offer = None
+        if self._may_offer and {"catalogue", "library", "downloads"} <= self._came_once:
+            offer = recommended(self.rows, self.machine.disk_free_bytes if self.machine else None)
+        before, self.offer = self.offer, offer
+        if _plain_offer(offer) != _plain_offer(before):
+            self.offer_changed.emit(offer)
+
+    def close(self) -> None:
+        self._soon.stop()
+
+
+def _plain_offer(row: ModelRow | None) -> ModelRow | None:
+    return None if row is None else replace(row, in_use=False, loading=False)
+
+
+def _lies_the_same(before: InstalledModel | None, after: InstalledModel) -> bool:
+    """Whether what was reckoned for a model still holds."""
+    return before is not None and (before.path, before.prepared, before.n_bytes, before.state) == (
+        after.path, after.prepared, after.n_bytes, after.state,
+    )  # fmt: skip

@@ -1,0 +1,200 @@
+"""The library's process as the window knows it: started when something is asked of it, ended when nothing is left.
+
+It asks again by itself what a process that died had not answered yet. What the jobs are, and what comes of their
+answers, is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtCore import QObject, QTimer, Signal, Slot
+
+from app.engine_process import EngineDied, EngineStarted, ProcessHost, default_command
+from app.engine_worker import EngineWorker, InThreadHost, MakeHost
+from engine import protocol
+
+log = logging.getLogger(__name__)
+
+IDLE_S = 60.0
+TRIES = 2  # what was under way when the process died may be what it died of
+
+# Doing these twice comes to the same as doing them once; what they had done is kept by the library.
+_REPEATABLE = {
+    "machine", "catalogue", "estimate", "search", "look", "library", "downloads", "download", "pause", "resume",
+    "cancel_download", "forget_download", "relocate", "verify", "repair", "prepare_plan", "prepare", "idle", "token",
+    "measured",
+}  # fmt: skip
+
+Values = dict[str, Any]
+
+
+@dataclass
+class _Asked:
+    request: protocol.Job
+    done: Callable[[Values], None] | None
+    failed: Callable[[protocol.Failed], None] | None
+    progress: Callable[[protocol.Progress], None] | None
+    tries: int = 1
+    cancelled: bool = False
+
+
+class LibraryClient(QObject):
+    """Make it, and call its methods, on the main thread; every method comes back at once, and callbacks come there."""
+
+    news = Signal(str, object)  # topic, and its whole new state
+    died = Signal(object)  # EngineDied
+    running_changed = Signal(bool)  # whether the process is wanted
+    started = Signal(int)  # its pid, 0 in the window's own process
+
+    def __init__(self, worker: EngineWorker, idle_s: float = IDLE_S) -> None:
+        super().__init__()
+        self._worker = worker
+        self._numbers = itertools.count(1)
+        self._asked: dict[str, _Asked] = {}
+        self._running = False
+        self._busy = False  # with what nobody waits for: downloads, training
+        self._rest = QTimer(self, singleShot=True, interval=int(idle_s * 1000))
+        self._rest.timeout.connect(self._end)
+        worker.happened.connect(self._hear)
+
+    @property
+    def is_running(self) -> bool:
+        return self._running
+
+    # -------------------------------------------------------------- asking
+
+    def open(self) -> None:
+        """Start the process without asking for anything: downloads that were cut short go on."""
+        if not self._running:
+            self._running = True
+            self._worker.start()
+            self.running_changed.emit(True)
+        self._look_for_rest()
+
+    def ask(
+        self,
+        job: str,
+        arguments: Values | None = None,
+        done: Callable[[Values], None] | None = None,
+        failed: Callable[[protocol.Failed], None] | None = None,
+        progress: Callable[[protocol.Progress], None] | None = None,
+    ) -> str:
+        """Ask for a job; its id. done: with the result, {"cancelled": True} of one that was cancelled."""
+        request = protocol.Job(f"library-{next(self._numbers)}", job, dict(arguments or {}))
+        self._asked[request.id] = _Asked(request, done, failed, progress)
+        self.open()
+        self._worker.job(request)
+        return request.id
+
+    def cancel(self, request_id: str) -> None:
+        """Stop a job; it then ends as cancelled."""
+        asked = self._asked.get(request_id)
+        if asked is not None:
+            asked.cancelled = True
+            self._worker.cancel(request_id)
+
+    def begin_close(self) -> None:
+        """Have the process end; nothing is called back any more. `close` waits for it."""
+        self._rest.stop()
+        self._asked.clear()
+        self._running = False
+        self._worker.begin_shutdown()
+
+    def close(self, timeout_s: float = 5.0) -> bool:
+        """End the process; whether it ended in time."""
+        self.begin_close()
+        return self._worker.shutdown(timeout_s)
+
+    # -------------------------------------------------------------- hearing
+
+    @Slot(object)
+    def _hear(self, event: object) -> None:
+        match event:
+            case protocol.Progress():
+                asked = self._asked.get(event.id)
+                if asked is not None and asked.progress is not None:
+                    asked.progress(event)
+            case protocol.Finished():
+                asked = self._asked.pop(event.id, None)
+                if asked is not None and asked.done is not None:
+                    asked.done(event.result)
+                self._look_for_rest()
+            case protocol.Failed():
+                self._fail(event)
+                self._look_for_rest()
+            case protocol.News():
+                self._take_news(event)
+            case EngineStarted():
+                self.started.emit(event.pid)
+            case EngineDied():
+                self._recover(event)
+
+    def _take_news(self, event: protocol.News) -> None:
+        if event.topic == "work":
+            self._busy = bool(event.values.get("busy"))
+            self._look_for_rest()
+        self.news.emit(event.topic, event.values)
+
+    def _fail(self, event: protocol.Failed) -> None:
+        asked = self._asked.pop(event.id, None)
+        if asked is None:
+            if not event.id:
+                log.warning("the library could not read a request: %s", event.message)
+            return
+        if asked.failed is not None:
+            asked.failed(event)
+        else:
+            log.info("%s failed: %s", asked.request.job, event.message)
+
+    def _recover(self, died: EngineDied) -> None:
+        """Ask again what can be asked again; the rest has failed."""
+        log.info("%s", died.reason)
+        self._busy = False
+        for asked in list(self._asked.values()):
+            request = asked.request
+            if asked.cancelled:
+                self._hear(protocol.Finished(request.id, {"cancelled": True}))
+            elif died.restarting and request.job in _REPEATABLE and asked.tries < TRIES:
+                asked.tries += 1
+                self._worker.job(request)
+            else:
+                self._hear(protocol.Failed(request.id, "EngineProcessError", died.reason, "Try again."))
+        if not died.restarting:
+            self._rest.stop()
+            self._running = False  # what is asked next starts it anew
+            self.running_changed.emit(False)
+        self.died.emit(died)
+
+    # -------------------------------------------------------------- its end
+
+    def _look_for_rest(self) -> None:
+        if self._asked or self._busy or not self._running:
+            self._rest.stop()
+        elif not self._rest.isActive():
+            self._rest.start()
+
+    @Slot()
+    def _end(self) -> None:
+        if self._running and not self._asked and not self._busy:
+            log.info("the library has nothing to do and is ended")
+            self._running = False
+            self._worker.rest()
+            self.running_changed.emit(False)
+
+
+def library_makers(log_folder: Path) -> dict[str, MakeHost]:
+    """Both places where the library can run."""
+
+    def in_thread(emit: Any) -> InThreadHost:
+        from engine.library.host import LibraryHost
+
+        return InThreadHost(emit, LibraryHost)
+
+    command = default_command("--library")
+    return {"process": lambda emit: ProcessHost(emit, log_folder, command, name="library"), "in-thread": in_thread}

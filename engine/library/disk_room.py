@@ -1,0 +1,59 @@
+"""Whether there is room on a disk for what is to be written. It writes nothing."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from pathlib import Path
+
+from engine.errors import DiskSpaceError
+
+SPARE_BYTES = 2_000_000_000  # that a download leaves free
+LEAST_FREE_BYTES = 200_000_000  # below this a running one stops: the rest of the system needs it
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+def free_bytes(folder: Path) -> int:
+    """What is free on the disk of a folder, which need not exist yet."""
+    for place in (folder, *folder.parents):
+        try:
+            return shutil.disk_usage(place).free
+        except FileNotFoundError:
+            continue
+    return shutil.disk_usage(Path.cwd()).free
+
+
+def check_room(folder: Path, n_bytes: int, others: int = 0) -> None:
+    """Raises DiskSpaceError unless so many bytes, those that others are to write, and 2 GB more are free."""
+    if n_bytes <= 0:
+        return
+    free = free_bytes(folder)
+    if free < n_bytes + others + SPARE_BYTES:
+        beside = f" beside {_gigabytes(others)} of other downloads" if others else ""
+        raise DiskSpaceError(
+            f"{_gigabytes(n_bytes)} are still to be fetched{beside}, and 2 GB must stay free; "
+            f"there are {_gigabytes(free)} free in {folder}.",
+            "Free some space there and resume, or choose a models folder on another disk.",
+        )
+
+
+def check_not_full(folder: Path) -> None:
+    """Raises DiskSpaceError when next to nothing is free any more."""
+    free = free_bytes(folder)
+    if free < LEAST_FREE_BYTES:
+        raise full_disk(folder)
+
+
+def is_full(error: OSError) -> bool:
+    """Whether the disk, or what this person may have of it, is full."""
+    return error.errno in _FULL or getattr(error, "winerror", None) in (39, 112)
+
+
+def full_disk(folder: Path) -> DiskSpaceError:
+    return DiskSpaceError(
+        f"The disk of {folder} is full; what was fetched is kept.", "Free some space there and resume the download."
+    )
+
+
+def _gigabytes(n_bytes: int) -> str:
+    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 50_000_000 else f"{n_bytes / 1e6:.1f} MB"

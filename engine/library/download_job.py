@@ -1,0 +1,357 @@
+"""Fetches one model: asks once what there is, looks for room, fetches and proves every file, puts them in their place
+and lists the model. What is finished stays finished, however often it is interrupted.
+
+Files come into a folder of their own and move to the model's folder only when all of them are proven. The queue and
+what is told of it are engine/library/downloads.py's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import filelock
+
+from engine.errors import (
+    HubError,
+    InvalidRequestError,
+    LibraryError,
+    RepositoryNotFoundError,
+    UnsupportedModelError,
+)
+from engine.library import disk_room
+from engine.library.download import READ_BYTES, Patience, RemoteFile, Stop, Telling, fetch, prove, retrying
+from engine.library.hub import Hub
+from engine.library.hub_names import check_file_names
+from engine.library.part_file import safe_length, sync_folder
+from engine.library.records import HubFile, InstalledFile, InstalledModel, Variant
+from engine.library.variants import PREDICTOR_FOLDER, is_pickled, matching, variants_of
+
+log = logging.getLogger(__name__)
+
+_LOCK_POLL_S = 0.2
+
+
+class Shelf(Protocol):
+    """Where models are put and listed: what a download asks of engine/library/installed.py's Library."""
+
+    @property
+    def folder(self) -> Path: ...
+    def folder_for(self, id: str) -> Path: ...
+    def id_for(self, repo: str, variant: str = "") -> str: ...
+    def register(self, id: str, *, name: str, folder: Path, files: Sequence[InstalledFile], **about: Any) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A model as it was asked for. patterns: names or patterns of its files; else variant: one that the repository
+    offers, empty for its only one. trusted: names of files that were just proven where they lie."""
+
+    model: str
+    name: str
+    repo: str
+    revision: str = "main"
+    patterns: tuple[str, ...] = ()
+    variant: str = ""
+    predictor_repo: str = ""
+    catalogue_id: str = ""
+    activation: str = ""
+    template: str = ""
+    licence: str = ""
+    kind: str = ""
+    n_bytes: int = 0  # as far as is known
+    trusted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What is fetched for it: every file at one commit, once and for all."""
+
+    revision: str
+    licence: str
+    files: tuple[RemoteFile, ...]
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(file.n_bytes for file in self.files)
+
+
+@dataclass(frozen=True)
+class JobTelling:
+    """What is told meanwhile: file and what is done with it, bytes of the model that count, bytes that came, why
+    nothing comes (None: it goes on)."""
+
+    doing: Callable[[str, str], None]  # "downloading" or "checking", file
+    done: Callable[[int], None]
+    came: Callable[[int], None]
+    waiting: Callable[[str, HubError | None], None]
+
+
+def resolve(hub: Hub, wanted: Wanted) -> Resolved:
+    """The files that make up the model now. Raises: HubError and its kinds, UnsupportedModelError."""
+    head, commit, there = hub.files(wanted.repo, wanted.revision)
+    files = [_remote(wanted.repo, commit, file, file.name) for file in _chosen(wanted, there)]
+    if wanted.predictor_repo:
+        _, theirs, others = hub.files(wanted.predictor_repo)
+        found = matching(others, ("model_*.pt", "config.json"))
+        if not any(file.name.endswith(".pt") for file in found):
+            raise RepositoryNotFoundError(f"{wanted.predictor_repo} holds no predictors.", "Choose another model.")
+        files += [_remote(wanted.predictor_repo, theirs, f, f"{PREDICTOR_FOLDER}/{f.name}") for f in found]
+    check_file_names(file.place for file in files)
+    for file in files:
+        if is_pickled(file.name):
+            raise UnsupportedModelError(
+                f"{file.name} is a pickle, which can run code when it is opened.", "Choose a GGUF or safetensors file."
+            )
+        if not file.sha256 and not file.git_oid:
+            raise HubError(f"The hub states no hash of {file.name}, so it could not be checked.")
+    return Resolved(commit, head.licence, tuple(files))
+
+
+def staging_folder(models: Path, wanted: Wanted) -> Path:
+    """Where the model's files come to lie until they are proven; the same one each time it is asked for."""
+    name = hashlib.sha256(f"{wanted.repo} {wanted.model}".encode()).hexdigest()[:24]
+    return models / ".downloads" / name
+
+
+class DownloadJob:
+    """One model on its way. run() may be called again after any failure, by another process too."""
+
+    def __init__(self, wanted: Wanted, resolved: Resolved | None, hub: Hub, shelf: Shelf, staging: Path,
+                 patience: Patience, stop: Stop, telling: JobTelling,
+                 others: Callable[[], int] = lambda: 0) -> None:  # fmt: skip
+        """others: bytes that other downloads are still to write to the same disk."""
+        self.wanted, self.resolved = wanted, resolved
+        self._hub, self._shelf, self._staging = hub, shelf, staging
+        self._patience, self._stop, self._telling, self._others = patience, stop, telling, others
+        self._counts: dict[str, int] = {}  # key -> bytes that count
+        self._proven: dict[str, Path] = {}  # key -> where it lies
+
+    def run(self, on_resolved: Callable[[Resolved], None]) -> InstalledModel:
+        """on_resolved: called once it is settled what is fetched.
+
+        Raises: EngineError, Cancelled; DiskSpaceError where there is no room.
+        """
+        try:
+            self._staging.mkdir(parents=True, exist_ok=True)
+            with _locked(self._staging, self._stop, self._telling):
+                if self.resolved is None:
+                    self.resolved = retrying(
+                        lambda: resolve(self._hub, self.wanted), self._patience, self._stop,
+                        Telling(waiting=lambda error: self._telling.waiting("", error)),
+                    )  # fmt: skip
+                on_resolved(self.resolved)
+                self._telling.doing("downloading", "")
+                self._look_around(self.resolved)
+                disk_room.check_room(self._staging, self.resolved.n_bytes - self._sum(), self._others())
+                for file in self.resolved.files:
+                    self._one(file)
+                model = self._put(self.resolved)
+        except OSError as error:
+            if disk_room.is_full(error):
+                raise disk_room.full_disk(self._staging) from error
+            raise LibraryError(
+                f"{error.filename or self._staging} cannot be written: {error.strerror or error}.",
+                "Look at the models folder, then resume the download.",
+            ) from error
+        shutil.rmtree(self._staging, ignore_errors=True)
+        return model
+
+    # -------------------------------------------------------------- steps
+
+    def _part(self, file: RemoteFile) -> Path:
+        return self._staging / f"{file.key}.part"
+
+    def _whole(self, file: RemoteFile) -> Path:
+        return self._staging / f"{file.key}.whole"
+
+    def _goal(self, file: RemoteFile) -> Path:
+        return self._shelf.folder_for(self.wanted.model).joinpath(*file.place.split("/"))
+
+    def _look_around(self, resolved: Resolved) -> None:
+        """What is here already counts: finished files, parts, and files in their place that are still right."""
+        wanted = {file.key for file in resolved.files}
+        for left in self._staging.iterdir():  # of another commit of the same model
+            if left.name.partition(".")[0] not in wanted and left.suffix in (".part", ".log", ".whole"):
+                left.unlink()
+        for file in resolved.files:
+            for place in (self._whole(file), self._goal(file)):
+                if not place.is_file() or place.stat().st_size != file.n_bytes:
+                    continue
+                trusted = place == self._goal(file) and file.place in self.wanted.trusted
+                self._telling.doing("checking", file.name)
+                if trusted or prove(file, place, self._stop):
+                    self._proven[file.key] = place
+                    self._count(file, file.n_bytes)
+                    break
+                if place == self._whole(file):
+                    place.unlink()
+            else:
+                self._count(file, safe_length(self._part(file)))
+
+    def _one(self, file: RemoteFile) -> None:
+        if file.key in self._proven:
+            return
+        self._telling.doing("downloading", file.name)
+        part = self._part(file)
+
+        def waiting(error: HubError | None) -> None:
+            self._telling.waiting(file.name, error)
+
+        telling = Telling(
+            self._telling.came, lambda n: self._count(file, n), waiting,
+            lambda: self._telling.doing("checking", file.name),
+        )  # fmt: skip
+        fetch(self._hub, file, part, self._patience, self._stop, telling)
+        os.replace(part, self._whole(file))
+        sync_folder(self._staging)  # before the log goes: a part without one counts as empty
+        part.with_name(part.name + ".log").unlink(missing_ok=True)
+        self._proven[file.key] = self._whole(file)
+        self._count(file, file.n_bytes)
+
+    def _put(self, resolved: Resolved) -> InstalledModel:
+        """Moves the proven files to the model's folder and lists the model."""
+        self._stop.check()
+        self._telling.doing("checking", "")
+        installed = []
+        for file in resolved.files:
+            goal = self._goal(file)
+            sha256 = file.sha256 or _sha256(self._proven[file.key])
+            if self._proven[file.key] != goal:
+                goal.parent.mkdir(parents=True, exist_ok=True)
+                _move(self._proven[file.key], goal, sha256)
+                sync_folder(goal.parent)
+                self._proven[file.key] = goal
+            installed.append(InstalledFile(file.place, file.n_bytes, sha256))
+        folder = self._shelf.folder_for(self.wanted.model)
+        first = next((f.place for f in resolved.files if f.place.lower().endswith(".gguf")), "")
+        model: InstalledModel = self._shelf.register(
+            self.wanted.model, name=self.wanted.name, folder=folder, files=installed, path=first, origin="download",
+            owned=True, repo=self.wanted.repo, revision=resolved.revision, catalogue_id=self.wanted.catalogue_id,
+            activation=self.wanted.activation, template=self.wanted.template,
+            licence=self.wanted.licence or resolved.licence, kind=self.wanted.kind,
+        )  # fmt: skip
+        return model
+
+    def _count(self, file: RemoteFile, n_bytes: int) -> None:
+        self._counts[file.key] = n_bytes
+        self._telling.done(self._sum())
+
+    def _sum(self) -> int:
+        return sum(self._counts.values())
+
+
+def fetched_bytes(staging: Path, resolved: Resolved) -> int:
+    """How many bytes of the model count by the look of its folder, unproven."""
+    found = 0
+    for file in resolved.files:
+        whole = staging / f"{file.key}.whole"
+        found += file.n_bytes if whole.is_file() else safe_length(staging / f"{file.key}.part")
+    return found
+
+
+def delete_parts(staging: Path) -> None:
+    """Throws away what was fetched of a model that is not wanted any more, unless another Hearth fetches it."""
+    if not staging.is_dir():
+        return
+    lock = filelock.FileLock(staging.with_name(staging.name + ".lock"))
+    try:
+        with lock.acquire(timeout=0):
+            shutil.rmtree(staging, ignore_errors=True)
+    except (filelock.Timeout, OSError):
+        log.info("what was fetched stays: %s is in use", staging)
+
+
+class _locked:  # noqa: N801 - reads as what it does
+    """One download at a time into a folder, across threads and processes; waits for the other one to end."""
+
+    def __init__(self, staging: Path, stop: Stop, telling: JobTelling) -> None:
+        self._lock = filelock.FileLock(staging.with_name(staging.name + ".lock"))
+        self._stop, self._telling = stop, telling
+
+    def __enter__(self) -> None:
+        told = False
+        while True:
+            try:
+                self._lock.acquire(timeout=0)
+                break
+            except filelock.Timeout:
+                if not told:
+                    told = True
+                    self._telling.waiting("", HubError("Another Hearth is fetching this model just now."))
+                self._stop.sleep(_LOCK_POLL_S)
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def _chosen(wanted: Wanted, there: tuple[HubFile, ...]) -> tuple[HubFile, ...]:
+    if wanted.patterns:
+        for pattern in wanted.patterns:
+            if not matching(there, (pattern,)) and not _is_optional(pattern):
+                raise RepositoryNotFoundError(f"{wanted.repo} has no file {pattern} any more.", "Choose another model.")
+        return matching(there, wanted.patterns)
+    offered = variants_of(there)
+    if wanted.variant:
+        return _usable(_named(wanted, offered)).files
+    usable = [variant for variant in offered if not variant.refused]
+    if len(usable) > 1:
+        names = ", ".join(variant.name for variant in usable[:12])
+        raise InvalidRequestError(f"{wanted.repo} offers several variants: {names}.", "Name the one that you want.")
+    return _usable(usable[0] if usable else offered[0]).files
+
+
+def _named(wanted: Wanted, offered: tuple[Variant, ...]) -> Variant:
+    for variant in offered:
+        if wanted.variant == variant.name or wanted.variant in [file.name for file in variant.files]:
+            return variant
+    names = ", ".join(variant.name for variant in offered[:12])
+    raise RepositoryNotFoundError(f"{wanted.repo} has no {wanted.variant}; there are {names}.", "Name one of them.")
+
+
+def _usable(variant: Variant) -> Variant:
+    if variant.refused:
+        raise UnsupportedModelError(variant.refused, "Choose a repository with GGUF or safetensors files.")
+    return variant
+
+
+def _is_optional(pattern: str) -> bool:
+    """Whether a model works without it: papers, and whatever a pattern with a star means beside weights."""
+    return not pattern.lower().endswith((".gguf", ".safetensors", "config.json"))
+
+
+def _remote(repo: str, commit: str, file: HubFile, place: str) -> RemoteFile:
+    return RemoteFile(repo, commit, file.name, place, file.n_bytes, file.sha256, file.git_oid)
+
+
+def _sha256(path: Path) -> str:
+    found = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(READ_BYTES):
+            found.update(block)
+    return found.hexdigest()
+
+
+def _move(source: Path, goal: Path, sha256: str) -> None:
+    """To its place; across disks by a copy that is proven before the source goes."""
+    try:
+        os.replace(source, goal)
+        return
+    except OSError as error:
+        if error.errno not in (18,) and getattr(error, "winerror", None) != 17:  # EXDEV
+            raise
+    copy = goal.with_name(goal.name + ".copy")
+    shutil.copyfile(source, copy)
+    with open(copy, "rb+") as file:
+        os.fsync(file.fileno())
+    if _sha256(copy) != sha256:
+        copy.unlink()
+        raise LibraryError(f"The copy of {goal.name} is not what was copied.", "Check the disk, then resume.")
+    os.replace(copy, goal)
+    source.unlink()

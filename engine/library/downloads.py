@@ -1,0 +1,449 @@
+"""The queue of downloads: two at once, the others in their order; paused, resumed, cancelled, and kept over a restart.
+
+How a model is fetched is engine/library/download_job.py's. Downloads run on threads of their own; any thread may call.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import filelock
+import platformdirs
+
+from engine.errors import (
+    Cancelled,
+    DiskSpaceError,
+    EngineError,
+    HubError,
+    InvalidRequestError,
+    LibraryError,
+    RepositoryNotFoundError,
+)
+from engine.library.download import Patience, Stop
+from engine.library.download_job import (
+    DownloadJob,
+    JobTelling,
+    Resolved,
+    Shelf,
+    Wanted,
+    delete_parts,
+    fetched_bytes,
+    staging_folder,
+)
+from engine.library.download_queue import Kept, read_queue, write_queue
+from engine.library.hub import Hub
+from engine.library.hub_names import parse_repository
+from engine.library.records import CatalogueEntry, Download, DownloadState, InstalledModel
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 2
+TOLD_EVERY_S = 0.2
+RATE_OVER_S = 10.0
+CLOSE_S = 0.8
+LOCK_WAIT_S = 3.0  # for another process of Hearth that is ending
+_ACTIVE: tuple[DownloadState, ...] = ("downloading", "waiting", "checking")
+
+
+@dataclass
+class _Entry:
+    """A download as it stands. stop: of the run that is going on; what an earlier run says is not heard any more."""
+
+    kept: Kept
+    stop: Stop | None = None
+    thread: threading.Thread | None = None
+    done_bytes: int = 0
+    file: str = ""
+    came: deque[tuple[float, int]] = field(default_factory=deque)  # (when, bytes), of late
+    began: float = 0.0
+
+    def rate(self) -> float | None:
+        """Bytes/s of late; None while that would be a guess."""
+        now = time.monotonic()
+        while self.came and now - self.came[0][0] > RATE_OVER_S:
+            self.came.popleft()
+        span = min(RATE_OVER_S, now - self.began)
+        if self.kept.state != "downloading" or span < 1.0 or not self.came:
+            return None
+        return sum(n for _, n in self.came) / span
+
+
+class Downloads:
+    """All downloads of this person. close() it at the end; those that ran go on at the next start.
+
+    on_change: gets the whole list, from a thread of its own and at most five times a second. on_done: gets a model
+    once it is listed. home: where the queue is kept; None: with this person's data.
+    Raises: LibraryError where another process of Hearth has them.
+    """
+
+    def __init__(
+        self,
+        library: Shelf,
+        hub: Hub,
+        on_change: Callable[[list[Download]], None] | None = None,
+        on_done: Callable[[InstalledModel], None] | None = None,
+        home: Path | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        self._library, self._hub = library, hub
+        self._on_change, self._on_done = on_change, on_done
+        self._patience = patience if patience is not None else Patience()
+        folder = home if home is not None else Path(platformdirs.user_data_dir("Hearth", appauthor=False)) / "downloads"
+        self._path = folder / "queue.json"
+        self._lock = threading.RLock()
+        self._closing = threading.Event()
+        self._news = threading.Event()
+        self._teller: threading.Thread | None = None
+        self._process_lock = filelock.FileLock(folder / "queue.lock", thread_local=False)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._process_lock.acquire(timeout=LOCK_WAIT_S)
+        except filelock.Timeout:
+            raise LibraryError("Another Hearth is downloading.", "Close the other one.") from None
+        except OSError as error:
+            raise LibraryError(f"{folder} cannot be written: {error.strerror or error}.") from error
+        self._entries = {kept.id: _Entry(kept) for kept in read_queue(self._path)}
+        self._restore()
+
+    # -------------------------------------------------------------- what is asked for
+
+    def add(self, entry: CatalogueEntry) -> Download:
+        """Queues a model of the catalogue; one that is in the queue already goes on."""
+        variant = entry.codec if entry.format in ("gguf", "powerinfer-gguf") else ""
+        return self._queue(
+            Wanted(
+                self._library.id_for(entry.repo, variant), entry.name, entry.repo, entry.revision, entry.files,
+                predictor_repo=entry.predictor_repo, catalogue_id=entry.id, activation=entry.activation,
+                template=entry.template, licence=entry.licence, kind=entry.kind, n_bytes=entry.n_bytes,
+            )
+        )  # fmt: skip
+
+    def add_variant(
+        self, repo: str, variant: str = "", revision: str = "", name: str = "", n_bytes: int = 0
+    ) -> Download:
+        """Queues a variant of a repository, by the names of engine/library/variants.py, or its only one.
+
+        Raises: InvalidRequestError for what is no repository.
+        """
+        repo, named = parse_repository(repo, self._hub.endpoint)
+        called = name or repo.partition("/")[2] + (f" {variant}" if variant else "")
+        of_id = variant.rsplit("/", 1)[-1].removesuffix(".gguf")
+        id = self._library.id_for(repo, "" if variant == "safetensors" else of_id)
+        return self._queue(Wanted(id, called, repo, revision or named or "main", variant=variant, n_bytes=n_bytes))
+
+    def repair(
+        self, model: InstalledModel, damaged: Sequence[str] = (), entry: CatalogueEntry | None = None
+    ) -> Download:
+        """Fetches again what of an installed model is not as the hub has it. damaged: names of the files that are;
+        empty: all are looked at. entry: the catalogue's, where it has one.
+
+        Raises: InvalidRequestError for a model that came from no hub.
+        """
+        if not model.repo or not model.owned:
+            raise InvalidRequestError(f"{model.name} was not downloaded by Hearth.", "Import or download it again.")
+        predictors = entry.predictor_repo if entry is not None else ""
+        own = [file.name for file in model.files if not (predictors and file.name.startswith("predictors/"))]
+        trusted = [file.name for file in model.files if damaged and file.name not in damaged]
+        return self._queue(
+            Wanted(
+                model.id, model.name, model.repo, model.revision or "main", tuple(_escaped(name) for name in own),
+                predictor_repo=predictors, catalogue_id=model.catalogue_id, activation=model.activation,
+                template=model.template, licence=model.licence, kind=model.kind, n_bytes=model.n_bytes,
+                trusted=tuple(trusted),
+            ),
+            anew=True,
+        )  # fmt: skip
+
+    def list(self) -> list[Download]:
+        """All of them, in their order."""
+        with self._lock:
+            return [_record(entry) for entry in self._entries.values() if not entry.kept.cancelled]
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is being fetched, or waits its turn."""
+        with self._lock:
+            return any(entry.kept.state in ("queued", *_ACTIVE) for entry in self._entries.values())
+
+    def pause(self, id: str) -> None:
+        """Stops it; what came is kept. Nothing where it does not run. Raises: InvalidRequestError for an unknown id."""
+        with self._lock:
+            entry = self._entry(id)
+            if entry.kept.state in ("queued", *_ACTIVE):
+                self._stop(entry)
+                self._set(entry, "paused")
+            self._pump()
+
+    def resume(self, id: str) -> None:
+        """Queues it again, after a pause or a failure."""
+        with self._lock:
+            entry = self._entry(id)
+            if entry.kept.state in ("paused", "failed"):
+                self._set(entry, "queued")
+            self._pump()
+
+    def cancel(self, id: str) -> None:
+        """Stops it, takes it off the list and throws away what came."""
+        with self._lock:
+            entry = self._entry(id)
+            self._stop(entry)
+            entry.kept = replace(entry.kept, cancelled=True, state="paused")
+            self._changed()
+            self._clear_away(entry)
+            self._pump()
+
+    def forget(self, id: str) -> None:
+        """Takes one that is done off the list; the model stays. One that is not done is cancelled."""
+        with self._lock:
+            if self._entry(id).kept.state != "done":
+                self.cancel(id)
+                return
+            del self._entries[id]
+            self._changed()
+
+    def close(self) -> None:
+        """Ends all threads within a second. Those that ran are queued at the next start."""
+        with self._lock:
+            if self._closing.is_set():
+                return
+            self._closing.set()
+            self._save()
+            for entry in self._entries.values():
+                self._stop(entry)
+            threads = [entry.thread for entry in self._entries.values() if entry.thread is not None]
+        self._news.set()
+        until = time.monotonic() + CLOSE_S
+        for thread in (*threads, self._teller):
+            if thread is not None and thread is not threading.current_thread():
+                thread.join(max(0.0, until - time.monotonic()))
+        self._process_lock.release()
+
+    # -------------------------------------------------------------- the queue
+
+    def _queue(self, wanted: Wanted, anew: bool = False) -> Download:
+        """anew: what it was settled to before is asked again."""
+        staging = staging_folder(self._library.folder, wanted)
+        with self._lock:
+            entry = self._entries.get(staging.name)
+            if entry is not None and entry.kept.state in ("queued", *_ACTIVE) and not entry.kept.cancelled:
+                return _record(entry)
+            known = entry.kept.resolved if entry is not None and not anew and entry.kept.state != "done" else None
+            kept = Kept(staging.name, wanted, str(staging), "queued", known)
+            thread = entry.thread if entry is not None else None
+            self._entries.pop(staging.name, None)  # to the end of the queue
+            entry = self._entries[staging.name] = _Entry(kept, thread=thread)
+            self._count_parts(entry)
+            self._changed()
+            self._pump()
+            return _record(entry)
+
+    def _restore(self) -> None:
+        """Takes up what an earlier process left: those that ran are queued, cancelled ones are cleared away."""
+        with self._lock:
+            for entry in list(self._entries.values()):
+                if entry.kept.cancelled:
+                    self._clear_away(entry)
+                    continue
+                if entry.kept.state in _ACTIVE:
+                    entry.kept = replace(entry.kept, state="queued", error="", message="", hint="")
+                self._count_parts(entry)
+            self._pump()
+            if self._entries:
+                self._changed()
+
+    def _pump(self) -> None:
+        """Starts what is next, as far as there is room for one more."""
+        if self._closing.is_set():
+            return
+        running = sum(entry.kept.state in _ACTIVE for entry in self._entries.values())
+        for entry in self._entries.values():
+            if running >= AT_ONCE:
+                return
+            if entry.kept.state == "queued" and not entry.kept.cancelled:
+                running += 1
+                stop = entry.stop = Stop()
+                entry.began = time.monotonic()
+                entry.came.clear()
+                self._set(entry, "downloading")
+                name = f"download {entry.kept.wanted.model}"
+                work = (entry, stop, entry.thread)
+                entry.thread = threading.Thread(target=self._work, args=work, daemon=True, name=name)
+                entry.thread.start()
+
+    def _work(self, entry: _Entry, stop: Stop, before: threading.Thread | None) -> None:
+        """One run of a download. before: the thread of the run before, which may still be ending."""
+        job = DownloadJob(
+            entry.kept.wanted, entry.kept.resolved, self._hub, self._library, Path(entry.kept.staging),
+            self._patience, stop, self._telling(entry, stop), lambda: self._to_write(entry),
+        )  # fmt: skip
+        try:
+            while before is not None and before.is_alive():
+                stop.check()
+                before.join(0.05)
+            model = job.run(lambda resolved: self._settle(entry, stop, resolved))
+        except Cancelled:
+            return  # whoever stopped it has said what it is now
+        except DiskSpaceError as error:
+            self._end(entry, stop, "paused", error)
+        except EngineError as error:
+            if isinstance(error, RepositoryNotFoundError):  # its commit may be gone: the next try asks for the new one
+                self._settle(entry, stop, None)
+            self._end(entry, stop, "failed", error)
+        except Exception as error:
+            log.exception("a download failed in a way that was not foreseen")
+            words = f"The download failed: {type(error).__name__}."
+            self._end(entry, stop, "failed", EngineError(words, "Resume it; the log says more."))
+        else:
+            with self._lock:
+                entry.done_bytes = max(entry.done_bytes, job.resolved.n_bytes if job.resolved else 0)
+            self._end(entry, stop, "done", None)
+            if self._on_done is not None:
+                self._on_done(model)
+
+    def _end(self, entry: _Entry, stop: Stop, state: DownloadState, error: EngineError | None) -> None:
+        with self._lock:
+            if entry.stop is stop:
+                entry.stop = None
+                entry.file = ""
+                self._set(entry, state, error)
+            self._pump()
+
+    def _settle(self, entry: _Entry, stop: Stop, resolved: Resolved | None) -> None:
+        with self._lock:
+            if entry.stop is stop and entry.kept.resolved != resolved:
+                entry.kept = replace(entry.kept, resolved=resolved)
+                self._changed()
+
+    def _telling(self, entry: _Entry, stop: Stop) -> JobTelling:
+        def doing(what: str, file: str) -> None:
+            with self._lock:
+                if entry.stop is stop:
+                    entry.file = file
+                    self._show(entry, "checking" if what == "checking" else "downloading")
+
+        def done(n_bytes: int) -> None:
+            with self._lock:
+                if entry.stop is stop:
+                    entry.done_bytes = n_bytes
+            self._tell()
+
+        def came(n_bytes: int) -> None:
+            with self._lock:
+                if entry.stop is stop:
+                    entry.came.append((time.monotonic(), n_bytes))
+
+        def waiting(file: str, error: HubError | None) -> None:
+            with self._lock:
+                if entry.stop is stop:
+                    entry.file = file or entry.file
+                    self._show(entry, "downloading" if error is None else "waiting", error)
+
+        return JobTelling(doing, done, came, waiting)
+
+    def _show(self, entry: _Entry, state: DownloadState, error: EngineError | None = None) -> None:
+        """A state between beginning and end: told, and not worth a write to the disk."""
+        message = error.message if error is not None else ""
+        if (entry.kept.state, entry.kept.message) != (state, message):
+            entry.kept = entry.kept.now(state, error)
+            if state == "downloading":  # the pace before the wait says nothing
+                entry.came.clear()
+                entry.began = time.monotonic()
+        self._tell()
+
+    def _set(self, entry: _Entry, state: DownloadState, error: EngineError | None = None) -> None:
+        entry.kept = entry.kept.now(state, error)
+        self._changed()
+
+    def _stop(self, entry: _Entry) -> None:
+        if entry.stop is not None:
+            entry.stop.now()
+            entry.stop = None
+
+    def _clear_away(self, entry: _Entry) -> None:
+        """Deletes the parts of a cancelled download once its thread has ended."""
+        id, staging, before = entry.kept.id, Path(entry.kept.staging), entry.thread
+
+        def clear() -> None:
+            if before is not None:
+                before.join()
+            with self._lock:
+                if self._entries.get(id) is not entry:  # asked for again meanwhile: what came is welcome
+                    return
+            delete_parts(staging)
+            with self._lock:
+                if self._entries.get(id) is entry and not self._closing.is_set():
+                    del self._entries[id]
+                    self._changed()
+
+        threading.Thread(target=clear, daemon=True, name="clear away a download").start()
+
+    def _count_parts(self, entry: _Entry) -> None:
+        if entry.kept.resolved is not None:
+            whole = entry.kept.resolved.n_bytes
+            done = entry.kept.state == "done"
+            entry.done_bytes = whole if done else fetched_bytes(Path(entry.kept.staging), entry.kept.resolved)
+
+    def _to_write(self, mine: _Entry) -> int:
+        """Bytes that the other running downloads are still to write."""
+        with self._lock:
+            others = [e for e in self._entries.values() if e is not mine and e.kept.state in _ACTIVE]
+            return sum(max(0, _total(entry) - entry.done_bytes) for entry in others)
+
+    def _entry(self, id: str) -> _Entry:
+        entry = self._entries.get(id)
+        if entry is None or entry.kept.cancelled:
+            raise InvalidRequestError(f"There is no download {id!r}.", "Look at the list of downloads.")
+        return entry
+
+    # -------------------------------------------------------------- what is told and kept
+
+    def _changed(self) -> None:
+        self._save()
+        self._tell()
+
+    def _save(self) -> None:
+        try:
+            write_queue(self._path, [entry.kept for entry in self._entries.values()])
+        except OSError as error:  # a full disk: what runs goes on, or pauses by itself
+            log.info("the queue of downloads cannot be written: %s", error)
+
+    def _tell(self) -> None:
+        self._news.set()
+        if self._on_change is not None and self._teller is None and not self._closing.is_set():
+            self._teller = threading.Thread(target=self._tell_news, daemon=True, name="download news")
+            self._teller.start()
+
+    def _tell_news(self) -> None:
+        """Says what changed, and, while something runs, each second how fast it is."""
+        assert self._on_change is not None
+        while not self._closing.is_set():
+            if self._news.wait(1.0 if self.is_busy else None) and self._closing.is_set():
+                return
+            self._news.clear()
+            self._on_change(self.list())
+            self._closing.wait(TOLD_EVERY_S)
+
+
+def _total(entry: _Entry) -> int:
+    return entry.kept.resolved.n_bytes if entry.kept.resolved is not None else entry.kept.wanted.n_bytes
+
+
+def _record(entry: _Entry) -> Download:
+    kept, wanted, rate = entry.kept, entry.kept.wanted, entry.rate()
+    total = _total(entry)
+    done = min(entry.done_bytes, total) if total else entry.done_bytes
+    return Download(
+        kept.id, wanted.model, wanted.name, wanted.repo, kept.state, done, total, rate,
+        (total - done) / rate if rate else None, entry.file, wanted.catalogue_id, kept.error, kept.message, kept.hint,
+    )  # fmt: skip
+
+
+def _escaped(name: str) -> str:
+    """A file's name as a pattern that fits nothing else."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)

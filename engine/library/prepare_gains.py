@@ -1,0 +1,253 @@
+"""What preparing a model would gain on this machine, by the placement solver: before anything is converted or counted.
+
+Each combination of "as a bundle", "with counts" and "with predictors" is a problem of its own; what is not there yet
+is stood in for by what such models usually have. Nothing is written, no weight is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.bundle import BundleSource
+from engine.bundle_layout import Layout, plan_layout
+from engine.bundle_manifest import BundleCodec, Manifest, SourceEntry
+from engine.config import EngineConfig, Mode
+from engine.errors import EngineError
+from engine.library.records import Sparsity
+from engine.model.model_files import ModelFiles, OpenedModel
+from engine.offline.activity import activity_of, scaled_to
+from engine.offline.card_bytes import predictor_bytes
+from engine.offline.greedy import place_greedily
+from engine.offline.model_bytes import ModelBytes, PredictorBytes
+from engine.offline.solving import Setting, problem_of, read_setting
+from engine.sparsity.stats import NeuronStats
+from native_kernels.codecs import ROW_CODECS
+
+F64 = NDArray[np.float64]
+
+# A step must make a token so much faster; conversion takes as much disk as the model, so it must bring more.
+LEAST_GAIN = {"convert": 1.1, "train": 1.05, "profile": 1.05}
+# Of a card while a model is loaded there: what it will have free when this one takes that one's place.
+CARD_SHARE = 0.9
+# Predictors that training usually chooses (the starter model's, all layers): copies of two bits, which expect so many
+# times the neurons whose gate opens.
+TRAINED_CODEC, TRAINED_TO_OPENED = "copy2", 1.4
+# Share of a layer's neurons that carries 80 % of its activations: PowerInfer's figure 5, with and without a gate.
+_COVERED = {True: 0.43, False: 0.26}
+_TOKENS = 1 << 15  # of the counts that stand in for real ones
+
+
+@dataclass(frozen=True)
+class Ways:
+    """A combination of what preparing can do."""
+
+    convert: bool = False
+    profile: bool = False
+    train: bool = False
+
+
+class Gains:
+    """Predicted rates of one model on this machine, for every combination. Cost: some 0.1 s for 80 layers, each.
+
+    missing: of the three steps, those that have not been done and can be.
+    """
+
+    def __init__(
+        self, opened: OpenedModel, engine: EngineConfig | None = None, sparsity: Sparsity | None = None
+    ) -> None:
+        self._opened = opened
+        self._sparsity = sparsity
+        self._setting = _setting(opened, engine or EngineConfig())
+        self._known: dict[Ways, float | None] = {}
+
+    @cached_property
+    def codec(self) -> BundleCodec | None:
+        """What a bundle of it would be stored in without loss worth the name; None where none would help."""
+        return (
+            None if self._opened.format == "bundle" or not self._opened.config.has_zeros else kept_codec(self._opened)
+        )
+
+    @cached_property
+    def layout(self) -> Layout | None:
+        """How it would lie in that bundle."""
+        return None if self.codec is None else plan_layout(self._opened, self.codec)
+
+    @property
+    def missing(self) -> Ways:
+        config = self._opened.config
+        return Ways(
+            convert=self.codec is not None,
+            profile=config.has_zeros and self._setting.stats is None,
+            train=config.has_zeros and not config.n_experts and not has_lasting_predictors(self._opened),
+        )
+
+    @property
+    def reads_all_of_down(self) -> bool:
+        """Whether a token reads down whole, whatever fires, because the file keeps no neuron's weights together."""
+        return self._setting.model.down_is_row_wise
+
+    @property
+    def has_card(self) -> bool:
+        """Whether a graphics card takes part."""
+        return self._setting.gpu is not None
+
+    def needed_vram(self, share: float) -> float:
+        """The budget that holds such a share of the weights beside what a card needs anyway. GiB."""
+        return (self._setting.fixed_vram + share * self._setting.model.total) / (1 << 30)
+
+    def tok_s(self, ways: Ways) -> float | None:
+        """Predicted tokens/s; None where it does not fit."""
+        if ways not in self._known:
+            self._known[ways] = _rate(self._prepared(ways))
+        return self._known[ways]
+
+    def worthwhile(self) -> Ways:
+        """The steps that pay: of all that are missing, those without which a token would take longer."""
+        ways = self.missing
+        for step in ("convert", "train", "profile"):
+            without = replace(ways, **{step: False})
+            if getattr(ways, step) and not _pays(self.tok_s(ways), self.tok_s(without), LEAST_GAIN[step]):
+                ways = without
+        return ways
+
+    def gain(self, ways: Ways, step: str) -> float | None:
+        """How many times as fast a step makes it, the others done."""
+        fast, slow = self.tok_s(ways), self.tok_s(replace(ways, **{step: False}))
+        return None if fast is None or slow is None else fast / slow
+
+    # ------------------------------------------------------------ what is not there yet
+
+    def _prepared(self, ways: Ways) -> Setting:
+        setting = self._setting
+        config = setting.opened.config
+        if ways.convert and self.codec is not None and self.layout is not None:
+            bundle = as_bundle(self._opened, self.codec, self.layout)
+            setting = replace(setting, opened=bundle, model=ModelBytes.of(bundle))
+        if config.has_zeros and setting.stats is None:
+            setting = replace(setting, stats=self._counts(even=not ways.profile))
+        if ways.train:
+            setting = replace(setting, predictors=_trained(setting))
+        return setting
+
+    def _counts(self, even: bool) -> NeuronStats:
+        """As often as such neurons fire; even: as a placement without counts takes it, every neuron alike."""
+        config = self._opened.config
+        fired = activity_of(config, "exact").fired
+        share = float(fired.mean())
+        if self._sparsity is not None and self._sparsity.active_share:
+            share = self._sparsity.active_share
+        rates = np.full(config.n_neurons, share) if even else _uneven(config.n_neurons, share, *self._curve())
+        counts = np.rint(rates * _TOKENS).astype(np.int64)
+        return NeuronStats(np.tile(counts, (config.n_layers, 1)), _TOKENS, "measured", "usual")
+
+    def _curve(self) -> tuple[F64, F64]:
+        """(share of a layer's neurons, the hottest; share of its activations that they carry), both from 0 to 1."""
+        if self._sparsity is not None and self._sparsity.coverage:
+            needed = np.array([0.0, *self._sparsity.coverage])
+            return needed, np.linspace(0, 1, len(needed))
+        return np.array([0.0, _COVERED[self._opened.config.gated], 1.0]), np.array([0.0, 0.8, 1.0])
+
+
+def kept_codec(opened: OpenedModel) -> BundleCodec:
+    """The codec of a bundle that keeps what the model's own codec holds."""
+    main = max(opened.codecs, key=lambda codec: (opened.codecs[codec], codec))
+    if main in ("f32", "f16", "bf16"):
+        return "f16"
+    return "q4_0" if main == "q4_0" else "q8_0"
+
+
+def as_bundle(opened: OpenedModel, codec: BundleCodec, layout: Layout) -> OpenedModel:
+    """The model as it would be opened from its bundle, of which no file is there: for counting bytes alone."""
+    entries = {
+        tensor.name: entry for part in layout.parts for region in part.regions for tensor, entry in region.tensors
+    }
+    origin = SourceEntry(opened.name, opened.format, "", opened.parameters)
+    source = BundleSource(Path(), Manifest(opened.name, codec, opened.config, origin, {}, entries), {})
+    return replace(opened, source=source, format="bundle", files=ModelFiles(Path(), "bundle", []))
+
+
+def has_lasting_predictors(opened: OpenedModel) -> bool:
+    """Whether it has predictors other than those of signs, which serve until others are trained."""
+    return opened.has_predictors and not has_sign_predictors(opened)
+
+
+def has_sign_predictors(opened: OpenedModel) -> bool:
+    """Whether its predictors are those that need no training. Ones that cannot be read count as none."""
+    from engine.model_artefacts import predictor_kinds
+
+    if not opened.has_predictors:
+        return False
+    try:
+        return "sign" in predictor_kinds(opened)
+    except EngineError:
+        return False
+
+
+def _setting(opened: OpenedModel, engine: EngineConfig) -> Setting:
+    """What there is to solve from, with a card as it is when no other model of ours lies on it."""
+    setting = read_setting(opened, engine)
+    gpu = setting.gpu
+    if gpu is None or engine.vram_budget_gib is not None:
+        return setting
+    could_be_free = int(CARD_SHARE * (gpu.total_bytes or 0))
+    if could_be_free <= (gpu.free_bytes or 0):
+        return setting
+    return read_setting(opened, engine, card=replace(gpu, free_bytes=could_be_free))
+
+
+def _rate(setting: Setting) -> float | None:
+    """Tokens/s of the fastest greedy placement."""
+    ram = setting.budgets.ram_bytes if setting.all_in_ram > setting.budgets.ram_bytes else None
+    found = []
+    for mode in _modes(setting):
+        problem, _ = problem_of(setting, mode)
+        choice = place_greedily(problem, setting.budgets.vram_bytes, ram)
+        if choice is not None:
+            found.append(1 / choice.seconds(problem))
+    return max(found, default=None)
+
+
+def _modes(setting: Setting) -> Iterator[Mode]:
+    if not setting.opened.config.has_zeros:
+        yield "dense"
+        return
+    yield "exact"
+    if setting.predictors is not None:
+        yield "sparse"
+
+
+def _pays(fast: float | None, slow: float | None, least: float) -> bool:
+    """A model that fits only with the step is worth it; where it does not fit at all nothing is."""
+    if fast is None:
+        return False
+    return slow is None or fast >= least * slow
+
+
+def _trained(setting: Setting) -> PredictorBytes:
+    """Those that training would make."""
+    config = setting.opened.config
+    n_bytes = config.d_ff * ROW_CODECS[TRAINED_CODEC].n_bytes(config.d_model) + 4 * config.d_ff
+    opens = activity_of(config, "exact", setting.stats).opened.mean(axis=1)
+    on_card = predictor_bytes([(TRAINED_CODEC, config.d_ff, config.d_model)], [config.d_ff])
+    each = np.full(config.n_layers, n_bytes, np.int64)
+    return PredictorBytes(
+        held=each,
+        read=each,
+        codecs=(TRAINED_CODEC,) * config.n_layers,
+        active_share=tuple(min(1.0, TRAINED_TO_OPENED * float(share)) for share in opens),
+        is_true_gate=np.zeros(config.n_layers, np.bool_),
+        on_card=np.full(config.n_layers, -1 if on_card is None else on_card, np.int64),
+    )
+
+
+def _uneven(n_neurons: int, share: float, needed: F64, carried: F64) -> F64:
+    """[F], falling: how likely each neuron fires, so that the curve holds and the mean is `share`."""
+    edges = np.linspace(0, 1, n_neurons + 1)
+    weights = np.diff(np.interp(edges, np.maximum.accumulate(needed), carried))
+    return np.asarray(scaled_to(weights.astype(np.float32), share), np.float64)

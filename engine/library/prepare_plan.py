@@ -1,0 +1,236 @@
+"""What preparing a model for this PC would do, why, how long it takes and what it gains: said before it starts.
+
+The gains are engine/library/prepare_gains.py's, the work is engine/library/preparing.py's. It writes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from engine.bundle import is_bundle
+from engine.config import Device, EngineConfig
+from engine.hardware import HardwareProfile, choose_gpu, default_threads, probe
+from engine.library.prepare_gains import Gains, has_lasting_predictors, has_sign_predictors
+from engine.library.prepare_state import Predictors, PrepareState, read_pace
+from engine.library.records import InstalledModel, PreparePlan, PrepareStage, PrepareStep, Sparsity
+from engine.model.mapped_weights import turned_bytes
+from engine.model.model_files import OpenedModel, open_model
+from engine.offline import calibration, training
+from engine.offline.low_rank import Recipe
+
+STAGES: tuple[PrepareStage, ...] = ("convert", "profile", "train", "solve")
+# More are counted over only where that is soon done: of the hottest neurons, 8,192 positions tell nearly as much as
+# 32,768 (docs/calibration.md).
+LONGEST_PROFILE_S = 1200.0
+SIGN_TOKENS = calibration.PORTION_TOKENS
+# Until a stage has run here: starter model, two cores of an EPYC. Products a second of one core, bytes a second.
+USUAL_PRODUCTS_PER_S, USUAL_CONVERT_BYTES_PER_S, USUAL_SOLVE_S = 1.1e10, 1.5e8, 4.0
+LEAST_FREE_VRAM_SHARE = 0.5
+# Masked passes over the text held out, some 20 % of all, that finding a level of recall takes.
+_PASSES = 8 * 0.2
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """Positions of text. None: as this machine gets through in good time, or as training usually takes."""
+
+    profile_tokens: int | None = None
+    train_tokens: int = training.DEFAULT_TOKENS
+    sign_tokens: int = SIGN_TOKENS
+
+    def of_training(self, predictors: Predictors) -> int:
+        return self.train_tokens if predictors == "train" else self.sign_tokens
+
+
+def openable(model: InstalledModel) -> tuple[Path, str | None]:
+    """What of an installed model is loaded, and with which activation: its bundle says that itself."""
+    if model.prepared and is_bundle(Path(model.prepared)):
+        return Path(model.prepared), None
+    return Path(model.path), model.activation or None
+
+
+def what_is_missing(opened: OpenedModel) -> str:
+    """What preparing would bring, in a sentence; "" where nothing is missing. Cost: reads heads.
+
+    Whether it pays on this machine, the plan says.
+    """
+    config = opened.config
+    if not config.has_zeros:
+        return ""
+    wanted = []
+    if opened.format != "bundle" and opened.down_is_row_wise and not turned_bytes(opened):
+        wanted.append("laying its neurons out one by one")
+    if not opened.has_stats:
+        wanted.append("counting which neurons fire")
+    if not config.n_experts and not has_lasting_predictors(opened):
+        wanted.append("training predictors")
+    if not wanted:
+        return ""
+    listed = wanted[0] if len(wanted) == 1 else f"{', '.join(wanted[:-1])} and {wanted[-1]}"
+    return f"Preparing would make it faster by {listed}."
+
+
+@dataclass(frozen=True, eq=False)
+class Outlook:
+    """A plan with what it was made from. opened: as it is loaded now."""
+
+    model: InstalledModel
+    opened: OpenedModel
+    gains: Gains
+    predictors: Predictors
+    amounts: Amounts
+    state: PrepareState | None
+    machine: str
+    device: Device  # where neurons are counted and predictors trained; auto: on a card, where torch finds one
+
+    def pace_name(self, stage: PrepareStage) -> str:
+        """What a pace holds for: another device and another kind of predictor have their own."""
+        name = "sign" if stage == "train" and self.predictors == "sign" else stage
+        return name if stage in ("convert", "solve") else f"{name}.{self.device}"
+
+    @cached_property
+    def stages(self) -> tuple[PrepareStage, ...]:
+        """What is to be done, in order."""
+        state, ways = self.state, self.gains.worthwhile()
+        if state is not None and state.interrupted:  # what was begun is ended, whatever the machine says today
+            begun = STAGES.index(state.stage) if state.stage else 0
+            missing = self.gains.missing
+            ways = replace(
+                ways,
+                convert=ways.convert or (begun == 0 and missing.convert),
+                profile=ways.profile or (begun == 1 and missing.profile),
+                train=ways.train or (begun == 2 and missing.train),
+            )
+        train = ways.train and not (self.predictors == "sign" and has_sign_predictors(self.opened))
+        wanted = {"convert": ways.convert, "profile": ways.profile, "train": train}
+        found = tuple(stage for stage in STAGES if wanted.get(stage))
+        return (*found, "solve") if found or not self.opened.has_placement else ()
+
+    @cached_property
+    def profile_tokens(self) -> int:
+        """Positions to count over."""
+        if self.state is not None and self.state.profile_tokens:
+            return self.state.profile_tokens
+        if self.amounts.profile_tokens is not None:
+            return self.amounts.profile_tokens
+        affordable = LONGEST_PROFILE_S * self.pace("profile") / (2 * max(1, self.opened.parameters))
+        portions = int(affordable // calibration.PORTION_TOKENS)
+        most = calibration.DEFAULT_TOKENS // calibration.PORTION_TOKENS
+        return calibration.PORTION_TOKENS * max(1, min(most, portions))
+
+    def work(self, stage: PrepareStage) -> float:
+        """How much there is to do: bytes to convert, products of numbers to count and train, models to solve."""
+        parameters, config = self.opened.parameters, self.opened.config
+        match stage:
+            case "convert":
+                return float(sum(self.opened.codecs.values()))
+            case "profile":
+                return 2.0 * self.profile_tokens * parameters  # written, then counted
+            case "solve":
+                return 1.0
+        tokens = self.amounts.of_training(self.predictors)
+        written = self.profile_tokens if "profile" in self.stages else 0
+        text = (max(0, tokens - written) + tokens * (1 + _PASSES)) * parameters
+        if self.predictors == "sign":
+            return text
+        weights = float(config.n_layers * config.d_ff * config.d_model)
+        copies = (2 + 4 * 3) * len(training.COPY_BITS) * weights * config.d_model
+        ranks = sum(training.ranks_for(config.d_model)) / config.d_model
+        recipe = Recipe()
+        steps = min(recipe.steps, training.EPOCHS * tokens // recipe.batch) * recipe.batch
+        fitted = 3.0 * steps * ranks * (weights + config.n_layers * config.d_model**2)
+        return text + copies + fitted
+
+    def pace(self, stage: PrepareStage) -> float:
+        """Work a second, as it was here the last time, or as such machines have."""
+        known = read_pace(self.machine, self.pace_name(stage))
+        if known is not None:
+            return known
+        if stage == "convert":
+            return USUAL_CONVERT_BYTES_PER_S
+        return 1 / USUAL_SOLVE_S if stage == "solve" else USUAL_PRODUCTS_PER_S * default_threads(probe())
+
+    def eta_s(self, stage: PrepareStage) -> float:
+        """Seconds that the stage is expected to take."""
+        return self.work(stage) / self.pace(stage)
+
+    @cached_property
+    def plan(self) -> PreparePlan:
+        """As the window shows it."""
+        stages = self.stages
+        steps = tuple(PrepareStep(stage, self._why(stage), self.eta_s(stage)) for stage in stages)
+        done = replace(self.gains.missing, **{stage: stage in stages for stage in STAGES if stage != "solve"})
+        nothing = replace(done, convert=False, profile=False, train=False)
+        etas = [step.eta_s or 0.0 for step in steps]
+        return PreparePlan(
+            model=self.model.id,
+            steps=steps,
+            now_tok_s=self.gains.tok_s(nothing),
+            then_tok_s=self.gains.tok_s(done),
+            eta_s=sum(etas) if steps else None,
+            disk_bytes=self.disk_bytes if "convert" in stages else 0,
+            can_use_sign="train" in stages and self.predictors == "train" and not has_sign_predictors(self.opened),
+            interrupted=self.state is not None and self.state.interrupted,
+        )
+
+    @property
+    def disk_bytes(self) -> int:
+        """What a bundle takes."""
+        return 0 if self.gains.layout is None else self.gains.layout.n_bytes
+
+    def _why(self, stage: PrepareStage) -> str:
+        if stage == "solve":
+            return "Decides what lies on the graphics card." if self.gains.has_card else "Plans the memory it takes."
+        gain = self.gains.gain(self.gains.worthwhile(), stage)
+        faster = "" if gain is None or gain < 1.01 else f": about {gain:.1f} times as fast"
+        match stage:
+            case "convert":
+                if self.gains.reads_all_of_down:
+                    return f"The file does not keep a neuron's weights together, so that none can be skipped{faster}."
+                return f"Laid out for this engine the weights are read faster{faster}."
+            case "profile":
+                return f"Nobody has counted which neurons fire most; those go on the graphics card{faster}."
+        if has_sign_predictors(self.opened):
+            return f"The instant predictor is in use; a trained one skips more{faster}."
+        return f"Predictors tell which neurons will fire, so that the others are not read{faster}."
+
+
+def outlook(
+    model: InstalledModel,
+    predictors: Predictors = "train",
+    state: PrepareState | None = None,
+    engine: EngineConfig | None = None,
+    sparsity: Sparsity | None = None,
+    amounts: Amounts | None = None,
+) -> Outlook:
+    """What there is to do for an installed model.
+
+    state: what an earlier try left. engine: how the model is to be run. sparsity: what is published of it.
+    Cost: reads heads and counts; the first time on a machine some seconds, in which it is measured.
+    Raises: what opening the model raises, and what reading its statistics raises.
+    """
+    path, activation = openable(model)
+    opened = open_model(path, activation)
+    engine = replace(engine or EngineConfig(), activation=activation)
+    gains = Gains(opened, engine, sparsity)
+    profile = probe()
+    device = offline_device(profile, engine)
+    return Outlook(model, opened, gains, predictors, amounts or Amounts(), state, machine_name(profile), device)
+
+
+def offline_device(profile: HardwareProfile, engine: EngineConfig) -> Device:
+    """auto where a card has room beside what runs on it: a chat that is placed there comes first."""
+    gpu, _ = choose_gpu(profile)
+    if engine.device == "cpu" or gpu is None or not gpu.total_bytes:
+        return "cpu"
+    return "auto" if (gpu.free_bytes or 0) >= LEAST_FREE_VRAM_SHARE * gpu.total_bytes else "cpu"
+
+
+def machine_name(profile: HardwareProfile) -> str:
+    """Names the machine that a pace was measured on."""
+    facts = (profile.cpu.name, profile.cpu.cores, profile.cpu.threads, [gpu.name for gpu in profile.gpus])
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]

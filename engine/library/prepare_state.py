@@ -1,0 +1,167 @@
+"""What preparing keeps between two runs: how far a model is, who prepares at the moment, how fast this machine does it.
+
+Small JSON files in the data folder, each replaced whole; one that cannot be read counts as none. The work itself goes
+on from what it finished: this says only what was wanted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from engine.bundle import write_json
+from engine.errors import DiskSpaceError, EngineError, LibraryError, ModelNotFoundError
+from engine.formats.json_text import read_object
+from engine.library.records import PrepareStage
+from engine.plain_config import from_plain
+from engine.sparsity.artifact_files import NO_ROOM
+
+log = logging.getLogger(__name__)
+
+Predictors = Literal["train", "sign"]
+PREDICTORS: tuple[Predictors, ...] = ("train", "sign")
+
+_SCHEMA = 1
+_MAX_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class PrepareState:
+    """How far the preparing of one model is.
+
+    stage: what ran last, "" once all is done. predictors: the person's choice. later: whether predictors are still to
+    be trained while nobody waits. profile_tokens: positions that are counted over, 0 where they are not; the same after
+    an interruption, so that what was counted holds.
+    """
+
+    model: str
+    predictors: Predictors = "train"
+    stage: PrepareStage | Literal[""] = ""
+    later: bool = False
+    profile_tokens: int = 0
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether an earlier try left work."""
+        return self.stage != ""
+
+
+def read_state(model: str) -> PrepareState | None:
+    """What is kept of the model; None where nothing is."""
+    file = _file(model)
+    try:
+        values = read_object(file, max_bytes=_MAX_BYTES, max_values=1 << 10)
+        state: PrepareState = from_plain(PrepareState, values, file.name)
+    except ModelNotFoundError:
+        return None
+    except EngineError as error:
+        log.info("What was kept of preparing %s cannot be read: %s", model, error)
+        return None
+    return state if values.get("schema_version") == _SCHEMA and state.model == model else None
+
+
+def keep_state(state: PrepareState) -> None:
+    """Keeps it in place of the last one. Raises: LibraryError, DiskSpaceError where it cannot be written."""
+    file = _file(state.model)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(file, {"schema_version": _SCHEMA, **asdict(state)})
+    except OSError as error:
+        if error.errno in NO_ROOM:
+            raise DiskSpaceError(f"The disk that holds {file.parent} is full.") from error
+        raise LibraryError(f"{file} cannot be written: {error.strerror or error}.", "Make it writable.") from error
+
+
+def forget_state(model: str) -> None:
+    """Nothing is left to be done for the model."""
+    with suppress(OSError):
+        _file(model).unlink(missing_ok=True)
+
+
+def set_later(model: str, later: bool) -> None:
+    """All is done but training, or all is done."""
+    if later:
+        keep_state(replace(read_state(model) or PrepareState(model), stage="", later=True, predictors="sign"))
+    else:
+        forget_state(model)
+
+
+@contextmanager
+def only_one(model: str) -> Iterator[None]:
+    """Holds the right to prepare, which one process at a time has; a death gives it back.
+
+    Raises: LibraryError where another one has it, naming the model.
+    """
+    from filelock import FileLock, Timeout
+
+    folder = _folder()
+    note = folder / "running.json"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / "running.lock", timeout=0)
+        lock.acquire()
+    except Timeout as error:
+        raise LibraryError(
+            f"{_running(note)} is being prepared; one model at a time can be.", "Wait until it is done, or stop it."
+        ) from error
+    except OSError as error:
+        raise LibraryError(f"{folder} cannot be written: {error.strerror or error}.", "Make it writable.") from error
+    try:
+        with suppress(OSError):
+            note.write_text(json.dumps({"model": model, "pid": os.getpid()}), encoding="utf-8")
+        yield
+    finally:
+        lock.release()
+
+
+def _running(note: Path) -> str:
+    try:
+        found = read_object(note, max_bytes=_MAX_BYTES, max_values=64).get("model")
+    except EngineError:
+        found = None
+    return found if isinstance(found, str) and found else "Another model"
+
+
+# ------------------------------------------------------------------ pace
+
+
+def read_pace(machine: str, stage: str) -> float | None:
+    """Units of work a second that the stage last had on this machine; None where it never ran."""
+    value = _paces().get(f"{machine}.{stage}")
+    sound = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e18
+    return float(value) if sound else None  # type: ignore[arg-type]
+
+
+def keep_pace(machine: str, stage: str, units_per_s: float) -> None:
+    """Remembers it. Where nothing can be written, the next forecast is as good as the last."""
+    file = _folder() / "pace.json"
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(file, {**_paces(), f"{machine}.{stage}": units_per_s})
+
+
+def _paces() -> dict[str, Any]:
+    try:
+        return read_object(_folder() / "pace.json", max_bytes=_MAX_BYTES, max_values=1 << 12)
+    except EngineError:
+        return {}
+
+
+# ------------------------------------------------------------------ where
+
+
+def _file(model: str) -> Path:
+    return _folder() / f"{hashlib.sha256(model.encode()).hexdigest()[:24]}.json"
+
+
+def _folder() -> Path:
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("Hearth", appauthor=False)) / "preparing"

@@ -1,0 +1,295 @@
+"""How an installed model would lie on this machine and how fast it would be, for any budget that a person slides to.
+
+What it is reckoned from (bytes, statistics, predictors) is read once a model and kept as numbers; no file stays open.
+The placement is the fast one of engine/offline/greedy.py, over the same figures as at loading.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from engine import artefacts
+from engine.adaptation import can_learn, learned_stats
+from engine.config import EngineConfig, KvCodec, Mode, ModelConfig
+from engine.errors import DeviceMemoryError, EngineError
+from engine.graphics import GpuInfo
+from engine.library.coverage import stats_of, variants_of
+from engine.library.estimates import estimate_of
+from engine.library.machines import KnownMachine
+from engine.library.records import Estimate, Source, Sparsity
+from engine.library.shapes import shape_of
+from engine.model.model_files import OpenedModel, open_model
+from engine.model_artefacts import predictor_sizes, read_predictor, read_stats
+from engine.offline import memory_plan
+from engine.offline.activity import activity_of
+from engine.offline.cost_model import Machine
+from engine.offline.greedy import Steps, place_greedily, steps_of
+from engine.offline.memory_plan import Budgets
+from engine.offline.model_bytes import ModelBytes, PredictorBytes
+from engine.offline.placement_problem import Choice, Hottest, Problem, build_problem
+from engine.offline.solving import TYPICAL_POSITION
+from engine.opening import default_context
+from engine.sparsity.stats import NeuronStats
+
+_KEPT_MODELS, _KEPT_PROBLEMS = 3, 6
+# Predictors that would have to be copied into the RAM to be looked at: their size alone is taken then.
+_MOST_COPIED = 256 << 20
+
+
+@dataclass(eq=False)
+class _Known:
+    """What of a model decides its place. stamp: of its files, as they were when it was read. hottest: by mode, and by
+    how often neurons fire: as counted or taken, the least, the most that could be."""
+
+    stamp: tuple[object, ...]
+    config: ModelConfig
+    sizes: ModelBytes
+    stats: NeuronStats | None
+    predictors: PredictorBytes | None
+    notes: tuple[str, ...]
+    hottest: dict[tuple[Mode, str], Hottest]
+
+    @property
+    def modes(self) -> list[Mode]:
+        """Between which loading chooses."""
+        if not self.config.has_zeros:
+            return ["dense"]
+        return ["exact"] if self.predictors is None else ["exact", "sparse"]
+
+
+class Previews:
+    """The models that were asked about of late. Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._problems: OrderedDict[tuple[object, ...], tuple[Problem, Steps]] = OrderedDict()
+
+    def preview(
+        self,
+        path: str | Path,
+        machine: KnownMachine,
+        vram_budget_gib: float | None = None,
+        context: int | None = None,
+        *,
+        activation: str | None = None,
+        kv_codec: KvCodec | None = None,
+    ) -> Estimate:
+        """How the model would lie there and run. activation, kv_codec: as EngineConfig has them.
+
+        A budget beyond the card is taken as all of the card, and a context beyond the model's as the model's: a slider
+        may stand anywhere.
+        Cost: the first time the heads of the files, statistics and predictors are read, up to 2 s for the largest
+        models; then some 50 ms.
+        Raises: what opening a model and reading its artefacts raises, InvalidRequestError for a senseless value.
+        """
+        EngineConfig(vram_budget_gib=vram_budget_gib, context=context)  # refuses what is senseless
+        with self._lock:
+            return self._preview(Path(path), machine, vram_budget_gib, context, activation or "", kv_codec or "f16")
+
+    def forget(self, path: str | Path) -> None:
+        """It has changed: statistics were counted, predictors were trained."""
+        with self._lock:
+            for name in [one for one in self._known if one.startswith(f"{Path(path)}\0")]:
+                self._forget(name)
+
+    def _preview(
+        self, path: Path, machine: KnownMachine, budget: float | None, context: int | None, activation: str,
+        kv_codec: KvCodec,
+    ) -> Estimate:  # fmt: skip
+        name = f"{path}\0{activation}"
+        known = self._read(name, path, activation)
+        gpu, notes = machine.gpu, list(known.notes)
+        if gpu is not None and known.config.n_experts:
+            gpu = None
+            notes.append("The neurons of experts are computed on the processor alone.")
+        budgets = _budgets(machine, gpu, budget)
+        free = machine.profile.ram.free_bytes
+        room = free if gpu is None else min(free, budgets.vram_bytes or free)
+        context = context or default_context(known.config, room, kv_codec)
+        context = min(context, known.config.max_context)
+        case = _Case(known, replace(machine, gpu=gpu), budgets, context, kv_codec)
+        found: list[tuple[float, Mode, Problem, Choice | None]] = []
+        for mode in known.modes:
+            problem, steps = self._problem(name, case, mode, "taken")
+            choice = place_greedily(problem, budgets.vram_bytes, case.ram_budget, steps)
+            found.append((float("inf") if choice is None else choice.seconds(problem), mode, problem, choice))
+        _, mode, problem, choice = min(found, key=lambda one: one[0])
+        source: Source | Literal["measured"] = "measured"
+        range_s = None
+        if known.config.has_zeros and known.stats is None:
+            source = "family"
+            if choice is not None and not known.config.n_experts:
+                seconds = [choice.seconds(self._problem(name, case, mode, end)[0]) for end in ("least", "most")]
+                range_s = min(seconds), max(seconds)
+            notes.append("How often its neurons fire was not counted yet: taken is what models of its kind do.")
+        if not machine.measured:
+            notes.append("How fast this PC's memories are was not measured yet: taken is what such machines reach.")
+        notes.append(budgets.vram_reason)
+        return estimate_of(
+            problem, choice, budgets, context, predicted_from=source, range_s=range_s, has_gpu=gpu is not None,
+            notes=tuple(notes),
+        )  # fmt: skip
+
+    # ------------------------------------------------------------ what is kept
+
+    def _read(self, name: str, path: Path, activation: str) -> _Known:
+        known = self._known.get(name)
+        if known is not None and _stamp(path, known.stamp[-1]) == known.stamp:
+            self._known.move_to_end(name)
+            return known
+        self._forget(name)
+        self._known[name] = known = _known_of(path, activation)
+        while len(self._known) > _KEPT_MODELS:
+            self._forget(next(iter(self._known)))
+        return known
+
+    def _forget(self, name: str) -> None:
+        self._known.pop(name, None)
+        for key in [key for key in self._problems if key[0] == name]:
+            del self._problems[key]
+
+    def _problem(self, name: str, case: _Case, mode: Mode, end: str) -> tuple[Problem, Steps]:
+        """With the steps over it, which are the same for every budget."""
+        key = (name, case.machine.state, case.machine.gpu is None, case.context, case.kv_codec, mode, end)
+        if key not in self._problems:
+            problem = case.problem(mode, end)
+            self._problems[key] = problem, steps_of(problem)
+            while len(self._problems) > _KEPT_PROBLEMS:
+                self._problems.popitem(last=False)
+        self._problems.move_to_end(key)
+        problem, steps = self._problems[key]
+        return replace(problem, fixed_vram=case.fixed_vram), steps
+
+
+@dataclass(frozen=True, eq=False)
+class _Case:
+    """One question."""
+
+    known: _Known
+    machine: KnownMachine
+    budgets: Budgets
+    context: int
+    kv_codec: KvCodec
+
+    @property
+    def fixed_vram(self) -> int:
+        """Taken as soon as the card is used; the only part of a problem that goes by the budget."""
+        if self.machine.gpu is None:
+            return 0
+        scratch = memory_plan.card_scratch_bytes(self.known.sizes, self.context, self.budgets.vram_bytes)
+        return memory_plan.context_bytes(self.machine.gpu) + scratch
+
+    @property
+    def fixed_ram(self) -> int:
+        return memory_plan.PROCESS_BYTES + memory_plan.scratch_bytes(self.known.sizes, self.context)
+
+    @property
+    def all_in_ram(self) -> int:
+        """What the model takes with nothing on the card."""
+        sizes, predictors = self.known.sizes, self.known.predictors
+        kv = sizes.n_layers * sizes.kv_of_layer(self.context, self.kv_codec)
+        return self.fixed_ram + sizes.total + kv + (0 if predictors is None else int(predictors.held.sum()))
+
+    @property
+    def ram_budget(self) -> int | None:
+        """None where there is enough for everything."""
+        return self.budgets.ram_bytes if self.all_in_ram > self.budgets.ram_bytes else None
+
+    def problem(self, mode: Mode, end: str) -> Problem:
+        """The ways to place it. end: how often neurons are taken to fire."""
+        known, machine = self.known, self.machine
+        predictors = known.predictors if mode == "sparse" else None
+        if (mode, end) not in known.hottest:
+            stats = known.stats
+            if end != "taken":
+                variants = variants_of(shape_of(known.config), Sparsity())
+                stats = stats_of(known.config, variants[0 if end == "least" else 1])
+            known.hottest[mode, end] = Hottest.of(activity_of(known.config, mode, stats, predictors))
+        pinned = 0
+        if machine.gpu is not None:
+            pinned = memory_plan.pinned_bytes(machine.profile, self.budgets.ram_bytes - self.all_in_ram)
+        return build_problem(
+            known.sizes, known.hottest[mode, end], Machine.of(machine.profile, machine.threads, machine.gpu), mode,
+            self.context, min(TYPICAL_POSITION, self.context // 2), self.kv_codec, predictors,
+            fixed_vram=self.fixed_vram, fixed_ram=self.fixed_ram, pinned_bytes=pinned,
+        )  # fmt: skip
+
+
+def _budgets(machine: KnownMachine, gpu: GpuInfo | None, budget: float | None) -> Budgets:
+    try:
+        return memory_plan.budgets_of(machine.profile, gpu, budget)
+    except DeviceMemoryError:  # beyond the card
+        total = 0 if gpu is None else gpu.total_bytes or 0
+        return memory_plan.budgets_of(machine.profile, gpu, total / 2**30)
+
+
+# ------------------------------------------------------------------ reading a model
+
+
+def _known_of(path: Path, activation: str) -> _Known:
+    opened = open_model(path, activation or None)
+    sizes, notes = ModelBytes.of(opened), []
+    stats = read_stats(opened) if opened.config.has_zeros else None
+    if can_learn(opened):
+        stats = learned_stats(opened, stats)
+    if stats is not None:  # its own memory: no file of the model stays open for it
+        stats = replace(stats, counts=np.array(stats.counts))
+    predictors = None
+    if opened.has_predictors and opened.config.has_zeros:
+        try:
+            predictors = _predictor_bytes(opened, sizes)
+        except EngineError as error:
+            notes.append(f"The model's predictors cannot be used: {error.message}")
+    places = (str(artefacts.artefact_folder(opened)), *_beside(path))
+    return _Known(_stamp(path, places), opened.config, sizes, stats, predictors, tuple(notes), {})
+
+
+def _predictor_bytes(opened: OpenedModel, sizes: ModelBytes) -> PredictorBytes | None:
+    """None where they did not hold their error budget, so that loading does without them."""
+    found = predictor_sizes(opened)
+    if found.copied > _MOST_COPIED:
+        of_layer = np.full(sizes.n_layers, found.held_bytes // sizes.n_layers, np.int64)
+        unknown = (None,) * sizes.n_layers
+        return PredictorBytes(of_layer, of_layer, sizes.first_codecs, unknown, np.zeros(sizes.n_layers, np.bool_))
+    predictor = read_predictor(opened, as_stored=True)
+    if predictor.budget is not None and not predictor.budget.held:
+        return None
+    return PredictorBytes.of(predictor, sizes)
+
+
+def _beside(path: Path) -> tuple[str, ...]:
+    """Folders of a model in which its artefacts may appear."""
+    folder = path if path.is_dir() else path.parent
+    return tuple(str(folder / name) for name in ("artefacts", "activation"))
+
+
+def _stamp(path: Path, places: object) -> tuple[object, ...]:
+    """Changes with the model's files and with what was made for it."""
+    assert isinstance(places, tuple)
+    return (*(_times(Path(one)) for one in (path, *places)), places)
+
+
+def _times(path: Path) -> tuple[object, ...]:
+    try:
+        found = path.stat()
+        inside = sorted((one.name, one.stat().st_mtime_ns) for one in path.iterdir()) if path.is_dir() else []
+        return found.st_mtime_ns, found.st_size, tuple(inside)
+    except OSError:
+        return ()
+
+
+_shared = Previews()
+
+
+def preview(
+    path: str | Path, machine: KnownMachine, vram_budget_gib: float | None = None, context: int | None = None
+) -> Estimate:
+    """As Previews.preview, of one collection for the whole process."""
+    return _shared.preview(path, machine, vram_budget_gib, context)

@@ -1,0 +1,136 @@
+"""Where a loaded model lies and how fast it should be, in one line for people, with the reasons behind it.
+
+It reads what was decided elsewhere (engine/card, engine/offline) and decides nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import EngineError
+
+if TYPE_CHECKING:
+    from engine.card.part import CardPart
+    from engine.offline.placement_problem import Problem
+    from engine.offline.solving import Setting
+    from engine.session import LoadedModel
+
+log = logging.getLogger(__name__)
+
+_NARROW = "\u202f"  # narrow no-break space, between a number and its unit
+_HARDLY = 0.005  # a share below it is none, in words
+
+
+def placement_of(model: LoadedModel) -> dict[str, Any]:
+    """What LoadedModelInfo.placement holds: the line, the reasons, and the figures that they are made of.
+
+    Units: bytes, tokens/s, shares between 0 and 1; predicted_tok_s None where nothing can be foretold.
+    Cost: with a card nothing; without one the time of a token is reckoned, half a second for the largest models, and
+    the first time on a machine a second more, because the RAM's speed is measured.
+    Raises: nothing; what cannot be told is None.
+    """
+    return _on_card(model, model.card) if model.card is not None else _on_processor(model)
+
+
+def _on_card(model: LoadedModel, card: CardPart) -> dict[str, Any]:
+    placement, gpu = card.placement, card.gpu
+    held, total = model.vram_bytes, gpu.total_bytes or 0
+    hot_share = placement.hot_neurons / max(1, placement.n_layers * placement.neurons)
+    load = placement.gpu_neuron_load
+    at_home = placement.attention.count("gpu")
+    has_zeros = model.opened.config.has_zeros and placement.mode != "dense"
+    share = f"{load:.0%} of the {'active ' if has_zeros else ''}neurons on the GPU"
+    if load < _HARDLY:
+        share = f"the attention of {at_home} of {placement.n_layers} layers on the GPU"
+        if not at_home:
+            share = "the output head on the GPU"
+    line = f"{gpu.name}: {share}, {memory_of(held, total)}, {about(placement.predicted_tok_s)}"
+    notes = [note for note in placement.notes if not note.startswith("Nothing is placed on")]
+    why = [card.chosen, f"{card.reason.rstrip('.')}."]
+    if placement.ram_bytes:
+        why.append(f"The rest is in RAM: {gib(placement.ram_bytes)}, which the processor computes.")
+    why.append(f"There is room for a context of {model.context} tokens.")
+    return {
+        "line": line,
+        "why": _sentences([*why, *notes, *model.card_notes]),
+        "gpu": gpu.name,
+        "gpu_neuron_load": load,
+        "hot_share": hot_share,
+        "vram_bytes": held,
+        "vram_total_bytes": total,
+        "vram_budget_bytes": placement.origins.vram_budget_bytes,
+        "ram_bytes": placement.ram_bytes,
+        "predicted_tok_s": placement.predicted_tok_s,
+        "context": model.context,
+        "is_automatic": model.is_placed_automatically,
+    }
+
+
+def _on_processor(model: LoadedModel) -> dict[str, Any]:
+    predicted, ram_bytes, notes = None, model.weights.n_bytes, []
+    try:
+        problem, setting = _alone(model)
+        predicted = 1 / problem.cpu_alone.seconds(problem)
+        ram_bytes = problem.cpu_alone.ram(problem)
+        notes = [note for note in setting.notes if "placed on the CPU" not in note]
+    except EngineError as error:  # the model is loaded all the same
+        log.info("Nothing is foretold of %s: %s", model.name, error)
+    except MemoryError:
+        log.info("Nothing is foretold of %s: no memory is left to reckon with", model.name)
+    why = [f"{model.device_reason.rstrip('.')}.", f"{model.threads_reason[:1].upper()}{model.threads_reason[1:]}."]
+    why.append(f"There is room for a context of {model.context} tokens.")
+    return {
+        "line": f"No GPU is used: all of the model in RAM, {gib(ram_bytes)}, {about(predicted)}",
+        "why": _sentences([*why, *notes, *model.card_notes]),
+        "gpu": "",
+        "gpu_neuron_load": None,
+        "hot_share": None,
+        "vram_bytes": 0,
+        "vram_total_bytes": 0,
+        "vram_budget_bytes": 0,
+        "ram_bytes": ram_bytes,
+        "predicted_tok_s": predicted,
+        "context": model.context,
+        "is_automatic": model.is_placed_automatically,
+    }
+
+
+def _alone(model: LoadedModel) -> tuple[Problem, Setting]:
+    """The model on the processor alone, as it is loaded."""
+    from engine.offline.solving import problem_of, read_setting
+
+    engine = replace(
+        model.engine, device="cpu", mode=model.mode, context=model.context, kv_cache=model.kv_codec,
+        vram_budget_gib=None, threads=model.threads,
+    )  # fmt: skip
+    setting = read_setting(model.opened, engine, model.weights, read=lambda: model.modes.stored_predictor)
+    return problem_of(setting, model.mode)[0], setting
+
+
+# ------------------------------------------------------------------ numbers
+
+
+def about(tok_s: float | None) -> str:
+    """A rate that was foretold: no more digits than can be known."""
+    if tok_s is None or not tok_s > 0:
+        return "speed unknown"
+    return f"about {tok_s:.0f}{_NARROW}tok/s" if tok_s >= 9.95 else f"about {tok_s:.1f}{_NARROW}tok/s"
+
+
+def memory_of(used: int, total: int) -> str:
+    """Memory counted as it is sold: 1 GB of it is 2^30 bytes."""
+    size = total / 2**30
+    whole = f"{size:.0f}" if size >= 10 else f"{size:.1f}"
+    return f"{used / 2**30:.1f} of {whole}{_NARROW}GB"
+
+
+def gib(n_bytes: int) -> str:
+    """The same of one number."""
+    return f"{n_bytes / 2**30:.1f}{_NARROW}GB" if n_bytes >= 100 << 20 else f"{n_bytes / 2**20:.0f}{_NARROW}MB"
+
+
+def _sentences(found: list[str]) -> list[str]:
+    """Each of them once, in their order."""
+    return list(dict.fromkeys(one for one in found if one.strip(". ")))

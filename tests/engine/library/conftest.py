@@ -1,0 +1,19 @@
+"""The hub's stand-in for the tests of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from download_places import SMALL
+from hub_stand_in import HubStandIn
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubStandIn]:
+    """A hub with one small model, which is the only hub that anybody asks."""
+    with HubStandIn() as found:
+        found.connect(monkeypatch, tmp_path)
+        found.add("maker/small-gguf", {"small-q4_0.gguf": SMALL, "README.md": b"# Small"})
+        yield found

@@ -1,0 +1,221 @@
+"""What the slider shows for an installed model: as loading would place it, and at once."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from placement_cases import MIB, a_profile
+from raw_gguf import make_tiny_powerinfer
+from tiny_model import make_tiny_model
+
+from engine import artefacts
+from engine.assets import starter_model
+from engine.config import EngineConfig, ModelConfig
+from engine.cpu_and_ram import RamInfo
+from engine.errors import InvalidRequestError, ModelNotFoundError
+from engine.hardware import default_threads
+from engine.library import preview as previewing
+from engine.library.machines import KnownMachine, known_machine
+from engine.library.preview import Previews
+from engine.measured_hardware import load_profile
+from engine.model.model_files import open_model
+from engine.offline.model_bytes import ModelBytes
+from engine.offline.solving import solve_model
+from engine.sparsity.stats import NeuronStats
+from native_kernels.codecs import CODECS
+
+GIB = 1 << 30
+
+
+def machine(name: str) -> KnownMachine:
+    return known_machine(load_profile(name))
+
+
+def stats(model: Path) -> None:
+    rng = np.random.default_rng(0)
+    opened = open_model(model)
+    shape = (opened.config.n_layers, opened.config.d_ff)
+    artefacts.save_stats(
+        opened, NeuronStats(rng.binomial(1000, 0.3, shape).astype(np.int64), 1000, "measured", "a text")
+    )
+
+
+# ------------------------------------------------------------------ as loading does it
+
+
+@pytest.mark.parametrize("budget", [None, 0.48, 0.485, 0.49, 0.5, 1.0])
+@pytest.mark.parametrize("name", ["pc-low", "pc-high", "laptop-4060-8gb", "no-gpu"])
+def test_it_is_what_the_solver_says_at_loading(name: str, budget: float | None) -> None:
+    known = machine(name)
+    found = Previews().preview(starter_model(), known, budget)
+    engine = EngineConfig(
+        hardware_file=name, vram_budget_gib=budget, context=found.context, threads=default_threads(known.profile)
+    )
+    placement = solve_model(open_model(starter_model()), engine).placement
+    assert found.predicted_tok_s == pytest.approx(placement.predicted_tok_s, rel=0.05)
+    assert found.vram_bytes == pytest.approx(placement.vram_bytes, abs=4 * MIB)
+    assert found.ram_bytes == pytest.approx(placement.ram_bytes, abs=4 * MIB)
+    assert found.vram_bytes <= found.vram_budget_bytes == placement.origins.vram_budget_bytes
+    assert found.predicted_from == "measured"
+    assert found.low_tok_s == found.predicted_tok_s == found.high_tok_s
+    if name == "no-gpu":
+        assert (found.fits, found.gpu_neuron_load, found.vram_bytes) == ("cpu", None, 0)
+    else:
+        assert found.gpu_neuron_load == pytest.approx(placement.gpu_neuron_load, abs=0.05)
+
+
+def test_more_of_the_card_is_never_slower() -> None:
+    previews, known = Previews(), machine("pc-low")
+    found = [previews.preview(starter_model(), known, 0.47 + 0.005 * i) for i in range(12)]
+    rates = [one.predicted_tok_s or 0 for one in found]
+    assert all(after >= 0.999 * before for before, after in pairwise(rates))
+    assert rates[-1] > rates[0]
+    assert found[-1].fits == "gpu"
+    assert all(one.vram_bytes <= one.vram_budget_bytes for one in found)
+
+
+def test_predictors_count_where_they_are(tmp_path: Path) -> None:
+    path = make_tiny_powerinfer(tmp_path / "p.gguf", rank=8)
+    found = Previews().preview(path, machine("pc-high"))
+    placement = solve_model(open_model(path), EngineConfig(hardware_file="pc-high", context=found.context)).placement
+    assert found.predicted_tok_s == pytest.approx(placement.predicted_tok_s, rel=0.05)
+
+
+def test_models_with_experts_are_the_processors(tmp_path: Path) -> None:
+    from experts_gguf import make_tiny_mixtral
+
+    found = Previews().preview(make_tiny_mixtral(tmp_path / "e.gguf"), machine("pc-high"))
+    assert (found.fits, found.vram_bytes) == ("cpu", 0)
+    assert any("experts" in note for note in found.notes)
+
+
+# ------------------------------------------------------------------ ranges and notes
+
+
+def test_without_statistics_there_is_a_range_and_with_them_none(tmp_path: Path) -> None:
+    previews, known = Previews(), machine("pc-high")
+    path = make_tiny_model(tmp_path / "m")
+    before = previews.preview(path, known)
+    assert before.predicted_from == "family"
+    assert before.low_tok_s is not None
+    assert before.high_tok_s is not None
+    assert before.predicted_tok_s is not None
+    assert before.low_tok_s <= before.predicted_tok_s <= before.high_tok_s
+    assert any("not counted yet" in note for note in before.notes)
+    stats(path)
+    after = previews.preview(path, known)  # it is noticed
+    assert after.predicted_from == "measured"
+    assert after.low_tok_s == after.high_tok_s
+
+
+def test_a_model_without_zeros_needs_no_statistics(tmp_path: Path) -> None:
+    found = Previews().preview(make_tiny_model(tmp_path / "m", activation="silu"), machine("pc-high"))
+    assert found.predicted_from == "measured"
+    assert found.low_tok_s == found.high_tok_s
+
+
+def test_a_slider_may_stand_anywhere(tmp_path: Path) -> None:
+    previews, known, path = Previews(), machine("pc-low"), make_tiny_model(tmp_path / "m")
+    assert previews.preview(path, known, 4000).vram_budget_bytes == known.gpu.total_bytes  # type: ignore[union-attr]
+    assert previews.preview(path, known, 0.01).fits == "cpu"  # which holds nothing of the model
+    assert previews.preview(path, known, context=1 << 20).context == 64
+    for senseless in (-1.0, 0.0, float("nan")):
+        with pytest.raises(InvalidRequestError):
+            previews.preview(path, known, senseless)
+    with pytest.raises(ModelNotFoundError):
+        previews.preview(tmp_path / "nothing", known)
+
+
+def test_what_does_not_fit_says_how_much_is_missing(tmp_path: Path) -> None:
+    profile = replace(a_profile(vram=None), ram=RamInfo(2 * GIB, GIB + 256 * MIB))
+    found = Previews().preview(make_tiny_model(tmp_path / "m"), known_machine(profile))
+    assert found.fits == "no"
+    assert found.short_bytes == found.ram_bytes - found.ram_budget_bytes > 0
+    assert found.predicted_tok_s is None
+
+
+# ------------------------------------------------------------------ at once
+
+
+def a_giant(codec: str = "q4_0") -> previewing._Known:
+    """80 layers of 28,672 neurons, with statistics in which every layer is another."""
+    config = ModelConfig(
+        family="llama", n_layers=80, d_model=8192, d_ff=28672, n_heads=64, n_kv_heads=8, head_dim=128,
+        vocab_size=32000, max_context=4096, rope_theta=1e4, norm_eps=1e-5, activation="relu-glu",
+        tied_embeddings=False, bos_token_id=None, eos_token_ids=(),
+    )  # fmt: skip
+    ones, row = np.ones(80, np.int64), CODECS[codec].n_bytes(8192)
+    codecs = (codec,) * 80
+    sizes = ModelBytes(
+        config, ones * 18432 * row, ones * row, ones * row, ones * row, 32000 * row, 32000 * row, codecs, codecs,
+        codecs, codec,
+    )  # fmt: skip
+    rng = np.random.default_rng(1)
+    counts = rng.permuted(np.tile((10000 * rng.random(28672) ** 3).astype(np.int64), (80, 1)), axis=1)
+    known = NeuronStats(counts, 20000, "measured", "a text")
+    return previewing._Known((), config, sizes, known, None, (), {})
+
+
+def test_a_slider_over_the_largest_model_is_followed_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Within 300 ms in this process, whatever is slid: the budget, the context, what is free meanwhile."""
+    giant = a_giant()
+    monkeypatch.setattr(previewing, "_known_of", lambda *of: giant)
+    monkeypatch.setattr(previewing, "_stamp", lambda *of: giant.stamp)
+    giant.stamp = ("a stamp",)
+    previews, known = Previews(), machine("pc-high")
+    first = previews.preview(tmp_path, known)
+    assert first.fits == "hybrid"
+    took, rates = [], []
+    for i in range(12):
+        profile = known.profile
+        ram = replace(profile.ram, free_bytes=profile.ram.free_bytes - i * 512 * MIB)
+        now = known_machine(replace(profile, ram=ram))
+        started = time.process_time()
+        found = previews.preview(tmp_path, now, 4 + 1.6 * i, context=512 * (1 + i % 8))
+        took.append(time.process_time() - started)
+        rates.append(found.predicted_tok_s or 0.0)
+        assert found.vram_bytes <= found.vram_budget_bytes
+    assert sorted(took)[len(took) // 2] < 0.3
+    assert rates[-1] > rates[0]
+
+
+def test_no_file_stays_open(tmp_path: Path) -> None:
+    psutil = pytest.importorskip("psutil")
+    path = make_tiny_powerinfer(tmp_path / "p.gguf", rank=8)
+    previews = Previews()
+    previews.preview(path, machine("pc-high"))
+    held = [one.path for one in psutil.Process().memory_maps() if one.path.startswith(str(tmp_path))]
+    held += [one.path for one in psutil.Process().open_files() if one.path.startswith(str(tmp_path))]
+    assert held == []
+
+
+def test_what_was_read_is_kept_and_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Path] = []
+    known_of = previewing._known_of
+
+    def counts(path: Path, activation: str) -> previewing._Known:
+        read.append(path)
+        return known_of(path, activation)
+
+    monkeypatch.setattr(previewing, "_known_of", counts)
+    previews, known = Previews(), machine("pc-high")
+    paths = [make_tiny_model(tmp_path / f"m{i}") for i in range(5)]
+    for _ in range(3):
+        previews.preview(paths[0], known)
+    assert len(read) == 1
+    previews.forget(paths[0])
+    previews.preview(paths[0], known)
+    assert len(read) == 2
+    for path in paths:
+        previews.preview(path, known)
+    assert len(previews._known) == 3
+    assert all(key[0] in previews._known for key in previews._problems)
+    make_tiny_model(paths[4], n_layers=3)  # other files under the same name
+    before = len(read)
+    previews.preview(paths[4], known)
+    assert len(read) == before + 1

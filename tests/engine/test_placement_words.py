@@ -1,0 +1,141 @@
+"""The line and the reasons that say where a loaded model lies."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from on_a_stand_in import GIB, StandInMachine
+from tiny_model import make_tiny_gguf, make_tiny_model
+
+from engine.config import EngineConfig
+from engine.errors import ArtifactMismatchError
+from engine.offline import solving
+from engine.placement_words import about, gib, memory_of, placement_of
+from engine.session import LoadedModel
+
+KEYS = {
+    "line", "why", "gpu", "gpu_neuron_load", "hot_share", "vram_bytes", "vram_total_bytes", "vram_budget_bytes",
+    "ram_bytes", "predicted_tok_s", "context", "is_automatic",
+}  # fmt: skip
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandInMachine:
+    return StandInMachine(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("rate", "words"),
+    [
+        (None, "speed unknown"),
+        (0.0, "speed unknown"),
+        (float("nan"), "speed unknown"),
+        (0.84, "about 0.8\u202ftok/s"),
+        (9.96, "about 10\u202ftok/s"),
+        (11.4, "about 11\u202ftok/s"),
+        (140.2, "about 140\u202ftok/s"),
+    ],
+)
+def test_a_rate_that_was_foretold_has_no_more_digits_than_can_be_known(rate: float | None, words: str) -> None:
+    assert about(rate) == words
+
+
+def test_memory_is_counted_as_it_is_sold() -> None:
+    assert memory_of(int(21.34 * GIB), 24 * GIB) == "21.3 of 24\u202fGB"
+    assert memory_of(int(3.1 * GIB), 4 * GIB) == "3.1 of 4.0\u202fGB"
+    assert gib(9 * GIB) == "9.0\u202fGB"
+    assert gib(33 << 20) == "33\u202fMB"
+
+
+def test_with_a_card(machine: StandInMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from engine.offline import memory_plan
+
+    monkeypatch.setattr(memory_plan, "card_scratch_bytes", lambda *of: 0)
+    monkeypatch.setattr(memory_plan, "pinned_bytes", lambda *of: 0)
+    path = make_tiny_model(tmp_path / "m", d_ff=256)
+    model = machine.load(path)
+    told = placement_of(model)
+    assert told.keys() == KEYS
+    json.dumps(told)
+    assert model.card is not None
+    placement = model.card.placement
+    assert told["line"] == (
+        f"A card: 100% of the active neurons on the GPU, {memory_of(model.vram_bytes, 4 * GIB)}, "
+        f"{about(placement.predicted_tok_s)}"
+    )
+    assert (told["hot_share"], told["gpu_neuron_load"], told["is_automatic"]) == (1, 1, True)
+    assert told["vram_bytes"] == model.vram_bytes <= told["vram_budget_bytes"] < told["vram_total_bytes"] == 4 * GIB
+    assert told["context"] == model.context
+    why = told["why"]
+    assert why[0].startswith("A card: 4.3\u202fGB free, the only usable GPU.")
+    assert any("what is free, less a margin of 512 MiB" in sentence for sentence in why)
+    assert any(f"a context of {model.context} tokens" in sentence for sentence in why)
+    assert all(sentence.endswith((".", ")")) for sentence in why)
+    assert len(set(why)) == len(why)
+    room = (placement.vram_bytes - placement.hot_bytes // 2) / GIB
+    model.close()
+    smaller = machine.load(path, vram_budget_gib=room)
+    told = placement_of(smaller)
+    assert not told["is_automatic"]
+    assert 0 < told["hot_share"] < 1
+    assert told["line"].startswith(f"A card: {told['gpu_neuron_load']:.0%} of the active neurons on the GPU, ")
+    assert any("were asked for" in sentence for sentence in told["why"])
+    smaller.close()
+    told = placement_of(smaller)  # it was given back, and the processor computes
+    assert told["line"].startswith("No GPU is used: ")
+
+
+def test_models_without_zeros_have_no_active_neurons(machine: StandInMachine, tmp_path: Path) -> None:
+    model = machine.load(make_tiny_gguf(tmp_path / "m.gguf"), mode="dense")
+    assert "100% of the neurons on the GPU" in placement_of(model)["line"]
+    model.close()
+
+
+def test_the_reason_names_the_card_that_was_not_taken(
+    machine: StandInMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dataclasses import replace
+
+    from engine.graphics import GpuInfo
+    from engine.hardware import HardwareProfile
+
+    file = tmp_path / "slow.json"
+    profile = HardwareProfile.load(file)
+    inside = GpuInfo(None, "Intel graphics", None, None, 32 * GIB, None, None, None, None, False, ("no CUDA",))
+    replace(profile, gpus=(inside, *profile.gpus)).save(file)
+    model = machine.load(make_tiny_model(tmp_path / "m"))
+    assert placement_of(model)["why"][0] == (
+        "A card: 4.3\u202fGB free, the only usable GPU. Intel graphics is not usable: no CUDA."
+    )
+    model.close()
+
+
+def test_without_a_card(tmp_path: Path) -> None:
+    path = make_tiny_model(tmp_path / "m")
+    model = LoadedModel.load(path, EngineConfig(hardware_file="no-gpu", threads=1))
+    told = placement_of(model)
+    assert told.keys() == KEYS
+    json.dumps(told)
+    assert told["line"].startswith(f"No GPU is used: all of the model in RAM, {gib(told['ram_bytes'])}, about ")
+    assert told["line"].endswith("\u202ftok/s")
+    assert told["predicted_tok_s"] > 0
+    assert told["why"][0].startswith("CPU only: ")
+    assert any("No statistics" in sentence for sentence in told["why"]) or told["why"]
+    assert (told["gpu"], told["vram_bytes"], told["gpu_neuron_load"]) == ("", 0, None)
+
+
+def test_what_cannot_be_foretold_is_no_reason_not_to_say_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = LoadedModel.load(make_tiny_model(tmp_path / "m"), EngineConfig(device="cpu", threads=1))
+
+    def reads(*of: object, **named: object) -> None:
+        raise ArtifactMismatchError("The statistics are another model's.")
+
+    monkeypatch.setattr(solving, "read_setting", reads)
+    told = placement_of(model)
+    assert told["line"].endswith("speed unknown")
+    assert told["predicted_tok_s"] is None
+    assert told["why"][0] == "The processor computes, as asked."
