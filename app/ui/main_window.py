@@ -133,6 +133,9 @@ class MainWindow(QMainWindow):
         page.prompt_chosen.connect(controller.send)
         page.stop_requested.connect(controller.stop)
         page.remedy.connect(controller.remedy)
+        page.composer.load_asked.connect(controller.load_last)
+        for part in (page.composer, sidebar.panel.engine):
+            part.load_stop_asked.connect(controller.cancel_load)
         sidebar.new_chat.connect(controller.new_chat)
         sidebar.new_chat.connect(self.show_chat)
         sidebar.conversation_selected.connect(controller.open)
