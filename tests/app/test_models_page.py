@@ -390,6 +390,7 @@ def test_pages_change_by_sidebar_shortcut_and_chat(enter: Enter) -> None:
     room = enter()
     window = room.window
     assert window.sidebar.panel.models.selected
+    assert window.windowTitle() == "Models – Hearth"
     window.sidebar.new_chat.emit()
     assert window.pages.currentWidget() is window.page
     assert not window.sidebar.panel.models.selected
