@@ -130,7 +130,7 @@ class Hearth(QObject):
         self.models = ModelsController(
             self.library, self.controller, self.choices, self._save_choices, offer=not settings.offer_dismissed
         )
-        self.controller.choices_for = lambda model: self.choices.of(model).engine()
+        self.controller.choices_for = lambda model: self.models.choice_of(model).engine()
         self.monitor = MachineMonitor()
         self.window = MainWindow(settings, places)
         self.window.connect_controller(self.controller)

@@ -50,7 +50,7 @@ class ChatController(QObject):
     title_changed = Signal(str)
     draft_restored = Signal(str)
     model_loaded = Signal(object)  # protocol.LoadedModelInfo
-    model_changed = Signal(str)  # another model is loaded, or on its way
+    model_changed = Signal(str)  # this model is loaded now
     window_action = Signal(str)  # a remedy that only the window can do: settings, folder
 
     def __init__(self, engine: EngineClient, memory: ChatMemory, settings: AppSettings, model: str = STARTER) -> None:
@@ -264,7 +264,7 @@ class ChatController(QObject):
     def _model_is_there(self, info: protocol.LoadedModelInfo) -> None:
         self._last = self._model
         self._names[self._model] = info.name
-        self.model_changed.emit(self._model)
+        self.model_changed.emit(self._model)  # only now: one that does not load is not to be tried at the next start
         self._has_predictors = info.has_predictors
         if info.card_notes:
             self.toast.emit(plain_figures(info.card_notes[-1]).rstrip("."), None)
@@ -312,7 +312,6 @@ class ChatController(QObject):
         chosen = {key: value for key, value in self.choices_for(self._model).items() if value is not None}
         name = "" if self._model == STARTER and not self._last else self._name_of(self._model)
         self._engine.load(self._model, {**self._settings.engine(), **chosen}, name)
-        self.model_changed.emit(self.model)
 
     @Slot()
     def load_last(self) -> None:

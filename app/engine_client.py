@@ -49,6 +49,7 @@ class EngineClient(QObject):
         self._loaded = False
         self._patience = QTimer(self, singleShot=True, interval=CANCEL_WITHIN_MS)
         self._patience.timeout.connect(self._end_the_load)
+        self._notes: tuple[str, ...] = ()  # what was said of where the model lies
         self._threads = ""  # how many work on an answer, in words
         self.status = EngineStatus()
         worker.happened.connect(self._hear)
@@ -205,12 +206,17 @@ class EngineClient(QObject):
 
     def _learn(self, news: dict[str, Any]) -> None:
         """The model lies otherwise now: another program took memory of the card, or gave it back."""
-        placement, notes = news.get("placement"), news.get("notes")
+        placement, notes = news.get("placement"), tuple(news.get("notes") or ())
+        if "device" in news:
+            card = "" if news["device"] == "cpu" else str(news.get("card") or "GPU")
+            reason = sentence(why_there(str(news.get("device_reason", ""))), *notes)
+            share = self.status.gpu_share if card else None
+            self._set(**self._where(card, reason, int(news.get("vram_bytes") or 0)) | {"gpu_share": share})
         if isinstance(placement, dict):
-            self._set(placement=placement, vram_bytes=placement.get("vram_bytes") or self.status.vram_bytes)
-        if isinstance(notes, list) and notes and isinstance(notes[-1], str):
-            self._set(device_reason=plain_figures(sentence(notes[-1])))
+            self._set(placement=placement)
+        if notes and notes != self._notes:
             self.noted.emit(plain_figures(notes[-1]))
+        self._notes = notes
 
     def _goes_on(self, event: protocol.Progress | protocol.Token | protocol.Stats) -> None:
         stopping = self.status.phase is Phase.STOPPING
@@ -262,12 +268,12 @@ class EngineClient(QObject):
             self._let_go()
             return
         info = protocol.LoadedModelInfo.from_dict(event.result)
-        self._loaded = True
+        self._loaded, self._notes = True, tuple(info.card_notes)
         self._threads = f"{info.threads} thread{'' if info.threads == 1 else 's'}"
         card = "" if info.device == "cpu" else info.card or "GPU"
         reason = sentence(why_there(info.device_reason), *info.card_notes)
         self._set(phase=Phase.READY, model=info.name, done=0, total=0, load_s=info.load_s, context_used=None,
-                  description=info.description, context_total=info.context, placement=_placement_of(info),
+                  description=info.description, context_total=info.context, placement=info.placement,
                   **self._where(card, reason, info.vram_bytes))  # fmt: skip
         self.loaded.emit(info)
         self.ready.emit()
@@ -283,9 +289,3 @@ class EngineClient(QObject):
         self.died.emit(event)
         if event.restarting and self._wanted is not None:
             self._next()
-
-
-def _placement_of(info: protocol.LoadedModelInfo) -> dict[str, Any]:
-    """How the model lies, where the engine says so."""
-    placement = getattr(info, "placement", None)
-    return placement if isinstance(placement, dict) else {}

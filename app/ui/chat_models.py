@@ -54,9 +54,6 @@ class ChatModels(QObject):
     def _connect_composer(self) -> None:
         composer, card, menu = self._page.composer, self._sidebar.panel.engine, self.menu
         composer.model_menu_asked.connect(self.open_menu)
-        composer.load_stop_asked.connect(self._chat.cancel_load)
-        composer.load_asked.connect(self._chat.load_last)
-        card.load_stop_asked.connect(self._chat.cancel_load)
         card.clicked.connect(lambda: self.open_placement(card))
         menu.chosen.connect(self._models.use)
         menu.unload.connect(self._chat.unload)
@@ -66,7 +63,7 @@ class ChatModels(QObject):
 
     def _connect_popup(self) -> None:
         self.popup.preview_asked.connect(lambda budget: self._models.preview(self._chat.model, budget))
-        self.popup.budget_chosen.connect(lambda budget: self._models.set_budget(self._chat.model, budget))
+        self.popup.budget_chosen.connect(self._set_budget)
         self.popup.unload.connect(self._chat.unload)
 
     def _connect_offer(self) -> None:
@@ -126,6 +123,12 @@ class ChatModels(QObject):
     def _take_preview(self, model: str, estimate: Estimate) -> None:
         if model == self._chat.model:
             self.popup.take_estimate(estimate)
+
+    def _set_budget(self, budget_gib: float | None) -> None:
+        model = self._chat.model
+        self._models.set_budget(model, budget_gib)
+        if self._models.row(model) is None:  # opened by its path: the library does not know it
+            self._chat.load_model()
 
     # -------------------------------------------------------------- the offer
 

@@ -121,14 +121,15 @@ class ModelDelegate(QStyledItemDelegate):
         return QSize(theme.px(100), theme.px(ROW))
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
-        view, row = self.parent(), index.model().rows[index.row()]  # type: ignore[union-attr]
+        view = self.parent()
         assert isinstance(view, ModelView)
+        row = view.models.rows[index.row()]
         mirrored, box = view.isRightToLeft(), option.rect
         usable, current = can_answer(row), index == view.currentIndex()
         painter.save()
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         if current and usable:
-            block(painter, QRectF(box), theme.wash("pressed" if view.pressed else "selected"), theme.px(8))
+            block(painter, QRectF(box), theme.wash("pressed" if view.is_pressed else "selected"), theme.px(8))
         side, inset = theme.px(16), theme.px(10)
         sign = QRect(box.left() + inset, box.center().y() - side // 2 + 1, side, side)
         sign = QStyle.visualRect(view.layoutDirection(), box, sign)
@@ -157,8 +158,8 @@ class ModelDelegate(QStyledItemDelegate):
         painter.restore()
 
     def helpEvent(self, event: QHelpEvent, view: QAbstractItemView, option: QStyleOptionViewItem, index: Index) -> bool:
-        rows = index.model().rows if index.isValid() else []  # type: ignore[union-attr]
-        QToolTip.showText(event.globalPos(), about(rows[index.row()]) if rows else "", view)
+        assert isinstance(view, ModelView)
+        QToolTip.showText(event.globalPos(), about(view.models.rows[index.row()]) if index.isValid() else "", view)
         return True
 
 
@@ -174,6 +175,11 @@ def about(row: ModelRow) -> str:
     return "\n".join(lines)
 
 
+def is_typed(event: QKeyEvent) -> bool:
+    """Whether a key writes a letter; Esc has a character as well."""
+    return event.text().isprintable() and bool(event.text().strip())
+
+
 class ModelView(QListView):
     """The list. The mouse marks what is under it, as in a menu; `chosen` gives the row's id."""
 
@@ -181,7 +187,7 @@ class ModelView(QListView):
 
     def __init__(self, models: ModelList, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.models, self.pressed = models, False
+        self.models, self.is_pressed = models, False
         self.setAccessibleName("Models on this PC")
         self.setProperty("kind", "plain")
         self.setProperty("focusRing", False)  # the marked row is the sign
@@ -215,12 +221,12 @@ class ModelView(QListView):
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         if event.button() == Qt.MouseButton.LeftButton:
-            self.pressed = True
+            self.is_pressed = True
             self.mouseMoveEvent(event)
             self.viewport().update()
 
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
-        was, self.pressed = self.pressed, False
+        was, self.is_pressed = self.is_pressed, False
         self.viewport().update()
         if was and self.indexAt(event.position().toPoint()).isValid():
             self.choose()
@@ -228,7 +234,7 @@ class ModelView(QListView):
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() in {Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space}:
             self.choose()
-        elif event.key() in {Qt.Key.Key_Escape, Qt.Key.Key_Backspace} or event.text().strip():
+        elif event.key() in {Qt.Key.Key_Escape, Qt.Key.Key_Backspace} or is_typed(event):
             event.ignore()  # the menu closes, or filters
         else:
             super().keyPressEvent(event)
@@ -397,7 +403,7 @@ class ModelMenu(Popover):
         self.place()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.text().strip() and self.models.count:  # typing filters, wherever the focus is
+        if is_typed(event) and self.models.count:  # typing filters, wherever the focus is
             self.field.setVisible(True)
             self.field.setFocus(Qt.FocusReason.OtherFocusReason)
             self.field.insert(event.text())

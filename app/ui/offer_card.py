@@ -24,9 +24,9 @@ def pitch(row: ModelRow) -> tuple[str, str]:
         return f"{row.name} is being prepared for this PC", "You can go on chatting meanwhile."
     if download is not None:
         left, right = model_words.download_lines(download)
-        title = {"failed": f"{row.name} was not downloaded", "paused": f"{row.name} is paused"}
+        titles = {"failed": f"{row.name} was not downloaded", "paused": f"{row.name} is paused"}
         words = download.message if download.state == "failed" else "  ·  ".join(p for p in (left, right) if p)
-        return title.get(download.state, f"Downloading {row.name}"), words
+        return titles.get(download.state, f"Downloading {row.name}"), words
     if row.installed is not None:
         return f"{row.name} is on this PC", "Load it, and the next answer comes from it."
     title = f"{row.name} runs well on this PC"

@@ -57,7 +57,7 @@ class Placed:
 def tidy(words: str) -> str:
     """The engine's words with figures as the product writes them; memory is counted as it is sold."""
     for before, after in ((" %", "%"), (f"{NARROW}%", "%"), ("tokens/s", "tok/s"), ("GiB", "GB"), ("MiB", "MB"),
-                          ("NVIDIA ", ""), ("GeForce ", "")):  # fmt: skip
+                          ("NVIDIA GeForce ", "")):  # fmt: skip
         words = words.replace(before, after)
     for unit in ("GB", "MB", "tok/s", "ms"):
         words = words.replace(f" {unit}", f"{NARROW}{unit}")

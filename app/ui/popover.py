@@ -130,13 +130,14 @@ class Popover(QFrame):
         wanted = high + 2 * theme.px(self._inset)
         above, below = at.top() - away - edge, window.height() - at.bottom() - away - edge
         goes_up = wanted <= above or above >= below
-        height = min(wanted, max(above, below, 0))
+        height = min(wanted, max(above, below, 0), window.height() - 2 * edge)
         # Said outright: once a bar is there, it takes width, the words need more height, and the bar stays.
         policy = Qt.ScrollBarPolicy
         self._area.setVerticalScrollBarPolicy(
             policy.ScrollBarAsNeeded if height < wanted else policy.ScrollBarAlwaysOff
         )
         top = at.top() - away - height if goes_up else at.bottom() + away
+        top = min(max(top, edge), window.height() - edge - height)  # wherever what opened it has gone
         outdent = theme.px(self.outdent_px())
         left = at.right() - width + outdent if self.isRightToLeft() else at.left() - outdent
         left = min(max(left, edge), window.width() - edge - width)

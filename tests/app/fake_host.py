@@ -7,6 +7,7 @@ written in the model's name ("fake", "fake-slow", "fake-missing", "fake-crash") 
     "card after 3"         the GPU fails after 3 words     "give-up"         it is not used from then on
     "bug"                  a fault of our own              "history"         the messages it was sent, as JSON
     "drop 2"               two messages did not fit        anything else     is repeated
+"fake-as-NAME" is called NAME, "fake-stuck" hears of nothing for 20 s while it loads.
 "fake-gpu" has a GPU, unless it is told to keep to the processor; with a budget for its memory less lies on it.
 """
 
@@ -36,7 +37,7 @@ class FakeEngine:
         self.cancelled: set[str] = set()
         self.closed = threading.Event()
         self.beating = True
-        self.model = ""
+        self.model, self.name = "", "Fake"
         self.on_gpu = False
 
     def submit(self, request: protocol.Request) -> None:
@@ -60,6 +61,9 @@ class FakeEngine:
                 self.load(request)
             elif isinstance(request, protocol.Generate):
                 self.generate(request)
+            elif isinstance(request, protocol.Unload):
+                self.model = ""
+                self.emit(protocol.Finished(request.id))
             elif request is None or isinstance(request, protocol.Shutdown):
                 self.closed.set()
             else:
@@ -71,6 +75,8 @@ class FakeEngine:
     def load(self, request: protocol.Load) -> None:
         if request.model == "fake-crash":
             os.kill(os.getpid(), signal.SIGKILL)
+        if request.model == "fake-stuck":
+            time.sleep(20)
         steps = 60 if request.model == "fake-slow" else 4
         for step in range(steps + 1):
             self.emit(protocol.Progress(request.id, "loading", step * 1000, steps * 1000))
@@ -90,10 +96,11 @@ class FakeEngine:
             return
         self.on_gpu, small = on_gpu, on_gpu and request.engine.get("vram_budget_gib") is not None
         self.model = request.model
+        self.name = request.model.partition("-as-")[2] or "Fake"
         context = request.engine.get("context") or 512
         threads = request.engine.get("threads") or 1
         info = protocol.LoadedModelInfo(
-            "Fake", request.model, "llama", "relu-glu", 1000, 4000, context, "cuda" if on_gpu else "cpu",
+            self.name, request.model, "llama", "relu-glu", 1000, 4000, context, "cuda" if on_gpu else "cpu",
             "36% of the neurons fit" if on_gpu else "CPU only: no NVIDIA driver is installed", threads, "exact",
             "It is a fake", 0.1, {}, "A stand-in for a model.", has_predictors=request.model == "fake-predictors",
             card="GeForce RTX 4090" if on_gpu else "", vram_bytes=21 << 30 if on_gpu else 0,
@@ -148,7 +155,7 @@ class FakeEngine:
             tokens=len(text.split()), dropped_messages=dropped, context_used=10 + len(text.split()), context_total=512,
             total_s=0.5, ttft_s=0.01, prefill_tok_s=1000.0, decode_tok_s=100.0,
             gpu_neuron_load=0.84 if self.on_gpu else None, active_share=0.1, fired_share=0.1,
-            vram_bytes=21 << 30 if self.on_gpu else 0, ram_bytes=1000, mode="exact", model="Fake",
+            vram_bytes=21 << 30 if self.on_gpu else 0, ram_bytes=1000, mode="exact", model=self.name,
             device="cuda" if self.on_gpu and first != "give-up" else "cpu", device_reason="the GPU is gone",
         )  # fmt: skip
         self.on_gpu = result.device == "cuda"

@@ -203,7 +203,15 @@ def test_tab_goes_through_a_chat_as_it_is_read(window: QMainWindow) -> None:
         focus = QApplication.focusWidget()
         assert focus is not None
         names.append(focus.accessibleName())
-    assert names == ["Model: Pip", "Chat menu", "Messages", "Copy message", "Copy python code", "Copy answer", "Message"]
+    assert names == [
+        "Model: Pip",
+        "Chat menu",
+        "Messages",
+        "Copy message",
+        "Copy python code",
+        "Copy answer",
+        "Message",
+    ]
     QTest.keyClick(QApplication.focusWidget(), Qt.Key.Key_Backtab)
     focus = QApplication.focusWidget()
     assert focus is not None

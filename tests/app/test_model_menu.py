@@ -1,0 +1,424 @@
+"""The menu of models: what it shows of each, what typing, keys and mouse do, and the offer of a first launch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from fake_library import PIP, FakeLibrary, estimate, installed
+from PySide6.QtCore import QObject, QPoint, Qt, Signal
+from PySide6.QtGui import QImage
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QAbstractButton, QApplication, QHBoxLayout, QMainWindow, QWidget
+from pytestqt.qtbot import QtBot
+
+from app.engine_status import EngineStatus, Phase
+from app.model_rows import ModelRow, rows_of
+from app.models_controller import ModelsController
+from app.ui import focus_ring, tab_order, theme
+from app.ui.chat_models import ChatModels
+from app.ui.chat_page import ChatPage
+from app.ui.model_menu import ModelMenu, about, can_answer, figure, spoken
+from app.ui.offer_card import pitch
+from app.ui.sidebar import Sidebar
+
+pytestmark = pytest.mark.gui
+
+OWN = [
+    installed("Bamboo DPO 7B", catalogue_id="bamboo-dpo-7b", measured_tok_s=39.1),
+    installed("ProSparse 13B", catalogue_id="prosparse-13b", state="needs preparing", reason="Twice as fast then."),
+    installed("湿度 Übersetzungsgrundlagenforschungsmodell mit sehr langem Namen 70B", id="local/long"),
+    installed("Broken one", id="local/broken", state="broken", reason="A file is missing: model.gguf."),
+    PIP,
+]
+
+
+class Chat(QObject):
+    """What of the chat controller the window's parts need."""
+
+    status_changed = Signal(EngineStatus)
+    model_changed = Signal(str)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.status = EngineStatus(Phase.READY, "Pip", "CPU, 1 thread")
+        self.model = PIP.id
+        self.acts: list[str] = []
+        self.names: dict[str, str] = {}
+
+    def use_model(self, model: str) -> None:
+        self.acts.append(f"use {model}")
+
+    def unload(self) -> None:
+        self.acts.append("unload")
+
+    def cancel_load(self) -> None:
+        self.acts.append("cancel")
+
+    def load_model(self) -> None:
+        self.acts.append("load")
+
+    def learn_names(self, names: dict[str, str]) -> None:
+        self.names |= names
+
+    def become(self, status: EngineStatus, model: str = "") -> None:
+        self.status, self.model = status, model or self.model
+        self.status_changed.emit(status)
+
+
+@dataclass
+class Scene:
+    window: QMainWindow
+    page: ChatPage
+    sidebar: Sidebar
+    chat: Chat
+    library: FakeLibrary
+    models: ModelsController
+    parts: ChatModels
+
+    @property
+    def menu(self) -> ModelMenu:
+        return self.parts.menu
+
+
+MakeScene = Callable[..., Scene]
+
+
+@pytest.fixture
+def scene(qtbot: QtBot, qapp: QApplication) -> MakeScene:
+    if (theme.current().choice, theme.current().zoom) != ("light", 1.0):
+        theme.apply(qapp, "light", 1.0)
+
+    class Window(QMainWindow):
+        def focusNextPrevChild(self, forward: bool) -> bool:
+            return tab_order.move_on(self, forward)
+
+    def make(models: list[object] | None = None, known: bool = True) -> Scene:
+        window, page, sidebar, chat = Window(), ChatPage(), Sidebar(), Chat()
+        row = QHBoxLayout()
+        ground = QWidget()
+        ground.setLayout(row)
+        row.addWidget(sidebar)
+        row.addWidget(page, 1)
+        window.setCentralWidget(ground)
+        focus_ring.install(window)
+        library = FakeLibrary(0)
+        library.models = list(models) if models is not None else [PIP]  # type: ignore[arg-type]
+        controller = ModelsController(library, chat)  # type: ignore[arg-type]
+        parts = ChatModels(window, page, sidebar, chat, controller)  # type: ignore[arg-type]
+        chat.setParent(window)
+        qtbot.addWidget(window)
+        window.resize(1100, 760)
+        window.show()
+        window.activateWindow()
+        page.set_status(chat.status)
+        if known:
+            controller.refresh()
+            qtbot.waitUntil(lambda: bool(controller.rows))
+        return Scene(window, page, sidebar, chat, library, controller, parts)
+
+    return make
+
+
+def press(key: Qt.Key, modifier: Qt.KeyboardModifier = Qt.KeyboardModifier.NoModifier) -> None:
+    focus = QApplication.focusWidget()
+    assert focus is not None
+    QTest.keyClick(focus, key, modifier)
+
+
+def shown(menu: ModelMenu) -> list[str]:
+    return [row.name for row in menu.models.rows]
+
+
+def row_of(model: object, **known: object) -> ModelRow:
+    return rows_of([], [model], [], None, **known)[0]  # type: ignore[list-item, arg-type]
+
+
+# ------------------------------------------------------------------ words
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (row_of(installed("A", measured_tok_s=39.14)), "39.1\u202ftok/s"),
+        (row_of(installed("A", id="a"), estimates={"a": estimate("gpu", 24.4)}), "≈\u202f24\u202ftok/s"),
+        (row_of(installed("A")), ""),
+        (row_of(installed("A", state="broken")), "Broken"),
+        (row_of(installed("A", id="a"), loading="a"), "Loading"),
+        (row_of(installed("A", id="a"), estimates={"a": estimate("no", None, short=8)}), "8\u202fGB too big"),
+    ],
+)
+def test_the_figure_at_the_right_is_a_rate_or_what_is_in_the_way(row: ModelRow, words: str) -> None:
+    assert figure(row) == words
+
+
+def test_a_reader_hears_name_state_and_rate() -> None:
+    used = row_of(installed("Bamboo", id="b", measured_tok_s=39.14), in_use="b")
+    assert spoken(used) == "Bamboo, in use, 39.1\u202ftokens per second"
+    guess = row_of(installed("Bamboo", id="b"), estimates={"b": estimate("gpu", 24.4)})
+    assert spoken(guess).endswith("about\u202f24\u202ftokens per second")
+    assert about(guess).splitlines()[-1].startswith("≈")
+    broken = row_of(installed("Bamboo", state="broken", reason="A file is missing."))
+    assert about(broken) == "Bamboo\nA file is missing."
+    assert not can_answer(broken)
+
+
+# ------------------------------------------------------------------ opening, choosing, closing
+
+
+def test_ctrl_l_opens_it_and_typing_filters_and_enter_chooses(scene: MakeScene) -> None:
+    s = scene(OWN)
+    s.page.composer.set_text("a draft")
+    s.page.focus_composer()
+    press(Qt.Key.Key_L, Qt.KeyboardModifier.ControlModifier)
+    assert s.menu.is_open
+    assert s.menu.isVisible()
+    assert len(shown(s.menu)) == 5
+    QTest.keyClicks(QApplication.focusWidget(), "pro 13")
+    assert shown(s.menu) == ["ProSparse 13B"]
+    press(Qt.Key.Key_Return)
+    assert not s.menu.is_open
+    assert s.chat.acts == [f"use {OWN[1].id}"]
+    assert s.page.composer.field.hasFocus(), "where it was before"
+    assert s.page.composer.text() == "a draft"
+
+
+def test_arrows_move_and_esc_goes_back_step_by_step(scene: MakeScene) -> None:
+    s = scene(OWN)
+    s.page.focus_composer()
+    s.parts.open_menu()
+    first = s.menu.view.currentIndex().row()
+    press(Qt.Key.Key_Down)
+    press(Qt.Key.Key_Down)
+    assert s.menu.view.currentIndex().row() == min(first + 2, 4)
+    press(Qt.Key.Key_PageUp)
+    assert s.menu.view.currentIndex().row() == 0
+    QTest.keyClicks(QApplication.focusWidget(), "zzz")
+    assert shown(s.menu) == []
+    assert s.menu._none.text() == "No model here is called “zzz”."
+    press(Qt.Key.Key_Return)
+    assert s.menu.is_open, "there is nothing to choose"
+    press(Qt.Key.Key_Escape)
+    assert s.menu.is_open
+    assert len(shown(s.menu)) == 5
+    press(Qt.Key.Key_Escape)
+    assert not s.menu.is_open
+    assert s.chat.acts == []
+    assert s.page.composer.field.hasFocus()
+
+
+def test_a_broken_model_is_shown_and_not_chosen(scene: MakeScene, qtbot: QtBot) -> None:
+    s = scene(OWN)
+    s.parts.open_menu()
+    row = shown(s.menu).index("Broken one")
+    view = s.menu.view
+    at = view.visualRect(s.menu.models.index(row)).center()
+    qtbot.mouseClick(view.viewport(), Qt.MouseButton.LeftButton, pos=at)
+    assert s.menu.is_open
+    qtbot.mouseClick(view.viewport(), Qt.MouseButton.LeftButton,
+                     pos=view.visualRect(s.menu.models.index(0)).center())  # fmt: skip
+    assert s.chat.acts == [f"use {OWN[0].id}"]
+
+
+def test_with_few_models_the_field_comes_with_the_first_letter(scene: MakeScene) -> None:
+    s = scene([PIP])
+    s.page.focus_composer()
+    s.parts.open_menu()
+    assert s.menu.field.isHidden()
+    assert s.menu.view.hasFocus()
+    QTest.keyClicks(s.menu.view, "x")
+    assert s.menu.field.hasFocus()
+    assert s.menu.field.text() == "x"
+    s.menu.dismiss()
+    s.parts.open_menu()
+    assert s.menu.field.text() == ""
+    assert shown(s.menu) == ["Pip"]
+    press(Qt.Key.Key_Space)
+    assert s.chat.acts == [f"use {PIP.id}"]
+
+
+def test_a_click_beside_it_closes_it_and_does_nothing_else(scene: MakeScene, qtbot: QtBot) -> None:
+    s = scene(OWN)
+    s.parts.open_menu()
+    child = s.window.childAt(QPoint(900, 100))
+    qtbot.mouseClick(child, Qt.MouseButton.LeftButton)
+    assert not s.menu.is_open
+    assert s.chat.acts == []
+    s.parts.open_menu()
+    s.parts.open_menu()
+    assert not s.menu.is_open, "the same shortcut closes it"
+
+
+def test_tab_stays_inside(scene: MakeScene) -> None:
+    s = scene(OWN)
+    s.chat.become(EngineStatus(Phase.READY, "Bamboo DPO 7B", "CPU, 1 thread"))
+    s.parts.open_menu()
+    names = []
+    for _ in range(5):
+        focus = QApplication.focusWidget()
+        assert isinstance(focus, QWidget)
+        names.append(focus.accessibleName() or getattr(focus, "text", str)())
+        assert s.menu.isAncestorOf(focus)
+        press(Qt.Key.Key_Tab)
+    assert names == ["Filter models", "Models on this PC", "How it runs here", "Unload Bamboo DPO 7B", "All models"]
+
+
+def test_its_foot_lets_the_model_go_or_stops_a_load(scene: MakeScene, qtbot: QtBot) -> None:
+    s = scene(OWN)
+    asked: list[bool] = []
+    s.parts.models_page_asked.connect(lambda: asked.append(True))
+    s.parts.open_menu()
+    assert s.menu.letting_go.text() == "Unload Pip"
+    qtbot.mouseClick(s.menu.letting_go, Qt.MouseButton.LeftButton)
+    s.chat.become(EngineStatus(Phase.LOADING, "Bamboo", done=1, total=2))
+    s.parts.open_menu()
+    assert s.menu.letting_go.text() == "Stop loading"
+    assert s.menu.placement.isHidden()
+    qtbot.mouseClick(s.menu.letting_go, Qt.MouseButton.LeftButton)
+    s.chat.become(EngineStatus(Phase.OFF))
+    s.parts.open_menu()
+    assert s.menu.letting_go.isHidden()
+    qtbot.mouseClick(s.menu.all, Qt.MouseButton.LeftButton)
+    assert s.chat.acts == ["unload", "cancel"]
+    assert asked == [True]
+    assert not s.menu.is_open
+
+
+def test_before_the_list_is_known_it_is_asked_for(scene: MakeScene, qtbot: QtBot) -> None:
+    s = scene(OWN, known=False)
+    s.parts.open_menu()
+    assert s.menu._none.text() == "Looking what is on this PC"
+    qtbot.waitUntil(lambda: len(shown(s.menu)) == 5)
+    assert s.menu._none.isHidden()
+    assert s.chat.names[OWN[0].id] == "Bamboo DPO 7B"
+
+
+def test_rows_that_change_leave_the_marked_one_marked(scene: MakeScene) -> None:
+    s = scene(OWN)
+    s.parts.open_menu()
+    press(Qt.Key.Key_Down)
+    marked = s.menu.models.rows[s.menu.view.currentIndex().row()].id
+    s.library.models.insert(0, installed("Another", id="local/another"))
+    s.models.refresh()
+    QTest.qWait(150)
+    assert len(shown(s.menu)) == 6
+    assert s.menu.models.rows[s.menu.view.currentIndex().row()].id == marked
+
+
+@pytest.mark.parametrize(("size", "zoom"), [((1100, 760), 1.0), ((720, 520), 1.0), ((720, 520), 1.6)])
+@pytest.mark.parametrize("direction", [Qt.LayoutDirection.LeftToRight, Qt.LayoutDirection.RightToLeft])
+def test_it_stays_in_the_window_in_both_themes(
+    scene: MakeScene, qapp: QApplication, size: tuple[int, int], zoom: float, direction: Qt.LayoutDirection
+) -> None:
+    s = scene(OWN)
+    s.window.setLayoutDirection(direction)
+    s.window.resize(*size)
+    pictures: list[QImage] = []
+    try:
+        for choice in ("light", "dark"):
+            theme.apply(qapp, choice, zoom)  # type: ignore[arg-type]
+            s.parts.open_menu()
+            QTest.qWait(20)
+            card = s.menu.geometry().adjusted(24, 24, -24, -24)
+            assert s.window.rect().contains(card)
+            assert s.menu._area.verticalScrollBar().maximum() == 0 or size == (720, 520)
+            pictures.append(s.menu.grab().toImage())
+            s.menu.dismiss()
+    finally:
+        theme.apply(qapp, "light", 1.0)
+    assert pictures[0] != pictures[1]
+
+
+def test_everything_that_takes_the_focus_has_a_name(scene: MakeScene) -> None:
+    s = scene(OWN)
+    s.parts.open_menu()
+    for widget in (*s.menu.findChildren(QWidget), *s.page.empty.offer.findChildren(QWidget)):
+        if widget.focusPolicy() != Qt.FocusPolicy.NoFocus and not widget.objectName().startswith("qt_"):
+            assert widget.accessibleName() or (isinstance(widget, QAbstractButton) and widget.text()), widget
+
+
+# ------------------------------------------------------------------ the offer of a first launch
+
+
+def test_a_bigger_model_is_two_clicks_away(scene: MakeScene, qtbot: QtBot) -> None:
+    s = scene()
+    offer = s.page.empty.offer
+    assert offer.isVisible()
+    assert offer.height() == 60
+    assert (offer.title.words, offer.line.words) == (
+        "Bamboo DPO 7B runs well on this PC",
+        "About 39\u202ftok/s, better answers, 14.6\u202fGB to download",
+    )
+    qtbot.mouseClick(offer.get, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: s.library.jobs("download") == [{"catalogue_id": "bamboo-dpo-7b"}])
+    qtbot.waitUntil(lambda: len(s.library.downloads) == 1)
+    for _ in range(4):
+        s.library.tick()
+    qtbot.waitUntil(lambda: offer.progress.done > 0.1)
+    assert offer.title.words == "Downloading Bamboo DPO 7B"
+    assert offer.progress.isVisible()
+    assert "of 14.6\u202fGB" in offer.figures.words
+    for _ in range(30):
+        s.library.tick()
+    qtbot.waitUntil(lambda: offer.title.words == "Bamboo DPO 7B is on this PC")
+    qtbot.mouseClick(offer.load, Qt.MouseButton.LeftButton)
+    (model,) = [model for model in s.library.models if model.name == "Bamboo DPO 7B"]
+    assert s.chat.acts == [f"use {model.id}"]
+    s.chat.become(EngineStatus(Phase.READY, "Bamboo DPO 7B", "CPU, 1 thread"), model.id)
+    s.chat.model_changed.emit(model.id)
+    qtbot.waitUntil(offer.isHidden)
+
+
+def test_the_download_of_the_offer_is_held_and_goes_on_and_ends(scene: MakeScene, qtbot: QtBot) -> None:
+    s = scene()
+    offer = s.page.empty.offer
+    qtbot.mouseClick(offer.get, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: len(s.library.downloads) == 1)
+    s.library.tick()
+    qtbot.waitUntil(offer.hold.isVisible)
+    qtbot.mouseClick(offer.hold, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(offer.go_on.isVisible)
+    assert offer.title.words == "Bamboo DPO 7B is paused"
+    qtbot.mouseClick(offer.go_on, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(offer.hold.isVisible)
+    s.library.set_download(state="failed", message="The hub did not answer.")
+    qtbot.waitUntil(lambda: offer.go_on.text() == "Try again")
+    assert offer.title.words == "Bamboo DPO 7B was not downloaded"
+    assert offer.line.words == "The hub did not answer."
+    assert offer.close_button.accessibleName() == "Cancel the download"
+    qtbot.mouseClick(offer.close_button, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: s.library.downloads == [])
+
+
+def test_an_offer_that_is_not_wanted_stays_away(scene: MakeScene, qtbot: QtBot) -> None:
+    s = scene()
+    offer = s.page.empty.offer
+    assert offer.close_button.accessibleName() == "Not now"
+    offer.close_button.setFocus()
+    qtbot.mouseClick(offer.close_button, Qt.MouseButton.LeftButton)
+    assert offer.isHidden()
+    s.models.refresh()
+    qtbot.wait(150)
+    assert offer.isHidden()
+    assert s.page.composer.field.hasFocus()
+
+
+def test_whoever_has_a_model_of_their_own_gets_no_offer(scene: MakeScene) -> None:
+    assert scene(OWN).page.empty.offer.isHidden()
+
+
+def test_the_offer_tells_what_becomes_of_it() -> None:
+    row = row_of(installed("Bamboo", state="needs preparing"))
+    assert pitch(row) == ("Bamboo is on this PC", "Load it, and the next answer comes from it.")
+
+
+def test_the_composer_does_not_move_while_the_offer_is_fetched(scene: MakeScene, qtbot: QtBot) -> None:
+    s = scene()
+    QTest.qWait(50)
+    before = s.page.composer.mapTo(s.window, QPoint(0, 0))
+    qtbot.mouseClick(s.page.empty.offer.get, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: len(s.library.downloads) == 1)
+    s.library.tick()
+    qtbot.waitUntil(s.page.empty.offer.hold.isVisible)
+    assert s.page.composer.mapTo(s.window, QPoint(0, 0)) == before
