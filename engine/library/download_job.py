@@ -7,18 +7,21 @@ what is told of it are engine/library/downloads.py's.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import filelock
 
 from engine.errors import (
+    EngineError,
     HubError,
     InvalidRequestError,
     LibraryError,
@@ -30,7 +33,7 @@ from engine.library.download import READ_BYTES, Patience, RemoteFile, Stop, Tell
 from engine.library.hub import Hub
 from engine.library.hub_names import check_file_names
 from engine.library.part_file import safe_length, sync_folder
-from engine.library.records import HubFile, InstalledFile, InstalledModel, Variant
+from engine.library.records import HubFile, InstalledFile, InstalledModel, ModelKind, Origin, Variant
 from engine.library.variants import PREDICTOR_FOLDER, is_pickled, matching, variants_of
 
 log = logging.getLogger(__name__)
@@ -45,7 +48,10 @@ class Shelf(Protocol):
     def folder(self) -> Path: ...
     def folder_for(self, id: str) -> Path: ...
     def id_for(self, repo: str, variant: str = "") -> str: ...
-    def register(self, id: str, *, name: str, folder: Path, files: Sequence[InstalledFile], **about: Any) -> Any: ...
+    def register(self, id: str, *, name: str, folder: Path, files: Sequence[InstalledFile], path: str = "",
+                 origin: Origin = "download", owned: bool = True, repo: str = "", revision: str = "",
+                 catalogue_id: str = "", activation: str = "", template: str = "", licence: str = "",
+                 kind: ModelKind | str = "") -> InstalledModel: ...  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -216,7 +222,7 @@ class DownloadJob:
         self._count(file, file.n_bytes)
 
     def _put(self, resolved: Resolved) -> InstalledModel:
-        """Moves the proven files to the model's folder and lists the model."""
+        """Moves the proven files to the model's folder and lists the model; back again where it cannot be listed."""
         self._stop.check()
         self._telling.doing("checking", "")
         installed = []
@@ -229,15 +235,31 @@ class DownloadJob:
                 sync_folder(goal.parent)
                 self._proven[file.key] = goal
             installed.append(InstalledFile(file.place, file.n_bytes, sha256))
+        wanted = self.wanted
+        try:
+            return self._shelf.register(
+                wanted.model, name=wanted.name, folder=self._shelf.folder_for(wanted.model), files=installed,
+                path=next((f.place for f in resolved.files if f.place.lower().endswith(".gguf")), ""),
+                origin="download", owned=True, repo=wanted.repo, revision=resolved.revision,
+                catalogue_id=wanted.catalogue_id, activation=wanted.activation, template=wanted.template,
+                licence=wanted.licence or resolved.licence, kind=wanted.kind,
+            )  # fmt: skip
+        except EngineError:
+            self._take_back(resolved)
+            raise
+
+    def _take_back(self, resolved: Resolved) -> None:
+        """So that files that no list names lie where cancelling deletes them."""
         folder = self._shelf.folder_for(self.wanted.model)
-        first = next((f.place for f in resolved.files if f.place.lower().endswith(".gguf")), "")
-        model: InstalledModel = self._shelf.register(
-            self.wanted.model, name=self.wanted.name, folder=folder, files=installed, path=first, origin="download",
-            owned=True, repo=self.wanted.repo, revision=resolved.revision, catalogue_id=self.wanted.catalogue_id,
-            activation=self.wanted.activation, template=self.wanted.template,
-            licence=self.wanted.licence or resolved.licence, kind=self.wanted.kind,
-        )  # fmt: skip
-        return model
+        for file in resolved.files:
+            goal = self._goal(file)
+            if goal.is_file():
+                _move(goal, self._whole(file), file.sha256 or _sha256(goal))
+            for place in goal.parents:
+                if place != folder and folder not in place.parents:
+                    break
+                with suppress(OSError):  # not empty
+                    place.rmdir()
 
     def _count(self, file: RemoteFile, n_bytes: int) -> None:
         self._counts[file.key] = n_bytes
@@ -344,7 +366,7 @@ def _move(source: Path, goal: Path, sha256: str) -> None:
         os.replace(source, goal)
         return
     except OSError as error:
-        if error.errno not in (18,) and getattr(error, "winerror", None) != 17:  # EXDEV
+        if error.errno != errno.EXDEV and getattr(error, "winerror", None) != 17:
             raise
     copy = goal.with_name(goal.name + ".copy")
     shutil.copyfile(source, copy)
