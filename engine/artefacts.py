@@ -103,6 +103,11 @@ def find(opened: OpenedModel, kind: Kind) -> Path | None:
         ) from error
 
 
+def is_kept(fingerprint: str, kind: Kind) -> bool:
+    """Whether an artefact of that kind was made of the model, which is no bundle, and lies in the artefacts' folder."""
+    return head_file(_root() / fingerprint, NAMES[kind]).is_file()
+
+
 def _may_be_of(head: Path, opened: OpenedModel) -> bool:
     """Whether the artefact's head names this model; a damaged one may, and tells what is wrong when it is used."""
     try:

@@ -53,15 +53,16 @@ def run_job(name: str, arguments: Mapping[str, Any], stage: Stage, cancelled: Ca
 
 def _convert(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
     from engine.convert import convert
-    from engine.opening import resolve_model
+    from engine.opening import find_model
 
+    source = find_model(given["source"])
     made = convert(
-        resolve_model(given["source"]),
+        source.path,
         Path(given["bundle"]),
         given["codec"],
         stage("converting"),
         cancelled,
-        given.get("activation"),
+        given.get("activation") or source.activation or None,
     )
     return {"bundle": str(made.bundle), "bytes": made.n_bytes, "seconds": made.seconds, "warnings": list(made.warnings)}
 
@@ -71,10 +72,9 @@ def _profile(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
 
     from engine.config import EngineConfig
     from engine.evaluate import read_text
-    from engine.model.weights import open_model
     from engine.offline import profiler
     from engine.offline.plot import check_plot_file, draw_locality
-    from engine.opening import resolve_model
+    from engine.opening import open_named
     from engine.session import LoadedModel
 
     plot = Path(given["plot"]) if "plot" in given else None
@@ -83,7 +83,7 @@ def _profile(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
     text = read_text(Path(given["text"])) if "text" in given else None
     wanted = EngineConfig.from_dict(given.get("engine", {}))
     engine = replace(wanted, mode="exact", device="cpu")
-    opened = open_model(resolve_model(given["model"]), engine.activation)
+    opened = open_named(given["model"], engine.activation)
     profiler.check_zeros(opened)
     found = profiler.published_stats(opened) if text is None and "tokens" not in given else None
     if found is None:
@@ -116,12 +116,11 @@ def _train(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
 
 def _solve(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
     from engine.config import EngineConfig
-    from engine.model.weights import open_model
     from engine.offline.solving import solve_model
-    from engine.opening import resolve_model
+    from engine.opening import open_named
 
     engine = EngineConfig.from_dict(given.get("engine", {}))
-    opened = open_model(resolve_model(given["model"]), engine.activation)
+    opened = open_named(given["model"], engine.activation)
     return solve_model(opened, engine, stage("solving"), cancelled, again=given.get("again", False)).to_json()
 
 

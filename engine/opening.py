@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import logging
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from engine.config import KvCodec
 from engine.errors import InvalidRequestError, ModelNotFoundError
 from engine.model.kv_cache import KVCache
-from engine.model.model_files import OpenedModel
+from engine.model.model_files import OpenedModel, open_model
 from engine.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -19,25 +20,57 @@ STARTER_NAMES = ("starter-chat", "pip")
 KV_SHARE_OF_FREE_RAM = 0.25  # a default context may take no more than this
 
 
+@dataclass(frozen=True)
+class FoundModel:
+    """What a MODEL argument means. name, activation, template: of an installed model, where the list says them."""
+
+    path: Path
+    name: str = ""
+    activation: str = ""
+    template: str = ""
+
+    def open(self, activation: str | None = None) -> OpenedModel:
+        """Opens the model with the activation that was asked for, else with the one that the list says."""
+        return open_model(self.path, activation or self.activation or None)
+
+
 def resolve_model(name: str) -> Path:
     """The path that a MODEL argument means: a path, or the name of a model that is installed."""
+    return find_model(name).path
+
+
+def open_named(name: str, activation: str | None = None) -> OpenedModel:
+    """The model that a MODEL argument means, opened. Raises: as `find_model` and `open_model` do."""
+    return find_model(name).open(activation)
+
+
+def find_model(name: str) -> FoundModel:
+    """What a MODEL argument means: a path, or the id or the name of a model that is installed.
+
+    Raises: ModelNotFoundError where it means nothing, several models, or one that is broken; LibraryError where the
+    list of models cannot be read.
+    """
     from engine.assets import starter_model
+    from engine.library.installed import Library
 
     path = Path(os.path.expanduser(name))  # Path.expanduser would raise for a person it does not know
     try:
         path.stat()
-        return path
+        return FoundModel(path)
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ENOTDIR):  # there is something, or the name is impossible
             raise ModelNotFoundError(f"{path} cannot be opened: {error.strerror or error}.") from error
     except ValueError:  # a zero byte
         pass
-    if name.lower() in STARTER_NAMES:
-        return starter_model()
-    raise ModelNotFoundError(
-        f"There is no file, folder or installed model called {name!r}.",
-        "Give the path of a model, or starter-chat for the one that comes with Hearth.",
-    )
+    if name.lower() in STARTER_NAMES:  # it runs whatever is wrong with the list
+        return FoundModel(starter_model())
+    found = Library().find(name)
+    if found is None:
+        raise ModelNotFoundError(
+            f"There is no file, folder or installed model called {name!r}.",
+            "Give the path of a model, a name that `list` shows, or starter-chat for the one that comes with Hearth.",
+        )
+    return FoundModel(found.path, found.name, found.activation, found.template)
 
 
 def read_tokenizer(opened: OpenedModel, template: str | None = None) -> Tokenizer:

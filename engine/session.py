@@ -28,10 +28,10 @@ from engine.hardware import choose_threads, probe
 from engine.measured_hardware import load_profile
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import FfnExecutor, Transformer
-from engine.model.weights import Hold, ModelWeights, OpenedModel, load_weights, open_model
+from engine.model.weights import Hold, ModelWeights, OpenedModel, load_weights
 from engine.modes import SAMPLE_TEXT, ModeChooser, choose_mode, predictor_room
 from engine.offline.memory_plan import budgets_of
-from engine.opening import choose_context, read_tokenizer
+from engine.opening import choose_context, find_model, read_tokenizer
 from engine.opening import resolve_model as resolve_model
 from engine.sampling import make_sampler
 from engine.tokenizer import Tokenizer
@@ -99,8 +99,9 @@ class LoadedModel:
 
         engine = engine or EngineConfig()
         started = time.perf_counter()
-        opened = open_model(resolve_model(str(model)), engine.activation)
-        tokenizer = read_tokenizer(opened, engine.template)
+        found = find_model(str(model))
+        opened = found.open(engine.activation)
+        tokenizer = read_tokenizer(opened, engine.template or found.template or None)
         hardware = load_profile(engine.hardware_file) if engine.hardware_file else probe()
         choose_mode(opened, engine.mode)  # refuses here, before gigabytes are read
         must, may = predictor_room(opened, engine.mode)  # so does this
@@ -132,7 +133,7 @@ class LoadedModel:
         try:
             mode, mode_reason = modes.choose(engine.mode) if part is None else part.mode_and_reason()
             loaded = cls(
-                name=opened.name,
+                name=found.name or opened.name,
                 description=opened.description,
                 opened=opened,
                 weights=weights,

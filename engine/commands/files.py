@@ -27,10 +27,9 @@ _ORIGINS = {
 def inspect(arguments: argparse.Namespace) -> int:
     from engine.bundle import BundleSource
     from engine.model.mapped_weights import turned_bytes
-    from engine.model.weights import open_model
-    from engine.opening import read_tokenizer, resolve_model
+    from engine.opening import open_named, read_tokenizer
 
-    opened = open_model(resolve_model(arguments.model), arguments.activation)
+    opened = open_named(arguments.model, arguments.activation)
     tokenizer = read_tokenizer(opened, arguments.template)
     template = tokenizer.template
     assert template is not None, "read_tokenizer chooses one"
@@ -159,17 +158,18 @@ def _print_bundle(manifest: Manifest) -> None:
 
 def convert(arguments: argparse.Namespace) -> int:
     from engine import convert as making
-    from engine.opening import resolve_model
+    from engine.opening import find_model
 
     try:
         with ProgressBar("Converting") as progress, interrupt_as_wish() as wished:
+            source = find_model(arguments.source)
             made = making.convert(
-                resolve_model(arguments.source),
+                source.path,
                 Path(arguments.bundle),
                 arguments.codec,
                 progress,
                 cancelled=wished,
-                activation=arguments.activation,
+                activation=arguments.activation or source.activation or None,
             )
     except Cancelled:
         print("Stopped. The same command goes on where it was; what is finished is kept.", file=sys.stderr)

@@ -15,16 +15,15 @@ from engine.offline.profiler import Profiled
 
 def profile(arguments: argparse.Namespace) -> int:
     from engine.evaluate import read_text
-    from engine.model.weights import open_model
     from engine.offline import profiler
     from engine.offline.plot import check_plot_file, draw_locality
-    from engine.opening import resolve_model
+    from engine.opening import open_named
 
     plot = Path(arguments.plot) if arguments.plot else None
     if plot is not None:
         check_plot_file(plot)
     text = read_text(Path(arguments.text)) if arguments.text else None
-    opened = open_model(resolve_model(arguments.model), arguments.activation)
+    opened = open_named(arguments.model, arguments.activation)
     profiler.check_zeros(opened)
     found = profiler.published_stats(opened) if text is None and arguments.tokens is None else None
     if found is not None:

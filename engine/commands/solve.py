@@ -11,12 +11,11 @@ from engine.errors import Cancelled
 
 
 def solve(arguments: argparse.Namespace) -> int:
-    from engine.model.weights import open_model
     from engine.offline.solving import solve_model
-    from engine.opening import resolve_model
+    from engine.opening import open_named
 
     engine = engine_config(arguments)
-    opened = open_model(resolve_model(arguments.model), arguments.activation)
+    opened = open_named(arguments.model, arguments.activation)
     try:
         with ProgressBar("Solving") as progress, interrupt_as_wish() as wished:
             solved = solve_model(opened, engine, progress, wished, again=arguments.again)

@@ -1,0 +1,121 @@
+"""What a model's head says, remembered for as long as its files stay the same: reading it costs up to a second."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import threading
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from engine import artefacts
+from engine.bundle import BundleSource
+from engine.errors import EngineError
+from engine.formats.json_text import read_object
+from engine.library.library_file import write_durably
+from engine.model.model_files import open_model
+from engine.plain_config import from_plain
+from engine.sparsity.powerinfer_predictors import has_own_predictors
+
+log = logging.getLogger(__name__)
+
+_VERSION = 1
+_MAX_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class Head:
+    """reason: why Hearth does not read the model; empty where it does. parted: its neurons can be computed one by one
+    to a gain, since some do not fire. predicted: it brings predictors along. fingerprint: where artefacts made of it
+    lie; empty where none are looked for."""
+
+    reason: str
+    name: str = ""
+    format: str = ""
+    parted: bool = False
+    predicted: bool = False
+    fingerprint: str = ""
+
+
+class Heads:
+    """Heads that were read, kept in a file. May be used from any thread; a damaged file costs time and no more."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._lock = threading.Lock()
+        self._heads: dict[str, Head] | None = None
+        self._changed = False
+
+    def get(self, path: Path, activation: str, files: tuple[Path, ...]) -> Head:
+        """The head of the model at `path`, which consists of these files.
+
+        Cost: their sizes and times; where they changed, opening the model.
+        """
+        key = _key(path, activation, files)
+        with self._lock:
+            if self._heads is None:
+                self._heads = self._read()
+            found = self._heads.get(key)
+        if found is None:
+            found = read_head(path, activation)
+            with self._lock:
+                self._heads[key] = found
+                self._changed = True
+        return found
+
+    def keep(self, limit: int = 2000) -> None:
+        """Writes down what was read since; the newest so many."""
+        with self._lock:
+            if not self._changed or self._heads is None:
+                return
+            self._heads = dict(list(self._heads.items())[-limit:])
+            values = {"version": _VERSION, "heads": {key: asdict(head) for key, head in self._heads.items()}}
+            self._changed = False
+        try:
+            if self._file.parent.is_dir():
+                write_durably(self._file, json.dumps(values).encode())
+        except OSError as error:
+            log.debug("%s is not kept: %s", self._file, error)
+
+    def _read(self) -> dict[str, Head]:
+        try:
+            values = read_object(self._file, max_bytes=_MAX_BYTES, max_values=1 << 17)
+            if values.get("version") != _VERSION:
+                return {}
+            found: Any = from_plain(dict[str, Head], values.get("heads"), "heads")
+        except EngineError:
+            return {}
+        return dict(found)
+
+
+def read_head(path: Path, activation: str) -> Head:
+    """Opens the model. Cost: its metadata; 128 KiB a tensor of one that could be prepared."""
+    try:
+        opened = open_model(path, activation or None)
+        parted = opened.config.has_zeros and not opened.config.n_experts
+        is_bundle = isinstance(opened.source, BundleSource)
+        beside = opened.files.predictors is not None or has_own_predictors(opened.source)
+        if parted and not beside:  # in a bundle, or come along
+            found = artefacts.find(opened, "predictors")
+            beside = found is not None and (is_bundle or found == artefacts.folder_beside(opened))
+        predicted = parted and beside
+        fingerprint = opened.fingerprint if parted and not predicted and not is_bundle else ""
+    except EngineError as error:
+        return Head(error.message)
+    except Exception as error:  # noqa: BLE001 - one strange file must not hide all other models
+        log.warning("%s cannot be opened: %r", path, error)
+        return Head("Hearth cannot read it: its head is damaged.")
+    return Head("", opened.name, opened.format, parted, predicted, fingerprint)
+
+
+def _key(path: Path, activation: str, files: tuple[Path, ...]) -> str:
+    seen: list[object] = [str(path), activation]
+    for file in files:
+        try:
+            found = file.stat()
+            seen.append([str(file), found.st_size, found.st_mtime_ns])
+        except OSError:
+            seen.append([str(file), None])
+    return hashlib.sha256(json.dumps(seen).encode()).hexdigest()

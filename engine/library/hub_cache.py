@@ -1,0 +1,108 @@
+"""The models in the hub's own cache on this PC, used where they lie. Nothing in it is ever changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.errors import EngineError
+from engine.formats.safetensors import INDEX_NAME, indexed_files
+from engine.formats.shards import first_shards, shard_paths
+
+_MAX_REPOSITORIES = 2000
+
+
+@dataclass(frozen=True)
+class CachedModel:
+    """A model in the cache that may be one of Hearth's kinds; whether it is, its head says. variant: which of several
+    GGUF files of the repository; empty for a folder of safetensors. path: what is opened, below the folder."""
+
+    repo: str
+    revision: str
+    variant: str
+    folder: Path
+    path: str
+    names: tuple[str, ...]
+
+
+def cache_folder() -> Path:
+    """Where the environment says that the cache is, as the hub's own client reads it. It may not exist."""
+    for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        if given := os.environ.get(variable):
+            return _expanded(given)
+    if given := os.environ.get("HF_HOME"):
+        return _expanded(given) / "hub"
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join("~", ".cache")
+    return _expanded(cache) / "huggingface" / "hub"
+
+
+def cached_models(root: Path) -> Iterator[CachedModel]:
+    """What lies complete in the cache and looks like a model. Cost: lists folders; reads indexes of safetensors."""
+    for folder in _folders(root)[:_MAX_REPOSITORIES]:
+        kind, *names = folder.name.split("--")
+        if kind != "models" or len(names) < 2:
+            continue
+        snapshot = _snapshot(folder)
+        if snapshot is not None:
+            yield from _models_in("/".join(names[:2]), snapshot)
+
+
+def _models_in(repo: str, snapshot: Path) -> Iterator[CachedModel]:
+    try:
+        files = {path.name: path for path in sorted(snapshot.iterdir()) if path.is_file()}
+        # a repository may keep each of its quantisations in a folder of its own
+        deeper = [path for folder in _folders(snapshot) for path in sorted(folder.glob("*.gguf")) if path.is_file()]
+    except OSError:
+        return
+    if "config.json" in files and (weights := _weights(files)):
+        beside = [name for name in files if name.endswith((".json", ".txt", ".model", ".jinja")) or "LICENSE" in name]
+        names = tuple(dict.fromkeys([*weights, *beside]))
+        yield CachedModel(repo, snapshot.name, "", snapshot, "", names)
+    ggufs = [path for name, path in files.items() if name.lower().endswith(".gguf")] + deeper
+    for first in first_shards(ggufs):
+        try:
+            shards = shard_paths(first)
+        except EngineError:
+            continue  # a part is not there yet
+        below = [path.relative_to(snapshot).as_posix() for path in shards]
+        yield CachedModel(repo, snapshot.name, first.stem, snapshot, below[0], tuple(below))
+
+
+def _weights(files: dict[str, Path]) -> list[str]:
+    if "model.safetensors" in files:
+        return ["model.safetensors"]
+    if INDEX_NAME not in files:
+        return []
+    try:
+        return [INDEX_NAME, *(path.name for path in indexed_files(files[INDEX_NAME]))]
+    except EngineError:
+        return []
+
+
+def _snapshot(folder: Path) -> Path | None:
+    """The snapshot that the branch main means, else the newest."""
+    try:
+        with (folder / "refs" / "main").open("rb") as file:
+            revision = file.read(100).decode("ascii", "replace").strip()
+        named = folder / "snapshots" / revision
+        if revision.isalnum() and named.is_dir():
+            return named
+    except OSError:
+        pass
+    try:
+        return max(_folders(folder / "snapshots"), key=lambda path: path.stat().st_mtime_ns, default=None)
+    except OSError:
+        return None
+
+
+def _folders(root: Path) -> list[Path]:
+    try:
+        return sorted(path for path in root.iterdir() if path.is_dir())
+    except OSError:
+        return []
+
+
+def _expanded(path: str) -> Path:
+    return Path(os.path.abspath(os.path.expanduser(os.path.expandvars(path))))

@@ -1,0 +1,225 @@
+"""What a model on this PC consists of, and checked copies. What is done with them is engine/library/installed.py's."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from engine import artefacts
+from engine.bundle import BundleSource
+from engine.bundle_manifest import ARTEFACT_FOLDER, MANIFEST
+from engine.errors import Cancelled, DiskSpaceError, LibraryError
+from engine.library.library_file import flush_folder
+from engine.library.long_paths import spelled
+from engine.library.records import InstalledFile
+from engine.library.stored_models import file_below
+from engine.model.model_files import OpenedModel, open_model
+from engine.opening import read_tokenizer
+from engine.sparsity.artifact_files import NO_ROOM
+from engine.sparsity.powerinfer_predictors import predictor_files
+from engine.sparsity.stats import activation_files
+
+Cancelling = Callable[[], bool]
+
+ROOM_LEFT_BYTES = 2 << 30  # of a disk, when everything is written
+
+_PIECE_BYTES = 8 << 20
+_FLUSHED_PIECES = (
+    32  # as many are on their way to the disk at most: a wish to stop is heard soon, and memory stays free
+)
+# Beside configuration and weights: what tokenizers are read from, and what the terms of use ask to be passed on.
+_BESIDE = (
+    "generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "merges.txt",
+    "added_tokens.json", "special_tokens_map.json", "chat_template.jinja", "LICENSE", "LICENSE.md", "LICENSE.txt",
+    "LICENSE.pdf", "NOTICE", "NOTICE.md", "USE_POLICY.md", "README.md",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """A model that Hearth reads. path: what is opened, a name below the folder; empty: the folder itself.
+
+    hashes: SHA-256 by name, where a bundle states it.
+    """
+
+    opened: OpenedModel
+    folder: Path
+    path: str
+    sizes: dict[str, int]
+    hashes: Mapping[str, str]
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(self.sizes.values())
+
+    @property
+    def files(self) -> tuple[InstalledFile, ...]:
+        return tuple(InstalledFile(name, size, self.hashes.get(name, "")) for name, size in self.sizes.items())
+
+
+def survey(path: Path, activation: str = "") -> Survey:
+    """Opens the head of a model, its tokenizer too, and lists its files.
+
+    Raises: ModelNotFoundError, ModelFormatError, UnsupportedModelError for what Hearth does not read; LibraryError
+    where a file cannot be looked at.
+    """
+    opened = open_model(spelled(path), activation or None)
+    read_tokenizer(opened)
+    folder, first, names = _listed(opened)
+    hashes: dict[str, str] = {}
+    if isinstance(opened.source, BundleSource):
+        hashes = {name: entry.sha256 for name, entry in opened.source.manifest.files.items() if is_fixed(name)}
+    try:
+        sizes = {name: file_below(folder, name).stat().st_size for name in names}
+    except OSError as error:
+        raise LibraryError(f"{error.filename} cannot be read: {error.strerror or error}.") from error
+    return Survey(opened, folder, first, sizes, hashes)
+
+
+def is_fixed(name: str) -> bool:
+    """Whether a bundle's file stays what it is: preparing writes artefacts, and lists them in the manifest."""
+    return name != MANIFEST and not name.startswith(f"{ARTEFACT_FOLDER}/")
+
+
+def _listed(opened: OpenedModel) -> tuple[Path, str, list[str]]:
+    """The model's folder, what is opened in it, and the names of its files."""
+    files, source = opened.files, opened.source
+    if isinstance(source, BundleSource):
+        return source.path, "", [MANIFEST, *source.manifest.files]
+    if files.kind == "safetensors":
+        folder, first = files.path, ""
+        paths = [path for path in (files.config, files.index) if path is not None]
+        paths += [folder / name for name in _BESIDE if (folder / name).is_file()]
+    else:
+        folder, first = files.weights[0].parent, files.weights[0].name
+        paths = []
+    paths += [*files.weights, *_companions(opened)]
+    names = list(dict.fromkeys(path.relative_to(folder).as_posix() for path in paths))
+    return folder, first, names
+
+
+def _companions(opened: OpenedModel) -> Iterator[Path]:
+    """Predictors, statistics and artefacts that lie beside the weights."""
+    files = opened.files
+    if files.predictors is not None:
+        yield from predictor_files(files.predictors).values()
+        if (config := files.predictors / "config.json").is_file():
+            yield config
+    if files.stats is not None:
+        yield from activation_files(files.stats).values()
+    for kind in artefacts.NAMES:
+        beside = artefacts.folder_beside(opened)
+        if artefacts.find(opened, kind) == beside:
+            yield from (beside / name for name in artefacts.file_names(kind) if (beside / name).is_file())
+
+
+# ------------------------------------------------------------------ copies
+
+
+def check_room(folder: Path, n_bytes: int) -> None:
+    """Raises DiskSpaceError unless so many bytes can be written below the folder and 2 GiB be left."""
+    at = folder
+    while not at.exists() and at != at.parent:
+        at = at.parent
+    free = shutil.disk_usage(at).free
+    if free < n_bytes + ROOM_LEFT_BYTES:
+        raise DiskSpaceError(
+            f"{folder} has {free / 1e9:.1f} GB free; {n_bytes / 1e9:.1f} GB are to be written, and "
+            f"{ROOM_LEFT_BYTES / 1e9:.1f} GB are to be left."
+        )
+
+
+def copy_checked(
+    source: Path, target: Path, copied: Callable[[int], None], checked: Callable[[int], None], cancelled: Cancelling
+) -> str:
+    """Copies a file so that the target is whole or absent, reads it back, and compares; its SHA-256.
+
+    Units: copied and checked report bytes of this file.
+    Raises: LibraryError where the copy differs or a file cannot be read or written, DiskSpaceError, Cancelled.
+    """
+    part = target.with_name(target.name + ".part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with source.open("rb") as reading, part.open("wb") as writing:
+            wanted = _pump(reading.read, _Flushing(writing).write, copied, cancelled)
+            _flush(writing)
+        with part.open("rb") as reading:
+            found = _pump(reading.read, lambda piece: None, checked, cancelled)
+        if found != wanted:
+            raise LibraryError(f"{target} came out differently from {source}.", "Check the disk, and try again.")
+        os.replace(part, target)
+        flush_folder(target.parent)
+    except BaseException as error:
+        _drop(part)
+        if isinstance(error, OSError):
+            raise disk_refused(error, target) from error
+        raise
+    return wanted
+
+
+def file_hash(path: Path, progress: Callable[[int], None], cancelled: Cancelling) -> str:
+    """The SHA-256 of a file. Raises: OSError, Cancelled."""
+    with path.open("rb") as reading:
+        return _pump(reading.read, lambda piece: None, progress, cancelled)
+
+
+def disk_refused(error: OSError, path: Path) -> DiskSpaceError | LibraryError:
+    """What the disk refused, in words."""
+    if error.errno in NO_ROOM:
+        return DiskSpaceError(f"The disk took no more while {path} was written: {error.strerror}.")
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return LibraryError(f"{error.filename or path} may not be changed: {error.strerror}.", "Choose another folder.")
+    return LibraryError(f"{error.filename or path}: {error.strerror or error}.", "Check the disk, and try again.")
+
+
+class _Flushing:
+    """Writes a file, and to the disk now and then."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._pieces = file, 0
+
+    def write(self, piece: bytes) -> None:
+        self._file.write(piece)
+        self._pieces += 1
+        if self._pieces % _FLUSHED_PIECES == 0:
+            _flush(self._file)
+
+
+def _flush(file: IO[bytes]) -> None:
+    """To the disk, and out of the memory, so that the disk is what is read back."""
+    file.flush()
+    os.fsync(file.fileno())
+    if sys.platform == "linux":
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _pump(
+    read: Callable[[int], bytes],
+    write: Callable[[bytes], object],
+    progress: Callable[[int], None],
+    cancelled: Cancelling,
+) -> str:
+    digest, done = hashlib.sha256(), 0
+    while True:
+        if cancelled():
+            raise Cancelled
+        piece = read(_PIECE_BYTES)
+        if not piece:
+            return digest.hexdigest()
+        digest.update(piece)
+        write(piece)
+        done += len(piece)
+        progress(done)
+
+
+def _drop(path: Path) -> None:
+    with contextlib.suppress(OSError):  # it is swept with its folder
+        path.unlink(missing_ok=True)

@@ -1,0 +1,400 @@
+"""The models that lie on this PC: lists them, finds one by its name, takes them in, gives them up, moves them.
+
+What is written where is engine/library/library_file.py's; what a model's files are is engine/library/imports.py's. It
+downloads nothing and loads no weights. Every call reads the list anew where it changed, so that the window and the
+command line see each other's work; all may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from engine.errors import LibraryError, ModelNotFoundError
+from engine.library import moving, trash, workshop
+from engine.library.heads import Heads
+from engine.library.imports import Survey, check_room, copy_checked, file_hash, survey
+from engine.library.library_file import Contents, LibraryFile, write_receipt
+from engine.library.listing import cached, free_id, named, stored, unlisted
+from engine.library.long_paths import spelled
+from engine.library.owned_files import PREPARED
+from engine.library.records import InstalledFile, InstalledModel, ModelKind, Origin
+from engine.library.states import STARTER_ID as STARTER_ID
+from engine.library.states import file_problem, installed, starter
+from engine.library.stored_models import Remarks, StoredModel, as_part, checked_id, file_below
+
+log = logging.getLogger(__name__)
+
+Progress = Callable[[int, int], None]
+Stage = Callable[[str], Progress]
+Cancelling = Callable[[], bool]
+
+
+def _no_progress(done: int, total: int) -> None:
+    pass
+
+
+def _never() -> bool:
+    return False
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What a name of an installed model means. path: what is opened, the prepared bundle where there is one.
+
+    activation, template: fields of EngineConfig, where the model's own files do not say them; else empty.
+    """
+
+    id: str
+    name: str
+    path: Path
+    activation: str = ""
+    template: str = ""
+
+
+class Library:
+    """The installed models. home: the folder of library.json; None: this person's."""
+
+    def __init__(self, home: Path | None = None) -> None:
+        home = _own_home() if home is None else Path(os.path.abspath(home))
+        self._file = LibraryFile(spelled(home))
+        self._heads = Heads(self._file.home / "heads.json")
+
+    # ------------------------------------------------------------------ where
+
+    @property
+    def home(self) -> Path:
+        """The folder of library.json: it stays where it is when models are moved."""
+        return self._file.home
+
+    @property
+    def folder(self) -> Path:
+        """Where new models go. It may not exist yet."""
+        return self._file.read().folder
+
+    def folder_for(self, id: str) -> Path:
+        """Where the files of a model of that id belong: `<folder>/<owner>/<name>`. It may not exist yet.
+
+        Raises: LibraryError for an id that is no "owner/name".
+        """
+        owner, _, name = checked_id(id).partition("/")
+        return spelled(self.folder / owner / name)
+
+    def prepared_folder(self, id: str) -> Path:
+        """Where the bundle belongs that preparing makes of a model. Its parent exists; it itself may not exist yet.
+
+        Raises: LibraryError where it cannot be made.
+        """
+        owner, _, name = checked_id(id).partition("/")
+        folder = spelled(self.folder / PREPARED / owner / name)
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LibraryError(f"{folder.parent} cannot be made: {error.strerror or error}.") from error
+        return folder
+
+    def id_for(self, repo: str, variant: str = "") -> str:
+        """The id under which a variant of a hub's repository is installed: "owner/name", or "owner/name-variant".
+
+        Raises: LibraryError for what is no repository's id.
+        """
+        owner, slash, name = repo.partition("/")
+        if not slash:  # the hub's oldest repositories have no owner
+            owner, name = "hub", owner
+        part = as_part(variant, "") if variant else ""
+        return checked_id(f"{owner}/{name}-{part}" if part else f"{owner}/{name}")
+
+    # ------------------------------------------------------------------ what is there
+
+    def models(self) -> list[InstalledModel]:
+        """All of them with their state: the one that ships first, then by name; those in the hub's cache too.
+
+        Cost: sizes of files, and the heads of those that changed since the last call.
+        Raises: LibraryError for a list that a newer Hearth wrote.
+        """
+        with self._reading() as contents:
+            others = [installed(model, self._heads) for model in contents.models.values()]
+        shipped = starter(contents, self._heads)
+        # in the cache lies much that is none of Hearth's: only what it reads is named
+        in_cache = [installed(model, self._heads) for model in cached(contents)]
+        others += [model for model in in_cache if model.state != "broken"]
+        self._heads.keep()
+        first = [] if shipped is None else [installed(shipped, self._heads)]
+        return first + sorted(others, key=lambda model: (model.name.casefold(), model.id))
+
+    def get(self, id: str) -> InstalledModel:
+        """The model of that id. Raises: ModelNotFoundError."""
+        with self._reading() as contents:
+            return installed(stored(contents, self._heads, id), self._heads)
+
+    def resolve(self, name: str) -> Resolved:
+        """What an id, a name or a catalogue id means, whatever its case.
+
+        Raises: ModelNotFoundError where there is none, where two go by the name, and for one that is broken.
+        """
+        found = self.find(name)
+        if found is None:
+            raise ModelNotFoundError(f"There is no installed model called {name[:200]!r}.")
+        return found
+
+    def find(self, name: str) -> Resolved | None:
+        """As `resolve`, but None where nothing goes by the name."""
+        with self._reading() as contents:
+            meant = named(contents, self._heads, name)
+            if meant is None:
+                return None
+            model = installed(meant, self._heads)
+        if model.state == "broken":
+            raise ModelNotFoundError(f"{model.name} cannot be loaded. {model.reason}", "Repair it, or remove it.")
+        if model.prepared:  # it carries its activation itself
+            return Resolved(model.id, model.name, Path(model.prepared), template=model.template)
+        return Resolved(model.id, model.name, Path(model.path), model.activation, model.template)
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[Contents]:
+        """The list, with each model where it says: while models are moved, they hold still for the block."""
+        contents = self._file.read()
+        if not contents.moving_to:
+            yield contents
+            return
+        moving.settle_if_free(self._file)
+        with self._file.locked():
+            yield self._file.read()
+
+    # ------------------------------------------------------------------ taking in
+
+    def register(
+        self,
+        id: str,
+        *,
+        name: str,
+        folder: Path,
+        files: Sequence[InstalledFile],
+        path: str = "",
+        origin: Origin = "download",
+        owned: bool = True,
+        repo: str = "",
+        revision: str = "",
+        catalogue_id: str = "",
+        activation: str = "",
+        template: str = "",
+        licence: str = "",
+        kind: ModelKind | str = "",
+    ) -> InstalledModel:
+        """Lists a model whose files lie in `folder`, in place of one of the same id.
+
+        path: what is opened, a name below the folder; empty: the folder itself. owned: the files are Hearth's from now
+        on, and are deleted with the model; the folder is `<owner>/<name>` of a models folder then.
+        Raises: LibraryError where a file is missing or has another size, ModelFormatError and UnsupportedModelError for
+        what Hearth does not read.
+        """
+        folder = spelled(Path(os.path.abspath(folder)))
+        model = StoredModel(
+            checked_id(id), name, str(folder), tuple(files), owned, origin, path, repo, revision, catalogue_id,
+            activation, template, licence, kind if kind in ("chat", "base") else "", _now(),
+        )  # fmt: skip
+        model.check()
+        if owned and f"{folder.parent.name}/{folder.name}" != id:
+            raise LibraryError(f"{folder} is not where {id} belongs.", "Put its files where folder_for says.")
+        if problem := file_problem(model, folder):
+            raise LibraryError(f"{model.name} cannot be listed. {problem}", "Download it again.")
+        survey(file_below(folder, path) if path else folder, activation)
+        return self._list(model)
+
+    def _list(self, model: StoredModel) -> InstalledModel:
+        with self._file.changing() as contents:
+            before = next((old for old in contents.models.values() if old.id.casefold() == model.id.casefold()), None)
+            if before is not None:
+                del contents.models[before.id]
+                if before.files == model.files:
+                    model = replace(
+                        model, prepared=before.prepared, measured_tok_s=before.measured_tok_s,
+                        still_needed=before.still_needed, added=before.added,
+                    )  # fmt: skip
+            if model.owned:
+                write_receipt(model)
+            contents.models[model.id] = model
+        return self.get(model.id)
+
+    def add(
+        self,
+        path: Path,
+        copy: bool = False,
+        name: str = "",
+        stage: Stage = lambda name: _no_progress,
+        cancelled: Cancelling = _never,
+    ) -> InstalledModel:
+        """Takes in a GGUF file (any part of a split one), a Hugging Face folder or a bundle: in place, or copied.
+
+        stage: gives the callback of "copying" and of "checking", in bytes.
+        Raises: ModelNotFoundError, ModelFormatError, UnsupportedModelError for what Hearth does not read,
+        DiskSpaceError, LibraryError, Cancelled.
+        """
+        found = survey(Path(os.path.abspath(os.path.expanduser(path))))
+        name = " ".join(name.split()) or found.opened.name
+        if copy:
+            return self._add_copied(found, name, stage, cancelled)
+        with self._file.locked():
+            contents = self._file.read()
+            here = (str(found.folder), found.path)
+            known = [model for model in contents.models.values() if (model.folder, model.path) == here]
+            if known and known[0].owned:
+                return installed(known[0], self._heads)
+            id = known[0].id if known else free_id(contents, name)
+            return self._list(StoredModel(id, name, *_of(found), False, "in place", found.path, added=_now()))
+
+    def _add_copied(self, found: Survey, name: str, stage: Stage, cancelled: Cancelling) -> InstalledModel:
+        root = self.folder
+        check_room(root, found.n_bytes)
+        copying, checking, done, total = stage("copying"), stage("checking"), 0, found.n_bytes
+        with workshop.Workshop.open(root) as shop:
+            copying(0, total)
+            files = []
+            for file in found.files:
+                sha256 = copy_checked(
+                    file_below(found.folder, file.name),
+                    file_below(shop.folder, file.name),
+                    lambda read, before=done: copying(before + read, total),  # type: ignore[misc]
+                    lambda read, before=done: checking(before + read, total),  # type: ignore[misc]
+                    cancelled,
+                )
+                copy = file_below(shop.folder, file.name)
+                files.append(InstalledFile(file.name, copy.stat().st_size, sha256))
+                done += file.n_bytes
+            survey(file_below(shop.folder, found.path) if found.path else shop.folder)  # the copy is what is listed
+            with self._file.changing() as contents:
+                id = free_id(contents, name, root)
+                folder = file_below(root, id)
+                model = StoredModel(
+                    id, name, str(folder), tuple(files), True, "copied", found.path, added=_now()
+                )  # fmt: skip
+                write_receipt(model, shop.folder)
+                shop.deliver(folder)
+                contents.models[id] = model
+        return self.get(id)
+
+    # ------------------------------------------------------------------ giving up
+
+    def remove(self, id: str) -> str:
+        """Takes a model off the list, and what is Hearth's of it into the trash; the token that brings it back.
+
+        Files in place, and the hub's cache, are left as they are.
+        Raises: ModelNotFoundError, LibraryError for the model that ships with the program.
+        """
+        if id == STARTER_ID:
+            raise LibraryError("The starter model comes with Hearth and stays.", "Remove another model.")
+        with self._file.locked():
+            with self._file.changing() as contents:
+                model = stored(contents, self._heads, id)
+                if model.origin == "hub cache":
+                    contents.hidden.add(id)
+                token = trash.throw_away(contents, model)
+            trash.carry_out(self._file.read().removed[token])
+        return token
+
+    def restore(self, undo: str) -> InstalledModel:
+        """Brings back what `remove` took. Raises: LibraryError where it is gone for good, or its id taken again."""
+        with self._file.changing() as contents:
+            id = trash.bring_back(contents, undo).id
+        return self.get(id)
+
+    def purge(self, older_than_s: float = 0.0) -> int:
+        """Deletes for good what was removed so long ago, and clears up after what was interrupted; the bytes freed.
+
+        Models that an interruption kept from being listed are listed.
+        """
+        contents = self._file.read()
+        freed = 0
+        with moving.held(self._file.home) as is_free:
+            if is_free:
+                moving.settle(self._file)
+                for root in {contents.folder, *([Path(contents.moving_to)] if contents.moving_to else [])}:
+                    if not self._file.read().moving_to:
+                        moving.drop_copies(root)
+                    freed += workshop.sweep(root)
+        if not contents.removed and not any(True for _ in unlisted(self._file.read())):
+            return freed
+        with self._file.changing() as contents:
+            for model in unlisted(contents):
+                contents.models[model.id] = model
+            freed += trash.empty(contents, older_than_s)
+        return freed
+
+    # ------------------------------------------------------------------ moving and checking
+
+    def relocate(self, folder: Path, progress: Progress = _no_progress, cancelled: Cancelling = _never) -> Path:
+        """Moves all models that are Hearth's, and where new ones go; the folder. In bytes.
+
+        Whatever interrupts it, each model is whole where the list says; the same call goes on where it was.
+        Raises: LibraryError, DiskSpaceError, Cancelled.
+        """
+        target = spelled(Path(os.path.abspath(os.path.expanduser(folder))))
+        moving.move_all(self._file, target, progress, cancelled)
+        return target
+
+    def verify(self, id: str, progress: Progress = _no_progress, cancelled: Cancelling = _never) -> list[str]:
+        """The names of files that are missing or not what they were when they were taken in. In bytes.
+
+        Of files whose SHA-256 was never taken only the size is looked at. Raises: ModelNotFoundError, Cancelled.
+        """
+        with self._reading() as contents:
+            model = stored(contents, self._heads, id)
+        damaged, done = [], 0
+        for file in model.files:
+            path = file_below(Path(model.folder), file.name)
+            if file_problem(replace(model, files=(file,)), Path(model.folder)):
+                damaged.append(file.name)
+            elif file.sha256:
+                try:
+                    found = file_hash(path, lambda read, at=done: progress(at + read, model.n_bytes), cancelled)  # type: ignore[misc]
+                except OSError as error:
+                    log.info("%s cannot be read: %s", path, error)
+                    found = ""
+                if found != file.sha256:
+                    damaged.append(file.name)
+            done += file.n_bytes
+            progress(done, model.n_bytes)
+        return damaged
+
+    # ------------------------------------------------------------------ remarks
+
+    def set_prepared(self, id: str, bundle: Path | None = None, still_needed: str = "") -> InstalledModel:
+        """Remembers that a model was prepared. bundle: what is loaded instead from now on, if any; one that lies in
+        `prepared_folder` goes with the model. still_needed: what preparing would bring all the same, in one sentence;
+        the model's state stays "needs preparing" then. Raises: ModelNotFoundError."""
+        prepared = "" if bundle is None else str(spelled(Path(os.path.abspath(bundle))))
+        self._remark(id, prepared=prepared, still_needed=still_needed)
+        return self.get(id)
+
+    def set_measured(self, id: str, tok_s: float) -> None:
+        """Remembers the decode rate that was measured here. Raises: ModelNotFoundError."""
+        self._remark(id, measured_tok_s=float(tok_s))
+
+    def _remark(self, id: str, **found: object) -> None:
+        with self._file.changing() as contents:
+            model = stored(contents, self._heads, id)
+            if id in contents.models:
+                contents.models[id] = replace(model, **found)  # type: ignore[arg-type]
+                return
+            remarks = replace(contents.remarks.get(id, Remarks()), **found)  # type: ignore[arg-type]
+            remarks.check(id)
+            contents.remarks[id] = remarks
+
+
+def _own_home() -> Path:
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("Hearth", appauthor=False)) / "models"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _of(found: Survey) -> tuple[str, tuple[InstalledFile, ...]]:
+    return str(found.folder), found.files

@@ -1,0 +1,31 @@
+r"""Paths as the system takes them, however long: on Windows those over 259 characters need the prefix \\?\."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path, PureWindowsPath
+
+_WINDOWS_LIMIT = 247  # of a folder; a file may have 12 more
+_PREFIX = "\\\\?\\"
+
+
+def spelled(path: Path) -> Path:
+    """The absolute path, in the form that the system opens. The same path where it is short, or no Windows'."""
+    absolute = path if path.is_absolute() else Path.cwd() / path
+    return Path(windows_spelling(str(absolute))) if sys.platform == "win32" else absolute
+
+
+def windows_spelling(path: str) -> str:
+    """An absolute Windows path with the prefix where it is long. "." and ".." are no names behind the prefix, and "/"
+    no separator: they are resolved."""
+    if len(path) <= _WINDOWS_LIMIT or path.startswith((_PREFIX, "\\\\.\\")):
+        return path
+    pure = PureWindowsPath(path)
+    parts: list[str] = []
+    for part in pure.parts[1:]:
+        if part != "..":
+            parts.append(part)
+        elif parts:
+            parts.pop()
+    plain = pure.anchor + "\\".join(parts)
+    return f"{_PREFIX}UNC\\{plain[2:]}" if plain.startswith("\\\\") else _PREFIX + plain

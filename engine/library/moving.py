@@ -1,0 +1,320 @@
+"""Moves Hearth's models to another folder, so that the list is true at every moment and nothing is ever half.
+
+On the same disk files are renamed. From disk to disk each model is copied into a hidden folder of the new place, read
+back and compared, put into its place at once, listed there, and only then deleted in the old place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from engine.errors import Cancelled, EngineError, LibraryError
+from engine.library.imports import Cancelling, check_room, copy_checked, disk_refused
+from engine.library.library_file import (
+    RECEIPT,
+    Contents,
+    Leftover,
+    LibraryFile,
+    flush_folder,
+    read_receipt,
+    write_durably,
+    write_receipt,
+)
+from engine.library.owned_files import (
+    PREPARED,
+    bundle_names,
+    delete_files,
+    drop_empty,
+    is_prepared_folder,
+    move_files,
+    only_holds,
+    owned_names,
+    permitted,
+    sizes,
+)
+from engine.library.stored_models import file_below
+from engine.library.workshop import INCOMING
+
+Progress = Callable[[int, int], None]
+
+MOVING_LOCK = "moving.lock"
+COPIES = "move"
+
+
+@dataclass(frozen=True)
+class Item:
+    """Files that move together: a model's, or its prepared bundle's."""
+
+    model: str  # its id
+    source: Path
+    target: Path
+    sizes: dict[str, int]
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(self.sizes.values())
+
+
+def move_all(file: LibraryFile, target: Path, progress: Progress, cancelled: Cancelling) -> None:
+    """Moves every model of Hearth's and says in the list where new ones go. In bytes.
+
+    Raises: LibraryError where another move is under way or something is in the way, DiskSpaceError, Cancelled.
+    """
+    with held(file.home) as is_free:
+        if not is_free:
+            raise LibraryError("The models are being moved already.", "Wait until that has ended.")
+        before = file.read().moving_to
+        settle(file)
+        if before and Path(before) != target:
+            drop_copies(Path(before))
+        try:
+            if target.exists() and not target.is_dir():
+                raise LibraryError(f"{target} is no folder.", "Choose a folder.")
+            target.mkdir(parents=True, exist_ok=True)
+            with file.changing() as contents:
+                _check_target(contents, target)
+                contents.moving_to = str(target)
+            _move_each(file, target, progress, cancelled)
+        except (EngineError, Cancelled, OSError) as error:
+            with contextlib.suppress(EngineError):
+                settle(file)
+                if not file.read().moving_to:
+                    drop_copies(target)
+            if isinstance(error, OSError):
+                raise disk_refused(error, target) from error
+            raise
+        with file.changing() as contents:
+            old, contents.folder, contents.moving_to = contents.folder, target, ""
+        drop_copies(target)
+        if old != file.home:
+            drop_empty(old / PREPARED, (), above=1)
+        _delete_leftovers(file)
+
+
+@contextlib.contextmanager
+def held(home: Path) -> Iterator[bool]:
+    """Whether this process may move now; nobody else does until the block ends."""
+    from filelock import FileLock, Timeout
+
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(str(home / MOVING_LOCK))
+        lock.acquire(timeout=0)
+    except Timeout:
+        yield False
+        return
+    except OSError as error:
+        raise disk_refused(error, home) from error
+    try:
+        yield True
+    finally:
+        lock.release()
+
+
+def settle(file: LibraryFile) -> None:
+    """Finishes what an interrupted move left between two places. Only while `held`."""
+    if file.read().moving_to:
+        with file.changing() as contents:
+            target, is_done = Path(contents.moving_to), True
+            for item in _items(contents, target):
+                if not _has_arrived(item):
+                    continue  # it is whole where it was
+                for folder in (_copies(item, target), item.source):
+                    missing = [name for name in item.sizes if not file_below(item.target, name).exists()]
+                    with contextlib.suppress(OSError):
+                        move_files(folder, item.target, missing)
+                if len(sizes(item.target, item.sizes)) == len(item.sizes):
+                    _list_at(contents, item)
+                else:
+                    is_done = False
+            if is_done:
+                contents.moving_to = ""
+    _delete_leftovers(file)
+
+
+def settle_if_free(file: LibraryFile) -> None:
+    """The same, unless a move is under way."""
+    with held(file.home) as is_free:
+        if is_free:
+            settle(file)
+
+
+def drop_copies(target: Path) -> None:
+    """Removes what an interrupted move has copied and not put into its place. Only while `held`."""
+    shutil.rmtree(target / INCOMING / COPIES, ignore_errors=True)
+    drop_empty(target / INCOMING, (), above=0)
+
+
+# ------------------------------------------------------------------ one after another
+
+
+def _move_each(file: LibraryFile, target: Path, progress: Progress, cancelled: Cancelling) -> None:
+    items = _items(file.read(), target)
+    device = target.stat().st_dev
+    far = {item.source for item in items if item.source.stat().st_dev != device}
+    if far:
+        check_room(target, sum(item.n_bytes for item in items if item.source in far))
+    total, done = sum(item.n_bytes for item in items), 0
+    for item in items:
+        if cancelled():
+            raise Cancelled
+        progress(done, total)
+        copied = None
+        try:
+            if item.source in far:
+                copied = _copied(item, target, lambda read, before=done: progress(before + read, total), cancelled)  # type: ignore[misc]
+        except LibraryError:
+            if _is_listed(file.read(), item):
+                raise
+        with file.changing() as contents:
+            if not _is_listed(contents, item):  # removed meanwhile
+                continue
+            _put(item, copied or item.source)
+            _list_at(contents, item)
+        _delete_leftovers(file)
+        done += item.n_bytes
+    progress(total, total)
+
+
+def _copied(item: Item, target: Path, progress: Callable[[int], None], cancelled: Cancelling) -> Path:
+    """A copy of the item's files in a hidden folder; what an interrupted call finished of it is taken up again."""
+    folder, done = _copies(item, target), 0
+    if folder.is_dir() and not only_holds(folder, [*item.sizes, *(f"{name}.part" for name in item.sizes)]):
+        shutil.rmtree(folder)  # of a model that was another one then
+    for name, size in item.sizes.items():
+        original, copy = file_below(item.source, name), file_below(folder, name)
+        if not _is_copied(original, copy):
+            # half of the work is reading it back
+            copy_checked(
+                original, copy,
+                lambda read, before=done: progress(before + read // 2),  # type: ignore[misc]
+                lambda read, before=done, size=size: progress(before + (size + read) // 2),  # type: ignore[misc]
+                cancelled,
+            )  # fmt: skip
+        done += size
+        progress(done)
+    return folder
+
+
+def _copies(item: Item, target: Path) -> Path:
+    below = target / INCOMING / COPIES / ("prepared" if is_prepared_folder(item.source) else "models")
+    return below / item.source.parent.name / item.source.name
+
+
+def _is_copied(original: Path, copy: Path) -> bool:
+    """Whether an interrupted call finished it: a copy gets its name when it was written, read back and compared."""
+    try:
+        made, of = copy.stat(), original.stat()
+    except OSError:
+        return False
+    return made.st_size == of.st_size and made.st_mtime_ns >= of.st_mtime_ns
+
+
+def _put(item: Item, source: Path) -> None:
+    """The files into their new place, by renaming: all at once, or the receipt first, which says whose they are."""
+    item.target.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(OSError):
+        item.target.rmdir()  # if it is there and empty
+    at_once = is_prepared_folder(item.target) or only_holds(source, item.sizes)
+    if at_once and not os.path.lexists(item.target):
+        source.rename(item.target)
+        drop_empty(source.parent, ())
+    else:
+        item.target.mkdir(exist_ok=True)
+        write_durably(item.target / RECEIPT, (item.source / RECEIPT).read_bytes())
+        move_files(source, item.target, item.sizes)
+        drop_empty(source, item.sizes)
+    flush_folder(item.target.parent)
+
+
+def _list_at(contents: Contents, item: Item) -> None:
+    """Says in the list where the files are now, and that those in the old place are to go."""
+    old, new = str(item.source), str(item.target)
+    model = contents.models.get(item.model)
+    if model is not None:
+        model = replace(
+            model, folder=new if model.folder == old else model.folder,
+            prepared=new if model.prepared == old else model.prepared,
+        )  # fmt: skip
+        contents.models[item.model] = model
+        if model.folder == new:
+            write_receipt(model)
+    elif (remarks := contents.remarks.get(item.model)) is not None and remarks.prepared == old:
+        contents.remarks[item.model] = replace(remarks, prepared=new)
+    if item.source.exists():
+        contents.leftovers.append(Leftover(old, tuple(item.sizes)))
+
+
+def _items(contents: Contents, target: Path) -> list[Item]:
+    """What is to be moved: what is Hearth's and not there yet."""
+    found = []
+    for model in contents.models.values():
+        folder = Path(model.folder)
+        new = target / folder.parent.name / folder.name
+        if model.owned and folder != new:
+            names = owned_names(model) or owned_names(replace(model, folder=str(new)))  # where a move was interrupted
+            found += [_item(model.id, folder, new, names)] if names else []
+    prepared = [(model.id, model.prepared) for model in contents.models.values()]
+    prepared += [(id, remarks.prepared) for id, remarks in contents.remarks.items()]
+    for id, path in prepared:
+        folder = Path(path)
+        new = target / PREPARED / folder.parent.name / folder.name
+        if path and is_prepared_folder(folder) and folder != new:
+            names = bundle_names(folder) or bundle_names(new)
+            found += [_item(id, folder, new, names)] if names else []
+    return found
+
+
+def _item(id: str, folder: Path, new: Path, names: list[str]) -> Item:
+    found = {**sizes(new, names), **sizes(folder, names)}
+    return Item(id, folder, new, {name: found[name] for name in names if name in found})
+
+
+def _is_listed(contents: Contents, item: Item) -> bool:
+    model = contents.models.get(item.model)
+    here = str(item.source)
+    if model is not None:
+        return here in (model.folder, model.prepared)
+    remarks = contents.remarks.get(item.model)
+    return remarks is not None and remarks.prepared == here
+
+
+def _has_arrived(item: Item) -> bool:
+    """Whether the interrupted move had begun to put it into the new place."""
+    if is_prepared_folder(item.target):
+        return item.target.is_dir()
+    receipt = read_receipt(item.target)
+    return receipt is not None and receipt.id == item.model
+
+
+def _delete_leftovers(file: LibraryFile) -> None:
+    if not file.read().leftovers:
+        return
+    with file.changing() as contents:
+        in_use = {path for model in contents.models.values() for path in (model.folder, model.prepared)}
+        kept = []
+        for leftover in contents.leftovers:
+            folder = Path(leftover.folder)
+            if leftover.folder in in_use:
+                continue
+            if stuck := delete_files(folder, permitted(folder, leftover.names)):
+                kept.append(Leftover(leftover.folder, tuple(stuck)))
+        contents.leftovers = kept
+
+
+def _check_target(contents: Contents, target: Path) -> None:
+    """Raises LibraryError where models cannot be put."""
+    for model in contents.models.values():
+        for inner in (model.folder, model.prepared):
+            if inner and target.is_relative_to(inner):
+                raise LibraryError(f"{target} lies in the folder of {model.name}.", "Choose another folder.")
+    for item in _items(contents, target):
+        taken = [name for name in (*item.sizes, RECEIPT) if os.path.lexists(file_below(item.target, name))]
+        if taken or (is_prepared_folder(item.target) and os.path.lexists(item.target)):
+            at = file_below(item.target, taken[0]) if taken else item.target
+            raise LibraryError(f"{at} exists already.", "Choose another folder, or move it away first.")

@@ -1,0 +1,118 @@
+"""In what state an installed model is: ready, in need of preparing, or broken and why. By sizes and heads alone."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+from engine import artefacts
+from engine.assets import starter_model
+from engine.bundle import is_bundle
+from engine.bundle_manifest import MANIFEST
+from engine.errors import ModelNotFoundError
+from engine.library.heads import Heads
+from engine.library.hub_cache import CachedModel
+from engine.library.imports import is_fixed
+from engine.library.library_file import Contents
+from engine.library.long_paths import spelled
+from engine.library.records import InstalledFile, InstalledModel, InstalledState
+from engine.library.stored_models import StoredModel, file_below, with_remarks
+
+STARTER_ID = "hearth/starter-chat"
+NOT_PREPARED = "Preparing it for this PC finds out which neurons fire, so that the others need not be computed."
+
+
+def installed(model: StoredModel, heads: Heads) -> InstalledModel:
+    """The model as it is now. Cost: as `Heads.get`."""
+    folder = spelled(Path(model.folder))
+    prepared = str(spelled(Path(model.prepared))) if model.prepared else ""
+    prepared = prepared if prepared and is_bundle(Path(prepared)) else ""
+    path = file_below(folder, model.path) if model.path else folder
+    state, reason = _state(model, folder, path, prepared, heads)
+    return InstalledModel(
+        id=model.id,
+        name=model.name,
+        folder=str(folder),
+        path=str(path),
+        files=model.files,
+        n_bytes=model.n_bytes,
+        owned=model.owned,
+        origin=model.origin,
+        state=state,
+        reason=reason,
+        repo=model.repo,
+        revision=model.revision,
+        catalogue_id=model.catalogue_id,
+        activation=model.activation,
+        template=model.template,
+        licence=model.licence,
+        kind=model.kind,
+        added=model.added,
+        prepared=prepared,
+        measured_tok_s=model.measured_tok_s,
+    )
+
+
+def starter(contents: Contents, heads: Heads) -> StoredModel | None:
+    """The model that ships with the program; None where it is not there."""
+    try:
+        folder = starter_model()
+    except ModelNotFoundError:
+        return None
+    files = [InstalledFile(path.name, path.stat().st_size, "") for path in sorted(folder.glob("*.gguf"))]
+    if not files:
+        return None
+    head = heads.get(folder, "", tuple(folder / file.name for file in files))
+    model = StoredModel(STARTER_ID, head.name or "Starter", str(folder), tuple(files), False, "shipped", kind="chat")
+    return with_remarks(model, contents.remarks.get(STARTER_ID))
+
+
+def from_cache(found: CachedModel, id: str, contents: Contents) -> StoredModel | None:
+    """A model of the hub's cache; None where a file of it vanishes meanwhile."""
+    try:
+        files = [InstalledFile(name, file_below(found.folder, name).stat().st_size, "") for name in found.names]
+    except OSError:
+        return None
+    name = found.variant or found.repo.rpartition("/")[2]
+    model = StoredModel(
+        id, name, str(found.folder), tuple(files), False, "hub cache",
+        path=found.path, repo=found.repo, revision=found.revision,
+    )  # fmt: skip
+    return with_remarks(model, contents.remarks.get(id))
+
+
+def file_problem(model: StoredModel, folder: Path) -> str:
+    """What is wrong with the model's files, as far as names and sizes tell; empty: nothing."""
+    if not os.path.isdir(folder):
+        return f"Its folder {folder} is not there. If it is on another disk, connect that."
+    of_bundle = not model.path and any(file.name == MANIFEST for file in model.files)
+    for file in model.files:
+        if of_bundle and not is_fixed(file.name):  # preparing changes those
+            continue
+        try:
+            found = file_below(folder, file.name).stat()
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                return f"Its file {file.name} is missing."
+            return f"Its file {file.name} cannot be read: {error.strerror or error}."
+        if found.st_size != file.n_bytes:
+            return f"Its file {file.name} has {found.st_size} bytes; it had {file.n_bytes} when it was taken in."
+    return ""
+
+
+def _state(model: StoredModel, folder: Path, path: Path, prepared: str, heads: Heads) -> tuple[InstalledState, str]:
+    needs = model.still_needed or ""
+    reason = file_problem(model, folder)
+    if reason:
+        # what is loaded is the bundle, and that is there
+        return ("ready", "") if prepared and not needs else ("broken", reason)
+    files = tuple(file_below(folder, file.name) for file in model.files)
+    head = heads.get(path, model.activation, files)
+    if head.reason:
+        return "broken", head.reason
+    never_prepared = model.still_needed is None and not prepared
+    if never_prepared and head.parted and not head.predicted:
+        made = head.fingerprint and artefacts.is_kept(head.fingerprint, "predictors")
+        needs = "" if made else NOT_PREPARED
+    return ("needs preparing", needs) if needs else ("ready", "")

@@ -1,0 +1,92 @@
+"""A hidden folder in which a model is put together before it is listed; gone with the process that works in it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.library.imports import disk_refused
+from engine.library.library_file import flush_folder
+
+INCOMING = ".incoming"
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """root: the models folder. folder: where files are written; it is renamed or removed in the end."""
+
+    root: Path
+    folder: Path
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls, root: Path) -> Iterator[Workshop]:
+        """A new one, locked for as long as the block runs and this process lives. Raises: LibraryError."""
+        from filelock import FileLock
+
+        incoming = root / INCOMING
+        name = secrets.token_hex(8)
+        try:
+            incoming.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(str(incoming / f"{name}.lock"))
+            lock.acquire(timeout=0)
+            (incoming / name).mkdir()
+        except OSError as error:
+            raise disk_refused(error, incoming) from error
+        try:
+            yield cls(root, incoming / name)
+        finally:
+            shutil.rmtree(incoming / name, ignore_errors=True)
+            _give_up(incoming, name, lock)
+
+    def deliver(self, folder: Path) -> None:
+        """What was made becomes this folder, at once. Raises: LibraryError."""
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            flush_folder(self.folder)
+            self.folder.rename(folder)
+            flush_folder(folder.parent)
+        except OSError as error:
+            raise disk_refused(error, folder) from error
+
+
+def sweep(root: Path) -> int:
+    """Removes the workshops of processes that died; the bytes freed."""
+    from filelock import FileLock, Timeout
+
+    incoming, freed = root / INCOMING, 0
+    if not incoming.is_dir():
+        return 0
+    for marker in list(incoming.glob("*.lock")):
+        lock = FileLock(str(marker))
+        try:
+            lock.acquire(timeout=0)
+        except (Timeout, OSError):
+            continue  # somebody works there
+        folder = marker.with_suffix("")
+        freed += _size(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+        _give_up(incoming, marker.stem, lock)
+    return freed
+
+
+def _give_up(incoming: Path, name: str, lock: object) -> None:
+    lock.release()  # type: ignore[attr-defined]
+    with contextlib.suppress(OSError):
+        (incoming / f"{name}.lock").unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        incoming.rmdir()
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    for at, _, files in os.walk(folder):
+        for name in files:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(at, name)).st_size
+    return total
