@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.config import KvCodec
+from engine.config import KvCodec, ModelConfig
 from engine.errors import InvalidRequestError, ModelNotFoundError
 from engine.model.kv_cache import KVCache
 from engine.model.model_files import OpenedModel, open_model
@@ -106,7 +106,12 @@ def choose_context(opened: OpenedModel, wanted: int | None, free_bytes: int, kv_
                 f"Ask for at most {trained}.",
             )
         return wanted
-    context = trained
-    while context > 512 and KVCache.bytes_for(opened.config, context, kv_codec) > KV_SHARE_OF_FREE_RAM * free_bytes:
+    return default_context(opened.config, free_bytes, kv_codec)
+
+
+def default_context(config: ModelConfig, free_bytes: int, kv_codec: KvCodec = "f32") -> int:
+    """Tokens of context where nobody asks for a number, for a model that may not be here yet."""
+    context = config.max_context
+    while context > 512 and KVCache.bytes_for(config, context, kv_codec) > KV_SHARE_OF_FREE_RAM * free_bytes:
         context //= 2
     return context

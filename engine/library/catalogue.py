@@ -1,0 +1,225 @@
+"""The models that Hearth knows and can foretell: read from assets/catalogue.json, estimated for a machine.
+
+It fetches nothing, and what is installed it does not know. docs/catalogue.md says where the figures are from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from pathlib import Path
+
+from engine.assets import asset_root
+from engine.chat_templates import TEMPLATE_NAMES
+from engine.config import parse_activation
+from engine.errors import EngineError, ModelFormatError, ModelNotFoundError
+from engine.formats.json_text import read_object
+from engine.library.coverage import check_coverage
+from engine.library.estimates import as_prepared, foretell, noted
+from engine.library.machines import KnownMachine
+from engine.library.records import CatalogueEntry, Estimate
+from engine.library.shapes import config_of, main_codec
+from engine.plain_config import from_plain
+
+SCHEMA_VERSION = 1
+READING_TOK_S = 8.0  # people read some five words a second
+SPARE_DISK_BYTES = 2_000_000_000  # that no download takes
+_ID = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")
+_REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
+# What the engine reads of a repository, whatever else lies there.
+_READ = ("*.gguf", "*.safetensors", "*.json", "*.model", "merges.txt", "activation/*.pt", "*.jinja")
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The entries, those recommended first."""
+
+    entries: tuple[CatalogueEntry, ...]
+
+    def get(self, entry_id: str) -> CatalogueEntry:
+        """The entry of that id. Raises: ModelNotFoundError."""
+        found = self.find(entry_id)
+        if found is None:
+            raise ModelNotFoundError(
+                f"The catalogue has no model {entry_id[:80]!r}.",
+                "`catalogue` lists those it has; a repository is named as owner/name.",
+            )
+        return found
+
+    def find(self, entry_id: str) -> CatalogueEntry | None:
+        """The entry of that id, None where there is none."""
+        return next((entry for entry in self.entries if entry.id == entry_id), None)
+
+    def matching(self, query: str) -> tuple[CatalogueEntry, ...]:
+        """The entries in which every word of the query is found: in their name, maker, family, kind, repository or
+        licence."""
+        words = query.lower().split()
+        return tuple(entry for entry in self.entries if all(word in _words(entry) for word in words))
+
+
+def load_catalogue(file: Path | None = None) -> Catalogue:
+    """The catalogue that ships with Hearth, or another file of that form; every field checked.
+
+    Raises: ModelFormatError naming the entry, ModelNotFoundError where the file is missing.
+    """
+    return _load(asset_root() / "catalogue.json" if file is None else file)
+
+
+@lru_cache(maxsize=4)
+def _load(file: Path) -> Catalogue:
+    values = read_object(file, max_bytes=1 << 20, max_values=1 << 15, finite=True)
+    version, curves = values.get("schema_version"), values.get("curves", {})
+    if version != SCHEMA_VERSION:
+        raise ModelFormatError(f"{file.name} has schema version {version!r}; this Hearth reads {SCHEMA_VERSION}.")
+    given = values.get("models")
+    if not isinstance(given, list) or not isinstance(curves, dict):
+        raise ModelFormatError(f"{file.name} has no list of models.")
+    entries = [_entry(value, curves, f"{file.name}, model {number}") for number, value in enumerate(given)]
+    seen: set[str] = set()
+    for entry in entries:
+        if entry.id in seen:
+            raise ModelFormatError(f"{file.name} has two models {entry.id!r}.")
+        seen.add(entry.id)
+    return Catalogue(tuple(sorted(entries, key=lambda entry: (entry.rank, entry.name, entry.n_bytes))))
+
+
+def _entry(value: object, curves: dict[str, object], where: str) -> CatalogueEntry:
+    """curves: 20 points by name; an entry's coverage may be the name of one."""
+    if isinstance(value, dict):
+        where = f"{where} ({str(value.get('id', ''))[:60]})"
+        sparsity = value.get("sparsity")
+        if isinstance(sparsity, dict) and isinstance(sparsity.get("coverage"), str):
+            name = sparsity["coverage"]
+            if name not in curves:
+                raise ModelFormatError(f"{where} has the curve {name[:60]!r}, which is not there.")
+            value = {**value, "sparsity": {**sparsity, "coverage": curves[name]}}
+    try:
+        entry: CatalogueEntry = from_plain(CatalogueEntry, value, where, strict=True)
+        _check(entry, where)
+    except ModelFormatError:
+        raise
+    except EngineError as error:
+        raise ModelFormatError(f"{where}: {error.message}") from error
+    return entry
+
+
+def _check(entry: CatalogueEntry, where: str) -> None:
+    """Raises: ModelFormatError, or another EngineError that says what is wrong."""
+
+    def require(sound: bool, what: str) -> None:
+        if not sound:
+            raise ModelFormatError(f"{where}: {what}.")
+
+    require(bool(_ID.fullmatch(entry.id)), "the id is lower case, digits, dots and hyphens")
+    require(bool(_REPO.fullmatch(entry.repo)), "the repository is owner/name")
+    require(not entry.predictor_repo or bool(_REPO.fullmatch(entry.predictor_repo)), "predictor_repo is owner/name")
+    for text in ("name", "maker", "family", "summary", "licence", "revision"):
+        require(bool(getattr(entry, text).strip()), f"{text} is empty")
+    require(bool(entry.files), "no files are named")
+    for pattern in entry.files:
+        inside = not pattern.startswith("/") and ".." not in pattern and "\\" not in pattern
+        require(inside and any(fnmatchcase(pattern, read) for read in _READ), f"{pattern[:60]!r} is not read by Hearth")
+    require(entry.n_bytes > 0 and entry.parameters > 0, "sizes are above 0")
+    require(not entry.template or entry.template in TEMPLATE_NAMES, f"there is no template {entry.template[:40]!r}")
+    if entry.activation:
+        parse_activation(entry.activation)
+    config = config_of(entry.shape)
+    main_codec(entry.codec)
+    share = entry.sparsity.active_share
+    require((share is None) == (not config.has_zeros), "active_share is of models whose activation makes zeros")
+    require(share is None or 0 < share <= 1, "active_share is above 0 and at most 1")
+    require(0 <= entry.sparsity.predictor_share < 0.5, "predictor_share is from 0 to 0.5")
+    require(share is None or bool(entry.sparsity.source_note), "source_note is empty")
+    if share is not None:
+        check_coverage(entry.sparsity.coverage, f"{where}: coverage")
+
+
+def _words(entry: CatalogueEntry) -> str:
+    return " ".join(
+        (entry.id, entry.name, entry.maker, entry.family, entry.kind, entry.repo, entry.licence, entry.codec)
+    ).lower()
+
+
+# ------------------------------------------------------------------ for a machine
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """An entry with its estimate for one machine."""
+
+    entry: CatalogueEntry
+    estimate: Estimate
+
+
+class Estimates:
+    """The catalogue's estimates, made once for every state of the machine, budget and context.
+
+    Any thread may ask; the work is done in the thread that asks first.
+    """
+
+    _MOST_STATES = 64
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self.catalogue = catalogue
+        self._kept: dict[tuple[str, float | None, int | None], dict[tuple[object, ...], Estimate]] = {}
+
+    def one(
+        self,
+        entry: CatalogueEntry,
+        machine: KnownMachine,
+        vram_budget_gib: float | None = None,
+        context: int | None = None,
+    ) -> Estimate:
+        """The estimate of an entry. Raises: as `foretell` does."""
+        key = (machine.state, vram_budget_gib, context)
+        of_state = self._kept.get(key)
+        if of_state is None:
+            if len(self._kept) >= self._MOST_STATES:
+                self._kept = {}
+            of_state = self._kept.setdefault(key, {})
+        # A model may be there in several forms that are the same once they are prepared.
+        of_model = (entry.shape, *as_prepared(entry.shape, entry.codec, entry.format), entry.sparsity)
+        found = of_state.get(of_model)
+        if found is None:
+            case = (entry.shape, entry.codec, entry.format, entry.sparsity, machine, vram_budget_gib, context)
+            of_state[of_model] = found = foretell(*case).estimate
+        return noted(found, entry.shape, entry.codec, entry.format)
+
+    def all(
+        self, machine: KnownMachine, vram_budget_gib: float | None = None, context: int | None = None
+    ) -> tuple[Estimated, ...]:
+        """Every entry with its estimate, in the catalogue's order. Raises: as `foretell` does."""
+        return tuple(
+            Estimated(entry, self.one(entry, machine, vram_budget_gib, context)) for entry in self.catalogue.entries
+        )
+
+
+def recommended(estimated: Sequence[Estimated], disk_free_bytes: int | None = None) -> Estimated | None:
+    """The chat model that a first launch offers: the best one that fits and answers at a pace that one can read along;
+    else the fastest that fits. disk_free_bytes: where models go; None: as much as it takes."""
+    room = None if disk_free_bytes is None else disk_free_bytes - SPARE_DISK_BYTES
+    chat = [one for one in estimated if one.entry.kind == "chat" and not one.entry.gated]
+    chat = [one for one in chat if one.estimate.fits != "no" and (room is None or one.entry.n_bytes <= room)]
+    readable = [one for one in chat if (one.estimate.low_tok_s or 0) >= READING_TOK_S]
+    if readable:
+        return min(readable, key=lambda one: one.entry.rank)
+    return max(chat, key=lambda one: one.estimate.predicted_tok_s or 0, default=None)
+
+
+def what_would_fit(
+    estimated: Sequence[Estimated], entry: CatalogueEntry | None = None, limit: int = 3
+) -> tuple[Estimated, ...]:
+    """Models that fit in place of one that does not: of its kind, if there are any the same family first, the largest
+    first among those that answer at a readable pace."""
+    kind = entry.kind if entry is not None else "chat"
+    fitting = [one for one in estimated if one.estimate.fits != "no" and (entry is None or one.entry.id != entry.id)]
+
+    def worth(one: Estimated) -> tuple[bool, bool, bool, int]:
+        is_readable = (one.estimate.low_tok_s or 0) >= READING_TOK_S
+        same_family = entry is not None and one.entry.family == entry.family
+        return one.entry.kind == kind, is_readable, same_family, one.entry.parameters
+
+    return tuple(sorted(fitting, key=worth, reverse=True)[:limit])

@@ -1,0 +1,368 @@
+"""How a model would lie on a machine and how fast it would be, by the same solver that places it when it is loaded.
+
+`estimate_of` puts any placement into words; `estimate` foretells that of a model of which only the shape and how often
+its neurons fire are known. Layers of such a model are alike, so that they are reckoned once. It reads no model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from engine.config import KvCodec, Mode
+from engine.errors import HostMemoryError
+from engine.library.coverage import stats_of, variants_of
+from engine.library.machines import KnownMachine
+from engine.library.records import CatalogueEntry, Estimate, Fits, ModelFormat, ModelShape, Source, Sparsity
+from engine.library.shapes import ShapeBytes, bytes_of, config_of, one_layer_of_each, scaled
+from engine.offline import memory_plan
+from engine.offline.activity import activity_of
+from engine.offline.cost_model import Machine
+from engine.offline.greedy import Steps, place_greedily, steps_of
+from engine.offline.memory_plan import Budgets
+from engine.offline.model_bytes import I64, PredictorBytes
+from engine.offline.placement_problem import Choice, Problem, build_problem
+from engine.offline.solver import solve
+from engine.opening import default_context
+
+KV_CODEC: KvCodec = "f16"  # as models are loaded
+# Where in a conversation the predicted token stands, at most: as engine/offline/solving.py has it.
+TYPICAL_POSITION = 512
+
+
+# ------------------------------------------------------------------ of a placement
+
+
+def estimate_of(
+    problem: Problem,
+    choice: Choice | None,
+    budgets: Budgets,
+    context: int,
+    *,
+    predicted_from: Source | Literal["measured"],
+    range_s: tuple[float, float] | None = None,
+    has_gpu: bool = True,
+    notes: tuple[str, ...] = (),
+) -> Estimate:
+    """A placement in the words of a card. choice: None where none fits. range_s: seconds of a token at best and at
+    worst, where they are not known; None: as predicted."""
+    if choice is None:
+        return _does_not_fit(problem, budgets, context, predicted_from, notes)
+    ways = list(choice.ways)
+    neurons = problem.order.shape[1]
+    hot = int(np.minimum(problem.blocks[ways] * problem.block, neurons).sum())
+    fits: Fits = "cpu"
+    if choice.uses_gpu(problem):
+        fits = "gpu" if _has_room_for_all(problem, budgets.vram_bytes) else "hybrid"
+    seconds = choice.seconds(problem)
+    best, worst = range_s or (seconds, seconds)
+    return Estimate(
+        fits=fits,
+        predicted_tok_s=1 / seconds,
+        low_tok_s=1 / max(seconds, worst),
+        high_tok_s=1 / min(seconds, best),
+        predicted_from=predicted_from,
+        vram_bytes=choice.vram(problem),
+        ram_bytes=choice.ram(problem),
+        vram_budget_bytes=budgets.vram_bytes,
+        ram_budget_bytes=budgets.ram_bytes,
+        gpu_neuron_load=choice.gpu_load(problem) if has_gpu else None,
+        context=context,
+        hot_share=hot / (neurons * problem.n_layers) if has_gpu else None,
+        notes=notes,
+    )
+
+
+def _has_room_for_all(problem: Problem, vram_budget: int) -> bool:
+    """Whether the card could hold every layer and the head; a faster placement may leave some to the processor."""
+    can = problem.possible[:, problem.attention_on_gpu].any(axis=1).all() and np.isfinite(problem.head_seconds[1])
+    return bool(can) and problem.most_vram <= vram_budget
+
+
+def _does_not_fit(
+    problem: Problem,
+    budgets: Budgets,
+    context: int,
+    predicted_from: Source | Literal["measured"],
+    notes: tuple[str, ...],
+) -> Estimate:
+    """With as much on the card as goes there, and the rest in the RAM."""
+    vram = min(budgets.vram_bytes, problem.most_vram)
+    ram = problem.cpu_alone.ram(problem) - max(0, vram - problem.fixed_vram)
+    return Estimate(
+        fits="no",
+        predicted_tok_s=None,
+        low_tok_s=None,
+        high_tok_s=None,
+        predicted_from=predicted_from,
+        vram_bytes=vram,
+        ram_bytes=ram,
+        vram_budget_bytes=budgets.vram_bytes,
+        ram_budget_bytes=budgets.ram_bytes,
+        gpu_neuron_load=None,
+        context=context,
+        short_bytes=max(1, ram - budgets.ram_bytes),
+        notes=notes,
+    )
+
+
+# ------------------------------------------------------------------ of a shape
+
+
+@dataclass(frozen=True)
+class Foretold:
+    """An estimate with what it was made from, for those who want to look into it."""
+
+    estimate: Estimate
+    problem: Problem
+    choice: Choice | None
+    sizes: ShapeBytes
+    mode: Mode
+
+
+def estimate(
+    entry: CatalogueEntry,
+    machine: KnownMachine,
+    vram_budget_gib: float | None = None,
+    context: int | None = None,
+    *,
+    exact: bool = False,
+) -> Estimate:
+    """How an entry of the catalogue would run on the machine, once it is prepared for it. exact: solved to the end, not
+    by the fast path.
+
+    Cost: by the fast path under 0.1 s. Raises: DeviceMemoryError for a budget beyond the card, and as `bytes_of` does.
+    """
+    found = foretell(
+        entry.shape, entry.codec, entry.format, entry.sparsity, machine, vram_budget_gib, context, exact=exact
+    )
+    return noted(found.estimate, entry.shape, entry.codec, entry.format)
+
+
+def estimate_shape(
+    shape: ModelShape,
+    codec: str,
+    layout: ModelFormat,
+    machine: KnownMachine,
+    vram_budget_gib: float | None = None,
+    context: int | None = None,
+    n_bytes: int | None = None,
+) -> Estimate:
+    """The same of a model that the catalogue does not know: how often its neurons fire is taken from its kind.
+
+    n_bytes: of its files, where they are known.
+    """
+    unknown = Sparsity(source="family")
+    found = foretell(shape, codec, layout, unknown, machine, vram_budget_gib, context, n_bytes=n_bytes)
+    return noted(found.estimate, shape, codec, layout)
+
+
+def foretell(
+    shape: ModelShape,
+    codec: str,
+    layout: ModelFormat,
+    sparsity: Sparsity,
+    machine: KnownMachine,
+    vram_budget_gib: float | None = None,
+    context: int | None = None,
+    *,
+    n_bytes: int | None = None,
+    exact: bool = False,
+) -> Foretold:
+    """What `estimate` says, with the placement behind it."""
+    config = config_of(shape)
+    codec, layout = as_prepared(shape, codec, layout)
+    notes: list[str] = []
+    sizes = bytes_of(shape, codec, layout)
+    if n_bytes is not None:
+        sizes = scaled(sizes, n_bytes)
+    gpu = machine.gpu
+    if gpu is not None and config.n_experts:
+        gpu, notes = None, [*notes, "The neurons of experts are computed on the processor alone."]
+    budgets = memory_plan.budgets_of(machine.profile, gpu, vram_budget_gib)
+    if context is None:
+        free = machine.profile.ram.free_bytes
+        context = default_context(config, free if gpu is None else min(free, budgets.vram_bytes), KV_CODEC)
+    context = min(context, config.max_context)
+    if not machine.measured:
+        notes.append("How fast this PC's memories are was not measured yet: taken is what such machines reach.")
+    case = _Case(sizes, sparsity, replace(machine, gpu=gpu), budgets, context)
+    mode, problem, choice = case.placed(exact)
+    range_s = None
+    if choice is not None and sparsity.source == "family" and config.has_zeros:
+        seconds = [choice.seconds(case.problem(mode, variant)) for variant in variants_of(shape, sparsity)]
+        range_s = min(seconds), max(seconds)
+        notes.append("How often its neurons fire is taken from models of its kind.")
+    if config.has_zeros and not sparsity.predictor_share and not config.n_experts:
+        notes.append("Reckoned without predictors; those that preparing trains can make it faster.")
+    found = estimate_of(
+        problem,
+        choice,
+        budgets,
+        context,
+        predicted_from=sparsity.source if config.has_zeros else "published",
+        range_s=range_s,
+        has_gpu=gpu is not None,
+        notes=tuple(notes),
+    )
+    return Foretold(found, problem, choice, sizes, mode)
+
+
+def as_prepared(shape: ModelShape, codec: str, layout: ModelFormat) -> tuple[str, ModelFormat]:
+    """The codec and the layout that the model has once it is prepared: a ReLU model of safetensors or an ordinary GGUF
+    becomes a bundle, which has down neuron by neuron and no 32-bit numbers."""
+    config = config_of(shape)
+    plain = codec.lower()
+    if layout in ("bundle", "powerinfer-gguf") or not config.has_zeros or config.n_experts:
+        return plain, layout
+    kept = {"f32": "f16", "bf16": "f16"}.get(plain, plain)
+    if kept not in ("f16", "q8_0", "q4_0"):
+        return plain, layout
+    return kept, "bundle"
+
+
+def noted(found: Estimate, shape: ModelShape, codec: str, layout: ModelFormat) -> Estimate:
+    """The estimate with a note where preparing makes the model another than its files have it."""
+    if as_prepared(shape, codec, layout) == (codec.lower(), layout):
+        return found
+    return replace(found, notes=("Reckoned as it runs once it is prepared for this PC.", *found.notes))
+
+
+@dataclass(frozen=True, eq=False)
+class _Case:
+    """A model of a shape on a machine."""
+
+    sizes: ShapeBytes
+    sparsity: Sparsity
+    machine: KnownMachine
+    budgets: Budgets
+    context: int
+
+    @property
+    def fixed_vram(self) -> int:
+        if self.machine.gpu is None:
+            return 0
+        scratch = memory_plan.card_scratch_bytes(self.sizes.model, self.context, self.budgets.vram_bytes)
+        return memory_plan.context_bytes(self.machine.gpu) + scratch
+
+    @property
+    def fixed_ram(self) -> int:
+        return memory_plan.PROCESS_BYTES + memory_plan.scratch_bytes(self.sizes.model, self.context)
+
+    @property
+    def predictor_layer_bytes(self) -> int:
+        model = self.sizes.model
+        return int(self.sparsity.predictor_share * model.total / model.n_layers)
+
+    @property
+    def all_in_ram(self) -> int:
+        """What the model takes with nothing on the card."""
+        model = self.sizes.model
+        kv = model.kv_of_layer(self.context, KV_CODEC) + self.predictor_layer_bytes
+        return self.fixed_ram + model.total + model.n_layers * kv
+
+    @property
+    def ram_budget(self) -> int | None:
+        """None where there is enough for everything."""
+        return self.budgets.ram_bytes if self.all_in_ram > self.budgets.ram_bytes else None
+
+    @property
+    def modes(self) -> list[Mode]:
+        if not self.sizes.model.config.has_zeros:
+            return ["dense"]
+        return ["exact", "sparse"] if self.sparsity.predictor_share else ["exact"]
+
+    def placed(self, exact: bool) -> tuple[Mode, Problem, Choice | None]:
+        """The fastest placement over the modes, and its mode."""
+        found: list[tuple[float, Mode, Problem, Choice | None]] = []
+        for mode in self.modes:
+            few = self._few(mode, self.sparsity)
+            problem = self._all_layers(few)
+            choice = self._fast(problem, few)
+            found.append((float("inf") if choice is None else choice.seconds(problem), mode, problem, choice))
+        _, mode, problem, choice = min(found, key=lambda one: one[0])
+        if exact or (choice is None and self._might_fit(problem)):
+            try:
+                choice = solve(problem, self.budgets.vram_bytes, self.ram_budget).choice
+            except HostMemoryError:
+                choice = None
+        return mode, problem, choice
+
+    def _fast(self, problem: Problem, few: Problem) -> Choice | None:
+        """Greedily. few: the same with one layer of every kind."""
+        if self.machine.gpu is None:
+            return problem.cpu_alone if self.ram_budget is None else None
+        steps = _steps_of_all(steps_of(few), self.sizes.kinds)
+        return place_greedily(problem, self.budgets.vram_bytes, self.ram_budget, steps)
+
+    def _might_fit(self, problem: Problem) -> bool:
+        """Whether a better search could find room for what the greedy one found none for."""
+        if self.machine.gpu is None:
+            return False
+        on_card = max(0, min(self.budgets.vram_bytes, problem.most_vram) - problem.fixed_vram)
+        return problem.cpu_alone.ram(problem) - on_card <= self.budgets.ram_bytes
+
+    def problem(self, mode: Mode, sparsity: Sparsity) -> Problem:
+        """The ways to place it."""
+        return self._all_layers(self._few(mode, sparsity))
+
+    def _few(self, mode: Mode, sparsity: Sparsity) -> Problem:
+        """The ways to place one layer of every kind."""
+        few, model = one_layer_of_each(self.sizes), self.sizes.model
+        predictors = self._predictors(few.first_codecs) if mode == "sparse" else None
+        activity = activity_of(few.config, mode, stats_of(few.config, sparsity), predictors)
+        card_neurons = int(model.card_bytes.neuron.sum())
+        pinned = 0
+        if self.machine.gpu is not None:
+            pinned = memory_plan.pinned_bytes(self.machine.profile, self.budgets.ram_bytes - self.all_in_ram)
+        return build_problem(
+            few,
+            activity,
+            Machine.of(self.machine.profile, self.machine.threads, self.machine.gpu),
+            mode,
+            self.context,
+            min(TYPICAL_POSITION, self.context // 2),
+            KV_CODEC,
+            predictors,
+            fixed_vram=self.fixed_vram,
+            fixed_ram=self.fixed_ram,
+            # of all layers, of which those here are some
+            pinned_bytes=pinned * int(few.card_bytes.neuron.sum()) // max(1, card_neurons),
+        )
+
+    def _all_layers(self, few: Problem) -> Problem:
+        kinds = self.sizes.kinds
+        return replace(
+            few,
+            seconds=few.seconds[kinds],
+            vram=few.vram[kinds],
+            ram=few.ram[kinds],
+            predictor_vram=few.predictor_vram[kinds],
+            reached=few.reached[kinds],
+            computed=few.computed[kinds],
+            order=np.broadcast_to(few.order[:1], (len(kinds), few.order.shape[1])),
+        )
+
+    def _predictors(self, codecs: tuple[str, ...]) -> PredictorBytes:
+        held = np.full(len(codecs), self.predictor_layer_bytes, np.int64)
+        return PredictorBytes(held, held, codecs, (None,) * len(codecs), np.zeros(len(codecs), np.bool_))
+
+
+def _steps_of_all(few: Steps, kinds: I64) -> Steps:
+    """The steps of all layers from those of one layer of every kind, in the order that `steps_of` gives them."""
+    members = [np.flatnonzero(kinds == kind) for kind in range(int(kinds.max()) + 1)]
+    layer = np.concatenate([members[kind] for kind in few.layer.tolist()] or [np.zeros(0, np.int64)])
+    step = np.repeat(np.arange(len(few.layer)), [len(members[kind]) for kind in few.layer.tolist()])
+    order = np.lexsort((-layer, -few.slope[step]))
+    step = step[order]
+    return Steps(
+        layer=layer[order],
+        attention_on_gpu=few.attention_on_gpu[step],
+        way=few.way[step],
+        slope=few.slope[step],
+        vram=few.vram[step],
+        seconds=few.seconds[step],
+        base_way=few.base_way[:, kinds],
+    )

@@ -1,0 +1,156 @@
+"""The machine that models are estimated for: what it is, which card would be used, how fast its memories are read.
+
+Nothing is measured here: rates are those that were measured earlier, else what such machines usually reach
+(assets/typical_rates.json), and it says which.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from engine.assets import asset_root
+from engine.formats.json_text import read_object
+from engine.graphics import GpuInfo
+from engine.hardware import HardwareProfile, choose_gpu, default_threads, probe
+from engine.library.records import MachineLine
+from engine.measured_hardware import recall
+from engine.offline import memory_plan
+
+# Sizes of a working set under which a reading of the RAM may be kept, those first that no cache holds.
+_WORKING_SETS = tuple(1 << bits for bits in (30, 29, 28))
+
+
+@dataclass(frozen=True, eq=False)
+class KnownMachine:
+    """A machine with a rate for everything. gpu: the card that would be used, None without one.
+
+    measured: whether its rates were measured, all that count.
+    """
+
+    profile: HardwareProfile
+    gpu: GpuInfo | None
+    gpu_reason: str
+    threads: int
+    measured: bool
+
+    @cached_property
+    def key(self) -> str:
+        """Names what placements depend on, not what is free at the moment."""
+        cpu, gpu = self.profile.cpu, self.gpu
+        facts: list[Any] = [cpu.name, cpu.cores, cpu.threads, self.profile.ram.total_bytes]
+        if gpu is not None:
+            facts += [gpu.uuid or gpu.name, gpu.total_bytes]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+
+    @cached_property
+    def state(self) -> str:
+        """Names the machine as it is now: estimates made for one state are good as long as it is the same."""
+        budgets = memory_plan.budgets_of(self.profile, self.gpu, None)
+        gpu = self.gpu
+        facts: list[Any] = [self.key, budgets.vram_bytes, budgets.ram_bytes, self.threads, self.profile.sync_s,
+                            self.profile.cpu.bytes_per_s]  # fmt: skip
+        if gpu is not None:
+            facts += [gpu.bytes_per_s, gpu.pcie_bytes_per_s, gpu.context_bytes]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+
+    def line(self, models_folder: Path, vram_budget_gib: float | None = None) -> MachineLine:
+        """The machine in the words of the Models page. models_folder: where models go; it need not exist yet.
+
+        Raises: DeviceMemoryError for a budget beyond the card.
+        """
+        budgets = memory_plan.budgets_of(self.profile, self.gpu, vram_budget_gib)
+        return MachineLine(
+            key=self.key,
+            gpu="" if self.gpu is None else self.gpu.name,
+            gpu_reason=self.gpu_reason,
+            vram_total_bytes=0 if self.gpu is None else self.gpu.total_bytes or 0,
+            vram_budget_bytes=budgets.vram_bytes,
+            ram_total_bytes=self.profile.ram.total_bytes,
+            ram_free_bytes=self.profile.ram.free_bytes,
+            cpu=self.profile.cpu.name,
+            cores=self.profile.cpu.cores,
+            disk_free_bytes=free_disk_bytes(models_folder),
+            measured=self.measured,
+        )
+
+
+def known_machine(
+    profile: HardwareProfile | None = None, own_vram_bytes: int = 0, own_ram_bytes: int = 0
+) -> KnownMachine:
+    """This machine, or the one of a profile, with what was measured of it and what is usual for the rest.
+
+    own_vram_bytes, own_ram_bytes: held by the model that Hearth has loaded, which makes room for the next one.
+    Cost: without a profile 0.1 s, for asking the machine.
+    """
+    here = _without_ours(probe() if profile is None else profile, own_vram_bytes, own_ram_bytes)
+    threads = default_threads(here)
+    for n_bytes in _WORKING_SETS if profile is None else ():
+        here = recall(here, threads, n_bytes)
+        if here.cpu.bytes_per_s:
+            break
+    gpu, reason = choose_gpu(here)
+    measured = bool(here.cpu.bytes_per_s) and (gpu is None or bool(gpu.bytes_per_s))
+    if not measured:
+        here = with_usual_rates(here, threads)
+        gpu, reason = choose_gpu(here)
+    return KnownMachine(here, gpu, reason, threads, measured)
+
+
+def with_usual_rates(profile: HardwareProfile, threads: int) -> HardwareProfile:
+    """The profile with what such machines reach in place of what nobody measured."""
+    usual = _usual()
+    cpu = profile.cpu
+    if not cpu.bytes_per_s:
+        rate = min(usual["ram_gb_per_s"], threads * usual["ram_gb_per_s_of_a_thread"])
+        cpu = replace(cpu, bytes_per_s=1e9 * rate)
+    sync_s = profile.sync_s
+    if sync_s is None and profile.gpus:
+        sync_s = 1e-6 * float(usual["exchange_us"])
+    return replace(profile, cpu=cpu, gpus=tuple(map(_with_usual_rates, profile.gpus)), sync_s=sync_s)
+
+
+def free_disk_bytes(folder: Path) -> int:
+    """What is free where the folder is, or will be; 0 where nobody can tell."""
+    for place in (folder, *folder.parents):
+        try:
+            return shutil.disk_usage(place).free
+        except OSError:
+            continue
+    return 0
+
+
+def _without_ours(profile: HardwareProfile, vram_bytes: int, ram_bytes: int) -> HardwareProfile:
+    """The profile with what Hearth itself holds counted as free."""
+    ram = profile.ram
+    ram = replace(ram, free_bytes=min(ram.total_bytes, ram.free_bytes + max(0, ram_bytes)))
+    gpu, _ = choose_gpu(profile)
+    gpus = profile.gpus
+    if gpu is not None and vram_bytes > 0:
+        free = min(gpu.total_bytes or 0, (gpu.free_bytes or 0) + vram_bytes)
+        gpus = tuple(replace(one, free_bytes=free) if one is gpu else one for one in gpus)
+    return replace(profile, ram=ram, gpus=gpus)
+
+
+def _with_usual_rates(gpu: GpuInfo) -> GpuInfo:
+    usual = _usual()
+    rate = usual["cards_gb_per_s"].get(gpu.name)
+    own, bus = gpu.bytes_per_s, gpu.pcie_bytes_per_s
+    if not own and rate is not None:
+        own = 1e9 * usual["share_reached"] * rate
+    if not bus:
+        is_laptop = "laptop" in gpu.name.lower() or "max-q" in gpu.name.lower()
+        of_bus = usual["bus_gb_per_s"].get(gpu.compute_capability or "")
+        found = usual["bus_gb_per_s_of_a_laptop"] if is_laptop else of_bus
+        bus = None if found is None else 1e9 * found
+    return replace(gpu, bytes_per_s=own, pcie_bytes_per_s=bus)
+
+
+@lru_cache(maxsize=1)
+def _usual() -> dict[str, Any]:
+    return read_object(asset_root() / "typical_rates.json", max_bytes=1 << 16, max_values=1 << 12, finite=True)

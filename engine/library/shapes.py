@@ -1,0 +1,321 @@
+"""What a model of a known shape takes in bytes, before any file of it is there: per layer, per neuron, on a card.
+
+The counterpart of `ModelBytes.of` and `CardBytes.of`, which count from files. It reads nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from engine.config import ACTIVATIONS, Activation, ModelConfig
+from engine.errors import ModelFormatError, UnsupportedModelError
+from engine.library.records import ModelFormat, ModelShape
+from engine.model.families import FAMILIES, Kind, PlannedTensor, planned_tensors, split_expert_name
+from engine.model.mapped_weights import TURNED_BYTES
+from engine.offline.card_bytes import ALIGNMENT, CardBytes, aligned, matrix_bytes
+from engine.offline.model_bytes import I64, ModelBytes
+from native_kernels.codecs import CODECS
+from native_kernels.cuda.layouts import CARD_CODECS, plane_row_bytes
+
+# Mixtures of llama.cpp by the names that files go by, and the codec of most of their weights.
+_MIXTURE = re.compile(r"(q[2-6]_k)_(xs|s|m|l|xl)")
+# What llama.cpp takes for a row that is no whole number of 256 columns.
+_NARROWER = {
+    "q2_k": "q4_0", "q3_k": "q4_0", "iq4_xs": "iq4_nl", "q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0",
+}  # fmt: skip
+_OF_HEAD = ("head", "final_norm", "final_norm_bias", "project_out")
+_OF_NEURONS = ("gate", "up", "down", "down_t", "gate_bias", "up_bias")
+_SLOT_BYTES = 8  # as engine/offline/card_bytes.py has it
+_LLAMA_70B_LAYERS = 80
+
+
+@dataclass(frozen=True)
+class ShapeBytes:
+    """Bytes of a model by its parts, and which of its layers are alike.
+
+    kinds: i64 [L], the number of each layer's kind; first: i64 [K], the first layer of every kind.
+    """
+
+    model: ModelBytes
+    kinds: I64
+    first: I64
+
+
+def config_of(shape: ModelShape) -> ModelConfig:
+    """The shape with what its family is known to have: biases, norms, positions. Good for counting, not for running.
+
+    Raises: UnsupportedModelError for a family or an activation that Hearth does not have, ModelFormatError for sizes
+    that no model has.
+    """
+    family = next((one for one in FAMILIES if one.name == shape.family), None)
+    if family is None:
+        raise UnsupportedModelError(f"Hearth does not run models of the family {shape.family[:60]!r}.")
+    name, _, threshold = shape.activation.partition(":")
+    activation: Activation | None = next((one for one in ACTIVATIONS if one == name), None)
+    if activation is None or activation.endswith("-glu") != family.gated:
+        raise UnsupportedModelError(f"{shape.family} models have no activation {shape.activation[:60]!r}.")
+    own = dict(family.features)
+    if shape.family == "falcon":  # of one key-value head: one norm for attention and FFN
+        own["shared_norm"] = shape.n_kv_heads == 1
+    try:
+        fatrelu = float(threshold) if threshold else 0.0
+    except ValueError as error:
+        raise ModelFormatError(f"The activation {shape.activation[:60]!r} has no sensible threshold.") from error
+    return ModelConfig(
+        family=shape.family, n_layers=shape.n_layers, d_model=shape.d_model, d_ff=shape.d_ff, n_heads=shape.n_heads,
+        n_kv_heads=shape.n_kv_heads, head_dim=shape.head_dim, vocab_size=shape.vocab_size, rope_theta=1e4,
+        norm_eps=1e-5, activation=activation, activation_threshold=fatrelu, max_context=shape.max_context,
+        tied_embeddings=shape.tied_embeddings, bos_token_id=None, eos_token_ids=(),
+        n_experts=shape.n_experts, n_experts_used=shape.n_experts_used, **own,
+    )  # fmt: skip
+
+
+def shape_of(config: ModelConfig) -> ModelShape:
+    """What of a configuration decides bytes and speed."""
+    return ModelShape(
+        family=config.family, activation=config.activation_text, n_layers=config.n_layers, d_model=config.d_model,
+        d_ff=config.d_ff, n_heads=config.n_heads, n_kv_heads=config.n_kv_heads, head_dim=config.head_dim,
+        vocab_size=config.vocab_size, max_context=config.max_context, tied_embeddings=config.tied_embeddings,
+        n_experts=config.n_experts, n_experts_used=config.n_experts_used,
+    )  # fmt: skip
+
+
+def main_codec(name: str) -> str:
+    """The codec that holds most weights of what a file calls Q4_K_M, Q8_0 and the like.
+
+    Raises: UnsupportedModelError for one that Hearth does not read.
+    """
+    plain = name.lower()
+    if found := _MIXTURE.fullmatch(plain):
+        plain = found[1]
+    if plain not in CODECS:
+        raise UnsupportedModelError(f"Hearth reads no weights of the kind {name[:40]!r}.")
+    return plain
+
+
+@lru_cache(maxsize=256)
+def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat) -> ShapeBytes:
+    """The bytes of a model of that shape whose matrices are stored so. layout: safetensors and gguf have down row by
+    row, powerinfer-gguf and bundle neuron by neuron.
+
+    Cost: some ms. Raises: as `config_of` and `main_codec`.
+    """
+    config = config_of(shape)
+    main_codec(codec)
+    plan = planned_tensors(config, _kind(config, layout))
+    turns = _is_turned(config, plan, codec)
+    row_wise = any(one.treatment == "transposed" for one in plan) and not turns
+    n_layers = config.n_layers
+    sums = {part: np.zeros(n_layers, np.int64) for part in ("attention", "first", "second", "down")}
+    codecs = {part: [codec] * n_layers for part in sums}
+    ends = {"embedding": 0, "head": 0}
+    on_card, neuron_on_card = np.zeros(n_layers, np.int64), np.zeros(n_layers, np.int64)
+    possible, head_possible, head_on_card = np.ones(n_layers, np.bool_), True, 0
+    embedding, head_codec = 0, "f32"
+    for tensor in plan:
+        rows, cols = _stored(tensor)
+        stored = "f32" if tensor.is_vector else _fitting(_codec_of(tensor.name, codec, config, layout == "gguf"), cols)
+        n_bytes = 4 * tensor.n_elements if tensor.is_vector else rows * CODECS[stored].n_bytes(cols)
+        layer, dot, name = tensor.name.partition(".")
+        if not dot:
+            ends["head" if tensor.name in _OF_HEAD else "embedding"] += n_bytes
+            if tensor.name == "embedding":
+                embedding = n_bytes
+            if tensor.name in ("head", "embedding"):
+                head_codec = stored
+            if tensor.name in _OF_HEAD or (tensor.name == "embedding" and config.tied_embeddings):
+                head_possible &= stored in CARD_CODECS
+                head_on_card += _card_bytes(stored, rows, cols)
+            continue
+        index = int(layer)
+        part = _part_of(tensor, name, config.gated)
+        sums[part][index] += n_bytes
+        if not tensor.is_vector:
+            codecs[part][index] = stored
+        possible[index] &= stored in CARD_CODECS and not tensor.of_expert
+        if not possible[index]:
+            continue
+        if name not in _OF_NEURONS:
+            on_card[index] += _card_bytes(stored, rows, cols)
+        elif tensor.is_vector:
+            neuron_on_card[index] += 4
+        elif name == "down_t" and row_wise:
+            neuron_on_card[index] += -(-rows * sum(plane_row_bytes(stored, cols)) // config.d_ff)
+        else:  # its row on the card has d_model columns, however the file has it
+            neuron_on_card[index] += sum(plane_row_bytes(stored, config.d_model))
+    if config.tied_embeddings:
+        ends["head"] += embedding
+    if not row_wise:
+        neuron_on_card += _SLOT_BYTES
+    block = np.full(n_layers, 16 * ALIGNMENT + aligned(-(-config.d_ff // 32) * 4), np.int64)
+    neurons = config.n_neurons
+    model = ModelBytes(
+        config=config,
+        attention=sums["attention"],
+        first=-(-sums["first"] // neurons),
+        second=-(-sums["second"] // neurons),
+        down=-(-sums["down"] // neurons),
+        embedding=ends["embedding"],
+        head=ends["head"],
+        attention_codecs=tuple(codecs["attention"]),
+        first_codecs=tuple(codecs["first"]),
+        down_codecs=tuple(codecs["down"]),
+        head_codec=head_codec,
+        down_is_row_wise=row_wise,
+        shared=embedding if config.tied_embeddings else 0,
+        on_card=CardBytes(on_card, neuron_on_card, block, head_on_card, possible, head_possible),
+    )
+    return ShapeBytes(model, *_kinds_of(model))
+
+
+def one_layer_of_each(sizes: ShapeBytes) -> ModelBytes:
+    """A model with one layer of every kind, for what is the same of all layers of a kind."""
+    model, first = sizes.model, sizes.first
+    card = model.card_bytes
+    few = CardBytes(
+        card.attention[first], card.neuron[first], card.block[first], card.head, card.possible[first],
+        card.head_possible,
+    )  # fmt: skip
+    return replace(
+        model,
+        config=replace(model.config, n_layers=len(first)),
+        attention=model.attention[first], first=model.first[first], second=model.second[first],
+        down=model.down[first],
+        attention_codecs=tuple(model.attention_codecs[i] for i in first),
+        first_codecs=tuple(model.first_codecs[i] for i in first),
+        down_codecs=tuple(model.down_codecs[i] for i in first),
+        on_card=few,
+    )  # fmt: skip
+
+
+def parameters_of(shape: ModelShape) -> int:
+    """How many numbers the weights are."""
+    config = config_of(shape)
+    return sum(tensor.n_elements for tensor in planned_tensors(config, _kind(config, "bundle")))
+
+
+def _kind(config: ModelConfig, layout: ModelFormat) -> Kind:
+    if layout in ("powerinfer-gguf", "bundle"):
+        return "bundle"
+    family = next(one for one in FAMILIES if one.name == config.family)
+    return "safetensors" if layout == "safetensors" or family.gguf is None else "gguf"
+
+
+def _is_turned(config: ModelConfig, plan: list[PlannedTensor], codec: str) -> bool:
+    """Whether loading turns down neuron by neuron, as `mapped_weights.turned_bytes` decides it."""
+    downs = [tensor for tensor in plan if tensor.treatment == "transposed"]
+    if not config.has_zeros or config.n_experts or codec not in ("f32", "f16", "bf16"):
+        return False
+    return sum(CODECS[codec].n_bytes(one.n_elements) for one in downs) <= TURNED_BYTES
+
+
+def _stored(tensor: PlannedTensor) -> tuple[int, int]:
+    """Rows and columns of what becomes ours, as the file has them."""
+    if tensor.is_vector:
+        return 1, tensor.n_elements
+    cols = tensor.matrix_shape[1]
+    return tensor.n_elements // cols, cols
+
+
+def _codec_of(name: str, codec: str, config: ModelConfig, llama_cpp: bool) -> str:
+    """The codec of one matrix. Mixtures are llama.cpp's: more bits for the head, for some downs and values."""
+    plain = codec.lower()
+    if plain in ("f32", "f16", "bf16"):
+        return plain
+    if name.endswith(".router"):
+        return "f32"
+    own = main_codec(plain)
+    is_head = name == "head" or (name == "embedding" and config.tied_embeddings)
+    if not llama_cpp:  # of PowerInfer's files and of bundles: all matrices alike
+        return own
+    if is_head and own not in ("q8_0", "mxfp4"):
+        return "q6_k"
+    if own != "q4_k":
+        return own
+    layer, _, part = name.partition(".")
+    if part in ("v", "down_t") and layer.isdigit():
+        i, n = int(layer), config.n_layers
+        if plain == "q4_k_s":
+            few = i < 4 if part == "v" else i < n // 8
+            return "q5_k" if few else own
+        if i < n // 8 or i >= 7 * n // 8 or (i - n // 8) % 3 == 2:
+            return "q6_k"
+        if part == "v" and n == _LLAMA_70B_LAYERS:
+            return "q5_k"
+    return own
+
+
+def _fitting(codec: str, cols: int) -> str:
+    """The codec, or the one that serves where a row is no whole number of its blocks."""
+    if cols % CODECS[codec].block_size == 0:
+        return codec
+    narrower = _NARROWER.get(codec, "f16")
+    return narrower if cols % CODECS[narrower].block_size == 0 else "f16"
+
+
+def _part_of(tensor: PlannedTensor, name: str, gated: bool) -> str:
+    if tensor.of_expert:
+        name = split_expert_name(tensor.name)[2]
+    match name:
+        case "gate":
+            return "first"
+        case "up":
+            return "second" if gated else "first"
+        case "down" | "down_t":
+            return "down"
+        case _:
+            return "attention"
+
+
+def _card_bytes(codec: str, n_rows: int, n_cols: int) -> int:
+    return matrix_bytes(codec, n_rows, n_cols) if codec in CARD_CODECS else 0
+
+
+def _kinds_of(model: ModelBytes) -> tuple[I64, I64]:
+    """Number of each layer's kind [L], first layer of every kind [K]."""
+    card = model.card_bytes
+    found: dict[tuple[object, ...], int] = {}
+    kinds = np.zeros(model.n_layers, np.int64)
+    first: list[int] = []
+    numbers = np.stack([model.attention, model.first, model.second, model.down, card.attention, card.neuron])
+    for layer in range(model.n_layers):
+        key = (*numbers[:, layer].tolist(), model.attention_codecs[layer], model.first_codecs[layer],
+               model.down_codecs[layer], bool(card.possible[layer]))  # fmt: skip
+        if key not in found:
+            found[key] = len(first)
+            first.append(layer)
+        kinds[layer] = found[key]
+    return kinds, np.array(first, np.int64)
+
+
+def file_bytes(shape: ModelShape, codec: str, layout: ModelFormat) -> int:
+    """What the weights take in their files: reckoned, where nobody published a size."""
+    return bytes_of(shape, codec, layout).model.total
+
+
+def scaled(sizes: ShapeBytes, n_bytes: int) -> ShapeBytes:
+    """The same model where its files are known to be larger or smaller than is reckoned.
+
+    Only what is plausible is believed: between half and twice of it.
+    """
+    factor = n_bytes / max(1, sizes.model.total)
+    if not 0.5 < factor < 2 or math.isclose(factor, 1, rel_tol=0.03):
+        return sizes
+    model, card = sizes.model, sizes.model.card_bytes
+
+    def times(values: I64) -> I64:
+        return np.asarray(np.ceil(values * factor), np.int64)
+
+    larger = replace(
+        model, attention=times(model.attention), first=times(model.first), second=times(model.second),
+        down=times(model.down), embedding=int(model.embedding * factor), head=int(model.head * factor),
+        shared=int(model.shared * factor),
+        on_card=replace(card, attention=times(card.attention), neuron=times(card.neuron),
+                        head=int(card.head * factor)),
+    )  # fmt: skip
+    return replace(sizes, model=larger)
