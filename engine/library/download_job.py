@@ -12,11 +12,10 @@ import hashlib
 import logging
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import filelock
 
@@ -33,46 +32,13 @@ from engine.library.download import READ_BYTES, Patience, RemoteFile, Stop, Tell
 from engine.library.hub import Hub
 from engine.library.hub_names import check_file_names
 from engine.library.part_file import safe_length, sync_folder
-from engine.library.records import HubFile, InstalledFile, InstalledModel, ModelKind, Origin, Variant
+from engine.library.records import HubFile, InstalledFile, InstalledModel, Variant
 from engine.library.variants import PREDICTOR_FOLDER, is_pickled, matching, variants_of
+from engine.library.wishes import Shelf, Wanted
 
 log = logging.getLogger(__name__)
 
 _LOCK_POLL_S = 0.2
-
-
-class Shelf(Protocol):
-    """Where models are put and listed: what a download asks of engine/library/installed.py's Library."""
-
-    @property
-    def folder(self) -> Path: ...
-    def folder_for(self, id: str) -> Path: ...
-    def id_for(self, repo: str, variant: str = "") -> str: ...
-    def register(self, id: str, *, name: str, folder: Path, files: Sequence[InstalledFile], path: str = "",
-                 origin: Origin = "download", owned: bool = True, repo: str = "", revision: str = "",
-                 catalogue_id: str = "", activation: str = "", template: str = "", licence: str = "",
-                 kind: ModelKind | str = "") -> InstalledModel: ...  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """A model as it was asked for. patterns: names or patterns of its files; else variant: one that the repository
-    offers, empty for its only one. trusted: names of files that were just proven where they lie."""
-
-    model: str
-    name: str
-    repo: str
-    revision: str = "main"
-    patterns: tuple[str, ...] = ()
-    variant: str = ""
-    predictor_repo: str = ""
-    catalogue_id: str = ""
-    activation: str = ""
-    template: str = ""
-    licence: str = ""
-    kind: str = ""
-    n_bytes: int = 0  # as far as is known
-    trusted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,12 +57,13 @@ class Resolved:
 @dataclass(frozen=True)
 class JobTelling:
     """What is told meanwhile: file and what is done with it, bytes of the model that count, bytes that came, why
-    nothing comes (None: it goes on)."""
+    nothing comes (None: it goes on), a file that is proven to be the hub's."""
 
     doing: Callable[[str, str], None]  # "downloading" or "checking", file
     done: Callable[[int], None]
     came: Callable[[int], None]
     waiting: Callable[[str, HubError | None], None]
+    proven: Callable[[RemoteFile], None] = lambda file: None
 
 
 def resolve(hub: Hub, wanted: Wanted) -> Resolved:
@@ -193,8 +160,7 @@ class DownloadJob:
                 trusted = place == self._goal(file) and file.place in self.wanted.trusted
                 self._telling.doing("checking", file.name)
                 if trusted or prove(file, place, self._stop):
-                    self._proven[file.key] = place
-                    self._count(file, file.n_bytes)
+                    self._keep(file, place)
                     break
                 if place == self._whole(file):
                     place.unlink()
@@ -218,8 +184,12 @@ class DownloadJob:
         os.replace(part, self._whole(file))
         sync_folder(self._staging)  # before the log goes: a part without one counts as empty
         part.with_name(part.name + ".log").unlink(missing_ok=True)
-        self._proven[file.key] = self._whole(file)
+        self._keep(file, self._whole(file))
+
+    def _keep(self, file: RemoteFile, place: Path) -> None:
+        self._proven[file.key] = place
         self._count(file, file.n_bytes)
+        self._telling.proven(file)
 
     def _put(self, resolved: Resolved) -> InstalledModel:
         """Moves the proven files to the model's folder and lists the model; back again where it cannot be listed."""

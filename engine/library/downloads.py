@@ -24,22 +24,21 @@ from engine.errors import (
     LibraryError,
     RepositoryNotFoundError,
 )
+from engine.library import wishes
 from engine.library.download import Patience, Stop
 from engine.library.download_entry import ACTIVE, Entry, record_of, total_bytes
 from engine.library.download_job import (
     DownloadJob,
     JobTelling,
     Resolved,
-    Shelf,
-    Wanted,
     delete_parts,
     fetched_bytes,
     staging_folder,
 )
 from engine.library.download_queue import Kept, read_queue, write_queue
 from engine.library.hub import Hub
-from engine.library.hub_names import parse_repository
 from engine.library.records import CatalogueEntry, Download, DownloadState, InstalledModel
+from engine.library.wishes import Shelf, Wanted
 
 log = logging.getLogger(__name__)
 
@@ -90,14 +89,7 @@ class Downloads:
 
     def add(self, entry: CatalogueEntry) -> Download:
         """Queues a model of the catalogue; one that is in the queue already goes on."""
-        variant = entry.codec if entry.format in ("gguf", "powerinfer-gguf") else ""
-        return self._queue(
-            Wanted(
-                self._library.id_for(entry.repo, variant), entry.name, entry.repo, entry.revision, entry.files,
-                predictor_repo=entry.predictor_repo, catalogue_id=entry.id, activation=entry.activation,
-                template=entry.template, licence=entry.licence, kind=entry.kind, n_bytes=entry.n_bytes,
-            )
-        )  # fmt: skip
+        return self._queue(wishes.of_entry(entry, self._library))
 
     def add_variant(
         self, repo: str, variant: str = "", revision: str = "", name: str = "", n_bytes: int = 0
@@ -106,11 +98,10 @@ class Downloads:
 
         Raises: InvalidRequestError for what is no repository.
         """
-        repo, named = parse_repository(repo, self._hub.endpoint)
-        called = name or repo.partition("/")[2] + (f" {variant}" if variant else "")
-        of_id = variant.rsplit("/", 1)[-1].removesuffix(".gguf")
-        id = self._library.id_for(repo, "" if variant == "safetensors" else of_id)
-        return self._queue(Wanted(id, called, repo, revision or named or "main", variant=variant, n_bytes=n_bytes))
+        wanted = wishes.of_variant(repo, variant, self._library, self._hub.endpoint)
+        return self._queue(
+            replace(wanted, revision=revision or wanted.revision, name=name or wanted.name, n_bytes=n_bytes)
+        )
 
     def repair(
         self, model: InstalledModel, damaged: Sequence[str] = (), entry: CatalogueEntry | None = None
@@ -120,20 +111,7 @@ class Downloads:
 
         Raises: InvalidRequestError for a model that came from no hub.
         """
-        if not model.repo or not model.owned:
-            raise InvalidRequestError(f"{model.name} was not downloaded by Hearth.", "Import or download it again.")
-        predictors = entry.predictor_repo if entry is not None else ""
-        own = [file.name for file in model.files if not (predictors and file.name.startswith("predictors/"))]
-        trusted = [file.name for file in model.files if damaged and file.name not in damaged]
-        return self._queue(
-            Wanted(
-                model.id, model.name, model.repo, model.revision or "main", tuple(_escaped(name) for name in own),
-                predictor_repo=predictors, catalogue_id=model.catalogue_id, activation=model.activation,
-                template=model.template, licence=model.licence, kind=model.kind, n_bytes=model.n_bytes,
-                trusted=tuple(trusted),
-            ),
-            anew=True,
-        )  # fmt: skip
+        return self._queue(wishes.of_repair(model, damaged, entry), anew=True)
 
     def list(self) -> list[Download]:
         """All of them, in their order."""
@@ -403,8 +381,3 @@ class Downloads:
             self._news.clear()
             self._on_change(self.list())
             self._closing.wait(TOLD_EVERY_S)
-
-
-def _escaped(name: str) -> str:
-    """A file's name as a pattern that fits nothing else."""
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
