@@ -116,7 +116,8 @@ class MenuButton(Button):
         """The menu, with a check at what is chosen."""
         menu = Menu(self.title, self)
         for value, words in self.choices:
-            action = menu.addAction(icons.icon("check" if value == self.value else "none", "ink2", 16), words)
+            sign = icons.icon("check" if value == self.value else "none", "ink2", 16)
+            action = menu.addAction(sign, words[:1].upper() + words[1:])
             action.triggered.connect(lambda _=False, value=value: self.chosen.emit(value))
         return menu
 
