@@ -268,7 +268,8 @@ class KnownModels(QObject):
     def _tell_offer(self) -> None:
         offer = None
         if self._may_offer and {"catalogue", "library", "downloads"} <= self._came_once:
-            offer = recommended(self.rows, self.machine.disk_free_bytes if self.machine else None)
+            offered = self.offer.id if self.offer else ""
+            offer = recommended(self.rows, self.machine.disk_free_bytes if self.machine else None, offered)
         before, self.offer = self.offer, offer
         if _plain_offer(offer) != _plain_offer(before):
             self.offer_changed.emit(offer)

@@ -14,7 +14,9 @@ from engine.library.records import CatalogueEntry, Download, Estimate, Installed
 
 SHIPPED_RANK, OWN_RANK, FETCHED_RANK = 900, 1000, 1100  # after whatever the catalogue recommends
 
-SHIPPED_NAMES = ("starter-chat", "pip")  # what the shipped model is also called, as in engine/opening.py
+SHIPPED_ID = "hearth/starter-chat"  # of the model that comes with Hearth, as in engine/library/installed.py
+STARTER = "starter-chat"  # how the chat asks for it
+SHIPPED_NAMES = (STARTER, "pip")  # what it is also called, as in engine/opening.py
 
 _FITS = {"gpu": ("Fits the GPU", "ok"), "hybrid": ("GPU + CPU", "cold"), "cpu": ("CPU only", "warn")}
 
@@ -146,6 +148,11 @@ def _owner(name: str) -> str:
     return owner if rest and owner != "local" else ""
 
 
+def listed_id(model: str) -> str:
+    """The id under which the library lists a model that goes by one of its names."""
+    return SHIPPED_ID if model.lower() in SHIPPED_NAMES else model
+
+
 def verdict_of(
     model: InstalledModel | None, estimate: Estimate | None, preparing: bool, in_use: bool, loading: bool
 ) -> tuple[str, str]:
@@ -175,22 +182,25 @@ def fit_words(estimate: Estimate | None) -> tuple[str, str]:
 
 
 def too_big(short_bytes: int) -> str:
-    """ "8 GB too big": rounded up, so that this much freed is enough."""
-    if short_bytes < 950_000_000:
-        return f"{max(1, math.ceil(short_bytes / 1e8)) / 10:.1f}{NARROW}GB too big"
-    return f"{math.ceil(short_bytes / 1e9)}{NARROW}GB too big"
+    """ "8 GB too big": rounded up, so that this much freed is enough, and counted as memory is sold (2^30 bytes)."""
+    gigabytes = short_bytes / 2**30
+    if gigabytes <= 0.9:
+        return f"{max(1, math.ceil(10 * gigabytes)) / 10:.1f}{NARROW}GB too big"
+    return f"{math.ceil(gigabytes)}{NARROW}GB too big"
 
 
-def recommended(rows: Iterable[ModelRow], disk_free_bytes: int | None = None) -> ModelRow | None:
+def recommended(rows: Iterable[ModelRow], disk_free_bytes: int | None = None, offered: str = "") -> ModelRow | None:
     """The bigger model that a first launch offers: for chatting, free to fetch, with room on the disk, the best
     one that answers at a pace to read along; else the fastest.
 
 
-    None as soon as the person has a model beside the shipped one, or fetches one.
+    None as soon as the person has a model beside the shipped one, or fetches one. offered: id of the row that was
+    offered before; it stays the offer while it is fetched and prepared, until it is in use.
     """
     rows = list(rows)
-    if any(row.download or (row.installed and row.installed.origin != "shipped") for row in rows):
-        return None
+    taken = [row for row in rows if row.download or (row.installed and row.installed.origin != "shipped")]
+    if taken:
+        return next((row for row in taken if row.id == offered and len(taken) == 1 and not row.in_use), None)
     fitting = [row for row in rows if row.entry and _is_offer(row.entry, row.estimate, disk_free_bytes)]
     readable = [row for row in fitting if row.estimate and (row.estimate.low_tok_s or 0.0) >= READING_TOK_S]
     if readable:

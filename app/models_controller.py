@@ -13,21 +13,20 @@ from typing import Any
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
+from app.budget_preview import BudgetPreview
 from app.engine_process import EngineDied
 from app.engine_status import Phase
+from app.hub_questions import HubQuestions
 from app.idle_time import IdleTime
 from app.known_models import Chat, Done, KnownModels, Library, Values
 from app.library_words import ModelAction
-from app.model_choices import ModelChoices
-from app.model_rows import ModelRow, Preparing
+from app.model_choices import Choice, ModelChoices
+from app.model_rows import STARTER, ModelRow, Preparing, listed_id
 from app.user_messages import UserMessage, describe, describe_library_death
 from engine import protocol
 from engine.library.records import (
     Download,
-    Estimate,
-    HubModel,
     InstalledModel,
-    Listing,
     MachineLine,
     PreparePlan,
     from_json,
@@ -82,11 +81,11 @@ class ModelsController(QObject):
         self.known.problem.connect(self.problem)
         self._prepare_id = ""  # of the request
         self._works: dict[tuple[str, str], str] = {}  # requests by job and what of
-        self._preview_running = ""
-        self._preview_next: tuple[str, float | None, int | None] | None = None
-        self._query: tuple[str, str] = ("", "")
-        self._searching = ""  # the request
-        self._looking: dict[str, str] = {}
+        self._hub = HubQuestions(library)
+        self._hub.searched.connect(self.searched)
+        self._hub.looked.connect(self.looked)
+        self._preview = BudgetPreview(library, self.known)
+        self._preview.previewed.connect(self.previewed)
         self._again: Callable[[], object] | None = None  # does what failed last once more
         self._rates: dict[str, float] = {}  # that were measured, by installed id
         library.died.connect(self._died)
@@ -204,7 +203,7 @@ class ModelsController(QObject):
         """Switch to an installed model; the chat goes on with it."""
         row = self.row(row_id)
         if row is not None and row.installed is not None:
-            self._chat.use_model(row.installed.id)
+            self._chat.use_model(STARTER if row.installed.origin == "shipped" else row.installed.id)
 
     @Slot()
     def unload(self) -> None:
@@ -295,24 +294,12 @@ class ModelsController(QObject):
     @Slot(str, str)
     def search(self, query: str, sort: str = "downloads") -> None:
         """Search the hub; only the newest search is answered. An empty query ends the search."""
-        query = query.strip()
-        self._query = (query, sort)
-        if self._searching:
-            self._library.cancel(self._searching)
-            self._searching = ""
-        if query:
-            self._searching = self._library.ask("search", {"query": query, "sort": sort},
-                                                partial(self._found, self._query),
-                                                partial(self._not_found, self._query))  # fmt: skip
+        self._hub.search(query, sort)
 
     @Slot(str)
     def look(self, repo: str) -> None:
         """See what a repository offers; an id or the address of its page."""
-        repo = repo.strip()
-        if repo and repo not in self._looking:
-            self._looking[repo] = self._library.ask(
-                "look", {"repo": repo}, partial(self._looked, repo), partial(self._not_looked, repo)
-            )
+        self._hub.look(repo)
 
     @Slot(str)
     def set_token(self, token: str) -> None:
@@ -327,9 +314,7 @@ class ModelsController(QObject):
 
     def preview(self, model_id: str, vram_budget_gib: float | None, context: int | None = None) -> None:
         """Ask how a model would lie with another budget. While one is being reckoned only the newest wish waits."""
-        self._preview_next = (model_id, vram_budget_gib, context)
-        if not self._preview_running:
-            self._preview_on()
+        self._preview.ask(model_id, vram_budget_gib, context)
 
     def set_budget(self, model_id: str, vram_budget_gib: float | None) -> None:
         """Give a model so much of the card's memory from now on; None: automatic. Loads it again if it is loaded."""
@@ -342,13 +327,13 @@ class ModelsController(QObject):
             self._load_again(model_id)
 
     def _load_again(self, model_id: str) -> None:
-        self.known.forget_estimate(model_id)
+        self.known.forget_estimate(listed_id(model_id))
         if self._uses(model_id):
             self._chat.load_model()
 
     def _uses(self, model_id: str) -> bool:
         """Whether the chat has that model loaded, or is about to."""
-        row = self.known.row(model_id)
+        row = self.known.row(listed_id(model_id))
         return row is not None and (row.in_use or row.loading)
 
     @Slot(int)
@@ -373,32 +358,15 @@ class ModelsController(QObject):
         if any(self.choices.of(model.id).predictors == "sign" for model in self.known.installed):
             self._library.ask("idle", {"on": idle})
 
+    def choice_of(self, model_id: str) -> Choice:
+        """What the person chose for a model on this PC."""
+        return self.choices.of(listed_id(model_id))
+
     def _choose(self, model_id: str, **values: Any) -> bool:
-        changed = self.choices.change(model_id, **values)
+        changed = self.choices.change(listed_id(model_id), **values)
         if changed:
             self._save_choices(self.choices.to_json())
         return changed
-
-    def _preview_on(self) -> None:
-        if self._preview_next is None:
-            return
-        (model, budget, context), self._preview_next = self._preview_next, None
-        wish = {"model": model, "vram_budget_gib": budget, "context": context}
-        self._preview_running = self._library.ask(
-            "estimate", {**self.known.held(), **{key: value for key, value in wish.items() if value is not None}},
-            partial(self._previewed, model), self._not_previewed,
-        )  # fmt: skip
-
-    def _previewed(self, model: str, values: Values) -> None:
-        self._preview_running = ""
-        if self._preview_next is None or self._preview_next[0] == model:
-            self.previewed.emit(model, from_json(Estimate, values, "estimate"))
-        self._preview_on()
-
-    def _not_previewed(self, failed: protocol.Failed) -> None:
-        log.info("no estimate: %s", failed.message)
-        self._preview_running = ""
-        self._preview_on()
 
     # -------------------------------------------------------------- what comes
 
@@ -490,26 +458,6 @@ class ModelsController(QObject):
         self.known.set_preparing(None)
         self._again = partial(self.prepare, model.id, predictors)
         self.problem.emit(describe(failed, during="prepare", model=model.name))
-
-    def _found(self, query: tuple[str, str], values: Values) -> None:
-        if query == self._query:
-            self._searching = ""
-            self.searched.emit(query[0], [from_json(HubModel, model, "model") for model in values["models"]])
-
-    def _not_found(self, query: tuple[str, str], failed: protocol.Failed) -> None:
-        if query == self._query:
-            self._searching = ""
-            self.searched.emit(query[0], describe(failed, during="search"))
-
-    def _looked(self, repo: str, values: Values) -> None:
-        self._looking.pop(repo, None)
-        listing = from_json(Listing, values["listing"], "listing")
-        known = values.get("estimates", {})
-        self.looked.emit(repo, listing, {name: from_json(Estimate, known[name], "estimate") for name in known})
-
-    def _not_looked(self, repo: str, failed: protocol.Failed) -> None:
-        self._looking.pop(repo, None)
-        self.looked.emit(repo, describe(failed, during="look", model=repo), {})
 
     @Slot(object)
     def _died(self, died: EngineDied) -> None:

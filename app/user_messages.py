@@ -59,7 +59,8 @@ class UserMessage:
 
 @dataclass(frozen=True)
 class _Words:
-    """How one class of errors reads. {model} and {fact} (the error's own message, in plain figures) may be used.
+    """How one class of errors reads. {model}, {fact} (the error's own message) and {hint} (its advice) may be used,
+    both in plain figures.
 
     Where the message holds a name from inside (a tensor, a code), `instead` takes the sentence's place.
     """
@@ -115,7 +116,7 @@ _ENGINE_WORDS: dict[str, _Words] = {
         during="answer", remedies=(Action.NEW_CHAT, Action.OPEN_SETTINGS),
     ),
     "HostMemoryError": _Words(
-        "{fact} Close other programs, or give the model a smaller context.",
+        "{fact} {hint}",
         "There is not enough free memory. Close other programs, or give the model a smaller context.",
         title="{model} does not fit right now", remedies=(Action.RETRY_LOAD, Action.OPEN_SETTINGS),
     ),
@@ -277,9 +278,14 @@ def _engine_message(
     name = model or "The model"
     fact = plain_figures(error.message)
     sentence = words.sentence
-    if "{fact}" in sentence and words.instead and not _is_plain(fact):
+    hint = plain_figures(error.hint)
+    if (
+        "{fact}" in sentence
+        and words.instead
+        and not _is_plain(fact.replace(name, ""), hint if "{hint}" in sentence else "")
+    ):
         sentence = words.instead
-    sentence = sentence.replace("{fact}", fact).replace("{model}", name)
+    sentence = sentence.replace("{fact}", fact).replace("{hint}", hint).replace("{model}", name)
     actions = words.remedies or _REMEDIES.get(during, ())
     if is_starter and Action.LOAD_STARTER in actions:
         actions = tuple(action for action in actions if action != Action.LOAD_STARTER) or (Action.RETRY_LOAD,)
@@ -376,6 +382,7 @@ def _count(number: int, noun: str) -> str:
 _SIZES = {"bytes": 1, "kB": 10**3, "KiB": 1 << 10, "MB": 10**6, "MiB": 1 << 20, "GB": 10**9, "GiB": 1 << 30}
 _SIZE = re.compile(rf"\b(\d+(?:\.\d+)?)[ {NARROW}]({'|'.join(_SIZES)})\b")
 _UNIT = re.compile(r"(?<=\d) (?=(?:tok/s|ms|s|min|h|GB|MB)\b)")
+_PLAIN_ALL_THE_SAME = re.compile(r"(?<=\w)'s\b|\bQ\d_\w+")  # "the card's memory", "the model in Q4_0"
 _CODE = re.compile(r"""[_{}<>\[\]`'"|\\]|\w[.:/]\w*[A-Za-z]|\b0x|[a-z][A-Z]|\b(?!NVIDIA\b)[A-Z]{5,}""")
 
 
@@ -389,6 +396,6 @@ def plain_figures(text: str) -> str:
     return _UNIT.sub(NARROW, _SIZE.sub(size, text))
 
 
-def _is_plain(text: str) -> bool:
-    """Whether a message consists of words and figures, with no name from inside."""
-    return _CODE.search(text) is None
+def _is_plain(*texts: str) -> bool:
+    """Whether these consist of words and figures, with no name from inside."""
+    return all(_CODE.search(_PLAIN_ALL_THE_SAME.sub("", text)) is None for text in texts)

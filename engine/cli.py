@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from engine.chat_templates import TEMPLATE_NAMES
-from engine.commands import answers, catalogue, files, machine, measures, profile, solve, train
+from engine.commands import answers, catalogue, files, machine, measures, profile, pull, solve, train
 from engine.config import DEVICES, KV_CODECS, MODES
 from engine.console import drop_output, make_streams_safe
 from engine.errors import EngineError
@@ -221,6 +221,17 @@ def build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--hardware", metavar="FILE", help="for the machine of a saved profile, or of one by name")
     sub.add_argument("--vram-budget", type=float, metavar="GIB", help="the most that may be held on the card")
     sub.add_argument("--context", type=int, help="tokens of context (default: as when it is loaded)")
+    sub.add_argument("--json", action="store_true", help="print one JSON object a line")
+
+    sub = command(
+        "pull", pull.pull, "Downloads a model, verifies it and lists it among those installed.", "bamboo-dpo-7b"
+    )
+    sub.add_argument(
+        "model",
+        metavar="REPO_OR_ID",
+        help="a model of the catalogue, owner/name on the hub, or the address of its page",
+    )
+    sub.add_argument("--file", metavar="F", help="which of a repository's variants: the name of its file, or its codec")
     sub.add_argument("--json", action="store_true", help="print one JSON object a line")
 
     sub = command("host", machine.host, "The engine process that the window drives, over stdin and stdout.", "")

@@ -36,6 +36,7 @@ from engine.offline.oversized import Room, fitting_context
 from engine.opening import choose_context, find_model, read_tokenizer
 from engine.opening import resolve_model as resolve_model
 from engine.sampling import make_sampler
+from engine.stoppable import run_unless
 from engine.tokenizer import Tokenizer
 from native_kernels.backend import I32
 from native_kernels.kv_blocks import KvLayout
@@ -103,14 +104,16 @@ class LoadedModel:
         engine = engine or EngineConfig()
         started = time.perf_counter()
         found = find_model(str(model))
-        opened = found.open(engine.activation)
-        tokenizer = read_tokenizer(opened, engine.template or found.template or None)
+        opened = run_unless(cancelled, lambda: found.open(engine.activation), "opening")
+        template = engine.template or found.template or None
+        tokenizer = run_unless(cancelled, lambda: read_tokenizer(opened, template), "tokenizer")
         hardware = load_profile(engine.hardware_file) if engine.hardware_file else probe()
         choose_mode(opened, engine.mode)  # refuses here, before gigabytes are read
         must, may = predictor_room(opened, engine.mode)  # so does this
         threads, threads_reason = choose_threads(hardware, engine.threads)
         threadpool_limits(limits=threads, user_api="blas")
-        backend = choose_backend(engine.backend, threads)
+        backend = choose_backend(engine.backend, threads, cancelled)
+        stop_if(cancelled)
         gpu, processor_reason = choice.candidate(engine, opened, hardware, backend)
         kv_codec = engine.kv_cache or backend.kv_codec
         budgets = budgets_of(hardware, gpu, engine.vram_budget_gib)
@@ -130,12 +133,15 @@ class LoadedModel:
             mapped_bytes=may,
             mapped_reason=_READ_AS_STORED if backend.reads_all_of(opened) else "",
         )
-        if cancelled():
-            raise Cancelled
+        stop_if(cancelled)
         sample = tokenizer.encode(SAMPLE_TEXT, add_bos=True)[:context]
-        modes = ModeChooser(opened, weights, sample, backend.operators, kv_codec)
+        modes = ModeChooser(opened, weights, sample, backend.operators, kv_codec, lambda share: stop_if(cancelled))
         whole = Whole(opened, weights, modes, backend, engine, context, kv_codec, processor_reason)
         part, why_not = None, processor_reason
+        layout = KvLayout(opened.config.head_dim, kv_codec)
+        predictor = modes.to_be_asked(engine.mode) if gpu is None else None
+        backend.prepare_operators(opened.config, weights, layout, predictor, preparing, cancelled)
+        stop_if(cancelled)
         if gpu is not None:
             part, why_not = load_part(gpu, hardware, threads, whole, progress, cancelled)
             if part is None:  # all of it is the RAM's then
@@ -165,8 +171,8 @@ class LoadedModel:
                 engine=engine,
                 on_card=part,
             )
-            layout = KvLayout(opened.config.head_dim, kv_codec)
             backend.prepare(loaded.transformer(), layout, preparing, cancelled)
+            stop_if(cancelled)
         except BaseException:
             if part is not None:
                 part.close()
@@ -444,6 +450,12 @@ class ChatSession:
             )
         self._dropped = turns[: starts[at]]
         return prompt, starts[at]
+
+
+def stop_if(cancelled: Callable[[], bool]) -> None:
+    """Raises: Cancelled, where somebody wants that."""
+    if cancelled():
+        raise Cancelled
 
 
 def shared_prefix(a: Sequence[int], b: Sequence[int]) -> int:

@@ -1,30 +1,25 @@
-"""What the hub answers: cards of a search's hits, and what one repository offers, variant by variant.
+"""What the hub answers to a search: a section of cards, or a word on why there is none.
 
-They show records and tell what was asked for; they fetch nothing.
+It shows records and tells which repository was chosen; it fetches nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence, Set
 
-from PySide6.QtCore import QRectF, Qt, QUrl, Signal
-from PySide6.QtGui import QDesktopServices, QPainter
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtCore import QRectF, Signal
+from PySide6.QtGui import QPainter
+from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
 
-from app import model_words
-from app.engine_status import gigabytes
-from app.model_rows import fit_words
 from app.ui import theme
-from app.ui.card_frame import SIDE_PX, TOP_PX, CardFrame
-from app.ui.controls import Button, Chip, IconButton, Label, Rule
-from app.ui.icons import Glyph
+from app.ui.card_frame import CardFrame, CardGrid
+from app.ui.controls import Button, Label
+from app.ui.note import Note
 from app.user_messages import UserMessage
-from engine.library.records import Estimate, HubModel, Listing, Variant
+from engine.library.records import HubModel
 
 HUB_PAGE = "https://huggingface.co/"
 HUB_CARD_PX = 104
-RATE_PX, CHIP_PX = 104, 104  # columns of a variant's row
-FORMATS = {"powerinfer-gguf": "GGUF of PowerInfer", "gguf": "GGUF", "safetensors": "Safetensors", "bundle": "Bundle"}
 
 
 def count(number: int) -> str:
@@ -75,195 +70,58 @@ class HubCard(CardFrame):
         self.write(painter, hub_line(self.model), line, "meta", "ink2")
 
 
-class VariantRow(QFrame):
-    """One way to fetch a repository: what it is called, its size, how it would lie here, and Download or why not."""
+class HubHits(QFrame):
+    """The section of a search's hits below the models that are known. found: None while the hub is asked."""
 
-    wanted = Signal(str)
-
-    def __init__(self, variant: Variant, estimate: Estimate | None, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.variant = variant
-        row = QHBoxLayout(self)
-        row.setContentsMargins(theme.px(SIDE_PX), theme.px(10), theme.px(TOP_PX), theme.px(10))
-        row.setSpacing(theme.px(12))
-        words = QVBoxLayout()
-        words.setSpacing(1)
-        words.addWidget(Label(variant.name, "label", elide=True))
-        size = gigabytes(variant.n_bytes)
-        files = f"{len(variant.files)} files" if len(variant.files) > 1 else ""
-        about = " · ".join(part for part in (size, FORMATS[variant.format], files) if part)
-        words.addWidget(Label(about, "meta", elide=True))
-        row.addLayout(words, 1)
-        said = [variant.name, about]
-        self.button: Button | None = None
-        if variant.refused:
-            end = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
-            why = Label(variant.refused, "small", "ink2", wrap=True, align=end)
-            row.addWidget(why, 1)
-            said.append(variant.refused)
-        else:
-            rate, span = model_words.speed(estimate)
-            if estimate is not None:
-                speed = QVBoxLayout()
-                speed.setSpacing(1)
-                for text, role in ((rate, "label"), (span, "meta")):
-                    label = Label(text, role, align=Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
-                    label.setMinimumWidth(theme.px(RATE_PX))
-                    speed.addWidget(label)
-                row.addLayout(speed)
-            verdict, token = fit_words(estimate)
-            if verdict:
-                place = QHBoxLayout()
-                place.addStretch(1)
-                place.addWidget(Chip(verdict, token))  # type: ignore[arg-type]
-                column = QFrame()
-                column.setLayout(place)
-                place.setContentsMargins(0, 0, 0, 0)
-                column.setMinimumWidth(theme.px(CHIP_PX))
-                row.addWidget(column)
-            self.button = Button("Download", "secondary", "get")
-            self.button.glyph_px = 16
-            self.button.setAccessibleName(f"Download: {variant.name}, {size}")
-            self.button.clicked.connect(lambda: self.wanted.emit(self.variant.name))
-            row.addWidget(self.button)
-            said += [verdict, f"{rate} {span}".strip("– ")]
-        self.setAccessibleName(". ".join(part for part in said if part))
-        self.setMinimumHeight(theme.px(58))
-
-
-class RepositoryView(QFrame):
-    """One repository of the hub: on its way, refused with a reason, or a list of variants. `show_` calls say which."""
-
-    back = Signal()
-    wanted = Signal(str, str)  # repository, variant
-    remedy = Signal(str)
+    looked_into = Signal(str)
+    remedy = Signal(str)  # "": search again
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setAccessibleName("Repository")
-        self.repo = ""
-        self._column = QVBoxLayout(self)
-        self._column.setContentsMargins(0, 0, 0, 0)
-        self._column.setSpacing(theme.px(12))
-        self._head = QHBoxLayout()
-        self._head.setSpacing(theme.px(8))
-        self.back_button = IconButton("left", "Back to the models", "Esc")
-        self.back_button.clicked.connect(self.back)
-        self._title, self._line = Label("", "heading", elide=True), Label("", "meta", elide=True)
-        words = QVBoxLayout()
-        words.setSpacing(1)
-        words.addWidget(self._title)
-        words.addWidget(self._line)
-        self.page_button = Button("Open its page", "quiet")
-        self.page_button.clicked.connect(lambda: QDesktopServices.openUrl(QUrl(HUB_PAGE + self.repo)))
-        self._head.addWidget(self.back_button, 0, Qt.AlignmentFlag.AlignVCenter)
-        self._head.addLayout(words, 1)
-        self._head.addWidget(self.page_button, 0, Qt.AlignmentFlag.AlignVCenter)
-        self._column.addLayout(self._head)
-        self._inner: QFrame | None = None
-        self.rows: list[VariantRow] = []
-
-    def _fresh(self, repo: str, line: str) -> QVBoxLayout:
-        self.repo = repo
-        self._title.setText(repo)
-        self._line.setText(line)
-        self._line.setVisible(bool(line))
-        self.page_button.setToolTip(HUB_PAGE + repo)
-        if self._inner is not None:
-            self._inner.hide()
-            self._inner.deleteLater()
-        self.rows = []
-        self._inner = QFrame()
-        column = QVBoxLayout(self._inner)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(theme.px(4))
-        self._column.addWidget(self._inner)
-        return column
-
-    def show_waiting(self, repo: str) -> None:
-        """The repository is being asked for."""
-        self._fresh(repo, "Asking the hub what it offers")
-
-    def show_message(self, repo: str, message: UserMessage) -> None:
-        """It cannot be looked into, and why."""
-        column = self._fresh(repo, "")
-        note = Note()
-        note.show_message(message)
-        note.remedy.connect(self.remedy)
-        column.addWidget(note)
-
-    def show_listing(self, listing: Listing, estimates: Mapping[str, Estimate]) -> None:
-        """What it offers, what Hearth reads of it first."""
-        column = self._fresh(listing.model.repo, hub_line(listing.model))
-        if listing.model.gated:
-            words = "Its makers ask who fetches it: agree on its page once, and give Hearth an access token."
-            column.addWidget(Label(words, "small", wrap=True))
-            column.addSpacing(theme.px(6))
-        readable = sorted(listing.variants, key=lambda variant: (bool(variant.refused), variant.n_bytes))
-        card = QFrame()
-        card.setProperty("kind", "card")
-        inside = QVBoxLayout(card)
-        inside.setContentsMargins(1, 1, 1, 1)
-        inside.setSpacing(0)
-        for i, variant in enumerate(readable):
-            if i:
-                inside.addWidget(Rule())
-            row = VariantRow(variant, estimates.get(variant.name))
-            row.wanted.connect(lambda name: self.wanted.emit(self.repo, name))
-            inside.addWidget(row)
-            self.rows.append(row)
-        if readable:
-            column.addWidget(card)
-        else:
-            column.addWidget(Label("It holds no file that Hearth reads: GGUF or safetensors.", "small", wrap=True))
-
-
-class Note(QFrame):
-    """What stands where cards would be: icon, a word on why, what to try, at most two buttons. Centred."""
-
-    remedy = Signal(str)
-
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+        self.found: list[HubModel] | UserMessage | None = None
         column = QVBoxLayout(self)
-        column.setContentsMargins(theme.px(16), theme.px(28), theme.px(16), theme.px(28))
-        column.setSpacing(theme.px(6))
-        centre = Qt.AlignmentFlag.AlignHCenter
-        self.glyph = Glyph("search", "ink3", 22)
-        self.title = Label("", "label", wrap=True, align=centre)
-        self.line = Label("", "small", wrap=True, align=centre)
-        column.addWidget(self.glyph, 0, centre)
-        column.addWidget(self.title)
-        column.addWidget(self.line)
-        column.addSpacing(theme.px(4))
-        self._buttons = QHBoxLayout()
-        self._buttons.setSpacing(theme.px(8))
-        self._buttons.addStretch(1)
-        self.first, self.second = Button(""), Button("", "quiet")
-        self._acts = ["", ""]
-        for i, button in enumerate((self.first, self.second)):
-            button.clicked.connect(lambda _=False, i=i: self.remedy.emit(self._acts[i]))
-            self._buttons.addWidget(button)
-        self._buttons.addStretch(1)
-        column.addLayout(self._buttons)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(theme.px(10))
+        self.head = Label("On the Hugging Face hub", "smallstrong")
+        self.line = Label("Searching", "small")
+        self.note = Note()
+        self.note.remedy.connect(self.remedy)
+        self.grid = CardGrid("Models on the hub")
+        self.cards: list[HubCard] = []
+        for widget in (self.head, self.line, self.note, self.grid):
+            column.addWidget(widget)
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
 
-    def say(self, title: str, line: str, glyph: str = "search", act: tuple[str, str] = ("", ""),
-            second: tuple[str, str] = ("", ""), token: str = "ink3") -> None:  # fmt: skip
-        """act, second: words of a button and what it gives by `remedy`."""
-        self.glyph.set_look(glyph, token)
-        self.title.setText(title)
-        self.line.setText(line)
-        self.line.setVisible(bool(line))
-        for i, (button, (words, what)) in enumerate(zip((self.first, self.second), (act, second), strict=True)):
-            button.setText(words)
-            button.updateGeometry()
-            button.setVisible(bool(words))
-            self._acts[i] = what
-        self.setAccessibleName(f"{title}. {line}".strip())
+    def _restyle(self) -> None:
+        self.head.setFixedHeight(theme.px(30))
 
-    def show_message(self, message: UserMessage) -> None:
-        """A failure in its own words."""
-        act = (message.remedy, message.remedy_action) if message.remedy_action else ("", "")
-        token = {"bad": "bad", "warn": "warn"}.get(message.severity, "ink3")
-        glyph = "info" if message.severity == "info" else "warn"
-        self.say(message.title, message.sentence, glyph, act, message.second or ("", ""), token)
+    def set_found(self, found: Sequence[HubModel] | UserMessage | None) -> None:
+        """What the hub has answered; None: nothing yet. `show_for` shows it."""
+        self.found = found if found is None or isinstance(found, UserMessage) else list(found)
+
+    def show_for(self, text: str, known: Set[str], has_known: bool) -> None:
+        """Show the hits for a text, but those whose repository is known already; "" shows nothing.
+
+        has_known: whether models that are known stand above.
+        """
+        hits = [hit for hit in self.found if hit.repo not in known] if isinstance(self.found, list) else []
+        if [card.model for card in self.cards] != hits:
+            self.grid.set_cards([])
+            for card in self.cards:
+                self.grid.forget(card)
+            self.cards = [HubCard(hit) for hit in hits]
+            for card in self.cards:
+                card.looked_into.connect(self.looked_into)
+        nothing = self.found is not None and not hits
+        self.setVisible(bool(text))
+        self.head.setVisible(has_known or not nothing)
+        self.line.setVisible(self.found is None)
+        self.note.setVisible(nothing)
+        self.grid.set_cards(self.cards)
+        self.grid.setVisible(bool(hits))
+        if isinstance(self.found, UserMessage):
+            self.note.show_message(self.found)
+        elif nothing:
+            more = "nothing more" if has_known else "nothing"
+            self.note.say(f"The hub has {more} for “{text}”", "Try fewer words, or paste a repository link.")

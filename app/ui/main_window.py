@@ -82,6 +82,8 @@ class MainWindow(QMainWindow):
         self.sidebar.set_collapsed(not settings.sidebar_open)
         self.sidebar.collapsed_changed.connect(lambda collapsed: self._set(sidebar_open=not collapsed))
         self.sidebar.chat_requested.connect(self.show_chat)
+        self.sidebar.new_chat.connect(self.show_chat)
+        self.sidebar.conversation_selected.connect(lambda _: self.show_chat(focus=False))
         self.sidebar.models_requested.connect(self.show_models)
         self.sidebar.set_page("chat")
         self.sidebar.settings_requested.connect(self.open_settings)
@@ -137,9 +139,7 @@ class MainWindow(QMainWindow):
         for part in (page.composer, sidebar.panel.engine):
             part.load_stop_asked.connect(controller.cancel_load)
         sidebar.new_chat.connect(controller.new_chat)
-        sidebar.new_chat.connect(self.show_chat)
         sidebar.conversation_selected.connect(controller.open)
-        sidebar.conversation_selected.connect(lambda _: self.show_chat(focus=False))
         sidebar.rename_requested.connect(controller.rename)
         sidebar.delete_requested.connect(controller.delete)
         sidebar.search_changed.connect(controller.search)

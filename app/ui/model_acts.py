@@ -187,12 +187,12 @@ class ModelActs(QObject):
     # -------------------------------------------------------------- taking in, folder, token
 
     def _import_menu(self) -> None:
-        menu_at(self.page.import_button, "Add a model", [
+        menu_at(self.page.head.import_button, "Add a model", [
             ("A GGUF file", "plus", self._pick_file), ("A model folder", "folder", self._pick_folder),
         ])  # fmt: skip
 
     def _more_menu(self) -> None:
-        menu_at(self.page.more, "More", [
+        menu_at(self.page.head.more, "More", [
             ("Move the models folder", "folder", self._pick_models_folder),
             ("Access token", "lock", self.ask_token),
             ("Look again", "redo", self.controller.refresh),

@@ -52,7 +52,7 @@ def going_on(row: ModelRow, status: EngineStatus | None = None) -> Going | None:
         share = now.done / now.total if now.total else None
         doing = model_words.STAGES_DOING.get(now.stage, "Preparing")
         words = f"{doing}, {100 * share:.0f}%" if share is not None else doing
-        return Going(share, words, model_words.time_left(now.eta_s), stage=now.stage or "convert",
+        return Going(share, words, model_words.time_left(now.eta_s), stage=now.stage,
                      acts=("cancel-prepare",))  # fmt: skip
     get = row.download
     if get is None or get.state == "done":
@@ -112,6 +112,7 @@ class ModelCard(CardFrame):
         self.going: Going | None = None
         self.suggested = False  # its Download is the page's one primary button
         self._status: EngineStatus | None = None
+        self._converts = False  # whether preparing began with that stage
         self.buttons: dict[str, Button] = {}  # those in view, from the leading edge
         self._made: dict[str, Button] = {}
         self._shown = 0.0  # of the bar, on its way to what is true
@@ -148,6 +149,7 @@ class ModelCard(CardFrame):
 
     def _take(self, before: Going | None) -> None:
         self.going = going_on(self.row, self._status)
+        self._converts = self.going is not None and (self.going.stage == "convert" or self._converts)
         self._show_buttons()
         target = self.going.done if self.going is not None and self.going.done is not None else 0.0
         if before is None or self.going is None or not self.isVisible() or target < self._shown:
@@ -339,7 +341,7 @@ class ModelCard(CardFrame):
         """Those before with a check, the one now with its dot, those to come in grey."""
         assert self.going is not None
         px, x, now = theme.px, self.inside().left(), self.going.stage
-        stages = STAGES if now == "convert" else BASE_STAGES
+        stages = STAGES if self._converts else BASE_STAGES
         at = stages.index(now) if now in stages else 0
         for i, stage in enumerate(stages):
             sign, words = QRectF(x, top + px(1), px(14), px(14)), model_words.STAGE_WORDS[stage]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from PySide6.QtCore import QPoint, QRectF, Qt, QTimer, Signal
+from PySide6.QtCore import QPoint, Qt, QTimer, Signal
 from PySide6.QtGui import (
     QDragEnterEvent,
     QDragLeaveEvent,
@@ -16,11 +16,10 @@ from PySide6.QtGui import (
     QKeyEvent,
     QPainter,
     QPaintEvent,
-    QPen,
     QResizeEvent,
     QShowEvent,
 )
-from PySide6.QtWidgets import QBoxLayout, QFrame, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
 
 from app import model_words
 from app.engine_status import EngineStatus
@@ -29,50 +28,18 @@ from app.model_selection import families, repository, select
 from app.ui import theme
 from app.ui.banner import Banner, BannerPlace
 from app.ui.card_frame import CardGrid
-from app.ui.controls import Button, IconButton, Label
-from app.ui.hub_results import HubCard, Note, RepositoryView
+from app.ui.hub_results import HubHits
 from app.ui.model_card import ModelCard, main_acts
 from app.ui.model_filters import OUTSET_PX, ModelFilters
-from app.ui.painting import antialiased
-from app.ui.side_panel import SearchField
-from app.ui.work_bar import Work, WorkBar
+from app.ui.models_head import DropVeil, PageHead
+from app.ui.note import Note, say_why_empty
+from app.ui.repository_view import RepositoryView
+from app.ui.work_bar import Work, WorkBar, downloads_work
 from app.user_messages import UserMessage
 from engine.library.records import Estimate, HubModel, Listing, MachineLine
 
-COLUMN_PX, MARGIN_PX, SEARCH_PX = 960, 24, 300
-HEAD_ONE_ROW_PX = 860  # a narrower page has the search below the title
+COLUMN_PX, MARGIN_PX = 960, 24
 TYPING_MS = 350  # a pause that long, and the hub is searched
-
-
-class ModelSearch(SearchField):
-    """The search of this page; the cross empties it."""
-
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.setPlaceholderText("Search, or paste a repository link")
-        self.setAccessibleName("Search models, or paste a repository link")
-        self._clear.setToolTip("Clear the search  (Esc)")
-        self._clear.setVisible(False)
-        self.textChanged.connect(lambda text: self._clear.setVisible(bool(text)))
-        self.left.connect(self.clear)
-
-
-class _DropVeil(QWidget):
-    """Over the page while a file is dragged over it."""
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        painter, t = antialiased(self), theme.current().tokens
-        painter.fillRect(self.rect(), theme.alpha(t.page, 0.92))
-        inset = theme.px(12)
-        painter.setPen(QPen(theme.colour("hot_fill"), 2))
-        painter.drawRoundedRect(QRectF(self.rect()).adjusted(inset, inset, -inset, -inset), inset, inset)
-        for role, words, lift in (
-            ("heading", "Drop a GGUF file or a model folder", -12),
-            ("small", "Hearth asks whether to copy it or to use it where it is.", 12),
-        ):
-            painter.setFont(theme.font(role))
-            painter.setPen(theme.colour(theme.ROLES[role].token))
-            painter.drawText(self.rect().translated(0, theme.px(lift)), Qt.AlignmentFlag.AlignCenter, words)
 
 
 class ModelsPage(QFrame):
@@ -101,8 +68,6 @@ class ModelsPage(QFrame):
         self.is_loading = True
         self._order: list[str] = []  # of the rows in view: kept while only figures change
         self._order_for: object = None
-        self._hub: list[HubModel] | UserMessage | None = None
-        self._hub_cards: list[HubCard] = []
         self._looking = ""  # the repository that is shown, or asked for
         self._works: dict[str, Work] = {}
         self._build_head()
@@ -112,60 +77,42 @@ class ModelsPage(QFrame):
         self.search.textChanged.connect(self._typed)
         self.search.down.connect(self._into_cards)
         self.filters.changed.connect(self._filtered)
-        self.veil = _DropVeil(self)
+        self.veil = DropVeil(self)
         self.veil.hide()
         theme.current().changed.connect(self._lay_out)
         self._lay_out()
         self._show_rows()
 
     def _build_head(self) -> None:
-        self.title, self.line = Label("Models", "title"), Label("", "small", elide=True)
-        self.line.setText("Looking at this PC")
-        self.search = ModelSearch()
-        self.import_button = Button("Add", "secondary", "plus", tooltip="Add a model from this PC")
-        self.import_button.setAccessibleName("Add a model from this PC")
-        self.more = IconButton("more", "More")
-        self.import_button.clicked.connect(self.import_menu)
-        self.more.clicked.connect(self.more_menu)
-        words = QVBoxLayout()
-        words.setSpacing(2)
-        words.addWidget(self.title)
-        words.addWidget(self.line)
-        self._tools = QHBoxLayout()
-        for widget in (self.search, self.import_button, self.more):
-            self._tools.addWidget(widget)
-        self._head = QBoxLayout(QBoxLayout.Direction.LeftToRight)
-        self._head.addLayout(words, 1)
-        self._head.addLayout(self._tools)
-        self.filters = ModelFilters()
+        self.head, self.filters = PageHead(), ModelFilters()
+        self.search = self.head.search
+        self.head.import_button.clicked.connect(self.import_menu)
+        self.head.more.clicked.connect(self.more_menu)
         self.banner = Banner()
         self.banner.remedy.connect(self.remedy)
+        self.banner.closed.connect(self._banner_changed)
         self.banner_place = BannerPlace(self.banner)
         self._banner_row = QHBoxLayout()
         self._banner_row.addWidget(self.banner_place)
-        self.banner.closed.connect(self._banner_changed)
         self._upper = QVBoxLayout()
-        self._upper.addLayout(self._head)
+        self._upper.addWidget(self.head)
         self._upper.addWidget(self.filters)
         self._upper.addLayout(self._banner_row)
 
     def _build_body(self) -> None:
-        self.grid, self.hub_grid = CardGrid("Models"), CardGrid("Models on the hub")
-        for grid in (self.grid, self.hub_grid):
+        self.grid, self.hub, self.note = CardGrid("Models"), HubHits(), Note()
+        for grid in (self.grid, self.hub.grid):
             grid.reached.connect(self._bring_into_view)
-        self.note, self.hub_note = Note(), Note()
         self.note.remedy.connect(self._note_remedy)
-        self.hub_note.remedy.connect(self._hub_remedy)
-        self.hub_head = Label("On the Hugging Face hub", "smallstrong")
-        self.hub_line = Label("Searching", "small")
+        self.hub.looked_into.connect(self.look_into)
+        self.hub.remedy.connect(self._hub_remedy)
         self.repository = RepositoryView()
         self.repository.back.connect(self._leave_repository)
         self.repository.wanted.connect(self.variant_asked)
         self.repository.remedy.connect(self._repository_remedy)
         self._content = QFrame()
         self._column = QVBoxLayout(self._content)
-        for widget in (self.note, self.grid, self.hub_head, self.hub_line, self.hub_note, self.hub_grid,
-                       self.repository):  # fmt: skip
+        for widget in (self.note, self.grid, self.hub, self.repository):
             self._column.addWidget(widget)
         self._column.addStretch(1)
         self.area = QScrollArea()
@@ -194,8 +141,8 @@ class ModelsPage(QFrame):
 
     def set_machine(self, line: MachineLine) -> None:
         """This PC in a line; why this card, or none, as its tooltip."""
-        self.line.setText(model_words.machine(line))
-        self.line.setToolTip(line.gpu_reason)
+        self.head.line.setText(model_words.machine(line))
+        self.head.line.setToolTip(line.gpu_reason)
 
     def set_loading(self, loading: bool) -> None:
         """Whether catalogue and library are still on their way."""
@@ -218,7 +165,7 @@ class ModelsPage(QFrame):
     def set_found(self, query: str, found: Sequence[HubModel] | UserMessage) -> None:
         """What the hub has for a search; for one that is no longer wanted, nothing happens."""
         if query == self.search.text().strip():
-            self._hub = found if isinstance(found, UserMessage) else list(found)
+            self.hub.set_found(found)
             self._show_hub()
 
     def set_looked(self, repo: str, listing: Listing | UserMessage, estimates: Mapping[str, Estimate]) -> None:
@@ -312,19 +259,9 @@ class ModelsPage(QFrame):
 
     def _show_note(self, empty: bool, text: str) -> None:
         self.note.setVisible(empty and not text)
-        if not empty or text:
-            return
-        if self.is_loading and not self.rows:
-            self.note.say("Looking at what there is", "The models to choose from, and those on this PC.", "models")
-        elif not self.rows:
-            self.note.say("No models are known", "The list of models was not read.", "models",
-                          ("Try again", "refresh"))  # fmt: skip
-        elif self.filters.choice.filter == "here":
-            self.note.say("No model is on this PC yet", "Those you download or add will be here.", "folder",
-                          ("Show the recommended ones", "recommended"))  # fmt: skip
-        else:
-            self.note.say("No model is like that", "Try another filter, or any size and family.", "tune",
-                          ("Show all", "all"))  # fmt: skip
+        if empty and not text:
+            loading = self.is_loading and not self.rows
+            say_why_empty(self.note, loading, bool(self.rows), self.filters.choice.filter == "here")
 
     def _note_remedy(self, act: str) -> None:
         if act == "refresh":
@@ -334,28 +271,9 @@ class ModelsPage(QFrame):
 
     def _show_hub(self) -> None:
         """The part below the cards while a text is searched."""
-        text = self.search.text().strip()
-        searching = bool(text) and not self._looking
-        local = {row.entry.repo for row in self.rows if row.entry and row.id in self._order} if searching else set()
-        hits = [hit for hit in self._hub if hit.repo not in local] if isinstance(self._hub, list) else []
-        if [card.model for card in self._hub_cards] != hits:
-            self.hub_grid.set_cards([])
-            for card in self._hub_cards:
-                self.hub_grid.forget(card)
-            self._hub_cards = [HubCard(hit) for hit in hits]
-            for card in self._hub_cards:
-                card.looked_into.connect(self.look_into)
-        nothing = self._hub is not None and not hits
-        self.hub_head.setVisible(searching and not (nothing and not self.grid.cards))
-        self.hub_line.setVisible(searching and self._hub is None)
-        self.hub_note.setVisible(searching and nothing)
-        self.hub_grid.set_cards(self._hub_cards if searching else [])
-        self.hub_grid.setVisible(searching and bool(hits))
-        if isinstance(self._hub, UserMessage):
-            self.hub_note.show_message(self._hub)
-        elif nothing:
-            more = "nothing more" if self.grid.cards else "nothing"
-            self.hub_note.say(f"The hub has {more} for “{text}”", "Try fewer words, or paste a repository link.")
+        text = "" if self._looking else self.search.text().strip()
+        known = {row.entry.repo for row in self.rows if row.entry is not None and row.id in self._order}
+        self.hub.show_for(text, known, bool(self.grid.cards))
 
     def _hub_remedy(self, act: str) -> None:
         if act in {"", "refresh-models"}:
@@ -384,7 +302,8 @@ class ModelsPage(QFrame):
 
     def _typed(self, text: str) -> None:
         text = text.strip()
-        self._looking, self._hub = "", None
+        self._looking = ""
+        self.hub.set_found(None)
         self.filters.set_searching(bool(text))
         self._show_rows()
         if text:
@@ -398,7 +317,7 @@ class ModelsPage(QFrame):
         if repo := repository(text):
             self.look_into(repo)
         elif text:
-            self._hub = None
+            self.hub.set_found(None)
             self._show_hub()
             self.search_asked.emit(text)
 
@@ -419,7 +338,7 @@ class ModelsPage(QFrame):
         if self._typing.isActive():  # Return: at once
             self._typing.stop()
             self._search_hub()
-        grid = self.grid if self.grid.cards else self.hub_grid
+        grid = self.grid if self.grid.cards else self.hub.grid
         if grid.cards and not repository(self.search.text()):
             grid.cards[0].setFocus(Qt.FocusReason.ShortcutFocusReason)
 
@@ -437,22 +356,13 @@ class ModelsPage(QFrame):
         right = max(self.width() - left - width, 0)
         out = px(OUTSET_PX)
         self._upper.setContentsMargins(left - out, px(22), right - out, px(14))
-        self._head.setContentsMargins(out, 0, out, 0)
         self._banner_row.setContentsMargins(out, 0, out, 0)
         self.banner_place.setVisible(not self.banner.isHidden())
         self._upper.setSpacing(px(14))
-        narrow = width < px(HEAD_ONE_ROW_PX)
-        self._head.setDirection(QBoxLayout.Direction.TopToBottom if narrow else QBoxLayout.Direction.LeftToRight)
-        self._head.setSpacing(px(12 if narrow else 20))
-        self._tools.setSpacing(px(8))
-        self.search.setFont(theme.font("row"))
-        self.search.setMinimumWidth(px(200 if narrow else SEARCH_PX))
-        self.search.setMaximumWidth(16_777_215 if narrow else px(SEARCH_PX))
         bar = self.area.verticalScrollBar()
         taken = bar.width() if bar.isVisible() else 0
         self._column.setContentsMargins(left, px(2), max(right - taken, 0), px(24))
         self._column.setSpacing(px(10))
-        self.hub_head.setFixedHeight(px(30))
         self.work.set_margins(left, max(right - px(8), px(8)))
         self.banner_place.set_most(max(self.height() // 2, px(120)))
         self.veil.setGeometry(self.rect())
@@ -498,21 +408,3 @@ class ModelsPage(QFrame):
         if path:
             event.acceptProposedAction()
             self.path_given.emit(path)
-
-
-def downloads_work(rows: Sequence[ModelRow]) -> Work | None:
-    """Downloads that are not in view, in one line."""
-    going = [row for row in rows if row.download is not None and row.download.state not in {"done", "failed", "paused"}]
-    if not going:
-        return None
-    gets = [row.download for row in going if row.download is not None]
-    done, total = sum(get.done_bytes for get in gets), sum(get.total_bytes for get in gets)
-    paces = [get.bytes_per_s for get in gets if get.bytes_per_s]
-    more = f" and {len(going) - 1} more" if len(going) > 1 else ""
-    right = model_words.fetched(done, total)
-    if paces:
-        right += f" · {model_words.pace(sum(paces))}"
-    moving = any(get.state in {"downloading", "checking"} for get in gets)
-    word = "Downloading" if moving else "Waiting for the network" if gets[0].state == "waiting" else "Queued"
-    words = f"{word} {going[0].name}{more}" if moving else f"{word}: {going[0].name}{more}"
-    return Work("downloads", words, right, done / total if total else None, not moving, can_show=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
+from app import model_words
+from app.model_rows import ModelRow
 from app.ui import theme
 from app.ui.controls import Button, Dot, IconButton, Label, Progress
 
@@ -88,3 +91,21 @@ class WorkBar(QFrame):
         self.stop_button.setVisible(work.can_stop)
         self.stop_button.set_words(f"Stop: {work.words}")
         self.setAccessibleName(f"{work.words} {work.right}".strip())
+
+
+def downloads_work(rows: Sequence[ModelRow]) -> Work | None:
+    """Downloads that are not in view, in one line."""
+    going = [row for row in rows if row.download is not None and row.download.state not in {"done", "failed", "paused"}]
+    if not going:
+        return None
+    gets = [row.download for row in going if row.download is not None]
+    done, total = sum(get.done_bytes for get in gets), sum(get.total_bytes for get in gets)
+    paces = [get.bytes_per_s for get in gets if get.bytes_per_s]
+    more = f" and {len(going) - 1} more" if len(going) > 1 else ""
+    right = model_words.fetched(done, total)
+    if paces:
+        right += f" · {model_words.pace(sum(paces))}"
+    moving = any(get.state in {"downloading", "checking"} for get in gets)
+    word = "Downloading" if moving else "Waiting for the network" if gets[0].state == "waiting" else "Queued"
+    words = f"{word} {going[0].name}{more}" if moving else f"{word}: {going[0].name}{more}"
+    return Work("downloads", words, right, done / total if total else None, not moving, can_show=True)

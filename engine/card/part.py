@@ -43,7 +43,7 @@ from engine.sparsity.placement import Placement
 from native_kernels.cpu.pool import Pool
 from native_kernels.cuda.cuda_card import CudaCard
 from native_kernels.cuda.driver import CudaError, CudaOutOfMemoryError
-from native_kernels.cuda.modules import NoMachineCodeError
+from native_kernels.cuda.modules import NoMachineCodeError, interrupted_by
 
 log = logging.getLogger(__name__)
 
@@ -142,6 +142,11 @@ class CardPart:
 
     def _load(self, placement: Placement, progress: Progress, cancelled: Callable[[], bool]) -> None:
         whole, config = self._whole, self._whole.opened.config
+
+        def look() -> None:
+            if cancelled():
+                raise Cancelled
+
         learned = None
         if whole.engine.adapt and can_learn(whole.opened):
             learned = Adaptation(whole.opened).learned_hot(placement.in_slots)
@@ -155,7 +160,9 @@ class CardPart:
         side = loaded.hot_side
         if side is not None:
             self.blocks = HotBlocks(config, whole.weights, loaded.placed, lambda slots: side, side.neuron_in)
-        self.transformer(self.mode_and_reason()[0])  # what it needs is there before anybody asks
+        look()
+        with interrupted_by(look):
+            self.transformer(self.mode_and_reason()[0])  # what it needs is there before anybody asks
 
     def mode_and_reason(self) -> tuple[Mode, str]:
         """The mode that it was placed for, and why that one."""
@@ -373,13 +380,12 @@ class CardPart:
         try:
             if self._loaded is None:
                 self._open_again()
-            self._load_again(self._mode, cancelled)
+            # Once the old part is gone there is no way back.
+            self._load_again(self._mode, lambda: self._loaded is not None and cancelled())
         except CardUnusableError as error:
             log.info("The card cannot be had again: %s", error)
         except Cancelled:
             self._room.limit = limit  # nothing was touched
-            if self._loaded is None:
-                self._close_card()
             raise
         if self._loaded is None:
             self._room.failed()
@@ -496,6 +502,8 @@ def load_part(
     """
     engine = whole.engine
     if not engine.hardware_file:  # measured once, before anything lies on the card
+        if cancelled():
+            raise Cancelled
         profile = with_figures(profile, threads, working_set(ModelBytes.of(whole.opened, whole.weights)), cards=True)
         gpu = next((one for one in profile.gpus if one.uuid == gpu.uuid), gpu)
     try:
@@ -503,10 +511,10 @@ def load_part(
             raise CardUnusableError(gpu.reasons[-1])
         card = gpu
 
-        def open_card() -> OpenedCard:
-            return choice.open_tried(card, profile, threads, not engine.hardware_file)
+        def open_card(cancelled: Callable[[], bool] = lambda: False) -> OpenedCard:
+            return choice.open_tried(card, profile, threads, not engine.hardware_file, cancelled)
 
-        part = CardPart(open_card(), whole, open_card)
+        part = CardPart(open_card(cancelled), whole, open_card)
         try:
             part.load(engine.mode, progress, cancelled)
         except BaseException:

@@ -158,7 +158,7 @@ class LibraryHost:
         except Cancelled:
             return
         except (EngineError, OSError) as error:
-            log.warning("The downloads cannot be read: %s", error)
+            log.info("the downloads cannot be read: %s", error)
             return
         if downloads:
             self._changed("downloads")

@@ -166,6 +166,7 @@ class _Run:
         self._report = report
         self._cancelled = cancelled
         self._jobs = jobs
+        self._begun = "" if seen.state is None else seen.state.stage  # part of that stage is done
         self._left = {step.stage: step.eta_s or 0.0 for step in seen.plan.steps}
         path, self._activation = openable(self._model)
         self.bundle = None if path == Path(self._model.path) else path
@@ -249,7 +250,7 @@ class _Run:
 
         self._report(stage, 0, 1, pace.left(0, 1))
         self._jobs.run(stage, arguments, hear, self._cancelled)
-        if pace.is_whole:
+        if self._begun != stage:
             keep_pace(self._seen.machine, self._seen.pace_name(stage), self._seen.work(stage) / pace.elapsed_s)
 
 
@@ -265,11 +266,6 @@ class _Pace:
     @property
     def elapsed_s(self) -> float:
         return max(1e-3, time.monotonic() - self._started)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether nothing of it had been done before."""
-        return self._first is None or self._first[0] <= _BEGINNING
 
     def left(self, done: int, total: int) -> float:
         share = done / max(1, total)

@@ -36,7 +36,8 @@ def is_pickled(name: str) -> bool:
 def codec_of(name: str) -> str:
     """ "q4_0", "f16", ... as a file's name says, else empty."""
     found = _CODEC.findall(name.rsplit("/", 1)[-1].removesuffix(".gguf"))
-    return found[-1].lower().replace("fp", "f") if found else ("q4_0" if re.search(r"\.q4\b", name) else "")
+    codec = found[-1].lower().replace("fp", "f") if found else ""
+    return "q4_0" if codec == "q4" else codec  # as PowerInfer's files are called
 
 
 def variants_of(files: Sequence[HubFile]) -> tuple[Variant, ...]:

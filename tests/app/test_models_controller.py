@@ -116,3 +116,160 @@ def test_a_download_runs_and_its_model_is_prepared_and_used(room: Callable[..., 
     assert here.row("bamboo-dpo-7b").verdict == "Loading"
     here.chat.show(Phase.READY)
     assert here.row("bamboo-dpo-7b").verdict == "In use"
+
+
+def test_a_search_is_answered_once_and_the_newest_counts(room: Callable[..., Room]) -> None:
+    here = room().open()
+    here.library.hold("search")
+    here.controller.search("relu")
+    here.controller.search("very long", "likes")
+    here.library.release("search")
+    here.wait(lambda: any(values[0] == "very long" for values in here.said))
+    here.qtbot.wait(30)
+    assert [values[0] for values in here.said if values[0] in ("relu", "very long")] == ["very long"]
+    assert here.library.cancelled
+    here.library.fail("search", "OfflineError", "Nobody is there.")
+    here.controller.search("bamboo")
+    here.wait(lambda: any(values[0] == "bamboo" for values in here.said))
+    failure = next(values[1] for values in here.said if values[0] == "bamboo")
+    assert isinstance(failure, UserMessage)
+    assert failure.title == "The search was not made"
+
+
+def test_a_repository_is_looked_into_and_one_of_its_variants_fetched(room: Callable[..., Room]) -> None:
+    here = room().open()
+    here.controller.look("https://huggingface.co/maker/thing")
+    here.controller.look("https://huggingface.co/maker/thing")
+    here.wait(lambda: any(len(values) == 3 for values in here.said))
+    _, listing, estimates = next(values for values in here.said if len(values) == 3)
+    assert (listing.model.repo, set(estimates)) == ("maker/thing", {"q4_0", "f16"})
+    assert len(here.library.jobs("look")) == 1
+    here.controller.download_variant("maker/thing", "q4_0")
+    here.wait(lambda: (row := here.row("maker/thing")) and row.installed)
+
+
+def test_a_download_is_paused_resumed_and_cancelled(room: Callable[..., Room]) -> None:
+    here = room(pace_ms=0).open()
+    here.controller.download("prosparse-13b")
+    here.wait(lambda: here.row("prosparse-13b").download)
+    row = here.row("prosparse-13b")
+    assert here.row(row.download.id) == row
+    for act, state in ((here.controller.pause, "paused"), (here.controller.resume, "queued")):
+        act(row.download.id)
+        here.wait(lambda state=state: here.row("prosparse-13b").download.state == state)
+    here.controller.cancel_download(row.download.id)
+    here.wait(lambda: here.row("prosparse-13b").download is None)
+
+
+def test_a_deleted_model_comes_back(room: Callable[..., Room]) -> None:
+    here = room().open()
+    here.controller.download("bamboo-dpo-7b")
+    here.wait(lambda: here.row("bamboo-dpo-7b").installed)
+    here.controller.use("bamboo-dpo-7b")
+    here.chat.show(Phase.READY)
+    here.controller.remove("bamboo-dpo-7b")
+    assert here.chat.did[-1] == "unload", "what is loaded is unloaded before its files go"
+    here.wait(lambda: here.toasts and "deleted" in here.toasts[-1][0])
+    assert here.row("bamboo-dpo-7b").installed is None
+    here.toasts[-1][1]()
+    here.wait(lambda: here.row("bamboo-dpo-7b").installed)
+
+
+def test_imports_moves_and_checks_tell_how_far_they_are(room: Callable[..., Room]) -> None:
+    here = room().open()
+    told: list[tuple[str, str, Any]] = []
+    here.controller.progressed.connect(lambda *values: told.append(values))
+    imported: list[Any] = []
+    here.controller.imported.connect(imported.append)
+    here.controller.import_path("/models/Мой файл.gguf", True)
+    here.wait(lambda: imported)
+    assert here.row("local/Мой файл.gguf").installed == imported[0]
+    assert {event.stage for job, _, event in told if event} == {"copying", "checking"}
+    assert told[-1][2] is None
+    here.controller.relocate("/elsewhere")
+    here.controller.cancel_work("relocate", "/elsewhere")
+    here.wait(lambda: told[-1] == ("relocate", "/elsewhere", None))
+    here.controller.verify("local/Мой файл.gguf")
+    here.wait(lambda: told[-1] == ("verify", "local/Мой файл.gguf", None))
+
+
+def test_preparing_fails_in_words_and_is_tried_again(room: Callable[..., Room]) -> None:
+    here = room().open()
+    here.library.fail("prepare", "DiskSpaceError", "14.6 GB is needed and 3.1 GB is free.")
+    here.controller.prepare("hearth/starter-chat", "sign")
+    here.wait(lambda: here.problems)
+    assert here.problems[0].title == "Pip was not prepared"
+    assert here.row("hearth/starter-chat").preparing is None
+    assert here.saved[-1]["machines"]["fake-4070"]["hearth/starter-chat"]["predictors"] == "sign"
+    here.controller.remedy(here.problems[0].remedy_action)
+    assert here.row("hearth/starter-chat").preparing is not None
+    here.controller.prepare("hearth/starter-chat")
+    assert "Another model is being prepared" in here.toasts[-1][0]
+    here.controller.cancel_prepare()
+    here.wait(lambda: here.row("hearth/starter-chat").preparing is None)
+
+
+def test_a_budget_is_previewed_and_remembered(room: Callable[..., Room]) -> None:
+    here = room().open()
+    here.wait(lambda: here.row("hearth/starter-chat").estimate)
+    here.library.hold("estimate")
+    for budget in (4.0, 5.0, 6.0, 7.0):
+        here.controller.preview("starter-chat", budget)
+    here.library.release("estimate")
+    here.wait(lambda: any(values[0] == "starter-chat" for values in here.said))
+    here.qtbot.wait(50)
+    asked = [given.get("vram_budget_gib") for given in here.library.jobs("estimate") if "vram_budget_gib" in given]
+    assert asked == [4.0, 7.0], "of those that came meanwhile only the newest is asked"
+    here.controller.set_budget("starter-chat", 7.0)
+    assert here.chat.did == ["load"]
+    assert here.controller.choice_of("hearth/starter-chat").vram_budget_gib == 7.0
+    here.controller.set_budget("starter-chat", 7.0)
+    assert here.chat.did == ["load"], "nothing has changed"
+    here.controller.set_budget("starter-chat", None)
+    assert here.controller.choice_of("starter-chat").engine() == {}
+
+
+def test_the_offer_comes_stays_while_it_is_fetched_and_goes(room: Callable[..., Room]) -> None:
+    here = room().open()
+    here.wait(lambda: here.controller.offer)
+    assert here.controller.offer.id == "bamboo-dpo-7b"
+    here.controller.download("bamboo-dpo-7b")
+    here.wait(lambda: here.controller.offer.download)
+    here.wait(lambda: here.controller.offer.installed)
+    here.controller.use("bamboo-dpo-7b")
+    here.chat.show(Phase.READY)
+    assert here.controller.offer is None
+    other = room().open()
+    other.wait(lambda: other.controller.offer)
+    other.controller.dismiss_offer()
+    assert other.controller.offer is None
+    assert room(offer=False).open().controller.offer is None
+
+
+def test_a_rate_is_remembered_once_it_says_something(room: Callable[..., Room]) -> None:
+    from types import SimpleNamespace
+
+    here = room().open()
+    for tokens, rate in ((10, 200.0), (100, 305.0), (100, 200.0), (100, 201.0), (100, None)):
+        here.controller.take_rate(SimpleNamespace(tokens=tokens, decode_tok_s=rate))  # type: ignore[arg-type]
+    assert here.library.jobs("measured") == [{"model": "hearth/starter-chat", "tok_s": 200.0}]
+
+
+def test_what_cannot_be_read_is_said_and_asked_again(room: Callable[..., Room]) -> None:
+    here = room()
+    here.library.fail("library", "LibraryError", "The list was written by a newer Hearth.")
+    here.controller.open_page()
+    here.wait(lambda: here.problems)
+    assert here.problems[0].title == "The models on this PC were not read"
+    here.controller.remedy(here.problems[0].remedy_action)
+    here.wait(lambda: here.row("hearth/starter-chat"))
+
+
+def test_idle_time_is_told_only_where_something_was_put_off(room: Callable[..., Room]) -> None:
+    here = room().open()
+    here.controller.idle.changed.emit(True)
+    assert here.library.jobs("idle") == []
+    here.controller.choices.change("hearth/starter-chat", predictors="sign")
+    here.controller.idle.changed.emit(True)
+    here.controller.idle.changed.emit(False)
+    assert here.library.jobs("idle") == [{"on": True}, {"on": False}]

@@ -145,6 +145,25 @@ def test_memory_is_told_with_need_and_have() -> None:
     assert message.sentence.startswith("The model needs 13.4\u202fGB of free RAM; 9.1\u202fGB are free.")
 
 
+@pytest.mark.parametrize(
+    "hint",
+    [
+        "Use a context of 1024 tokens: it fits then.",
+        "Use the model in Q4_0, which takes 3.9 GiB.",
+        "Close other programs until 2.0 GiB of RAM are free.",
+    ],
+)
+def test_a_model_that_is_too_large_is_told_with_something_that_works(hint: str) -> None:
+    fact = (
+        "Bamboo-7B.f16 needs 39.4 GiB of memory with a context of 4096 tokens; 17.0 GiB of RAM and 9.5 GiB of the "
+        "RTX 2080 Ti's memory may be used."
+    )
+    failed = protocol.Failed("1", "HostMemoryError", fact, hint)
+    message = describe(failed, during="load", model="Bamboo-7B.f16")
+    assert message.sentence == plain_figures(f"{fact} {hint}")
+    assert "42.3\u202fGB" in message.sentence
+
+
 def test_a_message_with_a_name_from_inside_is_replaced() -> None:
     message = describe(errors.HostMemoryError("The memory ran out while loading model.layers.3.mlp."))
     assert message.sentence.startswith("There is not enough free memory.")

@@ -1,0 +1,55 @@
+"""What a slider asks while it is moved: how a model would lie with another budget of the card's memory.
+
+One question is under way at a time, and of those that come meanwhile only the newest is asked.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from PySide6.QtCore import QObject, Signal
+
+from app.known_models import KnownModels, Library, Values
+from engine import protocol
+from engine.library.records import Estimate, from_json
+
+log = logging.getLogger(__name__)
+
+
+class BudgetPreview(QObject):
+    """Comes back at once; answers are signals."""
+
+    previewed = Signal(str, object)  # model id as it was asked, Estimate
+
+    def __init__(self, library: Library, known: KnownModels) -> None:
+        super().__init__()
+        self._library = library
+        self._known = known
+        self._running = ""  # the request
+        self._next: tuple[str, float | None, int | None] | None = None
+
+    def ask(self, model: str, vram_budget_gib: float | None, context: int | None) -> None:
+        """vram_budget_gib, context: None as it would be loaded by itself."""
+        self._next = (model, vram_budget_gib, context)
+        if not self._running:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if self._next is None:
+            return
+        (model, budget, context), self._next = self._next, None
+        wish = {"model": model, "vram_budget_gib": budget, "context": context}
+        arguments = {**self._known.held(), **{name: value for name, value in wish.items() if value is not None}}
+        self._running = self._library.ask("estimate", arguments, partial(self._came, model), self._missed)
+
+    def _came(self, model: str, values: Values) -> None:
+        self._running = ""
+        if not values.get("cancelled") and (self._next is None or self._next[0] == model):
+            self.previewed.emit(model, from_json(Estimate, values, "estimate"))
+        self._go_on()
+
+    def _missed(self, failed: protocol.Failed) -> None:
+        log.info("no estimate: %s", failed.message)
+        self._running = ""
+        self._go_on()

@@ -1,0 +1,67 @@
+"""What a person asks the hub: searches of which the newest counts, and looks into repositories.
+
+A failure is an answer too, for it is shown in place of what was asked for.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from PySide6.QtCore import QObject, Signal
+
+from app.known_models import Library, Values
+from app.user_messages import describe
+from engine import protocol
+from engine.library.records import Estimate, HubModel, Listing, from_json
+
+
+class HubQuestions(QObject):
+    """Comes back at once from everything; answers are signals."""
+
+    searched = Signal(str, object)  # query, list[HubModel] | UserMessage
+    looked = Signal(str, object, object)  # repo, Listing | UserMessage, dict[str, Estimate] by variant
+
+    def __init__(self, library: Library) -> None:
+        super().__init__()
+        self._library = library
+        self._query: tuple[str, str] = ("", "")
+        self._searching = ""  # the request
+        self._looking: dict[str, str] = {}  # requests by repository
+
+    def search(self, query: str, sort: str) -> None:
+        query = query.strip()
+        self._query = asked = (query, sort)
+        if self._searching:
+            self._library.cancel(self._searching)
+            self._searching = ""
+        if query:
+            self._searching = self._library.ask(
+                "search", {"query": query, "sort": sort}, partial(self._found, asked), partial(self._not_found, asked)
+            )
+
+    def _found(self, asked: tuple[str, str], values: Values) -> None:
+        if asked == self._query and not values.get("cancelled"):
+            self._searching = ""
+            self.searched.emit(asked[0], [from_json(HubModel, model, "model") for model in values["models"]])
+
+    def _not_found(self, asked: tuple[str, str], failed: protocol.Failed) -> None:
+        if asked == self._query:
+            self._searching = ""
+            self.searched.emit(asked[0], describe(failed, during="search"))
+
+    def look(self, repo: str) -> None:
+        repo = repo.strip()
+        if repo and repo not in self._looking:
+            self._looking[repo] = self._library.ask(
+                "look", {"repo": repo}, partial(self._looked, repo), partial(self._not_looked, repo)
+            )
+
+    def _looked(self, repo: str, values: Values) -> None:
+        self._looking.pop(repo, None)
+        listing = from_json(Listing, values["listing"], "listing")
+        known = values.get("estimates", {})
+        self.looked.emit(repo, listing, {name: from_json(Estimate, known[name], "estimate") for name in known})
+
+    def _not_looked(self, repo: str, failed: protocol.Failed) -> None:
+        self._looking.pop(repo, None)
+        self.looked.emit(repo, describe(failed, during="look", model=repo), {})

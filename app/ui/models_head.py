@@ -1,0 +1,87 @@
+"""The head of the Models page: title, this PC in a line, search, and how a model comes in; and the veil of a drop."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QRectF, Qt
+from PySide6.QtGui import QPaintEvent, QPen, QResizeEvent
+from PySide6.QtWidgets import QBoxLayout, QFrame, QHBoxLayout, QVBoxLayout, QWidget
+
+from app.ui import theme
+from app.ui.controls import Button, IconButton, Label
+from app.ui.model_filters import OUTSET_PX
+from app.ui.painting import antialiased
+from app.ui.side_panel import SearchField
+
+SEARCH_PX = 300
+ONE_ROW_PX = 860  # a narrower page has the search below the title
+
+
+class ModelSearch(SearchField):
+    """The search of this page; the cross empties it."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setPlaceholderText("Search, or paste a repository link")
+        self.setAccessibleName("Search models, or paste a repository link")
+        self._clear.setToolTip("Clear the search  (Esc)")
+        self._clear.setVisible(False)
+        self.textChanged.connect(lambda text: self._clear.setVisible(bool(text)))
+        self.left.connect(self.clear)
+
+
+class DropVeil(QWidget):
+    """Over the page while a file is dragged over it."""
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter, t = antialiased(self), theme.current().tokens
+        painter.fillRect(self.rect(), theme.alpha(t.page, 0.92))
+        inset = theme.px(12)
+        painter.setPen(QPen(theme.colour("hot_fill"), 2))
+        painter.drawRoundedRect(QRectF(self.rect()).adjusted(inset, inset, -inset, -inset), inset, inset)
+        for role, words, lift in (
+            ("heading", "Drop a GGUF file or a model folder", -12),
+            ("small", "Hearth asks whether to copy it or to use it where it is.", 12),
+        ):
+            painter.setFont(theme.font(role))
+            painter.setPen(theme.colour(theme.ROLES[role].token))
+            painter.drawText(self.rect().translated(0, theme.px(lift)), Qt.AlignmentFlag.AlignCenter, words)
+
+
+class PageHead(QFrame):
+    """Words at the left, search and buttons at the right; below them where the page is narrow."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.title, self.line = Label("Models", "title"), Label("", "small", elide=True)
+        self.line.setText("Looking at this PC")
+        self.search = ModelSearch()
+        self.import_button = Button("Add", "secondary", "plus", tooltip="Add a model from this PC")
+        self.import_button.setAccessibleName("Add a model from this PC")
+        self.more = IconButton("more", "More")
+        words = QVBoxLayout()
+        words.setSpacing(2)
+        words.addWidget(self.title)
+        words.addWidget(self.line)
+        self._tools = QHBoxLayout()
+        for widget in (self.search, self.import_button, self.more):
+            self._tools.addWidget(widget)
+        self._row = QBoxLayout(QBoxLayout.Direction.LeftToRight, self)
+        self._row.addLayout(words, 1)
+        self._row.addLayout(self._tools)
+        theme.current().changed.connect(self._lay_out)
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        px, narrow = theme.px, self.width() < theme.px(ONE_ROW_PX + 2 * OUTSET_PX)
+        directions = QBoxLayout.Direction
+        self._row.setDirection(directions.TopToBottom if narrow else directions.LeftToRight)
+        self._row.setContentsMargins(px(OUTSET_PX), 0, px(OUTSET_PX), 0)
+        self._row.setSpacing(px(12 if narrow else 20))
+        self._tools.setSpacing(px(8))
+        self.search.setFont(theme.font("row"))
+        self.search.setMinimumWidth(px(200 if narrow else SEARCH_PX))
+        self.search.setMaximumWidth(16_777_215 if narrow else px(SEARCH_PX))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._lay_out()

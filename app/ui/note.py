@@ -1,0 +1,75 @@
+"""What stands where cards would be: empty, loading, failed. It says what will be here, or why it is not."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
+
+from app.ui import theme
+from app.ui.controls import Button, Label
+from app.ui.icons import Glyph
+from app.user_messages import UserMessage
+
+
+class Note(QFrame):
+    """What stands where cards would be: icon, a word on why, what to try, at most two buttons. Centred."""
+
+    remedy = Signal(str)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(theme.px(16), theme.px(28), theme.px(16), theme.px(28))
+        column.setSpacing(theme.px(6))
+        centre = Qt.AlignmentFlag.AlignHCenter
+        self.glyph = Glyph("search", "ink3", 22)
+        self.title = Label("", "label", wrap=True, align=centre)
+        self.line = Label("", "small", wrap=True, align=centre)
+        column.addWidget(self.glyph, 0, centre)
+        column.addWidget(self.title)
+        column.addWidget(self.line)
+        column.addSpacing(theme.px(4))
+        self._buttons = QHBoxLayout()
+        self._buttons.setSpacing(theme.px(8))
+        self._buttons.addStretch(1)
+        self.first, self.second = Button(""), Button("", "quiet")
+        self._acts = ["", ""]
+        for i, button in enumerate((self.first, self.second)):
+            button.clicked.connect(lambda _=False, i=i: self.remedy.emit(self._acts[i]))
+            self._buttons.addWidget(button)
+        self._buttons.addStretch(1)
+        column.addLayout(self._buttons)
+
+    def say(self, title: str, line: str, glyph: str = "search", act: tuple[str, str] = ("", ""),
+            second: tuple[str, str] = ("", ""), token: str = "ink3") -> None:  # fmt: skip
+        """act, second: words of a button and what it gives by `remedy`."""
+        self.glyph.set_look(glyph, token)
+        self.title.setText(title)
+        self.line.setText(line)
+        self.line.setVisible(bool(line))
+        for i, (button, (words, what)) in enumerate(zip((self.first, self.second), (act, second), strict=True)):
+            button.setText(words)
+            button.updateGeometry()
+            button.setVisible(bool(words))
+            self._acts[i] = what
+        self.setAccessibleName(f"{title}. {line}".strip())
+
+    def show_message(self, message: UserMessage) -> None:
+        """A failure in its own words."""
+        act = (message.remedy, message.remedy_action) if message.remedy_action else ("", "")
+        token = {"bad": "bad", "warn": "warn"}.get(message.severity, "ink3")
+        glyph = "info" if message.severity == "info" else "warn"
+        self.say(message.title, message.sentence, glyph, act, message.second or ("", ""), token)
+
+
+def say_why_empty(note: Note, loading: bool, any_known: bool, only_here: bool) -> None:
+    """Why no model is shown. What its button gives: "refresh", "recommended" or "all"."""
+    if loading:
+        note.say("Looking at what there is", "The models to choose from, and those on this PC.", "models")
+    elif not any_known:
+        note.say("No models are known", "The list of models was not read.", "models", ("Try again", "refresh"))
+    elif only_here:
+        words = "Those you download or add will be here."
+        note.say("No model is on this PC yet", words, "folder", ("Show the recommended ones", "recommended"))
+    else:
+        note.say("No model is like that", "Try another filter, or any size and family.", "tune", ("Show all", "all"))

@@ -1,0 +1,103 @@
+"""Which models are shown, in which order, and what a pasted text names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from fake_library import GB, PIP, entry, estimate, installed, shelf
+
+from app.model_rows import ModelRow, Preparing, rows_of
+from app.model_selection import Choice, families, repository, select, what_would_fit, work_figure
+from engine.library.records import Download
+
+MINE = installed("ProSparse 13B", id="SparseLLM/p", catalogue_id="prosparse-13b", measured_tok_s=99.0)
+
+
+@pytest.fixture
+def rows() -> list[ModelRow]:
+    return rows_of(shelf(), [PIP, MINE], [], None, in_use="SparseLLM/p")
+
+
+def ids(rows: list[ModelRow]) -> list[str]:
+    return [row.id for row in rows]
+
+
+def test_recommended_are_those_here_and_the_best_that_fit_and_chat(rows: list[ModelRow]) -> None:
+    assert ids(select(rows, Choice())) == [
+        "prosparse-13b", "bamboo-dpo-7b", "turbosparse-mistral-7b", "turbosparse-mixtral-47b", "hearth/starter-chat",
+    ]  # fmt: skip
+
+
+def test_recommended_are_not_a_whole_catalogue() -> None:
+    many = [(entry(f"Model {i}", rank=i), estimate("gpu", 20)) for i in range(40)]
+    found = select(rows_of(many, [PIP], [], None), Choice())
+    assert len(found) == 13
+    assert "model-11" in ids(found)
+    assert "model-12" not in ids(found)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "count"), [("here", 2), ("gpu", 1), ("chat", 5), ("base", 2), ("all", 7)]
+)  # fmt: skip
+def test_filters(rows: list[ModelRow], wanted: str, count: int) -> None:
+    assert len(select(rows, Choice(filter=wanted))) == count  # type: ignore[arg-type]
+
+
+def test_a_model_on_its_way_is_among_those_here() -> None:
+    get = Download("d", "PowerInfer/b", "Bamboo", "PowerInfer/b", "queued", 0, GB, catalogue_id="bamboo-dpo-7b")
+    assert "bamboo-dpo-7b" in ids(select(rows_of(shelf(), [], [get], None), Choice(filter="here")))
+
+
+def test_sorting(rows: list[ModelRow]) -> None:
+    everything = Choice(filter="all")
+    by_speed = ids(select(rows, replace(everything, sort="speed")))
+    assert by_speed[:3] == ["hearth/starter-chat", "prosparse-13b", "turbosparse-mistral-7b"]
+    assert by_speed[-1] == "relullama-70b", "what does not fit comes last, however it is sorted by speed"
+    sizes = [row.n_bytes for row in select(rows, replace(everything, sort="size"))]
+    assert sizes == sorted(sizes)
+    numbered = rows_of([(entry(f"OPT {n}B"), None) for n in (13, 2.7, 30, 6.7)], [], [], None)
+    assert [row.name for row in select(numbered, replace(everything, sort="name"))] == [
+        "OPT 2.7B", "OPT 6.7B", "OPT 13B", "OPT 30B",
+    ]  # fmt: skip
+
+
+def test_size_family_and_words(rows: list[ModelRow]) -> None:
+    everything = Choice(filter="all")
+    assert ids(select(rows, replace(everything, size="l"))) == ["turbosparse-mixtral-47b", "relullama-70b"]
+    assert ids(select(rows, replace(everything, family="OPT"))) == ["opt-6.7b"]
+    assert ids(select(rows, replace(everything, text="sparse  MISTRAL"))) == ["turbosparse-mistral-7b"]
+    assert select(rows, replace(everything, text="nothing like it")) == []
+    assert families(rows) == ["Bamboo", "OPT", "ProSparse", "ReluLLaMA", "TurboSparse"]
+
+
+def test_what_would_fit_looks_in_the_family_first_then_at_the_largest() -> None:
+    shelf_ = [*shelf(), (entry("ReluLLaMA 7B", maker="SparseLLM", kind="base"), estimate("gpu", 40))]
+    rows = rows_of(shelf_, [PIP], [], None)
+    big = next(row for row in rows if row.id == "relullama-70b")
+    found = what_would_fit(rows, big)
+    assert ids(found)[:3] == ["relullama-7b", "turbosparse-mixtral-47b", "prosparse-13b"]
+    assert all(row.estimate and row.estimate.fits != "no" for row in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "repo"),
+    [
+        ("PowerInfer/ReluLLaMA-7B-PowerInfer-GGUF", "PowerInfer/ReluLLaMA-7B-PowerInfer-GGUF"),
+        ("https://huggingface.co/facebook/opt-6.7b", "facebook/opt-6.7b"),
+        ("  https://huggingface.co/facebook/opt-6.7b/tree/main?x=1 ", "facebook/opt-6.7b"),
+        ("http://127.0.0.1:8080/owner/name/resolve/main/a.gguf", "owner/name"),
+        ("https://huggingface.co/datasets/owner/name", ""),
+        ("llama 7b", ""), ("llama", ""), ("../etc/passwd", ""), ("a/b/c", ""), ("", ""),
+    ],
+)  # fmt: skip
+def test_a_pasted_repository(text: str, repo: str) -> None:
+    assert repository(text) == repo
+
+
+def test_the_figure_in_the_sidebar() -> None:
+    gets = [Download(f"d{i}", f"o/{i}", "n", f"o/{i}", "downloading", i * GB, 4 * GB) for i in (1, 2)]
+    assert work_figure(rows_of(shelf(), [MINE], gets, None)) == "37%"
+    stopped = [replace(get, state="paused") for get in gets]
+    assert work_figure(rows_of(shelf(), [MINE], stopped, None)) == ""
+    assert work_figure(rows_of(shelf(), [MINE], stopped, Preparing("SparseLLM/p", "train", 25, 40))) == "62%"

@@ -1,0 +1,101 @@
+"""The words and figures of the Models page."""
+
+from __future__ import annotations
+
+import pytest
+from fake_library import GB, MACHINE, estimate
+
+from app import model_words
+from app.engine_status import NARROW
+from engine.library.records import Download, Estimate
+
+
+def plain(words: str) -> str:
+    return words.replace(NARROW, " ")
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(0, ""), (32_500_000, "32M"), (125_000_000, "125M"), (1_000_000_000, "1B"), (6_740_000_000, "6.7B"),
+     (7_000_000_000, "7B"), (46_700_000_000, "47B"), (175_000_000_000, "175B")],
+)  # fmt: skip
+def test_parameters_are_short(count: int, words: str) -> None:
+    assert model_words.parameters(count) == words
+
+
+def test_memory_is_counted_as_it_is_sold() -> None:
+    assert plain(model_words.memory(24 * 2**30)) == "24.0 GB"
+    assert plain(model_words.memory(60 * 2**20)) == "60 MB"
+    assert plain(model_words.whole_memory(21.4 * 2**30)) == "21 GB"
+    assert plain(model_words.whole_memory(7.6 * 2**30)) == "7.6 GB"
+
+
+@pytest.mark.parametrize(
+    ("known", "words"),
+    [
+        (estimate("hybrid", 24.2, low_tok_s=20.1, high_tok_s=27.4), ("≈ 24 tok/s", "20 to 27")),
+        (estimate("hybrid", 10.6, low_tok_s=9.2, high_tok_s=12.1), ("≈ 11 tok/s", "9 to 12")),
+        (estimate("cpu", 3.1, low_tok_s=2.64, high_tok_s=3.47), ("≈ 3.1 tok/s", "2.6 to 3.5")),
+        (estimate("gpu", 52.0, low_tok_s=52.0, high_tok_s=52.0), ("≈ 52 tok/s", "estimated")),
+        (estimate("no", None, short=8), ("No estimate", "does not fit")),
+        (estimate("gpu", None), ("No estimate", "")),
+        (None, ("–", "")),
+    ],
+)
+def test_an_estimate_carries_its_range(known: Estimate | None, words: tuple[str, str]) -> None:
+    rate, span = model_words.speed(known)
+    assert (plain(rate), span) == words
+
+
+def test_what_was_measured_here_carries_neither_sign_nor_range() -> None:
+    rate, span = model_words.speed(estimate("hybrid", 24.0), 39.12)
+    assert (plain(rate), span) == ("39.1 tok/s", "measured here")
+
+
+def test_a_model_that_does_not_fit_says_need_and_room_that_differ_by_what_is_missing() -> None:
+    known = estimate("no", None, 10 * 1.073741824, 29 * 1.073741824, short=8 * 1.073741824)
+    assert plain(model_words.short_of(known)) == "Needs 39 GB. This PC can give it 31 GB."
+
+
+def test_the_bar_is_the_share_of_what_there_is() -> None:
+    share, rest = model_words.bar(estimate("hybrid", 20, 8, 2))
+    assert share == pytest.approx(0.8)
+    assert rest == pytest.approx(1 - 10 / 31.9)
+    assert model_words.bar(estimate("no", None, 20, 40, short=28))[1] == 0.0
+
+
+def test_this_pc_in_a_line() -> None:
+    from dataclasses import replace
+
+    assert plain(model_words.machine(MACHINE)) == (
+        "Estimates for this PC: RTX 4070 with 10.2 GB for models, 20 GB RAM free"
+    )
+    bare = replace(MACHINE, gpu="", measured=False, cores=1)
+    assert plain(model_words.machine(bare)) == "Estimates for a PC like this one: no GPU, 1 core, 20 GB RAM free"
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [(None, ""), (3, "about 5 s"), (42, "about 40 s"), (57, "about 1 min"), (250, "about 4 min"),
+     (3590, "about 1 h"), (4800, "about 1 h 20 min"), (100_000, "about 28 h")],
+)  # fmt: skip
+def test_time_left_is_rounded_and_says_about(value: float | None, words: str) -> None:
+    assert plain(model_words.duration(value)) == words
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [("downloading", ("1.9 of 4.3 GB · 38 MB/s", "about 1 min left")), ("paused", ("Paused · 1.9 of 4.3 GB", "")),
+     ("waiting", ("Waiting for the network", "1.9 of 4.3 GB")), ("checking", ("Checking the file", "about 1 min left")),
+     ("queued", ("Queued", "1.9 of 4.3 GB")), ("failed", ("Stopped", "1.9 of 4.3 GB"))],
+)  # fmt: skip
+def test_the_lines_below_a_downloads_bar(state: str, words: tuple[str, str]) -> None:
+    download = Download("d", "m", "n", "o/r", state, int(1.9 * GB), int(4.3 * GB), 38e6, 63.0)  # type: ignore[arg-type]
+    assert tuple(map(plain, model_words.download_lines(download))) == words
+
+
+def test_paces_and_small_sizes() -> None:
+    assert [plain(model_words.pace(n)) for n in (None, 0.0, 420_000, 2.34e6, 38e6)] == [
+        "", "", "420 kB/s", "2.3 MB/s", "38 MB/s",
+    ]  # fmt: skip
+    assert plain(model_words.fetched(12_000_000, 65_000_000)) == "12 of 65 MB"

@@ -1,0 +1,80 @@
+"""Models behind the real window: what is wired to what, with the real processes and a stand-in for the hub."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from fake_library import FakeLibrary, installed
+from hub_stand_in import HubStandIn
+from person import Arrive
+from tiny_model import make_tiny_gguf
+
+from app.engine_status import Phase
+from app.settings import AppSettings, load_settings
+
+
+def test_the_model_and_the_choices_are_remembered(arrive: Arrive, tmp_path: Path) -> None:
+    library = FakeLibrary()
+    library.models.append(installed("Other", id="fake-gpu"))
+    person = arrive(library=library, location="in-thread")
+    person.wait_ready()
+    models = person.hearth.models
+    models.refresh()
+    person.wait(lambda: models.row("fake-gpu"))
+    models.use("fake-gpu")
+    person.wait(lambda: models.row("fake-gpu").in_use)
+    assert person.hearth.engine.status.vram_bytes == 21 << 30
+    assert library.jobs("estimate"), "estimates are asked for what is installed"
+    models.refresh()
+    assert library.jobs("catalogue")[-1]["own_vram_bytes"] == 21 << 30, "what is loaded makes room for the next"
+    models.set_budget("fake-gpu", 6.0)
+    person.wait(lambda: person.hearth.engine.status.phase is Phase.READY)
+    models.dismiss_offer()
+    person.leave()
+    settings, _ = load_settings(tmp_path / "settings.json")
+    assert settings.model == "fake-gpu"
+    assert settings.offer_dismissed
+
+    again = arrive(library=FakeLibrary(), location="in-thread", settings=settings)
+    again.wait_ready()
+    assert again.hearth.models.choice_of("fake-gpu").vram_budget_gib == 6.0
+    assert again.hearth.controller.choices_for("fake-gpu") == {"vram_budget_gib": 6.0}
+
+
+def test_the_library_is_asked_once_the_engine_is_there(arrive: Arrive) -> None:
+    library = FakeLibrary()
+    person = arrive(library=library)
+    assert library.asked == []
+    person.wait(lambda: library.jobs("catalogue"))
+    assert person.hearth.engine.status.phase is Phase.READY
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="kills with SIGKILL")
+def test_a_model_is_fetched_over_a_kill_and_chatted_with(
+    arrive: Arrive, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    data = make_tiny_gguf(tmp_path / "tiny.gguf", d_model=256, d_ff=9216, n_layers=4).read_bytes()
+    with HubStandIn(bytes_per_s=len(data) // 2) as hub:
+        hub.connect(monkeypatch, tmp_path)
+        hub.add("maker/tiny-GGUF", {"tiny-q8_0.gguf": data})
+        person = arrive(model="starter-chat", library="real", settings=AppSettings(temperature=0.0, max_tokens=8))
+        models, pids = person.hearth.models, []
+        person.hearth.library.started.connect(pids.append)  # type: ignore[attr-defined]
+        person.wait_ready()
+        models.refresh()
+        models.download_variant("maker/tiny-GGUF", "q8_0")
+        row_id = "maker/tiny-GGUF-q8_0"
+        person.wait(lambda: (row := models.row(row_id)) and row.download and row.download.done_bytes > 9 << 20)
+        os.kill(pids[0], signal.SIGKILL)
+        assert person.ask("What is the capital of Peru?").text, "the chat does not notice"
+        person.wait(lambda: (row := models.row(row_id)) and row.installed)
+        models.use(row_id)
+        person.wait(lambda: models.row(row_id).in_use)
+        person.wait_ready()
+        assert person.ask("Hello").stats
+        assert person.page.banner is None or not person.page.banner.isVisible()
+        assert len(pids) == 2

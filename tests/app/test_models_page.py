@@ -1,0 +1,477 @@
+"""The Models page in the real window: filters, search, every act of a card, dialogs, what comes in by drag and drop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_library import GB, PIP, FakeLibrary, entry, estimate, installed
+from models_room import ModelsRoom, names
+from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
+from PySide6.QtGui import QDragEnterEvent, QDropEvent
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from app.engine_status import Phase
+from app.ui import theme
+from app.ui.floating import ConfirmDialog, Toast
+from app.ui.model_details import DetailsSheet
+from app.ui.model_dialogs import FitSheet, ImportSheet, PrepareSheet, TokenSheet
+from app.user_messages import UserMessage
+from engine.library.records import Download, HubModel
+
+pytestmark = pytest.mark.gui
+
+Enter = Callable[..., ModelsRoom]
+
+
+@pytest.fixture
+def enter(qtbot: QtBot, tmp_path: Path) -> Iterator[Enter]:
+    rooms: list[ModelsRoom] = []
+
+    def make(library: FakeLibrary | None = None, settle: bool = True, **values: Any) -> ModelsRoom:
+        room = ModelsRoom(qtbot, tmp_path, library, **values)
+        rooms.append(room)
+        if settle:
+            room.settle()
+        return room
+
+    yield make
+    for room in rooms:
+        room.close()
+
+
+def owning(**values: Any) -> FakeLibrary:
+    library = FakeLibrary(0)
+    mine = installed("ProSparse 13B", id="SparseLLM/p", catalogue_id="prosparse-13b", repo="SparseLLM/p", **values)
+    library.models = [PIP, mine]
+    return library
+
+
+# ------------------------------------------------------------------ what is shown
+
+
+def test_cards_of_what_is_recommended_and_this_pc_in_a_line(enter: Enter) -> None:
+    room = enter()
+    assert room.shown()[0] == "hearth/starter-chat", "the model in use comes first"
+    assert "relullama-70b" not in room.shown()
+    assert room.page.head.line.words.startswith("Estimates for this PC: RTX 4070 with")
+    assert room.page.head.line.toolTip() == "The only card that can be used"
+    primary = [card.row.id for card in room.page.cards.values()
+               if any(b.look == "primary" and b.isVisible() for b in card.buttons.values())]  # fmt: skip
+    assert primary == ["bamboo-dpo-7b"], "at most one primary button on a page"
+
+
+def test_filters_and_sorting_change_what_is_shown(enter: Enter) -> None:
+    room = enter()
+    QTest.mouseClick(room.page.filters.pills["all"], Qt.MouseButton.LeftButton)
+    assert len(room.shown()) == 7
+    QTest.mouseClick(room.page.filters.pills["here"], Qt.MouseButton.LeftButton)
+    assert room.shown() == ["hearth/starter-chat"]
+    room.page.filters.pick("all")
+    room.page.filters.sort.chosen.emit("size")
+    assert room.shown()[0] == "hearth/starter-chat"
+    assert room.shown()[-1] == "relullama-70b"
+    room.page.filters.size_menu.chosen.emit("xl")
+    room.page.filters.family.chosen.emit("OPT")
+    assert room.shown() == []
+    assert room.page.note.isVisible()
+    QTest.mouseClick(room.page.note.first, Qt.MouseButton.LeftButton)
+    assert len(room.shown()) == 7
+
+
+def test_arrow_keys_move_the_filter(enter: Enter) -> None:
+    room = enter()
+    pills = room.page.filters.pills
+    pills["recommended"].setFocus(Qt.FocusReason.TabFocusReason)
+    QTest.keyClick(pills["recommended"], Qt.Key.Key_Right)
+    assert room.page.filters.choice.filter == "here"
+    assert pills["here"].isChecked()
+
+
+def test_while_it_loads_it_says_so_and_a_failure_offers_to_try_again(enter: Enter) -> None:
+    library = FakeLibrary(0)
+    for job in ("catalogue", "library"):
+        library.hold(job)
+    room = enter(library, settle=False)
+    QTest.qWait(30)
+    assert room.page.note.title.words == "Looking at what there is"
+    library.catalogue, library.models = [], []
+    for job in ("catalogue", "library"):
+        library.release(job)
+    room.wait(lambda: room.page.note.title.words == "No models are known")
+    library.models = [PIP]
+    QTest.mouseClick(room.page.note.first, Qt.MouseButton.LeftButton)
+    room.wait(lambda: room.shown() == ["hearth/starter-chat"])
+
+
+def test_cards_stand_still_while_figures_change(enter: Enter) -> None:
+    room = enter()
+    before = room.shown()
+    room.press("turbosparse-mistral-7b", "download")
+    room.wait(lambda: room.controller.row("turbosparse-mistral-7b").download)  # type: ignore[union-attr]
+    QTest.qWait(60)
+    assert room.shown() == before
+    room.library.tick()
+    room.library.tick()
+    QTest.qWait(80)
+    card = room.card("turbosparse-mistral-7b")
+    assert card.going is not None
+    assert "38" in card.going.left
+    assert room.window.sidebar.panel.models.figure == "5%"
+
+
+# ------------------------------------------------------------------ what a card asks for
+
+
+def test_download_pause_go_on_and_cancel(enter: Enter) -> None:
+    room = enter()
+    room.press("bamboo-dpo-7b", "download")
+    room.wait(lambda: "pause" in room.card("bamboo-dpo-7b").buttons)
+    room.press("bamboo-dpo-7b", "pause")
+    room.wait(lambda: "resume" in room.card("bamboo-dpo-7b").buttons)
+    room.press("bamboo-dpo-7b", "resume")
+    room.wait(lambda: "pause" in room.card("bamboo-dpo-7b").buttons)
+    room.press("bamboo-dpo-7b", "cancel")
+    room.wait(lambda: "download" in room.card("bamboo-dpo-7b").buttons)
+    assert [job for job, _ in room.library.asked if "load" in job or job in {"pause", "resume"}][1:] == [
+        "download", "pause", "resume", "cancel_download",
+    ]  # fmt: skip
+
+
+def test_chat_loads_the_model_and_leads_to_the_chat(enter: Enter) -> None:
+    room = enter(owning())
+    room.press("prosparse-13b", "chat")
+    assert room.chat.did == ["use SparseLLM/p"]
+    assert room.window.pages.currentWidget() is room.window.page
+    room.window.show_models()
+    QTest.qWait(80)
+    room.chat.show(Phase.LOADING, done=42, total=100)
+    QTest.qWait(80)
+    assert "Loading, 42%" in room.card("prosparse-13b").accessibleName()
+    room.press("prosparse-13b", "cancel-load")
+    assert room.chat.did[-1] == "cancel"
+
+
+def test_a_model_in_use_is_unloaded(enter: Enter) -> None:
+    room = enter(owning(), model="SparseLLM/p")
+    room.press("prosparse-13b", "unload")
+    assert room.chat.did == ["unload"]
+
+
+def test_preparing_shows_what_it_brings_before_it_starts(enter: Enter) -> None:
+    room = enter(owning(state="needs preparing", reason="Twice as fast."))
+    room.press("prosparse-13b", "prepare")
+    sheet = room.dialog(PrepareSheet)
+    room.wait(lambda: sheet.start.isEnabled())
+    assert "12" in sheet.sentence.words
+    assert "24" in sheet.sentence.words
+    assert "chatting" in sheet.sentence.words
+    QTest.mouseClick(sheet.predictors.buttons["sign"], Qt.MouseButton.LeftButton)
+    QTest.mouseClick(sheet.start, Qt.MouseButton.LeftButton)
+    room.wait(lambda: room.library.jobs("prepare") == [{"model": "SparseLLM/p", "predictors": "sign"}])
+    room.wait(lambda: room.library._jobs)
+    for _ in range(30):
+        room.library.tick()
+    QTest.qWait(80)
+    card = room.card("prosparse-13b")
+    assert card.going is not None
+    assert card.going.stage == "profile"
+    room.press("prosparse-13b", "cancel-prepare")
+    assert room.library.cancelled
+
+
+def test_deleting_asks_first_and_can_be_undone(enter: Enter) -> None:
+    room = enter(owning())
+    room.acts.act("prosparse-13b", "delete")
+    question = room.dialog(ConfirmDialog)
+    assert question.safe.hasFocus() or not question.isActiveWindow()
+    assert "Frees 14.0" in question.accessibleDescription()
+    QTest.mouseClick(question.danger, Qt.MouseButton.LeftButton)
+    room.wait(lambda: "download" in room.card("prosparse-13b").buttons)
+    (toast,) = room.page.findChildren(Toast)
+    toast._take_back()
+    room.wait(lambda: "chat" in room.card("prosparse-13b").buttons)
+
+
+def test_what_would_fit_leads_to_a_card(enter: Enter) -> None:
+    room = enter()
+    room.page.filters.pick("base")
+    room.press("relullama-70b", "fits")
+    sheet = room.dialog(FitSheet)
+    assert "This PC can give it" in sheet.sentence.words
+    sheet.chosen.emit("turbosparse-mixtral-47b")
+    sheet.close()
+    assert "turbosparse-mixtral-47b" in room.shown()
+
+
+def test_details_say_why_it_fits_and_offer_what_can_be_done(enter: Enter) -> None:
+    room = enter(owning())
+    QTest.mouseClick(room.card("prosparse-13b"), Qt.MouseButton.LeftButton, pos=QPoint(30, 30))
+    sheet = room.dialog(DetailsSheet)
+    said = " ".join(label.accessibleName() or label.text() for label in sheet.findChildren(type(sheet.heading)))
+    for words in ("71% of the active neurons", "4,096 tokens", "SparseLLM/p", "Llama 2 licence", "model.gguf"):
+        assert words in said
+    assert names(sheet) == []
+    told: list[tuple[str, str]] = []
+    sheet.asked.connect(lambda *what: told.append(what))
+    delete = next(b for b in sheet.findChildren(type(room.page.head.import_button)) if b.look == "danger")
+    QTest.mouseClick(delete, Qt.MouseButton.LeftButton)
+    assert told == [("prosparse-13b", "delete")]
+
+
+def test_the_menu_of_a_card_offers_only_what_can_be_done(enter: Enter) -> None:
+    room = enter(owning())
+
+    def words(row_id: str) -> list[str]:
+        menu = room.acts.menu_for(room.controller.row(row_id))  # type: ignore[arg-type]
+        return [action.text() for action in menu.actions() if action.text()]
+
+    assert words("prosparse-13b") == [
+        "Details", "Load", "Prepare for this PC", "Check the files", "Open its folder", "Open its page",
+        "Copy the repository id", "Delete",
+    ]  # fmt: skip
+    assert words("bamboo-dpo-7b") == ["Details", "Open its page", "Copy the repository id"]
+    assert "Delete" not in words("hearth/starter-chat")
+
+
+# ------------------------------------------------------------------ search and the hub
+
+
+def test_a_search_shows_models_known_and_the_hubs(enter: Enter) -> None:
+    room = enter()
+    room.search("relu")
+    room.wait(lambda: room.page.hub.grid.cards)
+    assert room.shown() == ["relullama-70b"]
+    assert room.page.filters.choice.filter == "all"
+    card: Any = room.page.hub.grid.cards[0]
+    assert card.model.repo == "PowerInfer/ReluLLaMA-7B-PowerInfer-GGUF"
+    room.search("")
+    assert room.page.filters.choice.filter == "recommended"
+    assert not room.page.hub.grid.isVisible()
+
+
+def test_only_the_newest_search_counts(enter: Enter) -> None:
+    room = enter()
+    room.search("relu")
+    room.page.set_found("something else", [HubModel("a/b")])
+    assert all(card.model.repo != "a/b" for card in room.page.hub.cards)
+
+
+def test_a_search_that_fails_says_why_and_tries_again(enter: Enter) -> None:
+    room = enter()
+    room.library.fail("search", "OfflineError", "The hub cannot be reached.", "Check the network.")
+    room.search("relu")
+    room.wait(lambda: room.page.hub.note.isVisible())
+    assert "cannot be reached" in room.page.hub.note.line.words
+    assert room.shown() == ["relullama-70b"], "what is known is shown all the same"
+    QTest.mouseClick(room.page.hub.note.first, Qt.MouseButton.LeftButton)
+    room.wait(lambda: room.page.hub.grid.cards)
+
+
+def test_nothing_found_is_said(enter: Enter) -> None:
+    room = enter()
+    room.search("zzzz")
+    room.wait(lambda: room.page.hub.note.isVisible())
+    assert "zzzz" in room.page.hub.note.title.words
+
+
+@pytest.mark.parametrize("text", ["https://huggingface.co/o/name/tree/main", "o/name"])
+def test_a_pasted_repository_is_looked_into_and_a_variant_is_fetched(enter: Enter, text: str) -> None:
+    room = enter()
+    room.search(text)
+    room.wait(lambda: room.page.repository.rows)
+    assert room.library.jobs("look") == [{"repo": "o/name"}]
+    rows = room.page.repository.rows
+    assert [row.variant.name for row in rows] == ["q4_0", "f16", "pytorch"], "what Hearth reads comes first"
+    assert rows[2].button is None
+    assert "Only pickled weights" in rows[2].accessibleName()
+    assert rows[0].button is not None
+    QTest.mouseClick(rows[0].button, Qt.MouseButton.LeftButton)
+    room.wait(lambda: room.library.jobs("download") == [{"repo": "o/name", "variant": "q4_0"}])
+    assert room.page.filters.choice.filter == "here"
+    room.wait(lambda: "o/name" in room.shown())
+
+
+def test_a_repository_that_asks_for_access_leads_to_the_token(enter: Enter) -> None:
+    room = enter()
+    room.library.fail("look", "GatedModelError", "o/name asks for access.", "Visit https://huggingface.co/o/name")
+    room.search("o/name")
+    room.wait(lambda: room.page.repository._inner is not None)
+    note = room.page.repository.findChild(type(room.page.note))
+    assert note is not None
+    QTest.mouseClick(note.first, Qt.MouseButton.LeftButton)
+    sheet = room.dialog(TokenSheet)
+    assert sheet.field.echoMode() == sheet.field.EchoMode.Password
+    QTest.keyClicks(sheet.field, " hf_secret ")
+    QTest.mouseClick(sheet.keep, Qt.MouseButton.LeftButton)
+    room.wait(lambda: {"set": "hf_secret"} in room.library.jobs("token"))
+    assert sheet.field.text() == ""
+    QTest.keyClick(room.page, Qt.Key.Key_Escape)
+    assert not room.page.repository.isVisible()
+
+
+def test_a_hit_is_looked_into_and_back_leads_to_the_hits(enter: Enter) -> None:
+    room = enter()
+    room.search("relu")
+    room.wait(lambda: room.page.hub.grid.cards)
+    card: Any = room.page.hub.grid.cards[0]
+    QTest.mouseClick(card.look, Qt.MouseButton.LeftButton)
+    room.wait(lambda: room.page.repository.rows)
+    assert not room.page.hub.grid.isVisible()
+    QTest.mouseClick(room.page.repository.back_button, Qt.MouseButton.LeftButton)
+    assert room.page.hub.grid.isVisible()
+    assert room.page.search.text() == "relu"
+
+
+# ------------------------------------------------------------------ taking in
+
+
+def _drop(room: ModelsRoom, path: str) -> None:
+    data = QMimeData()
+    data.setUrls([QUrl.fromLocalFile(path)])
+    at, buttons, keys = QPoint(300, 300), Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
+    room.page.dragEnterEvent(QDragEnterEvent(at, Qt.DropAction.CopyAction, data, buttons, keys))
+    assert room.page.veil.isVisible()
+    room.page.dropEvent(QDropEvent(QPointF(at), Qt.DropAction.CopyAction, data, buttons, keys))
+    assert not room.page.veil.isVisible()
+
+
+@pytest.mark.parametrize("copy", [False, True])
+def test_a_file_that_is_dropped_is_taken_in_as_the_person_wants(enter: Enter, tmp_path: Path, copy: bool) -> None:
+    room = enter()
+    path = str(tmp_path / "Модель 模型.gguf")
+    _drop(room, path)
+    sheet = room.dialog(ImportSheet)
+    QTest.mouseClick(sheet.way.buttons[copy], Qt.MouseButton.LeftButton)
+    QTest.mouseClick(sheet.add, Qt.MouseButton.LeftButton)
+    room.wait(lambda: room.library.jobs("import") == [{"path": path, "copy": copy}])
+    room.wait(lambda: room.library._jobs)
+    room.library.tick()
+    assert room.page.work.isVisible()
+    assert "Copying Модель 模型.gguf" in room.page.work.words.words
+    for _ in range(60):
+        room.library.tick()
+    room.wait(lambda: not room.page.work.isVisible())
+    assert room.page.filters.choice.filter == "here"
+
+
+def test_work_at_the_foot_can_be_stopped(enter: Enter, tmp_path: Path) -> None:
+    room = enter()
+    room.controller.import_path(str(tmp_path / "a.gguf"), True)
+    room.wait(lambda: room.library._jobs)
+    room.library.tick()
+    QTest.mouseClick(room.page.work.stop_button, Qt.MouseButton.LeftButton)
+    assert room.library.cancelled
+
+
+def test_a_download_out_of_view_is_told_at_the_foot(enter: Enter) -> None:
+    library = FakeLibrary(0)
+    library.downloads = [Download("d1", "o/b", "Bamboo", "o/b", "downloading", GB, 4 * GB, 38e6, 60.0, "f",
+                                  "bamboo-dpo-7b")]  # fmt: skip
+    room = enter(library)
+    assert not room.page.work.isVisible(), "its card shows it"
+    room.page.filters.pick("base")
+    assert room.page.work.isVisible()
+    assert room.page.work.words.words == "Downloading Bamboo DPO 7B"
+    QTest.mouseClick(room.page.work.show_button, Qt.MouseButton.LeftButton)
+    assert "bamboo-dpo-7b" in room.shown()
+    assert not room.page.work.isVisible()
+
+
+# ------------------------------------------------------------------ the window around it
+
+
+def test_pages_change_by_sidebar_shortcut_and_chat(enter: Enter) -> None:
+    room = enter()
+    window = room.window
+    assert window.sidebar.panel.models.selected
+    window.sidebar.new_chat.emit()
+    assert window.pages.currentWidget() is window.page
+    assert not window.sidebar.panel.models.selected
+    QTest.mouseClick(window.sidebar.panel.models, Qt.MouseButton.LeftButton)
+    assert window.pages.currentWidget() is room.page
+    window.resize(900, 600)
+    QTest.qWait(20)
+    QTest.mouseClick(window.sidebar.rail.chat, Qt.MouseButton.LeftButton)
+    assert window.pages.currentWidget() is window.page
+    QTest.mouseClick(window.sidebar.rail.models, Qt.MouseButton.LeftButton)
+    assert window.pages.currentWidget() is room.page
+
+
+def test_a_failure_is_told_on_the_page_that_is_shown(enter: Enter) -> None:
+    room = enter()
+    message = UserMessage("It was not done", "Why.", "Try again", "", "bad", "refresh-models")
+    room.controller.problem.emit(message)
+    assert room.page.banner.isVisible()
+    primary = [card for card in room.page.cards.values() if card.suggested]
+    assert primary == [], "beside the banner's there is no other primary button"
+    QTest.mouseClick(room.page.banner._remedy, Qt.MouseButton.LeftButton)
+    assert not room.page.banner.isVisible()
+    room.window.show_chat()
+    room.controller.problem.emit(message)
+    assert room.window.page.banner.isVisible()
+
+
+def test_everything_has_a_name_and_tab_reaches_the_cards(enter: Enter) -> None:
+    from app.ui import tab_order
+
+    room = enter(owning())
+    room.search("relu")
+    room.wait(lambda: room.page.hub.grid.cards)
+    assert names(room.window) == []
+    stops = tab_order.stops(room.page)
+    assert stops[0] is room.page.search
+    assert room.card("relullama-70b") in stops
+    assert room.card("relullama-70b").buttons["fits"] in stops
+    room.search("o/name")
+    room.wait(lambda: room.page.repository.rows)
+    assert names(room.window) == []
+
+
+@pytest.mark.parametrize("size", [(720, 520), (900, 600), (1280, 832), (1920, 1080)])
+@pytest.mark.parametrize("zoom", [1.0, 1.6])
+def test_no_control_is_cut_at_any_size(enter: Enter, qapp: QApplication, size: tuple[int, int], zoom: float) -> None:
+    room = enter(owning(state="needs preparing"))
+    room.window.resize(*size)
+    theme.apply(qapp, "dark", zoom)
+    QTest.qWait(60)
+    page = room.page
+    head, filters = page.head, page.filters
+    controls = [page.search, head.import_button, head.more, *filters.pills.values(), filters.size_menu, filters.family,
+                filters.sort]  # fmt: skip
+    for control in controls:
+        corner = control.mapTo(page, QPoint(0, 0))
+        assert page.rect().contains(control.rect().translated(corner)), control.accessibleName()
+        assert control is page.search or control.width() >= control.sizeHint().width() - 1
+    begins = (head.title, page.grid, filters.pills["recommended"])
+    left = {widget.mapTo(page, QPoint(0, 0)).x() for widget in begins}
+    assert len(left) == 1, "title, filters and cards begin on one line"
+    for card in page.grid.cards:
+        assert card.x() >= 0
+        assert card.geometry().right() < page.grid.width()
+
+
+def test_fifty_and_more_cards_follow_figures_at_once(enter: Enter) -> None:
+    import time
+
+    library = FakeLibrary(0)
+    library.catalogue = [  # more than anybody has
+        (entry(f"Model {i} 7B", rank=i, repo=f"o/m{i}"), estimate("hybrid", 20 + i)) for i in range(80)
+    ]
+    room = enter(library)
+    room.page.filters.pick("all")
+    QTest.qWait(20)
+    assert len(room.page.grid.cards) == 81
+    rows = list(room.controller.rows)
+    began = time.perf_counter()
+    for step in range(20):
+        rows[3] = replace(rows[3], download=Download("d", "m", "n", "o/r", "downloading", step * 10**8, 4 * GB))
+        room.page.set_rows(rows)
+    assert (time.perf_counter() - began) / 20 < 0.05
+    room.page.filters.pick("gpu")
+    assert room.shown() == ["hearth/starter-chat"]
