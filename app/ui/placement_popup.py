@@ -20,6 +20,7 @@ from app.engine_status import NARROW
 from app.ui import theme
 from app.ui.controls import Button, Label, Rule, ShareBar, Slider
 from app.ui.direction import leading, set_margins
+from app.ui.floating import announce
 from app.ui.popover import Popover
 from engine.library.records import Estimate
 
@@ -162,6 +163,11 @@ class PlacementPopup(Popover):
     def width_px(self) -> int:
         return WIDTH
 
+    @property
+    def budget_gib(self) -> float | None:
+        """What the slider says; None: automatic."""
+        return self._wanted
+
     # -------------------------------------------------------------- what is shown
 
     def show_model(self, placed: Placed) -> None:
@@ -250,7 +256,8 @@ class PlacementPopup(Popover):
         amount = f"{shown:.1f} of {total:.0f}{NARROW}GB" if total else ""
         self.value.setText(f"Automatic, {amount}" if wanted is None else amount)
         self.slider.set_automatic(wanted is None)
-        self.slider.setAccessibleDescription(self.value.words)
+        said = (self.value.words, self.speed.words, self.effect.words)
+        self.slider.setAccessibleDescription(". ".join(words.rstrip(".") for words in said if words))
         self.speed.setVisible(bool(self.speed.words))
         changed = self._moved and wanted != placed.budget_gib
         self.automatic.setVisible(wanted is not None and placed.total_bytes > 0)
@@ -299,6 +306,7 @@ class PlacementPopup(Popover):
         super().open_at(anchor)
         first = self.why_button if self.why_button.isVisible() else self.unload_button
         first.setFocus(Qt.FocusReason.PopupFocusReason)
+        announce(self, f"{self._placed.name}. {self._placed.line}")
 
     def _restyle(self) -> None:
         px = theme.px
