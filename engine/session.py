@@ -28,7 +28,7 @@ from engine.hardware import choose_gpu, choose_threads, probe
 from engine.measured_hardware import load_profile
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import FfnExecutor, Transformer
-from engine.model.weights import Hold, ModelWeights, OpenedModel, load_weights
+from engine.model.weights import Hold, ModelWeights, OpenedModel, load_weights, open_model
 from engine.modes import SAMPLE_TEXT, ModeChooser, choose_mode, predictor_room
 from engine.offline.memory_plan import budgets_of
 from engine.offline.model_bytes import ModelBytes
@@ -104,8 +104,8 @@ class LoadedModel:
         engine = engine or EngineConfig()
         started = time.perf_counter()
         found = find_model(str(model))
-        opened = run_unless(cancelled, lambda: found.open(engine.activation), "opening")
-        template = engine.template or found.template or None
+        activation, template = engine.activation or found.activation or None, engine.template or found.template or None
+        opened = run_unless(cancelled, lambda: open_model(found.path, activation), "opening")
         tokenizer = run_unless(cancelled, lambda: read_tokenizer(opened, template), "tokenizer")
         hardware = load_profile(engine.hardware_file) if engine.hardware_file else probe()
         choose_mode(opened, engine.mode)  # refuses here, before gigabytes are read

@@ -310,7 +310,8 @@ def _delete_leftovers(file: LibraryFile) -> None:
 def _check_target(contents: Contents, target: Path) -> None:
     """Raises LibraryError where models cannot be put."""
     for model in contents.models.values():
-        for inner in (model.folder, model.prepared):
+        own = [model.folder] if model.owned else []
+        for inner in (*own, model.prepared):
             if inner and target.is_relative_to(inner):
                 raise LibraryError(f"{target} lies in the folder of {model.name}.", "Choose another folder.")
     for item in _items(contents, target):
