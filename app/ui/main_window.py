@@ -56,6 +56,7 @@ class MainWindow(QMainWindow):
         self._automatic: dict[str, Any] = {}  # what the settings left to the model stand for at present
         self._notes: dict[str, str] = {}  # by setting: what has become of it
         self._seen = False
+        self._title = ""  # of the chat
         self.models_page: ModelsPage | None = None  # built when it is first asked for
         self._models: ModelsController | None = None
         self._chat: ChatController | None = None
@@ -150,10 +151,14 @@ class MainWindow(QMainWindow):
         menu of models. After `connect_controller`."""
         from app.ui.chat_models import ChatModels
 
-        self._models = controller
+        self.connect_models_page(controller)
         assert self._chat is not None, "the chat comes first"
         self.chat_models = ChatModels(self, self.page, self.sidebar, self._chat, controller)
         self.chat_models.models_page_asked.connect(self.show_models)
+
+    def connect_models_page(self, controller: ModelsController) -> None:
+        """The Models page by itself, without what the chat shows of models."""
+        self._models = controller
         controller.toast.connect(self.show_toast)
         controller.problem.connect(self._show_models_problem)
         controller.rows_changed.connect(self._show_models_work)
@@ -164,6 +169,8 @@ class MainWindow(QMainWindow):
         """Show the chat that is open."""
         self.pages.setCurrentWidget(self.page)
         self.sidebar.set_page("chat")
+        self.sidebar.set_current(self._conversation.id if self._conversation else None)
+        self._show_title()
         if focus:
             self.page.focus_composer()
 
@@ -183,6 +190,8 @@ class MainWindow(QMainWindow):
             self._acts.remedy_wanted.connect(self.page.remedy)
         self.pages.setCurrentWidget(self.models_page)
         self.sidebar.set_page("models")
+        self.sidebar.set_current(None)  # one row is marked, that of the page
+        self._show_title()
         self.models_page.search.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def _show_models_problem(self, message: UserMessage) -> None:
@@ -204,11 +213,17 @@ class MainWindow(QMainWindow):
         self.page.show_conversation(conversation, messages)
         for toast in self.page.findChildren(Toast, options=Qt.FindChildOption.FindDirectChildrenOnly):
             toast.settle()
-        self.sidebar.set_current(conversation.id if conversation else None)
+        if self.pages.currentWidget() is self.page:
+            self.sidebar.set_current(conversation.id if conversation else None)
         self._set_title(conversation.title if conversation else "")
 
     def _set_title(self, title: str) -> None:
+        self._title = title
         self.page.set_title(title)
+        self._show_title()
+
+    def _show_title(self) -> None:
+        title = self._title if self.pages.currentWidget() is self.page else "Models"
         self.setWindowTitle(f"{title} – Hearth" if title else "Hearth")
 
     def _show_status(self, status: EngineStatus) -> None:

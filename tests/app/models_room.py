@@ -66,7 +66,7 @@ class ModelsRoom:
         self.library, self.chat = library or FakeLibrary(0), QuietChat(model or "starter-chat")
         self.controller = ModelsController(self.library, self.chat, ModelChoices())
         self.window = MainWindow(AppSettings(theme="light"), folders_in(folder))
-        self.window.connect_models(self.controller)
+        self.window.connect_models_page(self.controller)
         self.chat.status_changed.connect(self.window._show_status)
         self.window.resize(1280, 832)
         self.window.show()
