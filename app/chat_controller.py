@@ -430,11 +430,14 @@ class ChatController(QObject):
     def _load_failed(self, failed: protocol.Failed) -> None:
         message = self._describe(failed, "load")
         if self._last and self._last != self._model:  # what surely works
-            again = (message.remedy, message.remedy_action)
-            if again[1] != Action.RETRY_LOAD:
-                again = message.second if message.second and message.second[1] == Action.RETRY_LOAD else again
-            words = f"Load {self._name_of(self._last)}"
-            message = replace(message, remedy=words, remedy_action=LOAD_LAST, second=again)
+            back = (f"Load {self._name_of(self._last)}", LOAD_LAST)
+            if message.remedy_action in ("", Action.RETRY_LOAD, Action.LOAD_STARTER):
+                again = (message.remedy, message.remedy_action)
+                if again[1] != Action.RETRY_LOAD:
+                    again = message.second if message.second and message.second[1] == Action.RETRY_LOAD else again
+                message = replace(message, remedy=back[0], remedy_action=back[1], second=again if again[0] else None)
+            else:
+                message = replace(message, second=back)
         self._show("engine", message)
 
     def _describe(self, failed: protocol.Failed, during: Any) -> UserMessage:
