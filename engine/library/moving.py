@@ -91,9 +91,9 @@ def move_all(file: LibraryFile, target: Path, progress: Progress, cancelled: Can
         with file.changing() as contents:
             old, contents.folder, contents.moving_to = contents.folder, target, ""
         drop_copies(target)
-        if old != file.home:
-            drop_empty(old / PREPARED, (), above=1)
         _delete_leftovers(file)
+        if old != target:
+            _drop_empty_folders(old, file.home)
 
 
 @contextlib.contextmanager
@@ -305,6 +305,16 @@ def _delete_leftovers(file: LibraryFile) -> None:
             if stuck := delete_files(folder, permitted(folder, leftover.names)):
                 kept.append(Leftover(leftover.folder, tuple(stuck)))
         contents.leftovers = kept
+
+
+def _drop_empty_folders(old: Path, home: Path) -> None:
+    """Removes what an interruption may have left of Hearth's own folder of bundles, and the former models folder."""
+    with contextlib.suppress(OSError):
+        for owner in list((old / PREPARED).iterdir()):
+            drop_empty(owner, (), above=0)
+    drop_empty(old / PREPARED, (), above=0)
+    if old != home:
+        drop_empty(old, (), above=0)
 
 
 def _check_target(contents: Contents, target: Path) -> None:
