@@ -299,6 +299,26 @@ def test_a_senseless_token_brings_nothing_back(library: Library, token: str) -> 
         library.restore(token)
 
 
+def test_a_new_version_replaces_the_files_of_the_old_one(library: Library, tiny_gguf: Path, tmp_path: Path) -> None:
+    folder = put(library, tiny_gguf)
+    (folder / "notes.txt").write_text("mine")
+    library.set_measured("maker/tiny", 5.0)
+    put(library, Path(shutil.copy(tiny_gguf, tmp_path / "newer.gguf")))
+    assert sorted(path.name for path in folder.iterdir()) == [RECEIPT, "newer.gguf", "notes.txt"]
+    model = library.get("maker/tiny")
+    assert model.path == str(folder / "newer.gguf")
+    assert model.measured_tok_s is None  # of other files
+
+
+def test_a_model_that_is_fetched_again_keeps_what_was_found_out(library: Library, tiny_gguf: Path) -> None:
+    put(library, tiny_gguf)
+    library.set_measured("maker/tiny", 5.0)
+    library.set_prepared("maker/tiny")
+    put(library, tiny_gguf)
+    model = library.get("maker/tiny")
+    assert (model.measured_tok_s, model.state) == (5.0, "ready")
+
+
 # ------------------------------------------------------------------ checking
 
 
