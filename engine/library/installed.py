@@ -22,7 +22,7 @@ from engine.library.imports import Survey, check_room, copy_checked, file_hash, 
 from engine.library.library_file import Contents, LibraryFile, write_receipt
 from engine.library.listing import cached, free_id, named, stored, unlisted
 from engine.library.long_paths import spelled
-from engine.library.owned_files import PREPARED
+from engine.library.owned_files import PREPARED, drop_stale
 from engine.library.records import InstalledFile, InstalledModel, ModelKind, Origin
 from engine.library.states import STARTER_ID as STARTER_ID
 from engine.library.states import file_problem, installed, starter
@@ -224,6 +224,8 @@ class Library:
                         still_needed=before.still_needed, added=before.added,
                     )  # fmt: skip
             if model.owned:
+                if before is not None and before.folder == model.folder:
+                    drop_stale(before, model)
                 write_receipt(model)
             contents.models[model.id] = model
         return self.get(model.id)

@@ -76,10 +76,16 @@ def move_all(file: LibraryFile, target: Path, progress: Progress, cancelled: Can
             if target.exists() and not target.is_dir():
                 raise LibraryError(f"{target} is no folder.", "Choose a folder.")
             target.mkdir(parents=True, exist_ok=True)
-            with file.changing() as contents:
-                _check_target(contents, target)
-                contents.moving_to = str(target)
-            _move_each(file, target, progress, cancelled)
+            is_moved, old = False, target
+            while not is_moved:
+                with file.changing() as contents:
+                    _check_target(contents, target)
+                    contents.moving_to = str(target)
+                _move_each(file, target, progress, cancelled)
+                with file.changing() as contents:
+                    is_moved = not _items(contents, target)  # else one came in meanwhile
+                    if is_moved:
+                        old, contents.folder, contents.moving_to = contents.folder, target, ""
         except (EngineError, Cancelled, OSError) as error:
             with contextlib.suppress(EngineError):
                 settle(file)
@@ -88,12 +94,10 @@ def move_all(file: LibraryFile, target: Path, progress: Progress, cancelled: Can
             if isinstance(error, OSError):
                 raise disk_refused(error, target) from error
             raise
-        with file.changing() as contents:
-            old, contents.folder, contents.moving_to = contents.folder, target, ""
         drop_copies(target)
-        if old != file.home:
-            drop_empty(old / PREPARED, (), above=1)
         _delete_leftovers(file)
+        if old != target:
+            _drop_empty_folders(old, file.home)
 
 
 @contextlib.contextmanager
@@ -305,6 +309,16 @@ def _delete_leftovers(file: LibraryFile) -> None:
             if stuck := delete_files(folder, permitted(folder, leftover.names)):
                 kept.append(Leftover(leftover.folder, tuple(stuck)))
         contents.leftovers = kept
+
+
+def _drop_empty_folders(old: Path, home: Path) -> None:
+    """Removes what an interruption may have left of Hearth's own folder of bundles, and the former models folder."""
+    with contextlib.suppress(OSError):
+        for owner in list((old / PREPARED).iterdir()):
+            drop_empty(owner, (), above=0)
+    drop_empty(old / PREPARED, (), above=0)
+    if old != home:
+        drop_empty(old, (), above=0)
 
 
 def _check_target(contents: Contents, target: Path) -> None:
