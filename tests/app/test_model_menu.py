@@ -20,7 +20,8 @@ from app.models_controller import ModelsController
 from app.ui import focus_ring, tab_order, theme
 from app.ui.chat_models import ChatModels
 from app.ui.chat_page import ChatPage
-from app.ui.model_menu import ModelMenu, about, can_answer, figure, spoken
+from app.ui.model_list import about, can_answer, figure, spoken
+from app.ui.model_menu import ModelMenu
 from app.ui.offer_card import pitch
 from app.ui.sidebar import Sidebar
 
