@@ -39,6 +39,7 @@ from engine.sampling import make_sampler
 from engine.stoppable import run_unless
 from engine.tokenizer import Tokenizer
 from native_kernels.backend import I32
+from native_kernels.cuda.driver import CudaOutOfMemoryError
 from native_kernels.kv_blocks import KvLayout
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,7 @@ _READ_AS_STORED = "the processor kernels multiply matrices as the file stores th
 
 SMALLEST_ANSWER_TOKENS = 16  # a prompt that leaves less is too long
 ANSWER_RESERVE_SHARE = 0.25  # of the context, kept free for the answer when old messages must go
+_TRIES = 3  # of an answer whose beginning the card has no memory for
 KEPT_SHARE_AFTER_DROP = 0.75  # drop to this share of the room, so that the next turns find their prefix again
 
 
@@ -366,6 +368,26 @@ class ChatSession:
     def _generate(
         self, prompt: list[int], sampling: SamplingConfig, cancelled: Callable[[], bool], on_progress: Progress
     ) -> Iterator[TokenEvent]:
+        for attempt in range(_TRIES):
+            has_begun = False
+            try:
+                for event in self._answer(prompt, sampling, cancelled, on_progress):
+                    has_begun = has_begun or event.token_id is not None
+                    yield event
+                return
+            except DeviceFailedError as error:
+                if self.model.card is None:
+                    raise
+                self.model.card.after_failure(error)
+                # Where memory ran out before there was anything to show, nobody need notice.
+                ran_out = isinstance(error.__cause__, CudaOutOfMemoryError)
+                if has_begun or not ran_out or attempt == _TRIES - 1:
+                    raise
+                log.info("The answer is begun again: %s", error.message)
+
+    def _answer(
+        self, prompt: list[int], sampling: SamplingConfig, cancelled: Callable[[], bool], on_progress: Progress
+    ) -> Iterator[TokenEvent]:
         self._keep_up()
         self._cache.truncate(min(shared_prefix(self._tokens, prompt), len(prompt) - 1))
         tokens = list(prompt)
@@ -386,10 +408,6 @@ class ChatSession:
                 if event.token_id is not None:
                     tokens.append(event.token_id)
                 yield event
-        except DeviceFailedError as error:
-            if self.model.card is not None:
-                self.model.card.after_failure(error)
-            raise
         finally:
             # Also when the consumer left early or a step failed: the cache's length says what it really holds.
             self._tokens = tokens[: self._cache.length]

@@ -48,6 +48,7 @@ from native_kernels.cuda.modules import NoMachineCodeError, interrupted_by
 log = logging.getLogger(__name__)
 
 _ATTEMPTS = 3  # with ever less room
+_MOST_NOTES = 8
 
 Progress = Callable[[int, int], None]
 
@@ -117,9 +118,7 @@ class CardPart:
             except CudaOutOfMemoryError as error:
                 self._drop()
                 self._room.shrink(placement.vram_bytes, None)
-                self.notes.append(
-                    f"{placement.vram_bytes / 2**30:.2f} GiB of VRAM could not be had: less was placed there."
-                )
+                self._note(f"{placement.vram_bytes / 2**30:.2f} GiB of VRAM could not be had: less was placed there.")
                 log.info("%s (%s)", self.notes[-1], error)
                 continue
             except (CudaError, NoMachineCodeError) as error:
@@ -346,7 +345,7 @@ class CardPart:
         if not at_once and not self._room.is_short(free):
             return
         self._room.shrink(self._loaded.placement.vram_bytes, free)
-        self.notes.append("The graphics card's memory ran short: less of the model is there now.")
+        self._note("The graphics card's memory ran short: less of the model is there now.")
         self._load_again(self._mode)
 
     def balance(self, cancelled: Callable[[], bool] = lambda: False) -> float | None:
@@ -389,11 +388,10 @@ class CardPart:
             raise
         if self._loaded is None:
             self._room.failed()
-            self._is_away = True
             return
         self._is_away = False
         self._room.worked()
-        self.notes.append("Memory of the graphics card is free again: more of the model is there now.")
+        self._note("Memory of the graphics card is free again: more of the model is there now.")
 
     @property
     def _is_all_there(self) -> bool:
@@ -408,6 +406,10 @@ class CardPart:
             raise CardUnusableError("it was given back for good")
         self._opened = self._reopen()
         self._card = self._opened.card
+
+    def _note(self, sentence: str) -> None:
+        """The newest few are kept: an engine may run for weeks."""
+        self.notes = [*self.notes, sentence][-_MOST_NOTES:]
 
     def _free_bytes(self) -> int | None:
         """Of the card, as its own driver says at once; None: nobody says."""

@@ -14,6 +14,7 @@ from engine import protocol
 from engine.card import budget, room
 from engine.card.room import FLOOR_BYTES, LEAST_GAIN_BYTES, LOOK_EVERY_S, TAKE_BACK_EVERY_S, CardRoom
 from engine.config import SamplingConfig
+from engine.errors import DeviceFailedError
 from engine.host import EngineHost
 from engine.session import ChatSession, LoadedModel
 from native_kernels.cuda.driver import CudaOutOfMemoryError
@@ -317,3 +318,43 @@ def test_the_host_tells_where_the_model_is_now(machine: StandInMachine, tmp_path
     host.run_pending()
     assert all(card.closed and not card.used_bytes for card in machine.cards)
     assert host._idle() is None
+
+
+# ------------------------------------------------------------------ memory that runs out in an answer
+
+
+def runs_out(monkeypatch: pytest.MonkeyPatch, after: int, times: int) -> list[int]:
+    """The card has no memory for so many of the tokens behind the first `after`. Which of them failed comes back."""
+    from engine.card.decode_program import CardDecodeProgram
+
+    failed: list[int] = []
+    hidden, asked = CardDecodeProgram.hidden, [0]
+
+    def fails(self: CardDecodeProgram, *of: Any) -> Any:
+        asked[0] += 1
+        if asked[0] > after and len(failed) < times:
+            failed.append(asked[0])
+            error = DeviceFailedError("The graphics card failed: no memory.")
+            raise error from CudaOutOfMemoryError("cuMemAlloc_v2", 2, "CUDA_ERROR_OUT_OF_MEMORY")
+        return hidden(self, *of)
+
+    monkeypatch.setattr(CardDecodeProgram, "hidden", fails)
+    return failed
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_answer_goes_on_with_less_on_the_card(
+    machine: StandInMachine, tmp_path: Path, free: Free, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    monkeypatch.setattr(room, "SMALLER", 0.999)
+    model = machine.load(make_tiny_model(tmp_path / "m", d_ff=256))
+    first = answer(model)
+    assert model.card is not None
+    before = model.card.placement.vram_bytes
+    failed = runs_out(monkeypatch, after=2, times=times)
+    assert answer(model) == first
+    assert len(failed) == times
+    assert model.card is not None
+    assert model.card.placement.vram_bytes < before
+    assert "ran short" in model.card.notes[-1]
+    model.close()
