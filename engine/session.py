@@ -16,7 +16,8 @@ from pathlib import Path
 from engine.adaptation import Adaptation
 from engine.backends import Backend, choose_backend
 from engine.card import choice
-from engine.card.part import CardPart, Whole, load_part
+from engine.card.part import CardPart, load_part
+from engine.card.placed_part import Whole
 from engine.chat_room import earliest_that_fits
 from engine.config import EngineConfig, KvCodec, Mode, SamplingConfig
 from engine.errors import Cancelled, ContextOverflowError, DeviceFailedError, InvalidRequestError
