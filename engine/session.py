@@ -146,13 +146,15 @@ class LoadedModel:
         stop_if(cancelled)
         if gpu is not None:
             part, why_not = load_part(gpu, hardware, threads, whole, progress, cancelled)
-            if part is None:  # all of it is the RAM's then
+            if part is None or not part.is_usable:  # all of it is the RAM's then
                 fitting_context(
                     opened.name, sizes, Room(hardware, None, budgets_of(hardware, None, None)), context, kv_codec,
                     sequences=engine.sequences, is_given=True, must_bytes=must, why=why_not,
                 )  # fmt: skip
         try:
-            mode, mode_reason = modes.choose(engine.mode) if part is None else part.mode_and_reason()
+            mode, mode_reason = (
+                part.mode_and_reason() if part is not None and part.is_usable else modes.choose(engine.mode)
+            )
             loaded = cls(
                 name=opened.name,
                 description=opened.description,

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 
 from engine.card import budget, choice
-from engine.card.choice import CardUnusableError, OpenedCard
+from engine.card.choice import CardFullError, CardUnusableError, OpenedCard
 from engine.card.placed_part import PlacedPart, Progress, Whole
 from engine.card.room import LEAST_GAIN_BYTES
 from engine.config import Mode
@@ -146,6 +146,12 @@ class CardPart(PlacedPart):
         self._close_card()
         self.reason = f"The graphics card is not used any more: {reason.rstrip('.')}"
 
+    def stand_aside(self, reason: str) -> None:
+        """The card is given back until there is memory for the model; reason: a sentence."""
+        self._drop()
+        self._close_card()
+        self._is_away, self.reason = self._reopen is not None, reason
+
     def close(self) -> None:
         """Gives all of it back, the card too. A second time does nothing."""
         self._is_away = False
@@ -172,6 +178,8 @@ def load_part(
 ) -> tuple[CardPart | None, str]:
     """The model's part on the card, or None and why there is none, in one sentence.
 
+    Where others hold the card's memory, the part is there, not usable yet, with that reason.
+
     Raises: where the card was asked for by name DeviceUnavailableError, or what the solver says; Cancelled.
     """
     engine = whole.engine
@@ -191,6 +199,12 @@ def load_part(
         part = CardPart(open_card(cancelled), whole, open_card)
         try:
             part.load(engine.mode, progress, cancelled)
+        except CardFullError as error:
+            part.stand_aside(f"The processor computes: {error}")
+            if engine.device == "cuda" or engine.vram_budget_gib is not None:
+                raise
+            choice.refuse(engine, str(error))
+            return part, part.reason
         except BaseException:
             part.close()
             raise

@@ -16,10 +16,10 @@ from engine.backends import Backend
 from engine.card import budget
 from engine.card.batch import CardBatch, batch_ops, open_card_batch
 from engine.card.cache import CardCache, KvRegion
-from engine.card.choice import CardUnusableError, OpenedCard
+from engine.card.choice import CardFullError, CardUnusableError, OpenedCard
 from engine.card.decode_program import PATIENCE_S, CardDecodeProgram
 from engine.card.loading import LoadedCard, load_onto_card
-from engine.card.placed_words import why_unused, words_of
+from engine.card.placed_words import is_for_want_of_memory, why_unused, words_of
 from engine.card.prefill import StreamingSpeed
 from engine.card.prompts import Prompts
 from engine.card.room import CardRoom
@@ -110,7 +110,8 @@ class PlacedPart:
             placement = self._solved(mode, cancelled).placement
             self._drop()  # only now: who cancels while it is solved keeps what there was
             if not placement.uses_gpu:
-                raise CardUnusableError(why_unused(placement))
+                why = why_unused(placement)
+                raise CardFullError(why) if is_for_want_of_memory(placement) else CardUnusableError(why)
             try:
                 self._load(placement, progress, cancelled)
             except CudaOutOfMemoryError as error:
@@ -127,7 +128,7 @@ class PlacedPart:
             self._budget_bytes = placement.origins.vram_budget_bytes
             self._first_budget_bytes = self._first_budget_bytes or self._budget_bytes
             return placement
-        raise CardUnusableError(f"the memory of {self._opened.gpu.name} ran out {_ATTEMPTS} times while it was loaded")
+        raise CardFullError(f"the memory of {self._opened.gpu.name} ran out {_ATTEMPTS} times while it was loaded")
 
     def _solved(self, mode: Mode, cancelled: Callable[[], bool]) -> Solved:
         whole = self._whole

@@ -228,6 +228,36 @@ def test_a_card_that_was_lost_to_others_comes_back(
     assert model.on_card.balance() is None
 
 
+def test_a_card_that_others_held_at_loading_is_used_when_they_leave_it(
+    machine: StandInMachine, tmp_path: Path, free: Free
+) -> None:
+    from dataclasses import replace
+
+    from engine.hardware import HardwareProfile
+
+    file = tmp_path / "slow.json"
+    profile = HardwareProfile.load(file)
+    replace(profile, gpus=tuple(replace(gpu, free_bytes=100 * MIB) for gpu in profile.gpus)).save(file)
+    free.n_bytes = 100 * MIB
+    model = machine.load(make_tiny_model(tmp_path / "m"), device="auto")
+    assert (model.device, model.card) == ("cpu", None)
+    assert "the budget holds nothing of the model" in model.device_reason
+    assert model.on_card is not None
+    assert all(card.closed for card in machine.cards)
+    session = ChatSession(model)
+    first = answer(session)
+    for _ in range(3):
+        model.on_card.balance()
+    assert model.device == "cpu"
+    free.n_bytes = 4 * GIB
+    for _ in range(3):
+        model.on_card.balance()
+    assert model.device == "cuda"
+    assert answer(session) == first
+    model.close()
+    assert all(card.closed and not card.used_bytes for card in machine.cards)
+
+
 def test_a_card_that_failed_does_not_come_back(machine: StandInMachine, tmp_path: Path, free: Free) -> None:
     model = machine.load(make_tiny_model(tmp_path / "m"))
     assert model.on_card is not None
