@@ -16,7 +16,8 @@ from pathlib import Path
 from engine.adaptation import Adaptation
 from engine.backends import Backend, choose_backend
 from engine.card import choice
-from engine.card.part import CardPart, Whole, load_part
+from engine.card.part import CardPart, load_part
+from engine.card.placed_part import Whole
 from engine.chat_room import earliest_that_fits
 from engine.config import EngineConfig, KvCodec, Mode, SamplingConfig
 from engine.errors import Cancelled, ContextOverflowError, DeviceFailedError, InvalidRequestError
@@ -39,6 +40,7 @@ from engine.sampling import make_sampler
 from engine.stoppable import run_unless
 from engine.tokenizer import Tokenizer
 from native_kernels.backend import I32
+from native_kernels.cuda.driver import CudaOutOfMemoryError
 from native_kernels.kv_blocks import KvLayout
 
 log = logging.getLogger(__name__)
@@ -56,6 +58,7 @@ _READ_AS_STORED = "the processor kernels multiply matrices as the file stores th
 
 SMALLEST_ANSWER_TOKENS = 16  # a prompt that leaves less is too long
 ANSWER_RESERVE_SHARE = 0.25  # of the context, kept free for the answer when old messages must go
+_TRIES = 3  # of an answer whose beginning the card has no memory for
 KEPT_SHARE_AFTER_DROP = 0.75  # drop to this share of the room, so that the next turns find their prefix again
 
 
@@ -144,13 +147,15 @@ class LoadedModel:
         stop_if(cancelled)
         if gpu is not None:
             part, why_not = load_part(gpu, hardware, threads, whole, progress, cancelled)
-            if part is None:  # all of it is the RAM's then
+            if part is None or not part.is_usable:  # all of it is the RAM's then
                 fitting_context(
                     opened.name, sizes, Room(hardware, None, budgets_of(hardware, None, None)), context, kv_codec,
                     sequences=engine.sequences, is_given=True, must_bytes=must, why=why_not,
                 )  # fmt: skip
         try:
-            mode, mode_reason = modes.choose(engine.mode) if part is None else part.mode_and_reason()
+            mode, mode_reason = (
+                part.mode_and_reason() if part is not None and part.is_usable else modes.choose(engine.mode)
+            )
             loaded = cls(
                 name=found.name or opened.name,
                 description=opened.description,
@@ -367,6 +372,26 @@ class ChatSession:
     def _generate(
         self, prompt: list[int], sampling: SamplingConfig, cancelled: Callable[[], bool], on_progress: Progress
     ) -> Iterator[TokenEvent]:
+        for attempt in range(_TRIES):
+            has_begun = False
+            try:
+                for event in self._answer(prompt, sampling, cancelled, on_progress):
+                    has_begun = has_begun or event.token_id is not None
+                    yield event
+                return
+            except DeviceFailedError as error:
+                if self.model.card is None:
+                    raise
+                self.model.card.after_failure(error)
+                # Where memory ran out before there was anything to show, nobody need notice.
+                ran_out = isinstance(error.__cause__, CudaOutOfMemoryError)
+                if has_begun or not ran_out or attempt == _TRIES - 1:
+                    raise
+                log.info("The answer is begun again: %s", error.message)
+
+    def _answer(
+        self, prompt: list[int], sampling: SamplingConfig, cancelled: Callable[[], bool], on_progress: Progress
+    ) -> Iterator[TokenEvent]:
         self._keep_up()
         self._cache.truncate(min(shared_prefix(self._tokens, prompt), len(prompt) - 1))
         tokens = list(prompt)
@@ -387,10 +412,6 @@ class ChatSession:
                 if event.token_id is not None:
                     tokens.append(event.token_id)
                 yield event
-        except DeviceFailedError as error:
-            if self.model.card is not None:
-                self.model.card.after_failure(error)
-            raise
         finally:
             # Also when the consumer left early or a step failed: the cache's length says what it really holds.
             self._tokens = tokens[: self._cache.length]

@@ -36,6 +36,10 @@ class CardUnusableError(Exception):
     """The card cannot be used; the message is the reason in words, half a sentence. Never leaves this package."""
 
 
+class CardFullError(CardUnusableError):
+    """The same, because other programs hold its memory: it may be used when they have left it."""
+
+
 @dataclass(frozen=True)
 class OpenedCard:
     """A card that has been tried out. gpu: with what its context takes. execution: as CardUse has it.
