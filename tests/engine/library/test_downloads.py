@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
 import json
 import logging
+import os
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from download_places import QUICK, SMALL, PlainShelf, downloads_in, parts_in, same, the, wait_for
+from download_places import QUICK, SMALL, PlainShelf, downloading_process, downloads_in, parts_in, same, the, wait_for
 from hub_stand_in import HubStandIn
 
 from engine.errors import InvalidRequestError, LibraryError, UnsupportedModelError
+from engine.library import download_job
+from engine.library.downloads import Downloads
+from engine.library.hub import Hub
 from engine.library.records import CatalogueEntry, Download, ModelShape, Sparsity
 
 
@@ -260,6 +265,61 @@ def test_a_second_process_of_hearth_is_told_so(
         downloads_in(tmp_path)
     downloads.close()
     downloads_in(tmp_path)[0].close()
+
+
+def test_two_processes_that_want_the_same_model_fetch_it_once(hub: HubStandIn, tmp_path: Path) -> None:
+    hub.bytes_per_s = 2 << 20
+    child = downloading_process(tmp_path, ["maker/small-gguf"])
+    wait_for(lambda: hub.sent_bytes("small-q4_0.gguf") > 1 << 19)
+    shelf = PlainShelf(tmp_path / "models")
+    downloads = Downloads(shelf, Hub(), home=tmp_path / "another queue", patience=QUICK)
+    downloads.add_variant("maker/small-gguf")
+    assert "Another Hearth" in wait_for(lambda: the(downloads, "waiting")).message
+    assert "'done'" in child.communicate(timeout=20)[0].splitlines()[-1]
+    wait_for(lambda: the(downloads, "done"))
+    assert hub.sent_bytes("small-q4_0.gguf") == len(SMALL)
+    assert same(shelf.listed["maker/small-gguf"].path, SMALL)
+    downloads.close()
+
+
+def test_models_that_were_moved_meanwhile_are_put_where_they_belong_now(hub: HubStandIn, tmp_path: Path) -> None:
+    hub.bytes_per_s = 2 << 20
+    downloads, _ = downloads_in(tmp_path)
+    id = downloads.add_variant("maker/small-gguf").id
+    wait_for(lambda: downloads.list()[0].done_bytes > 1 << 20)
+    downloads.pause(id)
+    downloads.close()
+    hub.bytes_per_s = 0
+    shelf = PlainShelf(tmp_path / "moved")
+    downloads = Downloads(shelf, Hub(), home=tmp_path / "queue", patience=QUICK)
+    downloads.resume(id)
+    wait_for(lambda: the(downloads, "done"))
+    assert Path(shelf.listed["maker/small-gguf"].path).is_relative_to(tmp_path / "moved")
+    assert same(shelf.listed["maker/small-gguf"].path, SMALL)
+    assert hub.of_file("small-q4_0.gguf")[-1].start > 0
+    downloads.close()
+
+
+def test_a_move_to_another_disk_is_proven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.replace
+
+    def replace(source: Path, goal: Path) -> None:
+        if Path(source).parent != Path(goal).parent:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        real(source, goal)
+
+    monkeypatch.setattr(os, "replace", replace)
+    source, goal = tmp_path / "a" / "x.whole", tmp_path / "b" / "model.gguf"
+    for folder in (source.parent, goal.parent):
+        folder.mkdir()
+    source.write_bytes(SMALL)
+    with pytest.raises(LibraryError, match="not what was copied"):
+        download_job._move(source, goal, "0" * 64)
+    assert source.exists()
+    assert not list(goal.parent.iterdir())
+    download_job._move(source, goal, hashlib.sha256(SMALL).hexdigest())
+    assert same(goal, SMALL)
+    assert not source.exists()
 
 
 @pytest.mark.expects_log("the queue of downloads cannot be read")

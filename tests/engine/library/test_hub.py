@@ -61,6 +61,23 @@ def test_a_listing_is_pinned_to_a_commit(hub: HubStandIn) -> None:
     assert Hub().listing("maker/small-gguf", before).variants[0].name == "q4_0"
 
 
+def test_a_repository_that_was_renamed(hub: HubStandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_token")
+    hub.renamed["old/Small"] = "maker/small-gguf"
+    listing = Hub().listing("old/Small")
+    assert listing.model.repo == "maker/small-gguf"
+    assert Hub().read("old/Small", listing.revision, "small-q4_0.gguf", 5, 9) == SMALL[5:14]
+    assert all("authorization" in asked.headers for asked in hub.asked if not asked.at_store)
+
+
+def test_a_revision_with_slashes(hub: HubStandIn) -> None:
+    before = hub.repositories["maker/small-gguf"].head
+    hub.add("maker/small-gguf", {"newer-q8_0.gguf": b"x"}, refs={"refs/pr/26": before})
+    assert Hub().listing("maker/small-gguf", "refs/pr/26").revision == before
+    assert Hub().listing(f"{hub.url}/maker/small-gguf/tree/refs%2Fpr%2F26").revision == before
+    assert Hub().read("maker/small-gguf", "refs/pr/26", "README.md", 0, 9) == b"# Small"
+
+
 def test_a_tree_of_many_pages(hub: HubStandIn) -> None:
     hub.page_size = 7
     hub.add("maker/many", {f"part-{i:03}.gguf": b"x" * i for i in range(30)})
