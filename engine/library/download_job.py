@@ -91,7 +91,7 @@ def resolve(hub: Hub, wanted: Wanted) -> Resolved:
 def staging_folder(models: Path, wanted: Wanted) -> Path:
     """Where the model's files come to lie until they are proven; the same one each time it is asked for."""
     name = hashlib.sha256(f"{wanted.repo} {wanted.model}".encode()).hexdigest()[:24]
-    return spelled(models / ".downloads" / name)
+    return spelled(models / disk_room.DOWNLOADS / name)
 
 
 class DownloadJob:

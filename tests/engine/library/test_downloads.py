@@ -160,7 +160,7 @@ def test_pause_is_quick_and_keeps_what_came(hub: HubStandIn, tmp_path: Path) -> 
     paused = the(downloads, "paused")
     assert paused is not None
     assert paused.bytes_per_s is None
-    assert time.monotonic() - started < 0.2
+    assert time.monotonic() - started < 0.5
     time.sleep(0.2)
     assert the(downloads, "paused") is not None, "what the stopped run says is not heard"
     downloads.resume(id)
@@ -387,7 +387,7 @@ def test_news_come_at_most_five_times_a_second(hub: HubStandIn, tmp_path: Path) 
     assert len(times) >= 8
     assert min(b - a for a, b in itertools.pairwise(times)) >= 0.19
     last = [found for found in shown if found.bytes_per_s][-1]
-    assert last.bytes_per_s == pytest.approx(1 << 20, rel=0.3)
+    assert last.bytes_per_s == pytest.approx(1 << 20, rel=0.5)
     assert last.eta_s == pytest.approx((last.total_bytes - last.done_bytes) / (last.bytes_per_s or 1), rel=0.01)
     assert shown[-1].state == "done"
 

@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
 
+import httpx2
 import pytest
 from download_places import ROOT, SMALL
 from hub_stand_in import HubStandIn
@@ -205,6 +206,16 @@ def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
         error = failure(ask)
         assert isinstance(error, OfflineError)
         assert passing(error) is not None
+
+
+def test_a_certificate_that_is_not_trusted(hub: HubStandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise httpx2.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate")
+
+    monkeypatch.setattr(httpx2.Client, "send", refuse)
+    error = failure(lambda: Hub().search("x"))
+    assert "not trusted" in error.message
+    assert passing(error) is None
 
 
 def test_offline_is_honoured(hub: HubStandIn, monkeypatch: pytest.MonkeyPatch) -> None:
