@@ -1,4 +1,4 @@
-"""What is foretold from a shape: against files of that shape, the placement that the engine plans, and a measured card."""
+"""What is foretold from a shape against files of it, placements that the engine plans, and a card that was measured."""
 
 from __future__ import annotations
 
