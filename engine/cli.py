@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from engine.chat_templates import TEMPLATE_NAMES
-from engine.commands import answers, catalogue, files, machine, measures, profile, pull, solve, train
+from engine.commands import answers, catalogue, files, library, machine, measures, profile, pull, solve, train
 from engine.config import DEVICES, KV_CODECS, MODES
 from engine.console import drop_output, make_streams_safe
 from engine.errors import EngineError
@@ -206,6 +206,20 @@ def build_parser() -> argparse.ArgumentParser:
     sub.add_argument("bundle", metavar="DST", help="the folder to make; it must not exist yet")
     sub.add_argument("--codec", required=True, choices=("f16", "q8_0", "q4_0"), help="how matrices are stored")
     add_activation(sub)
+    add_json(sub)
+
+    sub = command("list", library.list_models, "The installed models.", "")
+    add_json(sub)
+
+    sub = command("import", library.import_model, "Takes in a model that lies on this PC.", "model.gguf --copy")
+    sub.add_argument("path", metavar="PATH", help="a GGUF file, a Hugging Face folder or a bundle")
+    sub.add_argument("--copy", action="store_true", help="copy it into the models folder instead of using it in place")
+    sub.add_argument("--name", default="", help="what it is called from now on (default: as its files say)")
+    add_json(sub)
+
+    sub = command("remove", library.remove, "Takes an installed model away.", "local/my-model")
+    sub.add_argument("name", nargs="?", metavar="NAME", help="its id or name, as `list` shows it")
+    sub.add_argument("--undo", metavar="TOKEN", help="bring back what was removed in the last 10 minutes")
     add_json(sub)
 
     sub = command("probe", machine.probe, "What this machine is.", "--measure")

@@ -28,7 +28,7 @@ from engine.hardware import choose_threads, probe
 from engine.measured_hardware import load_profile
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import FfnExecutor, Transformer
-from engine.model.weights import Hold, ModelWeights, OpenedModel, load_weights
+from engine.model.weights import Hold, ModelWeights, OpenedModel, load_weights, open_model
 from engine.modes import SAMPLE_TEXT, ModeChooser, choose_mode, predictor_room
 from engine.offline.memory_plan import budgets_of
 from engine.opening import choose_context, find_model, read_tokenizer
@@ -100,7 +100,7 @@ class LoadedModel:
         engine = engine or EngineConfig()
         started = time.perf_counter()
         found = find_model(str(model))
-        opened = found.open(engine.activation)
+        opened = open_model(found.path, engine.activation or found.activation or None)
         tokenizer = read_tokenizer(opened, engine.template or found.template or None)
         hardware = load_profile(engine.hardware_file) if engine.hardware_file else probe()
         choose_mode(opened, engine.mode)  # refuses here, before gigabytes are read

@@ -22,11 +22,11 @@ from engine.library.imports import Survey, check_room, copy_checked, file_hash, 
 from engine.library.library_file import Contents, LibraryFile, write_receipt
 from engine.library.listing import cached, free_id, named, stored, unlisted
 from engine.library.long_paths import spelled
-from engine.library.owned_files import PREPARED
+from engine.library.owned_files import PREPARED, drop_stale
 from engine.library.records import InstalledFile, InstalledModel, ModelKind, Origin
 from engine.library.states import STARTER_ID as STARTER_ID
 from engine.library.states import file_problem, installed, starter
-from engine.library.stored_models import Remarks, StoredModel, as_part, checked_id, file_below
+from engine.library.stored_models import Remarks, StoredModel, as_line, as_part, checked_id, file_below
 
 log = logging.getLogger(__name__)
 
@@ -142,13 +142,20 @@ class Library:
             raise ModelNotFoundError(f"There is no installed model called {name[:200]!r}.")
         return found
 
-    def find(self, name: str) -> Resolved | None:
-        """As `resolve`, but None where nothing goes by the name."""
+    def look_up(self, name: str) -> InstalledModel | None:
+        """The model that goes by the id, name or catalogue id, in whatever state; None where there is none.
+
+        Raises: ModelNotFoundError where two go by the name.
+        """
         with self._reading() as contents:
             meant = named(contents, self._heads, name)
-            if meant is None:
-                return None
-            model = installed(meant, self._heads)
+            return None if meant is None else installed(meant, self._heads)
+
+    def find(self, name: str) -> Resolved | None:
+        """As `resolve`, but None where nothing goes by the name."""
+        model = self.look_up(name)
+        if model is None:
+            return None
         if model.state == "broken":
             raise ModelNotFoundError(f"{model.name} cannot be loaded. {model.reason}", "Repair it, or remove it.")
         if model.prepared:  # it carries its activation itself
@@ -217,6 +224,8 @@ class Library:
                         still_needed=before.still_needed, added=before.added,
                     )  # fmt: skip
             if model.owned:
+                if before is not None and before.folder == model.folder:
+                    drop_stale(before, model)
                 write_receipt(model)
             contents.models[model.id] = model
         return self.get(model.id)
@@ -236,7 +245,7 @@ class Library:
         DiskSpaceError, LibraryError, Cancelled.
         """
         found = survey(Path(os.path.abspath(os.path.expanduser(path))))
-        name = " ".join(name.split()) or found.opened.name
+        name = as_line(name) or as_line(found.opened.name) or "Model"
         if copy:
             return self._add_copied(found, name, stage, cancelled)
         with self._file.locked():

@@ -91,9 +91,9 @@ def move_all(file: LibraryFile, target: Path, progress: Progress, cancelled: Can
         with file.changing() as contents:
             old, contents.folder, contents.moving_to = contents.folder, target, ""
         drop_copies(target)
-        if old != file.home:
-            drop_empty(old / PREPARED, (), above=1)
         _delete_leftovers(file)
+        if old != target:
+            _drop_empty_folders(old, file.home)
 
 
 @contextlib.contextmanager
@@ -307,10 +307,21 @@ def _delete_leftovers(file: LibraryFile) -> None:
         contents.leftovers = kept
 
 
+def _drop_empty_folders(old: Path, home: Path) -> None:
+    """Removes what an interruption may have left of Hearth's own folder of bundles, and the former models folder."""
+    with contextlib.suppress(OSError):
+        for owner in list((old / PREPARED).iterdir()):
+            drop_empty(owner, (), above=0)
+    drop_empty(old / PREPARED, (), above=0)
+    if old != home:
+        drop_empty(old, (), above=0)
+
+
 def _check_target(contents: Contents, target: Path) -> None:
     """Raises LibraryError where models cannot be put."""
     for model in contents.models.values():
-        for inner in (model.folder, model.prepared):
+        own = [model.folder] if model.owned else []
+        for inner in (*own, model.prepared):
             if inner and target.is_relative_to(inner):
                 raise LibraryError(f"{target} lies in the folder of {model.name}.", "Choose another folder.")
     for item in _items(contents, target):
