@@ -289,10 +289,14 @@ class _locked:  # noqa: N801 - reads as what it does
 
 def _chosen(wanted: Wanted, there: tuple[HubFile, ...]) -> tuple[HubFile, ...]:
     if wanted.patterns:
-        first = wanted.patterns[0]  # the others are taken where they are there
-        if not matching(there, (first,)):
-            raise RepositoryNotFoundError(f"{wanted.repo} has no file {first} any more.", "Choose another model.")
-        return matching(there, wanted.patterns)
+        first = matching(there, wanted.patterns[:1])  # the others are taken where they are there
+        if not first:
+            raise RepositoryNotFoundError(
+                f"{wanted.repo} has no file {wanted.patterns[0]} any more.", "Choose another model."
+            )
+        found = matching(there, wanted.patterns)
+        # pickles that a pattern happens to fit are left; those that the model consists of are refused with a reason
+        return tuple(file for file in found if file in first or not is_pickled(file.name))
     offered = variants_of(there)
     if wanted.variant:
         return _usable(_named(wanted, offered)).files

@@ -97,6 +97,21 @@ def test_a_model_in_several_parts_comes_with_its_activation_counts(hub: HubStand
     downloads.close()
 
 
+def test_of_a_catalogue_entry_the_first_file_must_be_there(hub: HubStandIn, tmp_path: Path) -> None:
+    files = {"model.safetensors": SMALL, "config.json": b"{}", "extra/x.safetensors": b"x", "activation/junk.pt": b"x"}
+    hub.add("maker/tiny", files)
+    downloads, shelf = downloads_in(tmp_path)
+    downloads.add(entry("maker/tiny", ("*.safetensors", "config.json", "vocab.json", "activation/*.pt")))
+    wait_for(lambda: the(downloads, "done"))
+    assert [file.name for file in shelf.listed["maker/tiny"].files] == ["model.safetensors", "config.json"]
+    downloads.forget(downloads.list()[0].id)
+    downloads.add(entry("maker/small-gguf", ("gone.gguf", "*.md"), format="gguf"))
+    failed = wait_for(lambda: the(downloads, "failed"))
+    assert failed.error == "RepositoryNotFoundError"
+    assert "gone.gguf" in failed.message
+    downloads.close()
+
+
 def test_a_repository_with_several_variants_asks_which(hub: HubStandIn, tmp_path: Path) -> None:
     hub.add("maker/many", {"many-q4_0.gguf": SMALL, "many-q8_0.gguf": SMALL[1:]})
     downloads, shelf = downloads_in(tmp_path)

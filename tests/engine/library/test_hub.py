@@ -29,7 +29,7 @@ from engine.library.hub import Hub
 from engine.library.hub_failures import passing, retry_after_s
 from engine.library.hub_names import check_file_names, is_repository, parse_repository
 from engine.library.records import HubFile
-from engine.library.variants import codec_of, is_pickled, variants_of
+from engine.library.variants import codec_of, is_pickled, matching, variants_of
 
 # ------------------------------------------------------------------ search and lists
 
@@ -373,6 +373,14 @@ def test_what_is_no_model() -> None:
     assert is_pickled("model_0.pt.bin")
     assert not is_pickled("predictors/model_12.pt")
     assert not is_pickled("activation/activation_0.pt")
+
+
+def test_a_star_stands_for_no_slash() -> None:
+    names = ["model.safetensors", "original/model.safetensors", "activation/activation_0.pt", "a/activation/x.pt"]
+    files = [HubFile(name, 1) for name in names]
+    assert [file.name for file in matching(files, ("*.safetensors", "activation/*.pt"))] == [names[0], names[2]]
+    assert matching(files, ("model.safetensors",)) == (files[0],)
+    assert matching([HubFile("a[1]*.gguf", 1)], ("a[[]1][*].gguf",)) != ()
 
 
 @pytest.mark.parametrize(
