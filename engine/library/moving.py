@@ -76,10 +76,16 @@ def move_all(file: LibraryFile, target: Path, progress: Progress, cancelled: Can
             if target.exists() and not target.is_dir():
                 raise LibraryError(f"{target} is no folder.", "Choose a folder.")
             target.mkdir(parents=True, exist_ok=True)
-            with file.changing() as contents:
-                _check_target(contents, target)
-                contents.moving_to = str(target)
-            _move_each(file, target, progress, cancelled)
+            is_moved, old = False, target
+            while not is_moved:
+                with file.changing() as contents:
+                    _check_target(contents, target)
+                    contents.moving_to = str(target)
+                _move_each(file, target, progress, cancelled)
+                with file.changing() as contents:
+                    is_moved = not _items(contents, target)  # else one came in meanwhile
+                    if is_moved:
+                        old, contents.folder, contents.moving_to = contents.folder, target, ""
         except (EngineError, Cancelled, OSError) as error:
             with contextlib.suppress(EngineError):
                 settle(file)
@@ -88,8 +94,6 @@ def move_all(file: LibraryFile, target: Path, progress: Progress, cancelled: Can
             if isinstance(error, OSError):
                 raise disk_refused(error, target) from error
             raise
-        with file.changing() as contents:
-            old, contents.folder, contents.moving_to = contents.folder, target, ""
         drop_copies(target)
         _delete_leftovers(file)
         if old != target:

@@ -232,6 +232,7 @@ def test_a_model_that_is_taken_in_meanwhile_is_kept(library: Library, other_disk
 
     library.relocate(other_disk / "new", meanwhile)
     assert states(library).keys() == {"maker/tiny", "local/in-place", *added}
+    assert Path(library.get(added[0]).folder).is_relative_to(other_disk / "new")
     assert "broken" not in states(library).values()
 
 
