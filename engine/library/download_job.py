@@ -31,6 +31,7 @@ from engine.library import disk_room
 from engine.library.download import READ_BYTES, Patience, RemoteFile, Stop, Telling, fetch, prove, retrying
 from engine.library.hub import Hub
 from engine.library.hub_names import check_file_names
+from engine.library.long_paths import spelled
 from engine.library.part_file import safe_length, sync_folder
 from engine.library.records import HubFile, InstalledFile, InstalledModel, Variant
 from engine.library.variants import PREDICTOR_FOLDER, is_pickled, matching, variants_of
@@ -90,7 +91,7 @@ def resolve(hub: Hub, wanted: Wanted) -> Resolved:
 def staging_folder(models: Path, wanted: Wanted) -> Path:
     """Where the model's files come to lie until they are proven; the same one each time it is asked for."""
     name = hashlib.sha256(f"{wanted.repo} {wanted.model}".encode()).hexdigest()[:24]
-    return models / ".downloads" / name
+    return spelled(models / disk_room.DOWNLOADS / name)
 
 
 class DownloadJob:
@@ -112,8 +113,9 @@ class DownloadJob:
         Raises: EngineError, Cancelled; DiskSpaceError where there is no room.
         """
         try:
-            self._staging.mkdir(parents=True, exist_ok=True)
+            self._staging.parent.mkdir(parents=True, exist_ok=True)
             with _locked(self._staging, self._stop, self._telling):
+                self._staging.mkdir(exist_ok=True)
                 if self.resolved is None:
                     self.resolved = retrying(
                         lambda: resolve(self._hub, self.wanted), self._patience, self._stop,
@@ -123,6 +125,8 @@ class DownloadJob:
                 self._telling.doing("downloading", "")
                 self._look_around(self.resolved)
                 disk_room.check_room(self._staging, self.resolved.n_bytes - self._sum(), self._others())
+                if self._staging.parent.parent != spelled(self._shelf.folder):  # models have been moved since
+                    disk_room.check_room(self._shelf.folder, self.resolved.n_bytes, self._others())
                 for file in self.resolved.files:
                     self._one(file)
                 model = self._put(self.resolved)
@@ -145,7 +149,7 @@ class DownloadJob:
         return self._staging / f"{file.key}.whole"
 
     def _goal(self, file: RemoteFile) -> Path:
-        return self._shelf.folder_for(self.wanted.model).joinpath(*file.place.split("/"))
+        return spelled(self._shelf.folder_for(self.wanted.model).joinpath(*file.place.split("/")))
 
     def _look_around(self, resolved: Resolved) -> None:
         """What is here already counts: finished files, parts, and files in their place that are still right."""
@@ -285,10 +289,14 @@ class _locked:  # noqa: N801 - reads as what it does
 
 def _chosen(wanted: Wanted, there: tuple[HubFile, ...]) -> tuple[HubFile, ...]:
     if wanted.patterns:
-        for pattern in wanted.patterns:
-            if not matching(there, (pattern,)) and not _is_optional(pattern):
-                raise RepositoryNotFoundError(f"{wanted.repo} has no file {pattern} any more.", "Choose another model.")
-        return matching(there, wanted.patterns)
+        first = matching(there, wanted.patterns[:1])  # the others are taken where they are there
+        if not first:
+            raise RepositoryNotFoundError(
+                f"{wanted.repo} has no file {wanted.patterns[0]} any more.", "Choose another model."
+            )
+        found = matching(there, wanted.patterns)
+        # pickles that a pattern happens to fit are left; those that the model consists of are refused with a reason
+        return tuple(file for file in found if file in first or not is_pickled(file.name))
     offered = variants_of(there)
     if wanted.variant:
         return _usable(_named(wanted, offered)).files
@@ -311,11 +319,6 @@ def _usable(variant: Variant) -> Variant:
     if variant.refused:
         raise UnsupportedModelError(variant.refused, "Choose a repository with GGUF or safetensors files.")
     return variant
-
-
-def _is_optional(pattern: str) -> bool:
-    """Whether a model works without it: papers, and whatever a pattern with a star means beside weights."""
-    return not pattern.lower().endswith((".gguf", ".safetensors", "config.json"))
 
 
 def _remote(repo: str, commit: str, file: HubFile, place: str) -> RemoteFile:

@@ -56,7 +56,12 @@ def network_failures(what: str) -> Iterator[None]:
         raise HubError(f"The proxy lets nothing through: {printable(str(error))}.", "Look at HTTPS_PROXY.") from (
             Passing(is_network=True)
         )
-    except (httpx2.ConnectError, httpx2.ConnectTimeout):
+    except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            raise HubError(
+                f"The certificate that came with {what} is not trusted.",
+                "Look at this PC's clock. Behind a company's proxy, SSL_CERT_FILE has to name its certificate.",
+            ) from error
         raise OfflineError(f"The hub cannot be reached for {what}.") from Passing(is_network=True)
     except httpx2.TimeoutException:
         raise OfflineError(f"The hub went silent while it sent {what}.") from Passing(is_network=True)

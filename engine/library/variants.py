@@ -55,8 +55,12 @@ def variants_of(files: Sequence[HubFile]) -> tuple[Variant, ...]:
 
 
 def matching(files: Iterable[HubFile], patterns: Sequence[str]) -> tuple[HubFile, ...]:
-    """Those whose name one of the patterns fits, each once."""
-    return tuple(file for file in files if any(fnmatchcase(file.name, pattern) for pattern in patterns))
+    """Those whose name one of the patterns fits, each once; a star stands for no slash."""
+    return tuple(file for file in files if any(_fits(file.name, pattern) for pattern in patterns))
+
+
+def _fits(name: str, pattern: str) -> bool:
+    return name.count("/") == pattern.count("/") and all(map(fnmatchcase, name.split("/"), pattern.split("/")))
 
 
 def _gguf_variants(files: Sequence[HubFile]) -> list[Variant]:

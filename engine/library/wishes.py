@@ -29,7 +29,8 @@ class Shelf(Protocol):
 
 @dataclass(frozen=True)
 class Wanted:
-    """A model as it was asked for. patterns: names or patterns of its files; else variant: one that the repository
+    """A model as it was asked for. patterns: names or patterns of its files, of which the first must be
+    there; else variant: one that the repository
     offers, empty for its only one. trusted: names of files that were just proven where they lie."""
 
     model: str

@@ -18,6 +18,8 @@ from engine.assets import starter_model
 from engine.cli import main
 from engine.library.catalogue import load_catalogue
 from engine.library.installed import Library
+from engine.library.variants import is_pickled
+from engine.library.wishes import of_entry
 from engine.opening import resolve_model
 
 GGUF = "starter-chat-q8_0.gguf"
@@ -124,3 +126,13 @@ def test_an_ended_pull_goes_on_where_it_was(hub: HubStandIn, way: str, starter_b
     asked = hub.of_file(GGUF)[-1].start
     assert lay - asked <= (BLOCK if way == "kill" else 0)
     assert Path(Library().get("maker/pip-gguf").path).read_bytes() == starter_bytes
+
+
+def test_every_model_of_the_catalogue_has_a_place_of_its_own() -> None:
+    """No two share a folder, and none asks for a file that could hold code."""
+    library = Library()
+    wanted = [of_entry(entry, library) for entry in load_catalogue().entries]
+    folders = [str(library.folder_for(one.model)).casefold() for one in wanted]
+    assert sorted(folders) == sorted(set(folders))
+    assert not any(is_pickled(pattern.replace("*", "activation_0")) for one in wanted for pattern in one.patterns)
+    assert all(one.patterns for one in wanted)

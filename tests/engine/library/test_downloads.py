@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
 import json
 import logging
+import os
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from download_places import QUICK, SMALL, PlainShelf, downloads_in, parts_in, same, the, wait_for
+from download_places import QUICK, SMALL, PlainShelf, downloading_process, downloads_in, parts_in, same, the, wait_for
 from hub_stand_in import HubStandIn
 
 from engine.errors import InvalidRequestError, LibraryError, UnsupportedModelError
+from engine.library import download_job
+from engine.library.downloads import Downloads
+from engine.library.hub import Hub
 from engine.library.records import CatalogueEntry, Download, ModelShape, Sparsity
 
 
@@ -92,6 +97,21 @@ def test_a_model_in_several_parts_comes_with_its_activation_counts(hub: HubStand
     downloads.close()
 
 
+def test_of_a_catalogue_entry_the_first_file_must_be_there(hub: HubStandIn, tmp_path: Path) -> None:
+    files = {"model.safetensors": SMALL, "config.json": b"{}", "extra/x.safetensors": b"x", "activation/junk.pt": b"x"}
+    hub.add("maker/tiny", files)
+    downloads, shelf = downloads_in(tmp_path)
+    downloads.add(entry("maker/tiny", ("*.safetensors", "config.json", "vocab.json", "activation/*.pt")))
+    wait_for(lambda: the(downloads, "done"))
+    assert [file.name for file in shelf.listed["maker/tiny"].files] == ["model.safetensors", "config.json"]
+    downloads.forget(downloads.list()[0].id)
+    downloads.add(entry("maker/small-gguf", ("gone.gguf", "*.md"), format="gguf"))
+    failed = wait_for(lambda: the(downloads, "failed"))
+    assert failed.error == "RepositoryNotFoundError"
+    assert "gone.gguf" in failed.message
+    downloads.close()
+
+
 def test_a_repository_with_several_variants_asks_which(hub: HubStandIn, tmp_path: Path) -> None:
     hub.add("maker/many", {"many-q4_0.gguf": SMALL, "many-q8_0.gguf": SMALL[1:]})
     downloads, shelf = downloads_in(tmp_path)
@@ -155,7 +175,7 @@ def test_pause_is_quick_and_keeps_what_came(hub: HubStandIn, tmp_path: Path) -> 
     paused = the(downloads, "paused")
     assert paused is not None
     assert paused.bytes_per_s is None
-    assert time.monotonic() - started < 0.2
+    assert time.monotonic() - started < 0.5
     time.sleep(0.2)
     assert the(downloads, "paused") is not None, "what the stopped run says is not heard"
     downloads.resume(id)
@@ -262,6 +282,61 @@ def test_a_second_process_of_hearth_is_told_so(
     downloads_in(tmp_path)[0].close()
 
 
+def test_two_processes_that_want_the_same_model_fetch_it_once(hub: HubStandIn, tmp_path: Path) -> None:
+    hub.bytes_per_s = 2 << 20
+    child = downloading_process(tmp_path, ["maker/small-gguf"])
+    wait_for(lambda: hub.sent_bytes("small-q4_0.gguf") > 1 << 19)
+    shelf = PlainShelf(tmp_path / "models")
+    downloads = Downloads(shelf, Hub(), home=tmp_path / "another queue", patience=QUICK)
+    downloads.add_variant("maker/small-gguf")
+    assert "Another Hearth" in wait_for(lambda: the(downloads, "waiting")).message
+    assert "'done'" in child.communicate(timeout=20)[0].splitlines()[-1]
+    wait_for(lambda: the(downloads, "done"))
+    assert hub.sent_bytes("small-q4_0.gguf") == len(SMALL)
+    assert same(shelf.listed["maker/small-gguf"].path, SMALL)
+    downloads.close()
+
+
+def test_models_that_were_moved_meanwhile_are_put_where_they_belong_now(hub: HubStandIn, tmp_path: Path) -> None:
+    hub.bytes_per_s = 2 << 20
+    downloads, _ = downloads_in(tmp_path)
+    id = downloads.add_variant("maker/small-gguf").id
+    wait_for(lambda: downloads.list()[0].done_bytes > 1 << 20)
+    downloads.pause(id)
+    downloads.close()
+    hub.bytes_per_s = 0
+    shelf = PlainShelf(tmp_path / "moved")
+    downloads = Downloads(shelf, Hub(), home=tmp_path / "queue", patience=QUICK)
+    downloads.resume(id)
+    wait_for(lambda: the(downloads, "done"))
+    assert Path(shelf.listed["maker/small-gguf"].path).is_relative_to(tmp_path / "moved")
+    assert same(shelf.listed["maker/small-gguf"].path, SMALL)
+    assert hub.of_file("small-q4_0.gguf")[-1].start > 0
+    downloads.close()
+
+
+def test_a_move_to_another_disk_is_proven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.replace
+
+    def replace(source: Path, goal: Path) -> None:
+        if Path(source).parent != Path(goal).parent:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        real(source, goal)
+
+    monkeypatch.setattr(os, "replace", replace)
+    source, goal = tmp_path / "a" / "x.whole", tmp_path / "b" / "model.gguf"
+    for folder in (source.parent, goal.parent):
+        folder.mkdir()
+    source.write_bytes(SMALL)
+    with pytest.raises(LibraryError, match="not what was copied"):
+        download_job._move(source, goal, "0" * 64)
+    assert source.exists()
+    assert not list(goal.parent.iterdir())
+    download_job._move(source, goal, hashlib.sha256(SMALL).hexdigest())
+    assert same(goal, SMALL)
+    assert not source.exists()
+
+
 @pytest.mark.expects_log("the queue of downloads cannot be read")
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 99}', '{"schema": 1, "downloads": [{"id": 3}]}', "\0" * 9])
 def test_a_damaged_queue_is_kept_aside(hub: HubStandIn, tmp_path: Path, text: str) -> None:
@@ -327,7 +402,7 @@ def test_news_come_at_most_five_times_a_second(hub: HubStandIn, tmp_path: Path) 
     assert len(times) >= 8
     assert min(b - a for a, b in itertools.pairwise(times)) >= 0.19
     last = [found for found in shown if found.bytes_per_s][-1]
-    assert last.bytes_per_s == pytest.approx(1 << 20, rel=0.3)
+    assert last.bytes_per_s == pytest.approx(1 << 20, rel=0.5)
     assert last.eta_s == pytest.approx((last.total_bytes - last.done_bytes) / (last.bytes_per_s or 1), rel=0.01)
     assert shown[-1].state == "done"
 

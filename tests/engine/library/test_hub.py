@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
 
+import httpx2
 import pytest
 from download_places import ROOT, SMALL
 from hub_stand_in import HubStandIn
@@ -28,7 +29,7 @@ from engine.library.hub import Hub
 from engine.library.hub_failures import passing, retry_after_s
 from engine.library.hub_names import check_file_names, is_repository, parse_repository
 from engine.library.records import HubFile
-from engine.library.variants import codec_of, is_pickled, variants_of
+from engine.library.variants import codec_of, is_pickled, matching, variants_of
 
 # ------------------------------------------------------------------ search and lists
 
@@ -59,6 +60,23 @@ def test_a_listing_is_pinned_to_a_commit(hub: HubStandIn) -> None:
     hub.add("maker/small-gguf", {"other-q8_0.gguf": b"x"})
     assert Hub().listing("maker/small-gguf").variants[0].name == "q8_0"
     assert Hub().listing("maker/small-gguf", before).variants[0].name == "q4_0"
+
+
+def test_a_repository_that_was_renamed(hub: HubStandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_token")
+    hub.renamed["old/Small"] = "maker/small-gguf"
+    listing = Hub().listing("old/Small")
+    assert listing.model.repo == "maker/small-gguf"
+    assert Hub().read("old/Small", listing.revision, "small-q4_0.gguf", 5, 9) == SMALL[5:14]
+    assert all("authorization" in asked.headers for asked in hub.asked if not asked.at_store)
+
+
+def test_a_revision_with_slashes(hub: HubStandIn) -> None:
+    before = hub.repositories["maker/small-gguf"].head
+    hub.add("maker/small-gguf", {"newer-q8_0.gguf": b"x"}, refs={"refs/pr/26": before})
+    assert Hub().listing("maker/small-gguf", "refs/pr/26").revision == before
+    assert Hub().listing(f"{hub.url}/maker/small-gguf/tree/refs%2Fpr%2F26").revision == before
+    assert Hub().read("maker/small-gguf", "refs/pr/26", "README.md", 0, 9) == b"# Small"
 
 
 def test_a_tree_of_many_pages(hub: HubStandIn) -> None:
@@ -188,6 +206,16 @@ def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
         error = failure(ask)
         assert isinstance(error, OfflineError)
         assert passing(error) is not None
+
+
+def test_a_certificate_that_is_not_trusted(hub: HubStandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise httpx2.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate")
+
+    monkeypatch.setattr(httpx2.Client, "send", refuse)
+    error = failure(lambda: Hub().search("x"))
+    assert "not trusted" in error.message
+    assert passing(error) is None
 
 
 def test_offline_is_honoured(hub: HubStandIn, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,6 +373,14 @@ def test_what_is_no_model() -> None:
     assert is_pickled("model_0.pt.bin")
     assert not is_pickled("predictors/model_12.pt")
     assert not is_pickled("activation/activation_0.pt")
+
+
+def test_a_star_stands_for_no_slash() -> None:
+    names = ["model.safetensors", "original/model.safetensors", "activation/activation_0.pt", "a/activation/x.pt"]
+    files = [HubFile(name, 1) for name in names]
+    assert [file.name for file in matching(files, ("*.safetensors", "activation/*.pt"))] == [names[0], names[2]]
+    assert matching(files, ("model.safetensors",)) == (files[0],)
+    assert matching([HubFile("a[1]*.gguf", 1)], ("a[[]1][*].gguf",)) != ()
 
 
 @pytest.mark.parametrize(
