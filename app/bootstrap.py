@@ -122,6 +122,7 @@ class Hearth(QObject):
         self.worker = EngineWorker(settings.engine_location, makers or default_makers(places.log))
         self.engine = EngineClient(self.worker)
         self.memory = ChatMemory(lambda: Store.rescue(places.chats_file), self.saves, self.reads)
+        self._flagged_model = model
         self.controller = ChatController(self.engine, self.memory, settings, model or settings.model or STARTER)
         self.library = library or LibraryClient(
             EngineWorker(settings.engine_location, library_makers(places.log), "library")
@@ -193,7 +194,9 @@ class Hearth(QObject):
         return self._ended
 
     def _keep_model(self, model: str) -> None:
-        """The model that the person switched to is loaded at the next start too."""
+        """The model that the person switched to is loaded at the next start too; one from a flag is for this run."""
+        if model == self._flagged_model:
+            return
         self._set_setting(model="" if model == STARTER else model)
 
     def _set_setting(self, **values: Any) -> None:

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QObject, QTimer, Signal, Slot
+from PySide6.QtCore import QObject, Signal, Slot
 
 from app.answer_queue import Answer, AnswerQueue, history
 from app.chat_memory import ChatMemory
@@ -19,15 +18,13 @@ from app.conversation import Conversation, Message, MessageState, Role, SearchHi
 from app.engine_client import EngineClient
 from app.engine_process import EngineDied
 from app.engine_status import EngineStatus, Phase
+from app.model_switch import LOAD_LAST, STARTER, ModelSwitch
 from app.settings import AppSettings
 from app.store import RescueReport, StoreError
 from app.user_messages import Action, UserMessage, describe, describe_engine_death, plain_figures
 from engine import protocol
 
-STARTER = "starter-chat"
-STARTER_NAME = "the starter model"
-LOAD_LAST = "load-last"  # a remedy: the model that was loaded before this trouble
-TYPING_MS = 600
+__all__ = ["LOAD_LAST", "STARTER", "ChatController"]
 
 
 class ChatController(QObject):
@@ -58,11 +55,9 @@ class ChatController(QObject):
         self._engine = engine
         self._memory = memory
         self._settings = settings
-        self._model = model  # that is wanted
-        self._last = ""  # that was loaded last, should the one that is wanted not come
-        self._names = {STARTER: STARTER_NAME}  # by model, as far as they are known
         # What is remembered for a model on this machine: fields of EngineConfig. Whoever remembers it sets this.
         self.choices_for: Callable[[str], Mapping[str, Any]] = lambda model: {}
+        self.switch = ModelSwitch(engine, settings, model, lambda model: self.choices_for(model))
         self._answers = AnswerQueue(engine)
         self._open: str | None = None
         self._wanted: str | None = None  # the chat that is being read from the store
@@ -70,8 +65,9 @@ class ChatController(QObject):
         self._has_predictors = True  # of the model that is loaded
         self._problem_of = ""  # "engine", "store" or "answer": whose banner is showing
         self._unanswered: str | None = None  # the chat whose answer failed last
-        self._load_soon = QTimer(self, singleShot=True, interval=TYPING_MS)  # a number is typed digit by digit
-        self._load_soon.timeout.connect(self.load_model)
+        self.switch.changed.connect(self.model_changed)
+        self.switch.said.connect(lambda words: self.toast.emit(words, None))
+        self.switch.chosen.connect(partial(self._solved, "engine"))
         memory.opened.connect(self._reopen_last)
         memory.changed.connect(self._tell_conversations)
         memory.trouble.connect(self._store_trouble)
@@ -82,7 +78,6 @@ class ChatController(QObject):
         engine.load_failed.connect(self._load_failed)
         engine.ready.connect(partial(self._solved, "engine"))
         engine.died.connect(self._engine_died)
-        engine.noted.connect(self._model_is_otherwise)
         self._answers.grew.connect(self._answer_grew)
         self._answers.ended.connect(self._answer_ended)
         self._answers.failed.connect(self._answer_failed)
@@ -244,6 +239,7 @@ class ChatController(QObject):
     def settings_changed(self, settings: AppSettings) -> None:
         """Sampling counts from the next answer on; what concerns the engine loads the model again."""
         before, self._settings = self._settings, settings
+        self.switch.settings = settings
         is_off = self._engine.status.phase is Phase.OFF
         if settings.engine_location != before.engine_location:
             self._answers.abandon(MessageState.CANCELLED, waiting_too=False)
@@ -257,14 +253,11 @@ class ChatController(QObject):
         elif settings.device != before.device:
             self.load_model()
         elif settings.engine() != before.engine():
-            self._load_soon.start()
+            self.switch.load_soon()
         elif settings.mode != before.mode:
             self._tell_what_sparse_becomes()
 
     def _model_is_there(self, info: protocol.LoadedModelInfo) -> None:
-        self._last = self._model
-        self._names[self._model] = info.name
-        self.model_changed.emit(self._model)  # only now: one that does not load is not to be tried at the next start
         self._has_predictors = info.has_predictors
         if info.card_notes:
             self.toast.emit(plain_figures(info.card_notes[-1]).rstrip("."), None)
@@ -281,7 +274,7 @@ class ChatController(QObject):
     @property
     def model(self) -> str:
         """The model that is loaded, else the one on its way or tried last: an id or a path."""
-        return self._last if self._engine.has_model else self._model
+        return self.switch.model
 
     @property
     def status(self) -> EngineStatus:
@@ -290,59 +283,32 @@ class ChatController(QObject):
 
     def learn_names(self, names: Mapping[str, str]) -> None:
         """What models are called, by id or path."""
-        self._names |= names
+        self.switch.learn_names(names)
 
     @Slot(str)
     def use_model(self, model: str) -> None:
         """Load this model in place of the one that is there, after the answer that runs. Every chat stays."""
-        if self._engine.has_model and model == self._last:
-            self._model = model
-            self._engine.keep()  # should another one have been on its way
-            return
-        self._solved("engine")
-        self._model = model
-        self.load_model()
-        if self._engine.is_waiting:
-            self.toast.emit(f"{_upper(self._name_of(model))} is loaded after this answer", None)
+        self.switch.use(model)
 
     @Slot()
     def load_model(self) -> None:
         """Load the model that is wanted, with what is set and remembered for it now."""
-        self._load_soon.stop()
-        chosen = {key: value for key, value in self.choices_for(self._model).items() if value is not None}
-        name = "" if self._model == STARTER and not self._last else self._name_of(self._model)
-        self._engine.load(self._model, {**self._settings.engine(), **chosen}, name)
+        self.switch.load()
 
     @Slot()
     def load_last(self) -> None:
-        """Load the model again that was there last; without one, the one that is wanted."""
-        self._solved("engine")
-        self._model = self._last or self._model
-        self.load_model()
+        """Bring back the model that was there last."""
+        self.switch.load_last()
 
     @Slot()
     def unload(self) -> None:
         """Give the model's memory back, after the answer that runs. Every chat stays."""
-        self._load_soon.stop()
-        self._solved("engine")
-        name = self._engine.status.model or "The model"
-        self._engine.unload()
-        if self._engine.is_waiting:
-            self.toast.emit(f"{name} is unloaded after this answer", None)
+        self.switch.unload()
 
     @Slot()
     def cancel_load(self) -> None:
         """End the load that is under way; no model is loaded then."""
-        self._load_soon.stop()
-        self._engine.cancel_load()
-        if self._engine.has_model:
-            self._model = self._last
-
-    def _name_of(self, model: str) -> str:
-        return self._names.get(model) or Path(model).name or model
-
-    def _model_is_otherwise(self, note: str) -> None:
-        self.toast.emit(note.rstrip("."), None)
+        self.switch.cancel_load()
 
     @Slot(str)
     def remedy(self, action: str) -> None:
@@ -351,7 +317,7 @@ class ChatController(QObject):
             case Action.RETRY_LOAD | Action.RESTART_ENGINE | Action.LOAD_STARTER:
                 self._solved("engine")
                 if action == Action.LOAD_STARTER:
-                    self._model = STARTER
+                    self.switch.wanted = STARTER
                 if action == Action.RESTART_ENGINE:
                     self._engine.restart()
                 self.load_model()
@@ -372,7 +338,7 @@ class ChatController(QObject):
 
     def close(self) -> None:
         """Hand over everything that is not saved yet. The queues are closed by whoever made them."""
-        self._load_soon.stop()
+        self.switch.stop()
         self._answers.abandon(MessageState.INTERRUPTED, waiting_too=True)
         self._memory.end()
 
@@ -388,7 +354,7 @@ class ChatController(QObject):
     def _chat_status(self) -> EngineStatus:
         status = self._engine.status
         if status.phase in (Phase.OFF, Phase.FAILED):
-            status = replace(status, can_load=self._name_of(self._last or self._model))
+            status = replace(status, can_load=self.switch.name_to_bring_back)
         answer = self._answers.of(self._open)
         if answer is not None and answer is self._answers.running:
             return status
@@ -428,18 +394,11 @@ class ChatController(QObject):
                 self.load_model()
 
     def _load_failed(self, failed: protocol.Failed) -> None:
-        message = self._describe(failed, "load")
-        if self._last and self._last != self._model:  # what surely works
-            again = (message.remedy, message.remedy_action)
-            if again[1] != Action.RETRY_LOAD:
-                again = message.second if message.second and message.second[1] == Action.RETRY_LOAD else again
-            words = f"Load {self._name_of(self._last)}"
-            message = replace(message, remedy=words, remedy_action=LOAD_LAST, second=again)
-        self._show("engine", message)
+        self._show("engine", self.switch.with_way_back(self._describe(failed, "load")))
 
     def _describe(self, failed: protocol.Failed, during: Any) -> UserMessage:
-        name = self._engine.status.model or _upper(self._name_of(self._model))
-        return describe(failed, during=during, model=name, is_starter=self._model == STARTER)
+        name = self._engine.status.model or self.switch.name
+        return describe(failed, during=during, model=name, is_starter=self.switch.wanted == STARTER)
 
     def _engine_died(self, died: EngineDied) -> None:
         message = describe_engine_death(died.reason, died.restarting, died.details)
@@ -462,8 +421,3 @@ class ChatController(QObject):
             self.problem_solved.emit()
         if "answer" in whose:
             self._unanswered = None
-
-
-def _upper(words: str) -> str:
-    """Words that begin a sentence."""
-    return words[:1].upper() + words[1:]

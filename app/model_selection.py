@@ -28,6 +28,7 @@ SIZES: tuple[tuple[str, str, int, int], ...] = (
     ("l", "15 to 40 GB", 15 * GB, 40 * GB), ("xl", "over 40 GB", 40 * GB, 10**18),
 )  # fmt: skip
 RECOMMENDED = 12  # of the catalogue, beside what is already here
+SLOWEST_TOK_S = 2.0  # slower than this, a model is nothing to recommend for chatting
 ALTERNATIVES = 4
 
 
@@ -52,8 +53,8 @@ def fits(row: ModelRow) -> bool:
     return row.estimate is None or row.estimate.fits != "no"
 
 
-def select(rows: Iterable[ModelRow], choice: Choice) -> list[ModelRow]:
-    """The rows to show, in order."""
+def select(rows: Iterable[ModelRow], choice: Choice, offered: str = "") -> list[ModelRow]:
+    """The rows to show, in order. offered: id of the one that is recommended before all others."""
     _, _, least, most = next(size for size in SIZES if size[0] == choice.size)
     found = [
         row
@@ -63,12 +64,20 @@ def select(rows: Iterable[ModelRow], choice: Choice) -> list[ModelRow]:
         and matches(row, choice.text)
     ]
     if choice.filter == "recommended":
-        best = sorted((row for row in found if not is_here(row) and fits(row) and row.kind != "base"), key=_by_rank)
+        best = sorted((row for row in found if not is_here(row) and _is_worth_it(row)), key=_by_rank)
         wanted = {row.id for row in best[:RECOMMENDED]}
         found = [row for row in found if is_here(row) or row.id in wanted]
     else:
         found = [row for row in found if _passes(row, choice.filter)]
-    return sorted(found, key=_ORDERS[choice.sort])
+    found.sort(key=_ORDERS[choice.sort])
+    if choice.sort == "best" and offered:
+        found.sort(key=lambda row: (not row.in_use, row.id != offered))  # all others stay as they are
+    return found
+
+
+def _is_worth_it(row: ModelRow) -> bool:
+    speed = speed_of(row)
+    return fits(row) and row.kind != "base" and (speed is None or speed >= SLOWEST_TOK_S)
 
 
 def _passes(row: ModelRow, wanted: Filter) -> bool:

@@ -90,12 +90,13 @@ def short_of(estimate: Estimate) -> str:
     """The sentence of a model that does not fit: what it needs and what there is."""
     need = estimate.vram_bytes + estimate.ram_bytes
     room = max(need - estimate.short_bytes, 0) or estimate.vram_budget_bytes + estimate.ram_budget_bytes
-    return f"Needs {whole_memory(need)}. This PC can give it {whole_memory(room)}."
+    say = memory if need - room < 3 * 2**30 else whole_memory  # rounded, the two would hardly differ
+    return f"Needs {say(need)}. This PC can give it {say(room)}."
 
 
 def machine(line: MachineLine) -> str:
     """This PC, as the page's second line has it."""
-    whose = "this PC" if line.measured else "a PC like this one"
+    whose = "this PC" if line.measured else "PCs like this"
     free = f"{whole_memory(line.ram_free_bytes)} RAM free"
     if not line.gpu:
         cores = f"{line.cores} core" + ("" if line.cores == 1 else "s")

@@ -87,6 +87,7 @@ class ModelsController(QObject):
         self._preview = BudgetPreview(library, self.known)
         self._preview.previewed.connect(self.previewed)
         self._again: Callable[[], object] | None = None  # does what failed last once more
+        self._damaged: dict[str, list[str]] = {}  # names of files, by installed id, as they were verified last
         self._rates: dict[str, float] = {}  # that were measured, by installed id
         library.died.connect(self._died)
         self._opening = QTimer(self, singleShot=True, interval=START_AFTER_MS)
@@ -245,10 +246,13 @@ class ModelsController(QObject):
 
     @Slot(str)
     def repair(self, row_id: str) -> None:
-        """Fetch the damaged files of a model again, and only those."""
+        """Fetch the damaged files of a model again, and only those. Where it was not verified before, all are looked
+        at."""
         row = self.row(row_id)
         if row is not None and row.installed is not None:
-            self._ask("repair", {"model": row.installed.id}, self._take_download, row.name)
+            damaged = self._damaged.pop(row.installed.id, [])
+            given = {"model": row.installed.id, **({"damaged": damaged} if damaged else {})}
+            self._ask("repair", given, self._take_download, row.name)
 
     @Slot(str, str)
     def cancel_work(self, job: str, what: str) -> None:
@@ -432,6 +436,9 @@ class ModelsController(QObject):
         self.refresh()
 
     def _verified(self, row_id: str, values: Values) -> None:
+        row = self.row(row_id)
+        if row is not None and row.installed is not None:
+            self._damaged[row.installed.id] = list(values["damaged"])
         self.verified.emit(row_id, list(values["damaged"]))
 
     def _planned(self, row_id: str, values: Values) -> None:

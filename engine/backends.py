@@ -5,8 +5,9 @@ It compiles nothing before a model needs it, and computes nothing itself.
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from engine.executor.counters import FfnCounters
 from engine.executor.sparse import SparseExecutor
 from engine.model.transformer import Transformer
 from engine.model.weights import ModelWeights, OpenedModel
+from engine.stoppable import run_unless
 from native_kernels.backend import Operators, PackedMatrix
 from native_kernels.kv_blocks import KvLayout
 from native_kernels.reference import ReferenceOperators
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from engine.executor.hot_blocks import HotBlocks
     from engine.model.decode_program import DecodeProgram
     from engine.sparsity.predictor import Predictor
+    from native_kernels.cpu.jit import Kernel
     from native_kernels.cpu.operators import CpuOperators
 
 log = logging.getLogger(__name__)
@@ -102,6 +105,35 @@ class Backend:
             return None
         return DecodeProgram(config, weights, mode, counters, self.kernels.pool, predictor, sides)
 
+    def prepare_operators(
+        self,
+        config: ModelConfig,
+        weights: ModelWeights,
+        layout: KvLayout,
+        predictor: Predictor | None,
+        progress: Progress,
+        cancelled: Callable[[], bool],
+    ) -> None:
+        """Compiles what such a model's layers need one by one: before the first of them runs, because then nobody
+        could stop it. Progress and Raises: as `prepare`."""
+        if self.kernels is not None:
+            _compile(self._of_operators(self.kernels, config, weights, layout, predictor), progress, cancelled)
+
+    def _of_operators(
+        self, kernels: CpuOperators, config: ModelConfig, weights: ModelWeights, layout: KvLayout,
+        predictor: Predictor | None,
+    ) -> list[Kernel]:  # fmt: skip
+        from native_kernels.cpu.pool import OWN_KERNELS
+
+        blocks = [block for layer in weights.layers for block in (layer, *layer.ffns)]
+        matrices = [matrix for block in blocks for matrix in vars(block).values() if isinstance(matrix, PackedMatrix)]
+        if predictor is not None:
+            matrices += [one for layer in predictor.layers for one in layer.matrices]
+        codecs = {matrix.codec for matrix in (weights.head, weights.embedding, *matrices)}
+        wanted = [*OWN_KERNELS, *kernels.kernels(codecs), *kernels.attention_kernels(layout)]
+        activation = config.activation.removesuffix("-glu").replace("drelu", "relu")
+        return wanted + kernels.vector_kernels(activation, rotates=config.positions == "rope")
+
     def prepare(
         self,
         model: Transformer,
@@ -116,29 +148,24 @@ class Backend:
         """
         if self.kernels is None:
             return
-        from native_kernels.cpu.pool import OWN_KERNELS
-
-        weights = model.weights
-        blocks = [block for layer in weights.layers for block in (layer, *layer.ffns)]
-        matrices = [matrix for block in blocks for matrix in vars(block).values() if isinstance(matrix, PackedMatrix)]
-        if isinstance(model.executor, SparseExecutor):
-            matrices += [one for layer in model.executor.predictor.layers for one in layer.matrices]
-        codecs = {matrix.codec for matrix in (weights.head, weights.embedding, *matrices)}
-        wanted = [*OWN_KERNELS, *self.kernels.kernels(codecs), *self.kernels.attention_kernels(layout)]
-        activation = model.config.activation.removesuffix("-glu").replace("drelu", "relu")
-        wanted += self.kernels.vector_kernels(activation, rotates=model.config.positions == "rope")
+        predictor = model.executor.predictor if isinstance(model.executor, SparseExecutor) else None
+        wanted = self._of_operators(self.kernels, model.config, model.weights, layout, predictor)
         if model.decoder is not None:
-            wanted += [call.kernel for call in model.decoder.program_for(layout).calls]
-        missing = [kernel for kernel in dict.fromkeys(wanted) if not kernel.is_ready]
-        for done, kernel in enumerate(missing):
-            if cancelled():
-                raise Cancelled
-            progress(done, len(missing))
-            _ = kernel.address
-        for kernel in wanted:
-            _ = kernel.address
-        if missing:
-            progress(len(missing), len(missing))
+            program = run_unless(cancelled, functools.partial(model.decoder.program_for, layout), "compiler")
+            wanted += [call.kernel for call in program.calls]
+        _compile(wanted, progress, cancelled)
+
+
+def _compile(wanted: Sequence[Kernel], progress: Progress, cancelled: Callable[[], bool]) -> None:
+    """Those that are not there yet. Raises: Cancelled; the kernel of that moment is compiled to its end beside it."""
+    missing = [kernel for kernel in dict.fromkeys(wanted) if not kernel.is_ready]
+    for done, kernel in enumerate(missing):
+        progress(done, len(missing))
+        run_unless(cancelled, functools.partial(getattr, kernel, "address"), "compiler")
+    for kernel in wanted:
+        _ = kernel.address
+    if missing:
+        progress(len(missing), len(missing))
 
 
 def multiplies(operators: Operators, codec: str) -> bool:
@@ -146,19 +173,24 @@ def multiplies(operators: Operators, codec: str) -> bool:
     return operators.name != ReferenceOperators.name and operators.reads(codec)  # type: ignore[attr-defined]
 
 
-def choose_backend(wanted: BackendName, threads: int) -> Backend:
+def choose_backend(
+    wanted: BackendName, threads: int, cancelled: Callable[[], bool] = lambda: False
+) -> Backend:  # fmt: skip
     """The kernels with so many threads where they can run, else the reference and why.
 
-    Raises: KernelUnavailableError where the kernels were asked for by name and cannot run.
+    Raises: KernelUnavailableError where the kernels were asked for by name and cannot run; Cancelled.
     """
     if wanted == "reference":
         return Backend("As asked")
     try:
         from native_kernels.cpu.operators import CpuOperators
-        from native_kernels.cpu.pool import Pool
+        from native_kernels.cpu.pool import OWN_KERNELS, Pool
 
+        _compile(OWN_KERNELS, lambda done, total: None, cancelled)
         kernels = CpuOperators(Pool(threads))
-        self_test(kernels)
+        run_unless(cancelled, lambda: self_test(kernels), "trial of the kernels")
+    except Cancelled:
+        raise
     except Exception as error:
         reason = f"The processor kernels cannot run: {type(error).__name__}: {error}".split("\n")[0]
         if wanted == "kernels":

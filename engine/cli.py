@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from engine.chat_templates import TEMPLATE_NAMES
-from engine.commands import answers, catalogue, files, machine, measures, profile, solve, train
+from engine.commands import answers, catalogue, files, library, machine, measures, profile, pull, solve, train
 from engine.config import DEVICES, KV_CODECS, MODES
 from engine.console import drop_output, make_streams_safe
 from engine.errors import EngineError
@@ -208,6 +208,20 @@ def build_parser() -> argparse.ArgumentParser:
     add_activation(sub)
     add_json(sub)
 
+    sub = command("list", library.list_models, "The installed models.", "")
+    add_json(sub)
+
+    sub = command("import", library.import_model, "Takes in a model that lies on this PC.", "model.gguf --copy")
+    sub.add_argument("path", metavar="PATH", help="a GGUF file, a Hugging Face folder or a bundle")
+    sub.add_argument("--copy", action="store_true", help="copy it into the models folder instead of using it in place")
+    sub.add_argument("--name", default="", help="what it is called from now on (default: as its files say)")
+    add_json(sub)
+
+    sub = command("remove", library.remove, "Takes an installed model away.", "local/my-model")
+    sub.add_argument("name", nargs="?", metavar="NAME", help="its id or name, as `list` shows it")
+    sub.add_argument("--undo", metavar="TOKEN", help="bring back what was removed in the last 10 minutes")
+    add_json(sub)
+
     sub = command("probe", machine.probe, "What this machine is.", "--measure")
     sub.add_argument("--measure", action="store_true", help="also measure bandwidths")
     sub.add_argument("--threads", type=int, help="CPU threads to measure with (default: usable physical cores - 1)")
@@ -221,6 +235,17 @@ def build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--hardware", metavar="FILE", help="for the machine of a saved profile, or of one by name")
     sub.add_argument("--vram-budget", type=float, metavar="GIB", help="the most that may be held on the card")
     sub.add_argument("--context", type=int, help="tokens of context (default: as when it is loaded)")
+    sub.add_argument("--json", action="store_true", help="print one JSON object a line")
+
+    sub = command(
+        "pull", pull.pull, "Downloads a model, verifies it and lists it among those installed.", "bamboo-dpo-7b"
+    )
+    sub.add_argument(
+        "model",
+        metavar="REPO_OR_ID",
+        help="a model of the catalogue, owner/name on the hub, or the address of its page",
+    )
+    sub.add_argument("--file", metavar="F", help="which of a repository's variants: the name of its file, or its codec")
     sub.add_argument("--json", action="store_true", help="print one JSON object a line")
 
     sub = command("host", machine.host, "The engine process that the window drives, over stdin and stdout.", "")

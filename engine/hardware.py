@@ -203,15 +203,26 @@ def choose_threads(profile: HardwareProfile, wanted: int | None) -> tuple[int, s
 
 
 def choose_gpu(profile: HardwareProfile) -> tuple[GpuInfo | None, str]:
-    """The usable card with the most free memory, and why in one line."""
+    """The usable card with the most free memory, and why in one line.
+
+    A card of its own comes before graphics inside the processor, however much of the RAM that one claims: what it
+    claims is no memory of its own, and it has no CUDA.
+    """
     usable = [gpu for gpu in profile.gpus if gpu.usable]
     others = [f"{gpu.name} is not usable: {'; '.join(gpu.reasons)}" for gpu in profile.gpus if not gpu.usable]
     if not usable:
         return None, f"CPU only: {'; '.join(profile.gpu_reasons) or 'the machine has no GPU'}."
-    best = max(usable, key=lambda gpu: gpu.free_bytes or 0)
+    best = max(usable, key=lambda gpu: (_is_discrete(gpu), gpu.free_bytes or 0))
     free = f"{(best.free_bytes or 0) / 1e9:.1f}{_NARROW}GB free"
     why = "the only usable GPU" if len(usable) == 1 else f"the most of {len(usable)} usable GPUs"
+    if any((gpu.free_bytes or 0) > (best.free_bytes or 0) for gpu in usable):
+        why = "a card of its own, which counts before graphics that share the RAM"
     return best, f"{best.name}: {free}, {why}. {''.join(f'{other}. ' for other in others)}".rstrip()
+
+
+def _is_discrete(gpu: GpuInfo) -> bool:
+    """Whether it is a card of its own that CUDA knows."""
+    return gpu.compute_capability is not None
 
 
 # ------------------------------------------------------------------ words

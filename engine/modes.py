@@ -65,7 +65,10 @@ class ModeChooser:
         sample: Sequence[int],
         operators: Operators | None = None,
         kv_codec: KvCodec = "f32",
+        look: Callable[[float], None] = lambda share: None,
     ) -> None:
+        """look: called now and then while the sample is run; what it raises ends that."""
+        self._look = look
         self._kv_codec: KvCodec = kv_codec
         self._operators = operators or ReferenceOperators()
         self._opened = opened
@@ -85,6 +88,15 @@ class ModeChooser:
         if mode == "sparse":
             return SparseExecutor(config, self._weights, self.predictor, operators)
         return (ExactExecutor if mode == "exact" else DenseExecutor)(config, self._weights, operators)
+
+    def to_be_asked(self, wanted: str) -> Predictor | None:
+        """The predictor that `choose` will look at or take; None where there is none, or none that can be used."""
+        if wanted not in ("auto", "sparse") or not (self._opened.has_predictors and self._opened.config.has_zeros):
+            return None
+        try:
+            return self.predictor
+        except EngineError:  # `choose` meets it again, and tells it as its reason
+            return None
 
     @cached_property
     def stored_predictor(self) -> Predictor:
@@ -106,7 +118,7 @@ class ModeChooser:
     @cached_property
     def _sparse_cost(self) -> SparseCost:
         return measure_sparse_cost(
-            self._opened, self._weights, self.predictor, self._sample, self._operators, self._kv_codec
+            self._opened, self._weights, self.predictor, self._sample, self._operators, self._kv_codec, self._look
         )
 
 
@@ -213,6 +225,7 @@ def measure_sparse_cost(
     tokens: Sequence[int],
     operators: Operators,
     kv_codec: KvCodec,
+    look: Callable[[float], None] = lambda share: None,
 ) -> SparseCost:
     """What the predictors cost and expect over these tokens. Cost: one pass over them, unless it is vain anyway."""
     first = first_bytes(weights)
@@ -221,7 +234,7 @@ def measure_sparse_cost(
         return SparseCost(least, None, first, 0.0)
     executor = SparseExecutor(opened.config, weights, predictor, operators)
     cache = KVCache(opened.config, len(tokens), kv_codec)
-    Transformer(opened.config, weights, executor, operators).forward(np.asarray(tokens, np.int64), cache)
+    Transformer(opened.config, weights, executor, operators).forward(np.asarray(tokens, np.int64), cache, 0, look)
     share, shares = executor.counters.active_share, executor.counters.layer_shares
     assert share is not None, "a pass over tokens counts them"
     read = first_bytes_read(weights, predictor, shares)

@@ -29,10 +29,6 @@ class FoundModel:
     activation: str = ""
     template: str = ""
 
-    def open(self, activation: str | None = None) -> OpenedModel:
-        """Opens the model with the activation that was asked for, else with the one that the list says."""
-        return open_model(self.path, activation or self.activation or None)
-
 
 def resolve_model(name: str) -> Path:
     """The path that a MODEL argument means: a path, or the name of a model that is installed."""
@@ -40,8 +36,12 @@ def resolve_model(name: str) -> Path:
 
 
 def open_named(name: str, activation: str | None = None) -> OpenedModel:
-    """The model that a MODEL argument means, opened. Raises: as `find_model` and `open_model` do."""
-    return find_model(name).open(activation)
+    """The model that a MODEL argument means, with the activation that was asked for, else the one that the list says.
+
+    Raises: as `find_model` and `open_model` do.
+    """
+    found = find_model(name)
+    return open_model(found.path, activation or found.activation or None)
 
 
 def find_model(name: str) -> FoundModel:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from functools import lru_cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from engine.errors import ModelFormatError, UnsupportedModelError
@@ -42,12 +43,18 @@ def from_plain(kind: Any, value: Any, where: str, strict: bool = False) -> Any:
     return value
 
 
+@lru_cache(maxsize=256)
+def _hints(kind: Any) -> dict[str, Any]:
+    """The annotations of a dataclass, evaluated once: the window reads hundreds of records between two frames."""
+    return get_type_hints(kind)
+
+
 def _dataclass(kind: Any, value: Any, where: str, strict: bool) -> Any:
     if isinstance(value, kind):
         return value  # built before
     if not isinstance(value, dict):
         raise _wrong(where, value, "an object")
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     known = {field.name: field for field in fields(kind) if field.init}
     if strict and (unknown := sorted(set(value) - set(known))):
         raise UnsupportedModelError(

@@ -16,7 +16,8 @@ from pathlib import Path
 from engine.adaptation import Adaptation
 from engine.backends import Backend, choose_backend
 from engine.card import choice
-from engine.card.part import CardPart, Whole, load_part
+from engine.card.part import CardPart, load_part
+from engine.card.placed_part import Whole
 from engine.chat_room import earliest_that_fits
 from engine.config import EngineConfig, KvCodec, Mode, SamplingConfig
 from engine.errors import Cancelled, ContextOverflowError, DeviceFailedError, InvalidRequestError
@@ -28,7 +29,7 @@ from engine.hardware import choose_gpu, choose_threads, probe
 from engine.measured_hardware import load_profile
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import FfnExecutor, Transformer
-from engine.model.weights import Hold, ModelWeights, OpenedModel, load_weights
+from engine.model.weights import Hold, ModelWeights, OpenedModel, load_weights, open_model
 from engine.modes import SAMPLE_TEXT, ModeChooser, choose_mode, predictor_room
 from engine.offline.memory_plan import budgets_of
 from engine.offline.model_bytes import ModelBytes
@@ -36,8 +37,10 @@ from engine.offline.oversized import Room, fitting_context
 from engine.opening import choose_context, find_model, read_tokenizer
 from engine.opening import resolve_model as resolve_model
 from engine.sampling import make_sampler
+from engine.stoppable import run_unless
 from engine.tokenizer import Tokenizer
 from native_kernels.backend import I32
+from native_kernels.cuda.driver import CudaOutOfMemoryError
 from native_kernels.kv_blocks import KvLayout
 
 log = logging.getLogger(__name__)
@@ -55,6 +58,7 @@ _READ_AS_STORED = "the processor kernels multiply matrices as the file stores th
 
 SMALLEST_ANSWER_TOKENS = 16  # a prompt that leaves less is too long
 ANSWER_RESERVE_SHARE = 0.25  # of the context, kept free for the answer when old messages must go
+_TRIES = 3  # of an answer whose beginning the card has no memory for
 KEPT_SHARE_AFTER_DROP = 0.75  # drop to this share of the room, so that the next turns find their prefix again
 
 
@@ -103,14 +107,16 @@ class LoadedModel:
         engine = engine or EngineConfig()
         started = time.perf_counter()
         found = find_model(str(model))
-        opened = found.open(engine.activation)
-        tokenizer = read_tokenizer(opened, engine.template or found.template or None)
+        activation, template = engine.activation or found.activation or None, engine.template or found.template or None
+        opened = run_unless(cancelled, lambda: open_model(found.path, activation), "opening")
+        tokenizer = run_unless(cancelled, lambda: read_tokenizer(opened, template), "tokenizer")
         hardware = load_profile(engine.hardware_file) if engine.hardware_file else probe()
         choose_mode(opened, engine.mode)  # refuses here, before gigabytes are read
         must, may = predictor_room(opened, engine.mode)  # so does this
         threads, threads_reason = choose_threads(hardware, engine.threads)
         threadpool_limits(limits=threads, user_api="blas")
-        backend = choose_backend(engine.backend, threads)
+        backend = choose_backend(engine.backend, threads, cancelled)
+        stop_if(cancelled)
         gpu, processor_reason = choice.candidate(engine, opened, hardware, backend)
         kv_codec = engine.kv_cache or backend.kv_codec
         budgets = budgets_of(hardware, gpu, engine.vram_budget_gib)
@@ -130,21 +136,26 @@ class LoadedModel:
             mapped_bytes=may,
             mapped_reason=_READ_AS_STORED if backend.reads_all_of(opened) else "",
         )
-        if cancelled():
-            raise Cancelled
+        stop_if(cancelled)
         sample = tokenizer.encode(SAMPLE_TEXT, add_bos=True)[:context]
-        modes = ModeChooser(opened, weights, sample, backend.operators, kv_codec)
+        modes = ModeChooser(opened, weights, sample, backend.operators, kv_codec, lambda share: stop_if(cancelled))
         whole = Whole(opened, weights, modes, backend, engine, context, kv_codec, processor_reason)
         part, why_not = None, processor_reason
+        layout = KvLayout(opened.config.head_dim, kv_codec)
+        predictor = modes.to_be_asked(engine.mode) if gpu is None else None
+        backend.prepare_operators(opened.config, weights, layout, predictor, preparing, cancelled)
+        stop_if(cancelled)
         if gpu is not None:
             part, why_not = load_part(gpu, hardware, threads, whole, progress, cancelled)
-            if part is None:  # all of it is the RAM's then
+            if part is None or not part.is_usable:  # all of it is the RAM's then
                 fitting_context(
                     opened.name, sizes, Room(hardware, None, budgets_of(hardware, None, None)), context, kv_codec,
                     sequences=engine.sequences, is_given=True, must_bytes=must, why=why_not,
                 )  # fmt: skip
         try:
-            mode, mode_reason = modes.choose(engine.mode) if part is None else part.mode_and_reason()
+            mode, mode_reason = (
+                part.mode_and_reason() if part is not None and part.is_usable else modes.choose(engine.mode)
+            )
             loaded = cls(
                 name=found.name or opened.name,
                 description=opened.description,
@@ -165,8 +176,8 @@ class LoadedModel:
                 engine=engine,
                 on_card=part,
             )
-            layout = KvLayout(opened.config.head_dim, kv_codec)
             backend.prepare(loaded.transformer(), layout, preparing, cancelled)
+            stop_if(cancelled)
         except BaseException:
             if part is not None:
                 part.close()
@@ -361,6 +372,26 @@ class ChatSession:
     def _generate(
         self, prompt: list[int], sampling: SamplingConfig, cancelled: Callable[[], bool], on_progress: Progress
     ) -> Iterator[TokenEvent]:
+        for attempt in range(_TRIES):
+            has_begun = False
+            try:
+                for event in self._answer(prompt, sampling, cancelled, on_progress):
+                    has_begun = has_begun or event.token_id is not None
+                    yield event
+                return
+            except DeviceFailedError as error:
+                if self.model.card is None:
+                    raise
+                self.model.card.after_failure(error)
+                # Where memory ran out before there was anything to show, nobody need notice.
+                ran_out = isinstance(error.__cause__, CudaOutOfMemoryError)
+                if has_begun or not ran_out or attempt == _TRIES - 1:
+                    raise
+                log.info("The answer is begun again: %s", error.message)
+
+    def _answer(
+        self, prompt: list[int], sampling: SamplingConfig, cancelled: Callable[[], bool], on_progress: Progress
+    ) -> Iterator[TokenEvent]:
         self._keep_up()
         self._cache.truncate(min(shared_prefix(self._tokens, prompt), len(prompt) - 1))
         tokens = list(prompt)
@@ -381,10 +412,6 @@ class ChatSession:
                 if event.token_id is not None:
                     tokens.append(event.token_id)
                 yield event
-        except DeviceFailedError as error:
-            if self.model.card is not None:
-                self.model.card.after_failure(error)
-            raise
         finally:
             # Also when the consumer left early or a step failed: the cache's length says what it really holds.
             self._tokens = tokens[: self._cache.length]
@@ -444,6 +471,12 @@ class ChatSession:
             )
         self._dropped = turns[: starts[at]]
         return prompt, starts[at]
+
+
+def stop_if(cancelled: Callable[[], bool]) -> None:
+    """Raises: Cancelled, where somebody wants that."""
+    if cancelled():
+        raise Cancelled
 
 
 def shared_prefix(a: Sequence[int], b: Sequence[int]) -> int:

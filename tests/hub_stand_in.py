@@ -80,6 +80,7 @@ class Repository:
     commits: dict[str, dict[str, Content]] = field(default_factory=dict)
     gated: bool = False
     private: bool = False
+    refs: dict[str, str] = field(default_factory=dict)  # "refs/pr/1" -> revision
     granted: set[str] = field(default_factory=set)  # tokens that may fetch it
     licence: str = "apache-2.0"
     tags: tuple[str, ...] = ()
@@ -120,6 +121,7 @@ class HubStandIn:
         self.bytes_per_s, self.redirects, self.ignore_range = bytes_per_s, redirects, ignore_range
         self.page_size = 1000  # entries of a tree in one answer
         self.state_sizes = True
+        self.renamed: dict[str, str] = {}  # old name -> new name
         self.known_tokens: set[str] | None = None  # None: every token is somebody's
         self.repositories: dict[str, Repository] = {}
         self.faults: list[Fault] = []
@@ -249,12 +251,24 @@ class _Handler(BaseHTTPRequestHandler):
             self.from_store(path)
         elif path == "/api/models":
             self.search()
-        elif found := re.fullmatch(r"/api/models/([^/]+/[^/]+)/tree/([^/]+)", path):
-            self.tree(*found.groups())
-        elif found := re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/revision/([^/]+))?", path):
-            self.about(found[1], found[2] or "main")
-        elif found := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
-            self.resolve(*found.groups())
+        elif found := re.fullmatch(r"(/api/models)?/([^/]+/[^/]+)(/.*)?", parts.path):  # of which slashes are quoted
+            name = unquote(found[2])
+            if name in self.hub.renamed:
+                query = f"?{parts.query}" if parts.query else ""
+                location = f"{found[1] or ''}/{quote(self.hub.renamed[name])}{found[3] or ''}{query}"
+                self.begin(307, {"Location": location, "Content-Length": "0"})
+            else:
+                self.of_repository(bool(found[1]), name, found[3] or "")
+        else:
+            self.say({"error": "no such route"}, 404)
+
+    def of_repository(self, is_api: bool, name: str, rest: str) -> None:
+        if is_api and (found := re.fullmatch(r"/tree/([^/]+)", rest)):
+            self.tree(name, unquote(found[1]))
+        elif is_api and (found := re.fullmatch(r"(?:/revision/([^/]+))?", rest)):
+            self.about(name, unquote(found[1] or "main"))
+        elif not is_api and (found := re.fullmatch(r"/resolve/([^/]+)/(.+)", rest)):
+            self.resolve(name, unquote(found[1]), unquote(found[2]))
         else:
             self.say({"error": "no such route"}, 404)
 
@@ -296,7 +310,8 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 self.refuse(401, "RepoNotFound", "Invalid username or password.")
             return None
-        commit = found.head if revision == "main" else next((c for c in found.commits if c.startswith(revision)), "")
+        revision = found.head if revision == "main" else found.refs.get(revision, revision)
+        commit = next((c for c in found.commits if c.startswith(revision)), "")
         if not commit:
             self.refuse(404, "RevisionNotFound", f"Invalid rev id: {revision}")
             return None

@@ -95,6 +95,8 @@ class ChatModels(QObject):
         """How the model runs here; without one, the menu to choose from."""
         if self._status.placement or (self._status.model and self._status.device):
             self.popup.open_at(anchor)
+            if self.popup.slider.isVisible():  # the model's head is read now, so that the slider answers at once
+                self._models.preview(self._chat.model, self.popup.budget_gib)
         elif not self.menu.is_open:
             if not self._models.rows:
                 self._models.refresh()

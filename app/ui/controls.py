@@ -12,7 +12,7 @@ from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPaintEvent, QPalette,
 from PySide6.QtWidgets import QLabel, QPushButton, QSizePolicy, QWidget
 
 from app.ui import icons, theme
-from app.ui.direction import leading
+from app.ui.direction import leading, order
 from app.ui.painting import antialiased, block, outline
 from app.ui.signs import Dot, MemoryBar, Progress, Ring, ShareBar
 from app.ui.switches import Segments, Slider, Toggle
@@ -263,7 +263,7 @@ class Button(QPushButton):
             painter.setPen(ink)
             shown = metrics.elidedText(words, Qt.TextElideMode.ElideRight, width + 1)
             flags = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextSingleLine
-            painter.drawText(QRectF(text_x, 0, width + 2, self.height()), flags, shown)
+            painter.drawText(QRectF(text_x, 0, width + 2, self.height()), flags | order(words), shown)
 
 
 class IconButton(Button):

@@ -46,6 +46,7 @@ class ModelActs(QObject):
         controller.rows_changed.connect(page.set_rows)
         controller.machine_changed.connect(page.set_machine)
         controller.loading_changed.connect(page.set_loading)
+        controller.offer_changed.connect(page.set_offer)
         controller.searched.connect(page.set_found)
         controller.looked.connect(page.set_looked)
         controller.planned.connect(self._show_plan)
@@ -67,6 +68,7 @@ class ModelActs(QObject):
         if controller.machine is not None:
             page.set_machine(controller.machine)
         page.set_loading(controller.is_loading or not controller.rows)
+        page.set_offer(controller.offer)
         page.set_rows(controller.rows)
 
     # -------------------------------------------------------------- one model

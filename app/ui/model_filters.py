@@ -116,7 +116,8 @@ class MenuButton(Button):
         """The menu, with a check at what is chosen."""
         menu = Menu(self.title, self)
         for value, words in self.choices:
-            action = menu.addAction(icons.icon("check" if value == self.value else "none", "ink2", 16), words)
+            sign = icons.icon("check" if value == self.value else "none", "ink2", 16)
+            action = menu.addAction(sign, words[:1].upper() + words[1:])
             action.triggered.connect(lambda _=False, value=value: self.chosen.emit(value))
         return menu
 
@@ -161,6 +162,13 @@ class ModelFilters(QFrame):
         self.family.set_choices([("", "any"), *((family, family) for family in families)], self.choice.family)
         self._place()
 
+    def set_gpu(self, has_gpu: bool) -> None:
+        """Without a GPU there is nothing to choose by whether it fits one."""
+        self.pills["gpu"].setVisible(has_gpu)
+        if not has_gpu and self.choice.filter == "gpu":
+            self._pick("all")
+        self._place()
+
     def set_here(self, count: int) -> None:
         """How many models are on this PC."""
         self.pills["here"].set_figure(str(count) if count else "")
@@ -202,7 +210,7 @@ class ModelFilters(QFrame):
         step = {Qt.Key.Key_Left: -1, Qt.Key.Key_Up: -1, Qt.Key.Key_Right: 1, Qt.Key.Key_Down: 1}.get(
             Qt.Key(event.key())
         )
-        order = [key for key, _ in FILTERS]
+        order = [key for key, _ in FILTERS if not self.pills[key].isHidden()]
         if step is None or not any(pill.hasFocus() for pill in self.pills.values()):
             super().keyPressEvent(event)
             return
@@ -228,7 +236,7 @@ class ModelFilters(QFrame):
             return x, y
 
         menus: list[MenuButton] = [self.size_menu, self.family, self.sort]
-        x, y = row_of(list(self.pills.values()), out, 0, gap)
+        x, y = row_of([pill for pill in self.pills.values() if not pill.isHidden()], out, 0, gap)
         wanted = sum(menu.sizeHint().width() for menu in menus)
         if x + wanted <= width:
             x = width - wanted

@@ -29,7 +29,7 @@ from app.ui import theme
 from app.ui.banner import Banner, BannerPlace
 from app.ui.card_frame import CardGrid
 from app.ui.hub_results import HubHits
-from app.ui.model_card import ModelCard, main_acts
+from app.ui.model_card import ModelCard, going_on, main_acts
 from app.ui.model_filters import OUTSET_PX, ModelFilters
 from app.ui.models_head import DropVeil, PageHead
 from app.ui.note import Note, say_why_empty
@@ -68,6 +68,7 @@ class ModelsPage(QFrame):
         self.is_loading = True
         self._order: list[str] = []  # of the rows in view: kept while only figures change
         self._order_for: object = None
+        self._offered = ""
         self._looking = ""  # the repository that is shown, or asked for
         self._works: dict[str, Work] = {}
         self._build_head()
@@ -143,6 +144,13 @@ class ModelsPage(QFrame):
         """This PC in a line; why this card, or none, as its tooltip."""
         self.head.line.setText(model_words.machine(line))
         self.head.line.setToolTip(line.gpu_reason)
+        self.filters.set_gpu(bool(line.gpu))
+
+    def set_offer(self, row: ModelRow | None) -> None:
+        """The model that is recommended before all others; None: none is."""
+        self._offered = row.id if row is not None else ""
+        self._order_for = None
+        self._show_rows()
 
     def set_loading(self, loading: bool) -> None:
         """Whether catalogue and library are still on their way."""
@@ -227,16 +235,14 @@ class ModelsPage(QFrame):
         text = "" if self._looking else self.search.text().strip()
         by_id = {row.id: row for row in self.rows}
         wanted = (choice, text, frozenset(by_id), self.is_loading)
-        if wanted != self._order_for:
+        if wanted != self._order_for or choice.filter == "here":
             # The order is kept while only figures change: a card must not move away under the mouse.
             self._order_for = wanted
-            self._order = [row.id for row in select(self.rows, replace(choice, text=text))]
-        elif choice.filter == "here":
-            self._order = [row.id for row in select(self.rows, replace(choice, text=text))]
+            self._order = [row.id for row in select(self.rows, replace(choice, text=text), self._offered)]
         for row_id in [row_id for row_id in self.cards if row_id not in by_id]:
             self.grid.forget(self.cards.pop(row_id))
         shown = [by_id[row_id] for row_id in self._order if row_id in by_id]
-        first = next((row for row in shown if main_acts(row) == ("download",) and row.download is None), None)
+        first = next((row for row in shown if main_acts(row) == ("download",) and going_on(row) is None), None)
         for row in shown:
             card = self._card(row)
             card.set_row(row)

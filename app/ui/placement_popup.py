@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QHBoxLayout, QLayout, QVBoxLayout, QWidget
 
@@ -19,6 +19,8 @@ from app import model_words
 from app.engine_status import NARROW
 from app.ui import theme
 from app.ui.controls import Button, Label, Rule, ShareBar, Slider
+from app.ui.direction import leading, set_margins
+from app.ui.floating import announce
 from app.ui.popover import Popover
 from engine.library.records import Estimate
 
@@ -161,6 +163,11 @@ class PlacementPopup(Popover):
     def width_px(self) -> int:
         return WIDTH
 
+    @property
+    def budget_gib(self) -> float | None:
+        """What the slider says; None: automatic."""
+        return self._wanted
+
     # -------------------------------------------------------------- what is shown
 
     def show_model(self, placed: Placed) -> None:
@@ -174,7 +181,7 @@ class PlacementPopup(Popover):
         parts = [f"{model_words.memory(held)} on the GPU"] if held else []
         parts += [f"{model_words.memory(ram)} in RAM"] if ram else []
         self.where.setText(", ".join(parts))
-        self.where.setVisible(bool(parts))
+        self.where.setVisible(held > 0)  # without a card the line has said it
         self._show_reasons(placed.why)
         self._budget.setVisible(placed.total_bytes > 0)
         if not (same and self._moved):
@@ -209,9 +216,23 @@ class PlacementPopup(Popover):
                 old.deleteLater()
         for words in reasons:
             self._reasons.addWidget(Label(words, "small", wrap=True))
+        self._lead()
         self.why_button.setVisible(bool(reasons))
         if not reasons:
             self.show_why(False)
+
+    def _lead(self) -> None:
+        """Lines of wrapped words begin at the edge where the others do."""
+        side = leading(self.isRightToLeft()) | Qt.AlignmentFlag.AlignVCenter
+        for label in self.findChildren(Label):
+            if label.wordWrap():
+                label.setAlignment(side)
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.LayoutDirectionChange:
+            self._restyle()
+            self._lead()
 
     def _settle(self) -> None:
         """The slider where the model is: nothing is being tried."""
@@ -235,7 +256,8 @@ class PlacementPopup(Popover):
         amount = f"{shown:.1f} of {total:.0f}{NARROW}GB" if total else ""
         self.value.setText(f"Automatic, {amount}" if wanted is None else amount)
         self.slider.set_automatic(wanted is None)
-        self.slider.setAccessibleDescription(self.value.words)
+        said = (self.value.words, self.speed.words, self.effect.words)
+        self.slider.setAccessibleDescription(". ".join(words.rstrip(".") for words in said if words))
         self.speed.setVisible(bool(self.speed.words))
         changed = self._moved and wanted != placed.budget_gib
         self.automatic.setVisible(wanted is not None and placed.total_bytes > 0)
@@ -284,11 +306,12 @@ class PlacementPopup(Popover):
         super().open_at(anchor)
         first = self.why_button if self.why_button.isVisible() else self.unload_button
         first.setFocus(Qt.FocusReason.PopupFocusReason)
+        announce(self, f"{self._placed.name}. {self._placed.line}")
 
     def _restyle(self) -> None:
         px = theme.px
         self.body.setSpacing(px(6))
-        self._reasons.setContentsMargins(px(14 + 8), 0, 0, px(4))
+        set_margins(self._reasons, px(14 + 8), 0, 0, px(4), self.isRightToLeft())
         self._reasons.setSpacing(px(6))
         self._budget_column.setSpacing(px(4))
         self._buttons.setSpacing(px(8))

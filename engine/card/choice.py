@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from engine.backends import Backend
 from engine.card import budget, self_test
 from engine.config import EngineConfig
-from engine.errors import DeviceUnavailableError
+from engine.errors import Cancelled, DeviceUnavailableError
 from engine.graphics import OLDEST_DRIVER, GpuInfo
 from engine.hardware import HardwareProfile, choose_gpu
 from engine.measured_hardware import remember
@@ -23,7 +24,7 @@ from engine.offline.card_bytes import CardBytes
 from native_kernels.cuda.card import Card
 from native_kernels.cuda.driver import CudaError, CudaOutOfMemoryError, CudaUnavailableError
 from native_kernels.cuda.layouts import CARD_CODECS, card_codec
-from native_kernels.cuda.modules import NoMachineCodeError
+from native_kernels.cuda.modules import NoMachineCodeError, interrupted_by
 from native_kernels.cuda.token_ops import MAX_HEAD_DIM
 
 log = logging.getLogger(__name__)
@@ -33,6 +34,10 @@ _OLDEST_CUDA = (12, 0)  # what a driver of OLDEST_DRIVER runs
 
 class CardUnusableError(Exception):
     """The card cannot be used; the message is the reason in words, half a sentence. Never leaves this package."""
+
+
+class CardFullError(CardUnusableError):
+    """The same, because other programs hold its memory: it may be used when they have left it."""
 
 
 @dataclass(frozen=True)
@@ -71,14 +76,27 @@ def refuse(engine: EngineConfig, reason: str) -> None:
     log.info("The graphics card is not used: %s", reason)
 
 
-def open_tried(gpu: GpuInfo, profile: HardwareProfile, threads: int, is_this_machine: bool = True) -> OpenedCard:
+def open_tried(
+    gpu: GpuInfo,
+    profile: HardwareProfile,
+    threads: int,
+    is_this_machine: bool = True,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> OpenedCard:
     """The card with its kernels loaded, once it has shown that it computes rightly. It is the calling thread's.
 
     Cost: 0.3 s; the first time with a driver also the trial, and some seconds where the kernels must be compiled.
-    Raises: CardUnusableError; nothing is held then.
+    Raises: CardUnusableError, and Cancelled between two files of kernels; nothing is held then.
     """
+
+    def look() -> None:
+        if cancelled():
+            raise Cancelled
+
+    look()
     try:
-        card, context = budget.opened_and_measured(gpu, open_card)
+        with interrupted_by(look):
+            card, context = budget.opened_and_measured(gpu, open_card)
     except CudaUnavailableError as error:
         raise CardUnusableError(str(error)) from error
     except NoMachineCodeError as error:
@@ -88,7 +106,9 @@ def open_tried(gpu: GpuInfo, profile: HardwareProfile, threads: int, is_this_mac
     except CudaError as error:
         raise CardUnusableError(f"{gpu.name} does not work ({error})") from error
     try:
-        findings = self_test.tried(card, gpu.uuid or gpu.name, gpu.driver or "")
+        look()
+        with interrupted_by(look):
+            findings = self_test.tried(card, gpu.uuid or gpu.name, gpu.driver or "")
         use = self_test.decide(findings, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else threads)
         if not use.usable:
             raise CardUnusableError(_as_half(use.reasons[0]))

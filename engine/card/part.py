@@ -1,288 +1,31 @@
-"""The part of a loaded model that a card computes: placed, loaded, made ready to answer, and given back.
+"""A model's part on a card that other programs use as well: what it gives back to them, and when it takes it again.
 
-It can be placed anew with less room while the model stays loaded: every conversation then begins with an empty cache.
-Nothing here computes; what does is engine/card/transformer.py.
+How it is placed and loaded is engine/card/placed_part.py's, when which of it is worth while engine/card/room.py's.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
-from engine.adaptation import Adaptation, can_learn
-from engine.backends import Backend
 from engine.card import budget, choice
-from engine.card.batch import CardBatch, batch_ops, open_card_batch
-from engine.card.cache import CardCache, KvRegion
-from engine.card.choice import CardUnusableError, OpenedCard
-from engine.card.decode_program import PATIENCE_S, CardDecodeProgram
-from engine.card.loading import LoadedCard, load_onto_card
-from engine.card.placed_words import why_unused, words_of
-from engine.card.prefill import StreamingSpeed
-from engine.card.prompts import Prompts
-from engine.card.room import LEAST_GAIN_BYTES, CardRoom
-from engine.card.transformer import CardTransformer
-from engine.config import MODES, EngineConfig, KvCodec, Mode
+from engine.card.choice import CardFullError, CardUnusableError, OpenedCard
+from engine.card.placed_part import PlacedPart, Progress, Whole
+from engine.card.room import LEAST_GAIN_BYTES
+from engine.config import Mode
 from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError, EngineError
-from engine.executor.hot_blocks import HotBlocks
 from engine.graphics import GpuInfo
 from engine.hardware import HardwareProfile
-from engine.model.model_files import OpenedModel
-from engine.model.transformer import FfnExecutor
-from engine.model.weights import ModelWeights
-from engine.modes import ModeChooser, choose_mode
-from engine.offline import memory_plan
-from engine.offline.card_bytes import kv_layer_bytes
-from engine.offline.cost_model import UNKNOWN_PCIE_BYTES_PER_S
 from engine.offline.machine_figures import with_figures, working_set
 from engine.offline.model_bytes import ModelBytes
-from engine.offline.solving import Solved, solve_model
-from engine.sparsity.placement import Placement
-from native_kernels.cpu.pool import Pool
 from native_kernels.cuda.cuda_card import CudaCard
 from native_kernels.cuda.driver import CudaError, CudaOutOfMemoryError
-from native_kernels.cuda.modules import NoMachineCodeError
 
 log = logging.getLogger(__name__)
 
-_ATTEMPTS = 3  # with ever less room
 
-Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, eq=False)
-class Whole:
-    """The loaded model that the part is of, and how it is run. chosen: why this card of those there are, in words."""
-
-    opened: OpenedModel
-    weights: ModelWeights
-    modes: ModeChooser
-    backend: Backend
-    engine: EngineConfig
-    context: int
-    kv_codec: KvCodec
-    chosen: str = ""
-
-
-class CardPart:
-    """All methods: one thread at a time, each enters the card. Where the card fails, `is_usable` is False from then on.
-
-    placement: of now. blocks: where the hot neurons are; None where none are placed one by one. generation: counted up
-    whenever what was made here is no longer to be used. reason: why the card computes, or why no longer, in words.
-    """
-
-    def __init__(self, opened: OpenedCard, whole: Whole, reopen: Callable[[], OpenedCard] | None = None) -> None:
-        """The card becomes the part's own, which `close` gives back. reopen: opens it once more after that; may raise
-        CardUnusableError."""
-        self._opened, self._card, self._whole = opened, opened.card, whole
-        self._loaded: LoadedCard | None = None
-        self._region: KvRegion | None = None
-        self._made: dict[Mode, tuple[CardTransformer, CardDecodeProgram]] = {}
-        self._prompts: Prompts | None = None
-        self._batch: tuple[tuple[Mode, int], CardBatch] | None = None
-        self._room = CardRoom(whole.engine.vram_budget_gib is None)
-        self._reopen = reopen
-        self._is_away = False  # the card was given back for want of memory, and may be had again
-        self._mode: Mode = whole.engine.mode
-        self._budget_bytes = 0  # by which it is placed
-        self._first_budget_bytes = 0  # at the beginning
-        self.blocks: HotBlocks | None = None
-        self.generation = 0
-        self.notes: list[str] = []
-        self.reason = ""
-
-    # ------------------------------------------------------------ loading
-
-    def load(
-        self,
-        mode: Mode,
-        progress: Progress = lambda done, total: None,
-        cancelled: Callable[[], bool] = lambda: False,
-    ) -> Placement:
-        """Places the model for a mode and loads its part; with less room where memory runs out.
-
-        Raises: CardUnusableError where nothing is placed there, or memory runs out however little it is; EngineErrors
-        of the solver; Cancelled.
-        """
-        self._card.enter()
-        for _ in range(_ATTEMPTS):
-            placement = self._solved(mode, cancelled).placement
-            self._drop()  # only now: who cancels while it is solved keeps what there was
-            if not placement.uses_gpu:
-                raise CardUnusableError(why_unused(placement))
-            try:
-                self._load(placement, progress, cancelled)
-            except CudaOutOfMemoryError as error:
-                self._drop()
-                self._room.shrink(placement.vram_bytes, None)
-                self.notes.append(
-                    f"{placement.vram_bytes / 2**30:.2f} GiB of VRAM could not be had: less was placed there."
-                )
-                log.info("%s (%s)", self.notes[-1], error)
-                continue
-            except (CudaError, NoMachineCodeError) as error:
-                self._drop()
-                raise CardUnusableError(f"{self._opened.gpu.name} failed while it was loaded ({error})") from error
-            self.reason = words_of(self.name, placement)
-            self._mode = self.mode_and_reason()[0]
-            self._budget_bytes = placement.origins.vram_budget_bytes
-            self._first_budget_bytes = self._first_budget_bytes or self._budget_bytes
-            return placement
-        raise CardUnusableError(f"the memory of {self._opened.gpu.name} ran out {_ATTEMPTS} times while it was loaded")
-
-    def _solved(self, mode: Mode, cancelled: Callable[[], bool]) -> Solved:
-        whole = self._whole
-        engine = replace(whole.engine, mode=mode, context=whole.context, kv_cache=whole.kv_codec)
-        return solve_model(
-            whole.opened, engine, cancelled=cancelled, weights=whole.weights, gpu=self._opened.gpu,
-            vram_bytes=self._room.limit, predictor=lambda: whole.modes.stored_predictor,
-        )  # fmt: skip
-
-    def _load(self, placement: Placement, progress: Progress, cancelled: Callable[[], bool]) -> None:
-        whole, config = self._whole, self._whole.opened.config
-        learned = None
-        if whole.engine.adapt and can_learn(whole.opened):
-            learned = Adaptation(whole.opened).learned_hot(placement.in_slots)
-        predictor = whole.modes.predictor if placement.mode == "sparse" else None
-        loaded = self._loaded = load_onto_card(
-            self._card, config, whole.weights, predictor, placement, whole.context * whole.engine.sequences,
-            whole.kv_codec, progress, cancelled, learned,
-        )  # fmt: skip
-        layers = [None if layer is None else layer.kv for layer in loaded.model.layers]
-        self._region = KvRegion(self._card, layers, whole.kv_codec)
-        side = loaded.hot_side
-        if side is not None:
-            self.blocks = HotBlocks(config, whole.weights, loaded.placed, lambda slots: side, side.neuron_in)
-        self.transformer(self.mode_and_reason()[0])  # what it needs is there before anybody asks
-
-    def mode_and_reason(self) -> tuple[Mode, str]:
-        """The mode that it was placed for, and why that one."""
-        mode: Mode = next(mode for mode in MODES if mode == self.placement.mode)
-        wanted = self._whole.engine.mode
-        if wanted == "auto" or mode != wanted:
-            zeros = self._whole.opened.config.has_zeros
-            words = "Predicted to be the fastest with the card" if zeros else choose_mode(self._whole.opened, wanted)[1]
-            return mode, words
-        return mode, choose_mode(self._whole.opened, wanted)[1]
-
-    # ------------------------------------------------------------ what computes
-
-    @property
-    def name(self) -> str:
-        """The card's name."""
-        return self._opened.gpu.name
-
-    @property
-    def gpu(self) -> GpuInfo:
-        """The card, with its figures."""
-        return self._opened.gpu
-
-    @property
-    def chosen(self) -> str:
-        """Why this card of those there are."""
-        return self._whole.chosen
-
-    @property
-    def is_usable(self) -> bool:
-        return self._loaded is not None
-
-    @property
-    def placement(self) -> Placement:
-        return self._now.placement
-
-    def transformer(self, mode: Mode) -> CardTransformer:
-        """What computes in a mode; the same one for as long as the generation is.
-
-        Raises: DeviceMemoryError where the mode's predictors do not lie on the card and there is no room for them.
-        """
-        if mode not in self._made:
-            self._card.enter()
-            self._made[mode] = self._make(mode)
-        return self._made[mode][0]
-
-    def _make(self, mode: Mode) -> tuple[CardTransformer, CardDecodeProgram]:
-        whole, loaded, config = self._whole, self._now, self._whole.opened.config
-        assert self._region is not None, "it is loaded"
-        assert whole.backend.kernels is not None, "a card is not used without the kernels"
-        predictor = whole.modes.predictor if mode == "sparse" else None
-        if predictor is not None and not loaded.has_predictors:
-            self._add_predictors()
-        operators = whole.backend.operators
-        executor = whole.modes.executor(mode, operators)
-        counters, blocks = executor.counters, self.blocks
-
-        def collect() -> None:
-            if blocks is not None and blocks is self.blocks:  # else what it has counted is gone with it
-                with contextlib.suppress(CudaError):
-                    blocks.collect(counters.per_neuron)
-
-        counters.collect_with(collect)
-        tables = None if blocks is None else blocks.tables
-        program = CardDecodeProgram(
-            self._card, config, whole.weights, loaded.model, mode, counters, whole.backend.kernels.pool, self._region,
-            predictor, tables, self._opened.execution, PATIENCE_S,
-        )  # fmt: skip
-        try:
-            if self._prompts is None and isinstance(self._card, CudaCard):
-                self._prompts = self._open_prompts(self._card, executor, whole.backend.kernels.pool)
-            many = None if self._prompts is None else self._prompts.of_mode(executor)
-            return CardTransformer(config, whole.weights, executor, operators, program, many), program
-        except BaseException:
-            program.close()
-            raise
-
-    def batch(self, mode: Mode, sequences: int) -> CardBatch:
-        """What decodes so many sequences of `new_cache` together; the same one until another is asked for.
-
-        Raises: InvalidRequestError, with the reason, where they cannot be; CudaOutOfMemoryError.
-        """
-        if self._batch is None or self._batch[0] != (mode, sequences):
-            self._close_batch()
-            graph, region, whole = self.transformer(mode), self._region, self._whole
-            assert region is not None, "it is loaded"
-            assert whole.backend.kernels is not None, "a card is not used without the kernels"
-            tables = None if self.blocks is None else self.blocks.tables
-            found = open_card_batch(
-                self._card, whole.weights, self._now.model, graph, whole.backend.kernels, region, tables,
-                whole.modes.predictor if mode == "sparse" else None, batch_ops(self._card), sequences,
-            )  # fmt: skip
-            self._batch = (mode, sequences), found
-        return self._batch[1]
-
-    def _close_batch(self) -> None:
-        batch, self._batch = self._batch, None
-        if batch is not None:
-            with contextlib.suppress(CudaError):
-                batch[1].close()
-
-    def _open_prompts(self, card: CudaCard, executor: FfnExecutor, pool: Pool) -> Prompts:
-        whole, loaded, config = self._whole, self._now, self._whole.opened.config
-        placement, gpu = loaded.placement, self._opened.gpu
-        sizes = ModelBytes.of(whole.opened, whole.weights)
-        cold = sum(
-            (config.d_ff - len(hot)) * int(neuron)
-            for hot, neuron, home in zip(placement.hot, sizes.neuron, placement.attention, strict=True)
-            if home == "gpu"
-        )
-        bus = gpu.pcie_bytes_per_s or UNKNOWN_PCIE_BYTES_PER_S
-        speed = StreamingSpeed(cold, bus, self._opened.cpu_bytes_per_s or bus, placement.objective)
-        room = memory_plan.prefill_bytes(sizes, whole.context, placement.origins.vram_budget_bytes)
-        operators = whole.backend.operators
-        return Prompts(
-            card, config, whole.weights, loaded.model, executor, operators, pool, whole.context, room, speed
-        )  # fmt: skip
-
-    def _add_predictors(self) -> None:
-        loaded = self._now
-        try:
-            loaded.add_predictors(self._whole.weights, self._whole.modes.predictor)
-        except CudaOutOfMemoryError as error:
-            raise DeviceMemoryError(
-                "There is no room on the graphics card for the model's predictors.",
-                "Load the model again in sparse mode, so that they are placed there.",
-            ) from error
+class CardPart(PlacedPart):
+    """As PlacedPart, and how it gets on with others. reopen: how a card that was given back is opened once more."""
 
     def make_ready(self, mode: Mode) -> None:
         """So that `transformer` has it: placed anew where there is no room for what the mode needs. Between answers."""
@@ -290,41 +33,6 @@ class CardPart:
             self.transformer(mode)
         except DeviceMemoryError:
             self._load_again(mode)
-
-    def new_cache(self, context: int) -> CardCache:
-        """An empty cache for so many tokens, whose layers on the card take turns with the others' there."""
-        assert self._region is not None, "it is loaded"
-        return CardCache(self._whole.opened.config, context, self._region)
-
-    # ------------------------------------------------------------ what it takes
-
-    @property
-    def part_bytes(self) -> dict[str, int]:
-        """Bytes on the card by part, as a placement has them; all that was asked for."""
-        if self._loaded is None:
-            return {}
-        scratch = sum(program.n_bytes for _, program in self._made.values())
-        scratch += 0 if self._batch is None else self._batch[1].n_bytes
-        scratch += 0 if self._prompts is None else self._prompts.n_bytes
-        scratch += memory_plan.EXCHANGE_BYTES if self._loaded.hot_side is not None else 0
-        return {**self._loaded.part_bytes, "scratch": scratch, "context": memory_plan.context_bytes(self._opened.gpu)}
-
-    @property
-    def bytes_per_s(self) -> float | None:
-        """How fast the card's memory is read; None where nobody has measured it."""
-        return self._opened.gpu.bytes_per_s
-
-    def kv_bytes(self, positions: int) -> int:
-        """Keys and values of a layer for so many positions."""
-        return kv_layer_bytes(self._whole.opened.config, positions, self._whole.kv_codec)
-
-    @property
-    def vram_bytes(self) -> int:
-        """What this process holds on the card: as the driver tells it, else what was asked for."""
-        if self._loaded is None:
-            return 0
-        told = budget.process_bytes(self._opened.gpu.index)
-        return sum(self.part_bytes.values()) if told is None else told
 
     # ------------------------------------------------------------ giving back
 
@@ -339,7 +47,7 @@ class CardPart:
         if not at_once and not self._room.is_short(free):
             return
         self._room.shrink(self._loaded.placement.vram_bytes, free)
-        self.notes.append("The graphics card's memory ran short: less of the model is there now.")
+        self._note("The graphics card's memory ran short: less of the model is there now.")
         self._load_again(self._mode)
 
     def balance(self, cancelled: Callable[[], bool] = lambda: False) -> float | None:
@@ -373,21 +81,19 @@ class CardPart:
         try:
             if self._loaded is None:
                 self._open_again()
-            self._load_again(self._mode, cancelled)
+            # Once the old part is gone there is no way back.
+            self._load_again(self._mode, lambda: self._loaded is not None and cancelled())
         except CardUnusableError as error:
             log.info("The card cannot be had again: %s", error)
         except Cancelled:
             self._room.limit = limit  # nothing was touched
-            if self._loaded is None:
-                self._close_card()
             raise
         if self._loaded is None:
             self._room.failed()
-            self._is_away = True
             return
         self._is_away = False
         self._room.worked()
-        self.notes.append("Memory of the graphics card is free again: more of the model is there now.")
+        self._note("Memory of the graphics card is free again: more of the model is there now.")
 
     @property
     def _is_all_there(self) -> bool:
@@ -440,6 +146,12 @@ class CardPart:
         self._close_card()
         self.reason = f"The graphics card is not used any more: {reason.rstrip('.')}"
 
+    def stand_aside(self, reason: str) -> None:
+        """The card is given back until there is memory for the model; reason: a sentence."""
+        self._drop()
+        self._close_card()
+        self._is_away, self.reason = self._reopen is not None, reason
+
     def close(self) -> None:
         """Gives all of it back, the card too. A second time does nothing."""
         self._is_away = False
@@ -455,32 +167,6 @@ class CardPart:
             return False
         return True
 
-    @property
-    def _now(self) -> LoadedCard:
-        assert self._loaded is not None, "it is loaded"
-        return self._loaded
-
-    def _drop(self) -> None:
-        """What is on the card goes; the card stays."""
-        self.generation += 1
-        self.blocks, self._region = None, None
-        with contextlib.suppress(CudaError):
-            self._card.enter()
-        self._close_batch()
-        made, self._made = self._made, {}
-        for _, program in made.values():
-            with contextlib.suppress(CudaError):
-                program.close()
-        for one in (self._prompts, self._loaded):
-            if one is not None:
-                with contextlib.suppress(CudaError):
-                    one.close()
-        self._prompts = self._loaded = None
-
-    def _close_card(self) -> None:
-        with contextlib.suppress(CudaError):
-            self._card.close()
-
 
 def load_part(
     gpu: GpuInfo,
@@ -492,10 +178,14 @@ def load_part(
 ) -> tuple[CardPart | None, str]:
     """The model's part on the card, or None and why there is none, in one sentence.
 
+    Where others hold the card's memory, the part is there, not usable yet, with that reason.
+
     Raises: where the card was asked for by name DeviceUnavailableError, or what the solver says; Cancelled.
     """
     engine = whole.engine
     if not engine.hardware_file:  # measured once, before anything lies on the card
+        if cancelled():
+            raise Cancelled
         profile = with_figures(profile, threads, working_set(ModelBytes.of(whole.opened, whole.weights)), cards=True)
         gpu = next((one for one in profile.gpus if one.uuid == gpu.uuid), gpu)
     try:
@@ -503,12 +193,18 @@ def load_part(
             raise CardUnusableError(gpu.reasons[-1])
         card = gpu
 
-        def open_card() -> OpenedCard:
-            return choice.open_tried(card, profile, threads, not engine.hardware_file)
+        def open_card(cancelled: Callable[[], bool] = lambda: False) -> OpenedCard:
+            return choice.open_tried(card, profile, threads, not engine.hardware_file, cancelled)
 
-        part = CardPart(open_card(), whole, open_card)
+        part = CardPart(open_card(cancelled), whole, open_card)
         try:
             part.load(engine.mode, progress, cancelled)
+        except CardFullError as error:
+            part.stand_aside(f"The processor computes: {error}")
+            if engine.device == "cuda" or engine.vram_budget_gib is not None:
+                raise
+            choice.refuse(engine, str(error))
+            return part, part.reason
         except BaseException:
             part.close()
             raise

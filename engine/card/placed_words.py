@@ -22,6 +22,11 @@ def _gib(n_bytes: int) -> str:
     return f"{n_bytes / 2**30:.2f} GiB"
 
 
+def is_for_want_of_memory(placement: Placement) -> bool:
+    """Whether nothing is there because the budget was too small, and not because it would be no faster."""
+    return "holds nothing" in why_unused(placement)
+
+
 def why_unused(placement: Placement) -> str:
     """Half a sentence, out of the solver's notes."""
     said = next((note for note in placement.notes if note.startswith("Nothing is placed on")), "")

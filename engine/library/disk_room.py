@@ -8,6 +8,7 @@ from pathlib import Path
 
 from engine.errors import DiskSpaceError
 
+DOWNLOADS = ".downloads"  # in a models folder: what is not whole yet
 SPARE_BYTES = 2_000_000_000  # that a download leaves free
 LEAST_FREE_BYTES = 200_000_000  # below this a running one stops: the rest of the system needs it
 _FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -32,7 +33,7 @@ def check_room(folder: Path, n_bytes: int, others: int = 0) -> None:
         beside = f" beside {_gigabytes(others)} of other downloads" if others else ""
         raise DiskSpaceError(
             f"{_gigabytes(n_bytes)} are still to be fetched{beside}, and 2 GB must stay free; "
-            f"there are {_gigabytes(free)} free in {folder}.",
+            f"there are {_gigabytes(free)} free in {_shown(folder)}.",
             "Free some space there and resume, or choose a models folder on another disk.",
         )
 
@@ -50,9 +51,13 @@ def is_full(error: OSError) -> bool:
 
 
 def full_disk(folder: Path) -> DiskSpaceError:
-    return DiskSpaceError(
-        f"The disk of {folder} is full; what was fetched is kept.", "Free some space there and resume the download."
-    )
+    what = f"The disk of {_shown(folder)} is full; what was fetched is kept."
+    return DiskSpaceError(what, "Free some space there and resume the download.")
+
+
+def _shown(folder: Path) -> Path:
+    """The folder that a person knows: the models folder, of the one for downloads in it."""
+    return next((place.parent for place in (folder, *folder.parents) if place.name == DOWNLOADS), folder)
 
 
 def _gigabytes(n_bytes: int) -> str:

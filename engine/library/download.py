@@ -17,7 +17,8 @@ from typing import TypeVar
 
 from engine.errors import Cancelled, DownloadDamagedError, HubError, OfflineError
 from engine.library import disk_room
-from engine.library.hub import Answer, Hub, Passing, passing
+from engine.library.hub import Answer, Hub
+from engine.library.hub_failures import Passing, passing
 from engine.library.part_file import PartFile
 
 Value = TypeVar("Value")

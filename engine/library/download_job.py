@@ -7,18 +7,20 @@ what is told of it are engine/library/downloads.py's.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
 
 import filelock
 
 from engine.errors import (
+    EngineError,
     HubError,
     InvalidRequestError,
     LibraryError,
@@ -29,44 +31,15 @@ from engine.library import disk_room
 from engine.library.download import READ_BYTES, Patience, RemoteFile, Stop, Telling, fetch, prove, retrying
 from engine.library.hub import Hub
 from engine.library.hub_names import check_file_names
+from engine.library.long_paths import spelled
 from engine.library.part_file import safe_length, sync_folder
 from engine.library.records import HubFile, InstalledFile, InstalledModel, Variant
 from engine.library.variants import PREDICTOR_FOLDER, is_pickled, matching, variants_of
+from engine.library.wishes import Shelf, Wanted
 
 log = logging.getLogger(__name__)
 
 _LOCK_POLL_S = 0.2
-
-
-class Shelf(Protocol):
-    """Where models are put and listed: what a download asks of engine/library/installed.py's Library."""
-
-    @property
-    def folder(self) -> Path: ...
-    def folder_for(self, id: str) -> Path: ...
-    def id_for(self, repo: str, variant: str = "") -> str: ...
-    def register(self, id: str, *, name: str, folder: Path, files: Sequence[InstalledFile], **about: Any) -> Any: ...
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """A model as it was asked for. patterns: names or patterns of its files; else variant: one that the repository
-    offers, empty for its only one. trusted: names of files that were just proven where they lie."""
-
-    model: str
-    name: str
-    repo: str
-    revision: str = "main"
-    patterns: tuple[str, ...] = ()
-    variant: str = ""
-    predictor_repo: str = ""
-    catalogue_id: str = ""
-    activation: str = ""
-    template: str = ""
-    licence: str = ""
-    kind: str = ""
-    n_bytes: int = 0  # as far as is known
-    trusted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -85,12 +58,13 @@ class Resolved:
 @dataclass(frozen=True)
 class JobTelling:
     """What is told meanwhile: file and what is done with it, bytes of the model that count, bytes that came, why
-    nothing comes (None: it goes on)."""
+    nothing comes (None: it goes on), a file that is proven to be the hub's."""
 
     doing: Callable[[str, str], None]  # "downloading" or "checking", file
     done: Callable[[int], None]
     came: Callable[[int], None]
     waiting: Callable[[str, HubError | None], None]
+    proven: Callable[[RemoteFile], None] = lambda file: None
 
 
 def resolve(hub: Hub, wanted: Wanted) -> Resolved:
@@ -117,7 +91,7 @@ def resolve(hub: Hub, wanted: Wanted) -> Resolved:
 def staging_folder(models: Path, wanted: Wanted) -> Path:
     """Where the model's files come to lie until they are proven; the same one each time it is asked for."""
     name = hashlib.sha256(f"{wanted.repo} {wanted.model}".encode()).hexdigest()[:24]
-    return models / ".downloads" / name
+    return spelled(models / disk_room.DOWNLOADS / name)
 
 
 class DownloadJob:
@@ -139,8 +113,9 @@ class DownloadJob:
         Raises: EngineError, Cancelled; DiskSpaceError where there is no room.
         """
         try:
-            self._staging.mkdir(parents=True, exist_ok=True)
+            self._staging.parent.mkdir(parents=True, exist_ok=True)
             with _locked(self._staging, self._stop, self._telling):
+                self._staging.mkdir(exist_ok=True)
                 if self.resolved is None:
                     self.resolved = retrying(
                         lambda: resolve(self._hub, self.wanted), self._patience, self._stop,
@@ -150,6 +125,8 @@ class DownloadJob:
                 self._telling.doing("downloading", "")
                 self._look_around(self.resolved)
                 disk_room.check_room(self._staging, self.resolved.n_bytes - self._sum(), self._others())
+                if self._staging.parent.parent != spelled(self._shelf.folder):  # models have been moved since
+                    disk_room.check_room(self._shelf.folder, self.resolved.n_bytes, self._others())
                 for file in self.resolved.files:
                     self._one(file)
                 model = self._put(self.resolved)
@@ -172,7 +149,7 @@ class DownloadJob:
         return self._staging / f"{file.key}.whole"
 
     def _goal(self, file: RemoteFile) -> Path:
-        return self._shelf.folder_for(self.wanted.model).joinpath(*file.place.split("/"))
+        return spelled(self._shelf.folder_for(self.wanted.model).joinpath(*file.place.split("/")))
 
     def _look_around(self, resolved: Resolved) -> None:
         """What is here already counts: finished files, parts, and files in their place that are still right."""
@@ -187,8 +164,7 @@ class DownloadJob:
                 trusted = place == self._goal(file) and file.place in self.wanted.trusted
                 self._telling.doing("checking", file.name)
                 if trusted or prove(file, place, self._stop):
-                    self._proven[file.key] = place
-                    self._count(file, file.n_bytes)
+                    self._keep(file, place)
                     break
                 if place == self._whole(file):
                     place.unlink()
@@ -212,11 +188,15 @@ class DownloadJob:
         os.replace(part, self._whole(file))
         sync_folder(self._staging)  # before the log goes: a part without one counts as empty
         part.with_name(part.name + ".log").unlink(missing_ok=True)
-        self._proven[file.key] = self._whole(file)
+        self._keep(file, self._whole(file))
+
+    def _keep(self, file: RemoteFile, place: Path) -> None:
+        self._proven[file.key] = place
         self._count(file, file.n_bytes)
+        self._telling.proven(file)
 
     def _put(self, resolved: Resolved) -> InstalledModel:
-        """Moves the proven files to the model's folder and lists the model."""
+        """Moves the proven files to the model's folder and lists the model; back again where it cannot be listed."""
         self._stop.check()
         self._telling.doing("checking", "")
         installed = []
@@ -229,15 +209,31 @@ class DownloadJob:
                 sync_folder(goal.parent)
                 self._proven[file.key] = goal
             installed.append(InstalledFile(file.place, file.n_bytes, sha256))
+        wanted = self.wanted
+        try:
+            return self._shelf.register(
+                wanted.model, name=wanted.name, folder=self._shelf.folder_for(wanted.model), files=installed,
+                path=next((f.place for f in resolved.files if f.place.lower().endswith(".gguf")), ""),
+                origin="download", owned=True, repo=wanted.repo, revision=resolved.revision,
+                catalogue_id=wanted.catalogue_id, activation=wanted.activation, template=wanted.template,
+                licence=wanted.licence or resolved.licence, kind=wanted.kind,
+            )  # fmt: skip
+        except EngineError:
+            self._take_back(resolved)
+            raise
+
+    def _take_back(self, resolved: Resolved) -> None:
+        """So that files that no list names lie where cancelling deletes them."""
         folder = self._shelf.folder_for(self.wanted.model)
-        first = next((f.place for f in resolved.files if f.place.lower().endswith(".gguf")), "")
-        model: InstalledModel = self._shelf.register(
-            self.wanted.model, name=self.wanted.name, folder=folder, files=installed, path=first, origin="download",
-            owned=True, repo=self.wanted.repo, revision=resolved.revision, catalogue_id=self.wanted.catalogue_id,
-            activation=self.wanted.activation, template=self.wanted.template,
-            licence=self.wanted.licence or resolved.licence, kind=self.wanted.kind,
-        )  # fmt: skip
-        return model
+        for file in resolved.files:
+            goal = self._goal(file)
+            if goal.is_file():
+                _move(goal, self._whole(file), file.sha256 or _sha256(goal))
+            for place in goal.parents:
+                if place != folder and folder not in place.parents:
+                    break
+                with suppress(OSError):  # not empty
+                    place.rmdir()
 
     def _count(self, file: RemoteFile, n_bytes: int) -> None:
         self._counts[file.key] = n_bytes
@@ -293,10 +289,14 @@ class _locked:  # noqa: N801 - reads as what it does
 
 def _chosen(wanted: Wanted, there: tuple[HubFile, ...]) -> tuple[HubFile, ...]:
     if wanted.patterns:
-        for pattern in wanted.patterns:
-            if not matching(there, (pattern,)) and not _is_optional(pattern):
-                raise RepositoryNotFoundError(f"{wanted.repo} has no file {pattern} any more.", "Choose another model.")
-        return matching(there, wanted.patterns)
+        first = matching(there, wanted.patterns[:1])  # the others are taken where they are there
+        if not first:
+            raise RepositoryNotFoundError(
+                f"{wanted.repo} has no file {wanted.patterns[0]} any more.", "Choose another model."
+            )
+        found = matching(there, wanted.patterns)
+        # pickles that a pattern happens to fit are left; those that the model consists of are refused with a reason
+        return tuple(file for file in found if file in first or not is_pickled(file.name))
     offered = variants_of(there)
     if wanted.variant:
         return _usable(_named(wanted, offered)).files
@@ -321,11 +321,6 @@ def _usable(variant: Variant) -> Variant:
     return variant
 
 
-def _is_optional(pattern: str) -> bool:
-    """Whether a model works without it: papers, and whatever a pattern with a star means beside weights."""
-    return not pattern.lower().endswith((".gguf", ".safetensors", "config.json"))
-
-
 def _remote(repo: str, commit: str, file: HubFile, place: str) -> RemoteFile:
     return RemoteFile(repo, commit, file.name, place, file.n_bytes, file.sha256, file.git_oid)
 
@@ -344,7 +339,7 @@ def _move(source: Path, goal: Path, sha256: str) -> None:
         os.replace(source, goal)
         return
     except OSError as error:
-        if error.errno not in (18,) and getattr(error, "winerror", None) != 17:  # EXDEV
+        if error.errno != errno.EXDEV and getattr(error, "winerror", None) != 17:
             raise
     copy = goal.with_name(goal.name + ".copy")
     shutil.copyfile(source, copy)

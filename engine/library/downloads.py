@@ -8,9 +8,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import filelock
@@ -25,53 +24,28 @@ from engine.errors import (
     LibraryError,
     RepositoryNotFoundError,
 )
+from engine.library import wishes
 from engine.library.download import Patience, Stop
+from engine.library.download_entry import ACTIVE, Entry, record_of, total_bytes
 from engine.library.download_job import (
     DownloadJob,
     JobTelling,
     Resolved,
-    Shelf,
-    Wanted,
     delete_parts,
     fetched_bytes,
     staging_folder,
 )
 from engine.library.download_queue import Kept, read_queue, write_queue
 from engine.library.hub import Hub
-from engine.library.hub_names import parse_repository
 from engine.library.records import CatalogueEntry, Download, DownloadState, InstalledModel
+from engine.library.wishes import Shelf, Wanted
 
 log = logging.getLogger(__name__)
 
 AT_ONCE = 2
 TOLD_EVERY_S = 0.2
-RATE_OVER_S = 10.0
 CLOSE_S = 0.8
 LOCK_WAIT_S = 3.0  # for another process of Hearth that is ending
-_ACTIVE: tuple[DownloadState, ...] = ("downloading", "waiting", "checking")
-
-
-@dataclass
-class _Entry:
-    """A download as it stands. stop: of the run that is going on; what an earlier run says is not heard any more."""
-
-    kept: Kept
-    stop: Stop | None = None
-    thread: threading.Thread | None = None
-    done_bytes: int = 0
-    file: str = ""
-    came: deque[tuple[float, int]] = field(default_factory=deque)  # (when, bytes), of late
-    began: float = 0.0
-
-    def rate(self) -> float | None:
-        """Bytes/s of late; None while that would be a guess."""
-        now = time.monotonic()
-        while self.came and now - self.came[0][0] > RATE_OVER_S:
-            self.came.popleft()
-        span = min(RATE_OVER_S, now - self.began)
-        if self.kept.state != "downloading" or span < 1.0 or not self.came:
-            return None
-        return sum(n for _, n in self.came) / span
 
 
 class Downloads:
@@ -108,21 +82,14 @@ class Downloads:
             raise LibraryError("Another Hearth is downloading.", "Close the other one.") from None
         except OSError as error:
             raise LibraryError(f"{folder} cannot be written: {error.strerror or error}.") from error
-        self._entries = {kept.id: _Entry(kept) for kept in read_queue(self._path)}
+        self._entries = {kept.id: Entry(kept) for kept in read_queue(self._path)}
         self._restore()
 
     # -------------------------------------------------------------- what is asked for
 
     def add(self, entry: CatalogueEntry) -> Download:
         """Queues a model of the catalogue; one that is in the queue already goes on."""
-        variant = entry.codec if entry.format in ("gguf", "powerinfer-gguf") else ""
-        return self._queue(
-            Wanted(
-                self._library.id_for(entry.repo, variant), entry.name, entry.repo, entry.revision, entry.files,
-                predictor_repo=entry.predictor_repo, catalogue_id=entry.id, activation=entry.activation,
-                template=entry.template, licence=entry.licence, kind=entry.kind, n_bytes=entry.n_bytes,
-            )
-        )  # fmt: skip
+        return self._queue(wishes.of_entry(entry, self._library))
 
     def add_variant(
         self, repo: str, variant: str = "", revision: str = "", name: str = "", n_bytes: int = 0
@@ -131,11 +98,10 @@ class Downloads:
 
         Raises: InvalidRequestError for what is no repository.
         """
-        repo, named = parse_repository(repo, self._hub.endpoint)
-        called = name or repo.partition("/")[2] + (f" {variant}" if variant else "")
-        of_id = variant.rsplit("/", 1)[-1].removesuffix(".gguf")
-        id = self._library.id_for(repo, "" if variant == "safetensors" else of_id)
-        return self._queue(Wanted(id, called, repo, revision or named or "main", variant=variant, n_bytes=n_bytes))
+        wanted = wishes.of_variant(repo, variant, self._library, self._hub.endpoint)
+        return self._queue(
+            replace(wanted, revision=revision or wanted.revision, name=name or wanted.name, n_bytes=n_bytes)
+        )
 
     def repair(
         self, model: InstalledModel, damaged: Sequence[str] = (), entry: CatalogueEntry | None = None
@@ -145,37 +111,24 @@ class Downloads:
 
         Raises: InvalidRequestError for a model that came from no hub.
         """
-        if not model.repo or not model.owned:
-            raise InvalidRequestError(f"{model.name} was not downloaded by Hearth.", "Import or download it again.")
-        predictors = entry.predictor_repo if entry is not None else ""
-        own = [file.name for file in model.files if not (predictors and file.name.startswith("predictors/"))]
-        trusted = [file.name for file in model.files if damaged and file.name not in damaged]
-        return self._queue(
-            Wanted(
-                model.id, model.name, model.repo, model.revision or "main", tuple(_escaped(name) for name in own),
-                predictor_repo=predictors, catalogue_id=model.catalogue_id, activation=model.activation,
-                template=model.template, licence=model.licence, kind=model.kind, n_bytes=model.n_bytes,
-                trusted=tuple(trusted),
-            ),
-            anew=True,
-        )  # fmt: skip
+        return self._queue(wishes.of_repair(model, damaged, entry), anew=True)
 
     def list(self) -> list[Download]:
         """All of them, in their order."""
         with self._lock:
-            return [_record(entry) for entry in self._entries.values() if not entry.kept.cancelled]
+            return [record_of(entry) for entry in self._entries.values() if not entry.kept.cancelled]
 
     @property
     def is_busy(self) -> bool:
         """Whether something is being fetched, or waits its turn."""
         with self._lock:
-            return any(entry.kept.state in ("queued", *_ACTIVE) for entry in self._entries.values())
+            return any(entry.kept.state in ("queued", *ACTIVE) for entry in self._entries.values())
 
     def pause(self, id: str) -> None:
         """Stops it; what came is kept. Nothing where it does not run. Raises: InvalidRequestError for an unknown id."""
         with self._lock:
             entry = self._entry(id)
-            if entry.kept.state in ("queued", *_ACTIVE):
+            if entry.kept.state in ("queued", *ACTIVE):
                 self._stop(entry)
                 self._set(entry, "paused")
             self._pump()
@@ -231,17 +184,17 @@ class Downloads:
         staging = staging_folder(self._library.folder, wanted)
         with self._lock:
             entry = self._entries.get(staging.name)
-            if entry is not None and entry.kept.state in ("queued", *_ACTIVE) and not entry.kept.cancelled:
-                return _record(entry)
+            if entry is not None and entry.kept.state in ("queued", *ACTIVE) and not entry.kept.cancelled:
+                return record_of(entry)
             known = entry.kept.resolved if entry is not None and not anew and entry.kept.state != "done" else None
             kept = Kept(staging.name, wanted, str(staging), "queued", known)
             thread = entry.thread if entry is not None else None
             self._entries.pop(staging.name, None)  # to the end of the queue
-            entry = self._entries[staging.name] = _Entry(kept, thread=thread)
+            entry = self._entries[staging.name] = Entry(kept, thread=thread)
             self._count_parts(entry)
             self._changed()
             self._pump()
-            return _record(entry)
+            return record_of(entry)
 
     def _restore(self) -> None:
         """Takes up what an earlier process left: those that ran are queued, cancelled ones are cleared away."""
@@ -250,7 +203,7 @@ class Downloads:
                 if entry.kept.cancelled:
                     self._clear_away(entry)
                     continue
-                if entry.kept.state in _ACTIVE:
+                if entry.kept.state in ACTIVE:
                     entry.kept = replace(entry.kept, state="queued", error="", message="", hint="")
                 self._count_parts(entry)
             self._pump()
@@ -261,7 +214,7 @@ class Downloads:
         """Starts what is next, as far as there is room for one more."""
         if self._closing.is_set():
             return
-        running = sum(entry.kept.state in _ACTIVE for entry in self._entries.values())
+        running = sum(entry.kept.state in ACTIVE for entry in self._entries.values())
         for entry in self._entries.values():
             if running >= AT_ONCE:
                 return
@@ -276,7 +229,7 @@ class Downloads:
                 entry.thread = threading.Thread(target=self._work, args=work, daemon=True, name=name)
                 entry.thread.start()
 
-    def _work(self, entry: _Entry, stop: Stop, before: threading.Thread | None) -> None:
+    def _work(self, entry: Entry, stop: Stop, before: threading.Thread | None) -> None:
         """One run of a download. before: the thread of the run before, which may still be ending."""
         job = DownloadJob(
             entry.kept.wanted, entry.kept.resolved, self._hub, self._library, Path(entry.kept.staging),
@@ -306,7 +259,7 @@ class Downloads:
             if self._on_done is not None:
                 self._on_done(model)
 
-    def _end(self, entry: _Entry, stop: Stop, state: DownloadState, error: EngineError | None) -> None:
+    def _end(self, entry: Entry, stop: Stop, state: DownloadState, error: EngineError | None) -> None:
         with self._lock:
             if entry.stop is stop:
                 entry.stop = None
@@ -314,13 +267,13 @@ class Downloads:
                 self._set(entry, state, error)
             self._pump()
 
-    def _settle(self, entry: _Entry, stop: Stop, resolved: Resolved | None) -> None:
+    def _settle(self, entry: Entry, stop: Stop, resolved: Resolved | None) -> None:
         with self._lock:
             if entry.stop is stop and entry.kept.resolved != resolved:
                 entry.kept = replace(entry.kept, resolved=resolved)
                 self._changed()
 
-    def _telling(self, entry: _Entry, stop: Stop) -> JobTelling:
+    def _telling(self, entry: Entry, stop: Stop) -> JobTelling:
         def doing(what: str, file: str) -> None:
             with self._lock:
                 if entry.stop is stop:
@@ -346,7 +299,7 @@ class Downloads:
 
         return JobTelling(doing, done, came, waiting)
 
-    def _show(self, entry: _Entry, state: DownloadState, error: EngineError | None = None) -> None:
+    def _show(self, entry: Entry, state: DownloadState, error: EngineError | None = None) -> None:
         """A state between beginning and end: told, and not worth a write to the disk."""
         message = error.message if error is not None else ""
         if (entry.kept.state, entry.kept.message) != (state, message):
@@ -356,16 +309,16 @@ class Downloads:
                 entry.began = time.monotonic()
         self._tell()
 
-    def _set(self, entry: _Entry, state: DownloadState, error: EngineError | None = None) -> None:
+    def _set(self, entry: Entry, state: DownloadState, error: EngineError | None = None) -> None:
         entry.kept = entry.kept.now(state, error)
         self._changed()
 
-    def _stop(self, entry: _Entry) -> None:
+    def _stop(self, entry: Entry) -> None:
         if entry.stop is not None:
             entry.stop.now()
             entry.stop = None
 
-    def _clear_away(self, entry: _Entry) -> None:
+    def _clear_away(self, entry: Entry) -> None:
         """Deletes the parts of a cancelled download once its thread has ended."""
         id, staging, before = entry.kept.id, Path(entry.kept.staging), entry.thread
 
@@ -383,19 +336,19 @@ class Downloads:
 
         threading.Thread(target=clear, daemon=True, name="clear away a download").start()
 
-    def _count_parts(self, entry: _Entry) -> None:
+    def _count_parts(self, entry: Entry) -> None:
         if entry.kept.resolved is not None:
             whole = entry.kept.resolved.n_bytes
             done = entry.kept.state == "done"
             entry.done_bytes = whole if done else fetched_bytes(Path(entry.kept.staging), entry.kept.resolved)
 
-    def _to_write(self, mine: _Entry) -> int:
+    def _to_write(self, mine: Entry) -> int:
         """Bytes that the other running downloads are still to write."""
         with self._lock:
-            others = [e for e in self._entries.values() if e is not mine and e.kept.state in _ACTIVE]
-            return sum(max(0, _total(entry) - entry.done_bytes) for entry in others)
+            others = [e for e in self._entries.values() if e is not mine and e.kept.state in ACTIVE]
+            return sum(max(0, total_bytes(entry) - entry.done_bytes) for entry in others)
 
-    def _entry(self, id: str) -> _Entry:
+    def _entry(self, id: str) -> Entry:
         entry = self._entries.get(id)
         if entry is None or entry.kept.cancelled:
             raise InvalidRequestError(f"There is no download {id!r}.", "Look at the list of downloads.")
@@ -428,22 +381,3 @@ class Downloads:
             self._news.clear()
             self._on_change(self.list())
             self._closing.wait(TOLD_EVERY_S)
-
-
-def _total(entry: _Entry) -> int:
-    return entry.kept.resolved.n_bytes if entry.kept.resolved is not None else entry.kept.wanted.n_bytes
-
-
-def _record(entry: _Entry) -> Download:
-    kept, wanted, rate = entry.kept, entry.kept.wanted, entry.rate()
-    total = _total(entry)
-    done = min(entry.done_bytes, total) if total else entry.done_bytes
-    return Download(
-        kept.id, wanted.model, wanted.name, wanted.repo, kept.state, done, total, rate,
-        (total - done) / rate if rate else None, entry.file, wanted.catalogue_id, kept.error, kept.message, kept.hint,
-    )  # fmt: skip
-
-
-def _escaped(name: str) -> str:
-    """A file's name as a pattern that fits nothing else."""
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)

@@ -1,19 +1,22 @@
 """Asks a hub: searches it, lists a repository, opens its files by Range. It writes no files.
 
-Search and lists go through the hub's own client; files through that client's HTTP session, so that proxies and
-certificates are the same. A token goes to the hub's own host alone. Nothing is asked before a method is called.
+It goes over the HTTP session of the hub's own client, so that proxies and certificates are that one's, and has its
+classes read what comes. That client's own functions are not used: they try again for half a minute before they say
+that nobody answers, ask more than they are asked for, and do not take up a file where another process left it.
+A token goes to the hub's own host alone. Nothing is asked before a method is called.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from engine.errors import (
     EngineError,
@@ -24,6 +27,7 @@ from engine.errors import (
     RepositoryNotFoundError,
 )
 from engine.library.credentials import Credentials
+from engine.library.hub_failures import Passing, cause_of, network_failures, printable
 from engine.library.hub_names import parse_repository
 from engine.library.records import HubFile, HubModel, Listing
 from engine.library.variants import variants_of
@@ -41,27 +45,14 @@ CONNECT_S = 10.0
 ANSWER_S = 30.0  # of a search or a list
 MAX_REDIRECTS = 5
 MAX_FILES = 20_000  # of a repository
+MAX_ANSWER_BYTES = 64 << 20  # of a list
 MAX_READ_BYTES = 64 << 20  # of a head that is read without keeping it
 # The client's own transfer engine cannot be stopped, its progress bars write to a terminal, its telemetry asks the
 # hub which program called. It reads these when it is imported.
 _CLIENT_ENVIRONMENT = (
     "HF_HUB_DISABLE_XET", "HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_PROGRESS_BARS", "HF_HUB_DISABLE_UPDATE_CHECK",
 )  # fmt: skip
-_SORTS = {"downloads": "downloads", "likes": "likes", "updated": "last_modified"}
-
-
-class Passing(Exception):  # noqa: N818 - no failure of its own: the cause of a HubError that may pass
-    """That a HubError may pass by itself. retry_after_s: as the hub wishes; is_network: nothing was answered."""
-
-    def __init__(self, retry_after_s: float | None = None, is_network: bool = False) -> None:
-        super().__init__("it may pass")
-        self.retry_after_s = retry_after_s
-        self.is_network = is_network
-
-
-def passing(error: EngineError) -> Passing | None:
-    """Whether trying again makes sense, and when; None for what stays as it is."""
-    return error.__cause__ if isinstance(error.__cause__, Passing) else None
+_SORTS = {"downloads": "downloads", "likes": "likes", "updated": "lastModified"}
 
 
 class Answer:
@@ -77,7 +68,7 @@ class Answer:
 
     def blocks(self) -> Iterator[bytes]:
         """The bytes as they come. Raises: HubError, which may pass, where the connection is lost."""
-        with _network_failures(self._what):
+        with network_failures(self._what):
             yield from self._response.iter_raw()
 
     def abort(self) -> None:
@@ -111,11 +102,12 @@ class Hub:
         """Models whose name has these words. Raises: OfflineError, HubError, InvalidRequestError for the sort."""
         if sort not in _SORTS:
             raise InvalidRequestError(f"The hub's models cannot be sorted by {sort!r}; known are {', '.join(_SORTS)}.")
-        wanted = ["downloads", "likes", "gated", "lastModified", "tags"]
-        with self._client_failures("the search", ""):
-            api = self._api()
-            found = api.list_models(search=query.strip() or None, sort=_SORTS[sort], limit=limit, expand=wanted)
-            return [_model(info) for info in found]
+        wanted = [("expand", field) for field in ("downloads", "likes", "gated", "lastModified", "tags")]
+        query = urlencode([("search", query.strip()), ("sort", _SORTS[sort]), ("limit", str(limit)), *wanted])
+        read = _client().ModelInfo
+        found, _ = self._ask(f"/api/models?{query}", "the search", "")
+        with self._strange_answers():
+            return [_model(read(**values)) for values in found[:limit]]
 
     def listing(self, repo: str, revision: str = "") -> Listing:
         """What a repository offers, by its id or the address of its page; its revision pinned to a commit.
@@ -128,19 +120,43 @@ class Hub:
 
     def files(self, repo: str, revision: str = "main") -> tuple[HubModel, str, tuple[HubFile, ...]]:
         """(the repository's head, the commit that the revision means now, all its files)."""
-        with self._client_failures(repo, repo):
-            api = self._api()
-            info = api.model_info(repo, revision=revision, timeout=ANSWER_S)
-            commit = str(info.sha or "")
-            if not commit:
-                raise HubError(f"The hub states no commit for {repo}.")
-            files = []
-            for entry in api.list_repo_tree(repo, revision=commit, recursive=True):
-                if type(entry).__name__ == "RepoFile":
-                    files.append(_file(entry))
-                if len(files) > MAX_FILES:
-                    raise HubError(f"{repo} has more than {MAX_FILES} files.", "Choose another model.")
-            return _model(info), commit, tuple(files)
+        client = _client()
+        at = f"/api/models/{quote(repo)}"
+        values, _ = self._ask(f"{at}/revision/{quote(revision, safe='')}", repo, repo)
+        with self._strange_answers():
+            model, commit = _model(client.ModelInfo(**values)), str(values["sha"])
+        if not re.fullmatch("[0-9a-f]{40}", commit):
+            raise HubError(f"The hub states no commit for {repo}.")
+        files: list[HubFile] = []
+        page = f"{at}/tree/{commit}?recursive=true"
+        while page:
+            entries, page = self._ask(page, repo, repo)
+            with self._strange_answers():
+                files += [_file(client.RepoFile(**entry)) for entry in entries if entry["type"] == "file"]
+            if len(files) > MAX_FILES:
+                raise HubError(f"{repo} has more than {MAX_FILES} files.", "Choose another model.")
+        return model, commit, tuple(files)
+
+    def _ask(self, place: str, what: str, repo: str) -> tuple[Any, str]:
+        """(what the hub says at a place of its own, the place where it goes on or "")."""
+        with self._network(what):
+            response = self._follow(self.endpoint + place, {"Accept": "application/json"}, what)
+            try:
+                if response.status_code >= 400:
+                    raise self._refusal(response, what, repo, at_hub=True)
+                body = bytearray()
+                for block in response.iter_bytes():
+                    body += block
+                    if len(body) > MAX_ANSWER_BYTES:
+                        raise HubError(f"The hub answers {what} with more than {MAX_ANSWER_BYTES >> 20} MiB.")
+            finally:
+                response.close()
+        with self._strange_answers():
+            values = json.loads(body)
+            following = str(response.links.get("next", {}).get("url", ""))
+        if following and not following.startswith(self.endpoint + "/"):
+            raise HubError(f"The hub goes on elsewhere with {what}.")
+        return values, following.removeprefix(self.endpoint)
 
     # -------------------------------------------------------------- files
 
@@ -153,7 +169,7 @@ class Hub:
         Raises: RepositoryNotFoundError, GatedModelError, OfflineError, HubError; `passing` says which may pass.
         """
         what = f"{name} of {repo}"
-        headers = {"Accept-Encoding": "identity", "User-Agent": "hearth"}
+        headers = {"Accept-Encoding": "identity"}
         if start or end is not None:
             headers["Range"] = f"bytes={start}-{'' if end is None else end - 1}"
             if start and tag:
@@ -191,7 +207,7 @@ class Hub:
         session = _session()
         timeout = httpx2.Timeout(self._stall_s, connect=min(CONNECT_S, self._stall_s))
         for _ in range(MAX_REDIRECTS + 1):
-            own = dict(headers)
+            own = {"User-Agent": "hearth", **headers}
             if self._is_hub(url) and (token := self._credentials.token()):
                 own["Authorization"] = f"Bearer {token}"
             request = session.build_request("GET", url, headers=own, timeout=timeout)
@@ -213,29 +229,16 @@ class Hub:
 
     # -------------------------------------------------------------- the client, and what it raises
 
-    def _api(self) -> Any:
-        client = _client()
-        return client.HfApi(
-            endpoint=self.endpoint, token=self._credentials.token() or False, library_name="hearth", library_version="1"
-        )
-
     @contextmanager
-    def _client_failures(self, what: str, repo: str) -> Iterator[None]:
-        """What the client raises, in our words."""
-        with self._network(what):
-            from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-
-            try:
-                yield
-            except HfHubHTTPError as error:
-                raise self._refusal(error.response, what, repo, at_hub=True)  # noqa: B904 - it has its cause
-            except HFValidationError as error:
-                raise InvalidRequestError(f"{repo[:200]!r} names no model on the hub.", "Give owner/name.") from error
-            except (ValueError, TypeError, KeyError, AttributeError) as error:  # the client does not check what comes
-                raise HubError(
-                    f"{self.endpoint} answers in another way than a hub does.",
-                    "Look whether this network wants a login in a browser first, and at HF_ENDPOINT.",
-                ) from error
+    def _strange_answers(self) -> Iterator[None]:
+        """Whatever is no answer of a hub, such as the login page of a hotel's network."""
+        try:
+            yield
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise HubError(
+                f"{self.endpoint} answers in another way than a hub does.",
+                "Look whether this network wants a login in a browser first, and at HF_ENDPOINT.",
+            ) from error
 
     @contextmanager
     def _network(self, what: str) -> Iterator[None]:
@@ -244,13 +247,13 @@ class Hub:
                 "The environment says that no hub may be asked (HF_HUB_OFFLINE).",
                 "Take HF_HUB_OFFLINE out of the environment, or import a model that lies on this PC.",
             )
-        with _network_failures(what):
+        with network_failures(what):
             yield
 
     def _refusal(self, response: Any, what: str, repo: str, at_hub: bool) -> EngineError:
         """The failure that a status of 400 and more means; its cause says whether it may pass."""
         status, headers = response.status_code, response.headers
-        code, said = headers.get("x-error-code", ""), _printable(headers.get("x-error-message", ""))
+        code, said = headers.get("x-error-code", ""), printable(headers.get("x-error-message", ""))
         page = self.page_of(repo)
         error: EngineError
         if not at_hub:  # addresses of the store behind the hub hold for a while only
@@ -278,32 +281,10 @@ class Hub:
         else:
             words = f": {said}" if said else ""
             error = HubError(f"The hub answers {what} with a failure ({status}{words}).")
-        error.__cause__ = _cause(response) if at_hub or status != 404 else None
+        error.__cause__ = cause_of(response) if at_hub or status != 404 else None
         if not at_hub and status in (400, 401, 403):
             error.__cause__ = Passing()
         return error
-
-
-def _cause(response: Any) -> Passing | None:
-    if response.status_code in (408, 425, 429) or response.status_code >= 500:
-        return Passing(_retry_after_s(response.headers.get("retry-after", "")))
-    return None
-
-
-def _retry_after_s(text: str) -> float | None:
-    """Seconds that a Retry-After header asks for, which may name a moment; at most an hour."""
-    text = text.strip()
-    if text.isascii() and text.isdigit():
-        return min(float(text), 3600.0)
-    try:
-        moment = parsedate_to_datetime(text)
-    except (ValueError, TypeError):
-        return None
-    from datetime import UTC, datetime
-
-    if moment.tzinfo is None:
-        return None
-    return min(max(0.0, (moment - datetime.now(UTC)).total_seconds()), 3600.0)
 
 
 def _range_of(response: httpx2.Response, what: str) -> tuple[int, int | None]:
@@ -321,27 +302,6 @@ def _range_of(response: httpx2.Response, what: str) -> tuple[int, int | None]:
         raise HubError(f"The hub packs {what}, though it was asked not to.")
     length = response.headers.get("content-length", "")
     return 0, int(length) if length.isdigit() else None
-
-
-@contextmanager
-def _network_failures(what: str) -> Iterator[None]:
-    """Lost connections and silence, in our words, as causes that may pass."""
-    import httpx2
-
-    try:
-        yield
-    except httpx2.ProxyError as error:
-        raise HubError(f"The proxy lets nothing through: {_printable(str(error))}.", "Look at HTTPS_PROXY.") from (
-            Passing(is_network=True)
-        )
-    except (httpx2.ConnectError, httpx2.ConnectTimeout):
-        raise OfflineError(f"The hub cannot be reached for {what}.") from Passing(is_network=True)
-    except httpx2.TimeoutException:
-        raise OfflineError(f"The hub went silent while it sent {what}.") from Passing(is_network=True)
-    except httpx2.InvalidURL as error:
-        raise HubError(f"The hub sends to an address for {what} that is none.") from error
-    except (httpx2.TransportError, httpx2.StreamError):
-        raise OfflineError(f"The connection was lost while {what} was sent.") from Passing(is_network=True)
 
 
 def _client() -> Any:
@@ -393,7 +353,3 @@ def _model(info: Any) -> HubModel:
 def _file(entry: Any) -> HubFile:
     sha256 = str(entry.lfs.sha256) if entry.lfs is not None else ""
     return HubFile(str(entry.path), max(0, int(entry.size)), sha256.lower(), str(entry.blob_id or "").lower())
-
-
-def _printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else " " for letter in text)[:200].strip()

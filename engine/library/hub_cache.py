@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from engine.formats.safetensors import INDEX_NAME, indexed_files
 from engine.formats.shards import first_shards, shard_paths
 
 _MAX_REPOSITORIES = 2000
+_PART = re.compile(r"-\d{5}-of-\d{5}$")
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def _models_in(repo: str, snapshot: Path) -> Iterator[CachedModel]:
         except EngineError:
             continue  # a part is not there yet
         below = [path.relative_to(snapshot).as_posix() for path in shards]
-        yield CachedModel(repo, snapshot.name, first.stem, snapshot, below[0], tuple(below))
+        yield CachedModel(repo, snapshot.name, _PART.sub("", first.stem), snapshot, below[0], tuple(below))
 
 
 def _weights(files: dict[str, Path]) -> list[str]:

@@ -7,6 +7,7 @@ command line see each other's work; all may be called from any thread.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -17,23 +18,21 @@ from pathlib import Path
 from engine.errors import LibraryError, ModelNotFoundError
 from engine.library import moving, trash, workshop
 from engine.library.heads import Heads
-from engine.library.hub_cache import cache_folder, cached_models
 from engine.library.imports import Survey, check_room, copy_checked, file_hash, survey
-from engine.library.library_file import Contents, LibraryFile, models_with_receipt, write_receipt
+from engine.library.library_file import Contents, LibraryFile, write_receipt
+from engine.library.listing import cached, free_id, named, stored, unlisted
 from engine.library.long_paths import spelled
-from engine.library.owned_files import PREPARED
+from engine.library.owned_files import PREPARED, drop_stale
 from engine.library.records import InstalledFile, InstalledModel, ModelKind, Origin
 from engine.library.states import STARTER_ID as STARTER_ID
-from engine.library.states import file_problem, from_cache, installed, starter
-from engine.library.stored_models import Remarks, StoredModel, as_part, checked_id, file_below, is_id
+from engine.library.states import file_problem, installed, starter
+from engine.library.stored_models import Remarks, StoredModel, as_line, as_part, checked_id, file_below
 
 log = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
 Stage = Callable[[str], Progress]
 Cancelling = Callable[[], bool]
-
-IMPORTED = "local"  # the owner of what was imported
 
 
 def _no_progress(done: int, total: int) -> None:
@@ -118,20 +117,20 @@ class Library:
         Cost: sizes of files, and the heads of those that changed since the last call.
         Raises: LibraryError for a list that a newer Hearth wrote.
         """
-        contents = self._file.read()
+        with self._reading() as contents:
+            others = [installed(model, self._heads) for model in contents.models.values()]
         shipped = starter(contents, self._heads)
-        others = [installed(model, contents, self._heads) for model in contents.models.values()]
         # in the cache lies much that is none of Hearth's: only what it reads is named
-        cached = (installed(model, contents, self._heads) for model in self._cached(contents))
-        others += [model for model in cached if model.state != "broken"]
+        in_cache = [installed(model, self._heads) for model in cached(contents)]
+        others += [model for model in in_cache if model.state != "broken"]
         self._heads.keep()
-        first = [] if shipped is None else [installed(shipped, contents, self._heads)]
+        first = [] if shipped is None else [installed(shipped, self._heads)]
         return first + sorted(others, key=lambda model: (model.name.casefold(), model.id))
 
     def get(self, id: str) -> InstalledModel:
         """The model of that id. Raises: ModelNotFoundError."""
-        contents = self._file.read()
-        return installed(self._stored(contents, id), contents, self._heads)
+        with self._reading() as contents:
+            return installed(stored(contents, self._heads, id), self._heads)
 
     def resolve(self, name: str) -> Resolved:
         """What an id, a name or a catalogue id means, whatever its case.
@@ -143,59 +142,36 @@ class Library:
             raise ModelNotFoundError(f"There is no installed model called {name[:200]!r}.")
         return found
 
+    def look_up(self, name: str) -> InstalledModel | None:
+        """The model that goes by the id, name or catalogue id, in whatever state; None where there is none.
+
+        Raises: ModelNotFoundError where two go by the name.
+        """
+        with self._reading() as contents:
+            meant = named(contents, self._heads, name)
+            return None if meant is None else installed(meant, self._heads)
+
     def find(self, name: str) -> Resolved | None:
         """As `resolve`, but None where nothing goes by the name."""
-        contents = self._file.read()
-        stored = self._named(contents, name)
-        if stored is None:
+        model = self.look_up(name)
+        if model is None:
             return None
-        model = installed(stored, contents, self._heads)
         if model.state == "broken":
             raise ModelNotFoundError(f"{model.name} cannot be loaded. {model.reason}", "Repair it, or remove it.")
         if model.prepared:  # it carries its activation itself
             return Resolved(model.id, model.name, Path(model.prepared), template=model.template)
         return Resolved(model.id, model.name, Path(model.path), model.activation, model.template)
 
-    def _named(self, contents: Contents, name: str) -> StoredModel | None:
-        wanted = name.casefold()
-        shipped = starter(contents, self._heads)
-        listed = [*contents.models.values(), *([] if shipped is None else [shipped])]
-        for models in (listed, list(self._cached(contents))):
-            by_id = [model for model in models if model.id.casefold() == wanted]
-            also = [
-                model
-                for model in models
-                if wanted in (model.name.casefold(), model.id.casefold().rpartition("/")[2], model.catalogue_id)
-            ]
-            found = by_id or also
-            if len(found) > 1:
-                ids = ", ".join(model.id for model in found[:4])
-                raise ModelNotFoundError(f"{len(found)} models are called {name!r}.", f"Name one of {ids}.")
-            if found:
-                return found[0]
-        return None
-
-    def _stored(self, contents: Contents, id: str) -> StoredModel:
-        if id in contents.models:
-            return contents.models[id]
-        shipped = starter(contents, self._heads) if id == STARTER_ID else None
-        if shipped is not None:
-            return shipped
-        for model in self._cached(contents):
-            if model.id == id:
-                return model
-        raise ModelNotFoundError(f"There is no installed model {str(id)[:200]!r}.")
-
-    def _cached(self, contents: Contents) -> Iterator[StoredModel]:
-        taken = {id.casefold() for id in (*contents.models, *contents.hidden)}
-        for found in cached_models(cache_folder()):
-            repo = found.repo
-            id = f"{repo}-{as_part(found.variant, '')}" if found.variant else repo
-            if is_id(id) and id.casefold() not in taken:
-                model = from_cache(found, id, contents)
-                if model is not None:
-                    taken.add(id.casefold())
-                    yield model
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[Contents]:
+        """The list, with each model where it says: while models are moved, they hold still for the block."""
+        contents = self._file.read()
+        if not contents.moving_to:
+            yield contents
+            return
+        moving.settle_if_free(self._file)
+        with self._file.locked():
+            yield self._file.read()
 
     # ------------------------------------------------------------------ taking in
 
@@ -248,6 +224,8 @@ class Library:
                         still_needed=before.still_needed, added=before.added,
                     )  # fmt: skip
             if model.owned:
+                if before is not None and before.folder == model.folder:
+                    drop_stale(before, model)
                 write_receipt(model)
             contents.models[model.id] = model
         return self.get(model.id)
@@ -267,7 +245,7 @@ class Library:
         DiskSpaceError, LibraryError, Cancelled.
         """
         found = survey(Path(os.path.abspath(os.path.expanduser(path))))
-        name = " ".join(name.split()) or found.opened.name
+        name = as_line(name) or as_line(found.opened.name) or "Model"
         if copy:
             return self._add_copied(found, name, stage, cancelled)
         with self._file.locked():
@@ -275,8 +253,8 @@ class Library:
             here = (str(found.folder), found.path)
             known = [model for model in contents.models.values() if (model.folder, model.path) == here]
             if known and known[0].owned:
-                return installed(known[0], contents, self._heads)
-            id = known[0].id if known else _free_id(contents, name)
+                return installed(known[0], self._heads)
+            id = known[0].id if known else free_id(contents, name)
             return self._list(StoredModel(id, name, *_of(found), False, "in place", found.path, added=_now()))
 
     def _add_copied(self, found: Survey, name: str, stage: Stage, cancelled: Cancelling) -> InstalledModel:
@@ -299,7 +277,7 @@ class Library:
                 done += file.n_bytes
             survey(file_below(shop.folder, found.path) if found.path else shop.folder)  # the copy is what is listed
             with self._file.changing() as contents:
-                id = _free_id(contents, name, root)
+                id = free_id(contents, name, root)
                 folder = file_below(root, id)
                 model = StoredModel(
                     id, name, str(folder), tuple(files), True, "copied", found.path, added=_now()
@@ -321,7 +299,7 @@ class Library:
             raise LibraryError("The starter model comes with Hearth and stays.", "Remove another model.")
         with self._file.locked():
             with self._file.changing() as contents:
-                model = self._stored(contents, id)
+                model = stored(contents, self._heads, id)
                 if model.origin == "hub cache":
                     contents.hidden.add(id)
                 token = trash.throw_away(contents, model)
@@ -345,12 +323,13 @@ class Library:
             if is_free:
                 moving.settle(self._file)
                 for root in {contents.folder, *([Path(contents.moving_to)] if contents.moving_to else [])}:
-                    moving.drop_copies(root)
+                    if not self._file.read().moving_to:
+                        moving.drop_copies(root)
                     freed += workshop.sweep(root)
-        if not contents.removed and not any(True for _ in _unlisted(self._file.read())):
+        if not contents.removed and not any(True for _ in unlisted(self._file.read())):
             return freed
         with self._file.changing() as contents:
-            for model in _unlisted(contents):
+            for model in unlisted(contents):
                 contents.models[model.id] = model
             freed += trash.empty(contents, older_than_s)
         return freed
@@ -372,11 +351,12 @@ class Library:
 
         Of files whose SHA-256 was never taken only the size is looked at. Raises: ModelNotFoundError, Cancelled.
         """
-        model = self.get(id)
+        with self._reading() as contents:
+            model = stored(contents, self._heads, id)
         damaged, done = [], 0
         for file in model.files:
             path = file_below(Path(model.folder), file.name)
-            if file_problem(replace(self._stored(self._file.read(), id), files=(file,)), Path(model.folder)):
+            if file_problem(replace(model, files=(file,)), Path(model.folder)):
                 damaged.append(file.name)
             elif file.sha256:
                 try:
@@ -406,7 +386,7 @@ class Library:
 
     def _remark(self, id: str, **found: object) -> None:
         with self._file.changing() as contents:
-            model = self._stored(contents, id)
+            model = stored(contents, self._heads, id)
             if id in contents.models:
                 contents.models[id] = replace(model, **found)  # type: ignore[arg-type]
                 return
@@ -427,23 +407,3 @@ def _now() -> str:
 
 def _of(found: Survey) -> tuple[str, tuple[InstalledFile, ...]]:
     return str(found.folder), found.files
-
-
-def _free_id(contents: Contents, name: str, root: Path | None = None) -> str:
-    """An id for what is imported under that name; with `root`, one whose folder there is free too."""
-    taken = {id.casefold() for id in contents.models} | {gone.model.id.casefold() for gone in contents.removed.values()}
-    part, number = as_part(name, "model"), 1
-    while True:
-        id = f"{IMPORTED}/{part}" if number == 1 else f"{IMPORTED}/{part}-{number}"
-        if id.casefold() not in taken and not (root is not None and os.path.lexists(file_below(root, id))):
-            return id
-        number += 1
-
-
-def _unlisted(contents: Contents) -> Iterator[StoredModel]:
-    """Models of Hearth's in the models folder that an interruption kept from being listed."""
-    taken = {id.casefold() for id in contents.models}
-    thrown = {gone.model.folder for gone in contents.removed.values()}
-    for model in models_with_receipt(contents.folder):
-        if model.id.casefold() not in taken and model.folder not in thrown:
-            yield model

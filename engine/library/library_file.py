@@ -196,6 +196,8 @@ class LibraryFile:
         contents.removed = {token: _removed(found, root) for token, found in _dict(values, "removed").items()}
         contents.leftovers = [_leftover(found) for found in _list(values, "leftovers")]
         contents.moving_to = from_plain(str, values.get("moving_to", ""), "moving_to")
+        if contents.moving_to and (not os.path.isabs(contents.moving_to) or "\0" in contents.moving_to):
+            raise ModelFormatError(f"Models are said to be moving to {contents.moving_to[:80]!r}.")
         return contents
 
     def _write(self, contents: Contents, keep_before: bool = True) -> None:

@@ -15,7 +15,16 @@ from pathlib import Path
 
 from engine.errors import Cancelled, EngineError, LibraryError
 from engine.library.imports import Cancelling, check_room, copy_checked, disk_refused
-from engine.library.library_file import Contents, Leftover, LibraryFile, flush_folder, read_receipt, write_receipt
+from engine.library.library_file import (
+    RECEIPT,
+    Contents,
+    Leftover,
+    LibraryFile,
+    flush_folder,
+    read_receipt,
+    write_durably,
+    write_receipt,
+)
 from engine.library.owned_files import (
     PREPARED,
     bundle_names,
@@ -63,23 +72,32 @@ def move_all(file: LibraryFile, target: Path, progress: Progress, cancelled: Can
         settle(file)
         if before and Path(before) != target:
             drop_copies(Path(before))
-        _check_target(file.read(), target)
-        with file.changing() as contents:
-            contents.moving_to = str(target)
         try:
-            _move_each(file, target, progress, cancelled)
+            if target.exists() and not target.is_dir():
+                raise LibraryError(f"{target} is no folder.", "Choose a folder.")
+            target.mkdir(parents=True, exist_ok=True)
+            is_moved, old = False, target
+            while not is_moved:
+                with file.changing() as contents:
+                    _check_target(contents, target)
+                    contents.moving_to = str(target)
+                _move_each(file, target, progress, cancelled)
+                with file.changing() as contents:
+                    is_moved = not _items(contents, target)  # else one came in meanwhile
+                    if is_moved:
+                        old, contents.folder, contents.moving_to = contents.folder, target, ""
         except (EngineError, Cancelled, OSError) as error:
-            drop_copies(target)
-            with contextlib.suppress(EngineError), file.changing() as contents:
-                contents.moving_to = ""
+            with contextlib.suppress(EngineError):
+                settle(file)
+                if not file.read().moving_to:
+                    drop_copies(target)
             if isinstance(error, OSError):
                 raise disk_refused(error, target) from error
             raise
-        with file.changing() as contents:
-            old, contents.folder, contents.moving_to = contents.folder, target, ""
-        if old != file.home:
-            drop_empty(old / PREPARED, (), above=1)
+        drop_copies(target)
         _delete_leftovers(file)
+        if old != target:
+            _drop_empty_folders(old, file.home)
 
 
 @contextlib.contextmanager
@@ -104,18 +122,30 @@ def held(home: Path) -> Iterator[bool]:
 
 def settle(file: LibraryFile) -> None:
     """Finishes what an interrupted move left between two places. Only while `held`."""
-    contents = file.read()
-    if contents.moving_to:
+    if file.read().moving_to:
         with file.changing() as contents:
-            for item in _items(contents, Path(contents.moving_to)):
-                if _has_arrived(item):
+            target, is_done = Path(contents.moving_to), True
+            for item in _items(contents, target):
+                if not _has_arrived(item):
+                    continue  # it is whole where it was
+                for folder in (_copies(item, target), item.source):
                     missing = [name for name in item.sizes if not file_below(item.target, name).exists()]
                     with contextlib.suppress(OSError):
-                        move_files(item.source, item.target, missing)
-                    if len(sizes(item.target, item.sizes)) == len(item.sizes):
-                        _list_at(contents, item)
-            contents.moving_to = ""
+                        move_files(folder, item.target, missing)
+                if len(sizes(item.target, item.sizes)) == len(item.sizes):
+                    _list_at(contents, item)
+                else:
+                    is_done = False
+            if is_done:
+                contents.moving_to = ""
     _delete_leftovers(file)
+
+
+def settle_if_free(file: LibraryFile) -> None:
+    """The same, unless a move is under way."""
+    with held(file.home) as is_free:
+        if is_free:
+            settle(file)
 
 
 def drop_copies(target: Path) -> None:
@@ -124,25 +154,11 @@ def drop_copies(target: Path) -> None:
     drop_empty(target / INCOMING, (), above=0)
 
 
-def where_now(contents: Contents, folder: str) -> str:
-    """The folder of a model while models are being moved: between two steps it may be in the new place already."""
-    here = Path(folder)
-    if not contents.moving_to or os.path.lexists(here) or len(here.parts) < 4:
-        return folder
-    below = here.parents[2] if is_prepared_folder(here) else here.parents[1]
-    there = Path(contents.moving_to) / here.relative_to(below)
-    return str(there) if os.path.lexists(there) else folder
-
-
 # ------------------------------------------------------------------ one after another
 
 
 def _move_each(file: LibraryFile, target: Path, progress: Progress, cancelled: Cancelling) -> None:
-    target.mkdir(parents=True, exist_ok=True)
     items = _items(file.read(), target)
-    for item in items:
-        if os.path.lexists(item.target) and not (item.target.is_dir() and not any(item.target.iterdir())):
-            raise LibraryError(f"{item.target} exists already.", "Choose an empty folder, or move it away first.")
     device = target.stat().st_dev
     far = {item.source for item in items if item.source.stat().st_dev != device}
     if far:
@@ -153,12 +169,16 @@ def _move_each(file: LibraryFile, target: Path, progress: Progress, cancelled: C
             raise Cancelled
         progress(done, total)
         copied = None
-        if item.source in far:
-            copied = _copied(item, target, lambda read, before=done: progress(before + read, total), cancelled)  # type: ignore[misc]
+        try:
+            if item.source in far:
+                copied = _copied(item, target, lambda read, before=done: progress(before + read, total), cancelled)  # type: ignore[misc]
+        except LibraryError:
+            if _is_listed(file.read(), item):
+                raise
         with file.changing() as contents:
             if not _is_listed(contents, item):  # removed meanwhile
                 continue
-            _put(item, copied)
+            _put(item, copied or item.source)
             _list_at(contents, item)
         _delete_leftovers(file)
         done += item.n_bytes
@@ -167,8 +187,7 @@ def _move_each(file: LibraryFile, target: Path, progress: Progress, cancelled: C
 
 def _copied(item: Item, target: Path, progress: Callable[[int], None], cancelled: Cancelling) -> Path:
     """A copy of the item's files in a hidden folder; what an interrupted call finished of it is taken up again."""
-    below = target / INCOMING / COPIES / ("prepared" if is_prepared_folder(item.source) else "models")
-    folder, done = below / item.source.parent.name / item.source.name, 0
+    folder, done = _copies(item, target), 0
     if folder.is_dir() and not only_holds(folder, [*item.sizes, *(f"{name}.part" for name in item.sizes)]):
         shutil.rmtree(folder)  # of a model that was another one then
     for name, size in item.sizes.items():
@@ -186,6 +205,11 @@ def _copied(item: Item, target: Path, progress: Callable[[int], None], cancelled
     return folder
 
 
+def _copies(item: Item, target: Path) -> Path:
+    below = target / INCOMING / COPIES / ("prepared" if is_prepared_folder(item.source) else "models")
+    return below / item.source.parent.name / item.source.name
+
+
 def _is_copied(original: Path, copy: Path) -> bool:
     """Whether an interrupted call finished it: a copy gets its name when it was written, read back and compared."""
     try:
@@ -195,19 +219,20 @@ def _is_copied(original: Path, copy: Path) -> bool:
     return made.st_size == of.st_size and made.st_mtime_ns >= of.st_mtime_ns
 
 
-def _put(item: Item, copied: Path | None) -> None:
-    """The files into their new place, by renaming."""
+def _put(item: Item, source: Path) -> None:
+    """The files into their new place, by renaming: all at once, or the receipt first, which says whose they are."""
     item.target.parent.mkdir(parents=True, exist_ok=True)
-    if item.target.is_dir():
-        item.target.rmdir()  # empty, or this fails
-    if copied is not None:
-        copied.rename(item.target)
-    elif only_holds(item.source, item.sizes):
-        item.source.rename(item.target)
-        drop_empty(item.source.parent, ())
+    with contextlib.suppress(OSError):
+        item.target.rmdir()  # if it is there and empty
+    at_once = is_prepared_folder(item.target) or only_holds(source, item.sizes)
+    if at_once and not os.path.lexists(item.target):
+        source.rename(item.target)
+        drop_empty(source.parent, ())
     else:
-        move_files(item.source, item.target, item.sizes)
-        drop_empty(item.source, item.sizes)
+        item.target.mkdir(exist_ok=True)
+        write_durably(item.target / RECEIPT, (item.source / RECEIPT).read_bytes())
+        move_files(source, item.target, item.sizes)
+        drop_empty(source, item.sizes)
     flush_folder(item.target.parent)
 
 
@@ -264,11 +289,11 @@ def _is_listed(contents: Contents, item: Item) -> bool:
 
 
 def _has_arrived(item: Item) -> bool:
-    """Whether files of it were put into the new place before the interruption: they are put there by renaming alone."""
+    """Whether the interrupted move had begun to put it into the new place."""
     if is_prepared_folder(item.target):
-        return bool(sizes(item.target, item.sizes))
-    receipt = read_receipt(item.target) or read_receipt(item.source)
-    return receipt is not None and receipt.id == item.model and bool(sizes(item.target, item.sizes))
+        return item.target.is_dir()
+    receipt = read_receipt(item.target)
+    return receipt is not None and receipt.id == item.model
 
 
 def _delete_leftovers(file: LibraryFile) -> None:
@@ -286,10 +311,25 @@ def _delete_leftovers(file: LibraryFile) -> None:
         contents.leftovers = kept
 
 
+def _drop_empty_folders(old: Path, home: Path) -> None:
+    """Removes what an interruption may have left of Hearth's own folder of bundles, and the former models folder."""
+    with contextlib.suppress(OSError):
+        for owner in list((old / PREPARED).iterdir()):
+            drop_empty(owner, (), above=0)
+    drop_empty(old / PREPARED, (), above=0)
+    if old != home:
+        drop_empty(old, (), above=0)
+
+
 def _check_target(contents: Contents, target: Path) -> None:
-    if target.exists() and not target.is_dir():
-        raise LibraryError(f"{target} is no folder.", "Choose a folder.")
+    """Raises LibraryError where models cannot be put."""
     for model in contents.models.values():
-        for inner in (model.folder, model.prepared):
+        own = [model.folder] if model.owned else []
+        for inner in (*own, model.prepared):
             if inner and target.is_relative_to(inner):
                 raise LibraryError(f"{target} lies in the folder of {model.name}.", "Choose another folder.")
+    for item in _items(contents, target):
+        taken = [name for name in (*item.sizes, RECEIPT) if os.path.lexists(file_below(item.target, name))]
+        if taken or (is_prepared_folder(item.target) and os.path.lexists(item.target)):
+            at = file_below(item.target, taken[0]) if taken else item.target
+            raise LibraryError(f"{at} exists already.", "Choose another folder, or move it away first.")

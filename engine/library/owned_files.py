@@ -50,6 +50,12 @@ def permitted(folder: Path, names: Iterable[str]) -> list[str]:
     return [*(name for name in names if name in told), RECEIPT]
 
 
+def drop_stale(before: StoredModel, after: StoredModel) -> None:
+    """Deletes what an earlier version of a model had in its folder and the new one has no more."""
+    folder, kept = Path(before.folder), {file.name.casefold() for file in after.files} | {RECEIPT.casefold()}
+    delete_files(folder, [name for name in owned_names(before) if name.casefold() not in kept])
+
+
 def is_prepared_folder(folder: Path) -> bool:
     """Whether it is one of the folders in which preparing makes bundles."""
     return len(folder.parts) > 3 and folder.parents[1].name == PREPARED

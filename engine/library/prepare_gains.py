@@ -53,7 +53,7 @@ class Ways:
 
 
 class Gains:
-    """Predicted rates of one model on this machine, for every combination. Cost: some 0.1 s for 80 layers, each.
+    """Predicted rates of one model on this machine, for every combination. Cost: some 0.3 s each, for 80 layers.
 
     missing: of the three steps, those that have not been done and can be.
     """

@@ -66,6 +66,7 @@ class StageProcess:
         self._child: subprocess.Popen[bytes] | None = None
         self._heard: queue.Queue[protocol.Message | None] = queue.Queue()
         self._last_words: deque[str] = deque(maxlen=20)
+        self._readers: list[threading.Thread] = []
         self._jobs = 0
 
     @property
@@ -148,8 +149,12 @@ class StageProcess:
         self._last_words.clear()
         assert child.stdout is not None, "it is piped"
         assert child.stderr is not None, "so is it"
-        threading.Thread(target=_listen, args=(child.stdout, self._heard), name="stage", daemon=True).start()
-        threading.Thread(target=_note, args=(child.stderr, self._last_words), name="stage-log", daemon=True).start()
+        self._readers = [
+            threading.Thread(target=_listen, args=(child.stdout, self._heard), name="stage", daemon=True),
+            threading.Thread(target=_note, args=(child.stderr, self._last_words), name="stage-log", daemon=True),
+        ]
+        for reader in self._readers:
+            reader.start()
         self._say(protocol.Hello(pid=os.getpid()))
 
     def _say(self, message: protocol.Request | protocol.Hello) -> None:
@@ -167,6 +172,8 @@ class StageProcess:
         with suppress(OSError):
             child.kill()
         child.wait()
+        for reader in self._readers:  # their pipes have ended
+            reader.join(_LOOK_S)
         for pipe in (child.stdin, child.stdout, child.stderr):
             if pipe is not None:
                 with suppress(OSError, ValueError):

@@ -16,7 +16,6 @@ from engine.library.hub_cache import CachedModel
 from engine.library.imports import is_fixed
 from engine.library.library_file import Contents
 from engine.library.long_paths import spelled
-from engine.library.moving import where_now
 from engine.library.records import InstalledFile, InstalledModel, InstalledState
 from engine.library.stored_models import StoredModel, file_below, with_remarks
 
@@ -24,11 +23,11 @@ STARTER_ID = "hearth/starter-chat"
 NOT_PREPARED = "Preparing it for this PC finds out which neurons fire, so that the others need not be computed."
 
 
-def installed(model: StoredModel, contents: Contents, heads: Heads) -> InstalledModel:
+def installed(model: StoredModel, heads: Heads) -> InstalledModel:
     """The model as it is now. Cost: as `Heads.get`."""
-    folder = spelled(Path(where_now(contents, model.folder)))
-    prepared = where_now(contents, model.prepared) if model.prepared else ""
-    prepared = str(spelled(Path(prepared))) if prepared and is_bundle(Path(prepared)) else ""
+    folder = spelled(Path(model.folder))
+    prepared = str(spelled(Path(model.prepared))) if model.prepared else ""
+    prepared = prepared if prepared and is_bundle(Path(prepared)) else ""
     path = file_below(folder, model.path) if model.path else folder
     state, reason = _state(model, folder, path, prepared, heads)
     return InstalledModel(

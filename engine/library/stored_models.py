@@ -140,6 +140,12 @@ def as_part(text: str, fallback: str) -> str:
     return part if is_part(part) and not part.startswith(".") else fallback
 
 
+def as_line(text: str) -> str:
+    """A name as one line that can be shown anywhere: what is no letter, or steers a terminal, is left out."""
+    shown = "".join(letter if letter.isprintable() else " " for letter in text[:1000])
+    return " ".join(shown.split())[:200]
+
+
 def file_below(folder: Path, name: str) -> Path:
     """The path of a listed file."""
     return folder.joinpath(*PurePosixPath(name).parts)

@@ -36,7 +36,8 @@ def is_pickled(name: str) -> bool:
 def codec_of(name: str) -> str:
     """ "q4_0", "f16", ... as a file's name says, else empty."""
     found = _CODEC.findall(name.rsplit("/", 1)[-1].removesuffix(".gguf"))
-    return found[-1].lower().replace("fp", "f") if found else ("q4_0" if re.search(r"\.q4\b", name) else "")
+    codec = found[-1].lower().replace("fp", "f") if found else ""
+    return "q4_0" if codec == "q4" else codec  # as PowerInfer's files are called
 
 
 def variants_of(files: Sequence[HubFile]) -> tuple[Variant, ...]:
@@ -54,8 +55,12 @@ def variants_of(files: Sequence[HubFile]) -> tuple[Variant, ...]:
 
 
 def matching(files: Iterable[HubFile], patterns: Sequence[str]) -> tuple[HubFile, ...]:
-    """Those whose name one of the patterns fits, each once."""
-    return tuple(file for file in files if any(fnmatchcase(file.name, pattern) for pattern in patterns))
+    """Those whose name one of the patterns fits, each once; a star stands for no slash."""
+    return tuple(file for file in files if any(_fits(file.name, pattern) for pattern in patterns))
+
+
+def _fits(name: str, pattern: str) -> bool:
+    return name.count("/") == pattern.count("/") and all(map(fnmatchcase, name.split("/"), pattern.split("/")))
 
 
 def _gguf_variants(files: Sequence[HubFile]) -> list[Variant]:

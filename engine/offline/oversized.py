@@ -150,10 +150,10 @@ class Case:
     must_bytes: int = 0
 
     def in_ram(self, context: int) -> int:
-        """What it takes with nothing on a card, without the process."""
-        model, tokens = self.model, self.sequences * context
-        kv = model.n_layers * model.kv_of_layer(tokens, self.kv_codec)
-        return memory_plan.scratch_bytes(model, tokens) + model.total + kv + self.must_bytes
+        """What it takes with nothing on a card: weights, keys and values, predictors. The process and its buffers have
+        room in what stays free."""
+        kv = self.model.n_layers * self.model.kv_of_layer(self.sequences * context, self.kv_codec)
+        return self.model.total + kv + self.must_bytes
 
     def least_ram(self, context: int, room: Room) -> int:
         """No placement leaves less to the RAM."""
@@ -170,6 +170,7 @@ class Case:
             return False
         freed, taken = self._of_layers(context)
         free, in_ram = self._left_on_card(context, room), self.in_ram(context) + memory_plan.PROCESS_BYTES
+        in_ram += memory_plan.scratch_bytes(self.model, self.sequences * context)
         for layer in np.argsort(taken, kind="stable").tolist():
             if not taken[layer] or taken[layer] > free:
                 continue
@@ -230,4 +231,4 @@ def _bits(codec: str) -> float:
 
 
 def _gib(n_bytes: int) -> str:
-    return f"{n_bytes / 2**30:.1f} GiB"
+    return f"{n_bytes / 2**30:.1f} GiB" if n_bytes >= 100 << 20 else f"{n_bytes / 2**20:.1f} MiB"

@@ -38,6 +38,7 @@ from engine.opening import choose_context
 from engine.sparsity.placement import Device, Origins, Placement
 from engine.sparsity.predictor import Predictor
 from engine.sparsity.stats import NeuronStats
+from engine.stoppable import run_unless
 
 log = logging.getLogger(__name__)
 
@@ -333,7 +334,7 @@ def _solved(
     if cancelled():
         raise Cancelled
     mode, problem, activity = candidates[0]
-    solution = solve(problem, vram, ram)
+    solution = run_unless(cancelled, lambda: solve(problem, vram, ram), "solver")  # seconds, of numbers only
     return placement_of(setting, origins, mode, problem, activity, solution), problem
 
 

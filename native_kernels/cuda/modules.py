@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -20,10 +21,21 @@ ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
 CACHE_VARIABLE = "HEARTH_CUDA_CACHE"  # another folder for the machine code; tests use it
 
 _FOLDER = Path(__file__).parent
+_LOOKS = threading.local()
 
 
 class NoMachineCodeError(Exception):
     """There is no machine code for a card and none can be made; the message is the reason in words."""
+
+
+@contextlib.contextmanager
+def interrupted_by(look: Callable[[], None]) -> Iterator[None]:
+    """Within it, `look` is called in this thread before each file is loaded or compiled: what it raises ends that."""
+    before, _LOOKS.look = getattr(_LOOKS, "look", None), look
+    try:
+        yield
+    finally:
+        _LOOKS.look = before
 
 
 def sources() -> tuple[str, ...]:
@@ -41,8 +53,11 @@ def load(device: Device, name: str, defines: Mapping[str, int | str] | None = No
     """The file's kernels on the card, whose context must be entered.
 
     Cost: 1 ms from the disk, 0.1 to 2 s where it is compiled.
-    Raises: NoMachineCodeError, CudaError.
+    Raises: NoMachineCodeError, CudaError, and what `interrupted_by` was given raises.
     """
+    look: Callable[[], None] | None = getattr(_LOOKS, "look", None)
+    if look is not None:
+        look()
     return Module(device, machine_code(name, architecture_for(device.capability), defines or {}))
 
 

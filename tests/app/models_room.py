@@ -68,6 +68,7 @@ class ModelsRoom:
         self.window = MainWindow(AppSettings(theme="light"), folders_in(folder))
         self.window.connect_models_page(self.controller)
         self.chat.status_changed.connect(self.window._show_status)
+        self.window._show_status(self.chat.status)
         self.window.resize(1280, 832)
         self.window.show()
         self.window.show_models()

@@ -34,9 +34,10 @@ def test_version() -> None:
     assert done.stdout.startswith("Hearth 0.")
 
 
-def test_engine_host_speaks_the_protocol_and_loads_no_qt() -> None:
+@pytest.mark.parametrize("flags", [["--engine-host"], ["--engine-host", "--library"]])
+def test_engine_host_speaks_the_protocol_and_loads_no_qt(flags: list[str]) -> None:
     code = (
-        "import sys; sys.argv = ['hearth', '--engine-host']\n"
+        f"import sys; sys.argv = ['hearth', *{flags}]\n"
         "from app.__main__ import main\n"
         "code = main()\n"
         "assert 'PySide6' not in sys.modules\n"

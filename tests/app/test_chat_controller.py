@@ -164,7 +164,7 @@ def test_an_engine_that_keeps_dying_is_given_up_and_started_again_on_request(mak
     desk.wait(lambda: desk.statuses and desk.statuses[-1].phase is Phase.FAILED)
     assert desk.problem is not None
     assert desk.problem.remedy_action == "restart-engine"
-    desk.controller._model = "fake"
+    desk.controller.switch.wanted = "fake"
     desk.controller.remedy("restart-engine")
     desk.wait_ready()
     assert desk.problem is None
@@ -204,7 +204,7 @@ def test_a_model_that_does_not_load_is_said_and_loaded_again_on_request(make_des
     assert desk.problem is not None
     assert desk.statuses[-1].phase is Phase.FAILED
     assert "retry-load" in (desk.problem.remedy_action, (desk.problem.second or ("", ""))[1])
-    desk.controller._model = "fake"
+    desk.controller.switch.wanted = "fake"
     desk.controller.remedy("retry-load")
     desk.wait(lambda: desk.last.state is MessageState.COMPLETE)
     assert desk.last.text == "are you there "

@@ -13,13 +13,15 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QApplication, QHBoxLayout, QMainWindow, QWidget
 from pytestqt.qtbot import QtBot
 
+from app.chat_controller import STARTER
 from app.engine_status import EngineStatus, Phase
 from app.model_rows import ModelRow, rows_of
 from app.models_controller import ModelsController
 from app.ui import focus_ring, tab_order, theme
 from app.ui.chat_models import ChatModels
 from app.ui.chat_page import ChatPage
-from app.ui.model_menu import ModelMenu, about, can_answer, figure, spoken
+from app.ui.model_list import about, can_answer, figure, spoken
+from app.ui.model_menu import ModelMenu
 from app.ui.offer_card import pitch
 from app.ui.sidebar import Sidebar
 
@@ -235,7 +237,7 @@ def test_with_few_models_the_field_comes_with_the_first_letter(scene: MakeScene)
     assert s.menu.field.text() == ""
     assert shown(s.menu) == ["Pip"]
     press(Qt.Key.Key_Space)
-    assert s.chat.acts == [f"use {PIP.id}"]
+    assert s.chat.acts == [f"use {STARTER}"]
 
 
 def test_a_click_beside_it_closes_it_and_does_nothing_else(scene: MakeScene, qtbot: QtBot) -> None:

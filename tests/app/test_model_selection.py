@@ -29,6 +29,14 @@ def test_recommended_are_those_here_and_the_best_that_fit_and_chat(rows: list[Mo
     ]  # fmt: skip
 
 
+def test_what_is_offered_comes_first_and_what_crawls_is_not_recommended(rows: list[ModelRow]) -> None:
+    found = ids(select(rows, Choice(), "turbosparse-mixtral-47b"))
+    assert found[:3] == ["prosparse-13b", "turbosparse-mixtral-47b", "bamboo-dpo-7b"]
+    slow = rows_of([(entry("Slow 70B"), estimate("cpu", 0.9))], [], [], None)
+    assert select(slow, Choice()) == []
+    assert len(select(slow, Choice(filter="all"))) == 1
+
+
 def test_recommended_are_not_a_whole_catalogue() -> None:
     many = [(entry(f"Model {i}", rank=i), estimate("gpu", 20)) for i in range(40)]
     found = select(rows_of(many, [PIP], [], None), Choice())

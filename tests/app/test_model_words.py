@@ -57,6 +57,11 @@ def test_a_model_that_does_not_fit_says_need_and_room_that_differ_by_what_is_mis
     assert plain(model_words.short_of(known)) == "Needs 39 GB. This PC can give it 31 GB."
 
 
+def test_a_model_that_only_just_does_not_fit_says_so_with_decimals() -> None:
+    known = estimate("no", None, 0, 23.1 * 1.073741824, short=1.6 * 1.073741824)
+    assert plain(model_words.short_of(known)) == "Needs 23.1 GB. This PC can give it 21.5 GB."
+
+
 def test_the_bar_is_the_share_of_what_there_is() -> None:
     share, rest = model_words.bar(estimate("hybrid", 20, 8, 2))
     assert share == pytest.approx(0.8)
@@ -71,7 +76,7 @@ def test_this_pc_in_a_line() -> None:
         "Estimates for this PC: RTX 4070 with 10.2 GB for models, 20 GB RAM free"
     )
     bare = replace(MACHINE, gpu="", measured=False, cores=1)
-    assert plain(model_words.machine(bare)) == "Estimates for a PC like this one: no GPU, 1 core, 20 GB RAM free"
+    assert plain(model_words.machine(bare)) == "Estimates for PCs like this: no GPU, 1 core, 20 GB RAM free"
 
 
 @pytest.mark.parametrize(

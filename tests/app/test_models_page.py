@@ -84,6 +84,19 @@ def test_filters_and_sorting_change_what_is_shown(enter: Enter) -> None:
     assert len(room.shown()) == 7
 
 
+def test_without_a_gpu_nothing_is_asked_about_fitting_it(enter: Enter) -> None:
+    library = FakeLibrary(0)
+    library.machine = replace(library.machine, gpu="", gpu_reason="There is none")
+    room = enter(library)
+    assert not room.page.filters.pills["gpu"].isVisible()
+    assert "no GPU, 8 cores" in room.page.head.line.words
+    pills = room.page.filters.pills
+    room.page.filters.pick("here")
+    pills["here"].setFocus(Qt.FocusReason.TabFocusReason)
+    QTest.keyClick(pills["here"], Qt.Key.Key_Right)
+    assert room.page.filters.choice.filter == "chat"
+
+
 def test_arrow_keys_move_the_filter(enter: Enter) -> None:
     room = enter()
     pills = room.page.filters.pills

@@ -129,6 +129,7 @@ def test_the_slider_asks_shows_and_only_apply_changes(popup: PlacementPopup, qtb
     assert popup.value.words == "20.5 of 24\u202fGB"
     popup.take_estimate(estimate("hybrid", 10.0, 20, 32))
     assert popup.speed.words == "≈\u202f10\u202ftok/s, 8 to 11  ·  now about 11"
+    assert popup.slider.accessibleDescription().startswith("20.5 of 24\u202fGB. ≈\u202f10\u202ftok/s, 8 to 11")
     assert chosen == []
     assert popup.apply.isVisible()
     qtbot.mouseClick(popup.apply, Qt.MouseButton.LeftButton)

@@ -10,9 +10,10 @@ from dataclasses import replace
 
 import pytest
 from desk import MakeDesk
+from fake_library import FakeLibrary, installed
 from person import Arrive, Person
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.chat_controller import LOAD_LAST
@@ -395,6 +396,26 @@ def test_a_person_unloads_and_goes_on(person: Person) -> None:
     assert composer.text() == "a draft that stays"
     person.press(Qt.Key.Key_Return)
     person.wait(lambda: len(person.finished) == 2)
+
+
+def test_a_person_switches_from_the_keyboard_and_the_next_answer_names_its_model(person: Person) -> None:
+    library = person.hearth.library
+    assert isinstance(library, FakeLibrary)
+    library.models.append(installed("Bamboo", id="fake-as-Bamboo"))
+    person.hearth.models.refresh()
+    person.wait(lambda: any(row.name == "Bamboo" for row in person.hearth.models.rows))
+    person.ask("hello")
+    person.press(Qt.Key.Key_L, Qt.KeyboardModifier.ControlModifier)
+    person.qtbot.keyClicks(QApplication.focusWidget(), "bam")
+    person.qtbot.keyClick(QApplication.focusWidget(), Qt.Key.Key_Return)
+    person.wait(lambda: person.page.composer._model.words == "Bamboo")
+    person.wait_ready()
+    person.ask("history")
+    person.page.transcript.flush()
+    assert names(person.page.transcript) == ["", "Bamboo"]
+    assert "hello" in person.last_text()
+    person.wait(lambda: person.window.settings.model == "fake-as-Bamboo")
+    assert [row.name for row in person.hearth.models.rows if row.in_use] == ["Bamboo"]
 
 
 def test_a_chat_opened_while_nothing_is_loaded_says_so(person: Person) -> None:

@@ -15,6 +15,7 @@ from recorded_machine import NAMES, RecordedMachine
 from engine import hardware
 from engine.cpu_and_ram import read_cpu
 from engine.errors import ArtifactMismatchError, EngineError, InvalidRequestError
+from engine.graphics import GpuInfo
 from engine.hardware import (
     CpuInfo,
     HardwareProfile,
@@ -470,3 +471,23 @@ def test_importing_loads_neither_binding_nor_kernels() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
     assert hardware.__doc__
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["integrated first", "card first"])
+@pytest.mark.parametrize("claimed_gib", [2, 8, 31])
+@pytest.mark.parametrize("name", ["rtx_4090", "rtx_2080_ti", "laptop_hybrid"])
+def test_graphics_that_claim_the_ram_are_never_chosen(name: str, claimed_gib: int, first: bool, tmp_path: Path) -> None:
+    """Also where they say that they are usable and have more memory than the card."""
+    profile = probe(**RecordedMachine(name, tmp_path).keywords())
+    inside = GpuInfo(
+        None, "Intel graphics", None, claimed_gib << 30, claimed_gib << 30, None, None, None, None, usable=True
+    )
+    own = next(gpu for gpu in profile.gpus if gpu.usable)
+    for free in (own.free_bytes, 1 << 30):
+        card = replace(own, free_bytes=free)
+        chosen, why = choose_gpu(replace(profile, gpus=(inside, card) if first else (card, inside)))
+        assert chosen is card
+        assert why.startswith(f"{card.name}: ")
+        assert "\n" not in why
+        if claimed_gib << 30 > (free or 0):
+            assert "a card of its own, which counts before graphics that share the RAM" in why

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -223,6 +224,23 @@ def test_the_process_greets_answers_beats_and_ends_when_its_stdin_closes(child: 
     child.process.stdin.close()
     assert child.process.wait(timeout=10) == 0
     child.process.stdin = None
+
+
+def test_without_a_model_the_process_costs_nothing(child: Child) -> None:
+    """After a model was unloaded: less than 0.5 % of a core, its heartbeats included."""
+    psutil = pytest.importorskip("psutil")
+    child.say(protocol.Hello())
+    child.say(LOAD)
+    child.hear(protocol.Finished)
+    child.say(protocol.Unload("away"))
+    assert child.hear(protocol.Finished).id == "away"
+    process, idle_s = psutil.Process(child.process.pid), 5.0
+    time.sleep(0.5)
+    before = process.cpu_times()
+    time.sleep(idle_s)
+    after = process.cpu_times()
+    used = after.user + after.system - before.user - before.system
+    assert used <= max(0.005 * idle_s, 0.02)  # the clock of a process ticks every 10 ms
 
 
 def test_the_process_ends_on_shutdown(child: Child) -> None:

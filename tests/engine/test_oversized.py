@@ -277,7 +277,7 @@ def test_a_card_that_does_not_help_is_no_way_out(tmp_path: Path, monkeypatch: py
     from engine.model.model_files import open_model
 
     case = Case(ModelBytes.of(open_model(path)), "f16")
-    lacking = case.in_ram(64) - (200 << 10)
+    lacking = case.in_ram(64) - (4 << 10)
     replace(profile, ram=RamInfo(8 * GIB, (512 << 20) + lacking)).save(file)
     with pytest.raises(HostMemoryError, match="The card does not help: The processor computes: A card does not work"):
         machine.load(path, device="auto")

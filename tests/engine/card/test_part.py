@@ -12,7 +12,7 @@ from on_a_stand_in import GIB, StandInMachine
 from stand_in_card import StandInCard
 from tiny_model import make_tiny_gguf, make_tiny_model
 
-from engine.card import budget, choice, part, room, self_test
+from engine.card import budget, choice, placed_part, room, self_test
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import DeviceFailedError, DeviceMemoryError, DeviceUnavailableError
 from engine.graphics import GpuInfo
@@ -195,7 +195,7 @@ def test_memory_is_given_back_where_others_need_it(
     before, generation = model.card.placement.vram_bytes, model.generation
     free = [1 << 20, 4 * GIB]
     monkeypatch.setattr(budget, "free_bytes", lambda index: free.pop(0) if len(free) > 1 else free[0])
-    monkeypatch.setattr(part.memory_plan, "LEAST_MARGIN_BYTES", (1 << 20) + 4096)
+    monkeypatch.setattr(room.memory_plan, "LEAST_MARGIN_BYTES", (1 << 20) + 4096)
     assert answer(session) == first
     assert model.generation > generation
     assert model.card.placement.vram_bytes < before
@@ -225,7 +225,7 @@ def test_the_processor_computes_where_others_need_all_of_it(
 def test_a_card_that_fails_ends_the_answer_and_the_processor_goes_on(
     machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(part, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(placed_part, "PATIENCE_S", 0.5)
     model = machine.load(tiny)
     session = ChatSession(model)
     first = answer(session)
@@ -249,7 +249,7 @@ def test_a_card_that_fails_ends_the_answer_and_the_processor_goes_on(
 def test_a_fault_that_passes_leaves_the_card_in_use(
     machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(part, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(placed_part, "PATIENCE_S", 0.5)
     model = machine.load(tiny)
     session = ChatSession(model)
     first = answer(session)

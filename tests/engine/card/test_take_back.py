@@ -14,6 +14,7 @@ from engine import protocol
 from engine.card import budget, room
 from engine.card.room import FLOOR_BYTES, LEAST_GAIN_BYTES, LOOK_EVERY_S, TAKE_BACK_EVERY_S, CardRoom
 from engine.config import SamplingConfig
+from engine.errors import DeviceFailedError
 from engine.host import EngineHost
 from engine.session import ChatSession, LoadedModel
 from native_kernels.cuda.driver import CudaOutOfMemoryError
@@ -227,6 +228,36 @@ def test_a_card_that_was_lost_to_others_comes_back(
     assert model.on_card.balance() is None
 
 
+def test_a_card_that_others_held_at_loading_is_used_when_they_leave_it(
+    machine: StandInMachine, tmp_path: Path, free: Free
+) -> None:
+    from dataclasses import replace
+
+    from engine.hardware import HardwareProfile
+
+    file = tmp_path / "slow.json"
+    profile = HardwareProfile.load(file)
+    replace(profile, gpus=tuple(replace(gpu, free_bytes=100 * MIB) for gpu in profile.gpus)).save(file)
+    free.n_bytes = 100 * MIB
+    model = machine.load(make_tiny_model(tmp_path / "m"), device="auto")
+    assert (model.device, model.card) == ("cpu", None)
+    assert "the budget holds nothing of the model" in model.device_reason
+    assert model.on_card is not None
+    assert all(card.closed for card in machine.cards)
+    session = ChatSession(model)
+    first = answer(session)
+    for _ in range(3):
+        model.on_card.balance()
+    assert model.device == "cpu"
+    free.n_bytes = 4 * GIB
+    for _ in range(3):
+        model.on_card.balance()
+    assert model.device == "cuda"
+    assert answer(session) == first
+    model.close()
+    assert all(card.closed and not card.used_bytes for card in machine.cards)
+
+
 def test_a_card_that_failed_does_not_come_back(machine: StandInMachine, tmp_path: Path, free: Free) -> None:
     model = machine.load(make_tiny_model(tmp_path / "m"))
     assert model.on_card is not None
@@ -317,3 +348,43 @@ def test_the_host_tells_where_the_model_is_now(machine: StandInMachine, tmp_path
     host.run_pending()
     assert all(card.closed and not card.used_bytes for card in machine.cards)
     assert host._idle() is None
+
+
+# ------------------------------------------------------------------ memory that runs out in an answer
+
+
+def runs_out(monkeypatch: pytest.MonkeyPatch, after: int, times: int) -> list[int]:
+    """The card has no memory for so many of the tokens behind the first `after`. Which of them failed comes back."""
+    from engine.card.decode_program import CardDecodeProgram
+
+    failed: list[int] = []
+    hidden, asked = CardDecodeProgram.hidden, [0]
+
+    def fails(self: CardDecodeProgram, *of: Any) -> Any:
+        asked[0] += 1
+        if asked[0] > after and len(failed) < times:
+            failed.append(asked[0])
+            error = DeviceFailedError("The graphics card failed: no memory.")
+            raise error from CudaOutOfMemoryError("cuMemAlloc_v2", 2, "CUDA_ERROR_OUT_OF_MEMORY")
+        return hidden(self, *of)
+
+    monkeypatch.setattr(CardDecodeProgram, "hidden", fails)
+    return failed
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_answer_goes_on_with_less_on_the_card(
+    machine: StandInMachine, tmp_path: Path, free: Free, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    monkeypatch.setattr(room, "SMALLER", 0.999)
+    model = machine.load(make_tiny_model(tmp_path / "m", d_ff=256))
+    first = answer(model)
+    assert model.card is not None
+    before = model.card.placement.vram_bytes
+    failed = runs_out(monkeypatch, after=2, times=times)
+    assert answer(model) == first
+    assert len(failed) == times
+    assert model.card is not None
+    assert model.card.placement.vram_bytes < before
+    assert "ran short" in model.card.notes[-1]
+    model.close()

@@ -266,6 +266,16 @@ def test_what_is_recommended_fits_and_can_be_talked_with(name: str) -> None:
     assert recommended(()) is None
 
 
+def test_what_the_disk_does_not_hold_is_not_recommended() -> None:
+    models = estimated("pc-high")
+    large, small = recommended(models, 100 * 10**9), recommended(models, 5 * 10**9)
+    assert large is not None
+    assert large.entry.id == "bamboo-dpo-7b"
+    assert small is not None
+    assert small.entry.n_bytes <= 3 * 10**9
+    assert recommended(models, 10**9) is None
+
+
 def test_the_fastest_is_recommended_where_all_are_slow() -> None:
     slow = [one for one in estimated("no-gpu") if (one.estimate.low_tok_s or 0) < READING_TOK_S]
     found = recommended(slow)

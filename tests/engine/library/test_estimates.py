@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tiny_model import make_tiny_model
 
-from engine.errors import ModelFormatError, UnsupportedModelError
+from engine.errors import InvalidRequestError, ModelFormatError, UnsupportedModelError
 from engine.graphics import GpuInfo
 from engine.hardware import HardwareProfile
 from engine.library.coverage import POINTS, check_coverage, curve_through, filled, shares
@@ -181,6 +181,12 @@ def test_a_context_is_taken_as_asked_and_costs_memory() -> None:
     assert estimate_shape(SHAPES["llama-7b"], "q4_0", "powerinfer-gguf", here, None, 1 << 20).context == 4096
 
 
+@pytest.mark.parametrize(("budget", "context"), [(-1.0, None), (float("nan"), None), (None, 0)])
+def test_a_senseless_wish_is_refused(budget: float | None, context: int | None) -> None:
+    with pytest.raises(InvalidRequestError):
+        estimate_shape(SHAPES["llama-7b"], "q4_0", "powerinfer-gguf", machine("pc-high"), budget, context)
+
+
 # ------------------------------------------------------------------ bytes of a shape
 
 
@@ -305,6 +311,10 @@ def test_what_preparing_changes_is_reckoned_with() -> None:
     assert as_prepared(SHAPES["dense-32b"], "f16", "safetensors") == ("f16", "safetensors")
     found = estimate_shape(shape, "f32", "safetensors", machine("pc-high"))
     assert found.notes[0].startswith("Reckoned as it runs once it is prepared")
+    assert "prepared first" not in found.notes[0]
+    large = estimate_shape(SHAPES["llama-13b"], "f32", "safetensors", machine("rtx-3060-12gb"))
+    assert large.fits == "hybrid"
+    assert "prepared first" in large.notes[0]
 
 
 def test_experts_are_computed_on_the_processor() -> None:

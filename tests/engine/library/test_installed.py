@@ -299,6 +299,26 @@ def test_a_senseless_token_brings_nothing_back(library: Library, token: str) -> 
         library.restore(token)
 
 
+def test_a_new_version_replaces_the_files_of_the_old_one(library: Library, tiny_gguf: Path, tmp_path: Path) -> None:
+    folder = put(library, tiny_gguf)
+    (folder / "notes.txt").write_text("mine")
+    library.set_measured("maker/tiny", 5.0)
+    put(library, Path(shutil.copy(tiny_gguf, tmp_path / "newer.gguf")))
+    assert sorted(path.name for path in folder.iterdir()) == [RECEIPT, "newer.gguf", "notes.txt"]
+    model = library.get("maker/tiny")
+    assert model.path == str(folder / "newer.gguf")
+    assert model.measured_tok_s is None  # of other files
+
+
+def test_a_model_that_is_fetched_again_keeps_what_was_found_out(library: Library, tiny_gguf: Path) -> None:
+    put(library, tiny_gguf)
+    library.set_measured("maker/tiny", 5.0)
+    library.set_prepared("maker/tiny")
+    put(library, tiny_gguf)
+    model = library.get("maker/tiny")
+    assert (model.measured_tok_s, model.state) == (5.0, "ready")
+
+
 # ------------------------------------------------------------------ checking
 
 
@@ -510,3 +530,38 @@ def test_unsupported_models_are_refused_with_the_reason(library: Library, tmp_pa
     (tmp_path / "m" / "pytorch_model.bin").write_bytes(b"pickle")
     with pytest.raises(UnsupportedModelError, match="pickle"):
         library.add(tmp_path / "m")
+
+
+def test_a_list_with_random_damage_is_got_over(library: Library, tiny_gguf: Path, quiet_log: Any) -> None:
+    import random
+
+    put(library, tiny_gguf)
+    library.add(tiny_gguf)
+    library.remove(library.add(tiny_gguf, copy=True, name="Gone").id)
+    file = library.home / "library.json"
+    sound, rng = file.read_bytes(), random.Random(0)
+    for _ in range(150):
+        raw = bytearray(sound)
+        for _ in range(rng.randint(1, 6)):
+            at = rng.randrange(len(raw))
+            match rng.randrange(4):
+                case 0:
+                    raw[at] = rng.randrange(256)
+                case 1:
+                    del raw[at : at + rng.randrange(1, 40)]
+                case 2:
+                    raw[at:at] = rng.choice([b"null", b"[]", b"{}", b"-1", b"1e999", b'"../.."', b"[[", b"\xff", b"\0"])
+                case _:
+                    other = rng.randrange(len(raw))
+                    raw[at : at + 8], raw[other : other + 8] = raw[other : other + 8], raw[at : at + 8]
+        file.write_bytes(raw)
+        again = Library(library.home)
+        try:
+            again.models()
+            again.purge()
+        except LibraryError as error:  # the version became a newer one
+            assert "newer Hearth" in error.message  # noqa: PT017
+    file.write_bytes(sound)
+    assert tiny_gguf.exists()
+    assert (library.folder_for("maker/tiny") / "tiny.gguf").read_bytes() == tiny_gguf.read_bytes()
+    quiet_log.records[:] = []

@@ -251,6 +251,15 @@ def test_a_damaged_bundle_is_made_anew(shelf: OneModel, processor: EngineConfig)
     verify(open_bundle(place))
 
 
+def test_a_bundle_that_is_damaged_later_is_made_anew(shelf: OneModel, processor: EngineConfig) -> None:
+    run(shelf, processor)
+    (shelf.prepared_folder(ID) / "layer-0001.bin").unlink()
+    jobs = Recorded()
+    run(shelf, processor, jobs=jobs)
+    assert jobs.names[0] == "convert"
+    verify(open_bundle(shelf.prepared_folder(ID)))
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema_version": 9}', '{"schema_version": 1, "model": 3}'])
 def test_a_damaged_state_counts_as_none(shelf: OneModel, processor: EngineConfig, own_folders: Path, text: str) -> None:
     keep_state(PrepareState(ID, stage="train"))

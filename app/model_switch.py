@@ -1,0 +1,143 @@
+"""Which model the chats have: switched, unloaded, brought back, and a load that is not wanted any more.
+
+It knows models by id or path and what they are called. It knows no chats; what it has to say is a signal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from app.engine_client import EngineClient
+from app.settings import AppSettings
+from app.user_messages import Action, UserMessage
+from engine import protocol
+
+STARTER = "starter-chat"
+STARTER_NAME = "the starter model"
+LOAD_LAST = "load-last"  # a remedy: the model that was loaded before this trouble
+TYPING_MS = 600
+
+Choices = Callable[[str], Mapping[str, Any]]
+
+
+class ModelSwitch(QObject):
+    """wanted: the model that is loaded, on its way, or chosen to come after the answer that runs."""
+
+    changed = Signal(str)  # this model is loaded now
+    said = Signal(str)  # a short word for the person
+    chosen = Signal()  # the person decided about the model: earlier trouble with one no longer counts
+
+    def __init__(self, engine: EngineClient, settings: AppSettings, model: str, choices_for: Choices) -> None:
+        """choices_for: what is remembered for a model on this machine, fields of EngineConfig."""
+        super().__init__()
+        self.settings = settings
+        self.wanted = model
+        self._engine = engine
+        self._choices_for = choices_for
+        self._last = ""  # that was loaded last, should the one that is wanted not come
+        self._names = {STARTER: STARTER_NAME}  # by model, as far as they are known
+        self._soon = QTimer(self, singleShot=True, interval=TYPING_MS)  # a number is typed digit by digit
+        self._soon.timeout.connect(self.load)
+        engine.loaded.connect(self._is_there)
+        engine.noted.connect(lambda note: self.said.emit(note.rstrip(".")))
+
+    @property
+    def model(self) -> str:
+        """The model that is loaded, else the one on its way or tried last: an id or a path."""
+        return self._last if self._engine.has_model else self.wanted
+
+    def learn_names(self, names: Mapping[str, str]) -> None:
+        """What models are called, by id or path."""
+        self._names |= names
+
+    @property
+    def name(self) -> str:
+        """What the model that is wanted is called, as a sentence begins with it."""
+        return _upper(self._name_of(self.wanted))
+
+    @property
+    def name_to_bring_back(self) -> str:
+        """What the model is called that `load_last` loads."""
+        return self._name_of(self._last or self.wanted)
+
+    # -------------------------------------------------------------- acts
+
+    def use(self, model: str) -> None:
+        """Load this model in place of the one that is there, after the answer that runs."""
+        if self._engine.has_model and model == self._last:
+            self.wanted = model
+            self._engine.keep()  # should another one have been on its way
+            return
+        self.chosen.emit()
+        self.wanted = model
+        self.load()
+        if self._engine.is_waiting:
+            self.said.emit(f"{self.name} is loaded after this answer")
+
+    def load(self) -> None:
+        """Load the model that is wanted, with what is set and remembered for it now."""
+        self._soon.stop()
+        remembered = {key: value for key, value in self._choices_for(self.wanted).items() if value is not None}
+        name = "" if self.wanted == STARTER and not self._last else self._name_of(self.wanted)
+        self._engine.load(self.wanted, {**self.settings.engine(), **remembered}, name)
+
+    def load_soon(self) -> None:
+        """The same, once nobody types any more."""
+        self._soon.start()
+
+    def load_last(self) -> None:
+        """Load the model again that was there last; without one, the one that is wanted."""
+        self.chosen.emit()
+        self.wanted = self._last or self.wanted
+        self.load()
+
+    def unload(self) -> None:
+        """Give the model's memory back, after the answer that runs."""
+        self._soon.stop()
+        self.chosen.emit()
+        name = self._engine.status.model or "The model"
+        self._engine.unload()
+        if self._engine.is_waiting:
+            self.said.emit(f"{name} is unloaded after this answer")
+
+    def cancel_load(self) -> None:
+        """End the load that is under way; no model is loaded then."""
+        self._soon.stop()
+        self._engine.cancel_load()
+        if self._engine.has_model:
+            self.wanted = self._last
+
+    def stop(self) -> None:
+        """Load nothing by itself any more."""
+        self._soon.stop()
+
+    # -------------------------------------------------------------- words
+
+    def with_way_back(self, message: UserMessage) -> UserMessage:
+        """A load that failed: the message, offering the model that was there before, which surely works."""
+        if not self._last or self._last == self.wanted:
+            return message
+        words = f"Load {self._name_of(self._last)}"
+        if message.remedy_action not in ("", Action.RETRY_LOAD, Action.LOAD_STARTER):
+            return replace(message, second=(words, LOAD_LAST))
+        offered = [(message.remedy, message.remedy_action), message.second or ("", "")]
+        again = next((one for one in offered if one[1] == Action.RETRY_LOAD), None)
+        return replace(message, remedy=words, remedy_action=LOAD_LAST, second=again)
+
+    def _is_there(self, info: protocol.LoadedModelInfo) -> None:
+        self._last = self.wanted
+        self._names[self.wanted] = info.name
+        self.changed.emit(self.wanted)  # only now: one that does not load is not to be tried at the next start
+
+    def _name_of(self, model: str) -> str:
+        return self._names.get(model) or Path(model).name or model
+
+
+def _upper(words: str) -> str:
+    """Words that begin a sentence."""
+    return words[:1].upper() + words[1:]

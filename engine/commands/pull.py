@@ -1,0 +1,125 @@
+"""The command pull: fetches a model, proves it and lists it, in the foreground. The work is engine/library's."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine.commands.output import print_json
+from engine.console import ProgressBar
+from engine.errors import EngineError, HubError
+
+if TYPE_CHECKING:
+    from engine.library.download import RemoteFile
+    from engine.library.download_job import JobTelling
+    from engine.library.records import InstalledModel
+    from engine.library.wishes import Shelf, Wanted
+
+TOLD_EVERY_S = 0.2
+
+
+def pull(arguments: argparse.Namespace) -> int:
+    from engine.library.download import Patience, Stop
+    from engine.library.download_job import DownloadJob, staging_folder
+    from engine.library.hub import Hub
+    from engine.library.installed import Library
+
+    with ProgressBar("Downloading") as bar:
+        teller = _Teller(arguments.json, bar)
+        try:
+            hub, library = Hub(), Library()
+            wanted = _wanted(arguments.model, arguments.file, library, hub.endpoint)
+            staging = Path(staging_folder(library.folder, wanted))
+            job = DownloadJob(wanted, None, hub, library, staging, Patience(), Stop(), teller.telling())
+            model = job.run(lambda resolved: teller.settled(resolved.n_bytes))
+        except EngineError as error:
+            if arguments.json:
+                name = type(error).__name__
+                print_json({"event": "failed", "error": name, "message": error.message, "hint": error.hint})
+            raise
+        except KeyboardInterrupt:
+            bar.clear()
+            print("Stopped. The same command goes on where it was; what came is kept.", file=sys.stderr)
+            return 130
+    teller.installed(model)
+    return 0
+
+
+def _wanted(named: str, file: str | None, library: Shelf, endpoint: str) -> Wanted:
+    """What an id of the catalogue, or a repository's id or address, means."""
+    from engine.library.catalogue import load_catalogue
+    from engine.library.hub_names import parse_repository
+    from engine.library.wishes import of_entry, of_variant
+
+    catalogue = load_catalogue()
+    if "/" not in named:
+        entry = catalogue.get(named)
+        wanted = of_entry(entry, library)
+        return wanted if file is None else replace(wanted, patterns=(file,))
+    repo, revision = parse_repository(named, endpoint)
+    known = [entry for entry in catalogue.entries if entry.repo == repo]
+    if len(known) == 1 and file is None and not revision:  # it knows more of it than the files say
+        return of_entry(known[0], library)
+    return of_variant(named, file or "", library, endpoint)
+
+
+class _Teller:
+    """Says how far it is: one JSON object a line, or a bar for people."""
+
+    def __init__(self, as_json: bool, bar: ProgressBar) -> None:
+        self._json, self._bar = as_json, bar
+        self._total = self._done = 0
+        self._file, self._state, self._waiting = "", "downloading", ""
+        self._told = 0.0
+
+    def telling(self) -> JobTelling:
+        from engine.library.download_job import JobTelling
+
+        return JobTelling(self._doing, self._at, lambda n_bytes: None, self._wait, self._proven)
+
+    def settled(self, n_bytes: int) -> None:
+        self._total = n_bytes
+
+    def installed(self, model: InstalledModel) -> None:
+        if self._json:
+            self._say("installed", model=model.id, name=model.name, path=model.path, revision=model.revision)
+        else:
+            print(f"{model.name} is installed as {model.id}: {model.n_bytes / 1e9:.2f} GB in {model.folder}")
+
+    def _doing(self, what: str, file: str) -> None:
+        self._state, self._file = what, file
+        self._progress(always=True)
+
+    def _at(self, n_bytes: int) -> None:
+        self._done = n_bytes
+        self._progress()
+
+    def _wait(self, file: str, error: HubError | None) -> None:
+        words = error.message if error is not None else ""
+        if words and words != self._waiting:
+            self._bar.clear()
+            print(f"{words} It is tried again.", file=sys.stderr)
+        if words != self._waiting:
+            self._waiting, self._state = words, "waiting" if words else "downloading"
+            self._progress(always=True)
+
+    def _proven(self, file: RemoteFile) -> None:
+        if self._json:
+            self._say("verified", file=file.place, sha256=file.sha256, file_bytes=file.n_bytes)
+
+    def _progress(self, always: bool = False) -> None:
+        now = time.monotonic()
+        if not always and now - self._told < TOLD_EVERY_S:
+            return
+        self._told = now
+        if self._json:
+            self._say("progress", state=self._state, file=self._file)
+        else:
+            self._bar(self._done, self._total)
+
+    def _say(self, event: str, **more: Any) -> None:
+        print_json({"event": event, "bytes": self._done, "total_bytes": self._total, **more})

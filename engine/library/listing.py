@@ -1,0 +1,84 @@
+"""All models that are known on this PC, and which is meant by a name: listed ones, the shipped one, the hub's cache."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from engine.errors import ModelNotFoundError
+from engine.library.heads import Heads
+from engine.library.hub_cache import cache_folder, cached_models
+from engine.library.library_file import Contents, models_with_receipt
+from engine.library.states import STARTER_ID, from_cache, starter
+from engine.library.stored_models import StoredModel, as_part, file_below, is_id
+
+IMPORTED = "local"  # the owner of what was imported
+
+
+def cached(contents: Contents) -> Iterator[StoredModel]:
+    """The models in the hub's cache that are not listed otherwise. Whether Hearth reads them, their heads say."""
+    taken = {id.casefold() for id in (*contents.models, *contents.hidden)}
+    for found in cached_models(cache_folder()):
+        part = as_part(found.variant, "") if found.variant else ""
+        id = f"{found.repo}-{part}" if part else found.repo
+        if is_id(id) and id.casefold() not in taken:
+            model = from_cache(found, id, contents)
+            if model is not None:
+                taken.add(id.casefold())
+                yield model
+
+
+def stored(contents: Contents, heads: Heads, id: str) -> StoredModel:
+    """The model of that id. Raises: ModelNotFoundError."""
+    if id in contents.models:
+        return contents.models[id]
+    shipped = starter(contents, heads) if id == STARTER_ID else None
+    if shipped is not None:
+        return shipped
+    for model in cached(contents):
+        if model.id == id:
+            return model
+    raise ModelNotFoundError(f"There is no installed model {str(id)[:200]!r}.")
+
+
+def named(contents: Contents, heads: Heads, name: str) -> StoredModel | None:
+    """The model that goes by the id, the name or the catalogue id, whatever its case; None where there is none.
+
+    Raises: ModelNotFoundError where several do.
+    """
+    wanted = name.casefold()
+    shipped = starter(contents, heads)
+    for models in ([*contents.models.values(), *([] if shipped is None else [shipped])], list(cached(contents))):
+        found = [model for model in models if model.id.casefold() == wanted]
+        found = found or [model for model in models if wanted in _names(model)]
+        if len(found) > 1:
+            ids = ", ".join(model.id for model in found[:4])
+            raise ModelNotFoundError(f"{len(found)} models are called {name!r}.", f"Name one of {ids}.")
+        if found:
+            return found[0]
+    return None
+
+
+def free_id(contents: Contents, name: str, root: Path | None = None) -> str:
+    """An id for what is imported under that name; with `root`, one whose folder there is free too."""
+    taken = {id.casefold() for id in contents.models} | {gone.model.id.casefold() for gone in contents.removed.values()}
+    part, number = as_part(name, "model"), 1
+    while True:
+        id = f"{IMPORTED}/{part}" if number == 1 else f"{IMPORTED}/{part}-{number}"
+        if id.casefold() not in taken and not (root is not None and os.path.lexists(file_below(root, id))):
+            return id
+        number += 1
+
+
+def unlisted(contents: Contents) -> Iterator[StoredModel]:
+    """Models of Hearth's in the models folder that an interruption kept from being listed."""
+    taken = {id.casefold() for id in contents.models}
+    thrown = {gone.model.folder for gone in contents.removed.values()}
+    for model in models_with_receipt(contents.folder):
+        if model.id.casefold() not in taken and model.folder not in thrown:
+            yield model
+
+
+def _names(model: StoredModel) -> tuple[str, ...]:
+    return model.name.casefold(), model.id.casefold().rpartition("/")[2], model.catalogue_id.casefold()

@@ -1,0 +1,94 @@
+"""What a person asks to be fetched, as a download understands it: an entry of the catalogue, a variant of a repository,
+what is damaged of an installed model. It asks nobody and writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from engine.errors import InvalidRequestError
+from engine.library.hub_names import parse_repository
+from engine.library.records import CatalogueEntry, InstalledFile, InstalledModel, ModelKind, Origin
+from engine.library.variants import PREDICTOR_FOLDER
+
+
+class Shelf(Protocol):
+    """Where models are put and listed: what a download asks of engine/library/installed.py's Library."""
+
+    @property
+    def folder(self) -> Path: ...
+    def folder_for(self, id: str) -> Path: ...
+    def id_for(self, repo: str, variant: str = "") -> str: ...
+    def register(self, id: str, *, name: str, folder: Path, files: Sequence[InstalledFile], path: str = "",
+                 origin: Origin = "download", owned: bool = True, repo: str = "", revision: str = "",
+                 catalogue_id: str = "", activation: str = "", template: str = "", licence: str = "",
+                 kind: ModelKind | str = "") -> InstalledModel: ...  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A model as it was asked for. patterns: names or patterns of its files, of which the first must be
+    there; else variant: one that the repository
+    offers, empty for its only one. trusted: names of files that were just proven where they lie."""
+
+    model: str
+    name: str
+    repo: str
+    revision: str = "main"
+    patterns: tuple[str, ...] = ()
+    variant: str = ""
+    predictor_repo: str = ""
+    catalogue_id: str = ""
+    activation: str = ""
+    template: str = ""
+    licence: str = ""
+    kind: str = ""
+    n_bytes: int = 0  # as far as is known
+    trusted: tuple[str, ...] = ()
+
+
+def of_entry(entry: CatalogueEntry, shelf: Shelf) -> Wanted:
+    """A model of the catalogue."""
+    variant = entry.codec if entry.format in ("gguf", "powerinfer-gguf") else ""
+    return Wanted(
+        shelf.id_for(entry.repo, variant), entry.name, entry.repo, entry.revision, entry.files,
+        predictor_repo=entry.predictor_repo, catalogue_id=entry.id, activation=entry.activation,
+        template=entry.template, licence=entry.licence, kind=entry.kind, n_bytes=entry.n_bytes,
+    )  # fmt: skip
+
+
+def of_variant(repo: str, variant: str, shelf: Shelf, endpoint: str) -> Wanted:
+    """A variant of a repository, by the names of engine/library/variants.py or of its file; empty: its only one.
+
+    repo: its id, or the address of its page. Raises: InvalidRequestError for what is no repository.
+    """
+    repo, revision = parse_repository(repo, endpoint)
+    called = variant.rsplit("/", 1)[-1].removesuffix(".gguf")
+    id = shelf.id_for(repo, "" if variant == "safetensors" else called)
+    name = repo.partition("/")[2] + (f" {called}" if called and variant != "safetensors" else "")
+    return Wanted(id, name, repo, revision or "main", variant=variant)
+
+
+def of_repair(model: InstalledModel, damaged: Sequence[str] = (), entry: CatalogueEntry | None = None) -> Wanted:
+    """What of an installed model is not as the hub has it. damaged: names of the files that are; empty: all are looked
+    at. entry: the catalogue's, where it has one.
+
+    Raises: InvalidRequestError for a model that came from no hub.
+    """
+    if not model.repo or not model.owned:
+        raise InvalidRequestError(f"{model.name} was not downloaded by Hearth.", "Import or download it again.")
+    predictors = entry.predictor_repo if entry is not None else ""
+    own = [f.name for f in model.files if not (predictors and f.name.startswith(PREDICTOR_FOLDER + "/"))]
+    return Wanted(
+        model.id, model.name, model.repo, model.revision or "main", tuple(_escaped(name) for name in own),
+        predictor_repo=predictors, catalogue_id=model.catalogue_id, activation=model.activation,
+        template=model.template, licence=model.licence, kind=model.kind, n_bytes=model.n_bytes,
+        trusted=tuple(file.name for file in model.files if damaged and file.name not in damaged),
+    )  # fmt: skip
+
+
+def _escaped(name: str) -> str:
+    """A file's name as a pattern that fits nothing else."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)

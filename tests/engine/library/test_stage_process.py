@@ -1,0 +1,247 @@
+"""Stages in a process of their own: killed, stopped, deaf or silly; and preparing itself killed in each of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from prepared_models import RARELY, SMALL, OneModel, Recorded, installed, reference, slow_machine, sparse_gguf
+
+from engine import artefacts
+from engine.bundle import open_bundle, verify
+from engine.config import EngineConfig
+from engine.errors import Cancelled, EngineError, EngineProcessError, ModelNotFoundError
+from engine.library import prepare_gains, preparing
+from engine.library.prepare_state import read_state
+from engine.library.records import PreparePlan
+from engine.library.stage_process import Jobs, StageProcess
+from engine.model.model_files import open_model
+
+ID = "local/tiny"
+STAGES = ["convert", "profile", "train", "solve"]
+ROOT = Path(__file__).resolve().parents[3]
+ALL_PAY = {"convert": 0.0, "profile": 0.0, "train": 0.0}
+posix = pytest.mark.skipif(sys.platform == "win32", reason="signals")
+
+# A partner that greets, and does with a job what the test says.
+PARTNER = """
+import json, sys, time
+def say(**values):
+    print(json.dumps(values), flush=True)
+say(type="hello", version=1)
+for line in sys.stdin:
+    message = json.loads(line)
+    if message["type"] == "job":
+        id = message["id"]
+        {act}
+"""
+
+# Preparing in a process that will be killed: tells its stages as they come.
+PREPARING = """
+import sys
+from pathlib import Path
+sys.path[:0] = [{tests!r}]
+from prepared_models import RARELY, SMALL, OneModel, installed
+from engine.config import EngineConfig
+from engine.library import prepare_gains, preparing
+from engine.library.stage_process import StageProcess
+prepare_gains.LEAST_GAIN = {pay!r}
+shelf = OneModel(installed(Path({model!r}), activation="relu"), Path({folder!r}))
+with StageProcess() as jobs:
+    def report(stage, done, total, eta_s):
+        print(stage, done, total, jobs.pid or 0, flush=True)
+    preparing.prepare(shelf, {id!r}, "sign", report, engine=EngineConfig(**{engine!r}), sparsity=RARELY,
+                      amounts=SMALL, jobs=jobs)
+"""
+
+
+@pytest.fixture(scope="module")
+def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return sparse_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf", n_layers=2, d_model=32, d_ff=64)
+
+
+@pytest.fixture
+def shelf(gguf: Path, tmp_path: Path) -> OneModel:
+    return OneModel(installed(gguf, activation="relu"), tmp_path / "models")
+
+
+@pytest.fixture
+def everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EngineConfig:
+    """Every stage is taken to pay."""
+    monkeypatch.setattr(prepare_gains, "LEAST_GAIN", ALL_PAY)
+    return reference(slow_machine(tmp_path / "hw.json"))
+
+
+def prepare(shelf: OneModel, engine: EngineConfig, jobs: Jobs, **changes: Any) -> PreparePlan:
+    given: dict[str, Any] = {"engine": engine, "sparsity": RARELY, "amounts": SMALL, "jobs": jobs, **changes}
+    return preparing.prepare(shelf, ID, "sign", **given)[1]
+
+
+def is_whole(shelf: OneModel) -> None:
+    """All was made, and is what it says."""
+    bundle = open_bundle(Path(shelf.model.prepared))
+    verify(bundle)
+    assert set(bundle.manifest.artefacts) == {"statistics", "predictors", "placement"}
+    opened = open_model(Path(shelf.model.prepared))
+    assert artefacts.load_stats(opened).tokens == 128
+    assert artefacts.load_predictor(opened).kinds == {"sign": 2}
+    assert shelf.model.state == "ready"
+    assert preparing.unfinished(shelf) == []
+    assert sorted(path.name for path in shelf.prepared_folder(ID).parent.iterdir()) == [shelf.prepared_folder(ID).name]
+
+
+def test_all_stages_in_a_process_of_its_own(shelf: OneModel, everything: EngineConfig) -> None:
+    told: list[tuple[Any, ...]] = []
+    made, plan = preparing.prepare(
+        shelf, ID, "sign", lambda *said: told.append(said), engine=everything, sparsity=RARELY, amounts=SMALL
+    )
+    assert [step.stage for step in plan.steps] == STAGES
+    assert made == shelf.model
+    is_whole(shelf)
+    assert list(dict.fromkeys(stage for stage, *_ in told)) == STAGES
+    assert [child for child in psutil.Process().children() if "engine" in child.cmdline()] == []
+
+
+@posix
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_whose_process_is_killed_goes_on(shelf: OneModel, everything: EngineConfig, stage: str) -> None:
+    reports = 0
+
+    def kill(name: str, done: int, total: int, eta_s: float | None) -> None:
+        nonlocal reports
+        reports += name == stage
+        if reports == 2 and jobs.pid is not None:  # the first comes before the job begins
+            os.kill(jobs.pid, signal.SIGKILL)
+
+    try:
+        with StageProcess() as jobs:
+            prepare(shelf, everything, jobs, report=kill)
+    except EngineProcessError as error:
+        assert "was ended by signal 9" in error.message  # noqa: PT017 - solving may be quicker than the signal
+        state = read_state(ID)
+        assert state is not None
+        assert state.stage in STAGES[STAGES.index(stage) : STAGES.index(stage) + 2]
+    else:
+        assert stage == "solve"
+    prepare(shelf, everything, Recorded())
+    is_whole(shelf)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_is_stopped_within_a_second(shelf: OneModel, everything: EngineConfig, stage: str) -> None:
+    wanted: list[float] = []
+
+    def hear(name: str, done: int, total: int, eta_s: float | None) -> None:
+        if name == stage and not wanted and (done or name == "solve"):
+            wanted.append(time.monotonic())
+
+    with StageProcess() as jobs:
+        with pytest.raises(Cancelled):
+            prepare(shelf, everything, jobs, report=hear, cancelled=lambda: bool(wanted))
+        took = time.monotonic() - wanted[0]
+    assert took < 1
+    prepare(shelf, everything, Recorded())
+    is_whole(shelf)
+
+
+@posix
+@pytest.mark.parametrize("stage", STAGES)
+def test_preparing_that_is_killed_itself_goes_on(
+    gguf: Path, shelf: OneModel, everything: EngineConfig, stage: str
+) -> None:
+    engine = {"backend": "reference", "hardware_file": everything.hardware_file}
+    script = PREPARING.format(
+        tests=str(ROOT / "tests"), model=str(gguf), folder=str(shelf.folder), id=ID, engine=engine, pay=ALL_PAY
+    )
+    reports, child = 0, 0
+    with subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            name, *_, pid = line.split()
+            child = int(pid) or child
+            reports += name == stage
+            if reports == 2:
+                break
+        process.kill()
+    until = time.monotonic() + 5
+    while psutil.pid_exists(child) and psutil.Process(child).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < until, "its stage outlives it"
+        time.sleep(0.05)
+    if stage != "convert":  # the library had been told of the bundle
+        shelf.set_prepared(ID, shelf.prepared_folder(ID))
+    prepare(shelf, everything, Recorded())
+    is_whole(shelf)
+
+
+# ------------------------------------------------------------------ silly partners
+
+
+def partner(act: str) -> StageProcess:
+    return StageProcess([sys.executable, "-c", PARTNER.format(act=act)])
+
+
+def run(jobs: StageProcess, cancelled: Callable[[], bool] = lambda: False) -> tuple[dict[str, Any], list[Any]]:
+    told: list[Any] = []
+    with jobs:
+        return jobs.run("profile", {"model": "x"}, lambda *said: told.append(said), cancelled), told
+
+
+def test_what_it_says_is_heard() -> None:
+    act = (
+        'print("no JSON", flush=True); say(type="heartbeat"); '
+        'say(type="progress", id="other", stage="a", done=1, total=2); '
+        'say(type="progress", id=id, stage="profiling", done=1, total=2); '
+        'say(type="finished", id="other"); say(type="finished", id=id, result={"tokens": 3})'
+    )
+    assert run(partner(act.replace("{", "{").replace("}", "}"))) == ({"tokens": 3}, [("profiling", 1, 2)])
+
+
+def test_its_failures_are_ours() -> None:
+    failed = 'say(type="failed", id=id, message="No.", hint="Wait.", **{{"class": "ModelNotFoundError"}})'
+    with pytest.raises(ModelNotFoundError, match=r"No\.") as caught:
+        run(partner(failed.format()))
+    assert caught.value.hint == "Wait."
+
+
+@pytest.mark.expects_log("A stage of preparing failed")
+def test_its_faults_are_logged() -> None:
+    act = 'say(type="failed", id=id, message="odd", hint="", crash=True, details="line 1", **{{"class": "KeyError"}})'
+    with pytest.raises(EngineError, match="KeyError: odd"):
+        run(partner(act.format()))
+
+
+def test_one_that_ends_is_noticed() -> None:
+    with pytest.raises(EngineProcessError, match="ended with exit code 3 during profile"):
+        run(partner("sys.exit(3)"))
+    with pytest.raises(EngineProcessError, match="cannot be started"):
+        run(StageProcess(["/no/such/program"]))
+
+
+def test_a_deaf_one_is_ended() -> None:
+    wanted_at = time.monotonic() + 0.5
+    with pytest.raises(Cancelled):
+        run(partner("time.sleep(60)"), lambda: time.monotonic() > wanted_at)
+    assert time.monotonic() - wanted_at < 1
+
+
+def test_one_that_was_stopped_before_it_began() -> None:
+    jobs = partner("")
+    with pytest.raises(Cancelled):
+        run(jobs, lambda: True)
+    assert jobs.pid is None
+
+
+@posix
+def test_chatting_goes_first() -> None:
+    with partner("say(type='finished', id=id)") as jobs:
+        jobs.run("profile", {}, lambda *said: None, lambda: False)
+        assert jobs.pid is not None
+        assert os.getpriority(os.PRIO_PROCESS, jobs.pid) >= 10
