@@ -58,7 +58,6 @@ PATHS: dict[str, str] = {
     "4 17z",
     "tune": "M5 7h14M7.5 12h9M10 17h4",
     "stop": "",
-    "none": "",  # room for an icon where others of a menu have one
 }
 
 

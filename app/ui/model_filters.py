@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from PySide6.QtCore import QPoint, QRect, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QFontMetrics, QKeyEvent, QPaintEvent, QResizeEvent
+from PySide6.QtGui import QColor, QFontMetrics, QIcon, QKeyEvent, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QFrame, QRadioButton, QSizePolicy, QWidget
 
 from app.model_selection import FILTERS, SIZES, SORTS, Choice, Filter
@@ -116,7 +116,7 @@ class MenuButton(Button):
         """The menu, with a check at what is chosen."""
         menu = Menu(self.title, self)
         for value, words in self.choices:
-            sign = icons.icon("check" if value == self.value else "none", "ink2", 16)
+            sign = icons.icon("check", "ink2", 16) if value == self.value else QIcon()
             action = menu.addAction(sign, words[:1].upper() + words[1:])
             action.triggered.connect(lambda _=False, value=value: self.chosen.emit(value))
         return menu

@@ -71,6 +71,8 @@ class ModelsPage(QFrame):
         self._offered = ""
         self._looking = ""  # the repository that is shown, or asked for
         self._works: dict[str, Work] = {}
+        self._lay_out_soon = QTimer(self, singleShot=True, interval=0)  # after the scroll bar has come or gone
+        self._lay_out_soon.timeout.connect(self._lay_out)
         self._build_head()
         self._build_body()
         self._typing = QTimer(self, singleShot=True, interval=TYPING_MS)
@@ -127,6 +129,7 @@ class ModelsPage(QFrame):
         self.area.setWidget(self._content)
         self._content.setAutoFillBackground(False)
         self.area.verticalScrollBar().valueChanged.connect(lambda _: self.update(0, self.area.y() - 1, self.width(), 1))
+        self.area.verticalScrollBar().rangeChanged.connect(lambda *_: self._lay_out_soon.start())
         self.area.verticalScrollBar().setSingleStep(40)
         self.work = WorkBar()
         self.work.shown.connect(lambda _: self.show_here())
@@ -376,7 +379,6 @@ class ModelsPage(QFrame):
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self._lay_out()
-        QTimer.singleShot(0, self._lay_out)  # the scroll bar comes or goes after this
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)

@@ -117,6 +117,11 @@ class ModelsRoom:
                 widget.close()
         self.window.close()
         self.window.deleteLater()
+        self.controller.close()  # no timer of it may end after it is gone
+        self.controller.deleteLater()
+        self.library.deleteLater()
+        self.chat.deleteLater()
+        QTest.qWait(1)
 
 
 def names(root: QWidget) -> list[str]:
