@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from engine.chat_templates import TEMPLATE_NAMES
-from engine.commands import answers, files, machine, measures, profile, solve, train
+from engine.commands import answers, catalogue, files, machine, measures, profile, solve, train
 from engine.config import DEVICES, KV_CODECS, MODES
 from engine.console import drop_output, make_streams_safe
 from engine.errors import EngineError
@@ -212,6 +212,16 @@ def build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--measure", action="store_true", help="also measure bandwidths")
     sub.add_argument("--threads", type=int, help="CPU threads to measure with (default: usable physical cores - 1)")
     add_json(sub)
+
+    sub = command(
+        "catalogue", catalogue.catalogue, "Models to be had, and how each would run on this machine.",
+        "--query bamboo",
+    )  # fmt: skip
+    sub.add_argument("--query", metavar="WORDS", help="only those with these words in name, maker, family or licence")
+    sub.add_argument("--hardware", metavar="FILE", help="for the machine of a saved profile, or of one by name")
+    sub.add_argument("--vram-budget", type=float, metavar="GIB", help="the most that may be held on the card")
+    sub.add_argument("--context", type=int, help="tokens of context (default: as when it is loaded)")
+    sub.add_argument("--json", action="store_true", help="print one JSON object a line")
 
     command("host", machine.host, "The engine process that the window drives, over stdin and stdout.", "")
     return parser

@@ -25,6 +25,8 @@ from engine.library.shapes import config_of, main_codec
 from engine.plain_config import from_plain
 
 SCHEMA_VERSION = 1
+READING_TOK_S = 8.0  # people read some five words a second
+SPARE_DISK_BYTES = 2_000_000_000  # that no download takes
 _ID = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")
 _REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
 # What the engine reads of a repository, whatever else lies there.
@@ -94,8 +96,8 @@ def _entry(value: object, curves: dict[str, object], where: str) -> CatalogueEnt
             if name not in curves:
                 raise ModelFormatError(f"{where} has the curve {name[:60]!r}, which is not there.")
             value = {**value, "sparsity": {**sparsity, "coverage": curves[name]}}
-    entry: CatalogueEntry = from_plain(CatalogueEntry, value, where, strict=True)
     try:
+        entry: CatalogueEntry = from_plain(CatalogueEntry, value, where, strict=True)
         _check(entry, where)
     except ModelFormatError:
         raise
@@ -195,19 +197,16 @@ class Estimates:
         )
 
 
-def recommended(estimated: Sequence[Estimated]) -> Estimated | None:
+def recommended(estimated: Sequence[Estimated], disk_free_bytes: int | None = None) -> Estimated | None:
     """The chat model that a first launch offers: the best one that fits and answers at a pace that one can read along;
-    else the fastest that fits."""
-    chat = [
-        one for one in estimated if one.entry.kind == "chat" and one.estimate.predicted_tok_s and not one.entry.gated
-    ]
+    else the fastest that fits. disk_free_bytes: where models go; None: as much as it takes."""
+    room = None if disk_free_bytes is None else disk_free_bytes - SPARE_DISK_BYTES
+    chat = [one for one in estimated if one.entry.kind == "chat" and not one.entry.gated]
+    chat = [one for one in chat if one.estimate.fits != "no" and (room is None or one.entry.n_bytes <= room)]
     readable = [one for one in chat if (one.estimate.low_tok_s or 0) >= READING_TOK_S]
     if readable:
         return min(readable, key=lambda one: one.entry.rank)
     return max(chat, key=lambda one: one.estimate.predicted_tok_s or 0, default=None)
-
-
-READING_TOK_S = 8.0  # people read some five words a second
 
 
 def what_would_fit(

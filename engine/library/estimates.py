@@ -6,13 +6,14 @@ its neurons fire are known. Layers of such a model are alike, so that they are r
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from engine.config import KvCodec, Mode
-from engine.errors import HostMemoryError
+from engine.errors import HostMemoryError, InvalidRequestError
 from engine.library.coverage import stats_of, variants_of
 from engine.library.machines import KnownMachine
 from engine.library.records import CatalogueEntry, Estimate, Fits, ModelFormat, ModelShape, Source, Sparsity
@@ -171,8 +172,15 @@ def foretell(
     n_bytes: int | None = None,
     exact: bool = False,
 ) -> Foretold:
-    """What `estimate` says, with the placement behind it."""
+    """What `estimate` says, with the placement behind it.
+
+    Raises: InvalidRequestError for a budget or a context that nothing can have, and as `estimate`.
+    """
     config = config_of(shape)
+    if vram_budget_gib is not None and not 0 <= vram_budget_gib < math.inf:
+        raise InvalidRequestError(f"The VRAM budget is {vram_budget_gib}; a number of GiB from 0 is needed.")
+    if context is not None and context < 1:
+        raise InvalidRequestError(f"The context is {context}; at least 1 token is needed.")
     codec, layout = as_prepared(shape, codec, layout)
     notes: list[str] = []
     sizes = bytes_of(shape, codec, layout)
@@ -227,7 +235,11 @@ def noted(found: Estimate, shape: ModelShape, codec: str, layout: ModelFormat) -
     """The estimate with a note where preparing makes the model another than its files have it."""
     if as_prepared(shape, codec, layout) == (codec.lower(), layout):
         return found
-    return replace(found, notes=("Reckoned as it runs once it is prepared for this PC.", *found.notes))
+    words = "Reckoned as it runs once it is prepared for this PC."
+    room = found.vram_budget_bytes + found.ram_budget_bytes
+    if found.fits != "no" and bytes_of(shape, codec, layout).model.total > room:
+        words += " It has to be prepared first: as it is downloaded it does not fit."
+    return replace(found, notes=(words, *found.notes))
 
 
 @dataclass(frozen=True, eq=False)

@@ -57,9 +57,9 @@ class ModelShape:
 
 @dataclass(frozen=True)
 class Sparsity:
-    """How often neurons fire. active_share: share of the neurons that are computed for a token, None for a dense
-    model. coverage: 20 shares, of a layer's neurons that are needed, hottest first, for 5 %, 10 %, ... 100 % of its
-    activations. predictor_share: bytes of the predictors, as a share of the model's; 0 without."""
+    """How often neurons fire. active_share: share of the neurons that fire for a token (predictors expect some more),
+    None for a dense model. coverage: 20 shares, of a layer's neurons that are needed, hottest first, for 5 %, 10 %,
+    ... 100 % of its activations. predictor_share: bytes of the predictors, as a share of the model's; 0 without."""
 
     active_share: float | None = None
     coverage: tuple[float, ...] = ()

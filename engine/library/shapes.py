@@ -199,6 +199,34 @@ def parameters_of(shape: ModelShape) -> int:
     return sum(tensor.n_elements for tensor in planned_tensors(config, _kind(config, "bundle")))
 
 
+def file_bytes(shape: ModelShape, codec: str, layout: ModelFormat) -> int:
+    """What the weights take in their files: reckoned, where nobody published a size."""
+    return bytes_of(shape, codec, layout).model.total
+
+
+def scaled(sizes: ShapeBytes, n_bytes: int) -> ShapeBytes:
+    """The same model where its files are known to be larger or smaller than is reckoned.
+
+    Only what is plausible is believed: between half and twice of it.
+    """
+    factor = n_bytes / max(1, sizes.model.total)
+    if not 0.5 < factor < 2 or math.isclose(factor, 1, rel_tol=0.03):
+        return sizes
+    model, card = sizes.model, sizes.model.card_bytes
+
+    def times(values: I64) -> I64:
+        return np.asarray(np.ceil(values * factor), np.int64)
+
+    larger = replace(
+        model, attention=times(model.attention), first=times(model.first), second=times(model.second),
+        down=times(model.down), embedding=int(model.embedding * factor), head=int(model.head * factor),
+        shared=int(model.shared * factor),
+        on_card=replace(card, attention=times(card.attention), neuron=times(card.neuron),
+                        head=int(card.head * factor)),
+    )  # fmt: skip
+    return replace(sizes, model=larger)
+
+
 def _kind(config: ModelConfig, layout: ModelFormat) -> Kind:
     if layout in ("powerinfer-gguf", "bundle"):
         return "bundle"
@@ -291,31 +319,3 @@ def _kinds_of(model: ModelBytes) -> tuple[I64, I64]:
             first.append(layer)
         kinds[layer] = found[key]
     return kinds, np.array(first, np.int64)
-
-
-def file_bytes(shape: ModelShape, codec: str, layout: ModelFormat) -> int:
-    """What the weights take in their files: reckoned, where nobody published a size."""
-    return bytes_of(shape, codec, layout).model.total
-
-
-def scaled(sizes: ShapeBytes, n_bytes: int) -> ShapeBytes:
-    """The same model where its files are known to be larger or smaller than is reckoned.
-
-    Only what is plausible is believed: between half and twice of it.
-    """
-    factor = n_bytes / max(1, sizes.model.total)
-    if not 0.5 < factor < 2 or math.isclose(factor, 1, rel_tol=0.03):
-        return sizes
-    model, card = sizes.model, sizes.model.card_bytes
-
-    def times(values: I64) -> I64:
-        return np.asarray(np.ceil(values * factor), np.int64)
-
-    larger = replace(
-        model, attention=times(model.attention), first=times(model.first), second=times(model.second),
-        down=times(model.down), embedding=int(model.embedding * factor), head=int(model.head * factor),
-        shared=int(model.shared * factor),
-        on_card=replace(card, attention=times(card.attention), neuron=times(card.neuron),
-                        head=int(card.head * factor)),
-    )  # fmt: skip
-    return replace(sizes, model=larger)

@@ -1,0 +1,340 @@
+"""The catalogue: what the file must say, what is made of it for a machine, and the command that lists it."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import cli
+from engine.assets import asset_root
+from engine.chat_templates import TEMPLATE_NAMES
+from engine.config import parse_activation
+from engine.errors import DeviceMemoryError, ModelFormatError, ModelNotFoundError
+from engine.library.catalogue import (
+    READING_TOK_S,
+    Catalogue,
+    Estimated,
+    Estimates,
+    load_catalogue,
+    recommended,
+    what_would_fit,
+)
+from engine.library.machines import known_machine
+from engine.library.records import CatalogueEntry, from_json, to_json
+from engine.library.shapes import config_of, file_bytes, parameters_of
+from engine.measured_hardware import load_profile, profile_names
+
+ENTRIES = load_catalogue().entries
+WANTED = {
+    # PowerInfer's files, the originals with their predictors, TurboSparse, OPT, dense favourites
+    "bamboo-dpo-7b", "bamboo-base-7b", "prosparse-llama-2-7b", "prosparse-llama-2-13b", "relullama-7b",
+    "relullama-13b", "relullama-70b", "relufalcon-40b",
+    "bamboo-dpo-7b-original", "bamboo-base-7b-original", "prosparse-llama-2-7b-original",
+    "prosparse-llama-2-13b-original", "relullama-7b-original", "relullama-13b-original", "relullama-70b-original",
+    "turbosparse-mistral-7b",
+    "opt-125m", "opt-350m", "opt-1.3b", "opt-2.7b", "opt-6.7b", "opt-13b", "opt-66b",
+    "qwen2.5-1.5b-instruct", "llama-3.1-8b-instruct", "qwen2.5-32b-instruct", "llama-3.3-70b-instruct",
+}  # fmt: skip
+
+
+def every(entry: CatalogueEntry) -> str:
+    return entry.id
+
+
+def estimated(name: str) -> tuple[Estimated, ...]:
+    return Estimates(load_catalogue()).all(known_machine(load_profile(name)))
+
+
+# ------------------------------------------------------------------ what it says
+
+
+def test_the_models_that_people_look_for_are_there() -> None:
+    assert {entry.id for entry in ENTRIES} >= WANTED
+    assert not any("starter" in entry.id or entry.name == "Pip" for entry in ENTRIES)
+    assert {entry.kind for entry in ENTRIES} == {"chat", "base"}
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=every)
+def test_an_entry_hangs_together(entry: CatalogueEntry) -> None:
+    config, sparsity = config_of(entry.shape), entry.sparsity
+    assert len(entry.summary) <= 90
+    assert entry.summary.endswith(".")
+    first = entry.files[0]
+    assert first.endswith(".gguf") == (entry.format != "safetensors")
+    assert not any(fnmatchcase(name, one) for one in entry.files for name in ("pytorch_model.bin", "model.pt", "a.py"))
+    assert (entry.format == "powerinfer-gguf") == ("activation/*.pt" in entry.files)
+    if config.has_zeros:
+        assert len(sparsity.coverage) == 20
+        assert re.search(r"\d", sparsity.source_note)
+    else:
+        assert sparsity.coverage == ()
+    if entry.predictor_repo:
+        assert sparsity.predictor_share > 0
+    if entry.kind == "chat":
+        assert entry.template in TEMPLATE_NAMES or entry.format == "gguf"  # ordinary files bring their own
+    if entry.family == "ProSparse" and entry.format == "powerinfer-gguf":  # its files do not say the threshold
+        assert parse_activation(entry.activation) == ("fatrelu", 0.01)
+    assert from_json(CatalogueEntry, json.loads(json.dumps(to_json(entry))), "an entry") == entry
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=every)
+def test_sizes_are_those_of_the_shape(entry: CatalogueEntry) -> None:
+    reckoned = file_bytes(entry.shape, entry.codec, entry.format)
+    share = entry.sparsity.predictor_share if entry.format == "powerinfer-gguf" else 0.0
+    assert entry.n_bytes == pytest.approx(reckoned * (1 + share), rel=0.005)
+    assert entry.parameters == parameters_of(entry.shape)
+    if entry.n_bytes_source == "published":
+        assert entry.n_bytes % 10**6 == 0  # three or four digits are published, not more
+
+
+@pytest.mark.parametrize(
+    ("family", "licence"),
+    [
+        ("Bamboo", "Apache 2.0"),
+        ("TurboSparse", "Apache 2.0"),
+        ("ReluFalcon", "Apache 2.0"),
+        ("ReluLLaMA", "Llama 2 licence"),
+        ("ProSparse", "Llama 2 licence"),
+        ("OPT", "OPT licence, research only"),
+        ("Gemma", "Gemma licence"),
+        ("Qwen", "Apache 2.0"),
+    ],
+)
+def test_licences_are_those_of_the_families(family: str, licence: str) -> None:
+    assert {entry.licence for entry in ENTRIES if entry.family == family} == {licence}
+
+
+def test_only_models_to_talk_with_are_called_chat() -> None:
+    chat = {entry.family for entry in ENTRIES if entry.kind == "chat"}
+    assert chat == {"Bamboo", "TurboSparse", "Qwen", "Llama", "Gemma"}
+    assert {entry.template for entry in ENTRIES if entry.id.startswith("bamboo-dpo")} == {"vicuna"}
+    assert load_catalogue().get("turbosparse-mistral-7b").template == "chatml"
+
+
+def test_published_curves_pass_through_what_is_published() -> None:
+    entry = load_catalogue().get("relullama-70b")
+    assert [entry.sparsity.coverage[i] for i in (15, 17, 18)] == [0.63, 0.78, 0.865]
+    assert load_catalogue().get("relullama-7b").sparsity.source == "published"
+
+
+# ------------------------------------------------------------------ a file that says something else
+
+
+def shipped() -> dict[str, Any]:
+    values: dict[str, Any] = json.loads((asset_root() / "catalogue.json").read_text(encoding="utf-8"))
+    return values
+
+
+def changed(**fields: object) -> Callable[[dict[str, Any]], None]:
+    return lambda values: values["models"][0].update(fields)
+
+
+def of_sparsity(**fields: object) -> Callable[[dict[str, Any]], None]:
+    return lambda values: values["models"][0]["sparsity"].update(fields)
+
+
+def of_shape(**fields: object) -> Callable[[dict[str, Any]], None]:
+    return lambda values: values["models"][0]["shape"].update(fields)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        changed(id="Bamboo DPO"),
+        changed(id="../x"),
+        changed(repo="https://example.org/x"),
+        changed(repo="owner/name/more"),
+        changed(predictor_repo="nobody"),
+        changed(name=""),
+        changed(licence=" "),
+        changed(revision=""),
+        changed(files=[]),
+        changed(files=["../x.gguf"]),
+        changed(files=["/x.gguf"]),
+        changed(files=["model.bin"]),
+        changed(files=["predictor/model.pt"]),
+        changed(files="x.gguf"),
+        changed(kind="talk"),
+        changed(format="pickle"),
+        changed(codec="q9_9"),
+        changed(n_bytes=0),
+        changed(n_bytes=4.68e9),
+        changed(parameters=-1),
+        changed(template="no such one"),
+        changed(activation="fatrelu"),
+        changed(surprise=1),
+        of_sparsity(active_share=None),
+        of_sparsity(active_share=1.5),
+        of_sparsity(coverage="no such curve"),
+        of_sparsity(coverage=[0.5, 1.0]),
+        of_sparsity(source="guess"),
+        of_sparsity(source_note=""),
+        of_sparsity(predictor_share=0.9),
+        of_shape(family="gpt-9"),
+        of_shape(n_layers=0),
+        of_shape(d_ff="wide"),
+        lambda values: values["models"].append(values["models"][0]),
+        lambda values: values["models"][0].pop("licence"),
+        lambda values: values.update(schema_version=2),
+        lambda values: values.update(models={}),
+        lambda values: values.update(curves=[]),
+        lambda values: values["models"].append("a model"),
+    ],
+)
+def test_a_wrong_catalogue_is_refused(tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    values = shipped()
+    change(values)
+    file = tmp_path / "catalogue.json"
+    file.write_text(json.dumps(values), encoding="utf-8")
+    with pytest.raises(ModelFormatError):
+        load_catalogue(file)
+
+
+def test_a_catalogue_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFoundError):
+        load_catalogue(tmp_path / "none.json")
+
+
+def test_entries_are_found_by_id_and_by_words() -> None:
+    known = load_catalogue()
+    assert known.get("opt-6.7b").repo == "facebook/opt-6.7b"
+    assert known.find("opt-6.8b") is None
+    with pytest.raises(ModelNotFoundError):
+        known.get("opt-6.8b")
+    assert {entry.id for entry in known.matching("bamboo CHAT")} == {
+        "bamboo-dpo-7b", "bamboo-dpo-7b-f16", "bamboo-dpo-7b-original",
+    }  # fmt: skip
+    assert known.matching("nothing of the kind") == ()
+    assert known.matching("") == known.entries
+
+
+# ------------------------------------------------------------------ for a machine
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_every_entry_has_a_sound_estimate_on_every_machine(name: str) -> None:
+    for one in estimated(name):
+        estimate = one.estimate
+        if estimate.fits == "no":
+            assert estimate.predicted_tok_s is None
+            assert estimate.short_bytes > 0
+            continue
+        assert estimate.low_tok_s is not None
+        assert estimate.predicted_tok_s is not None
+        assert estimate.high_tok_s is not None
+        assert 0 < estimate.low_tok_s <= estimate.predicted_tok_s <= estimate.high_tok_s < 5000
+        assert estimate.vram_bytes <= estimate.vram_budget_bytes
+        assert estimate.ram_bytes <= estimate.ram_budget_bytes
+        assert 512 <= estimate.context <= one.entry.shape.max_context
+        if one.entry.sparsity.source == "published":
+            assert estimate.low_tok_s == estimate.high_tok_s
+
+
+def test_the_whole_catalogue_is_estimated_in_time_and_once() -> None:
+    here, all_of_it = known_machine(load_profile("pc-high")), Estimates(load_catalogue())
+    started = time.process_time()
+    first = all_of_it.all(here)
+    assert time.process_time() - started < 1.5
+    started = time.process_time()
+    assert all_of_it.all(known_machine(load_profile("pc-high"))) == first
+    assert time.process_time() - started < 0.1
+    other = all_of_it.all(here, 4.0)
+    assert [one.estimate for one in other] != [one.estimate for one in first]
+    assert all(one.estimate.vram_bytes <= 4 << 30 for one in other)
+
+
+def test_a_budget_beyond_the_card_is_refused() -> None:
+    with pytest.raises(DeviceMemoryError):
+        Estimates(load_catalogue()).all(known_machine(load_profile("pc-low")), 64.0)
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_what_is_recommended_fits_and_can_be_talked_with(name: str) -> None:
+    found = recommended(estimated(name))
+    assert found is not None
+    assert found.entry.kind == "chat"
+    assert found.estimate.fits != "no"
+    assert not found.entry.gated
+    assert (found.estimate.low_tok_s or 0) >= READING_TOK_S
+    assert recommended(()) is None
+
+
+def test_what_the_disk_does_not_hold_is_not_recommended() -> None:
+    models = estimated("pc-high")
+    large, small = recommended(models, 100 * 10**9), recommended(models, 5 * 10**9)
+    assert large is not None
+    assert large.entry.id == "bamboo-dpo-7b"
+    assert small is not None
+    assert small.entry.n_bytes <= 3 * 10**9
+    assert recommended(models, 10**9) is None
+
+
+def test_the_fastest_is_recommended_where_all_are_slow() -> None:
+    slow = [one for one in estimated("no-gpu") if (one.estimate.low_tok_s or 0) < READING_TOK_S]
+    found = recommended(slow)
+    assert found is not None
+    rates = [one.estimate.predicted_tok_s or 0 for one in slow if one.entry.kind == "chat"]
+    assert found.estimate.predicted_tok_s == max(rates)
+
+
+def test_what_would_fit_in_place_of_one_that_does_not() -> None:
+    models, known = estimated("rtx-3060-12gb"), load_catalogue()
+    large = next(one for one in models if one.entry.id == "relullama-70b-original")
+    assert large.estimate.fits == "no"
+    others = what_would_fit(models, large.entry)
+    assert 1 <= len(others) <= 3
+    assert all(one.estimate.fits != "no" and one.entry.kind == "base" for one in others)
+    assert others[0].entry.family == "ReluLLaMA"
+    chat = what_would_fit(models, known.get("llama-3.3-70b-instruct"), limit=1)
+    assert chat[0].entry.kind == "chat"
+    assert what_would_fit((), large.entry) == ()
+    assert all(one.entry.kind == "chat" for one in what_would_fit(models))
+
+
+# ------------------------------------------------------------------ the command
+
+FIELDS = {"id", "repo", "name", "bytes", "parameters", "family", "active_share", "licence", "fits",
+          "predicted_tok_s", "predicted_from"}  # fmt: skip
+
+
+def test_the_command_prints_an_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["catalogue", "--json", "--hardware", "pc-low"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    values = [json.loads(line) for line in captured.out.splitlines()]
+    assert [one["id"] for one in values] == [entry.id for entry in ENTRIES]
+    assert all(one.keys() >= FIELDS for one in values)
+    assert {one["fits"] for one in values} == {"gpu", "hybrid", "no"}
+    by_id = {one["id"]: one for one in values}
+    assert by_id["qwen2.5-7b-instruct"]["active_share"] is None
+    assert by_id["relullama-7b"]["predicted_from"] == "published"
+    assert by_id["opt-66b"]["predicted_tok_s"] is None
+
+
+def test_the_command_speaks_to_people(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["catalogue", "--query", "relullama", "--hardware", "rtx-3060-12gb", "--vram-budget", "6"]) == 0
+    text = capsys.readouterr().out
+    assert "relullama-7b " in text
+    assert "GPU + CPU" in text
+    assert "GB too big" in text
+    assert "6 models. GeForce RTX 3060" in text
+
+
+def test_the_command_refuses_what_cannot_be(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["catalogue", "--hardware", "no such machine"]) == 1
+    assert cli.main(["catalogue", "--hardware", "pc-low", "--vram-budget", "99"]) == 1
+    assert "99 GiB" in capsys.readouterr().err
+    assert cli.main(["catalogue", "--query", "nothing of the kind", "--json"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_a_catalogue_can_be_a_part_of_one() -> None:
+    few = Catalogue(ENTRIES[:2])
+    assert len(Estimates(few).all(known_machine(load_profile("no-gpu")))) == 2
