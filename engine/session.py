@@ -125,7 +125,7 @@ class LoadedModel:
         other = choose_gpu(hardware)[0] if engine.device == "cpu" else None
         sizes, there_is = ModelBytes.of(opened), Room(hardware, gpu, budgets, other)
         context = fitting_context(
-            opened.name, sizes, there_is, context, kv_codec,
+            sizes, there_is, context, kv_codec,
             sequences=engine.sequences, is_given=engine.context is not None, must_bytes=must,
         )  # fmt: skip
         weights = load_weights(
@@ -149,7 +149,7 @@ class LoadedModel:
             part, why_not = load_part(gpu, hardware, threads, whole, progress, cancelled)
             if part is None or not part.is_usable:  # all of it is the RAM's then
                 fitting_context(
-                    opened.name, sizes, Room(hardware, None, budgets_of(hardware, None, None)), context, kv_codec,
+                    sizes, Room(hardware, None, budgets_of(hardware, None, None)), context, kv_codec,
                     sequences=engine.sequences, is_given=True, must_bytes=must, why=why_not,
                 )  # fmt: skip
         try:

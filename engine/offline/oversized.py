@@ -63,7 +63,6 @@ class Alternative:
 
 
 def fitting_context(
-    name: str,
     model: ModelBytes,
     room: Room,
     context: int,
@@ -84,18 +83,17 @@ def fitting_context(
     wanted = context
     while case.least_ram(context, room) > room.ram_bytes:
         if is_given or context <= LEAST_CONTEXT:
-            raise _too_large(name, case, room, wanted, why)
+            raise _too_large(case, room, wanted, why)
         context = max(LEAST_CONTEXT, context // 2)
     return context
 
 
-def _too_large(name: str, case: Case, room: Room, context: int, why: str) -> HostMemoryError:
+def _too_large(case: Case, room: Room, context: int, why: str) -> HostMemoryError:
     have = f"{_gib(room.ram_bytes)} of RAM"
     if room.gpu is not None and room.vram_bytes:
-        have += f" and {_gib(room.vram_bytes)} of the {room.gpu.name}'s memory"
-    words = (
-        f"{name} needs {_gib(case.in_ram(context))} of memory with a context of {context} tokens; {have} may be used."
-    )
+        have += f" and {_gib(room.vram_bytes)} of graphics memory"
+    need = _gib(case.in_ram(context))
+    words = f"The model needs {need} of memory with a context of {context} tokens; {have} may be used."
     if why:
         words += f" The card does not help: {why.rstrip('.')}."
     return HostMemoryError(words, alternatives(case, room, context)[0].words)
@@ -116,18 +114,18 @@ def _alternatives(case: Case, room: Room, context: int) -> Iterator[Alternative]
     if room.gpu is not None and room.budgets.vram_is_explicit:
         own = memory_plan.budgets_of(room.profile, room.gpu, None)
         if case.surely_fits(context, replace(room, budgets=own)):
-            words = "Let Hearth choose how much of the card's memory it takes: it fits then."
+            words = "Let Hearth choose how much graphics memory it takes: it fits then."
             yield Alternative("budget", own.vram_bytes / 2**30, words)
     if room.other_gpu is not None:
         own = memory_plan.budgets_of(room.profile, room.other_gpu, None)
         if case.surely_fits(context, replace(room, gpu=room.other_gpu, budgets=own)):
-            words = f"Let the {room.other_gpu.name} compute with the processor: it fits then."
+            words = "Let the graphics card compute with the processor: it fits then."
             yield Alternative("device", 0, words)
     narrow = case.narrower()
     if narrow is not None and (found := narrow.longest_that_surely_fits(context, room)):
         size = narrow.model.total / 2**30
         with_context = "" if found == context else f" with a context of {found} tokens"
-        words = f"Use the model in {_NARROW_CODEC.upper()}, which takes {size:.1f} GiB: it fits{with_context}."
+        words = f"Use the model with 4-bit weights, which take {size:.1f} GiB: it fits{with_context}."
         yield Alternative("codec", size, words)
     most = room.sure_ram_bytes - memory_plan.PROCESS_BYTES - _PIP_BYTES
     if most > 0:

@@ -302,7 +302,7 @@ def test_a_second_interrupt_does_not_wait(capsys: pytest.CaptureFixture[str], mo
         signal.raise_signal(signal.SIGINT)
         raise AssertionError("the second interrupt was swallowed")
 
-    monkeypatch.setattr("engine.session.open_model", stuck)
+    monkeypatch.setattr("engine.session.load_weights", stuck)
     assert cli.main(QUESTION) == 130
     assert capsys.readouterr().out == ""
 

@@ -174,12 +174,12 @@ def test_it_is_refused_with_need_and_have_and_something_that_works(asked: Asked)
     kv = 2 * 2 * asked.context * model.config.n_kv_heads * model.config.head_dim * model.n_layers
     assert model.total + kv > 0.97 * (room.profile.ram.free_bytes - (512 << 20) + room.vram_bytes)
     with pytest.raises(HostMemoryError) as refused:
-        fitting_context(asked.model, model, room, asked.context, "f16", is_given=True)
+        fitting_context(model, room, asked.context, "f16", is_given=True)
     message = refused.value.message
     need = Case(model, "f16").in_ram(asked.context)
-    assert message.startswith(f"{asked.model} needs {need / GIB:.1f} GiB of memory with a context of {asked.context}")
+    assert message.startswith(f"The model needs {need / GIB:.1f} GiB of memory with a context of {asked.context}")
     assert f"; {room.ram_bytes / GIB:.1f} GiB of RAM" in message
-    assert ("'s memory" in message) == (room.vram_bytes > 0)
+    assert ("of graphics memory" in message) == (room.vram_bytes > 0)
     offered = alternatives(Case(model, "f16"), room, asked.context)
     assert refused.value.hint == offered[0].words
     for one in offered:
@@ -199,7 +199,7 @@ def test_what_surely_fits_does(monkeypatch: pytest.MonkeyPatch) -> None:
                     sure += 1
                     assert held
                 if held:
-                    assert fitting_context(name, model, room, asked.context, "f16", is_given=True) == asked.context
+                    assert fitting_context(model, room, asked.context, "f16", is_given=True) == asked.context
     assert sure >= 10
 
 
@@ -209,13 +209,13 @@ def test_a_context_that_nobody_asked_for_gives_way() -> None:
     ram = RamInfo(64 * GIB, int(9.5 * GIB))
     room = Room(replace(profile, ram=ram), None, memory_plan.budgets_of(replace(profile, ram=ram), None, None))
     assert Case(model, "f16").least_ram(4096, room) > room.ram_bytes
-    context = fitting_context("LLaMA 13B", model, room, 4096, "f16")
+    context = fitting_context(model, room, 4096, "f16")
     assert 512 <= context < 4096
     with pytest.raises(HostMemoryError) as refused:
-        fitting_context("LLaMA 13B", model, room, 4096, "f16", is_given=True)
+        fitting_context(model, room, 4096, "f16", is_given=True)
     found = re.search(r"context of (\d+) tokens", refused.value.hint)
     assert found is not None
-    assert fitting_context("LLaMA 13B", model, room, int(found[1]), "f16", is_given=True) == int(found[1])
+    assert fitting_context(model, room, int(found[1]), "f16", is_given=True) == int(found[1])
 
 
 def test_a_card_that_was_left_out_is_offered() -> None:
@@ -224,7 +224,7 @@ def test_a_card_that_was_left_out_is_offered() -> None:
     profile = replace(profile, ram=RamInfo(32 * GIB, 28 * GIB))
     room = Room(profile, None, memory_plan.budgets_of(profile, None, None), profile.gpus[0])
     [first, *_] = alternatives(Case(model, "f16"), room, 1024)
-    assert (first.kind, first.words) == ("device", "Let the RTX 4090 compute with the processor: it fits then.")
+    assert (first.kind, first.words) == ("device", "Let the graphics card compute with the processor: it fits then.")
     assert is_held(model, replace(room, gpu=profile.gpus[0],
                                   budgets=memory_plan.budgets_of(profile, profile.gpus[0], None)), 1024)  # fmt: skip
 
