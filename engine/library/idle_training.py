@@ -42,11 +42,12 @@ class IdleTraining:
         """Nobody waits for anything from now on, or somebody does; the ids of models that are still to be trained."""
         with self._lock:
             self._allowed = on
-        if not on:
+        waiting = list(self._pending())
+        if on:
+            self._begin()
+        else:
             self._stop.set()
-            return list(self._pending())
-        self._begin()
-        return list(self._pending())
+        return waiting
 
     def hold(self) -> None:
         """Something else prepares a model: stop until `release`. Cost: at most STOPS_WITHIN_S."""
@@ -70,8 +71,14 @@ class IdleTraining:
 
     def _begin(self) -> None:
         with self._lock:
-            if not self._allowed or self._held or (self._thread is not None and self._thread.is_alive()):
+            if not self._allowed or self._held:
                 return
+            if self._thread is not None and self._thread.is_alive():
+                if not self._stop.is_set():
+                    return
+                self._thread.join(STOPS_WITHIN_S)  # it is on its way out
+                if self._thread.is_alive():
+                    return
             self._stop = threading.Event()
             self._thread = threading.Thread(target=self._work, args=(self._stop,), name="idle-training", daemon=True)
             self._thread.start()
