@@ -271,6 +271,7 @@ class EngineHost:
             self._stop_wanted(request.id),
             self._progress(request.id, "reading"),
             checked_overflow(request.overflow),
+            request.continues,
         )
         text: list[str] = []
         waiting: list[str] = []
