@@ -133,3 +133,37 @@ def _overlap(text: str, mark: str) -> int:
     """How many characters at the text's end may be the beginning of the mark."""
     longest = min(len(text), len(mark) - 1)
     return next((n for n in range(longest, 0, -1) if mark.startswith(text[-n:])), 0)
+
+
+class ThoughtClock:
+    """How long the thoughts of one reply took, and how many tokens, as its text comes in."""
+
+    def __init__(self, text: str = "", seconds: float = 0.0, tokens: int = 0) -> None:
+        """text: what was written before, in as many seconds and tokens."""
+        self.seconds, self.tokens = seconds, tokens
+        self._splitter = ReplySplitter()
+        self._splitter.append(text)
+        self._began: tuple[float, int] | None = None  # now, tokens
+
+    def hear(self, text: str, now: float, tokens: int) -> None:
+        """A piece of the reply. now: of a steady clock, s; tokens: of the reply so far."""
+        was_thinking = self._splitter.is_thinking
+        thought, _ = self._splitter.append(text)
+        if self._began is None and (was_thinking or self._splitter.is_thinking or thought):
+            self._began = (now, max(tokens - 1, 0))
+        if not self._splitter.is_thinking:
+            self.stop(now, tokens)
+
+    def stop(self, now: float, tokens: int) -> None:
+        """The thought, or the reply, has ended."""
+        if self._began is not None:
+            began, before = self._began
+            self.seconds += now - began
+            self.tokens += max(tokens - before, 0)
+            self._began = None
+
+    def figures(self) -> dict[str, float | int]:
+        """For the statistics of the message; empty where it had no thought."""
+        if not self._splitter.has_thought:
+            return {}
+        return {"thought_s": round(self.seconds, 3), "thought_tokens": self.tokens}
