@@ -66,6 +66,7 @@ class Generate:
     messages: list[dict[str, str]]
     sampling: dict[str, Any] = field(default_factory=dict)  # what differs from the model's own defaults
     mode: str | None = None  # None: as loaded
+    fresh: bool = False  # nothing of the KV cache is used: what one mode computed, another is not to read
 
 
 @dataclass(frozen=True)
