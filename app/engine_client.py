@@ -135,6 +135,12 @@ class EngineClient(QObject):
         self._set(phase=Phase.THINKING, done=0, total=0, tok_s=None, tokens=0)
         self._worker.generate(protocol.Generate(self._answer_id, messages, sampling, mode))
 
+    def ask_fresh(self, messages: list[dict[str, str]], sampling: dict[str, Any], mode: str | None) -> None:
+        """The same, with nothing of what earlier answers left in the KV cache."""
+        self._answer_id = f"answer-{next(self._numbers)}"
+        self._set(phase=Phase.THINKING, done=0, total=0, tok_s=None, tokens=0)
+        self._worker.generate(protocol.Generate(self._answer_id, messages, sampling, mode, fresh=True))
+
     def stop(self) -> None:
         """End the answer under way; it then ends as cancelled."""
         if self._answer_id:
