@@ -350,6 +350,10 @@ class ChatSession:
             self.model.make_ready(mode)
             self.mode, self._transformer = mode, self._graph(mode)
 
+    def forget(self) -> None:
+        """The next prompt is computed from its first token."""
+        self._tokens = []
+
     def _keep_up(self) -> None:
         """Where the model's part on the card is another than it was: its transformer, and a cache that is empty."""
         if self.model.card is not None:
