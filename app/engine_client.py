@@ -130,22 +130,16 @@ class EngineClient(QObject):
         self._worker.restart()
         self._rest()
 
-    def ask(self, request: AnswerRequest) -> None:
-        """Begin an answer; only when `is_ready`."""
+    def ask(self, request: AnswerRequest, fresh: bool = False) -> None:
+        """Begin an answer; only when `is_ready`. fresh: with nothing of what earlier ones left in the KV cache."""
         self._answer_id = f"answer-{next(self._numbers)}"
         self._set(phase=Phase.THINKING, done=0, total=0, tok_s=None, tokens=0)
         self._worker.generate(
             protocol.Generate(
                 self._answer_id, request.messages, request.sampling, request.mode,
-                continues=request.continues, overflow=request.overflow,
+                continues=request.continues, overflow=request.overflow, fresh=fresh,
             )
         )  # fmt: skip
-
-    def ask_fresh(self, messages: list[dict[str, str]], sampling: dict[str, Any], mode: str | None) -> None:
-        """The same, with nothing of what earlier answers left in the KV cache."""
-        self._answer_id = f"answer-{next(self._numbers)}"
-        self._set(phase=Phase.THINKING, done=0, total=0, tok_s=None, tokens=0)
-        self._worker.generate(protocol.Generate(self._answer_id, messages, sampling, mode, fresh=True))
 
     def stop(self) -> None:
         """End the answer under way; it then ends as cancelled."""

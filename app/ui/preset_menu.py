@@ -4,14 +4,11 @@ and the comparison. It decides nothing: what was picked is a signal.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from app.answer_choices import Chosen
-from app.mode_rates import MODE_WORDS, ModeRate, in_words
+from app.answer_setup import Offer
+from app.mode_rates import MODE_WORDS, in_words
 from app.presets import BALANCED, Preset
 from app.ui import theme
 from app.ui.controls import Label, Segments
@@ -22,21 +19,6 @@ from app.ui.pick_row import PickRow
 WIDTH = 380
 ABOUT = {"auto": "The fastest way that this model has", "sparse": "Only the neurons that the predictors expect",
          "exact": "Skips neurons that do not fire; the same words as dense", "dense": "Every neuron"}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Offer:
-    """What the menu has to show."""
-
-    chosen: Chosen
-    presets: tuple[Preset, ...]
-    model: str = ""  # name of the one that is loaded; empty: none
-    loaded_mode: str = ""  # what auto became there
-    has_predictors: bool = True
-    rates: Mapping[str, ModeRate] = field(default_factory=dict)
-    cannot_compare: str = ""  # why not, in a sentence
-    is_default: bool = False  # what is chosen is what the model's chats begin with
-    has_default: bool = False  # the model's chats begin with something of their own
 
 
 def figure(preset: Preset) -> str:
