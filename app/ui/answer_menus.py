@@ -1,0 +1,139 @@
+"""What the chat shows and asks of how it is answered: the preset's menu in the composer and what opens from there.
+
+It connects them with the setup behind them and keeps nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from PySide6.QtCore import QObject, Qt
+from PySide6.QtWidgets import QApplication, QWidget
+
+from app.personas import NO_PERSONA
+from app.ui.persona_menu import PersonaMenu
+from app.ui.preset_menu import PresetMenu
+from app.ui.sampling_popup import SamplingPopup
+
+if TYPE_CHECKING:
+    from app.answer_setup import AnswerSetup
+    from app.ui.chat_page import ChatPage
+    from app.ui.compare_dialog import CompareDialog
+    from app.ui.shelf_dialog import ShelfDialog
+
+
+class AnswerMenus(QObject):
+    """One a window."""
+
+    def __init__(self, window: QWidget, page: ChatPage, setup: AnswerSetup) -> None:
+        super().__init__(window)
+        self._window, self._page, self.setup = window, page, setup
+        self.presets, self.personas = PresetMenu(window), PersonaMenu(window)
+        self.sampling = SamplingPopup(window)
+        page.composer.preset_menu_asked.connect(self.open_presets)
+        menu = self.presets
+        menu.picked.connect(setup.pick_preset)
+        menu.mode_picked.connect(setup.pick_mode)
+        menu.persona_asked.connect(self.open_personas)
+        menu.adjust_asked.connect(self.open_sampling)
+        menu.compare_asked.connect(self.open_comparison)
+        menu.keep_asked.connect(setup.keep_default)
+        menu.edit_asked.connect(self.edit_presets)
+        self.personas.picked.connect(setup.pick_persona)
+        self.personas.edit_asked.connect(self.edit_personas)
+        self.sampling.changed.connect(setup.set_sampling)
+        self.sampling.save_asked.connect(setup.save_preset)
+        setup.changed.connect(self._show)
+        self._show()
+
+    # -------------------------------------------------------------- opening
+
+    def open_presets(self) -> None:
+        """The menu behind the preset's name."""
+        if self.presets.is_open:
+            self.presets.dismiss()
+        elif (anchor := self._anchor()) is not None:
+            self.presets.show_offer(self.setup.offer)
+            self.presets.open_at(anchor)
+
+    def open_personas(self) -> None:
+        """Who answers in this chat."""
+        if (anchor := self._anchor()) is not None:
+            chosen = self.setup.chosen.persona
+            shelf = self.setup.choices.personas
+            plain = self.setup.settings.system_prompt
+            self.personas.show_personas(shelf.things, chosen.id if chosen else NO_PERSONA, plain)
+            self.personas.open_at(anchor)
+
+    def open_sampling(self) -> None:
+        """How words are chosen in this chat."""
+        if (anchor := self._anchor()) is not None:
+            self._show_sampling()
+            self.sampling.open_at(anchor)
+
+    def open_comparison(self) -> CompareDialog | None:
+        """The same prompt both ways: what is being written, else what was asked last."""
+        from app.ui.compare_dialog import CompareDialog
+
+        setup = self.setup
+        draft = self._page.composer.text().strip()
+        question = None if draft else setup.last_question
+        prompt = draft or (question.text if question is not None else "")
+        dialog = CompareDialog(
+            self._window, prompt, lambda words: setup.compare(words, question), setup.cannot_compare
+        )  # fmt: skip
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        refresh = setup.changed.connect(lambda: dialog.set_cannot(setup.cannot_compare))
+        dialog.finished.connect(lambda _: setup.changed.disconnect(refresh))
+        dialog.finished.connect(lambda _: setup.stop_comparing())
+        dialog.open()
+        return dialog
+
+    def edit_personas(self) -> ShelfDialog[Any]:
+        """Every persona, to be changed."""
+        from app.ui.shelf_dialogs import personas_dialog
+
+        shelf = self.setup.choices.personas
+        return self._open(personas_dialog(self._owner(), shelf), lambda: self.setup.shelf_changed(shelf))
+
+    def edit_presets(self) -> ShelfDialog[Any]:
+        """Every preset, to be changed."""
+        from app.ui.shelf_dialogs import presets_dialog
+
+        setup, shelf = self.setup, self.setup.choices.presets
+        inherited = {**setup.model_defaults, **setup.settings.sampling()}
+        return self._open(presets_dialog(self._owner(), shelf, inherited), lambda: setup.shelf_changed(shelf))
+
+    def _open(self, dialog: ShelfDialog[Any], changed: Callable[[], None]) -> ShelfDialog[Any]:
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.changed.connect(changed)
+        dialog.open()
+        return dialog
+
+    def _owner(self) -> QWidget:
+        """The dialog that is open, else the window: what opens now belongs in front of it."""
+        return QApplication.activeModalWidget() or self._window
+
+    def _anchor(self) -> QWidget | None:
+        """What the menus open at, where it can be seen."""
+        for menu in (self.presets, self.personas, self.sampling):
+            menu.dismiss()
+        button = self._page.composer.preset_button
+        return button if button.isVisible() else None
+
+    # -------------------------------------------------------------- showing
+
+    def _show(self) -> None:
+        chosen = self.setup.chosen
+        words = [f"{chosen.preset.name}, changed" if chosen.is_changed else chosen.preset.name]
+        if chosen.persona is not None:
+            words.append(chosen.persona.name)
+        about = "\n".join(["Preset, persona, neurons", *([chosen.preset.about] if chosen.preset.about else [])])
+        self._page.composer.set_preset(" · ".join(words), about)
+        if self.presets.is_open:
+            self.presets.show_offer(self.setup.offer)
+
+    def _show_sampling(self) -> None:
+        chosen = self.setup.chosen
+        self.sampling.show_sampling(chosen.preset.name, chosen.sampling, self.setup.inherited)
