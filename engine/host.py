@@ -264,6 +264,8 @@ class EngineHost:
             raise InvalidRequestError("No model is loaded.", "Load a model first.")
         model, session = self._model, self._session
         session.set_mode(request.mode)
+        if request.fresh:
+            session.forget()
         sampling = model.sampling.changed(request.sampling)
         fitted, events = session.chat(
             _checked_messages(request.messages),
@@ -271,6 +273,7 @@ class EngineHost:
             self._stop_wanted(request.id),
             self._progress(request.id, "reading"),
             checked_overflow(request.overflow),
+            request.continues,
         )
         text: list[str] = []
         waiting: list[str] = []

@@ -58,7 +58,8 @@ class Unload:
 class Generate:
     """One answer to a conversation; answered by progress, token and stats events, then `finished` (GenerationResult).
 
-    messages: [{"role": "system" | "user" | "assistant", "content": text}], the last one the user's.
+    messages: [{"role": "system" | "user" | "assistant", "content": text}], the last one the user's, or with
+    `continues` the assistant's.
     """
 
     type: ClassVar[str] = "generate"
@@ -66,7 +67,9 @@ class Generate:
     messages: list[dict[str, str]]
     sampling: dict[str, Any] = field(default_factory=dict)  # what differs from the model's own defaults
     mode: str | None = None  # None: as loaded
+    continues: bool = False  # the last message is the model's: it is written on, and the result is what is added
     overflow: str = "roll"  # where it is too long for the context: "roll", "middle" or "stop" of engine/chat_room.py
+    fresh: bool = False  # nothing of the KV cache is used: what one mode computed, another is not to read
 
 
 @dataclass(frozen=True)

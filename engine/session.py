@@ -350,6 +350,10 @@ class ChatSession:
             self.model.make_ready(mode)
             self.mode, self._transformer = mode, self._graph(mode)
 
+    def forget(self) -> None:
+        """The next prompt is computed from its first token."""
+        self._tokens = []
+
     def _keep_up(self) -> None:
         """Where the model's part on the card is another than it was: its transformer, and a cache that is empty."""
         if self.model.card is not None:
@@ -364,8 +368,12 @@ class ChatSession:
         sampling: SamplingConfig,
         cancelled: Callable[[], bool] = lambda: False,
         on_progress: Progress = lambda done, total: None,
+        continues: bool = False,
     ) -> Iterator[TokenEvent]:
-        """The answer to a prompt of token ids. Raises ContextOverflowError when the prompt alone is too long."""
+        """The answer to a prompt of token ids. continues: the prompt ends within a text, which is written on.
+
+        Raises: ContextOverflowError when the prompt alone is too long.
+        """
         if not prompt:
             raise InvalidRequestError("The prompt is empty.", "Give at least one token.")
         if len(prompt) >= self._cache.capacity:
@@ -375,15 +383,20 @@ class ChatSession:
         vocabulary = self.model.opened.config.vocab_size
         if bad := next((token for token in prompt if not 0 <= token < vocabulary), None):
             raise InvalidRequestError(f"Token {bad} lies outside the vocabulary of {vocabulary}.")
-        return self._generate(list(prompt), sampling, cancelled, on_progress)
+        return self._generate(list(prompt), sampling, cancelled, on_progress, continues)
 
     def _generate(
-        self, prompt: list[int], sampling: SamplingConfig, cancelled: Callable[[], bool], on_progress: Progress
+        self,
+        prompt: list[int],
+        sampling: SamplingConfig,
+        cancelled: Callable[[], bool],
+        on_progress: Progress,
+        continues: bool,
     ) -> Iterator[TokenEvent]:
         for attempt in range(_TRIES):
             has_begun = False
             try:
-                for event in self._answer(prompt, sampling, cancelled, on_progress):
+                for event in self._answer(prompt, sampling, cancelled, on_progress, continues):
                     has_begun = has_begun or event.token_id is not None
                     yield event
                 return
@@ -398,7 +411,12 @@ class ChatSession:
                 log.info("The answer is begun again: %s", error.message)
 
     def _answer(
-        self, prompt: list[int], sampling: SamplingConfig, cancelled: Callable[[], bool], on_progress: Progress
+        self,
+        prompt: list[int],
+        sampling: SamplingConfig,
+        cancelled: Callable[[], bool],
+        on_progress: Progress,
+        continues: bool,
     ) -> Iterator[TokenEvent]:
         self._keep_up()
         self._cache.truncate(min(shared_prefix(self._tokens, prompt), len(prompt) - 1))
@@ -408,7 +426,7 @@ class ChatSession:
             self._cache,
             prompt,
             make_sampler(sampling),
-            self.model.tokenizer.stream(),
+            self.model.tokenizer.stream(continues),
             stop_token_ids=self.model.stop_token_ids,
             stop_texts=sampling.stop,
             max_tokens=sampling.max_tokens,
@@ -448,14 +466,27 @@ class ChatSession:
         cancelled: Callable[[], bool] = lambda: False,
         on_progress: Progress = lambda done, total: None,
         overflow: Overflow = "roll",
+        continues: bool = False,
     ) -> tuple[Fitted, Iterator[TokenEvent]]:
-        """The answer to a conversation, and what of it fitted."""
-        fitted = self.fit(messages, sampling.max_tokens, overflow)
-        return fitted, self.generate(fitted.prompt, self.model.chat_sampling(sampling), cancelled, on_progress)
+        """The answer to a conversation, and what of it fitted. continues: its last message is the model's own, which
+        is written on; the answer is what is added to it."""
+        fitted = self.fit(messages, sampling.max_tokens, overflow, continues)
+        sampling = self.model.chat_sampling(sampling)
+        events = self.generate(fitted.prompt, sampling, cancelled, on_progress, continues)
+        opened = "" if continues else self.model.tokenizer.opened_thought(fitted.prompt)
+        return fitted, _begun_with(opened, events) if opened else events
 
-    def fit(self, messages: Sequence[ChatMessage], max_tokens: int | None, overflow: Overflow = "roll") -> Fitted:
+    def fit(
+        self,
+        messages: Sequence[ChatMessage],
+        max_tokens: int | None,
+        overflow: Overflow = "roll",
+        continues: bool = False,
+    ) -> Fitted:
         """What of a conversation the context has room for, as ChatRoom.fit says it."""
-        return self._chat_room().fit(messages, max_tokens, self.model.tokenizer.encode_chat, overflow)
+        tokenizer = self.model.tokenizer
+        encode = tokenizer.encode_continued if continues else tokenizer.encode_chat
+        return self._chat_room().fit(messages, max_tokens, encode, overflow)
 
     def count(
         self,
@@ -480,6 +511,13 @@ class ChatSession:
     def _chat_room(self) -> ChatRoom:
         self._room.capacity = self._cache.capacity  # another one once the model was placed anew
         return self._room
+
+
+def _begun_with(opened: str, events: Iterator[TokenEvent]) -> Iterator[TokenEvent]:
+    """The answer with the mark before it that its prompt ended with: its text alone tells what is a thought."""
+    for event in events:
+        yield dataclasses.replace(event, text=opened + event.text) if opened else event
+        opened = ""
 
 
 def stop_if(cancelled: Callable[[], bool]) -> None:

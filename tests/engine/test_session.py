@@ -361,3 +361,17 @@ def test_a_question_stopped_while_it_was_read_can_be_asked_again(reference_start
     text, last = answer(session, question)
     assert last.stats.reused_tokens > 0
     assert text == answer(ChatSession(starter), question)[0]
+
+
+def test_a_session_that_forgets_computes_the_prompt_from_its_first_token(starter: LoadedModel) -> None:
+    session = ChatSession(starter)
+    prompt = starter.tokenizer.encode_chat([{"role": "user", "content": "What is the capital of Peru?"}])
+    sampling = SamplingConfig(temperature=0.0, max_tokens=4)
+
+    def reused() -> int:
+        return [event.stats for event in session.generate(prompt, sampling)][-1].reused_tokens
+
+    assert reused() == 0
+    assert reused() == len(prompt) - 1
+    session.forget()
+    assert reused() == 0
