@@ -35,7 +35,7 @@ class Entry:
     @cached_property
     def found_by(self) -> tuple[str, str]:
         """Its own words and the others, folded."""
-        return folded(self.words), folded(f"{self.detail} {self.also} {self.group}")
+        return folded(self.words), folded(f"{self.detail} {self.also}")
 
     @property
     def spoken(self) -> str:

@@ -154,7 +154,8 @@ class ChatList(QListView):
 
     def rename(self, conversation_id: str) -> None:
         """Open the field for a new title in the row itself, and its folder if need be."""
-        folder = next((c.folder for c in self.chats.conversations if c.id == conversation_id), "")
+        chat = self.chats.conversation(conversation_id)
+        folder = chat.folder if chat else ""
         if folder in self.chats.closed and not self.chats.index_of(conversation_id).isValid():
             self.toggle_folder(folder)
         self._edit(self.chats.index_of(conversation_id))

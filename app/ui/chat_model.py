@@ -134,6 +134,10 @@ class ChatModel(QAbstractListModel):
         """All chats, in a search too, newest first."""
         return sorted(self._conversations, key=lambda c: c.updated_at, reverse=True)
 
+    def conversation(self, conversation_id: str) -> Conversation | None:
+        """A chat, whether its row is shown or not."""
+        return next((c for c in self._conversations if c.id == conversation_id), None)
+
     @property
     def folders(self) -> list[str]:
         """The names of all folders, by the alphabet."""
@@ -237,7 +241,12 @@ class ChatModel(QAbstractListModel):
         if isinstance(row, FolderRow) and role == Qt.ItemDataRole.EditRole and title and title != row.name:
             self.folder_renamed.emit(row.name, title[:FOLDER_LENGTH])  # it moves in the list, so the new list shows it
             return True
-        if not isinstance(row, ChatRow) or role != Qt.ItemDataRole.EditRole or not title or title == row.conversation.title:
+        if (
+            not isinstance(row, ChatRow)
+            or role != Qt.ItemDataRole.EditRole
+            or not title
+            or title == row.conversation.title
+        ):
             return False
         self.rows[index.row()] = replace(row, conversation=replace(row.conversation, title=title))
         self.dataChanged.emit(index, index)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from app.ui.chat_list import ChatList
 
 ROW, HIT_ROW, GAP = 34, 50, 1  # heights of the marked part of a row; the gap is left above and below it
-INDENT = 18  # of a chat in a folder
+INDENT = 20  # of a chat in a folder
 SCROLL_BAR = 10  # the list's scroll bar stands in the panel's margin
 
 
@@ -117,7 +117,7 @@ class ChatDelegate(QStyledItemDelegate):
         painter.drawText(count, beside | Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignAbsolute, str(row.count))
 
     def _chat(self, painter: QPainter, box: QRect, row: ChatRow, offers: bool, hovered: bool) -> None:
-        view, inset = self.view, theme.px(10)
+        view = self.view
         shown = row.conversation.id == view.current_id
         running = row.conversation.id == view.chats.running
         room = self._visual(box, self._room(box, row, offers or running))

@@ -23,7 +23,6 @@ from PySide6.QtWidgets import (
 from app.palette_search import Entry, marks, matching
 from app.ui import icons, theme
 from app.ui.chat_model import Index
-from app.ui.controls import Label
 from app.ui.direction import leading
 from app.ui.floating import announce
 from app.ui.marked_line import paint_line
@@ -231,20 +230,21 @@ class PaletteField(QLineEdit):
 
 
 class CommandPalette(Popover):
-    """Floats near the top of the window. `source` gives what can be found, anew at every opening."""
+    """Floats near the top of the window.
 
-    def __init__(self, window: QWidget, source: Callable[[], Sequence[Entry]]) -> None:
+    source: what can be found, asked anew at every opening. further: what is offered below that for any typed text.
+    """
+
+    def __init__(self, window: QWidget, source: Callable[[], Sequence[Entry]], further: Callable[[str], Entry]) -> None:
         super().__init__("Find anything", window, INSET)
-        self._source = source
+        self._source, self._further = source, further
         self._entries: list[Entry] = []
         self.entries = PaletteModel(self)
         self.view = PaletteView(self.entries)
         self.field = PaletteField(self.view)
-        self.none = Label("", "small", "ink3", wrap=True)
         self.body.setSpacing(0)
         self.body.addWidget(self.field)
         self.body.addSpacing(theme.px(4))
-        self.body.addWidget(self.none)
         self.body.addWidget(self.view)
         self.field.textChanged.connect(self._typed)
         self.view.chosen.connect(self._choose)
@@ -254,7 +254,7 @@ class CommandPalette(Popover):
     def width_px(self) -> int:
         return WIDTH
 
-    def open(self) -> None:
+    def toggle(self) -> None:
         """Open, or close if it is open."""
         if self.is_open:
             self.dismiss()
@@ -273,7 +273,9 @@ class CommandPalette(Popover):
         return QRect((window.width() - wanted.width()) // 2, top, wanted.width(), height)
 
     def _typed(self, text: str) -> None:
-        self.entries.show(matching(self._entries, text), text)
+        text = text.strip()
+        found = matching(self._entries, text)
+        self.entries.show([*found, self._further(text)] if text else found, text)
         self.view.mark(0)
         self._fit()
 
@@ -291,10 +293,6 @@ class CommandPalette(Popover):
         high = heads * theme.px(HEAD) + (len(self.entries.rows) - heads) * theme.px(ROW)
         window = self.window().height() - 2 * theme.px(TOP) - theme.px(60)
         most = max(min(MOST_ROWS * theme.px(ROW), window), 3 * theme.px(ROW))
-        self.view.setVisible(bool(self.entries.rows))
         self.view.setFixedHeight(min(high, most))
-        self.none.setVisible(not self.entries.rows)
-        self.none.setText(f"Nothing is called “{self.field.text().strip()}”. Try fewer words.")
-        self.none.setContentsMargins(theme.px(10), theme.px(8), theme.px(10), theme.px(8))
         self.body.invalidate()
         self.place()

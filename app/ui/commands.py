@@ -43,6 +43,10 @@ class Commands(QObject):
         if can():
             do()
 
+    def knows(self, act: str) -> bool:
+        """Whether anybody can do it, now or at another time."""
+        return act in self._acts
+
     def can(self, act: str) -> bool:
         """Whether somebody could do it now."""
         return act in self._acts and self._acts[act][1]()

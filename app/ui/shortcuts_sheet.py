@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from app.shortcuts import COMMANDS, Command
 from app.ui import theme
+from app.ui.commands import Commands
 from app.ui.controls import Label
 from app.ui.painting import antialiased, block, outline
 from app.ui.sheet import Sheet
@@ -18,7 +19,7 @@ SHOWN = {"Return": "Enter", "PgUp": "Page up", "PgDown": "Page down", "Up": "Arr
 
 def caps(keys: str) -> list[str]:
     """The keys of a shortcut one by one: "Ctrl++" is Ctrl and the plus sign."""
-    parts = keys.removesuffix("++").split("+") + ["+"] if keys.endswith("++") else keys.split("+")
+    parts = [*keys.removesuffix("++").split("+"), "+"] if keys.endswith("++") else keys.split("+")
     return [SHOWN.get(part, part) for part in parts]
 
 
@@ -55,11 +56,11 @@ class Keys(QWidget):
 class ShortcutsSheet(Sheet):
     """Two columns of groups; Esc closes."""
 
-    def __init__(self, parent: QWidget) -> None:
+    def __init__(self, parent: QWidget, commands: Commands) -> None:
         super().__init__(parent, "Keyboard shortcuts", "Ctrl+K finds these and everything else by name.", WIDE_PX)
         groups: dict[str, list[Command]] = {}
         for command in COMMANDS:
-            if command.keys:
+            if command.keys and (command.where or commands.knows(command.act)):
                 groups.setdefault(command.group, []).append(command)
         halves: tuple[list[str], list[str]] = ([], [])
         for group in sorted(groups, key=lambda name: -len(groups[name])):  # the longest first, into the shorter half
