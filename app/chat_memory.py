@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -135,6 +135,14 @@ class ChatMemory(QObject):
     def set_folder(self, conversation_id: str, folder: str) -> None:
         """Put a chat into the folder of that name; an empty one takes it out."""
         self._set_head(conversation_id, folder=folder)
+
+    def set_folders(self, folders: Mapping[str, str]) -> None:
+        """Put many chats into folders at once, by their ids."""
+        for conversation_id, folder in folders.items():
+            conversation = replace(self._conversations[conversation_id], folder=folder)
+            self._conversations[conversation_id] = conversation
+            self._keep("save the chat", partial(self._save_head, conversation))
+        self.changed.emit()
 
     def set_choices(self, conversation_id: str, choices: dict[str, Any]) -> None:
         """What is chosen for this chat alone, in place of what was chosen before."""
