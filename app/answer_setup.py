@@ -41,6 +41,7 @@ class Offer:
     cannot_compare: str = ""  # why not, in a sentence
     is_default: bool = False  # what is chosen is what the model's chats begin with
     has_default: bool = False  # the model's chats begin with something of their own
+    settings_decide: bool = False  # the settings say how words are chosen, so Balanced is not the model's own
 
 
 class AnswerSetup(QObject):
@@ -123,6 +124,7 @@ class AnswerSetup(QObject):
             cannot_compare=self.cannot_compare,
             is_default=not own or own == default,
             has_default=bool(default),
+            settings_decide=bool(self._settings.sampling().keys() - {"max_tokens"}),
         )
 
     def asking_of(self, conversation: Conversation | None) -> Asking:

@@ -47,6 +47,22 @@ class AppPaths:
         return self.config / "models.json"
 
     @property
+    def personas_file(self) -> Path:
+        return self.config / "personas.json"
+
+    @property
+    def presets_file(self) -> Path:
+        return self.config / "presets.json"
+
+    @property
+    def answers_file(self) -> Path:
+        return self.config / "answers.json"
+
+    @property
+    def rates_file(self) -> Path:
+        return self.data / "rates.json"
+
+    @property
     def log_file(self) -> Path:
         return self.log / "hearth.log"
 
@@ -146,7 +162,8 @@ class AppSettings:
         "number", 1.0, "Zoom", "Size of all text and controls.", group=_APPEARANCE,
         low=0.8, high=1.6, step=0.1)  # fmt: skip
     system_prompt: str = _setting(
-        "text", "", "Instructions", "Said to the model before every chat. Small models may not follow them.",
+        "text", "", "Instructions",
+        "Said to the model before every chat without a persona. Small models may not follow them.",
         group=_ANSWERS, high=20_000)  # fmt: skip
     max_tokens: int | None = _setting(
         "whole", None, "Longest answer", "An answer ends here at the latest.", group=_ANSWERS,

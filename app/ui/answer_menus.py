@@ -6,20 +6,22 @@ It connects them with the setup behind them and keeps nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject, Qt
 from PySide6.QtWidgets import QApplication, QWidget
 
 from app.personas import NO_PERSONA
-from app.ui.persona_menu import PersonaMenu
-from app.ui.preset_menu import PresetMenu
-from app.ui.sampling_popup import SamplingPopup
 
 if TYPE_CHECKING:
     from app.answer_setup import AnswerSetup
     from app.ui.chat_page import ChatPage
     from app.ui.compare_dialog import CompareDialog
+    from app.ui.persona_menu import PersonaMenu
+    from app.ui.popover import Popover
+    from app.ui.preset_menu import PresetMenu
+    from app.ui.sampling_popup import SamplingPopup
     from app.ui.shelf_dialog import ShelfDialog
 
 
@@ -29,10 +31,16 @@ class AnswerMenus(QObject):
     def __init__(self, window: QWidget, page: ChatPage, setup: AnswerSetup) -> None:
         super().__init__(window)
         self._window, self._page, self.setup = window, page, setup
-        self.presets, self.personas = PresetMenu(window), PersonaMenu(window)
-        self.sampling = SamplingPopup(window)
         page.composer.preset_menu_asked.connect(self.open_presets)
-        menu = self.presets
+        setup.changed.connect(self._show)
+        self._show()
+
+    @cached_property
+    def presets(self) -> PresetMenu:
+        """Made when it is first asked for, as all that opens here."""
+        from app.ui.preset_menu import PresetMenu
+
+        menu, setup = PresetMenu(self._window), self.setup
         menu.picked.connect(setup.pick_preset)
         menu.mode_picked.connect(setup.pick_mode)
         menu.persona_asked.connect(self.open_personas)
@@ -40,12 +48,32 @@ class AnswerMenus(QObject):
         menu.compare_asked.connect(self.open_comparison)
         menu.keep_asked.connect(setup.keep_default)
         menu.edit_asked.connect(self.edit_presets)
-        self.personas.picked.connect(setup.pick_persona)
-        self.personas.edit_asked.connect(self.edit_personas)
-        self.sampling.changed.connect(setup.set_sampling)
-        self.sampling.save_asked.connect(setup.save_preset)
-        setup.changed.connect(self._show)
-        self._show()
+        return menu
+
+    @cached_property
+    def personas(self) -> PersonaMenu:
+        from app.ui.persona_menu import PersonaMenu
+
+        menu = PersonaMenu(self._window)
+        menu.picked.connect(self.setup.pick_persona)
+        menu.edit_asked.connect(self.edit_personas)
+        return menu
+
+    @cached_property
+    def sampling(self) -> SamplingPopup:
+        from app.ui.sampling_popup import SamplingPopup
+
+        popup = SamplingPopup(self._window)
+        popup.changed.connect(self.setup.set_sampling)
+        popup.save_asked.connect(self.setup.save_preset)
+        return popup
+
+    @property
+    def acts(self) -> dict[str, Callable[[], object]]:
+        """Commands of app/shortcuts.py that are done here."""
+        return {"presets": self.open_presets, "personas": self.open_personas, "sampling": self.open_sampling,
+                "compare": self.open_comparison, "edit_presets": self.edit_presets,
+                "edit_personas": self.edit_personas}  # fmt: skip
 
     # -------------------------------------------------------------- opening
 
@@ -111,13 +139,18 @@ class AnswerMenus(QObject):
         dialog.open()
         return dialog
 
+    @property
+    def _made(self) -> list[Popover]:
+        """Those that were opened before."""
+        return [self.__dict__[name] for name in ("presets", "personas", "sampling") if name in self.__dict__]
+
     def _owner(self) -> QWidget:
         """The dialog that is open, else the window: what opens now belongs in front of it."""
         return QApplication.activeModalWidget() or self._window
 
     def _anchor(self) -> QWidget | None:
         """What the menus open at, where it can be seen."""
-        for menu in (self.presets, self.personas, self.sampling):
+        for menu in self._made:
             menu.dismiss()
         button = self._page.composer.preset_button
         return button if button.isVisible() else None
@@ -131,7 +164,7 @@ class AnswerMenus(QObject):
             words.append(chosen.persona.name)
         about = "\n".join(["Preset, persona, neurons", *([chosen.preset.about] if chosen.preset.about else [])])
         self._page.composer.set_preset(" · ".join(words), about)
-        if self.presets.is_open:
+        if "presets" in self.__dict__ and self.presets.is_open:
             self.presets.show_offer(self.setup.offer)
 
     def _show_sampling(self) -> None:

@@ -5,7 +5,8 @@ It shows a Comparison and asks for one; the engine and the chat are not its busi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 
 from PySide6.QtCore import QRectF, Qt
 from PySide6.QtGui import QCloseEvent, QPaintEvent, QResizeEvent, QTextCharFormat, QTextCursor
@@ -32,6 +33,8 @@ from app.ui.painting import antialiased, block
 WIDE, HIGH = 880, 640
 SIDE_BY_SIDE_FROM = 640  # px of the dialog; below, one card stands above the other
 PROMPT_LINES = 3
+MOST_MARKS = 2_000
+_LINE = re.compile(r"[^\s](?:[^\n]*[^\s])?")
 WAITS = {SideState.WAITING: "Comes next", SideState.RUNNING: "Answering", SideState.STOPPED: "Stopped",
          SideState.FAILED: "Not finished"}  # fmt: skip
 
@@ -85,6 +88,7 @@ class SideCard(QFrame):
         self.words.viewport().setAutoFillBackground(False)
         self.words.document().setDocumentMargin(0)
         self.words.setTabChangesFocus(True)
+        self.words.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self._head = QHBoxLayout()
         for part in (self.title, self.dot, self.state):
             self._head.addWidget(part)
@@ -124,11 +128,11 @@ class SideCard(QFrame):
         look.setFontUnderline(True)  # colour is never the only sign
         look.setUnderlineColor(theme.colour("warn"))
         selections = []
-        for start, end in spans[:2_000]:
+        for start, end in by_line(self._shown, spans)[:MOST_MARKS]:
             one = QTextEdit.ExtraSelection()
             cursor = QTextCursor(self.words.document())
-            cursor.setPosition(min(start, len(self._shown)))
-            cursor.setPosition(min(end, len(self._shown)), QTextCursor.MoveMode.KeepAnchor)
+            cursor.setPosition(units(self._shown, start))
+            cursor.setPosition(units(self._shown, end), QTextCursor.MoveMode.KeepAnchor)
             one.cursor, one.format = cursor, look
             selections.append(one)
         self.words.setExtraSelections(selections)
@@ -156,6 +160,16 @@ class SideCard(QFrame):
         self._head.setSpacing(px(8))
         self.words.setFont(theme.font("row"))
         self.mark(self._marks)
+
+
+def by_line(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same spans, each within one line: the ends of lines are not marked."""
+    return [(start + m.start(), start + m.end()) for start, end in spans for m in _LINE.finditer(text[start:end])]
+
+
+def units(text: str, place: int) -> int:
+    """Where Qt counts a character of a text: those beyond the first 65,536 count twice."""
+    return place + sum(character > "\uffff" for character in text[:place])
 
 
 def facts(side: Side) -> list[str]:
@@ -265,6 +279,8 @@ class CompareDialog(QDialog):
             found = differences(displayable(first.text), displayable(second.text))
             self.cards[0].mark(found.left)
             self.cards[1].mark(found.right)
+            for card in self.cards:  # both are read from where they begin
+                card.words.verticalScrollBar().setValue(0)
         self._show()
         announce(self, self.says.words)
 

@@ -20,7 +20,7 @@ class PickRow(Button):
     def __init__(self, words: str, glyph: str = "none", figure: str = "", parent: QWidget | None = None) -> None:
         super().__init__(words.replace("&", "&&"), "quiet", glyph, parent=parent)
         self.height_px, self.padding_px, self.glyph_px = ROW, INSET, GLYPH
-        self.figure, self.is_picked, self.leads_on = figure, False, False
+        self.figure, self.is_picked, self.is_shown, self.leads_on = figure, False, False, False
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self.set_figure(figure)
 
@@ -45,9 +45,14 @@ class PickRow(Button):
         self.glyph_token = "ok" if picked else ""
         self._name()
 
+    def set_shown(self, shown: bool) -> None:
+        """Whether it is the one that is looked at, in a list beside its content."""
+        self.is_shown = shown
+        self._name()
+
     def _name(self) -> None:
         self.setAccessibleName(", ".join(part for part in (self.words, self.figure) if part))
-        self.setAccessibleDescription("in use" if self.is_picked else "")
+        self.setAccessibleDescription("in use" if self.is_picked else "shown" if self.is_shown else "")
         self.update()
 
     def sizeHint(self) -> QSize:
@@ -62,7 +67,7 @@ class PickRow(Button):
     def paintEvent(self, event: QPaintEvent) -> None:
         painter, mirrored = antialiased(self), self.isRightToLeft()
         px, held = theme.px, self.isDown()
-        if self.isEnabled() and (held or self.underMouse() or self.hasFocus()):
+        if self.isEnabled() and (held or self.is_shown or self.underMouse() or self.hasFocus()):
             block(painter, QRectF(self.rect()), theme.wash("pressed" if held else "selected"), px(self.radius_px))
         ink = "ink" if self.isEnabled() else "ink3"
         inset, side, wide = px(INSET), px(GLYPH), self.width()
@@ -82,7 +87,7 @@ class PickRow(Button):
             icons.paint(painter, "left" if mirrored else "right", chevron, theme.colour("ink3"))
             end -= side + px(2)
         start = inset + side + px(8)
-        words_font = theme.font("rowstrong" if self.is_picked else "row")
+        words_font = theme.font("rowstrong" if self.is_picked or self.is_shown else "row")
         needed = QFontMetrics(words_font).horizontalAdvance(self.words) + 2
         painter.setFont(theme.font("meta"))
         metrics = QFontMetrics(painter.font())
@@ -90,7 +95,9 @@ class PickRow(Button):
         room = max(end - start - needed - px(12), (end - start) // 3)
         figure = metrics.elidedText(self.figure, Qt.TextElideMode.ElideRight, room)
         beside = metrics.horizontalAdvance(figure) + 1 if figure else 0
-        painter.setPen(QColor(theme.colour("ink2" if self.underMouse() or self.hasFocus() else "ink3")))
+        painter.setPen(
+            QColor(theme.colour("ink2" if self.is_shown or self.underMouse() or self.hasFocus() else "ink3"))
+        )
         middle = Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextSingleLine
         painter.drawText(placed(end - beside, beside), leading(mirrored) | middle | order(figure), figure)
         painter.setFont(words_font)

@@ -11,22 +11,22 @@ from app.answer_setup import Offer
 from app.mode_rates import MODE_WORDS, in_words
 from app.presets import BALANCED, Preset
 from app.ui import theme
-from app.ui.controls import Label, Segments
+from app.ui.controls import Label, Rule, Segments
 from app.ui.pick_menu import PickMenu, clear
 from app.ui.pick_row import INSET as ROW_INSET
 from app.ui.pick_row import PickRow
 
 WIDTH = 380
-ABOUT = {"auto": "The fastest way that this model has", "sparse": "Only the neurons that the predictors expect",
+ABOUT = {"auto": "Chosen for this model", "sparse": "Only the neurons that the predictors expect",
          "exact": "Skips neurons that do not fire; the same words as dense", "dense": "Every neuron"}  # fmt: skip
 
 
-def figure(preset: Preset) -> str:
+def figure(preset: Preset, settings_decide: bool) -> str:
     """A preset in a few words."""
-    if preset.about and preset.id != BALANCED:
-        return preset.about
     if preset.id == BALANCED:
-        return "As set or advised"
+        return "As in Settings" if settings_decide else "The model's own"
+    if preset.about:
+        return preset.about
     names = {"temperature": "temperature", "top_p": "top p", "top_k": "top k", "min_p": "min p", "seed": "seed"}
     parts = [f"{names[name]} {value:.10g}" for name, value in preset.values.items() if name in names]
     return ", ".join(parts[:2])
@@ -48,7 +48,7 @@ class PresetMenu(PickMenu):
     """picked: id of a preset. mode_picked: auto, sparse, exact or dense. The others: the acts of its rows."""
 
     picked = Signal(str)
-    mode_picked = Signal(str)
+    mode_picked = Signal(object)
     adjust_asked = Signal()
     persona_asked = Signal()
     compare_asked = Signal()
@@ -79,9 +79,16 @@ class PresetMenu(PickMenu):
         self.body.addLayout(self._mode_place)
         self.compare = PickRow("Compare with dense", "table")
         self.body.addWidget(self.compare)
-        self.add_rule()
+        self._last = QWidget()
+        last = QVBoxLayout(self._last)
+        last.setContentsMargins(0, 0, 0, 0)
+        last.setSpacing(0)
         self.keep = PickRow("", "models")
-        self.body.addWidget(self.keep)
+        last.addSpacing(theme.px(5))
+        last.addWidget(Rule())
+        last.addSpacing(theme.px(5))
+        last.addWidget(self.keep)
+        self.body.addWidget(self._last)
         self._offer: Offer | None = None
         for row in (self.adjust, self.persona, self.compare):
             row.leads_on = True
@@ -97,10 +104,14 @@ class PresetMenu(PickMenu):
     def show_offer(self, offer: Offer) -> None:
         """What there is to pick from, and what is in force."""
         before, self._offer, chosen = self._offer, offer, offer.chosen
-        if before is None or before.presets != offer.presets or self._presets.count() == 0:
+        if (
+            before is None
+            or (before.presets, before.settings_decide) != (offer.presets, offer.settings_decide)
+            or self._presets.count() == 0
+        ):
             clear(self._presets)
             for preset in offer.presets:
-                row = PickRow(preset.name, figure=figure(preset))
+                row = PickRow(preset.name, figure=figure(preset, offer.settings_decide))
                 row.setProperty("preset", preset.id)
                 row.setToolTip(preset.about)
                 row.clicked.connect(lambda _=False, preset=preset: self._pick(preset.id))
@@ -116,7 +127,7 @@ class PresetMenu(PickMenu):
         self.compare.setEnabled(not offer.cannot_compare)
         self.compare.setToolTip(offer.cannot_compare)
         self.compare.set_figure("" if not offer.cannot_compare else "Not now")
-        self.keep.setVisible(bool(offer.model) and (not offer.is_default or offer.has_default))
+        self._last.setVisible(bool(offer.model) and (not offer.is_default or offer.has_default))
         forget = offer.is_default and offer.has_default
         self.keep.set_words(f"Stop using this for every {offer.model} chat" if forget
                             else f"Use this for every chat with {offer.model}")  # fmt: skip

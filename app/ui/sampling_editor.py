@@ -40,6 +40,9 @@ class SamplingRow(QWidget):
         self.across.addWidget(self.title)
         self.back = IconButton("redo", f"{setting.title}: as it was")
         self.back.glyph_px = 15
+        place = self.back.sizePolicy()
+        place.setRetainSizeWhenHidden(True)  # what stands beside it does not move
+        self.back.setSizePolicy(place)
         self.back.clicked.connect(lambda: self._choose(None))
         theme.current().changed.connect(self.restyle)
 
@@ -128,9 +131,10 @@ class NumberField(SamplingRow):
         self.field.setProperty("kind", "field")
         self.field.setAccessibleName(f"{setting.title}. {setting.description}")
         self.unit = Label(setting.unit, "small", "ink3")
-        for part in (self.field, self.unit, self.back):
-            self.across.addWidget(part)
-        self.across.insertStretch(2, 1)
+        self.across.addWidget(self.field)
+        self.across.addWidget(self.unit)
+        self.across.addStretch(1)
+        self.across.addWidget(self.back)
         self.unit.setVisible(bool(setting.unit))
         self.field.textEdited.connect(self._typed)
         self.field.editingFinished.connect(self.show_it)

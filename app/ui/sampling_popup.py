@@ -30,7 +30,7 @@ class SamplingPopup(Popover):
         self.line = Label("", "small", wrap=True)
         self.editor = SamplingEditor()
         self.editor.edited.connect(self._edited)
-        self.reset = Button("Reset", "quiet")
+        self.reset = Button("Reset")
         self.reset.clicked.connect(self._reset)
         self.save = Button("Save as a preset")
         self.save.clicked.connect(lambda: self._ask_name(True))

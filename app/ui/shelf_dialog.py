@@ -50,22 +50,21 @@ class Editor(QWidget):
 
 
 class ShelfDialog(QDialog, Generic[T]):
-    """words: what the things are called, one and many. changed: the shelf is another now."""
+    """words: what the things are called, one and many, and their sign. changed: the shelf is another now."""
 
     changed = Signal()
 
     def __init__(
-        self, parent: QWidget | None, shelf: Shelf[T], editor: Editor, words: tuple[str, str], blank: T
+        self, parent: QWidget | None, shelf: Shelf[T], editor: Editor, words: tuple[str, str, str], blank: T
     ) -> None:
         """blank: what a new one begins as; its id does not count."""
         super().__init__(parent)
-        self.one, self.many = words
+        self.one, self.many, self._glyph = words
         self.setWindowTitle(self.many)
         self.setAccessibleName(self.many)
         self.setProperty("kind", "page")
         self.shelf, self.editor, self._blank = shelf, editor, blank
         self.current = ""
-        self._told = shelf.to_json()
         self._build()
         self._rest = QTimer(self, singleShot=True, interval=TYPING_MS)
         self._rest.timeout.connect(self.flush)
@@ -154,9 +153,9 @@ class ShelfDialog(QDialog, Generic[T]):
     def _fill(self) -> None:
         clear(self._rows)
         for thing in self.shelf.things:
-            row = PickRow(thing.name, figure="" if self.shelf.is_own(thing.id) else "Hearth's")
+            row = PickRow(thing.name, self._glyph, "" if self.shelf.is_own(thing.id) else "Hearth's")
             row.setProperty("thing", thing.id)
-            row.set_picked(thing.id == self.current)
+            row.set_shown(thing.id == self.current)
             row.clicked.connect(lambda _=False, thing_id=thing.id: self.show_thing(thing_id))
             self._rows.addWidget(row)
         self.give.setEnabled(bool(self.shelf.own))
@@ -177,7 +176,7 @@ class ShelfDialog(QDialog, Generic[T]):
         self.delete.setVisible(own)
         self.editor.show_thing(thing, own)
         for row in self.rows():
-            row.set_picked(row.property("thing") == thing_id)
+            row.set_shown(row.property("thing") == thing_id)
 
     # -------------------------------------------------------------- what the person does
 

@@ -102,9 +102,9 @@ class SamplingPage(Editor):
 
 def personas_dialog(parent: QWidget | None, personas: Personas) -> ShelfDialog[Persona]:
     """Every persona."""
-    return ShelfDialog(parent, personas, InstructionsEditor(), ("Persona", "Personas"), Persona("", "", ""))
+    return ShelfDialog(parent, personas, InstructionsEditor(), ("Persona", "Personas", "chat"), Persona("", "", ""))
 
 
 def presets_dialog(parent: QWidget | None, presets: Presets, inherited: Mapping[str, Any]) -> ShelfDialog[Preset]:
     """Every preset. inherited: what is in force where one says nothing."""
-    return ShelfDialog(parent, presets, SamplingPage(inherited), ("Preset", "Presets"), Preset("", ""))
+    return ShelfDialog(parent, presets, SamplingPage(inherited), ("Preset", "Presets", "tune"), Preset("", ""))
