@@ -32,8 +32,8 @@ from app.models_controller import ModelsController
 from app.operations import Operations
 from app.settings import AppPaths, AppSettings, load_settings, paths, save_settings
 from app.store import Store
-from app.ui import icons, theme
-from app.ui.main_window import FirstPaint, MainWindow
+from app.ui import icons
+from app.ui.main_window import FirstPaint, MainWindow, apply_look
 from app.user_messages import describe, describe_settings_problem
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ def run(location: str | None = None, model: str | None = None, data_folder: Path
     app.setWindowIcon(icons.app_icon())
 
     # 4. The look.
-    theme.apply(app, settings.theme, settings.zoom)  # type: ignore[arg-type]
+    apply_look(settings)
 
     # 5. The window, painted.
     hearth = Hearth(places, settings, location, model)

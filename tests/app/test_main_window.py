@@ -232,7 +232,7 @@ def test_geometry_sidebar_and_zoom_are_remembered(arrive: Arrive) -> None:
     settings, problem = load_settings(person.places.settings_file)
     assert problem is None
     assert not settings.sidebar_open
-    assert settings.zoom == 1.1
+    assert settings.text_px == 16
     again = arrive(settings=settings)
     assert again.window.sidebar.is_rail
 
