@@ -144,7 +144,7 @@ class AppSettings:
         "choice", "system", "Theme", "Light, dark, or as the desktop has it.", group=_APPEARANCE,
         choices=(("system", "System"), ("light", "Light"), ("dark", "Dark")))  # fmt: skip
     text_px: int = _setting(
-        "whole", 15, "Text size", "All controls grow and shrink with it. Ctrl + and Ctrl - work everywhere.",
+        "whole", 15, "Text size", "Ctrl + and Ctrl - work everywhere.",
         group=_APPEARANCE, low=10, high=24, step=1, unit="px")  # fmt: skip
     contrast: str = _setting(
         "choice", "system", "Contrast", "High draws text and borders stronger.", group=_APPEARANCE,

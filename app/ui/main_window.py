@@ -248,8 +248,7 @@ class MainWindow(QMainWindow):
 
     def _take_model(self, info: LoadedModelInfo) -> None:
         self._automatic = {**info.sampling, "threads": info.threads, "context": info.context}
-        self._notes = {"device": where_it_runs(info)}
-        self._model_changed.emit(self._automatic, self._notes)
+        self.set_note("device", where_it_runs(info))
 
     # -------------------------------------------------------------- what the person does
 
@@ -291,6 +290,11 @@ class MainWindow(QMainWindow):
         dialog = AboutDialog(self)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.open()
+
+    def set_note(self, name: str, words: str) -> None:
+        """Have the settings say what has become of one of them; empty: nothing."""
+        self._notes = {**self._notes, name: words}
+        self._model_changed.emit(self._automatic, self._notes)
 
     def _resize_text(self, step: int | None) -> None:
         """So many px more or less; None: the size that it has by itself."""

@@ -41,7 +41,7 @@ class Group(QFrame):
         self._inside.addWidget(row)
         self._rows.append((rule, row, is_found_by))
 
-    def find(self, words: list[str]) -> bool:
+    def show_found(self, words: list[str]) -> bool:
         """Show only the rows that these words look for; whether there is one."""
         some = False
         for rule, row, is_found_by in self._rows:

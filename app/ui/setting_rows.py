@@ -90,7 +90,8 @@ class SettingRow(QFrame):
     def is_found_by(self, words: list[str]) -> bool:
         """Whether every one of the words, in lower case, stands somewhere in what the row says."""
         kept = self.setting
-        said = " ".join((kept.title, kept.description, kept.group, kept.none, *(word for _, word in kept.choices)))
+        choices = (words for _, words in kept.choices)
+        said = " ".join((kept.title, kept.description, kept.group, kept.unit, kept.none, *choices))
         return all(word in said.casefold() for word in words)
 
     def _offer_back(self, value: Any) -> None:

@@ -118,7 +118,7 @@ class SettingsDialog(QDialog):
 
     def _find(self) -> None:
         words = self.search.words()
-        found = [group.find(words) for group in self._groups.values()]
+        found = [group.show_found(words) for group in self._groups.values()]
         self.nothing.setText(f"No setting has “{self.search.text().strip()}” in its words.")
         self.nothing.setVisible(not any(found))
 

@@ -276,7 +276,7 @@ from app.settings import AppSettings
 places = bootstrap.folders_in(Path({folder!r}))
 places.log.mkdir(parents=True, exist_ok=True)
 app = bootstrap.QApplication([])
-bootstrap.theme.apply(app, "light", 1.0)
+bootstrap.apply_look(AppSettings())
 fake = [sys.executable, fake_host.__file__]
 makers = {{"process": lambda emit: ProcessHost(emit, places.log, fake)}}
 hearth = bootstrap.Hearth(places, AppSettings(), None, "fake", makers)
