@@ -23,6 +23,7 @@ import engine
 from app import crash_notes
 from app.chat_controller import STARTER, ChatController
 from app.chat_memory import ChatMemory
+from app.chat_shelf import ChatShelf
 from app.crash_notes import LastRun
 from app.engine_client import EngineClient
 from app.engine_worker import EngineWorker, MakeHost, default_makers
@@ -169,6 +170,8 @@ class Hearth(QObject):
         self.manners: Manners | None = None  # from the first paint on
         self.window = MainWindow(settings, places)
         self.window.connect_controller(self.controller)
+        self.shelf = ChatShelf(self.memory)
+        self.window.connect_shelf(self.shelf)
         self.window.connect_models(self.models)
         self.controller.window_action.connect(self.models.remedy)
         self.controller.model_changed.connect(self._keep_model)

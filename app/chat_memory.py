@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
-from dataclasses import replace
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from app.conversation import Conversation, Message, MessageState, SearchHit
+from app.conversation import Conversation, Message, MessageState, SearchHit, branch, newest_leaf
 from app.operations import Operations
 from app.store import RescueReport, Store, StoreError
 
@@ -22,6 +24,16 @@ log = logging.getLogger(__name__)
 SAVE_EVERY_MS = 500  # of a growing message: so much of it a kill can cost
 
 OpenStore = Callable[[], tuple[Store, RescueReport | None]]
+
+
+@dataclass(frozen=True)
+class _Removed:
+    """A message that may be put back, and where it stood."""
+
+    message: Message
+    before: str  # id of the message before it in the list
+    followers: tuple[str, ...]
+    leaf: str  # of the chat, when it was removed
 
 
 class ChatMemory(QObject):
@@ -44,9 +56,12 @@ class ChatMemory(QObject):
         self._deleted: dict[str, Conversation] = {}
         self._chats: dict[str, list[Message]] = {}
         self._growing: dict[str, Message] = {}  # newest state of messages that are not saved yet
+        self._drafted: set[str] = set()  # chats whose newest draft is not saved yet
+        self._removed: dict[str, _Removed] = {}
         self._report: RescueReport | None = None  # what was wrong with the store, as long as it lives in memory
         self._repaired = False
         self.is_stalled = False
+        self._started_at = time.time()
         self._ending = False
         self._timer = QTimer(self, singleShot=True, interval=SAVE_EVERY_MS)
         self._timer.timeout.connect(self._save_growing)
@@ -71,7 +86,7 @@ class ChatMemory(QObject):
             return
         self._conversations = {c.id: c for c in conversations} | self._conversations
         self._take(report)
-        self._keep("remove deleted chats", lambda: self._stored.purge_deleted())
+        self._keep("remove deleted chats", lambda: self._stored.purge_deleted(self._started_at))
         self.changed.emit()
         self.opened.emit()
 
@@ -95,6 +110,7 @@ class ChatMemory(QObject):
                 self._keep("save the chat", partial(self._save_head, conversation))
                 for message in messages:
                     self._keep("save the message", partial(self._append, conversation_id, message))
+                self._keep("save the chat", partial(self._save_head, conversation))  # appending has moved its leaf
 
     # -------------------------------------------------------------- conversations
 
@@ -111,9 +127,47 @@ class ChatMemory(QObject):
         self._keep("save the chat", partial(self._save_head, conversation))
 
     def rename(self, conversation_id: str, title: str) -> None:
-        self._conversations[conversation_id] = replace(self._conversations[conversation_id], title=title)
-        self._keep("rename a chat", lambda: self._stored.rename(conversation_id, title))
+        self._set_head(conversation_id, title=title)
+
+    def set_pinned(self, conversation_id: str, pinned: bool) -> None:
+        self._set_head(conversation_id, pinned=pinned)
+
+    def set_folder(self, conversation_id: str, folder: str) -> None:
+        """Put a chat into the folder of that name; an empty one takes it out."""
+        self._set_head(conversation_id, folder=folder)
+
+    def set_folders(self, folders: Mapping[str, str]) -> None:
+        """Put many chats into folders at once, by their ids."""
+        for conversation_id, folder in folders.items():
+            conversation = replace(self._conversations[conversation_id], folder=folder)
+            self._conversations[conversation_id] = conversation
+            self._keep("save the chat", partial(self._save_head, conversation))
         self.changed.emit()
+
+    def set_choices(self, conversation_id: str, choices: dict[str, Any]) -> None:
+        """What is chosen for this chat alone, in place of what was chosen before."""
+        self._set_head(conversation_id, choices=choices)
+
+    def set_leaf(self, conversation_id: str, message_id: str) -> None:
+        """Show the branch through that message from now on, down to its newest message."""
+        leaf = newest_leaf(self._chats.get(conversation_id, []), message_id)
+        self._set_head(conversation_id, leaf=leaf)
+
+    def set_draft(self, conversation_id: str, text: str) -> None:
+        """What stands in a chat's composer; saved within SAVE_EVERY_MS."""
+        conversation = self._conversations.get(conversation_id)
+        if conversation is not None and conversation.draft != text:
+            self._conversations[conversation_id] = replace(conversation, draft=text)
+            self._drafted.add(conversation_id)
+            self._save_soon()
+
+    def _set_head(self, conversation_id: str, **fields: Any) -> None:
+        before = self._conversations[conversation_id]
+        conversation = replace(before, **fields)
+        if conversation != before:
+            self._conversations[conversation_id] = conversation
+            self._keep("save the chat", partial(self._save_head, conversation))
+            self.changed.emit()
 
     def delete(self, conversation_id: str) -> None:
         """Hide a chat until `restore`; the next start removes it for good."""
@@ -137,8 +191,14 @@ class ChatMemory(QObject):
     # -------------------------------------------------------------- messages
 
     def messages(self, conversation_id: str) -> list[Message] | None:
-        """The messages of a chat that is in memory, else None: then `read` it."""
+        """All messages of a chat that is in memory, of every branch, else None: then `read` it."""
         return self._chats.get(conversation_id)
+
+    def branch_of(self, conversation_id: str) -> list[Message] | None:
+        """The messages that are shown of a chat that is in memory, else None: then `read` it."""
+        messages = self._chats.get(conversation_id)
+        conversation = self._conversations.get(conversation_id)
+        return None if messages is None else branch(messages, conversation.leaf if conversation else "")
 
     def read(self, conversation_id: str, then: Callable[[], None]) -> None:
         def take(messages: list[Message]) -> None:
@@ -151,37 +211,73 @@ class ChatMemory(QObject):
         self._reads.run("read a chat", lambda: self._stored.messages(conversation_id), take, self.trouble.emit)
 
     def append(self, conversation_id: str, message: Message, then: Callable[[], None] = lambda: None) -> None:
-        """Add a message; `then` is called when it is stored."""
+        """Add a message behind its parent and show its branch; `then` is called when it is stored."""
         self._chats[conversation_id].append(message)
         conversation = self._conversations[conversation_id]
-        self._conversations[conversation_id] = replace(conversation, updated_at=message.created_at)
+        self._conversations[conversation_id] = replace(conversation, updated_at=message.created_at, leaf=message.id)
         self._keep("save the message", partial(self._append, conversation_id, message), lambda _: then())
         self.changed.emit()
 
     def update(self, conversation_id: str, message: Message) -> None:
         """Put a newer state in a message's place. One that is being written is saved every SAVE_EVERY_MS."""
         messages = self._chats[conversation_id]
-        messages[next(i for i, old in enumerate(messages) if old.id == message.id)] = message
+        messages[_place(messages, message.id)] = message
         if message.state is MessageState.WRITING:
             self._growing[message.id] = message
-            if not self._timer.isActive():
-                self._timer.start()
+            self._save_soon()
         else:
             self._growing.pop(message.id, None)
             self._keep("save the answer", lambda: self._stored.update_message(message))
 
     def remove(self, conversation_id: str, message_id: str) -> None:
-        self._chats[conversation_id] = [m for m in self._chats[conversation_id] if m.id != message_id]
+        """Take a message out until `put_back`; what followed it follows the one before it. The next start removes it
+        for good."""
+        messages = self._chats[conversation_id]
+        place = _place(messages, message_id)
+        gone = messages[place]
+        leaf = self._conversations[conversation_id].leaf
+        followers = tuple(m.id for m in messages if m.parent == message_id)
+        self._removed[message_id] = _Removed(gone, messages[place - 1].id if place else "", followers, leaf)
+        left = [replace(m, parent=gone.parent) if m.parent == message_id else m for m in messages if m is not gone]
+        self._chats[conversation_id] = left
+        self._growing.pop(message_id, None)
         self._keep("remove a message", lambda: self._stored.remove_message(message_id))
+        if leaf == message_id:
+            self._set_head(conversation_id, leaf=gone.parent and newest_leaf(left, gone.parent))
+
+    def put_back(self, conversation_id: str, message_id: str) -> bool:
+        """Undo `remove`; False where there is nothing to undo."""
+        removed = self._removed.pop(message_id, None)
+        messages = self._chats.get(conversation_id)
+        if removed is None or messages is None:
+            return False
+        back = [replace(m, parent=message_id) if m.id in removed.followers else m for m in messages]
+        back.insert(next((i + 1 for i, m in enumerate(back) if m.id == removed.before), 0), removed.message)
+        self._chats[conversation_id] = back
+        followers = [m.id for m in back if m.parent == message_id]
+        self._keep("bring a message back", lambda: self._stored.put_back(message_id, followers))
+        self._set_head(conversation_id, leaf=removed.leaf)
+        return True
+
+    def _save_soon(self) -> None:
+        if not self._timer.isActive():
+            self._timer.start()
 
     def _save_growing(self) -> None:
         # While a save waits for room on the disk, another copy of the same message behind it would only pile up.
-        if self._growing and "save what is written" in self._saves.waiting():
+        if "save what is written" in self._saves.waiting():
             self._timer.start()
             return
         growing, self._growing = self._growing, {}
         for message in growing.values():
             self._keep("save what is written", partial(self._update, message))
+        self._save_drafts()
+
+    def _save_drafts(self) -> None:
+        drafted, self._drafted = self._drafted, set()
+        for conversation_id in drafted:
+            if conversation := self.conversation(conversation_id):
+                self._keep("save what is written", partial(self._save_head, conversation))
 
     # -------------------------------------------------------------- saving
 
@@ -220,7 +316,8 @@ class ChatMemory(QObject):
         self.solved.emit()
 
     def end(self) -> None:
-        """Begin nothing new: the queues are about to be closed."""
+        """Hand over what waits for its turn and begin nothing new: the queues are about to be closed."""
+        self._save_drafts()
         self._ending = True
 
     def close(self) -> None:
@@ -230,3 +327,8 @@ class ChatMemory(QObject):
 
     def retry_now(self) -> None:
         self._saves.retry_now()
+
+
+def _place(messages: list[Message], message_id: str) -> int:
+    """Where a message stands, looked for from the end: that is where things happen."""
+    return next(i for i in range(len(messages) - 1, -1, -1) if messages[i].id == message_id)

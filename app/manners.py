@@ -150,9 +150,10 @@ class Manners(QObject):
                 self._models.import_path(str(path.parent if path.suffix.lower() == ".safetensors" else path), False)
             else:
                 texts.append(file)
-        if texts:
+        attach = getattr(self._window.page.composer, "attach", None)
+        if texts and attach is not None:
             self._window.show_chat()
-            self._window.page.composer.attach(texts)
+            attach(texts)
 
     def _show_chat(self, chat: str) -> None:
         self._window.come_forward()

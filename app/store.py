@@ -12,11 +12,12 @@ import sqlite3
 import threading
 import time
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from app.conversation import Conversation, Message, MessageState, Role, SearchHit
+from app.conversation import Attachment, Conversation, Message, MessageState, Role, SearchHit
 from app.store_file import StoreError, StoreErrorKind, failures, open_file
 from app.store_rescue import RescueReport, copy_rows, open_in_memory, open_or_restore, restore
 
@@ -24,7 +25,8 @@ __all__ = ["RescueReport", "Store", "StoreError", "StoreErrorKind"]
 
 SNIPPET_LENGTH = 80
 
-_HEAD = "id, title, created_at, updated_at"
+_HEAD = "id, title, created_at, updated_at, pinned, folder, leaf, draft, choices"
+_MESSAGE = "id, role, text, created_at, state, stats, parent, attachments"
 
 
 class Store:
@@ -100,7 +102,7 @@ class Store:
             rows = db.execute(
                 f"SELECT {_HEAD} FROM conversation WHERE deleted_at IS NULL ORDER BY updated_at DESC, rowid DESC"
             ).fetchall()
-        return [Conversation(*row) for row in rows]
+        return [_conversation(row) for row in rows]
 
     def conversation(self, conversation_id: str) -> Conversation | None:
         """One that is not deleted, or None."""
@@ -108,21 +110,17 @@ class Store:
             row = db.execute(
                 f"SELECT {_HEAD} FROM conversation WHERE id = ? AND deleted_at IS NULL", (conversation_id,)
             ).fetchone()
-        return Conversation(*row) if row else None
+        return _conversation(row) if row else None
 
     def save_conversation(self, conversation: Conversation) -> None:
-        """Adds the conversation, or writes its title and time anew."""
+        """Adds the conversation, or writes all of its head anew."""
         with self._transaction() as db:
             db.execute(
-                f"INSERT INTO conversation ({_HEAD}) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
-                "title = excluded.title, updated_at = excluded.updated_at",
-                (conversation.id, _storable(conversation.title), conversation.created_at, conversation.updated_at),
+                f"INSERT INTO conversation ({_HEAD}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+                "title = excluded.title, updated_at = excluded.updated_at, pinned = excluded.pinned, "
+                "folder = excluded.folder, leaf = excluded.leaf, draft = excluded.draft, choices = excluded.choices",
+                _head_row(conversation),
             )
-
-    def rename(self, conversation_id: str, title: str) -> None:
-        """Gives a conversation another title; its place in the list stays."""
-        with self._transaction() as db:
-            db.execute("UPDATE conversation SET title = ? WHERE id = ?", (_storable(title), conversation_id))
 
     def delete(self, conversation_id: str) -> None:
         """Hides a conversation until it is restored or purged."""
@@ -134,40 +132,48 @@ class Store:
         with self._transaction() as db:
             db.execute("UPDATE conversation SET deleted_at = NULL WHERE id = ?", (conversation_id,))
 
-    def purge_deleted(self) -> int:
-        """Removes for good what was deleted, with all messages; returns how many conversations."""
+    def purge_deleted(self, before: float) -> int:
+        """Removes for good what was deleted before that time, chats with their messages; returns how many chats.
+
+        Units: seconds since the epoch.
+        """
         with self._transaction() as db:
-            return db.execute("DELETE FROM conversation WHERE deleted_at IS NOT NULL").rowcount
+            db.execute("DELETE FROM message WHERE deleted_at < ?", (before,))
+            return db.execute("DELETE FROM conversation WHERE deleted_at < ?", (before,)).rowcount
 
     # -------------------------------------------------------------- messages
 
     def messages(self, conversation_id: str) -> list[Message]:
-        """The messages of a conversation in their order."""
+        """All messages of a conversation, of every branch, in the order in which they came."""
         with self._reading() as db:
             rows = db.execute(
-                "SELECT role, text, id, created_at, state, stats FROM message WHERE conversation_id = ? "
-                "ORDER BY position",
+                f"SELECT {_MESSAGE} FROM message WHERE conversation_id = ? AND deleted_at IS NULL ORDER BY position",
                 (conversation_id,),
             ).fetchall()
-        return [self._message(row) for row in rows]
+        found: list[Message] = []
+        for row in rows:
+            found.append(self._message(row, found[-1].id if found else ""))
+        return found
 
     def append(self, conversation_id: str, message: Message) -> None:
-        """Adds a message at the end and makes its conversation the newest.
+        """Adds a message at the end, makes its branch the shown one and its conversation the newest.
 
         The same message again is written over its first self, so that a failed act can be repeated as a whole.
         """
         with self._transaction() as db:
             db.execute(
-                "INSERT INTO message (id, conversation_id, position, role, text, created_at, state, stats) VALUES "
-                "(:id, :chat, (SELECT coalesce(max(position), -1) + 1 FROM message WHERE conversation_id = :chat), "
-                ":role, :text, :created_at, :state, :stats) ON CONFLICT (id) DO UPDATE SET "
-                "text = excluded.text, state = excluded.state, stats = excluded.stats",
+                f"INSERT INTO message ({_MESSAGE}, conversation_id, position) VALUES "
+                "(:id, :role, :text, :created_at, :state, :stats, :parent, :attachments, :chat, "
+                "(SELECT coalesce(max(position), -1) + 1 FROM message WHERE conversation_id = :chat)) "
+                "ON CONFLICT (id) DO UPDATE SET text = excluded.text, state = excluded.state, stats = excluded.stats, "
+                "parent = excluded.parent, attachments = excluded.attachments",
                 {"id": message.id, "chat": conversation_id, "role": message.role, "text": _storable(message.text),
-                 "created_at": message.created_at, "state": message.state, "stats": _stats_text(message)},
+                 "created_at": message.created_at, "state": message.state, "stats": _json(message.stats),
+                 "parent": message.parent, "attachments": _json([asdict(a) for a in message.attachments] or None)},
             )  # fmt: skip
             db.execute(
-                "UPDATE conversation SET updated_at = max(updated_at, ?) WHERE id = ?",
-                (message.created_at, conversation_id),
+                "UPDATE conversation SET updated_at = max(updated_at, ?), leaf = ? WHERE id = ?",
+                (message.created_at, message.id, conversation_id),
             )
 
     def update_message(self, message: Message) -> bool:
@@ -175,14 +181,27 @@ class Store:
         with self._transaction() as db:
             changed = db.execute(
                 "UPDATE message SET text = ?, state = ?, stats = ? WHERE id = ?",
-                (_storable(message.text), message.state, _stats_text(message), message.id),
+                (_storable(message.text), message.state, _json(message.stats), message.id),
             ).rowcount
         return changed > 0
 
     def remove_message(self, message_id: str) -> None:
-        """Takes a message out of its conversation for good; the others keep their order."""
+        """Hides a message until it is put back or purged. What followed it follows the one before it then."""
         with self._transaction() as db:
-            db.execute("DELETE FROM message WHERE id = ?", (message_id,))
+            db.execute(
+                "UPDATE message SET parent = coalesce(gone.parent, (SELECT id FROM message AS one "
+                "WHERE one.conversation_id = gone.conversation_id AND one.position < gone.position "
+                "AND one.deleted_at IS NULL ORDER BY one.position DESC LIMIT 1), '') FROM message AS gone "
+                "WHERE gone.id = :id AND message.conversation_id = gone.conversation_id AND message.parent = :id",
+                {"id": message_id},
+            )
+            db.execute("UPDATE message SET deleted_at = ? WHERE id = ?", (time.time(), message_id))
+
+    def put_back(self, message_id: str, followers: Sequence[str]) -> None:
+        """Undoes `remove_message`; followers are the ids of the messages that it stood before."""
+        with self._transaction() as db:
+            db.execute("UPDATE message SET deleted_at = NULL WHERE id = ?", (message_id,))
+            db.executemany("UPDATE message SET parent = ? WHERE id = ?", [(message_id, one) for one in followers])
 
     def mark_interrupted(self) -> int:
         """Marks what was being written when the program ended; for the start of the program. Returns how many."""
@@ -206,12 +225,13 @@ class Store:
             rows = db.execute(
                 f"SELECT {_HEAD}, found FROM (SELECT {_HEAD}, rowid AS age, "
                 "CASE WHEN holds(CAST(title AS BLOB), :needle) THEN '' ELSE (SELECT text FROM message "
-                "WHERE conversation_id = conversation.id AND holds(CAST(text AS BLOB), :needle) "
+                "WHERE conversation_id = conversation.id AND message.deleted_at IS NULL "
+                "AND holds(CAST(text AS BLOB), :needle) "
                 "ORDER BY position DESC LIMIT 1) END AS found FROM conversation WHERE deleted_at IS NULL) "
                 "WHERE found IS NOT NULL ORDER BY updated_at DESC, age DESC LIMIT :limit",
                 {"needle": needle, "limit": limit},
             ).fetchall()
-        return [SearchHit(Conversation(*head), _snippet(found, needle) if found else "") for *head, found in rows]
+        return [SearchHit(_conversation(head), _snippet(found, needle) if found else "") for *head, found in rows]
 
     # -------------------------------------------------------------- inside
 
@@ -231,13 +251,30 @@ class Store:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
 
-    def _message(self, row: tuple[Any, ...]) -> Message:
-        role, text, message_id, created_at, state, stats = row
+    def _message(self, row: tuple[Any, ...], before: str) -> Message:
+        message_id, role, text, created_at, state, stats, parent, attachments = row
         try:
-            values = None if stats is None else json.loads(stats)
-            return Message(Role(role), text, message_id, created_at, MessageState(state), values)
-        except (ValueError, RecursionError) as error:
+            return Message(
+                Role(role), text, message_id, created_at, MessageState(state),
+                None if stats is None else json.loads(stats), before if parent is None else parent,
+                tuple(Attachment(**one) for one in json.loads(attachments)) if attachments else (),
+            )  # fmt: skip
+        except (TypeError, ValueError, RecursionError) as error:
             raise StoreError("damaged", f"Message {message_id} is damaged: {error}.", self.path) from error
+
+
+def _conversation(row: Sequence[Any]) -> Conversation:
+    id_, title, created_at, updated_at, pinned, folder, leaf, draft, choices = row
+    try:
+        chosen = json.loads(choices) if choices else {}
+    except (ValueError, RecursionError):  # what was chosen can be chosen again; the chat is not lost for it
+        chosen = {}
+    return Conversation(id_, title, created_at, updated_at, bool(pinned), folder, leaf, draft, chosen)
+
+
+def _head_row(c: Conversation) -> tuple[Any, ...]:
+    return (c.id, _storable(c.title), c.created_at, c.updated_at, c.pinned, _storable(c.folder), c.leaf,
+            _storable(c.draft), _json(c.choices or None))  # fmt: skip
 
 
 def _storable(text: str) -> str:
@@ -245,8 +282,8 @@ def _storable(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _stats_text(message: Message) -> str | None:
-    return None if message.stats is None else json.dumps(message.stats, ensure_ascii=False)
+def _json(value: object) -> str | None:
+    return None if value is None else _storable(json.dumps(value, ensure_ascii=False))
 
 
 def _folded(text: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QPoint, Qt, QUrl, Signal
-from PySide6.QtGui import QDesktopServices, QGuiApplication, QKeyEvent, QKeySequence, QResizeEvent, QShortcut
+from PySide6.QtGui import QDesktopServices, QGuiApplication, QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QStackedWidget, QVBoxLayout, QWidget
 
 from app.conversation import Conversation, Message, Role
@@ -104,9 +104,6 @@ class ChatPage(QFrame):
         self.composer.stop_requested.connect(self.stop_requested)
         self.transcript.link_activated.connect(self._ask_to_open)
         self.empty.prompt_chosen.connect(self._choose_prompt)
-        copy = QShortcut(QKeySequence("Ctrl+Shift+C"), self)
-        copy.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
-        copy.activated.connect(self.copy_last_answer)
         theme.current().changed.connect(self._lay_out)
         self._place_composer(empty=True)
         self._lay_out()
