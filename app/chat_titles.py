@@ -44,7 +44,8 @@ def title_of(exchange: Sequence[Message]) -> str:
     back."""
     question = next((m.text for m in exchange if m.role is Role.USER), "")
     whole = title_from(question)
-    line = next((part.strip(" #>*-\t") for part in question.splitlines() if part.strip(" #>*-\t`")), "")
+    said = re.sub(r"```.*?(```|\Z)", "", question, flags=re.DOTALL)  # what is shown as code names nothing
+    line = next((part.strip(" #>*-\t") for part in said.splitlines() if part.strip(" #>*-\t`")), "")
     short = _OPENERS.sub("", line, count=1).strip()
     if not short:  # a greeting alone
         answer = next((m.text for m in exchange if m.role is Role.ASSISTANT), "")

@@ -14,7 +14,6 @@ from typing import Any, Literal
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from app.asking import AnswerRequest
-from app.asking import AnswerRequest
 from app.engine_process import EngineDied, EngineStarted
 from app.engine_status import EngineStatus, Phase, sentence, short_name, why_there
 from app.engine_worker import EngineWorker

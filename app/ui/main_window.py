@@ -177,6 +177,7 @@ class MainWindow(QMainWindow):
         from app.ui.chat_acts import ChatActs
 
         shelf.toast.connect(self.show_toast)
+        shelf.problem.connect(self.page.show_banner)
         self._chat_acts = ChatActs(self, self.sidebar, lambda: self.shown_chat, shelf)
         self._chat_acts.bind(self.commands)
 

@@ -1,4 +1,4 @@
-"""Pins and folders in the list of chats: how they are grouped, opened, renamed, dragged to and kept; and hits' marks."""
+"""Pins and folders in the list of chats: grouped, opened, renamed, dragged to and kept; and the marks of hits."""
 
 from __future__ import annotations
 
@@ -51,9 +51,13 @@ OPEN = ["Pinned", "sky", "rent", "Folders", "[archive 1]", "sql", "[Home 2]", "s
 
 def shown(rows: list[Row]) -> list[str]:
     return [
-        row if isinstance(row, str) else row.conversation.id if isinstance(row, ChatRow) else f"[{row.name} {row.count}]"
+        f"[{row.name} {row.count}]"
+        if isinstance(row, FolderRow)
+        else row
+        if isinstance(row, str)
+        else row.conversation.id
         for row in rows
-    ]  # fmt: skip
+    ]
 
 
 def test_pins_come_first_then_folders_by_name_then_the_rest_by_date() -> None:
