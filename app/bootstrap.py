@@ -26,6 +26,7 @@ from app.answer_setup import AnswerSetup
 from app.chat_controller import STARTER, ChatController
 from app.chat_memory import ChatMemory
 from app.chat_shelf import ChatShelf
+from app.chat_titles import ChatTitles
 from app.crash_notes import LastRun
 from app.engine_client import EngineClient
 from app.engine_worker import EngineWorker, MakeHost, default_makers
@@ -185,6 +186,7 @@ class Hearth(QObject):
         self.window = MainWindow(settings, places)
         self.window.connect_controller(self.controller)
         self.shelf = ChatShelf(self.memory)
+        self.titles = ChatTitles(self.engine, self.memory, self.controller)
         self.window.connect_shelf(self.shelf)
         self.window.connect_models(self.models)
         self.window.connect_answers(self.setup)

@@ -22,6 +22,8 @@ from app.store import RescueReport, Store, StoreError
 log = logging.getLogger(__name__)
 
 SAVE_EVERY_MS = 500  # of a growing message: so much of it a kill can cost
+INDEX_AFTER_MS = 4000  # the search's index grows when nothing was said for so long
+INDEX_STEP_MS = 100  # and leaves so much time between its steps
 
 OpenStore = Callable[[], tuple[Store, RescueReport | None]]
 
@@ -65,6 +67,8 @@ class ChatMemory(QObject):
         self._ending = False
         self._timer = QTimer(self, singleShot=True, interval=SAVE_EVERY_MS)
         self._timer.timeout.connect(self._save_growing)
+        self._index_timer = QTimer(self, singleShot=True)
+        self._index_timer.timeout.connect(self._grow_index)
         saves.stalled.connect(self._stalled)
         saves.resumed.connect(self._resumed)
 
@@ -87,6 +91,7 @@ class ChatMemory(QObject):
         self._conversations = {c.id: c for c in conversations} | self._conversations
         self._take(report)
         self._keep("remove deleted chats", lambda: self._stored.purge_deleted(self._started_at))
+        self._index_timer.start(INDEX_AFTER_MS)
         self.changed.emit()
         self.opened.emit()
 
@@ -188,6 +193,17 @@ class ChatMemory(QObject):
         if self._store is not None:
             self._reads.run("search the chats", lambda: self._stored.search(text), then, self.trouble.emit)
 
+    def _grow_index(self) -> None:
+        def next_step(there_is_more: bool) -> None:
+            if there_is_more and not self._index_timer.isActive() and not self._ending:
+                self._index_timer.start(INDEX_STEP_MS)
+
+        def leave_it(error: BaseException) -> None:  # it is only slower to search without; the next answer tries again
+            log.info("the search's index does not grow: %s", error)
+
+        if not self._ending:
+            self._reads.run("take in words to search for", lambda: self._stored.grow_index(), next_step, leave_it)
+
     # -------------------------------------------------------------- messages
 
     def messages(self, conversation_id: str) -> list[Message] | None:
@@ -228,6 +244,7 @@ class ChatMemory(QObject):
         else:
             self._growing.pop(message.id, None)
             self._keep("save the answer", lambda: self._stored.update_message(message))
+            self._index_timer.start(INDEX_AFTER_MS)
 
     def remove(self, conversation_id: str, message_id: str) -> None:
         """Take a message out until `put_back`; what followed it follows the one before it. The next start removes it
@@ -318,6 +335,7 @@ class ChatMemory(QObject):
     def end(self) -> None:
         """Hand over what waits for its turn and begin nothing new: the queues are about to be closed."""
         self._save_drafts()
+        self._index_timer.stop()
         self._ending = True
 
     def close(self) -> None:

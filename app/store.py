@@ -1,7 +1,8 @@
 """The chats in their SQLite file: every call is one transaction, and every failure of the world is a StoreError.
 
 Synchronous and without Qt; app/operations.py runs it in the background. The file itself is app/store_file.py, its
-rescue app/store_rescue.py. A killed program loses nothing that a call had returned from.
+rescue app/store_rescue.py, what finds text in it app/store_search.py. A killed program loses nothing that a call had
+returned from.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import json
 import sqlite3
 import threading
 import time
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -20,10 +20,9 @@ from typing import Any
 from app.conversation import Attachment, Conversation, Message, MessageState, Role, SearchHit
 from app.store_file import StoreError, StoreErrorKind, failures, open_file
 from app.store_rescue import RescueReport, copy_rows, open_in_memory, open_or_restore, restore
+from app.store_search import SearchIndex, fold, marks_in, snippet
 
 __all__ = ["RescueReport", "Store", "StoreError", "StoreErrorKind"]
-
-SNIPPET_LENGTH = 80
 
 _HEAD = "id, title, created_at, updated_at, pinned, folder, leaf, draft, choices"
 _MESSAGE = "id, role, text, created_at, state, stats, parent, attachments"
@@ -40,7 +39,7 @@ class Store:
     def _adopt(self, db: sqlite3.Connection, in_memory: bool) -> None:
         self._db = db
         self.in_memory = in_memory
-        db.create_function("holds", 2, _holds, deterministic=True)
+        self._index = SearchIndex(db)
 
     # -------------------------------------------------------------- opening
 
@@ -75,6 +74,7 @@ class Store:
                 db, report = open_or_restore(self.path)
                 try:
                     with failures(self.path):
+                        SearchIndex(db).drop()  # it is made for the texts that are written over now
                         copy_rows(self._db, db)
                 except BaseException:
                     db.close()
@@ -138,6 +138,8 @@ class Store:
         Units: seconds since the epoch.
         """
         with self._transaction() as db:
+            gone = "SELECT id FROM conversation WHERE deleted_at < ?"
+            self._index.forget(f"message.deleted_at < ? OR conversation_id IN ({gone})", (before, before))
             db.execute("DELETE FROM message WHERE deleted_at < ?", (before,))
             return db.execute("DELETE FROM conversation WHERE deleted_at < ?", (before,)).rowcount
 
@@ -161,6 +163,7 @@ class Store:
         The same message again is written over its first self, so that a failed act can be repeated as a whole.
         """
         with self._transaction() as db:
+            self._index.forget("message.id = ?", (message.id,))
             db.execute(
                 f"INSERT INTO message ({_MESSAGE}, conversation_id, position) VALUES "
                 "(:id, :role, :text, :created_at, :state, :stats, :parent, :attachments, :chat, "
@@ -179,6 +182,7 @@ class Store:
     def update_message(self, message: Message) -> bool:
         """Writes text, state and statistics of a stored message; False where it is no longer there."""
         with self._transaction() as db:
+            self._index.forget("message.id = ?", (message.id,))
             changed = db.execute(
                 "UPDATE message SET text = ?, state = ?, stats = ? WHERE id = ?",
                 (_storable(message.text), message.state, _json(message.stats), message.id),
@@ -215,23 +219,25 @@ class Store:
     def search(self, text: str, limit: int = 100) -> list[SearchHit]:
         """Conversations that hold the text in their title or in a message, upper or lower case, the newest first.
 
-        One hit a conversation; its snippet is from the newest message that holds the text, and empty where the title
-        does. Cost: reads every message.
+        One hit a conversation; its snippet is from the newest message that holds the text, and empty where only the
+        title does. Attachments count as said in their message. Cost: 10 ms where the index knows all of 10,000
+        messages; it reads what the index does not know, and everything for one or two letters.
         """
-        needle = _folded(text.strip())
+        needle = fold(text.strip())
         if not needle:
             return []
-        with self._reading() as db:
-            rows = db.execute(
-                f"SELECT {_HEAD}, found FROM (SELECT {_HEAD}, rowid AS age, "
-                "CASE WHEN holds(CAST(title AS BLOB), :needle) THEN '' ELSE (SELECT text FROM message "
-                "WHERE conversation_id = conversation.id AND message.deleted_at IS NULL "
-                "AND holds(CAST(text AS BLOB), :needle) "
-                "ORDER BY position DESC LIMIT 1) END AS found FROM conversation WHERE deleted_at IS NULL) "
-                "WHERE found IS NOT NULL ORDER BY updated_at DESC, age DESC LIMIT :limit",
-                {"needle": needle, "limit": limit},
-            ).fetchall()
-        return [SearchHit(_conversation(head), _snippet(found, needle) if found else "") for *head, found in rows]
+        with self._reading():
+            rows = self._index.find(needle, limit, _HEAD)
+        return [_hit(row, needle) for row in rows]
+
+    def grow_index(self) -> bool:
+        """Takes some more messages into the search's index; True when there may be more. Cost: about 25 ms."""
+        try:
+            with self._transaction():
+                return self._index.grow()
+        except BaseException:
+            self._index = SearchIndex(self._db)  # what it believes to have made is taken back
+            raise
 
     # -------------------------------------------------------------- inside
 
@@ -272,6 +278,13 @@ def _conversation(row: Sequence[Any]) -> Conversation:
     return Conversation(id_, title, created_at, updated_at, bool(pinned), folder, leaf, draft, chosen)
 
 
+def _hit(row: Sequence[Any], needle: str) -> SearchHit:
+    *head, message_id, said = row
+    conversation = _conversation(head)
+    cut, marks = snippet(said, needle) if said else ("", ())
+    return SearchHit(conversation, cut, marks, marks_in(conversation.title, needle), message_id or "")
+
+
 def _head_row(c: Conversation) -> tuple[Any, ...]:
     return (c.id, _storable(c.title), c.created_at, c.updated_at, c.pinned, _storable(c.folder), c.leaf,
             _storable(c.draft), _json(c.choices or None))  # fmt: skip
@@ -284,29 +297,3 @@ def _storable(text: str) -> str:
 
 def _json(value: object) -> str | None:
     return None if value is None else _storable(json.dumps(value, ensure_ascii=False))
-
-
-def _folded(text: str) -> str:
-    return text.casefold() if text.isascii() else unicodedata.normalize("NFC", text).casefold()
-
-
-def _holds(text: bytes, needle: str) -> bool:
-    return needle in _folded(text.decode("utf-8", "replace"))  # bytes, as SQLite refuses to hand over broken text
-
-
-def _snippet(text: str, needle: str) -> str:
-    """About SNIPPET_LENGTH characters around the hit, in one line, with … where it was cut."""
-    text = unicodedata.normalize("NFC", text)
-    at = _folded(text).index(needle)
-    start, seen = 0, 0  # one character may fold to several (ß to ss), so places are counted one by one
-    while seen + len(text[start].casefold()) <= at:
-        seen += len(text[start].casefold())
-        start += 1
-    begin = max(0, start - (SNIPPET_LENGTH - len(needle)) // 2)
-    if begin and (space := text.find(" ", begin, start)) >= 0:
-        begin = space + 1
-    end = min(len(text), begin + SNIPPET_LENGTH)
-    if end < len(text) and (space := text.rfind(" ", start + len(needle), end)) >= 0:
-        end = space
-    cut = " ".join(text[begin:end].split())
-    return ("…" if begin else "") + cut + ("…" if end < len(text) else "")

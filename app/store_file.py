@@ -185,6 +185,7 @@ def finish_rescue(path: Path) -> Path | None:
 def connect(database: str) -> sqlite3.Connection:
     """A connection in which every transaction is begun by hand. It may be used from any one thread at a time."""
     db = sqlite3.connect(database, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    db.execute("PRAGMA secure_delete = ON")  # what a person deleted is not left behind in free pages
     db.text_factory = lambda data: data.decode("utf-8", "replace")  # a flipped bit costs a character, not a chat
     return db
 

@@ -91,9 +91,13 @@ class MainWindow(QMainWindow):
         focus_ring.install(self)
         self.sidebar.set_collapsed(not settings.sidebar_open)
         self.sidebar.collapsed_changed.connect(lambda collapsed: self._set(sidebar_open=not collapsed))
+        folders = self.sidebar.panel.list
+        folders.chats.set_closed(settings.closed_folders.splitlines())
+        folders.closed_changed.connect(lambda names: self._set(closed_folders="\n".join(names)[:20_000]))
         self.sidebar.chat_requested.connect(self.show_chat)
         self.sidebar.new_chat.connect(self.show_chat)
         self.sidebar.conversation_selected.connect(lambda _: self.show_chat(focus=False))
+        self.sidebar.hit_selected.connect(lambda *_: self.show_chat(focus=False))
         self.sidebar.models_requested.connect(self.show_models)
         self.sidebar.set_page("chat")
         self.sidebar.settings_requested.connect(self.open_settings)
@@ -165,6 +169,7 @@ class MainWindow(QMainWindow):
             part.load_stop_asked.connect(controller.cancel_load)
         sidebar.new_chat.connect(controller.new_chat)
         sidebar.conversation_selected.connect(controller.open)
+        sidebar.hit_selected.connect(controller.open_at)
         sidebar.rename_requested.connect(controller.rename)
         sidebar.delete_requested.connect(controller.delete)
         sidebar.search_changed.connect(controller.search)
@@ -175,6 +180,7 @@ class MainWindow(QMainWindow):
         from app.ui.chat_acts import ChatActs
 
         shelf.toast.connect(self.show_toast)
+        shelf.problem.connect(self.page.show_banner)
         self._chat_acts = ChatActs(self, self.sidebar, lambda: self.shown_chat, shelf)
         self._chat_acts.bind(self.commands)
 
