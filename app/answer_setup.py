@@ -18,7 +18,7 @@ from app.chat_memory import ChatMemory
 from app.comparison import Comparison
 from app.conversation import Conversation, Message, Role
 from app.engine_client import EngineClient
-from app.mode_rates import ModeRate, ModeRates
+from app.mode_rates import ModeRate, ModeRates, in_words
 from app.model_rows import listed_id
 from app.presets import Preset
 from app.settings import AppSettings
@@ -126,6 +126,12 @@ class AnswerSetup(QObject):
             has_default=bool(default),
             settings_decide=bool(self._settings.sampling().keys() - {"max_tokens"}),
         )
+
+    @property
+    def cost_note(self) -> str:
+        """What each mode costs with the model that is loaded, in a sentence; empty while nothing was measured."""
+        offer = self.offer
+        return f"{offer.model} here: {in_words(offer.rates)}." if offer.rates else ""
 
     def asking_of(self, conversation: Conversation | None) -> Asking:
         """How a chat wants to be answered."""

@@ -6,13 +6,14 @@ It connects them with the setup behind them and keeps nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject, Qt
 from PySide6.QtWidgets import QApplication, QWidget
 
 from app.personas import NO_PERSONA
+from app.shelf import Shelf
 
 if TYPE_CHECKING:
     from app.answer_setup import AnswerSetup
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from app.ui.popover import Popover
     from app.ui.preset_menu import PresetMenu
     from app.ui.sampling_popup import SamplingPopup
+    from app.ui.setting_groups import LinkRow
+    from app.ui.settings_dialog import SettingsDialog
     from app.ui.shelf_dialog import ShelfDialog
 
 
@@ -133,6 +136,28 @@ class AnswerMenus(QObject):
         inherited = {**setup.model_defaults, **setup.settings.sampling()}
         return self._open(presets_dialog(self._owner(), shelf, inherited), lambda: setup.shelf_changed(shelf))
 
+    def add_to(self, dialog: SettingsDialog) -> None:
+        """The way to personas and presets in the settings."""
+        from app.ui.setting_groups import LinkRow
+
+        choices = self.setup.choices
+        for title, shelf, act in (
+            ("Personas", choices.personas, self.edit_personas),
+            ("Presets", choices.presets, self.edit_presets),
+        ):
+            row = LinkRow(title, _count(shelf))
+            row.clicked.connect(partial(self._edit_from, row, shelf, act))
+            dialog.add_row("Answers", row, row.is_found_by)
+
+    @staticmethod
+    def _edit_from(row: LinkRow, shelf: Shelf[Any], act: Callable[[], ShelfDialog[Any]]) -> None:
+        def count() -> None:
+            row.line = _count(shelf)
+            row.setAccessibleDescription(row.line)
+            row.update()
+
+        act().changed.connect(count)
+
     def _open(self, dialog: ShelfDialog[Any], changed: Callable[[], None]) -> ShelfDialog[Any]:
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.changed.connect(changed)
@@ -170,3 +195,8 @@ class AnswerMenus(QObject):
     def _show_sampling(self) -> None:
         chosen = self.setup.chosen
         self.sampling.show_sampling(chosen.preset.name, chosen.sampling, self.setup.inherited)
+
+
+def _count(shelf: Shelf[Any]) -> str:
+    own = len(shelf.own)
+    return f"{own} of yours, {len(shelf.built_in)} of Hearth's" if own else f"{len(shelf.built_in)} of Hearth's"
