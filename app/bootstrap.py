@@ -138,6 +138,7 @@ class Hearth(QObject):
         self.window.connect_controller(self.controller)
         self.shelf = ChatShelf(self.memory)
         self.window.connect_shelf(self.shelf)
+        self.window.connect_context(self.controller, self.engine, self.memory)
         self.window.connect_models(self.models)
         self.controller.window_action.connect(self.models.remedy)
         self.controller.model_changed.connect(self._keep_model)

@@ -135,6 +135,7 @@ class ChatController(QObject):
         return Asking(self._settings.system_prompt, sampling, None if automatic else mode, overflow)
 
     @Slot(str)
+    @Slot(str, object)
     def send(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
         """A message of the person's into the open chat, or into a new one."""
         text = text.strip()
