@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -50,6 +51,7 @@ class EngineClient(QObject):
         self._answer_id = ""  # of the answer under way
         self._asked_at = 0.0  # time.monotonic() of its beginning
         self._count_id = ""  # of the count that was asked for last
+        self._aside: tuple[str, Callable[[str], None]] = ("", lambda said: None)  # what is asked beside the answers
         # A load that waits for the answer's end; "unload": no model is wanted after it.
         self._wanted: tuple[str, dict[str, Any], str] | Literal["unload"] | None = None
         self._loaded = False
@@ -78,6 +80,7 @@ class EngineClient(QObject):
         if self._load_id and not self._loaded:
             self._worker.cancel(self._load_id)
         self._patience.stop()
+        self._leave_aside()
         self._loaded = False
         self._load_id = f"load-{next(self._numbers)}"
         self._set(phase=Phase.LOADING, model=name, done=0, total=0, compiling=False, cancelling=False, placement={})
@@ -135,29 +138,41 @@ class EngineClient(QObject):
         self._worker.restart()
         self._rest()
 
-    def ask(self, request: AnswerRequest) -> None:
-        """Begin an answer; only when `is_ready`."""
+    def ask(self, request: AnswerRequest, fresh: bool = False) -> None:
+        """Begin an answer; only when `is_ready`. fresh: with nothing of what earlier ones left in the KV cache."""
+        self._leave_aside()
         self._answer_id = f"answer-{next(self._numbers)}"
         self._asked_at, self._count_id = time.monotonic(), ""
         self._set(phase=Phase.THINKING, done=0, total=0, tok_s=None, tokens=0)
         self._worker.generate(
             protocol.Generate(
                 self._answer_id, request.messages, request.sampling, request.mode,
-                continues=request.continues, overflow=request.overflow,
+                continues=request.continues, overflow=request.overflow, fresh=fresh,
             )
         )  # fmt: skip
-
-    def ask_fresh(self, messages: list[dict[str, str]], sampling: dict[str, Any], mode: str | None) -> None:
-        """The same, with nothing of what earlier answers left in the KV cache."""
-        self._answer_id = f"answer-{next(self._numbers)}"
-        self._set(phase=Phase.THINKING, done=0, total=0, tok_s=None, tokens=0)
-        self._worker.generate(protocol.Generate(self._answer_id, messages, sampling, mode, fresh=True))
 
     def count(self, messages: list[dict[str, str]], sampling: dict[str, Any], overflow: str, texts: list[str]) -> None:
         """Have a prompt counted that is not sent yet, as protocol.Count says; only when `is_ready`. `counted` follows,
         unless something else is counted or answered before."""
         self._count_id = f"count-{next(self._numbers)}"
         self._worker.count(protocol.Count(self._count_id, messages, sampling, overflow, texts))
+
+    def ask_aside(self, request: AnswerRequest, then: Callable[[str], None]) -> None:
+        """Ask for a few words that are no answer in a chat; only when `is_ready`, and the status tells nothing of it.
+
+        `then` gets them, and is not called where an answer, a load or a failure came between.
+        """
+        self._leave_aside()
+        self._aside = (f"aside-{next(self._numbers)}", then)
+        self._worker.generate(protocol.Generate(
+            self._aside[0], request.messages, request.sampling, request.mode, overflow=request.overflow
+        ))  # fmt: skip
+
+    def _leave_aside(self) -> None:
+        """Nobody waits for words on the side now: the engine is needed."""
+        if self._aside[0]:
+            self._worker.cancel(self._aside[0])
+            self._aside = ("", lambda said: None)
 
     def stop(self) -> None:
         """End the answer under way; it then ends as cancelled."""
@@ -230,6 +245,11 @@ class EngineClient(QObject):
                 self._count_id = ""
                 log.info("the prompt could not be counted: %s", event.message)
                 self.counted.emit(None)
+            case protocol.Finished() if event.id == self._aside[0]:
+                (_, then), self._aside = self._aside, ("", lambda said: None)
+                then(str(event.result.get("text", "")))
+            case protocol.Failed() if event.id == self._aside[0]:
+                self._aside = ("", lambda said: None)
             case protocol.News() if event.topic == "model" and self._loaded:
                 self._learn(event.values)
             case protocol.Failed() if not event.id:

@@ -50,7 +50,8 @@ def list_menu(view: ChatList) -> Menu:
     """What can be done with all chats."""
     menu = _menu("All chats", view)
     menu.add("Import chats", "get", lambda: view.asked.emit("import_chats", ""))
-    menu.add("Export all chats", "put", lambda: view.asked.emit("export_all", ""))
+    menu.add("Export all as JSON", "put", lambda: view.asked.emit("export_all", ""))
+    menu.add("Export all as Markdown", "put", lambda: view.asked.emit("export_all_markdown", ""))
     return menu
 
 

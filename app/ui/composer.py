@@ -71,8 +71,8 @@ class ModelButton(Button):
         self.dot.move(x, (self.height() - self.dot.height()) // 2)
 
 
-class LoadButton(Button):
-    """Brings a model back that was let go."""
+class NameButton(Button):
+    """A button with a name on it that may be long: it gives way where there is little room."""
 
     def minimumSizeHint(self) -> QSize:
         return QSize(min(theme.px(96), self.sizeHint().width()), self.sizeHint().height())
@@ -84,6 +84,7 @@ class Composer(QFrame):
     submitted: the text to send, and its attachments. stop_requested: end the running answer. model_menu_asked: the
     model's name was pressed. load_stop_asked: the model that is on its way is not wanted. load_asked: bring the last
     one back. changed: the text, or what is attached. context_asked: the context's figure was pressed.
+    preset_menu_asked: the preset's name was pressed.
     """
 
     submitted = Signal(str, object)
@@ -93,6 +94,7 @@ class Composer(QFrame):
     load_asked = Signal()
     changed = Signal()
     context_asked = Signal()
+    preset_menu_asked = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -112,8 +114,11 @@ class Composer(QFrame):
         self._model = ModelButton()
         self._stop_load = IconButton("close", "Stop loading")
         self._stop_load.glyph_px = 15
-        self._load = LoadButton("", "secondary")
+        self._load = NameButton("", "secondary")
         self._load.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
+        self.preset_button = NameButton("", "quiet", "tune")
+        self.preset_button.glyph_px = 16
+        self.preset_button.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
         self.meter = ContextMeter()
         self.send = Button("", "primary", "send")
         self.send.height_px, self.send.radius_px, self.send.glyph_px = 34, 10, 18
@@ -123,6 +128,7 @@ class Composer(QFrame):
         self._bar.addWidget(self._model)
         self._bar.addWidget(self._stop_load)
         self._bar.addWidget(self._load)
+        self._bar.addWidget(self.preset_button)
         self._bar.addStretch(1)
         self._bar.addWidget(self.meter)
         self._bar.addWidget(self.send)
@@ -152,9 +158,11 @@ class Composer(QFrame):
         self._model.clicked.connect(self.model_menu_asked)
         self._stop_load.clicked.connect(self.load_stop_asked)
         self._load.clicked.connect(self.load_asked)
+        self.preset_button.clicked.connect(self.preset_menu_asked)
         theme.current().changed.connect(self._restyle)
         self._restyle()
         self.set_status(self._status)
+        self.set_preset("", "")
 
     def text(self) -> str:
         """The draft."""
@@ -234,6 +242,14 @@ class Composer(QFrame):
             self.meter.show_figures(count.tokens, count.context_total, count.dropped_messages, count.fits)
         else:
             self.meter.show_figures(status.context_used, status.context_total)
+
+    def set_preset(self, words: str, tooltip: str) -> None:
+        """What answers are made with, in a word or two, and more of it for the tooltip."""
+        self.preset_button.setText(words.replace("&", "&&"))
+        self.preset_button.setAccessibleName(f"How answers are made: {words}")
+        self.preset_button.setToolTip(tooltip)
+        self.preset_button.setVisible(bool(words))
+        self.preset_button.updateGeometry()
 
     @property
     def status(self) -> EngineStatus:
