@@ -42,6 +42,7 @@ class ChatContext(QObject):
         composer.changed.connect(self.counter.ask_soon)
         composer.draft.refused.connect(self._refused)
         page.draft_changed.connect(memory.set_draft)
+        memory.opened.connect(lambda: page.take_new_draft(memory.draft("")))
         chat.conversation_opened.connect(self.counter.forget)
         for happened in (chat.message_finished, chat.branch_changed, chat.choices.changed):
             happened.connect(self.counter.ask_soon)

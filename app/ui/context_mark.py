@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
@@ -83,7 +84,9 @@ class ContextMark(QWidget):
         card.body.addWidget(Label("What the model reads", "label"))
         card.body.addWidget(Label(self._why, "small", wrap=True))
         card.closed.connect(card.deleteLater)
+        card.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         card.open_at(self.words)
+        card.setFocus(Qt.FocusReason.PopupFocusReason)  # so that Esc reaches it
         return card
 
 

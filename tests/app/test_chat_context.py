@@ -155,6 +155,25 @@ def test_drafts_are_kept_with_their_chats(room: Room) -> None:
     assert room.composer.text() == "not sent yet"
 
 
+def test_the_draft_of_a_chat_that_is_not_begun_is_there_at_the_next_start(qtbot: QtBot, make_desk: MakeDesk) -> None:
+    desk = make_desk()
+    room = Room(qtbot, desk)
+    desk.wait_ready()
+    room.composer.set_text("to be continued")
+    desk.close()
+    again = make_desk()
+    later = Room(qtbot, again)
+    again.wait_ready()
+    assert later.composer.text() == "to be continued"
+
+
+def test_a_policy_that_there_is_not_counts_as_none(room: Room) -> None:
+    room.desk.controller.choices.set(overflow=["stop"])
+    assert room.desk.controller.next_request("x").overflow == "roll"
+    room.desk.controller.choices.set(overflow="stop")
+    assert room.desk.controller.next_request("x").overflow == "stop"
+
+
 def test_nothing_is_counted_while_an_answer_is_written(room: Room) -> None:
     room.composer.set_text("words 30 0.02")
     room.qtbot.mouseClick(room.composer.send, Qt.MouseButton.LeftButton)
