@@ -45,7 +45,7 @@ class ChatContext(QObject):
         memory.opened.connect(lambda: page.take_new_draft(memory.draft("")))
         chat.conversation_opened.connect(self.counter.forget)
         for happened in (chat.message_finished, chat.branch_changed, chat.choices.changed):
-            happened.connect(self.counter.ask_soon)
+            happened.connect(self.counter.begin_anew)
 
     def _open_popup(self) -> None:
         asking = self._chat.asking_of(self._memory.conversation(self._chat.open_conversation))

@@ -193,7 +193,7 @@ class MainWindow(QMainWindow):
         from app.ui.chat_context import ChatContext
 
         self.chat_context = ChatContext(self, self.page, controller, engine, memory)
-        self.settings_changed.connect(self.chat_context.counter.ask_soon)
+        self.settings_changed.connect(self.chat_context.counter.begin_anew)
         self.commands.bind("attach", self.page.composer.choose_files)
 
     def connect_models(self, controller: ModelsController) -> None:
