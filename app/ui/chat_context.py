@@ -13,6 +13,7 @@ from app.attachments import content_of
 from app.context_count import ContextCount
 from app.conversation import Message
 from app.ui.context_meter import ContextPopup
+from app.ui.file_drop import FileDrop
 from app.user_messages import UserMessage
 from engine.protocol import CountResult
 
@@ -33,6 +34,7 @@ class ChatContext(QObject):
         self._page, self._chat, self._engine, self._memory = page, chat, engine, memory
         self._count: CountResult | None = None
         composer = page.composer
+        FileDrop(page, composer)
         chat.words_of = _words_of
         self.counter = ContextCount(engine, composer.draft, composer.text, chat.next_request)
         self.counter.counted.connect(self._counted)

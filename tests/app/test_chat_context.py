@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from desk import Desk, MakeDesk
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QVBoxLayout, QWidget
+from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
+from PySide6.QtGui import QDragEnterEvent, QDragLeaveEvent, QDropEvent
+from PySide6.QtWidgets import QApplication, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.attachments import kept_of
@@ -139,6 +140,24 @@ def test_a_file_that_cannot_go_along_is_told_in_a_banner(room: Room, tmp_path: P
     room.composer.attach([tmp_path / "nowhere.txt"])
     room.desk.wait(lambda: not room.page.banner.isHidden())
     assert room.composer.draft.items == []
+
+
+def test_files_are_dropped_anywhere_on_the_page(room: Room, tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text("Heat pumps")
+    data, words = QMimeData(), QMimeData()
+    data.setUrls([QUrl.fromLocalFile(str(tmp_path / "note.txt"))])
+    words.setText("only words")
+    copy, left, no_key = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
+    QApplication.sendEvent(room.page, QDragEnterEvent(QPoint(5, 5), copy, words, left, no_key))
+    assert room.composer.property("state") != "drop"
+    QApplication.sendEvent(room.page, QDragEnterEvent(QPoint(5, 5), copy, data, left, no_key))
+    assert room.composer.property("state") == "drop"
+    QApplication.sendEvent(room.page, QDragLeaveEvent())
+    assert room.composer.property("state") != "drop"
+    QApplication.sendEvent(room.page, QDragEnterEvent(QPoint(5, 5), copy, data, left, no_key))
+    QApplication.sendEvent(room.page, QDropEvent(QPointF(5, 5), copy, data, left, no_key))
+    room.desk.wait(lambda: room.composer.draft.texts == ["Heat pumps"])
+    room.desk.wait(lambda: room.composer.send.isEnabled())
 
 
 def test_drafts_are_kept_with_their_chats(room: Room) -> None:
