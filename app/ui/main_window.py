@@ -194,6 +194,7 @@ class MainWindow(QMainWindow):
 
         self.chat_context = ChatContext(self, self.page, controller, engine, memory)
         self.settings_changed.connect(self.chat_context.counter.begin_anew)
+        self.chat_context.popup.size_asked.connect(lambda: self.open_settings("context"))
         self.commands.bind("attach", self.page.composer.choose_files)
 
     def connect_models(self, controller: ModelsController) -> None:
