@@ -24,19 +24,18 @@ _SPACES = {
     "enspace": "\u2002", "thinspace": "\u2009", "medspace": "\u2005", "thickspace": "\u2005", "negthinspace": "",
 }  # fmt: skip
 _IGNORED = frozenset(
-    "displaystyle textstyle scriptstyle limits nolimits big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl "
-    "Biggr bigm Bigm middle nonumber notag allowbreak relax strut mathstrut hfill centering left right".split()
+    ["displaystyle", "textstyle", "scriptstyle", "limits", "nolimits", "big", "Big", "bigg", "Bigg", "bigl", "bigr", "Bigl", "Bigr", "biggl", "biggr", "Biggl", "Biggr", "bigm", "Bigm", "middle", "nonumber", "notag", "allowbreak", "relax", "strut", "mathstrut", "hfill", "centering", "left", "right"]
 )
-_DROPPED = frozenset("label tag vspace hspace phantom hphantom vphantom color".split())
-_WORDS = frozenset("text textrm textnormal mathrm operatorname mbox hbox textsf texttt mathsf mathtt textit".split())
-_THICK = frozenset("textbf mathbf boldsymbol bm pmb".split())
-_FRACTIONS = frozenset("frac dfrac tfrac cfrac".split())
-_KEPT = frozenset("mathit mathnormal mathop mathbin mathrel mathord mathstrut smash rm substack ensuremath".split())
+_DROPPED = frozenset(["label", "tag", "vspace", "hspace", "phantom", "hphantom", "vphantom", "color"])
+_WORDS = frozenset(["text", "textrm", "textnormal", "mathrm", "operatorname", "mbox", "hbox", "textsf", "texttt", "mathsf", "mathtt", "textit"])
+_THICK = frozenset(["textbf", "mathbf", "boldsymbol", "bm", "pmb"])
+_FRACTIONS = frozenset(["frac", "dfrac", "tfrac", "cfrac"])
+_KEPT = frozenset(["mathit", "mathnormal", "mathop", "mathbin", "mathrel", "mathord", "mathstrut", "smash", "rm", "substack", "ensuremath"])
 _ROOTS = {"": "√", "2": "√", "3": "∛", "4": "∜"}
-_LINES = frozenset("align aligned alignat gather gathered equation split multline eqnarray displaymath math".split())
+_LINES = frozenset(["align", "aligned", "alignat", "gather", "gathered", "equation", "split", "multline", "eqnarray", "displaymath", "math"])
 _FENCED = {"matrix": "()", "smallmatrix": "()", "array": "()", "pmatrix": "()", "bmatrix": "[]", "Bmatrix": "{}",
            "vmatrix": "||", "Vmatrix": "‖‖"}  # fmt: skip
-_LIMITS = frozenset("lim limsup liminf max min sup inf argmax argmin".split())
+_LIMITS = frozenset(["lim", "limsup", "liminf", "max", "min", "sup", "inf", "argmax", "argmin"])
 ENVIRONMENTS = "|".join(sorted(_LINES | {"cases"} | set(_FENCED)))
 _TOKEN = re.compile(r"\\[A-Za-z]+\*?|\\.|\s+|.", re.DOTALL)
 _BINARY = frozenset("+−=<>±∓×÷·≤≥≠≈→⇒∈")
