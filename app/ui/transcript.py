@@ -194,8 +194,10 @@ class Transcript(QScrollArea):
             self._flush_timer.start(self._flush_interval(message_id))
 
     def finish_message(self, message: Message) -> None:
-        """Show an answer as it is kept now, with its figures."""
+        """Show an answer as it is kept now, with its figures; one of a branch that is not shown is passed over."""
         self.flush()
+        if self._turns.index(message.id) < 0:
+            return
         self._turns.put(message)
         view = self._turns.view(message.id)
         if isinstance(view, Answer):
