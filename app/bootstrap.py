@@ -188,6 +188,7 @@ class Hearth(QObject):
         self.shelf = ChatShelf(self.memory)
         self.titles = ChatTitles(self.engine, self.memory, self.controller)
         self.window.connect_shelf(self.shelf)
+        self.window.connect_context(self.controller, self.engine, self.memory)
         self.window.connect_models(self.models)
         self.window.connect_answers(self.setup)
         self.controller.window_action.connect(self.models.remedy)

@@ -18,10 +18,11 @@ from app.engine_client import EngineClient
 from engine.protocol import CountResult
 
 AFTER_MS = 200  # of quiet: typing is not to keep the engine busy
+AFTER_MS_A_MESSAGE = 0.1  # more: to hand 10,000 messages over takes the window 60 ms
 
 
 class Prompt(Protocol):
-    """What would be asked of the engine."""
+    """What would be asked of the engine; the last message is the one that is being written."""
 
     @property
     def messages(self) -> list[dict[str, str]]: ...
@@ -33,7 +34,7 @@ class Prompt(Protocol):
     def overflow(self) -> str: ...
 
 
-MakePrompt = Callable[[str], Prompt | None]  # for words of the person's, as the model reads them; None: unknown
+MakePrompt = Callable[[str], Prompt]  # for words of the person's, as the model reads them
 
 
 class ContextCount(QObject):
@@ -53,21 +54,30 @@ class ContextCount(QObject):
         self._prompt = prompt
         self._measuring: list[str] | None = None  # the texts whose room is being asked for
         self._measured: list[str] = []
+        self._before: Prompt | None = None  # with another last message: what stands before it was the same
         self._timer = QTimer(self, singleShot=True, interval=AFTER_MS)
         self._timer.timeout.connect(self._ask)
         draft.changed.connect(self._texts_changed)
         engine.counted.connect(self._hear)
-        engine.ready.connect(self.ask_soon)
+        engine.ready.connect(self.begin_anew)
 
     @Slot()
     def ask_soon(self) -> None:
-        """Something that counts has changed."""
-        self._timer.start()
+        """The message that is being written has changed."""
+        messages = len(self._before.messages) if self._before is not None else 0
+        self._timer.start(AFTER_MS + int(AFTER_MS_A_MESSAGE * messages))
 
+    @Slot()
+    def begin_anew(self) -> None:
+        """What stands before it has changed, or how it is asked."""
+        self._before = None
+        self.ask_soon()
+
+    @Slot()
     def forget(self) -> None:
         """Another chat: what was known is of the one before."""
         self.counted.emit(None)
-        self.ask_soon()
+        self.begin_anew()
 
     def _texts_changed(self) -> None:
         if self._draft.texts != self._measured:
@@ -85,12 +95,11 @@ class ContextCount(QObject):
         return [item.attachment for item in self._draft.items if item.attachment is not None]
 
     def _count(self, attached: Sequence[Attachment], texts: Sequence[str]) -> None:
-        prompt = self._prompt(content_of(self._words(), attached))
-        if prompt is None or not prompt.messages:
-            self._measuring = None
-            self.counted.emit(None)
-        else:
-            self._engine.count(prompt.messages, dict(prompt.sampling), prompt.overflow, list(texts))
+        if self._before is None:
+            self._before = self._prompt("")
+        before, words = self._before, content_of(self._words(), attached)
+        messages = [*before.messages[:-1], {"role": "user", "content": words}]
+        self._engine.count(messages, dict(before.sampling), before.overflow, list(texts))
 
     @Slot(object)
     def _hear(self, result: CountResult | None) -> None:

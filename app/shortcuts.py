@@ -49,6 +49,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("send", "Send", _WRITING, ("Return",), "send", where="in the message"),
     Command("new_line", "New line", _WRITING, ("Shift+Return",), "down", where="in the message"),
     Command("earlier_message", "Message sent before", _WRITING, ("Up",), "up", where="in an empty message"),
+    Command("attach", "Attach files", _WRITING, ("Ctrl+Shift+A",), "file", also="pdf document text open"),
     Command("stop", "Stop the answer", _ANSWER, ("Esc",), "stop", where="while it is written"),
     Command("copy_answer", "Copy the last answer", _ANSWER, ("Ctrl+Shift+C",), "copy", also="clipboard"),
     Command("copy_chat", "Copy this chat as Markdown", _ANSWER, (), "copy", also="clipboard"),

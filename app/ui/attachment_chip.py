@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QRectF, QSize, Signal
+from PySide6.QtCore import QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QPaintEvent
-from PySide6.QtWidgets import QApplication, QHBoxLayout, QSizePolicy, QWidget
+from PySide6.QtWidgets import QApplication, QBoxLayout, QHBoxLayout, QSizePolicy, QWidget
 
 from app import attachments
 from app.conversation import Attachment
@@ -183,22 +183,27 @@ class SentAttachments(QWidget):
 
     def __init__(self, given: Sequence[Attachment], parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._flow = Flow(self)
-        self._flow.setSpacing(theme.px(6))
+        self._chips: list[AttachmentChip] = []
+        self._box = QBoxLayout(QBoxLayout.Direction.LeftToRight, self)
+        self._box.setContentsMargins(0, 0, 0, 0)
+        self._box.setSpacing(theme.px(6))
         for place, attachment in enumerate(given):
             glyph = GLYPHS.get(attachment.kind, "file")
             chip = AttachmentChip(attachment.name, glyph, str(place), can_remove=False, parent=self)
             chip.say(size_of(attachment), "ink2")
             chip.opened.connect(lambda place: self.opened.emit(int(place)))
-            self._flow.addWidget(chip)
+            self._box.addWidget(chip, 0, Qt.AlignmentFlag.AlignTrailing)
+            self._chips.append(chip)
 
-    def height_for(self, width: int) -> int:
-        """What it needs at that width."""
-        return self._flow.heightForWidth(width)
-
-    def natural_width(self, most: int) -> int:
-        """All of it in one row, within that."""
-        return min(self._flow.sizeHint().width(), most)
+    def fit(self, most: int) -> None:
+        """Stand in a row where there is room for one, else one below the other."""
+        widths = [chip.sizeHint().width() for chip in self._chips]
+        gap, in_a_row = self._box.spacing(), sum(widths) + self._box.spacing() * (len(widths) - 1)
+        rows = 1 if in_a_row <= most else len(widths)
+        direction = QBoxLayout.Direction.LeftToRight if rows == 1 else QBoxLayout.Direction.TopToBottom
+        self._box.setDirection(direction)
+        wide = min(in_a_row if rows == 1 else max(widths), most)
+        self.setFixedSize(wide, rows * theme.px(HEIGHT) + (rows - 1) * gap)
 
 
 def _tooltip(item: Attached) -> str:

@@ -31,6 +31,7 @@ class AttachmentSheet(Sheet):
         self.text.setAccessibleName(f"Text of {attachment.name}")
         shown = attachment.text[:MOST_SHOWN_CHARS]
         self.text.setPlainText(shown if len(shown) == len(attachment.text) else f"{shown}\n…")
+        self.text.document().setDocumentMargin(0)
         self.text.setFixedHeight(ROWS * theme.line_height("small"))
         self.body.addWidget(self.text)
         if put_back is not None:

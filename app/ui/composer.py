@@ -5,7 +5,7 @@ It sends nothing itself, keeps no draft and loads no model; the page does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from PySide6.QtCore import QSize, Qt, Signal
@@ -22,6 +22,7 @@ from PySide6.QtWidgets import QFileDialog, QFrame, QHBoxLayout, QSizePolicy, QVB
 
 from app.draft_attachments import DraftAttachments
 from app.engine_status import EngineStatus, Phase
+from app.shortcuts import keys
 from app.ui import theme
 from app.ui.attachment_chip import AttachmentRow
 from app.ui.context_meter import ContextMeter
@@ -102,11 +103,14 @@ class Composer(QFrame):
         self.setAcceptDrops(True)
         self._status = EngineStatus()
         self._count: CountResult | None = None
+        # What the person said in this chat, oldest first: arrow up goes back through it. Whoever shows it sets this.
+        self.said_here: Callable[[], Sequence[str]] = lambda: ()
+        self._recent: list[str] = []  # in all of them, since the window opened
         self.draft = DraftAttachments(self)
         self.attached = AttachmentRow()
         self.field = MessageField(self)
         self.field.setAcceptDrops(False)  # the whole card takes them
-        self.attach_button = IconButton("plus", "Attach text or PDF files", "Ctrl+Shift+A")
+        self.attach_button = IconButton("plus", "Attach text or PDF files", keys("attach"))
         self._model = ModelButton()
         self._stop_load = IconButton("close", "Stop loading")
         self._stop_load.glyph_px = 15
@@ -143,6 +147,7 @@ class Composer(QFrame):
         self.field.focus_changed.connect(self._on_focus)
         self.field.files_given.connect(self.attach)
         self.field.take_paste = self.draft.add_paste
+        self.field.history = self._history
         self.draft.changed.connect(self._show_attached)
         self.draft.changed.connect(self.changed)
         self.attached.removed.connect(self.draft.remove)
@@ -166,6 +171,9 @@ class Composer(QFrame):
     def set_text(self, text: str) -> None:
         """Put a draft in."""
         self.field.set_text(text)
+
+    def _history(self) -> list[str]:
+        return [text for text in self.said_here() if text.strip()] or self._recent
 
     # -------------------------------------------------------------- what goes along
 
@@ -244,6 +252,11 @@ class Composer(QFrame):
         self.preset_button.updateGeometry()
 
     @property
+    def status(self) -> EngineStatus:
+        """What the engine is doing, as the open chat sees it."""
+        return self._status
+
+    @property
     def model_button(self) -> ModelButton:
         """What the menu of models opens at."""
         return self._model
@@ -294,6 +307,8 @@ class Composer(QFrame):
             return  # what was typed stays
         text = self.text().strip("\n")
         given = self.draft.take()
+        if text.strip():
+            self._recent.append(text)
         self.field.set_text("")
         self.submitted.emit(text, given)
 

@@ -90,9 +90,10 @@ class ContextMeter(Button):
 
 
 class ContextPopup(Popover):
-    """picked: the policy that the person chose for this chat."""
+    """picked: the policy that the person chose for this chat. size_asked: the context is to be of another size."""
 
     picked = Signal(str)
+    size_asked = Signal()
 
     def __init__(self, window: QWidget) -> None:
         super().__init__("Context", window)
@@ -109,6 +110,11 @@ class ContextPopup(Popover):
         self.body.addWidget(Label("When the context is full", "label"))
         self.body.addWidget(self.policy, 0, Qt.AlignmentFlag.AlignLeading)
         self.body.addWidget(self.effect)
+        self.size = Button("Change its size", "secondary")
+        self.size.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+        self.body.addSpacing(theme.px(4))
+        self.body.addWidget(self.size, 0, Qt.AlignmentFlag.AlignLeading)
+        self.size.clicked.connect(self._ask_size)
         self.policy.picked.connect(self._pick)
         self.set_policy("roll")
 
@@ -148,6 +154,10 @@ class ContextPopup(Popover):
         super().open_at(anchor)
         chosen = self.policy.buttons[self.policy.value() or "roll"]
         chosen.setFocus(Qt.FocusReason.PopupFocusReason)
+
+    def _ask_size(self) -> None:
+        self.dismiss()
+        self.size_asked.emit()
 
     def _pick(self, policy: str) -> None:
         self.set_policy(policy)

@@ -31,7 +31,9 @@ from engine.protocol import LoadedModelInfo
 
 if TYPE_CHECKING:
     from app.answer_setup import AnswerSetup
+    from app.chat_memory import ChatMemory
     from app.chat_shelf import ChatShelf
+    from app.engine_client import EngineClient
     from app.model_rows import ModelRow
     from app.models_controller import ModelsController
     from app.ui.answer_menus import AnswerMenus
@@ -190,6 +192,15 @@ class MainWindow(QMainWindow):
         shelf.problem.connect(self.page.show_banner)
         self._chat_acts = ChatActs(self, self.sidebar, lambda: self.shown_chat, shelf)
         self._chat_acts.bind(self.commands)
+
+    def connect_context(self, controller: ChatController, engine: EngineClient, memory: ChatMemory) -> None:
+        """What the next prompt is made of: attachments, the count of its tokens, drafts."""
+        from app.ui.chat_context import ChatContext
+
+        self.chat_context = ChatContext(self, self.page, controller, engine, memory)
+        self.settings_changed.connect(self.chat_context.counter.begin_anew)
+        self.chat_context.popup.size_asked.connect(lambda: self.open_settings("context"))
+        self.commands.bind("attach", self.page.composer.choose_files)
 
     def connect_models(self, controller: ModelsController) -> None:
         """The controller behind the Models page, which is built when it is first asked for, and behind the chat's

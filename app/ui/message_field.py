@@ -47,7 +47,9 @@ class MessageField(QTextEdit):
         super().__init__(parent)
         self._composing = False
         self.take_paste: Callable[[str], bool] = lambda text: False  # whether a paste went elsewhere
-        self._history: Sequence[str] = ()
+        # What the person wrote before, oldest first: arrow up goes back through it.
+        self.history: Callable[[], Sequence[str]] = lambda: ()
+        self._history: Sequence[str] = ()  # the same, while it is walked through
         self._back = 0  # how far back in it; 0: what is being written
         self._draft = ""  # that, while something older is shown
         self.setAccessibleName("Message")
@@ -73,10 +75,6 @@ class MessageField(QTextEdit):
         """Put this in, the cursor behind it."""
         self._back = 0
         self._show(text)
-
-    def set_history(self, said: Sequence[str]) -> None:
-        """What the person wrote before, oldest first: arrow up goes back through it."""
-        self._history, self._back = said, 0
 
     def _show(self, text: str) -> None:
         self.setPlainText(displayable(text))
@@ -141,6 +139,8 @@ class MessageField(QTextEdit):
         if self._back and self.text() != displayable(self._history[-self._back]):
             return False
         if event.key() == Qt.Key.Key_Up:
+            if not self._back and not self.text():
+                self._history = self.history()
             at_edge = not self._can_move(QTextCursor.MoveOperation.Up)
             return at_edge and self._back < len(self._history) and (self._back > 0 or not self.text())
         return self._back > 0 and not self._can_move(QTextCursor.MoveOperation.Down)
