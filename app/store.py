@@ -17,7 +17,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from app.conversation import Attachment, Conversation, Message, MessageState, Role, SearchHit
+from app.chat_files import plain
+from app.conversation import Attachment, Conversation, Message, MessageState, Role, SearchHit, WholeChat
 from app.store_file import StoreError, StoreErrorKind, failures, open_file
 from app.store_rescue import RescueReport, copy_rows, open_in_memory, open_or_restore, restore
 from app.store_search import SearchIndex, fold, marks_in, snippet
@@ -122,6 +123,46 @@ class Store:
                 _head_row(conversation),
             )
 
+    def add_chats(self, chats: Sequence[WholeChat]) -> list[Conversation]:
+        """Takes in chats that came from a file, all or none; returns those that were not there already.
+
+        Where one of the same id is here with other content, or one of its messages is in another chat, the one from
+        the file comes in as a copy under new ids.
+        """
+        added: list[Conversation] = []
+        with self._transaction() as db:
+            for chat in chats:
+                there = self._whole_chat(chat.conversation.id)
+                if there is not None and plain(there) == plain(chat):
+                    continue
+                taken = self._is_taken("conversation", chat.conversation.id) or any(
+                    self._is_taken("message", message.id) for message in chat.messages
+                )
+                new = chat.with_new_ids() if taken else chat
+                db.execute(
+                    f"INSERT INTO conversation ({_HEAD}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    _head_row(new.conversation),
+                )
+                db.executemany(
+                    f"INSERT INTO message ({_MESSAGE}, conversation_id, position) VALUES "
+                    "(:id, :role, :text, :created_at, :state, :stats, :parent, :attachments, :chat, :position)",
+                    [_row(m) | {"chat": new.conversation.id, "position": at} for at, m in enumerate(new.messages)],
+                )
+                added.append(new.conversation)
+        return added
+
+    def _is_taken(self, table: str, id_: str) -> bool:
+        return self._db.execute(f"SELECT 1 FROM {table} WHERE id = ?", (id_,)).fetchone() is not None
+
+    def whole_chat(self, conversation_id: str) -> WholeChat | None:
+        """A chat with all its messages, or None where it is deleted."""
+        with self._reading():
+            return self._whole_chat(conversation_id)
+
+    def _whole_chat(self, conversation_id: str) -> WholeChat | None:
+        conversation = self.conversation(conversation_id)
+        return None if conversation is None else WholeChat(conversation, tuple(self.messages(conversation_id)))
+
     def delete(self, conversation_id: str) -> None:
         """Hides a conversation until it is restored or purged."""
         with self._transaction() as db:
@@ -142,6 +183,17 @@ class Store:
             self._index.forget(f"message.deleted_at < ? OR conversation_id IN ({gone})", (before, before))
             db.execute("DELETE FROM message WHERE deleted_at < ?", (before,))
             return db.execute("DELETE FROM conversation WHERE deleted_at < ?", (before,)).rowcount
+
+    def draft(self) -> str:
+        """What was typed for a chat that is not begun."""
+        with self._reading() as db:
+            row = db.execute("SELECT text FROM note WHERE name = 'draft'").fetchone()
+        return str(row[0]) if row else ""
+
+    def save_draft(self, text: str) -> None:
+        """Keeps what is typed for a chat that is not begun."""
+        with self._transaction() as db:
+            db.execute("INSERT OR REPLACE INTO note (name, text) VALUES ('draft', ?)", (_storable(text),))
 
     # -------------------------------------------------------------- messages
 
@@ -170,10 +222,8 @@ class Store:
                 "(SELECT coalesce(max(position), -1) + 1 FROM message WHERE conversation_id = :chat)) "
                 "ON CONFLICT (id) DO UPDATE SET text = excluded.text, state = excluded.state, stats = excluded.stats, "
                 "parent = excluded.parent, attachments = excluded.attachments",
-                {"id": message.id, "chat": conversation_id, "role": message.role, "text": _storable(message.text),
-                 "created_at": message.created_at, "state": message.state, "stats": _json(message.stats),
-                 "parent": message.parent, "attachments": _json([asdict(a) for a in message.attachments] or None)},
-            )  # fmt: skip
+                _row(message) | {"chat": conversation_id},
+            )
             db.execute(
                 "UPDATE conversation SET updated_at = max(updated_at, ?), leaf = ? WHERE id = ?",
                 (message.created_at, message.id, conversation_id),
@@ -288,6 +338,12 @@ def _hit(row: Sequence[Any], needle: str) -> SearchHit:
 def _head_row(c: Conversation) -> tuple[Any, ...]:
     return (c.id, _storable(c.title), c.created_at, c.updated_at, c.pinned, _storable(c.folder), c.leaf,
             _storable(c.draft), _json(c.choices or None))  # fmt: skip
+
+
+def _row(m: Message) -> dict[str, Any]:
+    attachments = _json([asdict(one) for one in m.attachments] or None)
+    return {"id": m.id, "role": m.role, "text": _storable(m.text), "created_at": m.created_at, "state": m.state,
+            "stats": _json(m.stats), "parent": m.parent, "attachments": attachments}  # fmt: skip
 
 
 def _storable(text: str) -> str:

@@ -52,7 +52,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX conversation_newest ON conversation (updated_at)",
         "CREATE INDEX message_writing ON message (state) WHERE state = 'writing'",
     ),
-    (  # columns alone: the file stays readable by its first page, and a large one is brought up in no time
+    (  # no row is touched, so that a large file is brought up in no time
         "ALTER TABLE conversation ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE conversation ADD COLUMN folder TEXT NOT NULL DEFAULT ''",
         "ALTER TABLE conversation ADD COLUMN leaf TEXT NOT NULL DEFAULT ''",
@@ -61,6 +61,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE message ADD COLUMN parent TEXT",
         "ALTER TABLE message ADD COLUMN attachments TEXT",
         "ALTER TABLE message ADD COLUMN deleted_at REAL",
+        "CREATE TABLE note (name TEXT PRIMARY KEY, text TEXT NOT NULL)",  # what belongs to no chat
     ),
 )
 
