@@ -113,8 +113,11 @@ def window(qtbot: QtBot, qapp: QApplication) -> Iterator[QWidget]:
 
 def test_typing_filters_arrows_move_and_enter_does_it(window: QWidget) -> None:
     done: list[str] = []
-    entries = [Entry("Commands", "One", lambda: done.append("one")), Entry("Chats", "Only", lambda: done.append("only")),
-               Entry("Chats", "Two", lambda: done.append("two"))]  # fmt: skip
+    entries = [
+        Entry("Commands", "One", lambda: done.append("one")),
+        Entry("Chats", "Only", lambda: done.append("only")),
+        Entry("Chats", "Two", lambda: done.append("two")),
+    ]
     palette = CommandPalette(window, lambda: entries, lambda text: Entry("Messages", f"Search “{text}”", list))
     before = QApplication.focusWidget()
     palette.toggle()
