@@ -155,6 +155,21 @@ def test_the_mouse_marks_and_chooses_and_words_of_groups_do_nothing(window: QWid
     assert not palette.is_open
 
 
+def test_tab_goes_to_the_list_and_typing_back_to_the_field(window: QWidget) -> None:
+    palette = CommandPalette(window, lambda: COMMANDS, entry)
+    palette.toggle()
+    QTest.keyClick(palette.field, Qt.Key.Key_Tab)
+    assert palette.view.hasFocus()
+    QTest.keyClick(palette.view, Qt.Key.Key_Down)
+    assert palette.entries.entry(palette.view.currentIndex().row()) == COMMANDS[1]
+    QTest.keyClick(palette.view, "l")
+    assert palette.field.hasFocus()
+    assert palette.field.text() == "l"
+    QTest.keyClick(palette.field, Qt.Key.Key_Tab)
+    QTest.keyClick(palette.view, Qt.Key.Key_Tab)
+    assert palette.field.hasFocus()
+
+
 def test_esc_closes_it_and_it_opens_empty_again(window: QWidget) -> None:
     palette = CommandPalette(window, lambda: COMMANDS, entry)
     palette.toggle()
