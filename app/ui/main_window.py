@@ -180,6 +180,7 @@ class MainWindow(QMainWindow):
         shelf.problem.connect(self.page.show_banner)
         self._chat_acts = ChatActs(self, self.sidebar, lambda: self.shown_chat, shelf)
         self._chat_acts.bind(self.commands)
+        self.page.more_rows = self._chat_acts.add_rows
 
     def connect_models(self, controller: ModelsController) -> None:
         """The controller behind the Models page, which is built when it is first asked for, and behind the chat's
