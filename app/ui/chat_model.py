@@ -6,6 +6,7 @@ It paints and stores nothing.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
@@ -94,9 +95,9 @@ def _by_date(newest_first: Sequence[Conversation], today: date) -> list[Row]:
     for conversation in newest_first:
         group = next((words for start, words in recent if conversation.updated_at >= start), "")
         if not group:
-            day = datetime.fromtimestamp(conversation.updated_at).astimezone()
-            month = MONTHS[day.month - 1]
-            group = month if day.year == today.year else f"{month} {day.year}"
+            day = time.localtime(conversation.updated_at)  # a tenth of what a datetime costs, for thousands of chats
+            month = MONTHS[day.tm_mon - 1]
+            group = month if day.tm_year == today.year else f"{month} {day.tm_year}"
         if group != head:
             rows.append(group)
             head = group
