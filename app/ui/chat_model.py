@@ -91,10 +91,12 @@ def _by_date(newest_first: Sequence[Conversation], today: date) -> list[Row]:
 
     recent = ((starts(0), "Today"), (starts(1), "Yesterday"), (starts(7), "Last 7 days"))
     rows: list[Row] = []
-    head = ""
+    head, is_recent = "", True
     for conversation in newest_first:
-        group = next((words for start, words in recent if conversation.updated_at >= start), "")
-        if not group:
+        if is_recent:
+            group = next((words for start, words in recent if conversation.updated_at >= start), "")
+            is_recent = bool(group)
+        if not is_recent:
             day = time.localtime(conversation.updated_at)  # a tenth of what a datetime costs, for thousands of chats
             month = MONTHS[day.tm_mon - 1]
             group = month if day.tm_year == today.year else f"{month} {day.tm_year}"
