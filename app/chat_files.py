@@ -64,15 +64,18 @@ def plain(chat: WholeChat) -> dict[str, Any]:
     leaf = c.leaf if any(message.id == c.leaf for message in chat.messages) else ""
     values = {
         "id": c.id, "title": c.title, "created_at": float(c.created_at), "updated_at": float(c.updated_at),
-        "pinned": c.pinned, "folder": c.folder, "leaf": leaf, "choices": c.choices, "messages": [_plain_message(m) for m in chat.messages],
+        "pinned": c.pinned, "folder": c.folder, "leaf": leaf, "choices": c.choices,
+        "messages": [_plain_message(m) for m in chat.messages],
     }  # fmt: skip
     return dict(_storable(values))
 
 
 def _plain_message(m: Message) -> dict[str, Any]:
     state = MessageState.INTERRUPTED if m.state is MessageState.WRITING else m.state
-    values = {"id": m.id, "parent": m.parent, "role": str(m.role), "created_at": float(m.created_at),
-              "state": str(state), "text": m.text}  # fmt: skip
+    values: dict[str, Any] = {
+        "id": m.id, "parent": m.parent, "role": str(m.role), "created_at": float(m.created_at),
+        "state": str(state), "text": m.text,
+    }  # fmt: skip
     if m.attachments:
         values["attachments"] = [asdict(one) for one in m.attachments]
     if m.stats is not None:

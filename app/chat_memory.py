@@ -327,7 +327,7 @@ class ChatMemory(QObject):
         """Undo `remove`; False where there is nothing to undo."""
         removed = self._removed.pop(message_id, None)
         messages = self._chats.get(conversation_id)
-        if removed is None or messages is None:
+        if removed is None or messages is None or conversation_id not in self._conversations:
             return False
         back = [replace(m, parent=message_id) if m.id in removed.followers else m for m in messages]
         back.insert(next((i + 1 for i, m in enumerate(back) if m.id == removed.before), 0), removed.message)

@@ -16,16 +16,10 @@ from app.answer_queue import Answer, AnswerQueue
 from app.asking import AnswerRequest, Asking, request_for
 from app.chat_memory import ChatMemory
 from app.conversation import Attachment, Conversation, Message, MessageState, Role, branch, siblings
-from app.message_act import MessageAct
+from app.message_act import MessageAct, can_continue
 from app.thinking import ThoughtClock
 
 STILL_ANSWERING = "Still answering: stop it first, or wait"
-_CUT = {MessageState.LENGTH, MessageState.CANCELLED, MessageState.FAILED, MessageState.INTERRUPTED}
-
-
-def can_continue(message: Message) -> bool:
-    """Whether an answer ended before its end, with words that can be written on."""
-    return message.role is Role.ASSISTANT and message.state in _CUT and bool(message.text.strip())
 
 
 def versions_of(messages: Sequence[Message], shown: Sequence[Message]) -> dict[str, tuple[int, int]]:

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from app.conversation import Message, MessageState, Role
+
+_CUT = {MessageState.LENGTH, MessageState.CANCELLED, MessageState.FAILED, MessageState.INTERRUPTED}
+
 Act = Literal["edit", "regenerate", "continue", "delete", "switch"]
 
 
@@ -16,3 +20,8 @@ class MessageAct:
     message_id: str
     text: str = ""
     step: int = 0
+
+
+def can_continue(message: Message) -> bool:
+    """Whether an answer ended before its end, with words that can be written on."""
+    return message.role is Role.ASSISTANT and message.state in _CUT and bool(message.text.strip())

@@ -270,8 +270,8 @@ class Store:
         """Conversations that hold the text in their title or in a message, upper or lower case, the newest first.
 
         One hit a conversation; its snippet is from the newest message that holds the text, and empty where only the
-        title does. Attachments count as said in their message. Cost: 10 ms where the index knows all of 10,000
-        messages; it reads what the index does not know, and everything for one or two letters.
+        title does. Attachments count as said in their message. Cost: 30 ms where the index knows all of 60,000
+        messages; what it does not know is read, and one or two letters are looked for in everything: 0.12 s at most.
         """
         needle = fold(text.strip())
         if not needle:
@@ -325,7 +325,17 @@ def _conversation(row: Sequence[Any]) -> Conversation:
         chosen = json.loads(choices) if choices else {}
     except (ValueError, RecursionError):  # what was chosen can be chosen again; the chat is not lost for it
         chosen = {}
-    return Conversation(id_, title, created_at, updated_at, bool(pinned), folder, leaf, draft, chosen)
+    return Conversation(
+        id_,
+        title,
+        created_at,
+        updated_at,
+        bool(pinned),
+        folder,
+        leaf,
+        draft,
+        chosen if isinstance(chosen, dict) else {},
+    )
 
 
 def _hit(row: Sequence[Any], needle: str) -> SearchHit:

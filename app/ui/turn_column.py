@@ -15,11 +15,17 @@ from PySide6.QtWidgets import QApplication, QSizePolicy, QSpacerItem, QVBoxLayou
 
 from app.conversation import Message, MessageState, Role
 from app.ui import theme
-from app.ui.message_view import Answer, MessageView, make_view
+from app.ui.message_view import Answer, MessageView
+from app.ui.own_message import OwnMessage
 
 TURN_GAP = 16
 TURN_PX = 140  # room for a message that is not built: about what one takes
 MOST_ROOM_PX = 240_000  # above or below; a layout counts no further than 524,287
+
+
+def make_view(message: Message, parent: QWidget | None = None) -> MessageView:
+    """The widget for a message."""
+    return Answer(message, parent) if message.role is Role.ASSISTANT else OwnMessage(message, parent)
 
 
 def model_of(message: Message) -> str:
@@ -147,10 +153,12 @@ class TurnColumn(QWidget):
             view.set_versions(*self.versions[message.id])
         if isinstance(view, Answer):
             view.set_model(self.new_model(index))
+            view.set_last(index == len(self.messages) - 1)
         return view
 
     def drop_above(self, count: int, at_once: bool = False) -> None:
         """Take down so many of the first built ones."""
+        self.keep_words(count)
         going, self.views = self.views[:count], self.views[count:]
         self.first += len(going)
         self._discard(going, at_once)
@@ -162,6 +170,11 @@ class TurnColumn(QWidget):
             self.messages[index] = self.as_it_stands(index)
         going, self.views = self.views[keep:], self.views[:keep]
         self._discard(going)
+
+    def keep_words(self, count: int) -> None:
+        """Remember what the first built ones say by now, before they are taken down."""
+        for index in range(self.first, self.first + count):
+            self.messages[index] = self.as_it_stands(index)
 
     def is_in_use(self, view: MessageView) -> bool:
         """Whether somebody edits in it, or the focus is there."""
