@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import logging
 import re
+import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from enum import Enum
@@ -39,7 +40,7 @@ class ShareableFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         parts = record.name.split(".")
         ours = parts[0] in _OURS
-        name = record.name if ours else parts[0] if parts[0].isidentifier() else LEFT_OUT
+        name = record.name if ours else parts[0] if parts[0] == "qt" or parts[0] in sys.modules else LEFT_OUT
         said = _message(record) if ours else LEFT_OUT
         lines = [f"{self.formatTime(record)} {record.levelname} {name}: {said}"]
         if record.exc_info and record.exc_info[1] is not None:
