@@ -22,6 +22,7 @@ LEFT_OUT = "…"
 _OURS = ("app", "engine", "native_kernels")
 _KNOWN_FAULTS = frozenset(name for name, kind in vars(builtins).items() if isinstance(kind, type)
                           and issubclass(kind, BaseException))  # fmt: skip
+_FROZEN = frozenset({"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>", "<frozen runpy>"})
 _DEADLY = re.compile(
     r"Fatal Python error: (Segmentation fault|Aborted|Bus error|Illegal instruction|Floating-point exception|"
     r"Stack overflow)|Windows fatal exception: (access violation|stack overflow|code 0x[0-9a-f]{8})"
@@ -107,6 +108,8 @@ def told(error: BaseException, trace: TracebackType | None) -> list[str]:
 
 def place(path: str) -> str:
     """A file of the program or of its parts from its package on; of any other file not even the name."""
+    if path in _FROZEN:
+        return path
     parts = Path(path.replace("\\", "/")).parts
     for mark in ("site-packages", "dist-packages"):
         if mark in parts:

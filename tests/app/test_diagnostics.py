@@ -64,7 +64,8 @@ def moment() -> diagnostics.Moment:
     )  # fmt: skip
     installed = InstalledModel(
         id=f"local/{model}", name=model, folder=folder, path=f"{folder}/{file}",
-        files=(InstalledFile(file, 5, "0" * 64),), n_bytes=5 * 10**9, owned=False, origin="in place", state="ready", reason=doctor, repo=host, prepared=folder,
+        files=(InstalledFile(file, 5, "0" * 64),),
+        n_bytes=5 * 10**9, owned=False, origin="in place", state="ready", reason=doctor, repo=host, prepared=folder,
     )  # fmt: skip
     download = Download(id=key, model=model, name=model, repo=host, state="downloading", done_bytes=1, total_bytes=2,
                         file=file, message=token)  # fmt: skip
