@@ -110,7 +110,8 @@ class ChatController(QObject):
             self._memory.add(conversation)
             self._open, self._wanted = conversation.id, None
             self.conversation_opened.emit(conversation, [])
-        question = Message(Role.USER, text)
+        said = self._memory.branch_of(self._open)
+        question = Message(Role.USER, text, parent=said[-1].id if said else "")
         answer = self._new_answer(self._open, question)
         self._memory.append(self._open, question, partial(self._question_stored, answer))
         self.message_added.emit(question)
@@ -123,7 +124,7 @@ class ChatController(QObject):
             automatic = mode == "auto" or (mode == "sparse" and not self._has_predictors)
             return said, self._settings.sampling(), None if automatic else mode
 
-        return Answer(chat, Message(Role.ASSISTANT, "", state=MessageState.WRITING), request)
+        return Answer(chat, Message(Role.ASSISTANT, "", state=MessageState.WRITING, parent=question.id), request)
 
     def _begin(self, answer: Answer) -> None:
         self._memory.append(answer.conversation_id, answer.message)
