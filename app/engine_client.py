@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
+from app.asking import AnswerRequest
 from app.engine_process import EngineDied, EngineStarted
 from app.engine_status import EngineStatus, Phase, sentence, short_name, why_there
 from app.engine_worker import EngineWorker
@@ -129,11 +130,22 @@ class EngineClient(QObject):
         self._worker.restart()
         self._rest()
 
-    def ask(self, messages: list[dict[str, str]], sampling: dict[str, Any], mode: str | None) -> None:
+    def ask(self, request: AnswerRequest) -> None:
         """Begin an answer; only when `is_ready`."""
         self._answer_id = f"answer-{next(self._numbers)}"
         self._set(phase=Phase.THINKING, done=0, total=0, tok_s=None, tokens=0)
-        self._worker.generate(protocol.Generate(self._answer_id, messages, sampling, mode))
+        self._worker.generate(
+            protocol.Generate(
+                self._answer_id, request.messages, request.sampling, request.mode,
+                continues=request.continues, overflow=request.overflow,
+            )
+        )  # fmt: skip
+
+    def ask_fresh(self, messages: list[dict[str, str]], sampling: dict[str, Any], mode: str | None) -> None:
+        """The same, with nothing of what earlier answers left in the KV cache."""
+        self._answer_id = f"answer-{next(self._numbers)}"
+        self._set(phase=Phase.THINKING, done=0, total=0, tok_s=None, tokens=0)
+        self._worker.generate(protocol.Generate(self._answer_id, messages, sampling, mode, fresh=True))
 
     def stop(self) -> None:
         """End the answer under way; it then ends as cancelled."""
