@@ -251,7 +251,7 @@ class ChatMemory(QObject):
     # -------------------------------------------------------------- search
 
     def search(self, text: str, then: Callable[[list[SearchHit]], None]) -> None:
-        if self._store is not None:
+        if self._store is not None and not self._ending:  # what was just typed may ask while the window closes
             self._reads.run("search the chats", lambda: self._stored.search(text), then, self.trouble.emit)
 
     def _grow_index(self) -> None:

@@ -5,10 +5,11 @@ It stores nothing and knows no engine: whoever owns the chat listens to its sign
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QPoint, Qt, QUrl, Signal
-from PySide6.QtGui import QDesktopServices, QGuiApplication, QKeyEvent, QKeySequence, QResizeEvent, QShortcut
+from PySide6.QtGui import QDesktopServices, QGuiApplication, QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QStackedWidget, QVBoxLayout, QWidget
 
 from app.conversation import Conversation, Message, Role
@@ -63,6 +64,7 @@ class ChatPage(QFrame):
         super().__init__(parent)
         self.setProperty("kind", "page")
         self._conversation_id = ""
+        self.more_rows: Callable[[Menu], None] = lambda menu: None  # adds to the title bar's menu what others can do
         self._title = ""
         self._drafts: dict[str, str] = {}
         self._status = EngineStatus()
@@ -107,9 +109,6 @@ class ChatPage(QFrame):
         self.transcript.link_activated.connect(self._ask_to_open)
         self.transcript.acted.connect(self.acted)
         self.empty.prompt_chosen.connect(self._choose_prompt)
-        copy = QShortcut(QKeySequence("Ctrl+Shift+C"), self)
-        copy.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
-        copy.activated.connect(self.copy_last_answer)
         theme.current().changed.connect(self._lay_out)
         self._place_composer(empty=True)
         self._lay_out()
@@ -240,6 +239,7 @@ class ChatPage(QFrame):
         menu = Menu("Chat menu", self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         menu.add("Rename", "pen", lambda: self.title_menu.emit("rename"))
+        self.more_rows(menu)
         menu.add("Copy chat as Markdown", "copy", self.copy_chat)
         menu.addSeparator()
         menu.add("Delete", "trash", lambda: self.title_menu.emit("delete"), token="bad")
