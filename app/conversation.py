@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -75,6 +75,20 @@ class Conversation:
     leaf: str = ""  # id of the last message of the branch that is shown; empty: of the newest
     draft: str = ""  # what stands in the composer, unsent
     choices: dict[str, Any] = field(default_factory=dict)  # made for this chat alone: persona, sampling, model, ...
+
+
+@dataclass(frozen=True)
+class WholeChat:
+    """A chat with all its messages, of every branch."""
+
+    conversation: Conversation
+    messages: tuple[Message, ...]
+
+    def with_new_ids(self) -> WholeChat:
+        """A copy that can stand beside this one."""
+        new = {"": ""} | {message.id: new_id() for message in self.messages}
+        messages = tuple(replace(m, id=new[m.id], parent=new.get(m.parent, "")) for m in self.messages)
+        return WholeChat(replace(self.conversation, id=new_id(), leaf=new.get(self.conversation.leaf, "")), messages)
 
 
 @dataclass(frozen=True)

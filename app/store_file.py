@@ -52,7 +52,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX conversation_newest ON conversation (updated_at)",
         "CREATE INDEX message_writing ON message (state) WHERE state = 'writing'",
     ),
-    (  # columns alone: the file stays readable by its first page, and a large one is brought up in no time
+    (  # no row is touched, so that a large file is brought up in no time
         "ALTER TABLE conversation ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE conversation ADD COLUMN folder TEXT NOT NULL DEFAULT ''",
         "ALTER TABLE conversation ADD COLUMN leaf TEXT NOT NULL DEFAULT ''",
@@ -61,6 +61,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE message ADD COLUMN parent TEXT",
         "ALTER TABLE message ADD COLUMN attachments TEXT",
         "ALTER TABLE message ADD COLUMN deleted_at REAL",
+        "CREATE TABLE note (name TEXT PRIMARY KEY, text TEXT NOT NULL)",  # what belongs to no chat
     ),
 )
 
@@ -185,6 +186,7 @@ def finish_rescue(path: Path) -> Path | None:
 def connect(database: str) -> sqlite3.Connection:
     """A connection in which every transaction is begun by hand. It may be used from any one thread at a time."""
     db = sqlite3.connect(database, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    db.execute("PRAGMA secure_delete = ON")  # what a person deleted is not left behind in free pages
     db.text_factory = lambda data: data.decode("utf-8", "replace")  # a flipped bit costs a character, not a chat
     return db
 

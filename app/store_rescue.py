@@ -94,7 +94,7 @@ def _salvage(path: Path, target: sqlite3.Connection) -> tuple[int, int]:
         if not copy.exists():
             return 0, 0
         counts = _copied(copy, target)
-        if 0 in counts:  # perhaps only the first page, with the tables' list, is lost: all files of ours share it
+        if 0 in counts or not _lists_tables(copy):  # of the first page: all files of ours share what is needed of it
             _replace_first_page(copy)
             counts = _copied(copy, target)
         return counts
@@ -108,6 +108,17 @@ def _copied(copy: Path, target: sqlite3.Connection) -> tuple[int, int]:
         return copy_rows(source, target)
     finally:
         source.close()
+
+
+def _lists_tables(copy: Path) -> bool:
+    source = connect(str(copy))
+    try:
+        found = {name for (name,) in source.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    except _DAMAGE:
+        return False
+    finally:
+        source.close()
+    return found >= {"conversation", "message"}
 
 
 def _replace_first_page(copy: Path) -> None:
@@ -171,7 +182,7 @@ def _upsert(table: str, columns: str, *kept: str) -> str:
     return f"INSERT INTO {table} ({columns}) VALUES ({places}) ON CONFLICT (id) DO UPDATE SET {changed}"
 
 
-_PUT_CONVERSATION = _upsert("conversation", CONVERSATION_COLUMNS, "created_at")
+_PUT_CONVERSATION = _upsert("conversation", CONVERSATION_COLUMNS)
 _PUT_MESSAGE = _upsert("message", MESSAGE_COLUMNS, "conversation_id", "position", "role", "created_at")
 
 

@@ -249,7 +249,9 @@ class ChatList(QListView):
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         row, key = self.chats.row(self.currentIndex()), event.key()
-        if isinstance(row, FolderRow) and key in {Qt.Key.Key_Left, Qt.Key.Key_Right}:
+        if self.state() == QAbstractItemView.State.EditingState:
+            event.accept()  # Enter in the field for a name comes by here too
+        elif isinstance(row, FolderRow) and key in {Qt.Key.Key_Left, Qt.Key.Key_Right}:
             if row.is_open == (key == (Qt.Key.Key_Right if self.isRightToLeft() else Qt.Key.Key_Left)):
                 self.toggle_folder(row.name)
         elif isinstance(row, ChatRow | FolderRow) and key in {Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space}:

@@ -26,6 +26,7 @@ class CrashDialog(Sheet):
 
     def __init__(self, parent: QWidget, lines: list[str], has_stacks: bool) -> None:
         super().__init__(parent, TITLE, SENTENCE if has_stacks else WITHOUT_STACKS, wide_px=640)
+        self._window = parent.window()
         self.text = QPlainTextEdit()
         self.text.setProperty("kind", "field")
         self.text.setReadOnly(True)
@@ -45,6 +46,6 @@ class CrashDialog(Sheet):
 
     def _restyle(self) -> None:
         self.text.setFont(theme.font("code"))
-        window = self.parentWidget().window()  # at large text sizes the dialog itself must not scroll besides
-        self.text.setFixedHeight(min(theme.px(260), int(SHARE * window.height())))
+        # At large text sizes the dialog itself must not scroll besides.
+        self.text.setFixedHeight(min(theme.px(260), int(SHARE * self._window.height())))
         self.fit()

@@ -91,9 +91,13 @@ class MainWindow(QMainWindow):
         focus_ring.install(self)
         self.sidebar.set_collapsed(not settings.sidebar_open)
         self.sidebar.collapsed_changed.connect(lambda collapsed: self._set(sidebar_open=not collapsed))
+        folders = self.sidebar.panel.list
+        folders.chats.set_closed(settings.closed_folders.splitlines())
+        folders.closed_changed.connect(lambda names: self._set(closed_folders="\n".join(names)[:20_000]))
         self.sidebar.chat_requested.connect(self.show_chat)
         self.sidebar.new_chat.connect(self.show_chat)
         self.sidebar.conversation_selected.connect(lambda _: self.show_chat(focus=False))
+        self.sidebar.hit_selected.connect(lambda *_: self.show_chat(focus=False))
         self.sidebar.models_requested.connect(self.show_models)
         self.sidebar.set_page("chat")
         self.sidebar.settings_requested.connect(self.open_settings)
@@ -145,7 +149,11 @@ class MainWindow(QMainWindow):
         controller.chat_status_changed.connect(page.set_status)
         controller.chat_status_changed.connect(self.strip.set_status)
         controller.message_added.connect(page.add_message)
-        controller.message_removed.connect(page.remove_message)
+        controller.message_resumed.connect(page.resume_message)
+        controller.branch_changed.connect(page.show_branch)
+        controller.versions_changed.connect(page.set_versions)
+        controller.message_wanted.connect(page.show_message)
+        page.acted.connect(controller.act)
         controller.text_appended.connect(page.append_text)
         controller.message_finished.connect(page.finish_message)
         controller.messages_dropped.connect(page.set_dropped)
@@ -165,6 +173,7 @@ class MainWindow(QMainWindow):
             part.load_stop_asked.connect(controller.cancel_load)
         sidebar.new_chat.connect(controller.new_chat)
         sidebar.conversation_selected.connect(controller.open)
+        sidebar.hit_selected.connect(controller.open_at)
         sidebar.rename_requested.connect(controller.rename)
         sidebar.delete_requested.connect(controller.delete)
         sidebar.search_changed.connect(controller.search)
@@ -175,8 +184,10 @@ class MainWindow(QMainWindow):
         from app.ui.chat_acts import ChatActs
 
         shelf.toast.connect(self.show_toast)
+        shelf.problem.connect(self.page.show_banner)
         self._chat_acts = ChatActs(self, self.sidebar, lambda: self.shown_chat, shelf)
         self._chat_acts.bind(self.commands)
+        self.page.more_rows = self._chat_acts.add_rows
 
     def connect_models(self, controller: ModelsController) -> None:
         """The controller behind the Models page, which is built when it is first asked for, and behind the chat's

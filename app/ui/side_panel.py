@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QRectF, Qt, QTimer, Signal
+from PySide6.QtCore import QPoint, QRectF, Qt, QTimer, Signal
 from PySide6.QtGui import QColor, QFontMetrics, QKeyEvent, QPaintEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QSizePolicy, QStackedLayout, QVBoxLayout, QWidget
 
@@ -203,9 +203,11 @@ class SidePanel(QFrame):
         self._column = QVBoxLayout(self)
         self._brand_row = QHBoxLayout()
         self.brand = BrandButton()
+        self.more = IconButton("more", "All chats")
         self.hide_button = IconButton("panel", "Close the sidebar", keys("sidebar"))
         self._brand_row.addWidget(self.brand)
         self._brand_row.addStretch(1)
+        self._brand_row.addWidget(self.more)
         self._brand_row.addWidget(self.hide_button)
         self.new_chat = Button("New chat", "secondary", "plus", tooltip=tooltip("new_chat"))
         self.new_chat.align_left, self.new_chat.padding_px = True, 9
@@ -242,6 +244,7 @@ class SidePanel(QFrame):
         self._delay.setInterval(SEARCH_DELAY_MS)
         self._delay.timeout.connect(self._tell_search)
         self._told = ""
+        self.more.clicked.connect(self._open_menu)
         self.hide_button.clicked.connect(self.collapse_asked)
         self.search_button.clicked.connect(self.open_search)
         self.field.textChanged.connect(lambda _: self._delay.start())
@@ -260,6 +263,10 @@ class SidePanel(QFrame):
             part.setSpacing(theme.px(4))
         self._search.setFixedHeight(theme.px(34))
         self.field.setFont(theme.font("row"))
+
+    def _open_menu(self) -> None:
+        corner = self.more.rect().bottomLeft() + QPoint(0, theme.px(4))
+        self.list.menu_for(None).popup(self.more.mapToGlobal(corner))
 
     @property
     def searching(self) -> bool:

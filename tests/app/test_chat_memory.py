@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from app import chat_memory, store_search
 from app.chat_memory import ChatMemory
-from app.conversation import Attachment, Conversation, Message, Role, branch, newest_leaf, siblings
+from app.conversation import Attachment, Conversation, Message, MessageState, Role, branch, newest_leaf, siblings
 from app.operations import Operations
 from app.store import Store
+from app.user_messages import describe
 
 
 class Desk:
@@ -136,6 +141,100 @@ def test_a_draft_of_the_last_moment_is_kept(tmp_path: Path, qtbot: Any) -> None:
     desk.memory.set_draft(chat.id, "typed, then closed")
     desk.end()
     assert stored(desk, chat.id)[0].draft == "typed, then closed"
+
+
+def test_the_draft_of_a_chat_that_is_not_begun_is_kept(tmp_path: Path, qtbot: Any) -> None:
+    desk = Desk(tmp_path / "chats.db")
+    desk.memory.set_draft("", "typed before anything was open")
+    desk.memory.set_draft("nowhere", "lost")
+    assert desk.memory.draft("nowhere") == ""
+    qtbot.waitSignal(desk.memory.opened, timeout=3000).wait()
+    assert desk.memory.draft("") == "typed before anything was open"
+    desk.end()
+    desk = Desk(tmp_path / "chats.db")
+    qtbot.waitSignal(desk.memory.opened, timeout=3000).wait()
+    assert desk.memory.draft("") == "typed before anything was open"
+    desk.memory.set_draft("", "")
+    desk.end()
+    store = Store.open(tmp_path / "chats.db")
+    assert store.draft() == ""
+    store.close()
+
+
+# ------------------------------------------------------------------ files
+
+
+def test_chats_go_out_and_come_in(desk: Desk, tmp_path: Path, qtbot: Any) -> None:
+    chats = [Conversation(title=f"chat {number}", created_at=number) for number in range(3)]
+    for chat in chats:
+        desk.memory.add(chat)
+        asked = turn(desk, chat.id, Role.USER, f"question {chat.title}")
+        turn(desk, chat.id, Role.ASSISTANT, "answer", asked.id)
+    written: list[Any] = []
+    for path, ids in (("all.json", None), ("one.md", [chats[1].id]), ("folder", None)):
+        desk.memory.export_chats(tmp_path / path, ids, written.append, written.append)
+    qtbot.waitUntil(lambda: len(written) == 3, timeout=5000)
+    assert written == [3, 1, 3]
+    assert "question chat 1" in (tmp_path / "one.md").read_text("utf-8")
+    assert len(list((tmp_path / "folder").iterdir())) == 3
+
+    other = Desk(tmp_path / "other.db")
+    came: list[Any] = []
+    other.memory.import_chats(tmp_path / "all.json", lambda added, known: came.append((len(added), known)), came.append)
+    qtbot.waitUntil(lambda: len(came) == 1, timeout=5000)
+    other.memory.import_chats(tmp_path / "all.json", lambda added, known: came.append((len(added), known)), came.append)
+    qtbot.waitUntil(lambda: len(came) == 2, timeout=5000)
+    assert came == [(3, 0), (0, 3)]
+    assert {c.title for c in other.memory.conversations()} == {"chat 0", "chat 1", "chat 2"}
+    other.memory.export_chats(tmp_path / "again.json", None, came.append, came.append)
+    qtbot.waitUntil(lambda: len(came) == 3, timeout=5000)
+    assert (tmp_path / "again.json").read_bytes() == (tmp_path / "all.json").read_bytes()
+    other.end()
+
+
+def test_files_that_fail_are_told_in_words(desk: Desk, tmp_path: Path, qtbot: Any) -> None:
+    (tmp_path / "bad.json").write_text("{}")
+    failed: list[BaseException] = []
+    for name in ("bad.json", "missing.json"):
+        desk.memory.import_chats(tmp_path / name, lambda added, known: None, failed.append)
+    desk.memory.export_chats(tmp_path / "nowhere" / "x.json", None, lambda count: None, failed.append)
+    qtbot.waitUntil(lambda: len(failed) == 3, timeout=5000)
+    bad, missing, unwritable = failed
+    assert describe(bad, during="import").sentence.startswith("This file does not hold chats that Hearth exported.")
+    assert describe(missing, during="import").title == "The chats were not imported"
+    assert describe(unwritable, during="export").sentence == "The file cannot be written there. Choose another folder."
+    full = OSError(28, "No space left on device")
+    assert "disk is full" in describe(full, during="export").sentence
+
+
+def test_the_index_grows_when_nothing_is_said(tmp_path: Path, qtbot: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_memory, "INDEX_AFTER_MS", 20)
+    monkeypatch.setattr(chat_memory, "INDEX_STEP_MS", 1)
+    monkeypatch.setattr(store_search, "STEP_CHARACTERS", 200)
+    desk = Desk(tmp_path / "chats.db")
+    chat = Conversation()
+    desk.memory.add(chat)
+    for number in range(20):
+        turn(desk, chat.id, Role.USER, f"words {number}")
+    answer = Message(Role.ASSISTANT, "", state=MessageState.WRITING)
+    desk.memory.append(chat.id, answer)
+    desk.memory.update(chat.id, replace(answer, text="done", state=MessageState.COMPLETE))
+
+    def known() -> int:
+        with contextlib.closing(sqlite3.connect(tmp_path / "chats.db")) as db:
+            return int(db.execute("SELECT count(*) FROM search_entry").fetchone()[0])
+
+    def all_known() -> None:
+        with contextlib.suppress(sqlite3.OperationalError):  # no such table yet
+            assert known() == 21
+            return
+        raise AssertionError
+
+    qtbot.waitUntil(all_known, timeout=5000)
+    desk.end()
+
+
+# ------------------------------------------------------------------ branches as plain data
 
 
 def test_parents_that_lead_round_in_a_circle_end() -> None:

@@ -262,6 +262,10 @@ def test_what_is_given_is_opened_as_what_it_is(arrive: Arrive, tmp_path: Path, m
     monkeypatch.setattr(person.hearth.models, "import_path", lambda path, copy: taken.append((path, copy)))
     folder = tmp_path / "a model"
     folder.mkdir()
+    chats: list[Path] = []
+    monkeypatch.setattr(person.hearth.shelf, "import_chats", chats.append)
+    manners_of(person).open_files([str(tmp_path / "my chats.json")])
+    assert chats == [tmp_path / "my chats.json"]
     manners_of(person).open_files([str(tmp_path / "x.GGUF"), str(folder), str(folder / "w.safetensors")])
     assert taken == [(str(tmp_path / "x.GGUF"), False), (str(folder), False), (str(folder), False)]
     assert person.window.pages.currentWidget() is person.window.models_page
