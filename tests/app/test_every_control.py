@@ -26,6 +26,7 @@ from pytestqt.qtbot import QtBot
 import app.ui
 from app.ui import theme
 from app.ui.chat_model import ChatRow, FolderRow
+from app.ui.crash_dialog import CrashDialog
 from app.ui.floating import ConfirmDialog, Menu
 from app.ui.popover import Popover
 from app.ui.sheet import Sheet
@@ -116,6 +117,11 @@ def _toast(room: Room) -> QWidget:
     return room.window
 
 
+def _after_a_crash(room: Room) -> QWidget:
+    lines = ["Fatal Python error: Aborted", "    app/bootstrap.py:1 run"]
+    return room.opened(CrashDialog(room.window, lines, has_stacks=True).open)
+
+
 def _of_models(room: Room, act: str) -> QWidget:
     room.models()
     return room.opened(getattr(room.window._acts, act), QMenu if act.endswith("menu") else QDialog)
@@ -180,6 +186,7 @@ PLACES: dict[str, Open] = {
     "models: hits on the hub": lambda room: _hub(room, "relu"),
     "models: a repository": lambda room: _hub(room, "o/name"),
     "settings": lambda room: room.opened(room.window.open_settings),
+    "after a crash": _after_a_crash,
     "about": lambda room: room.opened(room.window.open_about),
     "a model's details": lambda room: room.act("PowerInfer/b", "details"),
     "a model is prepared": lambda room: room.act("PowerInfer/b", "prepare"),
