@@ -345,13 +345,13 @@ def streaming(folder: Path) -> Figures:
         repaints = 0
 
         def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-            self.repaints += event.type() == QEvent.Type.UpdateRequest
+            self.repaints += event.type() == QEvent.Type.Paint
             return False
 
     chat = fill_long_chat(folder, LONG)
     seat = Seat(folder, fake=True).show()
     counter = Counter()
-    seat.window.installEventFilter(counter)
+    seat.window.ground.installEventFilter(counter)  # what lies under everything is painted with whatever is
     seat.ready()
     out: Figures = {}
     for name in ("short", "long"):
