@@ -246,7 +246,8 @@ class Store:
                 "UPDATE message SET parent = coalesce(gone.parent, (SELECT id FROM message AS one "
                 "WHERE one.conversation_id = gone.conversation_id AND one.position < gone.position "
                 "AND one.deleted_at IS NULL ORDER BY one.position DESC LIMIT 1), '') FROM message AS gone "
-                "WHERE gone.id = :id AND message.conversation_id = gone.conversation_id AND message.parent = :id",
+                "WHERE gone.id = :id AND message.conversation_id = gone.conversation_id AND message.parent = :id "
+                "AND message.deleted_at IS NULL",  # one that is gone itself comes back where it stood
                 {"id": message_id},
             )
             db.execute("UPDATE message SET deleted_at = ? WHERE id = ?", (time.time(), message_id))
