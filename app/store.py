@@ -178,11 +178,13 @@ class Store:
 
         Units: seconds since the epoch.
         """
-        with self._transaction() as db:
-            gone = "SELECT id FROM conversation WHERE deleted_at < ?"
-            self._index.forget(f"message.deleted_at < ? OR conversation_id IN ({gone})", (before, before))
-            db.execute("DELETE FROM message WHERE deleted_at < ?", (before,))
-            return db.execute("DELETE FROM conversation WHERE deleted_at < ?", (before,)).rowcount
+        gone = "SELECT id FROM conversation WHERE deleted_at < ?"
+        while True:
+            with self._transaction() as db:
+                if not self._index.forget(f"message.deleted_at < ? OR conversation_id IN ({gone})", (before, before)):
+                    db.execute("DELETE FROM message WHERE deleted_at < ?", (before,))
+                    return db.execute("DELETE FROM conversation WHERE deleted_at < ?", (before,)).rowcount
+            time.sleep(0.01)  # let others to the file between the steps
 
     def draft(self) -> str:
         """What was typed for a chat that is not begun."""
