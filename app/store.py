@@ -248,15 +248,16 @@ class Store:
                 "UPDATE message SET parent = coalesce(gone.parent, (SELECT id FROM message AS one "
                 "WHERE one.conversation_id = gone.conversation_id AND one.position < gone.position "
                 "AND one.deleted_at IS NULL ORDER BY one.position DESC LIMIT 1), '') FROM message AS gone "
-                "WHERE gone.id = :id AND message.conversation_id = gone.conversation_id AND message.parent = :id",
+                "WHERE gone.id = :id AND message.conversation_id = gone.conversation_id AND message.parent = :id "
+                "AND message.deleted_at IS NULL",
                 {"id": message_id},
             )
             db.execute("UPDATE message SET deleted_at = ? WHERE id = ?", (time.time(), message_id))
 
-    def put_back(self, message_id: str, followers: Sequence[str]) -> None:
-        """Undoes `remove_message`; followers are the ids of the messages that it stood before."""
+    def put_back(self, message_id: str, parent: str, followers: Sequence[str]) -> None:
+        """Undoes `remove_message`: the message stands behind its parent and before its followers again."""
         with self._transaction() as db:
-            db.execute("UPDATE message SET deleted_at = NULL WHERE id = ?", (message_id,))
+            db.execute("UPDATE message SET deleted_at = NULL, parent = ? WHERE id = ?", (parent, message_id))
             db.executemany("UPDATE message SET parent = ? WHERE id = ?", [(message_id, one) for one in followers])
 
     def mark_interrupted(self) -> int:

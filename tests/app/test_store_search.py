@@ -111,7 +111,7 @@ def test_what_changes_after_it_was_indexed_is_found_as_it_is_now(store: Store) -
     assert found(store, "rewritten") == [("t", second.id)]
     store.remove_message(second.id)
     assert found(store, "rewritten") == []
-    store.put_back(second.id, [])
+    store.put_back(second.id, first.id, [])
     assert found(store, "rewritten") == [("t", second.id)]
 
 
