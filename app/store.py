@@ -244,13 +244,17 @@ class Store:
     def remove_message(self, message_id: str) -> None:
         """Hides a message until it is put back or purged. What followed it follows the one before it then."""
         with self._transaction() as db:
+            gone = db.execute(
+                "SELECT conversation_id, coalesce(parent, (SELECT id FROM message AS one WHERE one.conversation_id = "
+                "message.conversation_id AND one.position < message.position AND one.deleted_at IS NULL "
+                "ORDER BY one.position DESC LIMIT 1), '') FROM message WHERE id = ?",
+                (message_id,),
+            ).fetchone()
+            if gone is None:
+                return
             db.execute(
-                "UPDATE message SET parent = coalesce(gone.parent, (SELECT id FROM message AS one "
-                "WHERE one.conversation_id = gone.conversation_id AND one.position < gone.position "
-                "AND one.deleted_at IS NULL ORDER BY one.position DESC LIMIT 1), '') FROM message AS gone "
-                "WHERE gone.id = :id AND message.conversation_id = gone.conversation_id AND message.parent = :id "
-                "AND message.deleted_at IS NULL",
-                {"id": message_id},
+                "UPDATE message SET parent = ? WHERE conversation_id = ? AND parent = ? AND deleted_at IS NULL",
+                (gone[1], gone[0], message_id),
             )
             db.execute("UPDATE message SET deleted_at = ? WHERE id = ?", (time.time(), message_id))
 

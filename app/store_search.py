@@ -122,7 +122,7 @@ class SearchIndex:
 
     def _found(self, needle: str, limit: int, head: str, indexed: bool) -> list[tuple[Any, ...]]:
         candidates = "" if not indexed else (
-            "WITH candidate AS MATERIALIZED (SELECT rowid AS number FROM search WHERE search MATCH :pieces UNION ALL "
+            "WITH candidate AS (SELECT rowid AS number FROM search WHERE search MATCH :pieces UNION ALL "
             "SELECT rowid FROM message WHERE rowid NOT IN (SELECT message FROM search_entry)) "
         )  # fmt: skip
         among = "AND message.rowid IN (SELECT number FROM candidate) " if indexed else ""
