@@ -51,13 +51,23 @@ PATHS: dict[str, str] = {
     "chip": "M8 6h8a2 2 0 0 1 2 2v8a2 2 0 0 1-2 2H8a2 2 0 0 1-2-2V8a2 2 0 0 1 2-2zM10 3.5V6M14 3.5V6M10 "
     "18v2.5M14 18v2.5M3.5 10H6M3.5 14H6M18 10h2.5M18 14h2.5",
     "models": "M12 3.5l7.5 4.2v8.6L12 20.5l-7.5-4.2V7.7zM4.8 7.9L12 12l7.2-4.1M12 12v8.3",
+    "live": "M3.5 12.5h3.5l2.5-6.5 4.5 12 2.5-5.5h4",
+    "pin": "M9 4h6M10 4v5.5L7 13.5h10L14 9.5V4M12 13.5V20",
+    "unpin": "M9 4h6M10 4v5.5L7 13.5h10L14 9.5V4M12 13.5V20M4.5 4.5l15 15",
+    "folder-new": "M4 7.5A1.5 1.5 0 0 1 5.5 6h4l2 2.5h7A1.5 1.5 0 0 1 20 10v7a1.5 1.5 0 0 1-1.5 1.5h-13A1.5 1.5 0 0 1 "
+    "4 17zM12 11v5M9.5 13.5h5",
+    "put": "M12 15V4M7 8.5l5-5 5 5M5 20h14",
     "get": "M12 4v11M7 10.5l5 5 5-5M5 20h14",
     "pause": "M9 6v12M15 6v12",
     "go-on": "M9 6.5l8 5.5-8 5.5z",
     "folder": "M4 7.5A1.5 1.5 0 0 1 5.5 6h4l2 2.5h7A1.5 1.5 0 0 1 20 10v7a1.5 1.5 0 0 1-1.5 1.5h-13A1.5 1.5 0 0 1 "
     "4 17z",
+    "file": "M7.5 4h6L18 8.5v10a1.5 1.5 0 0 1-1.5 1.5h-9A1.5 1.5 0 0 1 6 18.5v-13A1.5 1.5 0 0 1 7.5 4zM13.5 4v4.5H18",
+    "lines": "M5 6.5h14M5 11h14M5 15.5h8",
     "wrap": "M4 6.5h16M4 12h12.5a3 3 0 0 1 0 6H12M14.3 15.7L12 18l2.3 2.3M4 18h4",
     "tune": "M5 7h14M7.5 12h9M10 17h4",
+    "hearth": "M4.9 20v-7.6a7.1 7.1 0 0 1 14.2 0V20M12.3 8.6c.4 2.7 3.6 4.1 3.6 7.5a3.9 3.9 0 0 1-7.8 0c0-1.7.8-2.8 "
+    "1.8-3.7.2.9.5 1.5 1.1 1.8-.3-2 .3-4.1 1.3-5.6z",  # for trays
     "stop": "",
 }
 
@@ -119,6 +129,14 @@ def _icon(name: str, colour: str, disabled: str, size: int) -> QIcon:
     for scale in SCALES:
         out.addPixmap(_pixmap(name, colour, size, scale), QIcon.Mode.Normal)
         out.addPixmap(_pixmap(name, disabled, size, scale), QIcon.Mode.Disabled)
+    return out
+
+
+def line_icon(name: str, colour: QColor, sizes: tuple[int, ...]) -> QIcon:
+    """A line icon in one colour, at sizes in px that do not follow the zoom."""
+    out = QIcon()
+    for size in sizes:
+        out.addPixmap(_pixmap(name, colour.name(), size, 1.0))
     return out
 
 

@@ -11,15 +11,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QByteArray, QEvent, QObject, Qt, QTimer, QUrl, Signal
-from PySide6.QtGui import QCloseEvent, QDesktopServices, QHideEvent, QKeyEvent, QKeySequence, QShortcut, QShowEvent
+from PySide6.QtGui import QCloseEvent, QDesktopServices, QHideEvent, QKeyEvent, QShowEvent
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QMainWindow, QStackedWidget, QVBoxLayout
 
 from app.chat_controller import ChatController
 from app.conversation import Conversation, Message
 from app.engine_status import EngineStatus, sentence, short_name, why_there
-from app.settings import AppPaths, AppSettings
+from app.settings import AppPaths, AppSettings, description_of
 from app.ui import focus_ring, tab_order, theme
 from app.ui.chat_page import ChatPage
+from app.ui.commands import Commands
+from app.ui.finder import Finder
 from app.ui.floating import Toast
 from app.ui.sidebar import Sidebar
 from app.ui.status_strip import StatusStrip
@@ -28,8 +30,14 @@ from engine.monitor import MachineSample
 from engine.protocol import LoadedModelInfo
 
 if TYPE_CHECKING:
+    from app.answer_setup import AnswerSetup
+    from app.chat_memory import ChatMemory
+    from app.chat_shelf import ChatShelf
+    from app.engine_client import EngineClient
     from app.model_rows import ModelRow
     from app.models_controller import ModelsController
+    from app.ui.answer_menus import AnswerMenus
+    from app.ui.chat_acts import ChatActs
     from app.ui.chat_models import ChatModels
     from app.ui.model_acts import ModelActs
     from app.ui.models_page import ModelsPage
@@ -45,6 +53,8 @@ class MainWindow(QMainWindow):
     visible_changed = Signal(bool)
     settings_changed = Signal(AppSettings)
     closing = Signal()
+    report_wanted = Signal()  # a report on this PC, to be saved
+    log_wanted = Signal()  # the folder of the log, to be opened
     _model_changed = Signal(object, object)  # to settings that are open: what is automatic now, and notes
 
     def __init__(self, settings: AppSettings, paths: AppPaths) -> None:
@@ -55,13 +65,17 @@ class MainWindow(QMainWindow):
         self._status = EngineStatus()
         self._automatic: dict[str, Any] = {}  # what the settings left to the model stand for at present
         self._notes: dict[str, str] = {}  # by setting: what has become of it
+        self.stays_in_tray = False  # closing hides the window; only `quit` ends the program
         self._seen = False
         self._title = ""  # of the chat
         self.models_page: ModelsPage | None = None  # built when it is first asked for
         self._models: ModelsController | None = None
         self._chat: ChatController | None = None
         self.chat_models: ChatModels | None = None
+        self.answer_menus: AnswerMenus | None = None
         self._acts: ModelActs | None = None
+        self._chat_acts: ChatActs | None = None
+        self.commands = Commands(self)
         self.setWindowTitle("Hearth")
         self.setMinimumSize(*SMALLEST)
         self.sidebar, self.page, self.strip = Sidebar(), ChatPage(), StatusStrip()
@@ -82,32 +96,51 @@ class MainWindow(QMainWindow):
         focus_ring.install(self)
         self.sidebar.set_collapsed(not settings.sidebar_open)
         self.sidebar.collapsed_changed.connect(lambda collapsed: self._set(sidebar_open=not collapsed))
+        folders = self.sidebar.panel.list
+        folders.chats.set_closed(settings.closed_folders.splitlines())
+        folders.closed_changed.connect(lambda names: self._set(closed_folders="\n".join(names)[:20_000]))
         self.sidebar.chat_requested.connect(self.show_chat)
         self.sidebar.new_chat.connect(self.show_chat)
         self.sidebar.conversation_selected.connect(lambda _: self.show_chat(focus=False))
+        self.sidebar.hit_selected.connect(lambda *_: self.show_chat(focus=False))
         self.sidebar.models_requested.connect(self.show_models)
         self.sidebar.set_page("chat")
         self.sidebar.settings_requested.connect(self.open_settings)
         self.sidebar.about_requested.connect(self.open_about)
         self.page.copied.connect(lambda words: self.show_toast(words, None))
         self.page.title_menu.connect(self._title_menu)
-        self._bind_shortcuts()
+        self._bind_commands()
         self._restore_geometry()
 
-    def _bind_shortcuts(self) -> None:
-        for keys, act in {
-            "Ctrl+N": lambda: self.sidebar.new_chat.emit(),
-            "Ctrl+K": self.sidebar.open_search,
-            "Ctrl+M": self.show_models,
-            "Ctrl+,": self.open_settings,
-            "Ctrl++": lambda: self._zoom(0.1),
-            "Ctrl+=": lambda: self._zoom(0.1),
-            "Ctrl+-": lambda: self._zoom(-0.1),
-            "Ctrl+0": lambda: self._zoom(None),
-            "Ctrl+Q": self.close,
-            "F1": self.open_about,
+    def _bind_commands(self) -> None:
+        page, bind = self.page, self.commands.bind
+        for act, do in {
+            "new_chat": lambda: self.sidebar.new_chat.emit(),
+            "search_chats": self.sidebar.open_search,
+            "settings": self.open_settings,
+            "about": self.open_about,
+            "sidebar": self.sidebar.toggle,
+            "zoom_in": lambda: self._resize_text(1),
+            "zoom_out": lambda: self._resize_text(-1),
+            "zoom_reset": lambda: self._resize_text(None),
+            "theme_light": lambda: self._set(theme="light"),
+            "theme_dark": lambda: self._set(theme="dark"),
+            "theme_system": lambda: self._set(theme="system"),
+            "quit": self.quit,
         }.items():
-            QShortcut(QKeySequence(keys), self).activated.connect(act)
+            bind(act, do)
+        self.finder = Finder(
+            self, self.commands, self.sidebar, lambda: self.shown_chat, lambda: self.settings, self.open_settings
+        )
+        bind("stop", page.stop_requested.emit, lambda: self._status.answering)
+        bind("copy_answer", page.copy_last_answer, lambda: bool(self.shown_chat))
+        bind("copy_chat", page.copy_chat, lambda: bool(self.shown_chat))
+
+    @property
+    def shown_chat(self) -> str:
+        """The id of the chat that is in view; empty while none is."""
+        chat = self._conversation if self.pages.currentWidget() is self.page else None
+        return chat.id if chat else ""
 
     def connect_controller(self, controller: ChatController) -> None:
         """Every signal of the controller to the slot that shows it, every act of the person to the controller."""
@@ -145,10 +178,30 @@ class MainWindow(QMainWindow):
             part.load_stop_asked.connect(controller.cancel_load)
         sidebar.new_chat.connect(controller.new_chat)
         sidebar.conversation_selected.connect(controller.open)
+        sidebar.hit_selected.connect(controller.open_at)
         sidebar.rename_requested.connect(controller.rename)
         sidebar.delete_requested.connect(controller.delete)
         sidebar.search_changed.connect(controller.search)
         self.settings_changed.connect(controller.settings_changed)
+
+    def connect_shelf(self, shelf: ChatShelf) -> None:
+        """Where chats are kept in order: pins, folders, files."""
+        from app.ui.chat_acts import ChatActs
+
+        shelf.toast.connect(self.show_toast)
+        shelf.problem.connect(self.page.show_banner)
+        self._chat_acts = ChatActs(self, self.sidebar, lambda: self.shown_chat, shelf)
+        self._chat_acts.bind(self.commands)
+        self.page.more_rows = self._chat_acts.add_rows
+
+    def connect_context(self, controller: ChatController, engine: EngineClient, memory: ChatMemory) -> None:
+        """What the next prompt is made of: attachments, the count of its tokens, drafts."""
+        from app.ui.chat_context import ChatContext
+
+        self.chat_context = ChatContext(self, self.page, controller, engine, memory)
+        self.settings_changed.connect(self.chat_context.counter.begin_anew)
+        self.chat_context.popup.size_asked.connect(lambda: self.open_settings("context"))
+        self.commands.bind("attach", self.page.composer.choose_files)
 
     def connect_models(self, controller: ModelsController) -> None:
         """The controller behind the Models page, which is built when it is first asked for, and behind the chat's
@@ -159,10 +212,24 @@ class MainWindow(QMainWindow):
         assert self._chat is not None, "the chat comes first"
         self.chat_models = ChatModels(self, self.page, self.sidebar, self._chat, controller)
         self.chat_models.models_page_asked.connect(self.show_models)
+        self.commands.bind("model_menu", self.chat_models.open_menu)
+
+    def connect_answers(self, setup: AnswerSetup) -> None:
+        """How the chat is answered: preset, persona, neurons, comparison."""
+        from app.ui.answer_menus import AnswerMenus
+
+        self.answer_menus = menus = AnswerMenus(self, self.page, setup)
+        setup.said.connect(self.show_toast)
+        self.settings_changed.connect(setup.settings_changed)
+        setup.changed.connect(lambda: self.set_note("mode", setup.cost_note))
+        for act, do in menus.acts.items():
+            self.commands.bind(act, do)
 
     def connect_models_page(self, controller: ModelsController) -> None:
         """The Models page by itself, without what the chat shows of models."""
         self._models = controller
+        self.commands.bind("models", self.show_models)
+        self.finder.models, self.finder.used = lambda: controller.rows, controller.use
         controller.toast.connect(self.show_toast)
         controller.problem.connect(self._show_models_problem)
         controller.rows_changed.connect(self._show_models_work)
@@ -249,18 +316,13 @@ class MainWindow(QMainWindow):
 
     def _take_model(self, info: LoadedModelInfo) -> None:
         self._automatic = {**info.sampling, "threads": info.threads, "context": info.context}
-        self._notes = {"device": where_it_runs(info)}
-        self._model_changed.emit(self._automatic, self._notes)
+        self.set_note("device", where_it_runs(info))
 
     # -------------------------------------------------------------- what the person does
 
     def _title_menu(self, action: str) -> None:
-        if self._conversation is None:
-            return
-        if action == "rename":
-            self.sidebar.rename(self._conversation.id)
-        elif action == "delete":
-            self.sidebar.delete_requested.emit(self._conversation.id)
+        if self._conversation is not None and self._chat_acts is not None:
+            self._chat_acts.do(f"{action}_chat", self._conversation.id)
 
     def _window_action(self, action: str) -> None:
         if action == Action.OPEN_SETTINGS:
@@ -275,14 +337,21 @@ class MainWindow(QMainWindow):
         elif action == Action.OPEN_DATA_FOLDER:
             QDesktopServices.openUrl(QUrl.fromLocalFile(str(self._paths.data)))
 
-    def open_settings(self) -> None:
+    def open_settings(self, name: str = "") -> None:
+        """The settings, at the one of that name."""
         from app.ui.settings_dialog import SettingsDialog
 
         dialog = SettingsDialog(self.settings, self, self._automatic, self._notes)
         self._model_changed.connect(dialog.show_model)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.changed.connect(self.take_settings)
+        if self.answer_menus is not None:
+            self.answer_menus.add_to(dialog)
+        dialog.report_wanted.connect(self.report_wanted)
+        dialog.log_wanted.connect(self.log_wanted)
         dialog.open()
+        if name:
+            dialog.reveal(name)
 
     def open_about(self) -> None:
         from app.ui.about_dialog import AboutDialog
@@ -291,9 +360,18 @@ class MainWindow(QMainWindow):
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.open()
 
-    def _zoom(self, step: float | None) -> None:
-        zoom = 1.0 if step is None else min(max(round(self.settings.zoom + step, 1), theme.MIN_ZOOM), theme.MAX_ZOOM)
-        self._set(zoom=zoom)
+    def set_note(self, name: str, words: str) -> None:
+        """Have the settings say what has become of one of them; empty: nothing."""
+        self._notes = {**self._notes, name: words}
+        self._model_changed.emit(self._automatic, self._notes)
+
+    def _resize_text(self, step: int | None) -> None:
+        """So many px more or less; None: the size that it has by itself."""
+        size = description_of("text_px")
+        assert size.low is not None
+        assert size.high is not None
+        px = size.default if step is None else min(max(self.settings.text_px + step, int(size.low)), int(size.high))
+        self._set(text_px=px)
 
     def _set(self, **values: object) -> None:
         self.take_settings(replace(self.settings, **values))  # type: ignore[arg-type]
@@ -301,10 +379,8 @@ class MainWindow(QMainWindow):
     def take_settings(self, settings: AppSettings) -> None:
         """Put settings in force that were chosen in this window."""
         before, self.settings = self.settings, settings
-        if (settings.theme, settings.zoom) != (before.theme, before.zoom):
-            app = QApplication.instance()
-            assert isinstance(app, QApplication)
-            theme.apply(app, settings.theme, settings.zoom)  # type: ignore[arg-type]
+        if any(getattr(settings, name) != getattr(before, name) for name in ("theme", "text_px", "contrast")):
+            apply_look(settings)
         self.settings_changed.emit(settings)
 
     # -------------------------------------------------------------- place on the screen, and the end
@@ -349,9 +425,37 @@ class MainWindow(QMainWindow):
             self._tell_visible()
 
     def closeEvent(self, event: QCloseEvent) -> None:
+        if self.stays_in_tray:
+            event.ignore()
+            self.hide()
+            return
         super().closeEvent(event)
         if event.isAccepted():
             self.closing.emit()
+
+    def quit(self) -> None:
+        """Close for good, also where closing would leave the window in the tray."""
+        self.stays_in_tray = False
+        if self.isVisible():
+            QApplication.setQuitOnLastWindowClosed(True)
+            self.close()
+        else:
+            QApplication.quit()
+
+    def come_forward(self) -> None:
+        """Be in front of the person, wherever the window is now."""
+        self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
+        self.show()
+        self.raise_()
+        self.activateWindow()
+
+
+def apply_look(settings: AppSettings) -> None:
+    """Put the look in force that a person set."""
+    app = QApplication.instance()
+    assert isinstance(app, QApplication)
+    zoom = settings.text_px / theme.BODY_PX
+    theme.apply(app, settings.theme, zoom, settings.contrast == "high")  # type: ignore[arg-type]
 
 
 def where_it_runs(info: LoadedModelInfo) -> str:

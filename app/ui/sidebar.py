@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import QEasingCurve, QEvent, QObject, QRect, Qt, QVariantAnimation, Signal
-from PySide6.QtGui import QHideEvent, QKeyEvent, QKeySequence, QMouseEvent, QResizeEvent, QShortcut, QShowEvent
+from PySide6.QtGui import QHideEvent, QKeyEvent, QMouseEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QFrame, QSizePolicy, QWidget
 
 from app.conversation import Conversation, SearchHit
@@ -34,15 +34,17 @@ class _Veil(QWidget):
 
 
 class Sidebar(QFrame):
-    """Panel or rail, by what the person chose and how wide the window is. Ctrl+B is bound here."""
+    """Panel or rail, by what the person chose and how wide the window is."""
 
     new_chat = Signal()
     conversation_selected = Signal(str)
+    hit_selected = Signal(str, str)  # chat, and the message in it that was found
     rename_requested = Signal(str, str)
     delete_requested = Signal(str)
     search_changed = Signal(str)
     chat_requested = Signal()  # back to the chat that was open
     models_requested = Signal()
+    live_requested = Signal()
     settings_requested = Signal()
     about_requested = Signal()
     collapsed_changed = Signal(bool)  # by the person, in a wide window: worth remembering
@@ -56,12 +58,9 @@ class Sidebar(QFrame):
         self._narrow = False
         self._veil: _Veil | None = None
         self._slide = QVariantAnimation(self)
-        self._slide.setDuration(SLIDE_MS)
         self._slide.setEasingCurve(QEasingCurve.Type.OutCubic)
         self._slide.valueChanged.connect(self._slide_to)
         self._slide.finished.connect(self._slide_done)
-        shortcut = QShortcut(QKeySequence("Ctrl+B"), self)
-        shortcut.activated.connect(self.toggle)
         self._connect()
         theme.current().changed.connect(self._apply)
         self._apply()
@@ -72,6 +71,8 @@ class Sidebar(QFrame):
             new.clicked.connect(self._ask_new)
         for models in (panel.models, rail.models):
             models.clicked.connect(self._ask_models)
+        for live in (panel.live, rail.live):
+            live.clicked.connect(self._ask_live)
         rail.chat.clicked.connect(self.chat_requested)
         for settings in (panel.settings, rail.settings):
             settings.clicked.connect(self._ask_settings)
@@ -82,6 +83,7 @@ class Sidebar(QFrame):
         rail.search.clicked.connect(self.open_search)
         panel.search_changed.connect(self.search_changed)
         panel.list.opened.connect(self._ask_open)
+        panel.list.hit_opened.connect(self._ask_hit)
         panel.list.rename_requested.connect(self.rename_requested)
         panel.list.delete_requested.connect(self.delete_requested)
 
@@ -100,9 +102,10 @@ class Sidebar(QFrame):
         self.panel.list.set_current(conversation_id or "")
 
     def set_page(self, page: str) -> None:
-        """Mark the page that is shown: "chat" or "models"."""
-        self.panel.models.set_selected(page == "models")
-        self.rail.models.set_selected(page == "models")
+        """Mark the page that is shown: "chat", "models" or "live"."""
+        for part in (self.panel, self.rail):
+            part.models.set_selected(page == "models")
+            part.live.set_selected(page == "live")
         self.rail.chat.set_selected(page == "chat")
 
     def set_models_work(self, figure: str) -> None:
@@ -130,6 +133,8 @@ class Sidebar(QFrame):
     def rename(self, conversation_id: str) -> None:
         """Open the panel and, in it, the field for a chat's new title."""
         self._open()
+        if not self.panel.list.chats.index_of(conversation_id).isValid():
+            self.panel.close_search()
         self.panel.list.rename(conversation_id)
 
     # -------------------------------------------------------------- panel or rail
@@ -150,7 +155,7 @@ class Sidebar(QFrame):
         self._apply()
 
     def toggle(self) -> None:
-        """Ctrl+B: open or close the sidebar; over the page where the window is narrow."""
+        """Open or close the sidebar; over the page where the window is narrow."""
         if self.is_over_page:
             self._close_over_page()
         elif self._narrow:
@@ -161,9 +166,14 @@ class Sidebar(QFrame):
             self._glide()
 
     def open_search(self) -> None:
-        """Ctrl+K: open the panel if need be, and the search field in it."""
+        """Open the panel if need be, and the search field in it."""
         self._open()
         self.panel.open_search()
+
+    def search_for(self, text: str) -> None:
+        """Search all chats for a text."""
+        self.open_search()
+        self.panel.field.setText(text)
 
     def _open(self) -> None:
         if self.is_rail and not self.is_over_page:
@@ -190,6 +200,7 @@ class Sidebar(QFrame):
         self.rail.hide()
         self.panel.show()
         self._slide.stop()
+        self._slide.setDuration(theme.duration(SLIDE_MS))
         self._slide.setStartValue(self.width())
         self._slide.setEndValue(self._width())
         self._slide.start()
@@ -228,6 +239,7 @@ class Sidebar(QFrame):
         self._arrange()
         self.panel.new_chat.setFocus(Qt.FocusReason.OtherFocusReason)
         self._slide.stop()
+        self._slide.setDuration(theme.duration(SLIDE_MS))
         self._slide.setStartValue(-theme.px(PANEL_PX - RAIL_PX))
         self._slide.setEndValue(self.mapTo(window, self.rect().topLeft()).x())
         self._slide.start()
@@ -281,9 +293,17 @@ class Sidebar(QFrame):
         self._close_over_page()
         self.conversation_selected.emit(conversation_id)
 
+    def _ask_hit(self, conversation_id: str, message_id: str) -> None:
+        self._close_over_page()
+        self.hit_selected.emit(conversation_id, message_id)
+
     def _ask_models(self) -> None:
         self._close_over_page()
         self.models_requested.emit()
+
+    def _ask_live(self) -> None:
+        self._close_over_page()
+        self.live_requested.emit()
 
     def _ask_settings(self) -> None:
         self._close_over_page()
