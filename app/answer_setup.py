@@ -131,7 +131,8 @@ class AnswerSetup(QObject):
     def cost_note(self) -> str:
         """What each mode costs with the model that is loaded, in a sentence; empty while nothing was measured."""
         offer = self.offer
-        return f"{offer.model} here: {in_words(offer.rates)}." if offer.rates else ""
+        words = in_words(offer.rates)
+        return f"{offer.model} here: {words[0].lower()}{words[1:]}." if offer.rates else ""
 
     def asking_of(self, conversation: Conversation | None) -> Asking:
         """How a chat wants to be answered."""

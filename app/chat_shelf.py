@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QObject, QSignalBlocker, Signal
 
 from app.chat_files import ChatFileError
 from app.chat_memory import ChatMemory
@@ -89,9 +89,11 @@ class ChatShelf(QObject):
         self.toast.emit(words, partial(self._delete, [chat.id for chat in added]))
 
     def _delete(self, conversation_ids: Sequence[str]) -> None:
-        for conversation_id in conversation_ids:
-            if self._memory.conversation(conversation_id) is not None:
-                self._memory.delete(conversation_id)
+        with QSignalBlocker(self._memory):  # the list is told once, not for each of thousands
+            for conversation_id in conversation_ids:
+                if self._memory.conversation(conversation_id) is not None:
+                    self._memory.delete(conversation_id)
+        self._memory.changed.emit()
 
     def _not_done(self, what: str, path: Path, error: BaseException) -> None:
         if isinstance(error, StoreError):

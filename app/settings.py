@@ -147,7 +147,7 @@ def _setting(
 
 
 _APPEARANCE, _MANNERS = "Appearance", "In the background"
-_ANSWERS, _SAMPLING, _ENGINE = "Answers", "How words are chosen", "Engine"
+_ANSWERS, _SAMPLING, _ENGINE = "Answers", "How words are chosen, in the preset Balanced", "Engine"
 _OWN = "The model's own"
 _AUTOMATIC = "Automatic"
 

@@ -21,6 +21,7 @@ from app.ui.folder_sheet import FolderSheet
 if TYPE_CHECKING:
     from app.chat_shelf import ChatShelf
     from app.ui.commands import Commands
+    from app.ui.floating import Menu
     from app.ui.sidebar import Sidebar
 
 
@@ -53,6 +54,12 @@ class ChatActs(QObject):
         chat = self._shown()
         if chat is not None:
             self.do(act, chat.id)
+
+    def add_rows(self, menu: Menu) -> None:
+        """What can be done with the chat that is shown, besides renaming and deleting it."""
+        chat = self._shown()
+        if chat is not None:
+            chat_menus.add_rows(menu, self._list, chat)
 
     def _step(self, step: int) -> None:
         if chat := self._list.neighbour(step):

@@ -20,15 +20,20 @@ def chat_menu(view: ChatList, chat: Conversation) -> Menu:
     """What can be done with one chat."""
     menu = _menu("Chat", view)
     menu.add("Rename", "pen", lambda: view.rename(chat.id), keys("rename_in_list"))
+    add_rows(menu, view, chat)
+    menu.addSeparator()
+    menu.add("Delete", "trash", lambda: view.delete_requested.emit(chat.id), keys("delete_in_list"), "bad")
+    return menu
+
+
+def add_rows(menu: Menu, view: ChatList, chat: Conversation) -> None:
+    """Where a chat is kept, and its way into a file: in its menu, and in that of the title bar."""
     pin = ("Unpin", "unpin") if chat.pinned else ("Pin", "pin")
     menu.add(*pin, lambda: view.placed.emit(chat.id, not chat.pinned, chat.folder))
     _add_folders(menu, view, chat)
     menu.addSeparator()
     menu.add("Export as Markdown", "put", lambda: view.asked.emit("export_markdown", chat.id))
     menu.add("Export as JSON", "put", lambda: view.asked.emit("export_json", chat.id))
-    menu.addSeparator()
-    menu.add("Delete", "trash", lambda: view.delete_requested.emit(chat.id), keys("delete_in_list"), "bad")
-    return menu
 
 
 def folders_menu(view: ChatList, chat: Conversation) -> Menu:

@@ -6,6 +6,7 @@ It paints and stores nothing.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
@@ -90,13 +91,15 @@ def _by_date(newest_first: Sequence[Conversation], today: date) -> list[Row]:
 
     recent = ((starts(0), "Today"), (starts(1), "Yesterday"), (starts(7), "Last 7 days"))
     rows: list[Row] = []
-    head = ""
+    head, is_recent = "", True
     for conversation in newest_first:
-        group = next((words for start, words in recent if conversation.updated_at >= start), "")
-        if not group:
-            day = datetime.fromtimestamp(conversation.updated_at).astimezone()
-            month = MONTHS[day.month - 1]
-            group = month if day.year == today.year else f"{month} {day.year}"
+        if is_recent:
+            group = next((words for start, words in recent if conversation.updated_at >= start), "")
+            is_recent = bool(group)
+        if not is_recent:
+            day = time.localtime(conversation.updated_at)  # a tenth of what a datetime costs, for thousands of chats
+            month = MONTHS[day.tm_mon - 1]
+            group = month if day.tm_year == today.year else f"{month} {day.tm_year}"
         if group != head:
             rows.append(group)
             head = group

@@ -5,6 +5,7 @@ It stores nothing and knows no engine: whoever owns the chat listens to its sign
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QPoint, Qt, QUrl, Signal
@@ -65,6 +66,7 @@ class ChatPage(QFrame):
         super().__init__(parent)
         self.setProperty("kind", "page")
         self._conversation_id = ""
+        self.more_rows: Callable[[Menu], None] = lambda menu: None  # adds to the title bar's menu what others can do
         self._title = ""
         self._new_draft = ""  # of a chat that is not there yet, while another one is shown
         self._status = EngineStatus()
@@ -248,6 +250,7 @@ class ChatPage(QFrame):
         menu = Menu("Chat menu", self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         menu.add("Rename", "pen", lambda: self.title_menu.emit("rename"))
+        self.more_rows(menu)
         menu.add("Copy chat as Markdown", "copy", self.copy_chat)
         menu.addSeparator()
         menu.add("Delete", "trash", lambda: self.title_menu.emit("delete"), token="bad")

@@ -26,6 +26,7 @@ from app.ui.chat_model import Index
 from app.ui.direction import leading
 from app.ui.floating import announce
 from app.ui.marked_line import paint_line
+from app.ui.model_list import is_typed
 from app.ui.painting import block
 from app.ui.popover import Popover
 
@@ -143,7 +144,8 @@ class PaletteView(QListView):
         self.setProperty("kind", "plain")
         self.setProperty("focusRing", False)  # the marked row is the sign
         self.setFrameShape(QFrame.Shape.NoFrame)
-        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # the field keeps it, and its arrows move the mark
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # a click leaves the keyboard in the field
+        self.setTabKeyNavigation(False)
         self.viewport().setAutoFillBackground(False)
         self.setMouseTracking(True)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -196,6 +198,16 @@ class PaletteView(QListView):
         if was and self.entries.entry(self.indexAt(event.position().toPoint()).row()) is not None:
             self.choose()
 
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        page = MOST_ROWS - 2
+        steps = {Qt.Key.Key_Down: 1, Qt.Key.Key_Up: -1, Qt.Key.Key_PageDown: page, Qt.Key.Key_PageUp: -page}
+        if event.key() in steps:
+            self.move_mark(steps[Qt.Key(event.key())])
+        elif event.key() in {Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space}:
+            self.choose()
+        else:
+            event.ignore()  # the palette closes, or what is typed goes to its field
+
 
 class PaletteField(QLineEdit):
     """Where one types; the keys that move go to the list."""
@@ -217,12 +229,9 @@ class PaletteField(QLineEdit):
         self.setFont(theme.font("row"))
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        page = MOST_ROWS - 2
-        steps = {Qt.Key.Key_Down: 1, Qt.Key.Key_Up: -1, Qt.Key.Key_PageDown: page, Qt.Key.Key_PageUp: -page}
-        if event.key() in steps and not event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier:
-            self._view.move_mark(steps[Qt.Key(event.key())])
-        elif event.key() in {Qt.Key.Key_Return, Qt.Key.Key_Enter}:
-            self._view.choose()
+        moves = {Qt.Key.Key_Down, Qt.Key.Key_Up, Qt.Key.Key_PageDown, Qt.Key.Key_PageUp}
+        if event.key() in moves | {Qt.Key.Key_Return, Qt.Key.Key_Enter}:
+            self._view.keyPressEvent(event)
         elif event.key() == Qt.Key.Key_Escape:
             event.ignore()  # the palette closes
         else:
@@ -271,6 +280,13 @@ class CommandPalette(Popover):
         height = min(wanted.height(), window.height() - 2 * edge)
         top = max(min(theme.px(TOP), (window.height() - height) // 2), edge)
         return QRect((window.width() - wanted.width()) // 2, top, wanted.width(), height)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if is_typed(event):  # typing filters, wherever the focus is
+            self.field.setFocus(Qt.FocusReason.OtherFocusReason)
+            self.field.insert(event.text())
+        else:
+            super().keyPressEvent(event)
 
     def _typed(self, text: str) -> None:
         text = text.strip()

@@ -274,6 +274,7 @@ class CompareDialog(QDialog):
         comparison = self.comparison
         if comparison is None:
             return
+        self._show()
         first, second = comparison.sides
         if first.text and second.text:
             found = differences(displayable(first.text), displayable(second.text))
@@ -281,7 +282,6 @@ class CompareDialog(QDialog):
             self.cards[1].mark(found.right)
             for card in self.cards:  # both are read from where they begin
                 card.words.verticalScrollBar().setValue(0)
-        self._show()
         announce(self, self.says.words)
 
     def _tell(self) -> None:

@@ -192,6 +192,7 @@ class MainWindow(QMainWindow):
         shelf.problem.connect(self.page.show_banner)
         self._chat_acts = ChatActs(self, self.sidebar, lambda: self.shown_chat, shelf)
         self._chat_acts.bind(self.commands)
+        self.page.more_rows = self._chat_acts.add_rows
 
     def connect_context(self, controller: ChatController, engine: EngineClient, memory: ChatMemory) -> None:
         """What the next prompt is made of: attachments, the count of its tokens, drafts."""

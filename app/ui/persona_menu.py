@@ -83,6 +83,7 @@ class PersonaMenu(PickMenu):
         row.set_picked(persona_id == self._chosen)
         row.clicked.connect(lambda: self._pick(persona_id))
         self._column.addWidget(row)
+        row.show()  # at once, so that the card knows how high it is
 
     def _pick(self, persona_id: str) -> None:
         self.dismiss()
@@ -105,7 +106,7 @@ class PersonaMenu(PickMenu):
         elif event.key() in {Qt.Key.Key_Return, Qt.Key.Key_Enter} and self.field.hasFocus():
             if rows := self.rows():
                 rows[0].click()
-        elif is_typed(event) and not self.field.hasFocus():
+        elif is_typed(event):
             self.field.setVisible(True)
             self.field.setFocus(Qt.FocusReason.OtherFocusReason)
             self.field.insert(event.text())

@@ -116,6 +116,7 @@ class PresetMenu(PickMenu):
                 row.setToolTip(preset.about)
                 row.clicked.connect(lambda _=False, preset=preset: self._pick(preset.id))
                 self._presets.addWidget(row)
+                row.show()  # at once, so that the card knows how high it is
         for row in self.rows():
             row.set_picked(row.property("preset") == chosen.preset.id)
         self.adjust.set_figure("Changed for this chat" if chosen.is_changed else "")

@@ -158,6 +158,7 @@ class ShelfDialog(QDialog, Generic[T]):
             row.set_shown(thing.id == self.current)
             row.clicked.connect(lambda _=False, thing_id=thing.id: self.show_thing(thing_id))
             self._rows.addWidget(row)
+            row.show()
         self.give.setEnabled(bool(self.shelf.own))
         self.new.setEnabled(not self.shelf.is_full)
 

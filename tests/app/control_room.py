@@ -89,7 +89,9 @@ class Room(Person):
         day = 24 * 3600
         for n in range(30):
             title = "日本語と한국어 and a title that is longer than any sidebar is wide" if n % 5 == 0 else f"Chat {n}"
-            store.save_conversation(Conversation(title=title, updated_at=time.time() - (n + 1) * day))
+            folder = "Notizen und Zusammenfassungen" if n % 7 == 3 else "Work" if n % 7 == 4 else ""
+            at = time.time() - (n + 1) * day
+            store.save_conversation(Conversation(title=title, updated_at=at, pinned=n in (1, 5), folder=folder))
         talk = Conversation(title="Everything that an answer can hold")
         store.save_conversation(talk)
         for _ in range(2):

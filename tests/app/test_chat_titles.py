@@ -74,12 +74,12 @@ class Aside:
         self.asked: list[tuple[Any, Any]] = []
         monkeypatch.setattr(desk.engine, "ask_aside", lambda request, then: self.asked.append((request, then)))
         self.titles = ChatTitles(desk.engine, desk.memory, desk.controller)
-        self.titles._parameters = 7_000_000_000
         self.titles._timer.setInterval(10)
         self.desk = desk
 
     def fast(self, chat_id: str) -> None:
         """The answer tells of a machine on which a title costs next to nothing."""
+        self.titles._parameters = 7_000_000_000
         answer = self.desk.memory.branch_of(chat_id)[-1]  # type: ignore[index]
         stats = {"prefill_tok_s": 500.0, "decode_tok_s": 40.0, "context_used": 100, "context_total": 4096}
         self.desk.memory.update(chat_id, replace(answer, stats=stats, state=MessageState.COMPLETE))
@@ -114,8 +114,9 @@ def test_the_model_is_left_in_peace_or_its_title_is_not_taken(
     desk = make_desk()
     desk.wait_ready()
     aside = Aside(desk, monkeypatch)
-    desk.say("heron nests")
+    desk.say("Heron nests")
     chat = desk.conversations[0]
+    aside.titles._parameters = 7_000_000_000
     stats = {"prefill_tok_s": 500.0, "decode_tok_s": 40.0, "context_used": 100, "context_total": 4096}
     if why == "small":
         aside.titles._parameters = 32_000_000
@@ -135,7 +136,7 @@ def test_the_model_is_left_in_peace_or_its_title_is_not_taken(
     desk.qtbot.wait(60)
     if why == "named meanwhile":
         desk.controller.rename(chat.id, "My own")
-        aside.asked[0][1]("Heron nests")
+        aside.asked[0][1]("Nests of herons")
         assert desk.conversations[0].title == "My own"
     else:
         assert aside.asked == []

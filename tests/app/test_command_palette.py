@@ -113,8 +113,11 @@ def window(qtbot: QtBot, qapp: QApplication) -> Iterator[QWidget]:
 
 def test_typing_filters_arrows_move_and_enter_does_it(window: QWidget) -> None:
     done: list[str] = []
-    entries = [Entry("Commands", "One", lambda: done.append("one")), Entry("Chats", "Only", lambda: done.append("only")),
-               Entry("Chats", "Two", lambda: done.append("two"))]  # fmt: skip
+    entries = [
+        Entry("Commands", "One", lambda: done.append("one")),
+        Entry("Chats", "Only", lambda: done.append("only")),
+        Entry("Chats", "Two", lambda: done.append("two")),
+    ]
     palette = CommandPalette(window, lambda: entries, lambda text: Entry("Messages", f"Search “{text}”", list))
     before = QApplication.focusWidget()
     palette.toggle()
@@ -150,6 +153,21 @@ def test_the_mouse_marks_and_chooses_and_words_of_groups_do_nothing(window: QWid
     QTest.mouseClick(view.viewport(), Qt.MouseButton.LeftButton, pos=at(3))
     assert done == ["two"]
     assert not palette.is_open
+
+
+def test_tab_goes_to_the_list_and_typing_back_to_the_field(window: QWidget) -> None:
+    palette = CommandPalette(window, lambda: COMMANDS, entry)
+    palette.toggle()
+    QTest.keyClick(palette.field, Qt.Key.Key_Tab)
+    assert palette.view.hasFocus()
+    QTest.keyClick(palette.view, Qt.Key.Key_Down)
+    assert palette.entries.entry(palette.view.currentIndex().row()) == COMMANDS[1]
+    QTest.keyClick(palette.view, "l")
+    assert palette.field.hasFocus()
+    assert palette.field.text() == "l"
+    QTest.keyClick(palette.field, Qt.Key.Key_Tab)
+    QTest.keyClick(palette.view, Qt.Key.Key_Tab)
+    assert palette.field.hasFocus()
 
 
 def test_esc_closes_it_and_it_opens_empty_again(window: QWidget) -> None:

@@ -25,6 +25,8 @@ from pytestqt.qtbot import QtBot
 
 import app.ui
 from app.ui import theme
+from app.ui.chat_model import ChatRow, FolderRow
+from app.ui.crash_dialog import CrashDialog
 from app.ui.floating import ConfirmDialog, Menu
 from app.ui.popover import Popover
 from app.ui.sheet import Sheet
@@ -75,9 +77,24 @@ def _hub(room: Room, query: str) -> QWidget:
     return room.window
 
 
-def _chat_row(room: Room) -> QWidget:
+def _list_menu(room: Room, kind: type) -> QWidget:
+    """The menu of the first row of that kind in the list of chats; that of the list where it has none."""
     view = room.window.sidebar.panel.list
-    return room.opened(lambda: view._open_menu(view.model().index(2, 0), view.mapToGlobal(view.rect().center())), QMenu)
+    found = next((one for one in view.chats.rows if isinstance(one, kind)), None)
+    return room.opened(lambda: view.menu_for(found).popup(view.mapToGlobal(view.rect().center())), QMenu)
+
+
+def _palette(room: Room, typed: str) -> QWidget:
+    room.window.finder.open_palette()
+    palette = room.window.finder.palette
+    assert palette is not None
+    QTest.keyClicks(palette.field, typed)
+    QTest.qWait(50)
+    return palette
+
+
+def _new_folder(room: Room) -> QWidget:
+    return room.opened(lambda: room.window.sidebar.panel.list.asked.emit("new_folder", room.talk.id))
 
 
 def _model_menu(room: Room) -> QWidget:
@@ -98,6 +115,11 @@ def _toast(room: Room) -> QWidget:
     room.window.show_toast("Chat deleted", lambda: None)
     QTest.qWait(250)
     return room.window
+
+
+def _after_a_crash(room: Room) -> QWidget:
+    lines = ["Fatal Python error: Aborted", "    app/bootstrap.py:1 run"]
+    return room.opened(CrashDialog(room.window, lines, has_stacks=True).open)
 
 
 def _of_models(room: Room, act: str) -> QWidget:
@@ -164,6 +186,7 @@ PLACES: dict[str, Open] = {
     "models: hits on the hub": lambda room: _hub(room, "relu"),
     "models: a repository": lambda room: _hub(room, "o/name"),
     "settings": lambda room: room.opened(room.window.open_settings),
+    "after a crash": _after_a_crash,
     "about": lambda room: room.opened(room.window.open_about),
     "a model's details": lambda room: room.act("PowerInfer/b", "details"),
     "a model is prepared": lambda room: room.act("PowerInfer/b", "prepare"),
@@ -175,7 +198,14 @@ PLACES: dict[str, Open] = {
     "menu: models for this chat": _model_menu,
     "menu: how it runs here": _placement,
     "menu: the chat's title": lambda room: room.opened(room.page._open_menu, QMenu),
-    "menu: a chat in the list": _chat_row,
+    "menu: a chat in the list": lambda room: _list_menu(room, ChatRow),
+    "menu: a folder in the list": lambda room: _list_menu(room, FolderRow),
+    "menu: all chats": lambda room: _list_menu(room, type(None)),
+    "menu: to a folder": lambda room: room.opened(lambda: room.window.commands.run("move_chat"), QMenu),
+    "the palette": lambda room: _palette(room, ""),
+    "the palette, something typed": lambda room: _palette(room, "chat"),
+    "shortcuts": lambda room: room.opened(lambda: room.window.commands.run("shortcuts")),
+    "a new folder": _new_folder,
     "menu: a model": _row_menu,
     "menu: order of models": _filter_menu,
     "menu: add a model": lambda room: _of_models(room, "_import_menu"),

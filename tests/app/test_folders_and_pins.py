@@ -8,7 +8,6 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from desk import MakeDesk
 from person import Arrive
 from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt
 from PySide6.QtGui import QDropEvent, QFontMetricsF
@@ -16,7 +15,6 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QLineEdit, QMenu
 from pytestqt.qtbot import QtBot
 
-from app.chat_shelf import ChatShelf
 from app.conversation import Conversation, SearchHit
 from app.ui import chat_drag, theme
 from app.ui.chat_list import ChatList
@@ -220,47 +218,7 @@ def test_a_whole_folder_lights_up_under_a_dragged_chat(view: ChatList) -> None:
     assert [shown(view.chats.rows)[row] for row in sorted(rows)] == ["[Home 2]", "sofa", "cat"]
 
 
-# ------------------------------------------------------------------ the shelf
-
-
-def test_placing_a_chat_is_kept_and_taken_back(make_desk: MakeDesk) -> None:
-    desk = make_desk()
-    desk.wait_ready()
-    desk.say("hello")
-    shelf, said = ChatShelf(desk.memory), []
-    shelf.toast.connect(lambda words, undo: said.append((words, undo)))
-    (one,) = desk.conversations
-    shelf.place(one.id, True, "Work")
-    assert (desk.conversations[0].pinned, desk.conversations[0].folder) == (True, "Work")
-    assert said[0][0] == "Moved to “Work”"
-    shelf.place(one.id, True, "Work")
-    assert len(said) == 1, "nothing has changed, so nothing is said"
-    said[0][1]()
-    assert (desk.conversations[0].pinned, desk.conversations[0].folder) == (False, "")
-
-
-def test_a_folder_is_renamed_merged_and_emptied_in_one_step(make_desk: MakeDesk) -> None:
-    desk = make_desk()
-    desk.wait_ready()
-    for n in range(20):
-        desk.memory.add(Conversation(id=f"c{n}", title=str(n), folder="a" if n < 15 else "b"))
-    shelf, said, told = ChatShelf(desk.memory), [], []
-    shelf.toast.connect(lambda words, undo: said.append((words, undo)))
-    desk.memory.changed.connect(lambda: told.append(1))
-    shelf.rename_folder("a", "  new   name ")
-    assert len(told) == 1, "the list is told once, not for each chat"
-    assert {c.folder for c in desk.conversations} == {"new name", "b"}
-    assert said == []
-    shelf.rename_folder("new name", "b")
-    assert said[-1][0] == "Moved into “b”, which was there already"
-    assert {c.folder for c in desk.conversations} == {"b"}
-    said[-1][1]()
-    assert {c.folder for c in desk.conversations} == {"new name", "b"}
-    shelf.take_out("b")
-    assert said[-1][0] == "Taken out of “b”: 5 chats"
-    assert {c.folder for c in desk.conversations} == {"new name", ""}
-    said[-1][1]()
-    assert sum(c.folder == "b" for c in desk.conversations) == 5
+# ------------------------------------------------------------------ in the window
 
 
 def test_a_new_folder_is_named_and_the_whole_outlives_a_restart(arrive: Arrive, qtbot: QtBot, tmp_path: Path) -> None:
