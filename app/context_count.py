@@ -47,7 +47,7 @@ class ContextCount(QObject):
         self, engine: EngineClient, draft: DraftAttachments, words: Callable[[], str], prompt: MakePrompt
     ) -> None:
         """words: what is typed so far."""
-        super().__init__()
+        super().__init__(draft)  # its timer must not outlive the field that it reads
         self._engine = engine
         self._draft = draft
         self._words = words
