@@ -17,7 +17,14 @@ MOST_DEPTH = 24
 
 # Around words that are not variables, and around bold ones; nobody types them, and what does is refused.
 _UPRIGHT, _BOLD, _END, _LINE = "\ue000", "\ue001", "\ue002", "\ue003"
-_OURS = re.compile("[\ue000-\ue003]")
+# The same around what is raised or lowered without a sign of its own for it.
+_RAISE, _LOWER, _LEVEL = "\ue004", "\ue005", "\ue006"
+_OURS = re.compile("[\ue000-\ue006]")
+# Invisible signs that stay when such text is copied; `linear` turns them into what can be read in plain text.
+RAISED_MARK, LOWERED_MARK, LEVEL_MARK = "\u2062", "\u2064", "\u2063"
+_LEVELS = {
+    _RAISE: f"<sup>{RAISED_MARK}", _LOWER: f"<sub>{LOWERED_MARK}",
+}  # fmt: skip
 
 _SPACES = {
     ",": "\u2009", ":": "\u2005", ";": "\u2005", "!": "", " ": " ", "quad": "\u2003", "qquad": "\u2003\u2003",
@@ -113,6 +120,8 @@ _LIMITS = frozenset(["lim", "limsup", "liminf", "max", "min", "sup", "inf", "arg
 ENVIRONMENTS = "|".join(sorted(_LINES | {"cases"} | set(_FENCED)))
 _TOKEN = re.compile(r"\\[A-Za-z]+\*?|\\.|\s+|.", re.DOTALL)
 _BINARY = frozenset("+−=<>±∓×÷·≤≥≠≈→⇒∈")
+_LETTERS = re.compile("[A-Za-zα-ωϕϑϵ]+")
+_PIECE = re.compile("[\ue000-\ue006]|[A-Za-zα-ωϕϑϵ]+|[^\ue000-\ue006A-Za-zα-ωϕϑϵ]+")
 _COMPOUND = re.compile(r"[\s+−=<>/±∓×·÷,√]")
 # One letter or number with its scripts, or a differential: stands below a stroke without brackets.
 _ATOM = re.compile(r"([d∂∆]?\w|\d+(\.\d+)?)[^\w\s(]*[′⁰-ₜᵢ-ᵪ¹²³\u0300-\u036f]*|\w+\([^()]*\)")
@@ -140,10 +149,20 @@ def to_text(tex: str) -> str | None:
     html = to_html(tex)
     if html is None:
         return None
-    bare = re.sub(r"<[^>]*>", "", html.replace("<br>", "\n"))
+    bare = linear(re.sub(r"<[^>]*>", "", html.replace("<br>", "\n")))
     for entity, sign in (("&lt;", "<"), ("&gt;", ">"), ("&quot;", '"'), ("&#x27;", "'"), ("&amp;", "&")):
         bare = bare.replace(entity, sign)
     return bare
+
+
+def linear(text: str) -> str:
+    """Copied text with what was raised or lowered in it written after ^ or _."""
+    if RAISED_MARK not in text and LOWERED_MARK not in text:
+        return text
+    text = re.sub(
+        f"[{RAISED_MARK}{LOWERED_MARK}](.){LEVEL_MARK}", lambda m: ("^" if m[0][0] == RAISED_MARK else "_") + m[1], text
+    )
+    return text.replace(RAISED_MARK, "^(").replace(LOWERED_MARK, "_(").replace(LEVEL_MARK, ")")
 
 
 def _dressed(line: str) -> str:
@@ -151,7 +170,8 @@ def _dressed(line: str) -> str:
     out: list[str] = []
     upright = 0
     line = re.sub(" +", " ", line)
-    for piece in re.findall("[\ue000-\ue003]|[A-Za-zα-ωϕϑϵ]+|[^\ue000-\ue003A-Za-zα-ωϕϑϵ]+", line):
+    level = ""
+    for piece in _PIECE.findall(line):
         if piece == _UPRIGHT:
             upright += 1
         elif piece == _BOLD:
@@ -162,9 +182,14 @@ def _dressed(line: str) -> str:
             out.append(_END)
         elif piece == _LINE:
             out.append("<br>")
+        elif piece in _LEVELS:
+            level = "sup" if piece == _RAISE else "sub"
+            out.append(_LEVELS[piece])
+        elif piece == _LEVEL:
+            out.append(f"{LEVEL_MARK}</{level}>")
         else:
-            out.append(f"<i>{piece}</i>" if piece[0].isalpha() and not upright else escape(piece))
-    return _closed("".join(out)).strip()
+            out.append(f"<i>{piece}</i>" if _LETTERS.match(piece) and not upright else escape(piece))
+    return re.sub(" +", " ", _closed("".join(out))).strip()
 
 
 def _closed(html: str) -> str:
@@ -278,8 +303,9 @@ class _Reader:
         tight = re.sub(f"[{_UPRIGHT}{_BOLD}{_END} \u2009]", "", text)
         if tight and all(char in forms for char in tight):
             return "".join(forms[char] for char in tight)
-        words = text if len(tight) == 1 else f"({text})"
-        return f"{kind}{words}"
+        if _RAISE in text or _LOWER in text or _LINE in text:  # rich text knows one level only
+            return f"{kind}({text})"
+        return f"{_RAISE if kind == '^' else _LOWER}{text}{_LEVEL}"
 
     def _command(self, name: str) -> str:
         name = name.removesuffix("*")
@@ -317,7 +343,7 @@ class _Reader:
         if name == "sqrt":
             degree, inside = self._option(), self._argument()
             sign = _ROOTS.get(degree) or "".join(RAISED.get(char, "") for char in degree) + "√"
-            return sign + _grouped(inside)
+            return sign + _grouped(inside, atoms_only=True)
         if name in ACCENTS:
             inside = self._argument()
             return "".join(char + (ACCENTS[name] if char.isalnum() else "") for char in inside)
@@ -381,7 +407,7 @@ def _refuse() -> str:
 def _grouped(text: str, atoms_only: bool = False) -> str:
     """In brackets where it would fall apart beside a stroke. atoms_only: also where it is a product."""
     text = text.strip(" ")
-    bare = re.sub(f"[{_UPRIGHT}{_BOLD}{_END}]", "", text)
+    bare = re.sub(f"[{_UPRIGHT}{_BOLD}{_END}]|[{_RAISE}{_LOWER}][^{_LEVEL}]*{_LEVEL}", "", text)
     if bare.startswith("(") and bare.endswith(")") and bare.count("(") == 1:
         return text
     loose = not _ATOM.fullmatch(bare) if atoms_only else _COMPOUND.search(bare)

@@ -78,11 +78,13 @@ class Label(QLabel):
         self._fit()
 
     def _colour(self) -> None:
+        colour = theme.colour(self.token)
+        if self.palette().color(QPalette.ColorRole.WindowText) == colour:
+            return
         colours = QPalette(self.palette())
         for role in (QPalette.ColorRole.WindowText, QPalette.ColorRole.Text):
-            colours.setColor(role, theme.colour(self.token))
-        if colours != self.palette():
-            self.setPalette(colours)
+            colours.setColor(role, colour)
+        self.setPalette(colours)
 
     def _lead(self) -> None:
         if self._leads:

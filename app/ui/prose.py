@@ -23,6 +23,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QFrame, QSizePolicy, QTextBrowser, QTextEdit, QWidget
 
 from app.markdown_blocks import MAX_DEPTH, displayable, web_address, without_padding
+from app.math_text import linear
 from app.ui import theme
 from app.ui.direction import runs_leftwards
 from app.ui.painting import block
@@ -88,7 +89,7 @@ class TextView(QTextBrowser):
     def createMimeDataFromSelection(self) -> QMimeData:
         """Words only: colours of a theme have no business in another program."""
         data = QMimeData()
-        data.setText(without_padding(self.textCursor().selection().toPlainText()))
+        data.setText(linear(without_padding(self.textCursor().selection().toPlainText())))
         return data
 
     def wheelEvent(self, event: QWheelEvent) -> None:
@@ -320,7 +321,7 @@ class Table(Prose):
                 cell = table.cellAt(row, place)
                 inside = cell.firstCursorPosition()
                 inside.setPosition(cell.lastPosition(), QTextCursor.MoveMode.KeepAnchor)
-                words.append(without_padding(inside.selection().toPlainText()))
+                words.append(linear(without_padding(inside.selection().toPlainText())))
             lines.append("\t".join(words))
         data = QMimeData()
         data.setText("\n".join(lines))

@@ -310,6 +310,7 @@ class Transcript(QScrollArea):
         turns.fit_room()
         self._mark_last()
         self._show_mark()
+        self._settle()
 
     def _take_down_the_farthest(self) -> None:
         """Keep no more than MOST_BUILT: what is farthest from the view, but for what somebody is busy with, goes."""
@@ -394,10 +395,15 @@ class Transcript(QScrollArea):
     def _hold(self, view: MessageView, offset: int) -> None:
         """Keep a view so far below the top from now on, whatever is built around it."""
         self._anchor = (view, offset)
-        self._turns.settle()
-        self._turns.resize(self._turns.width(), max(self._turns.sizeHint().height(), self.viewport().height()))
-        self._turns.settle()
-        self._move(view.y() - offset)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Lay out what was built or taken down before anything else happens, and stand where we stood."""
+        turns = self._turns
+        turns.settle()
+        turns.resize(turns.width(), max(turns.sizeHint().height(), self.viewport().height()))
+        turns.settle()
+        self._on_range(0, self.verticalScrollBar().maximum())
 
     def _move(self, value: int) -> None:
         self._moving = True
@@ -443,7 +449,7 @@ class Transcript(QScrollArea):
     def _look_ahead(self) -> None:
         """Have built what the person is about to see; where nothing is built in view, leap there."""
         turns = self._turns
-        if self._following or not turns.views or self._leap_timer.isActive():
+        if self._following or not turns.views or self._leap_timer.isActive() or turns.views[0].isHidden():
             return  # 60 messages are more than a screen: whoever is at the end needs no older ones
         top, height = self.verticalScrollBar().value(), self.viewport().height()
         begin, end = turns.views[0].y(), turns.views[-1].y() + turns.views[-1].height()

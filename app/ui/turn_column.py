@@ -231,4 +231,7 @@ class TurnColumn(QWidget):
 
     def settle(self) -> None:
         """Lay everything out now, so that places are right before the next event."""
+        for view in self.views:
+            if view.isHidden():  # Qt would show it with the next event, and a layout passes over what is hidden
+                view.show()
         self._column.activate()
