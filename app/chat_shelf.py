@@ -12,10 +12,8 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, QSignalBlocker, Signal
 
-from app.chat_files import ChatFileError
 from app.chat_memory import ChatMemory
 from app.conversation import Conversation
-from app.store import StoreError
 from app.user_messages import UserMessage, describe
 
 
@@ -70,7 +68,7 @@ class ChatShelf(QObject):
     def export_chats(self, path: Path, conversation_ids: Sequence[str] | None = None) -> None:
         """Write chats, or all of them: JSON into .json, one chat as Markdown into .md, else Markdown into a folder."""
         self._memory.export_chats(
-            path, conversation_ids, partial(self._exported, path), partial(self._not_done, "exported", path)
+            path, conversation_ids, partial(self._exported, path), partial(self._not_done, "export")
         )
 
     def _exported(self, path: Path, count: int) -> None:
@@ -78,7 +76,7 @@ class ChatShelf(QObject):
 
     def import_chats(self, path: Path) -> None:
         """Read the chats of a JSON file, all or none of them."""
-        self._memory.import_chats(path, self._imported, partial(self._not_done, "imported", path))
+        self._memory.import_chats(path, self._imported, partial(self._not_done, "import"))
 
     def _imported(self, added: list[Conversation], known: int) -> None:
         here = "" if not known else " was here already" if known == 1 else " were here already"
@@ -95,18 +93,8 @@ class ChatShelf(QObject):
                     self._memory.delete(conversation_id)
         self._memory.changed.emit()
 
-    def _not_done(self, what: str, path: Path, error: BaseException) -> None:
-        if isinstance(error, StoreError):
-            self.problem.emit(describe(error))
-        elif isinstance(error, OSError):
-            why = error.strerror or str(error)
-            sentence = f"{path.name} could not be {'written' if what == 'exported' else 'read'}: {why}."
-            self.problem.emit(UserMessage(f"The chats were not {what}", sentence, details=str(error), severity="warn"))
-        elif isinstance(error, ChatFileError):
-            sentence = f"{path.name}: {error}"
-            self.problem.emit(UserMessage(f"The chats were not {what}", sentence, severity="warn"))
-        else:
-            self.problem.emit(describe(error))
+    def _not_done(self, during: str, error: BaseException) -> None:
+        self.problem.emit(describe(error, during=during))
 
     def _put_back(self, folders: Mapping[str, str]) -> None:
         known = {key: folder for key, folder in folders.items() if self._memory.conversation(key) is not None}

@@ -152,7 +152,7 @@ def test_chats_go_out_and_come_back(room: Room, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(None, "could not be read"), (b"no json", "broken.json: "), (b'{"format": "else"}', "broken.json: ")],
+    [(None, "cannot be read"), (b"no json", "not JSON"), (b'{"format": "else"}', "does not hold chats")],
 )
 def test_a_file_that_cannot_be_taken_in_is_said(room: Room, tmp_path: Path, content: bytes | None, words: str) -> None:
     path = tmp_path / "broken.json"
@@ -170,7 +170,7 @@ def test_a_folder_that_cannot_be_written_is_said(room: Room, tmp_path: Path) -> 
     room.shelf.export_chats(tmp_path / "nowhere" / "all.json")
     room.wait(lambda: room.problems)
     assert room.problems[0].title == "The chats were not exported"
-    assert "all.json could not be written" in room.problems[0].sentence
+    assert "cannot be written there" in room.problems[0].sentence
 
 
 # ------------------------------------------------------------------ the acts of the window
