@@ -21,6 +21,8 @@ from PySide6.QtWidgets import QApplication
 
 import engine
 from app import crash_notes
+from app.answer_choices import AnswerChoices
+from app.answer_setup import AnswerSetup
 from app.chat_controller import STARTER, ChatController
 from app.chat_memory import ChatMemory
 from app.chat_shelf import ChatShelf
@@ -31,9 +33,12 @@ from app.engine_worker import EngineWorker, MakeHost, default_makers
 from app.known_models import Library
 from app.library_client import LibraryClient, library_makers
 from app.machine_monitor import MachineMonitor
+from app.mode_rates import ModeRates
 from app.model_choices import ModelChoices
 from app.models_controller import ModelsController
 from app.operations import Operations
+from app.personas import Personas
+from app.presets import Presets
 from app.settings import AppPaths, AppSettings, load_settings, paths, save_settings
 from app.single_instance import SingleInstance, Wish, wish_of_this_start
 from app.store import Store
@@ -167,6 +172,15 @@ class Hearth(QObject):
             self.library, self.controller, self.choices, self._save_choices, offer=not settings.offer_dismissed
         )
         self.controller.choices_for = lambda model: self.models.choice_of(model).engine()
+        self.setup = AnswerSetup(
+            self.controller,
+            self.engine,
+            self.memory,
+            AnswerChoices(Personas(places.personas_file), Presets(places.presets_file), places.answers_file),
+            ModeRates(places.rates_file),
+            settings,
+            lambda name, save: self.reads.run(name, save, on_failure=_log_failure),
+        )
         self.monitor = MachineMonitor()
         self.manners: Manners | None = None  # from the first paint on
         self.window = MainWindow(settings, places)
@@ -174,11 +188,13 @@ class Hearth(QObject):
         self.shelf = ChatShelf(self.memory)
         self.titles = ChatTitles(self.engine, self.memory, self.controller)
         self.window.connect_shelf(self.shelf)
+        self.window.connect_context(self.controller, self.engine, self.memory)
         self.window.connect_models(self.models)
+        self.window.connect_answers(self.setup)
         self.controller.window_action.connect(self.models.remedy)
         self.controller.model_changed.connect(self._keep_model)
         self.models.offer_dismissed.connect(lambda: self._set_setting(offer_dismissed=True))
-        self.engine.answered.connect(self.models.take_rate)
+        self.setup.usual_answer.connect(self.models.take_rate)
         self.engine.process_started.connect(self.models.set_engine_pid)
         self.window.visible_changed.connect(self.monitor.set_visible)
         self.window.settings_changed.connect(self._save_settings)
@@ -197,6 +213,7 @@ class Hearth(QObject):
         self.painted.emit()
         self.worker.start()
         self.choices.read()  # a small file, before the model is loaded as the person chose
+        self.setup.read()  # small files too: they are what the first answer is made with
         self.controller.start()
         self.models.start()
         self.monitor.start()

@@ -47,6 +47,22 @@ class AppPaths:
         return self.config / "models.json"
 
     @property
+    def personas_file(self) -> Path:
+        return self.config / "personas.json"
+
+    @property
+    def presets_file(self) -> Path:
+        return self.config / "presets.json"
+
+    @property
+    def answers_file(self) -> Path:
+        return self.config / "answers.json"
+
+    @property
+    def rates_file(self) -> Path:
+        return self.data / "rates.json"
+
+    @property
     def log_file(self) -> Path:
         return self.log / "hearth.log"
 
@@ -131,7 +147,7 @@ def _setting(
 
 
 _APPEARANCE, _MANNERS = "Appearance", "In the background"
-_ANSWERS, _SAMPLING, _ENGINE = "Answers", "How words are chosen", "Engine"
+_ANSWERS, _SAMPLING, _ENGINE = "Answers", "How words are chosen, in the preset Balanced", "Engine"
 _OWN = "The model's own"
 _AUTOMATIC = "Automatic"
 
@@ -153,7 +169,8 @@ class AppSettings:
         "choice", "system", "Motion", "Reduced leaves nothing moving but progress.", group=_APPEARANCE,
         choices=(("system", "System"), ("reduced", "Reduced")))  # fmt: skip
     system_prompt: str = _setting(
-        "text", "", "Instructions", "Said to the model before every chat. Small models may not follow them.",
+        "text", "", "Instructions",
+        "Said to the model before every chat without a persona. Small models may not follow them.",
         group=_ANSWERS, high=20_000)  # fmt: skip
     max_tokens: int | None = _setting(
         "whole", None, "Longest answer", "An answer ends here at the latest.", group=_ANSWERS,

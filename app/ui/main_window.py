@@ -30,9 +30,13 @@ from engine.monitor import MachineSample
 from engine.protocol import LoadedModelInfo
 
 if TYPE_CHECKING:
+    from app.answer_setup import AnswerSetup
+    from app.chat_memory import ChatMemory
     from app.chat_shelf import ChatShelf
+    from app.engine_client import EngineClient
     from app.model_rows import ModelRow
     from app.models_controller import ModelsController
+    from app.ui.answer_menus import AnswerMenus
     from app.ui.chat_acts import ChatActs
     from app.ui.chat_models import ChatModels
     from app.ui.model_acts import ModelActs
@@ -68,6 +72,7 @@ class MainWindow(QMainWindow):
         self._models: ModelsController | None = None
         self._chat: ChatController | None = None
         self.chat_models: ChatModels | None = None
+        self.answer_menus: AnswerMenus | None = None
         self._acts: ModelActs | None = None
         self._chat_acts: ChatActs | None = None
         self.commands = Commands(self)
@@ -189,6 +194,15 @@ class MainWindow(QMainWindow):
         self._chat_acts.bind(self.commands)
         self.page.more_rows = self._chat_acts.add_rows
 
+    def connect_context(self, controller: ChatController, engine: EngineClient, memory: ChatMemory) -> None:
+        """What the next prompt is made of: attachments, the count of its tokens, drafts."""
+        from app.ui.chat_context import ChatContext
+
+        self.chat_context = ChatContext(self, self.page, controller, engine, memory)
+        self.settings_changed.connect(self.chat_context.counter.begin_anew)
+        self.chat_context.popup.size_asked.connect(lambda: self.open_settings("context"))
+        self.commands.bind("attach", self.page.composer.choose_files)
+
     def connect_models(self, controller: ModelsController) -> None:
         """The controller behind the Models page, which is built when it is first asked for, and behind the chat's
         menu of models. After `connect_controller`."""
@@ -199,6 +213,17 @@ class MainWindow(QMainWindow):
         self.chat_models = ChatModels(self, self.page, self.sidebar, self._chat, controller)
         self.chat_models.models_page_asked.connect(self.show_models)
         self.commands.bind("model_menu", self.chat_models.open_menu)
+
+    def connect_answers(self, setup: AnswerSetup) -> None:
+        """How the chat is answered: preset, persona, neurons, comparison."""
+        from app.ui.answer_menus import AnswerMenus
+
+        self.answer_menus = menus = AnswerMenus(self, self.page, setup)
+        setup.said.connect(self.show_toast)
+        self.settings_changed.connect(setup.settings_changed)
+        setup.changed.connect(lambda: self.set_note("mode", setup.cost_note))
+        for act, do in menus.acts.items():
+            self.commands.bind(act, do)
 
     def connect_models_page(self, controller: ModelsController) -> None:
         """The Models page by itself, without what the chat shows of models."""
@@ -320,6 +345,8 @@ class MainWindow(QMainWindow):
         self._model_changed.connect(dialog.show_model)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.changed.connect(self.take_settings)
+        if self.answer_menus is not None:
+            self.answer_menus.add_to(dialog)
         dialog.report_wanted.connect(self.report_wanted)
         dialog.log_wanted.connect(self.log_wanted)
         dialog.open()

@@ -31,6 +31,7 @@ from app.ui.floating import ConfirmDialog, Menu
 from app.ui.popover import Popover
 from app.ui.sheet import Sheet
 from app.user_messages import UserMessage
+from engine.protocol import CountResult
 
 pytestmark = pytest.mark.gui
 
@@ -141,7 +142,39 @@ def _filter_menu(room: Room) -> QWidget:
     return room.opened(room.window.models_page.filters.sort.open_menu, QMenu)
 
 
+def _attached(room: Room) -> QWidget:
+    from app.conversation import Attachment
+    from app.draft_attachments import Attached, Measure
+
+    report = Attachment("Quartalsbericht der Wärmeversorgung.pdf", "word " * 900, "pdf", 84)
+    items = [
+        Attached("1", report.name, report, Measure(51_230, 2_816, 900)),
+        Attached("2", "notes.txt", Attachment("notes.txt", "words", "text"), Measure(412, 0, 0)),
+        Attached("3", "still being read.txt"),
+    ]
+    draft = room.page.composer.draft
+    draft._items = {item.id: item for item in items}
+    draft.changed.emit()
+    walk.settle()
+    return room.window
+
+
+def _attachment(room: Room) -> QWidget:
+    _attached(room)
+    return room.opened(lambda: room.page.composer._open_attached("1"))
+
+
+def _context(room: Room) -> QWidget:
+    room.page.composer.set_count(CountResult(1_290, 4_096, 3_072, True, 12, 2))
+    room.window.chat_context._open_popup()
+    walk.settle()
+    return room.window.chat_context.popup
+
+
 PLACES: dict[str, Open] = {
+    "a message with attachments": _attached,
+    "an attachment's text": _attachment,
+    "menu: the context": _context,
     "a chat": lambda room: room.window,
     "a new chat": lambda room: room.new_chat(),
     "an answer being written": _writing,
