@@ -75,7 +75,7 @@ class SamplingRow(QWidget):
     def restyle(self) -> None:
         """Take up measures anew."""
         self.across.setSpacing(theme.px(8))
-        self.title.setFixedWidth(theme.px(TITLE_PX))
+        self.title.setMinimumWidth(theme.px(TITLE_PX))
         self.setFixedHeight(theme.px(34))
 
 
@@ -119,7 +119,7 @@ class SliderField(SamplingRow):
     def restyle(self) -> None:
         super().restyle()
         needed = QFontMetrics(theme.font("small")).horizontalAdvance("The model's") + 2
-        self.figure.setFixedWidth(max(needed, theme.px(VALUE_PX)))
+        self.figure.setMinimumWidth(max(needed, theme.px(VALUE_PX)))
 
 
 class NumberField(SamplingRow):
