@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from PySide6.QtCore import QObject, QSocketNotifier, QTimer, Signal
+from PySide6.QtCore import QObject, QSocketNotifier, Qt, QTimer, Signal
 from PySide6.QtWidgets import QApplication
 
 import engine
@@ -221,18 +221,24 @@ class Hearth(QObject):
         from app.manners import Manners  # nothing of it is painted
 
         self.manners = Manners(
-            self.window, self.engine, self.controller, self.memory, self.models, self.reads, self._places
+            self.window, self.engine, self.controller, self.memory, self.models, self.shelf, self.reads, self._places
         )
 
     def greet(self, instance: SingleInstance, wish: Wish, last_run: LastRun | None) -> None:
-        """Open what this start was given, hear of later starts, and tell of a crash. Once everything is started."""
-        QTimer.singleShot(0, lambda: self._greet(instance, wish, last_run))
+        """Hear of later starts and tell of a crash, once everything is started; open what this start was given once
+        the chats are there, which it may belong to.
+        """
+        self.memory.opened.connect(lambda: self._open(wish), Qt.ConnectionType.SingleShotConnection)
+        QTimer.singleShot(0, lambda: self._greet(instance, last_run))
 
-    def _greet(self, instance: SingleInstance, wish: Wish, last_run: LastRun | None) -> None:
+    def _open(self, wish: Wish) -> None:
+        if self.manners is not None:
+            self.manners.open_files(list(wish.files))
+
+    def _greet(self, instance: SingleInstance, last_run: LastRun | None) -> None:
         if self.manners is None:  # closed meanwhile
             return
         self.manners.listen(instance)
-        self.manners.open_files(list(wish.files))
         if last_run is not None:
             self.manners.tell_crash(last_run)
 

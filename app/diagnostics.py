@@ -107,8 +107,17 @@ def crash_lines(folder: Path) -> list[str]:
 
 def shown_at_a_crash(folder: Path) -> list[str]:
     """What the next start shows of a crash: where it was, and what was logged last. Nothing that a report lacks."""
-    stacks = stacks_in(_read(folder / crash_notes.STACKS_BEFORE))[:SHOWN_LINES]
+    stacks = _crashed_first(stacks_in(_read(folder / crash_notes.STACKS_BEFORE)))[:SHOWN_LINES]
     return [*stacks, *([""] if stacks else []), *log_lines(folder)[-SHOWN_LINES:]]
+
+
+def _crashed_first(stacks: list[str]) -> list[str]:
+    """The thread that crashed before the others, which Python writes in the order in which they began."""
+    start = next((i for i, line in enumerate(stacks) if line.startswith("Current thread")), None)
+    if start is None:
+        return stacks
+    end = next((i for i in range(start + 1, len(stacks)) if not stacks[i].startswith("    ")), len(stacks))
+    return [*stacks[:1], *stacks[start:end], *stacks[1:start], *stacks[end:]]
 
 
 def _read(path: Path) -> str:

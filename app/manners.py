@@ -16,6 +16,7 @@ from PySide6.QtWidgets import QApplication, QFileDialog
 from app import crash_notes, diagnostics
 from app.chat_controller import ChatController
 from app.chat_memory import ChatMemory
+from app.chat_shelf import ChatShelf
 from app.desktop_motion import DesktopMotion
 from app.engine_client import EngineClient
 from app.engine_status import EngineStatus
@@ -45,12 +46,14 @@ class Manners(QObject):
         controller: ChatController,
         memory: ChatMemory,
         models: ModelsController,
+        shelf: ChatShelf,
         reads: Operations,
         places: AppPaths,
     ) -> None:
         super().__init__()
         self._window, self._engine, self._controller = window, engine, controller
-        self._memory, self._models, self._reads, self._places = memory, models, reads, places
+        self._memory, self._models, self._shelf = memory, models, shelf
+        self._reads, self._places = reads, places
         self.sleep = SleepInhibitor()
         self.tray = Tray()
         self.poster = poster_of_this_system(self.tray)
@@ -141,13 +144,16 @@ class Manners(QObject):
         instance.listen()
 
     def open_files(self, files: list[str]) -> None:
-        """Each as what it is: a model is taken in where it lies, anything else goes to the message being written."""
+        """Each as what it is: a model is taken in where it lies, chats are taken in, and the text of anything else goes
+        along with the message that is being written."""
         texts: list[str] = []
         for file in files:
             path = Path(file)
             if path.is_dir() or path.suffix.lower() in _MODEL_FILES:
                 self._window.show_models()
                 self._models.import_path(str(path.parent if path.suffix.lower() == ".safetensors" else path), False)
+            elif path.suffix.lower() == ".json":
+                self._shelf.import_chats(path)
             else:
                 texts.append(file)
         attach = getattr(self._window.page.composer, "attach", None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import logging
 import re
+import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from enum import Enum
@@ -21,6 +22,7 @@ LEFT_OUT = "…"
 _OURS = ("app", "engine", "native_kernels")
 _KNOWN_FAULTS = frozenset(name for name, kind in vars(builtins).items() if isinstance(kind, type)
                           and issubclass(kind, BaseException))  # fmt: skip
+_FROZEN = frozenset({"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>", "<frozen runpy>"})
 _DEADLY = re.compile(
     r"Fatal Python error: (Segmentation fault|Aborted|Bus error|Illegal instruction|Floating-point exception|"
     r"Stack overflow)|Windows fatal exception: (access violation|stack overflow|code 0x[0-9a-f]{8})"
@@ -39,7 +41,7 @@ class ShareableFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         parts = record.name.split(".")
         ours = parts[0] in _OURS
-        name = record.name if ours else parts[0] if parts[0].isidentifier() else LEFT_OUT
+        name = record.name if ours else parts[0] if parts[0] == "qt" or parts[0] in sys.modules else LEFT_OUT
         said = _message(record) if ours else LEFT_OUT
         lines = [f"{self.formatTime(record)} {record.levelname} {name}: {said}"]
         if record.exc_info and record.exc_info[1] is not None:
@@ -106,6 +108,8 @@ def told(error: BaseException, trace: TracebackType | None) -> list[str]:
 
 def place(path: str) -> str:
     """A file of the program or of its parts from its package on; of any other file not even the name."""
+    if path in _FROZEN:
+        return path
     parts = Path(path.replace("\\", "/")).parts
     for mark in ("site-packages", "dist-packages"):
         if mark in parts:

@@ -131,17 +131,16 @@ class SingleInstance(QObject):
     def _greet(self) -> None:
         assert self._server is not None
         while (caller := self._server.nextPendingConnection()) is not None:
+            caller.setReadBufferSize(MAX_BYTES + 1)
             caller.readyRead.connect(lambda caller=caller: self._hear(caller))
             caller.disconnected.connect(caller.deleteLater)
             self._hear(caller)
 
     def _hear(self, caller: QLocalSocket) -> None:
-        if not caller.canReadLine():
-            if caller.bytesAvailable() > MAX_BYTES:
-                caller.abort()
-            return
+        if not caller.canReadLine() and caller.bytesAvailable() <= MAX_BYTES:
+            return  # the rest is on its way
         try:
-            wish = Wish.from_bytes(bytes(caller.readLine(MAX_BYTES).data()))
+            wish = Wish.from_bytes(bytes(caller.readLine(MAX_BYTES + 1).data()))
         except (ValueError, RecursionError) as error:
             log.warning("something else than Hearth called: %s", type(error).__name__)
             caller.abort()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Signal
+from PySide6.QtGui import QTextOption
 from PySide6.QtWidgets import QPlainTextEdit, QWidget
 
 from app.ui import theme
@@ -13,6 +14,7 @@ TITLE = "Hearth ended unexpectedly last time"
 SENTENCE = (
     "Your chats are safe, up to the last second. Below is what a report would hold: no text of yours. Nothing is sent."
 )
+SHARE = 0.36  # of the window's height, at most
 WITHOUT_STACKS = "It was ended from outside, or stopped answering. " + SENTENCE
 
 
@@ -24,12 +26,13 @@ class CrashDialog(Sheet):
 
     def __init__(self, parent: QWidget, lines: list[str], has_stacks: bool) -> None:
         super().__init__(parent, TITLE, SENTENCE if has_stacks else WITHOUT_STACKS, wide_px=640)
+        self._window = parent.window()
         self.text = QPlainTextEdit()
         self.text.setProperty("kind", "field")
         self.text.setReadOnly(True)
         self.text.setTabChangesFocus(True)
         self.text.setAccessibleName("What is known of it")
-        self.text.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
+        self.text.setWordWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
         self.text.setPlainText("\n".join(lines) or "Nothing was written down.")
         self.text.verticalScrollBar().setValue(0 if has_stacks else self.text.verticalScrollBar().maximum())
         self.body.addWidget(self.text)
@@ -43,5 +46,6 @@ class CrashDialog(Sheet):
 
     def _restyle(self) -> None:
         self.text.setFont(theme.font("code"))
-        self.text.setFixedHeight(theme.px(260))
+        # At large text sizes the dialog itself must not scroll besides.
+        self.text.setFixedHeight(min(theme.px(260), int(SHARE * self._window.height())))
         self.fit()

@@ -124,6 +124,11 @@ def _toast(room: Room) -> QWidget:
     return room.window
 
 
+def _after_a_crash(room: Room) -> QWidget:
+    lines = ["Fatal Python error: Aborted", "    app/bootstrap.py:1 run"]
+    return room.opened(CrashDialog(room.window, lines, has_stacks=True).open)
+
+
 def _of_models(room: Room, act: str) -> QWidget:
     room.models()
     return room.opened(getattr(room.window._acts, act), QMenu if act.endswith("menu") else QDialog)
@@ -216,6 +221,7 @@ PLACES: dict[str, Open] = {
     "models: hits on the hub": lambda room: _hub(room, "relu"),
     "models: a repository": lambda room: _hub(room, "o/name"),
     "settings": lambda room: room.opened(room.window.open_settings),
+    "after a crash": _after_a_crash,
     "about": lambda room: room.opened(room.window.open_about),
     "a model's details": lambda room: room.act("PowerInfer/b", "details"),
     "a model is prepared": lambda room: room.act("PowerInfer/b", "prepare"),
