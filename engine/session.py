@@ -323,6 +323,11 @@ class ChatSession:
         self._dropped: list[ChatMessage] = []  # left out of the last prompt, oldest first
 
     @property
+    def transformer(self) -> Transformer:
+        """What computes the answers in the mode of now."""
+        return self._transformer
+
+    @property
     def gpu_neuron_load(self) -> float | None:
         """Share of the neurons computed that a card computed, of the answer under way or the last; None without one."""
         return self._transformer.executor.counters.gpu_neuron_load

@@ -115,9 +115,9 @@ class CardDecodeProgram:
         ours = isinstance(cache, CardCache) and cache.region is self._region
         return ours and (not length or self._rotary.keys_serve(cache.sequence_length, length + 1))
 
-    def measure_stages(self) -> None:
+    def measure_stages(self, on: bool = True) -> None:
         """As Decoder says."""
-        self._timed = True
+        self._timed = on
         self._runner.forget_times()
 
     def stage_seconds(self) -> dict[str, float]:

@@ -99,9 +99,9 @@ class DecodeProgram:
         """The program of the last token; of float32 in the cache before the first one."""
         return self.program_for(self._layout)
 
-    def measure_stages(self) -> None:
+    def measure_stages(self, on: bool = True) -> None:
         """As Decoder says."""
-        self._timed = True
+        self._timed = on
         if self._program is not None:
             self._program.forget_times()
 

@@ -61,8 +61,8 @@ class Decoder(Protocol):
     def program_for(self, layout: KvLayout) -> Program:
         """The calls of the processor's threads over caches of that layout."""
 
-    def measure_stages(self) -> None:
-        """Measures from here on how long the stages of the tokens take."""
+    def measure_stages(self, on: bool = True) -> None:
+        """Measures from here on how long the stages of the tokens take, or no longer."""
 
     def stage_seconds(self) -> dict[str, float]:
         """Seconds of every stage since then."""
