@@ -215,6 +215,7 @@ class SidePanel(QFrame):
         self._search_stack.addWidget(self.search_button)
         self._search_stack.addWidget(self.field)
         self.models = NavButton("Models", "models", "Ctrl+M")
+        self.live = NavButton("Live", "live", "Ctrl+Shift+L")
         self.list = ChatList()
         self.note = EmptyNote()
         self._body = QFrame()
@@ -228,6 +229,7 @@ class SidePanel(QFrame):
         self._upper.addWidget(self.new_chat)
         self._upper.addWidget(self._search)
         self._upper.addWidget(self.models)
+        self._upper.addWidget(self.live)
         self._lower.addWidget(self.engine)
         self._lower.addWidget(self.settings)
         self._column.addLayout(self._upper)
@@ -332,12 +334,13 @@ class Rail(QFrame):
         self.search = IconButton("search", "Search", "Ctrl+K")
         self.chat = RailButton("chat", "Chat")
         self.models = RailButton("models", "Models", "Ctrl+M")
+        self.live = RailButton("live", "Live", "Ctrl+Shift+L")
         self.dot = Dot("hot_fill", True)
         self.settings = IconButton("settings", "Settings", "Ctrl+,")
         centre = Qt.AlignmentFlag.AlignHCenter
         self._column.addWidget(self.brand, 0, centre)
         self._column.addSpacing(4)
-        for widget in (self.open_button, self.new_chat, self.search, self.chat, self.models):
+        for widget in (self.open_button, self.new_chat, self.search, self.chat, self.models, self.live):
             widget.glyph_px = 19
             self._column.addWidget(widget, 0, centre)
         self._column.addStretch(1)
@@ -351,6 +354,7 @@ class Rail(QFrame):
     def _restyle(self) -> None:
         self._column.setContentsMargins(theme.px(9), theme.px(8), theme.px(9) + 1, theme.px(10))
         self._column.setSpacing(theme.px(4))
-        for button in (self.brand, self.open_button, self.new_chat, self.search, self.chat, self.models, self.settings):
+        pages = (self.chat, self.models, self.live, self.settings)
+        for button in (self.brand, self.open_button, self.new_chat, self.search, *pages):
             button.height_px = 36
             button.setFixedSize(theme.px(38), theme.px(36))

@@ -43,6 +43,7 @@ class Sidebar(QFrame):
     search_changed = Signal(str)
     chat_requested = Signal()  # back to the chat that was open
     models_requested = Signal()
+    live_requested = Signal()
     settings_requested = Signal()
     about_requested = Signal()
     collapsed_changed = Signal(bool)  # by the person, in a wide window: worth remembering
@@ -72,6 +73,8 @@ class Sidebar(QFrame):
             new.clicked.connect(self._ask_new)
         for models in (panel.models, rail.models):
             models.clicked.connect(self._ask_models)
+        for live in (panel.live, rail.live):
+            live.clicked.connect(self._ask_live)
         rail.chat.clicked.connect(self.chat_requested)
         for settings in (panel.settings, rail.settings):
             settings.clicked.connect(self._ask_settings)
@@ -100,9 +103,10 @@ class Sidebar(QFrame):
         self.panel.list.set_current(conversation_id or "")
 
     def set_page(self, page: str) -> None:
-        """Mark the page that is shown: "chat" or "models"."""
-        self.panel.models.set_selected(page == "models")
-        self.rail.models.set_selected(page == "models")
+        """Mark the page that is shown: "chat", "models" or "live"."""
+        for part in (self.panel, self.rail):
+            part.models.set_selected(page == "models")
+            part.live.set_selected(page == "live")
         self.rail.chat.set_selected(page == "chat")
 
     def set_models_work(self, figure: str) -> None:
@@ -284,6 +288,10 @@ class Sidebar(QFrame):
     def _ask_models(self) -> None:
         self._close_over_page()
         self.models_requested.emit()
+
+    def _ask_live(self) -> None:
+        self._close_over_page()
+        self.live_requested.emit()
 
     def _ask_settings(self) -> None:
         self._close_over_page()

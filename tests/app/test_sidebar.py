@@ -310,6 +310,8 @@ def test_every_button_of_the_sidebar_asks_for_its_thing(sidebar: Sidebar, qtbot:
     for part in (sidebar.panel, sidebar.rail):
         for button, signal in (
             (part.new_chat, sidebar.new_chat),
+            (part.models, sidebar.models_requested),
+            (part.live, sidebar.live_requested),
             (part.settings, sidebar.settings_requested),
             (part.brand, sidebar.about_requested),
         ):
