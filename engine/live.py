@@ -162,9 +162,9 @@ class LiveFeed:
             return protocol.Live("")
         model, sample = session.model, self._sample
         mode, on_gpu = model.resolve_mode(session.mode), [] if sample is None else sample.on_gpu
-        if stats is None or since is None:
-            return protocol.Live("", mode, on_gpu=on_gpu)
         config = model.opened.config
+        if stats is None or since is None:
+            return protocol.Live("", mode, has_zeros=config.has_zeros, on_gpu=on_gpu)
         neurons = since.tokens * config.n_layers * config.n_neurons
         seen = None if sample is None or fired is None else sample.look(session.transformer) - fired
         return protocol.Live(
@@ -180,6 +180,7 @@ class LiveFeed:
             gpu_neuron_load=None if since.on_card is None or not since.computed else since.on_card / since.computed,
             token_s=since.at / since.steps,
             cpu_s=_split(since),
+            has_zeros=config.has_zeros,
             on_gpu=on_gpu,
             fired=[] if sample is None or seen is None else sample.percent(seen),
         )

@@ -6,6 +6,7 @@ It places and wires widgets. What the acts mean is the controller's business.
 from __future__ import annotations
 
 import base64
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QMainWindow, QS
 from app.chat_controller import ChatController
 from app.conversation import Conversation, Message
 from app.engine_status import EngineStatus, sentence, short_name, why_there
+from app.live_figures import LiveFigures
 from app.settings import AppPaths, AppSettings
 from app.ui import focus_ring, tab_order, theme
 from app.ui.chat_page import ChatPage
@@ -25,12 +27,13 @@ from app.ui.sidebar import Sidebar
 from app.ui.status_strip import StatusStrip
 from app.user_messages import Action, UserMessage, plain_figures
 from engine.monitor import MachineSample
-from engine.protocol import LoadedModelInfo
+from engine.protocol import GenerationResult, Live, LoadedModelInfo
 
 if TYPE_CHECKING:
     from app.model_rows import ModelRow
     from app.models_controller import ModelsController
     from app.ui.chat_models import ChatModels
+    from app.ui.live_page import LivePage
     from app.ui.model_acts import ModelActs
     from app.ui.models_page import ModelsPage
 
@@ -44,6 +47,7 @@ class MainWindow(QMainWindow):
 
     visible_changed = Signal(bool)
     settings_changed = Signal(AppSettings)
+    watching_changed = Signal(bool)  # whether the Live page is in sight
     closing = Signal()
     _model_changed = Signal(object, object)  # to settings that are open: what is automatic now, and notes
 
@@ -62,6 +66,9 @@ class MainWindow(QMainWindow):
         self._chat: ChatController | None = None
         self.chat_models: ChatModels | None = None
         self._acts: ModelActs | None = None
+        self.live_page: LivePage | None = None  # likewise
+        self._figures = LiveFigures()
+        self._answered = ""  # the chat that is being answered
         self.setWindowTitle("Hearth")
         self.setMinimumSize(*SMALLEST)
         self.sidebar, self.page, self.strip = Sidebar(), ChatPage(), StatusStrip()
@@ -86,6 +93,7 @@ class MainWindow(QMainWindow):
         self.sidebar.new_chat.connect(self.show_chat)
         self.sidebar.conversation_selected.connect(lambda _: self.show_chat(focus=False))
         self.sidebar.models_requested.connect(self.show_models)
+        self.sidebar.live_requested.connect(self.show_live)
         self.sidebar.set_page("chat")
         self.sidebar.settings_requested.connect(self.open_settings)
         self.sidebar.about_requested.connect(self.open_about)
@@ -116,6 +124,7 @@ class MainWindow(QMainWindow):
         controller.conversations_changed.connect(sidebar.set_conversations)
         controller.search_results.connect(sidebar.set_search_hits)
         controller.running_changed.connect(sidebar.set_running)
+        controller.running_changed.connect(self._show_answered)
         controller.status_changed.connect(self._show_status)
         controller.conversation_opened.connect(self._show_conversation)
         controller.chat_status_changed.connect(page.set_status)
@@ -194,6 +203,42 @@ class MainWindow(QMainWindow):
         self._show_title()
         self.models_page.search.setFocus(Qt.FocusReason.OtherFocusReason)
 
+    def show_live(self) -> None:
+        """Show the machine and the model at work."""
+        if self.live_page is None:
+            from app.ui.live_page import LivePage
+
+            self.live_page = LivePage(self._figures)
+            self.live_page.watching.connect(self.watching_changed)
+            self.live_page.set_seen(self._seen)
+            self.live_page.set_chat(self._chat_in_answer())
+            self.pages.addWidget(self.live_page)
+        self.pages.setCurrentWidget(self.live_page)
+        self.sidebar.set_page("live")
+        self.sidebar.set_current(None)
+        self._show_title()
+        self.live_page.neurons.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def show_live_event(self, live: Live) -> None:
+        """Show the model at this moment."""
+        self._figures.take_live(live)
+        if self.live_page is not None:
+            self.live_page.set_live(live)
+
+    def take_result(self, result: GenerationResult) -> None:
+        """An answer has ended."""
+        self._figures.take_result(result)
+
+    def _show_answered(self, conversation_id: str | None) -> None:
+        self._answered = conversation_id or ""
+        if self.live_page is not None:
+            self.live_page.set_chat(self._chat_in_answer())
+
+    def _chat_in_answer(self) -> str:
+        """The title of the chat that is being answered, where it is the one that is open."""
+        is_open = self._conversation is not None and self._conversation.id == self._answered
+        return self._title if is_open else ""
+
     def _show_models_problem(self, message: UserMessage) -> None:
         page = self.models_page
         if page is not None and self.pages.currentWidget() is page:
@@ -223,12 +268,16 @@ class MainWindow(QMainWindow):
         self._show_title()
 
     def _show_title(self) -> None:
-        title = self._title if self.pages.currentWidget() is self.page else "Models"
+        page = self.pages.currentWidget()
+        title = self._title if page is self.page else "Live" if page is self.live_page else "Models"
         self.setWindowTitle(f"{title} – Hearth" if title else "Hearth")
 
     def _show_status(self, status: EngineStatus) -> None:
         self._status = status
+        self._figures.take_status(status)
         self.sidebar.set_status(status)
+        if self.live_page is not None:
+            self.live_page.set_status(status)
         if self.models_page is not None:
             self.models_page.set_status(status)
 
@@ -236,6 +285,9 @@ class MainWindow(QMainWindow):
         """Show the machine at this moment."""
         self.strip.set_sample(sample)
         self.sidebar.set_sample(sample)
+        self._figures.take_sample(sample, time.monotonic())
+        if self.live_page is not None:
+            self.live_page.show_machine()
 
     def show_toast(self, words: str, undo: Callable[[], None] | None) -> None:
         if self.models_page is not None and self.pages.currentWidget() is self.models_page:
@@ -329,6 +381,8 @@ class MainWindow(QMainWindow):
         seen = self.isVisible() and not self.isMinimized()
         if seen != self._seen:
             self._seen = seen
+            if self.live_page is not None:
+                self.live_page.set_seen(seen)
             self.visible_changed.emit(seen)
 
     def showEvent(self, event: QShowEvent) -> None:
