@@ -177,15 +177,15 @@ class LiveFigures:
         return Speed(value, of, self._facts(told), self._aged(self._rates, now), writing)
 
     def _facts(self, told: Live | GenerationResult | None) -> tuple[Fact, ...]:
+        prefill = None if told is None else told.prefill_tok_s
+        active = "Of all neurons, those computed for a token."
+        if told is not None and told.fired_share is not None:
+            active += f" Another value than zero had {share(told.fired_share)}."
         facts = [
             Fact(seconds(None if told is None else told.ttft_s), "first token", "From sending to the first token"),
-            Fact(UNKNOWN if told is None or told.prefill_tok_s is None else rate(told.prefill_tok_s), "reading", "How fast the prompt was read"),
-            Fact(
-                share(None if told is None else told.active_share), "neurons active",
-                "Of all neurons, those computed for a token. Another value than zero had "
-                f"{share(None if told is None else told.fired_share)}.",
-            ),
-        ]  # fmt: skip
+            Fact(UNKNOWN if prefill is None else rate(prefill), "reading", "How fast the prompt was read"),
+            Fact(share(None if told is None else told.active_share), "neurons active", active),
+        ]
         if self.status.card:
             load = self.status.gpu_share if told is None or told.gpu_neuron_load is None else told.gpu_neuron_load
             facts.append(Fact(share(load), "on the GPU", "Of the neurons computed, those that the GPU computes"))
@@ -219,7 +219,8 @@ class LiveFigures:
                 "one column a layer",
                 f"the {share(on_gpu)} on the GPU do {share(self.status.gpu_share)} of the work",
             ]
-        return " · ".join([*parts, "bright: fired for one token"])
+        seen = "bright: fired for one token" if live.is_counted else "which of them fire is not counted here"
+        return " · ".join([*parts, seen])
 
     def graphs(self, now: float) -> list[Graph]:
         """The machine: of each card load and memory, then processor and RAM."""
@@ -305,7 +306,7 @@ class LiveFigures:
         return [(now - at, value) for at, value in points]
 
 
-_ORDER = ("attention", "predictor", "ffn", "wait", "head", "sampling", "other")
+_ORDER = ("attention", "predictor", "wait", "ffn", "head", "sampling", "other")
 _WORDS = {"attention": "Attention", "predictor": "Predictor", "ffn": "Neurons", "wait": "Waiting", "head": "Head",
           "sampling": "Sampling", "other": "Other"}  # fmt: skip
 _MORE = {

@@ -54,6 +54,7 @@ class LiveFeed:
         self._graph: Transformer | None = None  # whose stages are measured
         self._own_counters: FfnCounters | None = None  # which count neurons one by one for nobody else
         self._sample: NeuronSample | None = None
+        self._is_counted = False  # which neurons fire
         self._sampled: tuple[object, ...] = ()  # what the sample was taken of
         self._before: _Totals | None = None
         self._fired: I64 | None = None  # by the sampled neurons, before the token that is looked at
@@ -88,7 +89,7 @@ class LiveFeed:
         elif self._fired is not None:  # this was the token that is looked at
             self._tell(session, stats)
         elif self._clock() - self._before.at >= EVERY_S:
-            if self._sample is None or not self._counts_neurons:
+            if self._sample is None or not self._is_counted:
                 self._tell(session, stats)
             else:
                 self._fired = self._sample.look(session.transformer)
@@ -105,13 +106,9 @@ class LiveFeed:
 
     # -------------------------------------------------------------- within
 
-    @property
-    def _counts_neurons(self) -> bool:
-        return self._graph is not None and self._graph.executor.counters.per_neuron is not None
-
     def _look_at(self, session: ChatSession) -> None:
         """Measure what computes this session's answers."""
-        from engine.neuron_sample import sample_of
+        from engine.neuron_sample import is_counted, sample_of
 
         graph, model = session.transformer, session.model
         if graph is not self._graph:
@@ -120,7 +117,8 @@ class LiveFeed:
             if graph.decoder is not None:
                 graph.decoder.measure_stages()
             counters = graph.executor.counters
-            if model.opened.config.has_zeros and counters.per_neuron is None:
+            self._is_counted = is_counted(model)
+            if self._is_counted and counters.per_neuron is None:
                 counters.record_per_neuron()
                 self._own_counters = counters
         of = (model, model.generation, 0 if session.adaptation is None else session.adaptation.moved)
@@ -164,7 +162,7 @@ class LiveFeed:
         mode, on_gpu = model.resolve_mode(session.mode), [] if sample is None else sample.on_gpu
         config = model.opened.config
         if stats is None or since is None:
-            return protocol.Live("", mode, has_zeros=config.has_zeros, on_gpu=on_gpu)
+            return protocol.Live("", mode, has_zeros=config.has_zeros, is_counted=self._is_counted, on_gpu=on_gpu)
         neurons = since.tokens * config.n_layers * config.n_neurons
         seen = None if sample is None or fired is None else sample.look(session.transformer) - fired
         return protocol.Live(
@@ -181,6 +179,7 @@ class LiveFeed:
             token_s=since.at / since.steps,
             cpu_s=_split(since),
             has_zeros=config.has_zeros,
+            is_counted=self._is_counted,
             on_gpu=on_gpu,
             fired=[] if sample is None or seen is None else sample.percent(seen),
         )

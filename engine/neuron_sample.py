@@ -47,6 +47,11 @@ class NeuronSample:
         return found
 
 
+def is_counted(model: LoadedModel) -> bool:
+    """Whether what computes the model can tell which of its neurons fire. A card does where they have slots."""
+    return model.opened.config.has_zeros and (model.card is None or model.hot_blocks is not None)
+
+
 def sample_of(session: ChatSession) -> NeuronSample:
     """The neurons of the session's model as they lie.
 

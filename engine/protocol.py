@@ -184,6 +184,7 @@ class Live:
     cpu_s: dict[str, float] = field(default_factory=dict)
     gpu_s: dict[str, float] = field(default_factory=dict)
     has_zeros: bool = True  # whether there are neurons that add nothing to a token; else all of them fire
+    is_counted: bool = True  # whether it is known which of them fire
     on_gpu: list[float] = field(default_factory=list)
     fired: list[list[int]] = field(default_factory=list)
 

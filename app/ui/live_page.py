@@ -8,11 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QHideEvent, QResizeEvent, QShowEvent
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QHideEvent, QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QBoxLayout, QFrame, QGridLayout, QHBoxLayout, QScrollArea, QVBoxLayout
 
-from app.engine_status import EngineStatus, Phase
+from app.engine_status import Phase
 from app.live_figures import LiveFigures
 from app.ui import theme
 from app.ui.controls import Chip, Dot, Label
@@ -24,6 +24,7 @@ from engine.protocol import Live
 
 COLUMN_PX, MARGIN_PX, GAP_PX = 960, 24, 14
 TOKEN_PX, STACKED_BELOW_PX = 372, 900
+SHOW_MS = 300  # figures change no faster, whatever comes in
 GRAPH_PX = 190  # the narrowest that a small graph gets
 NO_MODEL = "The neurons of a model are seen here once one is loaded."
 NOT_TOLD = "Where the neurons lie is not known yet."
@@ -43,6 +44,10 @@ class LivePage(QFrame):
         self._seen = True  # the window, by somebody
         self._watching = False
         self._phase: Phase | None = None
+        self._fired: list[list[int]] = []  # for the token that was looked at last, until it is shown
+        self._machine_is_new = True
+        self._soon = QTimer(self, singleShot=True, interval=SHOW_MS)
+        self._soon.timeout.connect(self._show)
         self.speed, self.token, self.neurons = SpeedCard(), TokenTime(), NeuronMap()
         self.graphs: list[LiveGraph] = []
         self._build_head()
@@ -93,33 +98,29 @@ class LivePage(QFrame):
 
     # -------------------------------------------------------------- what comes in
 
-    def set_status(self, status: EngineStatus) -> None:
-        """The engine at this moment; the figures have it already. Comes with every token: most change nothing here."""
-        if status.phase is self._phase and status.phase is Phase.WRITING:
-            return
-        self._phase = status.phase
-        if self._watching:
-            self._show_state()
-            self._show_model()
+    def set_status(self) -> None:
+        """The engine is at another point; the figures have it already."""
+        if self._watching and self._figures.status.phase is not self._phase:  # not with every token
+            self._phase = self._figures.status.phase
+            self._show_soon()
 
     def set_live(self, live: Live) -> None:
         """The model at this moment; the figures have it already."""
         if self._watching:
-            self._show_model()
-            if live.fired:
-                self.neurons.set_fired(live.fired)
+            self._fired = live.fired or self._fired
+            self._show_soon()
 
     def show_machine(self) -> None:
         """The machine at this moment; the figures have it already."""
         if self._watching:
-            self._show_graphs()
-            self.speed.set_speed(self._figures.speed(self._clock()))
+            self._machine_is_new = True
+            self._show_soon()
 
     def set_chat(self, title: str) -> None:
         """The title of the chat that is being answered; empty: none that has one."""
         self._chat = title
         if self._watching:
-            self._show_state()
+            self._show_soon()
 
     def set_still(self, still: bool) -> None:
         """Whether nothing is to move by itself."""
@@ -127,10 +128,19 @@ class LivePage(QFrame):
 
     # -------------------------------------------------------------- showing
 
-    def _show_all(self) -> None:
+    def _show_soon(self) -> None:
+        """In a moment, with all that comes until then."""
+        if not self._soon.isActive():
+            self._soon.start()
+
+    def _show(self) -> None:
+        if not self._watching:
+            return
         self._show_state()
         self._show_model()
-        self._show_graphs()
+        if self._machine_is_new:
+            self._machine_is_new = False
+            self._show_graphs()
 
     def _show_state(self) -> None:
         status = self._figures.status
@@ -139,10 +149,14 @@ class LivePage(QFrame):
 
     def _show_model(self) -> None:
         figures, live, status = self._figures, self._figures.live, self._figures.status
-        self.speed.set_speed(figures.speed(self._clock()))
-        self.token.set_times(figures.token_times())
+        self.speed.set_speed(figures.speed(self._clock()), figures_only=not self._machine_is_new)
+        if self._machine_is_new:
+            self.token.set_times(figures.token_times())
         is_loaded = bool(status.model) and status.phase not in {Phase.OFF, Phase.FAILED, Phase.LOADING}
         self.neurons.set_places(live.on_gpu, bool(status.card), figures.neurons(), NOT_TOLD if is_loaded else NO_MODEL)
+        fired, self._fired = self._fired, []
+        if fired:
+            self.neurons.set_fired(fired)
         if not status.answering:
             self.neurons.go_out()
         words = f"{live.mode.capitalize()} mode" if live.mode else ""
@@ -188,8 +202,23 @@ class LivePage(QFrame):
             return
         self._watching = watching
         if watching:
-            self._show_all()
+            self._machine_is_new = True
+            self._show()
+        else:
+            self._soon.stop()
         self.watching.emit(watching)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Scrolls with the keys that scroll: nothing on the page wants them."""
+        bar = self.area.verticalScrollBar()
+        key, page = event.key(), bar.pageStep()
+        steps = {Qt.Key.Key_PageDown: page, Qt.Key.Key_PageUp: -page}
+        if key in steps:
+            bar.setValue(bar.value() + steps[Qt.Key(key)])
+        elif key in (Qt.Key.Key_Home, Qt.Key.Key_End):
+            bar.setValue(bar.minimum() if key == Qt.Key.Key_Home else bar.maximum())
+        else:
+            super().keyPressEvent(event)
 
     # -------------------------------------------------------------- layout
 
@@ -207,6 +236,7 @@ class LivePage(QFrame):
         directions = QBoxLayout.Direction
         self._upper.setDirection(directions.TopToBottom if stacked else directions.LeftToRight)
         self._upper.setSpacing(gap)
+        self.token.set_low(stacked)
         self.token.setMaximumWidth(16_777_215 if stacked else px(TOKEN_PX))
         self.token.setMinimumWidth(0 if stacked else px(TOKEN_PX))
         self._grid.setSpacing(gap)

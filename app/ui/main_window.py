@@ -277,7 +277,7 @@ class MainWindow(QMainWindow):
         self._figures.take_status(status)
         self.sidebar.set_status(status)
         if self.live_page is not None:
-            self.live_page.set_status(status)
+            self.live_page.set_status()
         if self.models_page is not None:
             self.models_page.set_status(status)
 

@@ -1,6 +1,6 @@
 """The map of neurons: a column for each layer, its busiest neurons at the bottom, bright where they fired for a token.
 
-The cells are one small picture that is drawn enlarged, under a grid that is painted once: so a new token costs little.
+The cells are one small picture that is drawn enlarged under all the rest, which is painted once: a token costs little.
 """
 
 from __future__ import annotations
@@ -67,8 +67,9 @@ class NeuronMap(LiveCard):
         """on_gpu: of each layer, the share of its neurons on the GPU; empty: nothing is known, and `why` says why."""
         if (tuple(on_gpu), has_gpu, line, why) == (self._on_gpu, self._has_gpu, self._line, self._why):
             return
+        self._grid = None
         if len(on_gpu) != len(self._on_gpu):
-            self._grid, self._fired, self._cell = None, [], None
+            self._fired, self._cell = [], None
         self._on_gpu, self._has_gpu, self._line, self._why = tuple(on_gpu), has_gpu, line, why
         self._tell()
         self.update()
@@ -130,25 +131,14 @@ class NeuronMap(LiveCard):
         return QRectF(int(room.x()), int(top), int(room.width()), max(int(high), 1))
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        painter, room, px = self.paint_ground(), self.inside(), theme.px
-        head = QRectF(room.x(), room.y(), room.width(), theme.line_height("heading"))
-        wide = self.write(painter, "Neurons", head, "heading") + px(8)
-        end = self._paint_legend(painter, head.adjusted(wide, 0, 0, 0)) if self._on_gpu and self._has_gpu else 0.0
-        self.write(painter, self._line, head.adjusted(wide, px(2), -end, px(2)), "meta")
-        field = self._field()
-        if not self._on_gpu:
-            self.write(painter, self._why, field, "small", "ink3", middle=True)
-            return
-        painter.setRenderHint(QPainter.RenderHint.SmoothPixmapTransform, False)
-        painter.drawImage(field, self._picture())
-        painter.drawPixmap(field.topLeft(), self._grid_of(field))
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        self._paint_steps(painter, field)
-        self._paint_axis(painter, field)
+        painter, field = QPainter(self), self._field()
+        if self._on_gpu:
+            painter.drawImage(field, self._picture())
+        painter.drawPixmap(0, 0, self._still_part(field))
         if self._cell is not None and self.hasFocus():
             painter.setPen(QPen(theme.colour("hot"), 2))
             painter.setBrush(Qt.BrushStyle.NoBrush)
-            painter.drawRoundedRect(self._box(field, *self._cell), px(2), px(2))
+            painter.drawRoundedRect(self._box(field, *self._cell), 2, 2)
 
     def _paint_legend(self, painter: QPainter, room: QRectF) -> float:
         px, x = theme.px, room.right()
@@ -188,25 +178,40 @@ class NeuronMap(LiveCard):
                 self._colours.append(QColor(theme.mix(rest, brightest, level / LEVELS)).rgb())
         return self._colours
 
-    def _grid_of(self, field: QRectF) -> QPixmap:
-        """What lies between the cells, in the card's colour."""
+    def _still_part(self, field: QRectF) -> QPixmap:
+        """All but the cells, with holes where they are: painted anew only when it is another."""
         if self._grid is None or self._grid.devicePixelRatio() != self.devicePixelRatioF():
             ratio = self.devicePixelRatioF()
-            grid = QPixmap(QSize(round(field.width() * ratio), round(field.height() * ratio)))
+            grid = QPixmap(QSize(round(self.width() * ratio), round(self.height() * ratio)))
             grid.setDevicePixelRatio(ratio)
-            grid.fill(theme.colour("card"))
+            grid.fill(Qt.GlobalColor.transparent)
             painter = QPainter(grid)
             painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-            painter.setCompositionMode(QPainter.CompositionMode.CompositionMode_Clear)
-            painter.setPen(Qt.PenStyle.NoPen)
-            painter.setBrush(Qt.GlobalColor.black)
-            here = QRectF(0, 0, field.width(), field.height())
-            for layer in range(len(self._on_gpu)):
-                for group in range(self._rows):
-                    painter.drawRoundedRect(self._box(here, layer, group), 2, 2)
+            self.paint_ground(painter)
+            self._paint_head(painter)
+            if self._on_gpu:
+                painter.setCompositionMode(QPainter.CompositionMode.CompositionMode_Clear)
+                painter.setPen(Qt.PenStyle.NoPen)
+                painter.setBrush(Qt.GlobalColor.black)
+                for layer in range(len(self._on_gpu)):
+                    for group in range(self._rows):
+                        painter.drawRoundedRect(self._box(field, layer, group), 2, 2)
+                painter.setCompositionMode(QPainter.CompositionMode.CompositionMode_SourceOver)
+                self._paint_steps(painter, field)
+                self._paint_axis(painter, field)
+            else:
+                self.write(painter, self._why, field, "small", "ink3", middle=True)
             painter.end()
             self._grid = grid
         return self._grid
+
+    def _paint_head(self, painter: QPainter) -> None:
+        room, px = self.inside(), theme.px
+        head = QRectF(room.x(), room.y(), room.width(), theme.line_height("heading"))
+        wide = self.write(painter, "Neurons", head, "heading") + px(8)
+        lower = head.adjusted(wide, px(2), 0, px(2))
+        end = self._paint_legend(painter, lower) if self._on_gpu and self._has_gpu else 0.0
+        self.write(painter, self._line, lower.adjusted(0, 0, -end, 0), "meta")
 
     def _box(self, field: QRectF, layer: int, group: int) -> QRectF:
         """A cell without the gap around it."""

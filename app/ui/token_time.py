@@ -13,11 +13,12 @@ from app.live_figures import UNKNOWN, Stage, TokenTimes, milliseconds
 from app.ui import theme
 from app.ui.card_frame import elided
 from app.ui.live_graph import SPEED_PX, LiveCard
-from app.ui.painting import block
+from app.ui.painting import antialiased, block
 
 LANE_PX, LANE_GAP_PX, ROW_PX = 22, 6, 22
+LOW_PX, THREE_COLUMNS_PX = 188, 560
 # How strongly a stage is tinted with the colour of its side.
-TINTS = {"attention": 0.62, "predictor": 0.42, "ffn": 1.0, "wait": 0.12, "head": 0.5, "sampling": 0.34, "other": 0.24}
+TINTS = {"attention": 0.62, "predictor": 0.42, "ffn": 1.0, "wait": 0.18, "head": 0.5, "sampling": 0.34, "other": 0.24}
 
 
 class TokenTime(LiveCard):
@@ -31,6 +32,12 @@ class TokenTime(LiveCard):
         self._times = TokenTimes(None, (), False)
         self.set_times(self._times)
 
+    def set_low(self, low: bool) -> None:
+        """Whether it has the width of the page, and needs less height."""
+        if (LOW_PX if low else SPEED_PX) != self.high_px:
+            self.high_px = LOW_PX if low else SPEED_PX
+            self.restyle()
+
     def set_times(self, times: TokenTimes) -> None:
         """Show this."""
         self._times = times
@@ -40,7 +47,8 @@ class TokenTime(LiveCard):
         self.update()
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        painter, times, room, px = self.paint_ground(), self._times, self.inside(), theme.px
+        painter, times, room, px = antialiased(self), self._times, self.inside(), theme.px
+        self.paint_ground(painter)
         head = QRectF(room.x(), room.y(), room.width(), theme.line_height("heading"))
         total = UNKNOWN if times.total is None else milliseconds(times.total)
         wide = self.write(painter, total, head, "heading", at_end=True)
@@ -62,7 +70,7 @@ class TokenTime(LiveCard):
         if not times.total:
             return
         scale = lane.width() / max(times.total, _longest(times))
-        x = lane.x() + _start(times, side) * scale
+        x = lane.x()
         for stage in times.stages:
             if stage.side != side:
                 continue
@@ -79,14 +87,15 @@ class TokenTime(LiveCard):
             self.write(painter, words, QRectF(room.x(), room.y(), room.width(), px(ROW_PX)), "meta")
             return
         gap, rows = px(20), max(1, int(room.height() // px(ROW_PX)))
-        width = (room.width() - gap) / 2
+        columns = 3 if room.width() >= px(THREE_COLUMNS_PX) else 2
+        width = (room.width() - gap * (columns - 1)) / columns
         shown = times.stages
-        if len(shown) > 2 * rows:  # the least ones give way; the lanes still name them
-            least = sorted(shown, key=lambda stage: stage.seconds)[: len(shown) - 2 * rows]
+        if len(shown) > columns * rows:  # the least ones give way; the lanes still name them
+            least = sorted(shown, key=lambda stage: stage.seconds)[: len(shown) - columns * rows]
             shown = tuple(stage for stage in shown if stage not in least)
         for number, stage in enumerate(shown):
-            x = room.x() + (number % 2) * (width + gap)
-            row = QRectF(x, room.y() + (number // 2) * px(ROW_PX), width, px(ROW_PX))
+            x = room.x() + (number % columns) * (width + gap)
+            row = QRectF(x, room.y() + (number // columns) * px(ROW_PX), width, px(ROW_PX))
             side = px(10)
             sign = QRectF(row.x(), row.center().y() - side / 2, side, side)
             block(painter, self.mirrored(sign), _tint(stage), px(3))
@@ -114,13 +123,3 @@ def _told(stage: Stage, times: TokenTimes) -> str:
 def _longest(times: TokenTimes) -> float:
     sides = ("gpu", "cpu")
     return max(sum(stage.seconds for stage in times.stages if stage.side == side) for side in sides)
-
-
-def _start(times: TokenTimes, side: str) -> float:
-    """Seconds into the token at which a lane begins. The CPU's neurons are computed beside the GPU's: they stand below
-    them, as far as there is room."""
-    if side == "gpu" or not times.total:
-        return 0.0
-    before = sum(one.seconds for one in times.stages if one.key in ("gpu-attention", "gpu-predictor"))
-    ours = sum(one.seconds for one in times.stages if one.side == "cpu")
-    return max(0.0, min(before, times.total - ours))
