@@ -115,7 +115,7 @@ class LiveFeed:
             self._let_go()
             self._graph = graph
             if graph.decoder is not None:
-                graph.decoder.measure_stages()
+                graph.decoder.measure_stages(on_card=True)
             counters = graph.executor.counters
             self._is_counted = is_counted(model)
             if self._is_counted and counters.per_neuron is None:
@@ -178,6 +178,7 @@ class LiveFeed:
             gpu_neuron_load=None if since.on_card is None or not since.computed else since.on_card / since.computed,
             token_s=since.at / since.steps,
             cpu_s=_split(since),
+            gpu_s={} if session.transformer.decoder is None else session.transformer.decoder.card_seconds(),
             has_zeros=config.has_zeros,
             is_counted=self._is_counted,
             on_gpu=on_gpu,

@@ -100,8 +100,7 @@ class TokenTime(LiveCard):
             sign = QRectF(row.x(), row.center().y() - side / 2, side, side)
             block(painter, self.mirrored(sign), _tint(stage), px(3))
             wide = self.write(painter, milliseconds(stage.seconds), row, "metastrong", "ink", at_end=True)
-            words = row.adjusted(side + px(8), 0, -wide - px(6), 0)
-            self.write(painter, _in_full(stage, False), words, "meta", "ink2")
+            self.write(painter, stage.words, row.adjusted(side + px(8), 0, -wide - px(6), 0), "meta", "ink2")
             self.tell_at(row, _told(stage, times))
 
 

@@ -99,7 +99,7 @@ class DecodeProgram:
         """The program of the last token; of float32 in the cache before the first one."""
         return self.program_for(self._layout)
 
-    def measure_stages(self, on: bool = True) -> None:
+    def measure_stages(self, on: bool = True, on_card: bool = False) -> None:
         """As Decoder says."""
         self._timed = on
         if self._program is not None:
@@ -108,6 +108,10 @@ class DecodeProgram:
     def stage_seconds(self) -> dict[str, float]:
         """As Decoder says. They add up to what the program took."""
         return self.program.stage_seconds()
+
+    def card_seconds(self) -> dict[str, float]:
+        """As Decoder says: there is no card."""
+        return {}
 
     def accepts(self, cache: KVCache) -> bool:
         """Whether the program can run on this cache."""

@@ -218,6 +218,9 @@ def test_with_a_card_its_share_and_the_waiting_are_told(machine: StandInMachine,
     assert theirs[0].on_gpu == [1.0] * model.opened.config.n_layers
     assert theirs[0].gpu_neuron_load == 1
     assert theirs[0].cpu_s["wait"] > 0
+    assert {"attention", "ffn", "head"} <= set(theirs[-1].gpu_s)
+    assert all(seconds >= 0 for seconds in theirs[-1].gpu_s.values())
+    assert not ours[-1].gpu_s
     assert [live.fired for live in theirs if live.fired], "the card's neurons are looked at too"
     assert [np.sum(live.fired) > 0 for live in theirs] == [np.sum(live.fired) > 0 for live in ours]
     model.close()
