@@ -5,16 +5,19 @@ It hands conversations to the engine and the engine's words on. It stores and sh
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from app.conversation import Message, MessageState, Role
+from app.asking import AnswerRequest
+from app.conversation import Message, MessageState
 from app.engine_client import EngineClient
 from app.engine_process import EngineDied
+from app.thinking import ThoughtClock
 from engine import protocol
 
 _ENDS = {"stop": MessageState.COMPLETE, "length": MessageState.LENGTH, "cancelled": MessageState.CANCELLED}
@@ -26,8 +29,10 @@ class Answer:
 
     conversation_id: str
     message: Message
-    request: Callable[[], tuple[list[dict[str, str]], dict[str, Any], str | None]]  # messages, sampling, mode
+    request: Callable[[], AnswerRequest]
     may_start: bool = False  # its question is stored
+    thoughts: ThoughtClock = field(default_factory=ThoughtClock)
+    before: dict[str, Any] | None = None  # the figures of what is written on, where it is
 
 
 class AnswerQueue(QObject):
@@ -67,7 +72,7 @@ class AnswerQueue(QObject):
         """Begin the next answer, where the engine and the answer are ready for it."""
         if self._running is None and self._waiting and self._waiting[0].may_start and self._engine.is_ready:
             self._running = self._waiting.popleft()
-            self._engine.ask(*self._running.request())
+            self._engine.ask(self._running.request())
             self.running_changed.emit(self._running.conversation_id)
 
     def allow_all(self) -> None:
@@ -98,6 +103,8 @@ class AnswerQueue(QObject):
         if self._running is not None:
             message = self._running.message
             self._running.message = replace(message, text=message.text + text)
+            before = int((self._running.before or {}).get("tokens") or 0)
+            self._running.thoughts.hear(text, time.monotonic(), before + self._engine.status.tokens)
             self.grew.emit(self._running, text)
 
     @Slot(object)
@@ -136,25 +143,23 @@ class AnswerQueue(QObject):
         stats: dict[str, Any] | None = None,
         result: protocol.GenerationResult | None = None,
     ) -> None:
-        answer.message = replace(answer.message, state=state, stats=stats)
+        tokens = (answer.before or {}).get("tokens") or 0
+        answer.thoughts.stop(time.monotonic(), tokens + (stats or {}).get("tokens", self._engine.status.tokens))
+        figures = {**(joined(answer.before, stats) or {}), **answer.thoughts.figures()}
+        answer.message = replace(answer.message, state=state, stats=figures or None)
         self.ended.emit(answer, result)
 
 
-def history(messages: Sequence[Message], question_id: str, system_prompt: str) -> list[dict[str, str]]:
-    """What the model is to see for a question: instructions, the complete turns before it, the question.
-
-    A turn without words in its answer is left out as a whole; of several answers to one question the last counts.
-    """
-    turns: list[list[Message]] = []
-    for message in messages:
-        if message.role is Role.USER:
-            turns.append([message])
-            if message.id == question_id:
-                break
-        elif message.role is Role.ASSISTANT and turns and message.text.strip():
-            turns[-1][1:] = [message]
-    kept = [turn for turn in turns[:-1] if len(turn) == 2] + turns[-1:]
-    said = [{"role": str(message.role), "content": message.text} for turn in kept for message in turn]
-    if system_prompt.strip():
-        said.insert(0, {"role": "system", "content": system_prompt.strip()})
-    return said
+def joined(before: dict[str, Any] | None, then: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The figures of an answer that was written on: of both pieces together where that is a sum, else the newer."""
+    if not before or not then:
+        return then or before
+    out = {**then, "ttft_s": before.get("ttft_s", then.get("ttft_s"))}
+    for name in ("tokens", "total_s"):
+        if before.get(name) is not None and then.get(name) is not None:
+            out[name] = before[name] + then[name]
+    pieces = [(f.get("tokens"), f.get("decode_tok_s")) for f in (before, then)]
+    known = [(tokens, rate) for tokens, rate in pieces if tokens and rate]
+    if len(known) == len(pieces):
+        out["decode_tok_s"] = sum(tokens for tokens, _ in known) / sum(tokens / rate for tokens, rate in known)
+    return out

@@ -22,6 +22,8 @@ import engine
 from app import crash_notes
 from app.chat_controller import STARTER, ChatController
 from app.chat_memory import ChatMemory
+from app.chat_shelf import ChatShelf
+from app.chat_titles import ChatTitles
 from app.engine_client import EngineClient
 from app.engine_worker import EngineWorker, MakeHost, default_makers
 from app.known_models import Library
@@ -135,6 +137,9 @@ class Hearth(QObject):
         self.monitor = MachineMonitor()
         self.window = MainWindow(settings, places)
         self.window.connect_controller(self.controller)
+        self.shelf = ChatShelf(self.memory)
+        self.titles = ChatTitles(self.engine, self.memory, self.controller)
+        self.window.connect_shelf(self.shelf)
         self.window.connect_models(self.models)
         self.controller.window_action.connect(self.models.remedy)
         self.controller.model_changed.connect(self._keep_model)

@@ -1,6 +1,6 @@
 """What a person does with chats, turned into store and engine calls: a message in, an answer out.
 
-It puts chat_memory, answer_queue and engine_client together and says what the window is to show. Knows no widget.
+It puts chat_memory, chat_turns and engine_client together and says what the window is to show. Knows no widget.
 """
 
 from __future__ import annotations
@@ -12,12 +12,16 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from app.answer_queue import Answer, AnswerQueue, history
+from app.answer_queue import Answer, AnswerQueue
+from app.asking import AnswerRequest, Asking, request_for
+from app.chat_choices import ChatChoices
 from app.chat_memory import ChatMemory
-from app.conversation import Conversation, Message, MessageState, Role, SearchHit, title_from
+from app.chat_turns import STILL_ANSWERING, ChatTurns, versions_of
+from app.conversation import Attachment, Conversation, Message, MessageState, Role, SearchHit, title_from
 from app.engine_client import EngineClient
 from app.engine_process import EngineDied
 from app.engine_status import EngineStatus, Phase
+from app.message_act import MessageAct
 from app.model_switch import LOAD_LAST, STARTER, ModelSwitch
 from app.settings import AppSettings
 from app.store import RescueReport, StoreError
@@ -34,7 +38,10 @@ class ChatController(QObject):
     conversation_opened = Signal(object, list)  # Conversation | None, its messages
     search_results = Signal(str, object)  # list[SearchHit], or None: the search is over
     message_added = Signal(object)
-    message_removed = Signal(str)
+    message_resumed = Signal(object)  # an answer that is being written on
+    branch_changed = Signal(list, str)  # the messages shown now; id of the one to keep in view, or "": the end
+    versions_changed = Signal(object)  # dict: id of a shown message of which there are several -> (which, of how many)
+    message_wanted = Signal(str)  # bring this message into view
     text_appended = Signal(str, str)
     message_finished = Signal(object)
     messages_dropped = Signal(str, int)
@@ -58,9 +65,13 @@ class ChatController(QObject):
         # What is remembered for a model on this machine: fields of EngineConfig. Whoever remembers it sets this.
         self.choices_for: Callable[[str], Mapping[str, Any]] = lambda model: {}
         self.switch = ModelSwitch(engine, settings, model, lambda model: self.choices_for(model))
+        self.choices = ChatChoices(memory)
         self._answers = AnswerQueue(engine)
+        self._turns = ChatTurns(memory, self._answers)
+        self.asking_of = self._asking
         self._open: str | None = None
         self._wanted: str | None = None  # the chat that is being read from the store
+        self._wanted_message = ""  # of that chat
         self._search = ""
         self._has_predictors = True  # of the model that is loaded
         self._problem_of = ""  # "engine", "store" or "answer": whose banner is showing
@@ -82,6 +93,10 @@ class ChatController(QObject):
         self._answers.ended.connect(self._answer_ended)
         self._answers.failed.connect(self._answer_failed)
         self._answers.running_changed.connect(self.running_changed)
+        self._turns.added.connect(self._message_added)
+        self._turns.resumed.connect(self._message_resumed)
+        self._turns.branch_changed.connect(self._branch_changed)
+        self._turns.said.connect(self.toast)
 
     def start(self) -> None:
         """Open the chats and load the model, both in the background."""
@@ -94,48 +109,86 @@ class ChatController(QObject):
 
     # -------------------------------------------------------------- messages
 
+    @property
+    def asking_of(self) -> Callable[[Conversation | None], Asking]:
+        """How a chat wants to be answered. Whoever keeps such choices sets this; it is asked for every answer."""
+        return self._turns.asking_of
+
+    @asking_of.setter
+    def asking_of(self, asking_of: Callable[[Conversation | None], Asking]) -> None:
+        self._turns.asking_of = asking_of
+
+    @property
+    def words_of(self) -> Callable[[Message], str]:
+        """What the model reads of a message of the person's. Whoever fits attachments into it sets this."""
+        return self._turns.words_of
+
+    @words_of.setter
+    def words_of(self, words_of: Callable[[Message], str]) -> None:
+        self._turns.words_of = words_of
+
+    def _asking(self, conversation: Conversation | None) -> Asking:
+        mode = self._settings.mode
+        automatic = mode == "auto" or (mode == "sparse" and not self._has_predictors)
+        overflow = str(self.choices.of(conversation).get("overflow", "roll"))
+        sampling = self._settings.sampling()
+        return Asking(self._settings.system_prompt, sampling, None if automatic else mode, overflow)
+
     @Slot(str)
-    def send(self, text: str) -> None:
+    def send(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
         """A message of the person's into the open chat, or into a new one."""
         text = text.strip()
-        if not text:
+        if not text and not attachments:
             return
         if self._open is not None and self._answers.of(self._open) is not None:
             self.draft_restored.emit(text)
-            self.toast.emit("Still answering: stop it first, or wait", None)
+            self.toast.emit(STILL_ANSWERING, None)
             return
         self._solved("answer")
         if self._open is None:
-            conversation = Conversation(title=title_from(text))
+            title = title_from(text or attachments[0].name)
+            conversation = Conversation(title=title, choices=self.choices.values)
             self._memory.add(conversation)
-            self._open, self._wanted = conversation.id, None
-            self.conversation_opened.emit(conversation, [])
-        question = Message(Role.USER, text)
-        answer = self._new_answer(self._open, question)
-        self._memory.append(self._open, question, partial(self._question_stored, answer))
-        self.message_added.emit(question)
-        self._begin(answer)
-
-    def _new_answer(self, chat: str, question: Message) -> Answer:
-        def request() -> tuple[list[dict[str, str]], dict[str, Any], str | None]:
-            said = history(self._memory.messages(chat) or [question], question.id, self._settings.system_prompt)
-            mode = self._settings.mode
-            automatic = mode == "auto" or (mode == "sparse" and not self._has_predictors)
-            return said, self._settings.sampling(), None if automatic else mode
-
-        return Answer(chat, Message(Role.ASSISTANT, "", state=MessageState.WRITING), request)
-
-    def _begin(self, answer: Answer) -> None:
-        self._memory.append(answer.conversation_id, answer.message)
-        if answer.conversation_id == self._open:
-            self.message_added.emit(answer.message)
-        answer.may_start = answer.may_start or self._memory.is_stalled
-        self._answers.add(answer)
+            self._show_chat(conversation)
+        assert self._open is not None
+        self._turns.ask(self._open, text, attachments)
         self._tell_status()
 
-    def _question_stored(self, answer: Answer) -> None:
-        answer.may_start = True
-        self._answers.advance()
+    def next_request(self, text: str, attachments: tuple[Attachment, ...] = ()) -> AnswerRequest:
+        """What would be asked if this were sent now."""
+        shown = (self._memory.branch_of(self._open) if self._open else None) or []
+        question = Message(Role.USER, text, attachments=attachments)
+        asking = self.asking_of(self._memory.conversation(self._open))
+        return request_for([*shown, question], question.id, asking, self.words_of)
+
+    @Slot(object)
+    def act(self, act: MessageAct) -> None:
+        """Do something with a message of the open chat."""
+        if self._open is None:
+            return
+        if act.act in ("edit", "regenerate", "continue"):
+            self._solved("answer")
+        self._turns.act(self._open, act)
+        self._tell_status()
+
+    def _message_added(self, chat: str, message: Message) -> None:
+        if chat == self._open:
+            self.message_added.emit(message)
+
+    def _message_resumed(self, chat: str, message: Message) -> None:
+        if chat == self._open:
+            self.message_resumed.emit(message)
+
+    def _branch_changed(self, chat: str, keep: str) -> None:
+        if chat == self._open:
+            shown = self._memory.branch_of(chat) or []
+            self._tell_versions(shown)
+            self.branch_changed.emit(shown, keep)
+            self._tell_status()
+
+    def _tell_versions(self, shown: list[Message]) -> None:
+        messages = (self._memory.messages(self._open) if self._open else None) or []
+        self.versions_changed.emit(versions_of(messages, shown))
 
     @Slot()
     def stop(self) -> None:
@@ -145,49 +198,66 @@ class ChatController(QObject):
             self._answers.stop(answer)
 
     def _send_again(self) -> None:
-        """Answer the last question anew. An attempt with words in it stays; an empty one goes."""
+        """Answer the last question anew."""
         chat = self._unanswered or self._open
-        messages = self._memory.messages(chat) if chat else None
-        if chat is None or not messages or self._memory.conversation(chat) is None or self._answers.of(chat):
+        if chat is None or self._memory.branch_of(chat) is None or self._memory.conversation(chat) is None:
             return
         if chat != self._open:
             self.open(chat)
-        question = next((message for message in reversed(messages) if message.role is Role.USER), None)
-        if question is None:
-            return
-        last = messages[-1]
-        if last.role is Role.ASSISTANT and not last.text.strip():
-            self._memory.remove(chat, last.id)
-            self.message_removed.emit(last.id)
-        answer = self._new_answer(chat, question)
-        answer.may_start = True
-        self._begin(answer)
+        self._turns.send_again(chat)
+        self._tell_status()
 
     # -------------------------------------------------------------- chats
 
     @Slot()
     def new_chat(self) -> None:
-        self._open = self._wanted = None
-        self.conversation_opened.emit(None, [])
+        self._show_chat(None)
         self._tell_status()
+
+    def _show_chat(self, conversation: Conversation | None) -> None:
+        self._open, self._wanted = (conversation.id if conversation else None), None
+        shown = (self._memory.branch_of(conversation.id) if conversation else None) or []
+        self.choices.show(conversation)
+        self._tell_versions(shown)
+        self.conversation_opened.emit(conversation, shown)
 
     @Slot(str)
     def open(self, conversation_id: str) -> None:
+        """Show a chat from its end."""
         conversation = self._memory.conversation(conversation_id)
         if conversation is None:
             return
         self._wanted = conversation_id
-        messages = self._memory.messages(conversation_id)
-        if messages is None:
+        if self._memory.messages(conversation_id) is None:
             self._memory.read(conversation_id, partial(self._open_read, conversation_id))
             return
-        self._open, self._wanted = conversation_id, None
-        self.conversation_opened.emit(conversation, list(messages))
+        self._show_chat(conversation)
         self._tell_status()
+        at, self._wanted_message = self._wanted_message, ""
+        if at:
+            self._go_to(conversation_id, at)
 
     def _open_read(self, conversation_id: str) -> None:
         if self._wanted == conversation_id:
             self.open(conversation_id)
+
+    @Slot(str, str)
+    def open_at(self, conversation_id: str, message_id: str) -> None:
+        """Open a chat, on the branch with that message, and bring it into view."""
+        self._wanted_message = message_id
+        if conversation_id == self._open:
+            self._wanted_message = ""
+            self._go_to(conversation_id, message_id)
+        else:
+            self.open(conversation_id)
+
+    def _go_to(self, conversation_id: str, message_id: str) -> None:
+        if all(message.id != message_id for message in self._memory.messages(conversation_id) or []):
+            return
+        if all(message.id != message_id for message in self._memory.branch_of(conversation_id) or []):
+            self._memory.set_leaf(conversation_id, message_id)
+            self._branch_changed(conversation_id, message_id)
+        self.message_wanted.emit(message_id)
 
     def _reopen_last(self) -> None:
         if self._open is None and self._wanted is None:
@@ -361,7 +431,7 @@ class ChatController(QObject):
         if answer is not None:  # it waits: for the engine, or for another chat's answer
             can_think = status.answering or status.phase is Phase.READY
             return replace(status, phase=Phase.THINKING if can_think else status.phase, queued=True)
-        messages = (self._memory.messages(self._open) if self._open else None) or []
+        messages = (self._memory.branch_of(self._open) if self._open else None) or []
         stats = next((m.stats for m in reversed(messages) if m.stats), {})
         return replace(
             status,

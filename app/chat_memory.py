@@ -7,21 +7,37 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
-from dataclasses import replace
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from app.conversation import Conversation, Message, MessageState, SearchHit
+from app.chat_files import read_json, write_json, write_markdown, write_markdown_folder
+from app.conversation import Conversation, Message, MessageState, SearchHit, WholeChat, branch, newest_leaf
 from app.operations import Operations
 from app.store import RescueReport, Store, StoreError
 
 log = logging.getLogger(__name__)
 
 SAVE_EVERY_MS = 500  # of a growing message: so much of it a kill can cost
+INDEX_AFTER_MS = 4000  # the search's index grows when nothing was said for so long
+INDEX_STEP_MS = 100  # and leaves so much time between its steps
 
 OpenStore = Callable[[], tuple[Store, RescueReport | None]]
+
+
+@dataclass(frozen=True)
+class _Removed:
+    """A message that may be put back, and where it stood."""
+
+    message: Message
+    before: str  # id of the message before it in the list
+    followers: tuple[str, ...]
+    leaf: str  # of the chat, when it was removed
 
 
 class ChatMemory(QObject):
@@ -44,12 +60,18 @@ class ChatMemory(QObject):
         self._deleted: dict[str, Conversation] = {}
         self._chats: dict[str, list[Message]] = {}
         self._growing: dict[str, Message] = {}  # newest state of messages that are not saved yet
+        self._drafted: set[str] = set()  # chats whose newest draft is not saved yet
+        self._new_draft: str | None = None  # of the chat that is not begun; None: not read yet
+        self._removed: dict[str, _Removed] = {}
         self._report: RescueReport | None = None  # what was wrong with the store, as long as it lives in memory
         self._repaired = False
         self.is_stalled = False
+        self._started_at = time.time()
         self._ending = False
         self._timer = QTimer(self, singleShot=True, interval=SAVE_EVERY_MS)
         self._timer.timeout.connect(self._save_growing)
+        self._index_timer = QTimer(self, singleShot=True)
+        self._index_timer.timeout.connect(self._grow_index)
         saves.stalled.connect(self._stalled)
         saves.resumed.connect(self._resumed)
 
@@ -59,19 +81,21 @@ class ChatMemory(QObject):
         """Open the store in the background; `opened` follows, with `trouble` where there was some."""
         self._saves.run("open the chats", self._read_store, self._is_open, self.trouble.emit)
 
-    def _read_store(self) -> tuple[RescueReport | None, list[Conversation]]:
+    def _read_store(self) -> tuple[RescueReport | None, list[Conversation], str]:
         self._store, report = self._open_store()
         with contextlib.suppress(StoreError):  # the next start marks them, and `read` shows them as interrupted
             self._store.mark_interrupted()
-        return report, self._store.conversations()
+        return report, self._store.conversations(), self._store.draft()
 
-    def _is_open(self, result: tuple[RescueReport | None, list[Conversation]]) -> None:
-        report, conversations = result
+    def _is_open(self, result: tuple[RescueReport | None, list[Conversation], str]) -> None:
+        report, conversations, draft = result
         if self._ending:
             return
         self._conversations = {c.id: c for c in conversations} | self._conversations
+        self._new_draft = draft if self._new_draft is None else self._new_draft
         self._take(report)
-        self._keep("remove deleted chats", lambda: self._stored.purge_deleted())
+        self._keep("remove deleted chats", lambda: self._stored.purge_deleted(self._started_at))
+        self._index_timer.start(INDEX_AFTER_MS)
         self.changed.emit()
         self.opened.emit()
 
@@ -95,6 +119,7 @@ class ChatMemory(QObject):
                 self._keep("save the chat", partial(self._save_head, conversation))
                 for message in messages:
                     self._keep("save the message", partial(self._append, conversation_id, message))
+                self._keep("save the chat", partial(self._save_head, conversation))  # appending has moved its leaf
 
     # -------------------------------------------------------------- conversations
 
@@ -111,9 +136,55 @@ class ChatMemory(QObject):
         self._keep("save the chat", partial(self._save_head, conversation))
 
     def rename(self, conversation_id: str, title: str) -> None:
-        self._conversations[conversation_id] = replace(self._conversations[conversation_id], title=title)
-        self._keep("rename a chat", lambda: self._stored.rename(conversation_id, title))
+        self._set_head(conversation_id, title=title)
+
+    def set_pinned(self, conversation_id: str, pinned: bool) -> None:
+        self._set_head(conversation_id, pinned=pinned)
+
+    def set_folder(self, conversation_id: str, folder: str) -> None:
+        """Put a chat into the folder of that name; an empty one takes it out."""
+        self._set_head(conversation_id, folder=folder)
+
+    def set_folders(self, folders: Mapping[str, str]) -> None:
+        """Put many chats into folders at once, by their ids."""
+        for conversation_id, folder in folders.items():
+            conversation = replace(self._conversations[conversation_id], folder=folder)
+            self._conversations[conversation_id] = conversation
+            self._keep("save the chat", partial(self._save_head, conversation))
         self.changed.emit()
+
+    def set_choices(self, conversation_id: str, choices: dict[str, Any]) -> None:
+        """What is chosen for this chat alone, in place of what was chosen before."""
+        self._set_head(conversation_id, choices=choices)
+
+    def set_leaf(self, conversation_id: str, message_id: str) -> None:
+        """Show the branch through that message from now on, down to its newest message."""
+        leaf = newest_leaf(self._chats.get(conversation_id, []), message_id)
+        self._set_head(conversation_id, leaf=leaf)
+
+    def draft(self, conversation_id: str) -> str:
+        """What stands in a chat's composer; of the chat that is not begun where the id is empty."""
+        conversation = self._conversations.get(conversation_id)
+        return conversation.draft if conversation else "" if conversation_id else self._new_draft or ""
+
+    def set_draft(self, conversation_id: str, text: str) -> None:
+        """What stands in a chat's composer from now on; saved within SAVE_EVERY_MS, and not told by `changed`."""
+        if text == self.draft(conversation_id):
+            return
+        if conversation := self._conversations.get(conversation_id):
+            self._conversations[conversation_id] = replace(conversation, draft=text)
+        elif not conversation_id:
+            self._new_draft = text
+        self._drafted.add(conversation_id)
+        self._save_soon()
+
+    def _set_head(self, conversation_id: str, **fields: Any) -> None:
+        before = self._conversations[conversation_id]
+        conversation = replace(before, **fields)
+        if conversation != before:
+            self._conversations[conversation_id] = conversation
+            self._keep("save the chat", partial(self._save_head, conversation))
+            self.changed.emit()
 
     def delete(self, conversation_id: str) -> None:
         """Hide a chat until `restore`; the next start removes it for good."""
@@ -130,15 +201,81 @@ class ChatMemory(QObject):
         self.changed.emit()
         return True
 
+    # -------------------------------------------------------------- files
+
+    def export_chats(
+        self,
+        path: Path,
+        conversation_ids: Sequence[str] | None,
+        then: Callable[[int], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        """Write chats, or all of them, oldest first: into one JSON file where the path ends in .json, one chat into a
+        Markdown file where it ends in .md, else into a folder of Markdown files. `then` is told how many; `failed` gets
+        an OSError or a StoreError."""
+        wanted = set(self._conversations if conversation_ids is None else conversation_ids)
+        heads = sorted((c for c in self._conversations.values() if c.id in wanted), key=lambda c: (c.created_at, c.id))
+        here = {c.id: WholeChat(c, tuple(self._chats[c.id])) for c in heads if c.id in self._chats}
+
+        def write() -> int:
+            chats = (here.get(c.id) or WholeChat(c, tuple(self._stored.messages(c.id))) for c in heads)
+            if path.suffix.lower() == ".json":
+                return write_json(path, chats)
+            if path.suffix.lower() != ".md":
+                return write_markdown_folder(path, chats)
+            for chat in chats:
+                write_markdown(path, chat)
+            return len(heads)
+
+        self._reads.run("export chats", write, then, failed)
+
+    def import_chats(
+        self, path: Path, then: Callable[[list[Conversation], int], None], failed: Callable[[BaseException], None]
+    ) -> None:
+        """Take in the chats of a JSON file, all or none. `then` is told which came in and how many were here already;
+        `failed` gets a ChatFileError, an OSError or a StoreError."""
+
+        def store(chats: list[WholeChat]) -> None:
+            def taken(added: list[Conversation]) -> None:
+                self._conversations |= {c.id: c for c in added}
+                if added:
+                    self.changed.emit()
+                    self._index_timer.start(INDEX_AFTER_MS)
+                then(added, len(chats) - len(added))
+
+            if not self._ending:
+                self._saves.run("take in chats from a file", lambda: self._stored.add_chats(chats), taken, failed)
+
+        self._reads.run("read a file of chats", lambda: read_json(path), store, failed)
+
+    # -------------------------------------------------------------- search
+
     def search(self, text: str, then: Callable[[list[SearchHit]], None]) -> None:
-        if self._store is not None:
+        if self._store is not None and not self._ending:  # what was just typed may ask while the window closes
             self._reads.run("search the chats", lambda: self._stored.search(text), then, self.trouble.emit)
+
+    def _grow_index(self) -> None:
+        def next_step(there_is_more: bool) -> None:
+            if there_is_more and not self._index_timer.isActive() and not self._ending:
+                self._index_timer.start(INDEX_STEP_MS)
+
+        def leave_it(error: BaseException) -> None:  # it is only slower to search without; the next answer tries again
+            log.info("the search's index does not grow: %s", error)
+
+        if not self._ending:
+            self._reads.run("take in words to search for", lambda: self._stored.grow_index(), next_step, leave_it)
 
     # -------------------------------------------------------------- messages
 
     def messages(self, conversation_id: str) -> list[Message] | None:
-        """The messages of a chat that is in memory, else None: then `read` it."""
+        """All messages of a chat that is in memory, of every branch, else None: then `read` it."""
         return self._chats.get(conversation_id)
+
+    def branch_of(self, conversation_id: str) -> list[Message] | None:
+        """The messages that are shown of a chat that is in memory, else None: then `read` it."""
+        messages = self._chats.get(conversation_id)
+        conversation = self._conversations.get(conversation_id)
+        return None if messages is None else branch(messages, conversation.leaf if conversation else "")
 
     def read(self, conversation_id: str, then: Callable[[], None]) -> None:
         def take(messages: list[Message]) -> None:
@@ -151,37 +288,77 @@ class ChatMemory(QObject):
         self._reads.run("read a chat", lambda: self._stored.messages(conversation_id), take, self.trouble.emit)
 
     def append(self, conversation_id: str, message: Message, then: Callable[[], None] = lambda: None) -> None:
-        """Add a message; `then` is called when it is stored."""
+        """Add a message behind its parent and show its branch; `then` is called when it is stored."""
         self._chats[conversation_id].append(message)
         conversation = self._conversations[conversation_id]
-        self._conversations[conversation_id] = replace(conversation, updated_at=message.created_at)
+        self._conversations[conversation_id] = replace(conversation, updated_at=message.created_at, leaf=message.id)
         self._keep("save the message", partial(self._append, conversation_id, message), lambda _: then())
         self.changed.emit()
 
     def update(self, conversation_id: str, message: Message) -> None:
         """Put a newer state in a message's place. One that is being written is saved every SAVE_EVERY_MS."""
         messages = self._chats[conversation_id]
-        messages[next(i for i, old in enumerate(messages) if old.id == message.id)] = message
+        messages[_place(messages, message.id)] = message
         if message.state is MessageState.WRITING:
             self._growing[message.id] = message
-            if not self._timer.isActive():
-                self._timer.start()
+            self._save_soon()
         else:
             self._growing.pop(message.id, None)
             self._keep("save the answer", lambda: self._stored.update_message(message))
+            self._index_timer.start(INDEX_AFTER_MS)
 
     def remove(self, conversation_id: str, message_id: str) -> None:
-        self._chats[conversation_id] = [m for m in self._chats[conversation_id] if m.id != message_id]
+        """Take a message out until `put_back`; what followed it follows the one before it. The next start removes it
+        for good."""
+        messages = self._chats[conversation_id]
+        place = _place(messages, message_id)
+        gone = messages[place]
+        leaf = self._conversations[conversation_id].leaf
+        followers = tuple(m.id for m in messages if m.parent == message_id)
+        self._removed[message_id] = _Removed(gone, messages[place - 1].id if place else "", followers, leaf)
+        left = [replace(m, parent=gone.parent) if m.parent == message_id else m for m in messages if m is not gone]
+        self._chats[conversation_id] = left
+        self._growing.pop(message_id, None)
         self._keep("remove a message", lambda: self._stored.remove_message(message_id))
+        if leaf == message_id:
+            self._set_head(conversation_id, leaf=gone.parent and newest_leaf(left, gone.parent))
+
+    def put_back(self, conversation_id: str, message_id: str) -> bool:
+        """Undo `remove`; False where there is nothing to undo."""
+        removed = self._removed.pop(message_id, None)
+        messages = self._chats.get(conversation_id)
+        if removed is None or messages is None or conversation_id not in self._conversations:
+            return False
+        back = [replace(m, parent=message_id) if m.id in removed.followers else m for m in messages]
+        back.insert(next((i + 1 for i, m in enumerate(back) if m.id == removed.before), 0), removed.message)
+        self._chats[conversation_id] = back
+        followers = [m.id for m in back if m.parent == message_id]
+        self._keep("bring a message back", lambda: self._stored.put_back(message_id, followers))
+        self._set_head(conversation_id, leaf=removed.leaf)
+        return True
+
+    def _save_soon(self) -> None:
+        if not self._timer.isActive():
+            self._timer.start()
 
     def _save_growing(self) -> None:
         # While a save waits for room on the disk, another copy of the same message behind it would only pile up.
-        if self._growing and "save what is written" in self._saves.waiting():
+        if "save what is written" in self._saves.waiting():
             self._timer.start()
             return
         growing, self._growing = self._growing, {}
         for message in growing.values():
             self._keep("save what is written", partial(self._update, message))
+        self._save_drafts()
+
+    def _save_drafts(self) -> None:
+        drafted, self._drafted = self._drafted, set()
+        for conversation_id in drafted:
+            if conversation := self.conversation(conversation_id):
+                self._keep("save what is written", partial(self._save_head, conversation))
+            elif not conversation_id:
+                draft = self._new_draft or ""
+                self._keep("save what is written", partial(self._save_draft, draft))
 
     # -------------------------------------------------------------- saving
 
@@ -193,6 +370,9 @@ class ChatMemory(QObject):
 
     def _save_head(self, conversation: Conversation) -> None:
         self._stored.save_conversation(conversation)
+
+    def _save_draft(self, text: str) -> None:
+        self._stored.save_draft(text)
 
     def _append(self, conversation_id: str, message: Message) -> None:
         self._stored.append(conversation_id, message)
@@ -220,7 +400,9 @@ class ChatMemory(QObject):
         self.solved.emit()
 
     def end(self) -> None:
-        """Begin nothing new: the queues are about to be closed."""
+        """Hand over what waits for its turn and begin nothing new: the queues are about to be closed."""
+        self._save_drafts()
+        self._index_timer.stop()
         self._ending = True
 
     def close(self) -> None:
@@ -230,3 +412,8 @@ class ChatMemory(QObject):
 
     def retry_now(self) -> None:
         self._saves.retry_now()
+
+
+def _place(messages: list[Message], message_id: str) -> int:
+    """Where a message stands, looked for from the end: that is where things happen."""
+    return next(i for i in range(len(messages) - 1, -1, -1) if messages[i].id == message_id)

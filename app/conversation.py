@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 import uuid
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 
 class Role(StrEnum):
@@ -31,9 +32,25 @@ def new_id() -> str:
     return uuid.uuid4().hex
 
 
+AttachmentKind = Literal["pasted", "text", "pdf"]
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """A text that was given along with a message: a long paste, or what a file said. The file itself is not kept."""
+
+    name: str
+    text: str
+    kind: AttachmentKind
+    n_pages: int = 0  # of a PDF
+
+
 @dataclass(frozen=True)
 class Message:
-    """One turn. `stats` holds the fields of engine.protocol.GenerationResult that are worth keeping (no text)."""
+    """One turn. The messages of a chat are a tree: every version of a question or an answer has the same parent.
+
+    `stats` holds the fields of engine.protocol.GenerationResult that are worth keeping (no text).
+    """
 
     role: Role
     text: str
@@ -41,6 +58,8 @@ class Message:
     created_at: float = field(default_factory=time.time)  # seconds since the epoch
     state: MessageState = MessageState.COMPLETE
     stats: dict[str, Any] | None = None
+    parent: str = ""  # id of the message before it on its branch; empty: it begins the chat
+    attachments: tuple[Attachment, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,14 +70,39 @@ class Conversation:
     title: str = ""  # empty: still untitled; shown as "New chat"
     created_at: float = field(default_factory=time.time)
     updated_at: float = field(default_factory=time.time)
+    pinned: bool = False
+    folder: str = ""  # its name; empty: in none
+    leaf: str = ""  # id of the last message of the branch that is shown; empty: of the newest
+    draft: str = ""  # what stands in the composer, unsent
+    choices: dict[str, Any] = field(default_factory=dict)  # made for this chat alone: persona, sampling, model, ...
+
+
+@dataclass(frozen=True)
+class WholeChat:
+    """A chat with all its messages, of every branch."""
+
+    conversation: Conversation
+    messages: tuple[Message, ...]
+
+    def with_new_ids(self) -> WholeChat:
+        """A copy that can stand beside this one."""
+        new = {"": ""} | {message.id: new_id() for message in self.messages}
+        messages = tuple(replace(m, id=new[m.id], parent=new.get(m.parent, "")) for m in self.messages)
+        return WholeChat(replace(self.conversation, id=new_id(), leaf=new.get(self.conversation.leaf, "")), messages)
 
 
 @dataclass(frozen=True)
 class SearchHit:
-    """A conversation that matches a search, with the passage that matched (empty when it was the title)."""
+    """A conversation that matches a search, with the passage that matched (empty when only the title did).
+
+    Marks are the places to highlight, each from a character to the one behind its last.
+    """
 
     conversation: Conversation
     snippet: str = ""
+    marks: tuple[tuple[int, int], ...] = ()  # in the snippet
+    title_marks: tuple[tuple[int, int], ...] = ()  # in the conversation's title
+    message_id: str = ""  # the message that the snippet is from
 
 
 TITLE_LENGTH = 60
@@ -71,3 +115,37 @@ def title_from(text: str) -> str:
         return line
     cut = line[: TITLE_LENGTH + 1].rsplit(" ", 1)[0] if " " in line[: TITLE_LENGTH + 1] else line[:TITLE_LENGTH]
     return cut.rstrip(",;:.") + "…"
+
+
+# ------------------------------------------------------------------ branches
+
+# A chat's messages are given in the order in which they came into it, so a parent stands before its children.
+
+
+def branch(messages: Sequence[Message], leaf: str) -> list[Message]:
+    """The messages from the first one to that leaf; to the newest message where there is no such leaf."""
+    by_id = {message.id: message for message in messages}
+    at = by_id.get(leaf) or (messages[-1] if messages else None)
+    way: list[Message] = []
+    while at is not None:
+        way.append(at)
+        del by_id[at.id]  # so that parents that lead round in a circle, as in a damaged file, end
+        at = by_id.get(at.parent)
+    way.reverse()
+    return way
+
+
+def siblings(messages: Sequence[Message], message_id: str) -> list[str]:
+    """The ids of all versions of a message, oldest first, itself among them: same parent, same role."""
+    one = next((message for message in messages if message.id == message_id), None)
+    return [m.id for m in messages if one is not None and (m.parent, m.role) == (one.parent, one.role)]
+
+
+def newest_leaf(messages: Sequence[Message], message_id: str) -> str:
+    """Where the branch through that message ends: the newest message that has it before it, or itself."""
+    below, newest = {message_id}, message_id
+    for message in messages:
+        if message.parent in below and message.id not in below:
+            below.add(message.id)
+            newest = message.id
+    return newest

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
+from app.asking import AnswerRequest
 from app.engine_process import EngineDied, EngineStarted
 from app.engine_status import EngineStatus, Phase, sentence, short_name, why_there
 from app.engine_worker import EngineWorker
@@ -45,6 +47,7 @@ class EngineClient(QObject):
         self._numbers = itertools.count(1)
         self._load_id = ""  # of the load that is under way or done
         self._answer_id = ""  # of the answer under way
+        self._aside: tuple[str, Callable[[str], None]] = ("", lambda said: None)  # what is asked beside the answers
         # A load that waits for the answer's end; "unload": no model is wanted after it.
         self._wanted: tuple[str, dict[str, Any], str] | Literal["unload"] | None = None
         self._loaded = False
@@ -74,6 +77,7 @@ class EngineClient(QObject):
         if self._load_id and not self._loaded:
             self._worker.cancel(self._load_id)
         self._patience.stop()
+        self._leave_aside()
         self._loaded = False
         self._load_id = f"load-{next(self._numbers)}"
         self._set(phase=Phase.LOADING, model=name, done=0, total=0, compiling=False, cancelling=False, placement={})
@@ -131,11 +135,40 @@ class EngineClient(QObject):
         self._worker.restart()
         self._rest()
 
-    def ask(self, messages: list[dict[str, str]], sampling: dict[str, Any], mode: str | None) -> None:
+    def ask(self, request: AnswerRequest) -> None:
         """Begin an answer; only when `is_ready`."""
+        self._leave_aside()
         self._answer_id = f"answer-{next(self._numbers)}"
         self._set(phase=Phase.THINKING, done=0, total=0, tok_s=None, tokens=0)
-        self._worker.generate(protocol.Generate(self._answer_id, messages, sampling, mode))
+        self._worker.generate(
+            protocol.Generate(
+                self._answer_id, request.messages, request.sampling, request.mode,
+                continues=request.continues, overflow=request.overflow,
+            )
+        )  # fmt: skip
+
+    def ask_fresh(self, messages: list[dict[str, str]], sampling: dict[str, Any], mode: str | None) -> None:
+        """The same, with nothing of what earlier answers left in the KV cache."""
+        self._answer_id = f"answer-{next(self._numbers)}"
+        self._set(phase=Phase.THINKING, done=0, total=0, tok_s=None, tokens=0)
+        self._worker.generate(protocol.Generate(self._answer_id, messages, sampling, mode, fresh=True))
+
+    def ask_aside(self, request: AnswerRequest, then: Callable[[str], None]) -> None:
+        """Ask for a few words that are no answer in a chat; only when `is_ready`, and the status tells nothing of it.
+
+        `then` gets them, and is not called where an answer, a load or a failure came between.
+        """
+        self._leave_aside()
+        self._aside = (f"aside-{next(self._numbers)}", then)
+        self._worker.generate(protocol.Generate(
+            self._aside[0], request.messages, request.sampling, request.mode, overflow=request.overflow
+        ))  # fmt: skip
+
+    def _leave_aside(self) -> None:
+        """Nobody waits for words on the side now: the engine is needed."""
+        if self._aside[0]:
+            self._worker.cancel(self._aside[0])
+            self._aside = ("", lambda said: None)
 
     def stop(self) -> None:
         """End the answer under way; it then ends as cancelled."""
@@ -211,6 +244,11 @@ class EngineClient(QObject):
                 self._next()
             case protocol.Live() if self._watching:
                 self.lived.emit(event)
+            case protocol.Finished() if event.id == self._aside[0]:
+                (_, then), self._aside = self._aside, ("", lambda said: None)
+                then(str(event.result.get("text", "")))
+            case protocol.Failed() if event.id == self._aside[0]:
+                self._aside = ("", lambda said: None)
             case protocol.News() if event.topic == "model" and self._loaded:
                 self._learn(event.values)
             case protocol.Failed() if not event.id:

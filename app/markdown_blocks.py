@@ -18,6 +18,9 @@ from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 from markdown_it.utils import OptionsDict
 
+from app import math_rules
+from app.math_text import to_html
+
 # Stands at both ends of inline code, whose box Qt cannot pad: a no-break space between two marks of no width that
 # nobody types. `without_padding` takes it out of what is copied.
 PAD = "\u2060\u00a0\u2060"
@@ -91,6 +94,15 @@ class _QtRenderer(RendererHTML):
     def fence(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: MutableMapping[str, Any]) -> str:
         return self.code_block(tokens, idx, options, env)
 
+    def math_inline(
+        self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: MutableMapping[str, Any]
+    ) -> str:
+        return to_html(tokens[idx].content) or self.code_inline(tokens, idx, options, env)
+
+    def math_block(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: MutableMapping[str, Any]) -> str:
+        html = to_html(tokens[idx].content)
+        return f'<p class="math">{html}</p>\n' if html else self.code_block(tokens, idx, options, env)
+
     def image(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: MutableMapping[str, Any]) -> str:
         token = tokens[idx]
         words = self.renderInlineAsText(token.children, options, env) if token.children else ""
@@ -147,6 +159,7 @@ def _spaced(code: str) -> str:
 def _make_parser() -> MarkdownIt:
     md = MarkdownIt("commonmark", {"html": False, "breaks": True}, renderer_cls=_QtRenderer)
     md.enable(["table", "strikethrough"])
+    math_rules.add_to(md)
     md.validateLink = lambda url: True  # type: ignore[method-assign]  # links are judged where they are rendered
     return md
 
@@ -201,6 +214,8 @@ def _blocks_of(group: list[Token], env: dict[str, Any]) -> list[Block]:
     first = group[0].type
     if first in {"fence", "code_block"}:
         return [_code(group[0])]
+    if first == "math_block" and to_html(group[0].content) is None:
+        return [CodeBlock("tex", group[0].content)]
     if first == "table_open":
         return [TableBlock(_render(group, env))]
     if first in {"bullet_list_open", "ordered_list_open"} and any(t.type == "fence" for t in group):

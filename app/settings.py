@@ -199,6 +199,7 @@ class AppSettings:
     sidebar_open: bool = _setting("switch", True, "Sidebar open")
     window_geometry: str = _setting("text", "", "Window geometry", high=10_000)  # base64 of QWidget.saveGeometry()
     last_conversation: str = _setting("text", "", "Last chat", high=100)  # its id; empty: none
+    closed_folders: str = _setting("text", "", "Closed folders", high=20_000)  # their names, one a line
 
     def __post_init__(self) -> None:
         for setting in described():

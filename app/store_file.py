@@ -38,6 +38,8 @@ class StoreError(Exception):
 
 # One list of statements for each step: step n leads from user_version n to n + 1, in one transaction.
 # The order of a conversation's messages is `position`, never a clock. `deleted_at` is a delete that can be undone.
+# A message's `parent` is the id of the one before it on its branch, '' where it begins the chat. NULL, as in files from
+# before there were branches and where a rescue lost the parent, is the message before it in position.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE conversation (
@@ -50,10 +52,24 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX conversation_newest ON conversation (updated_at)",
         "CREATE INDEX message_writing ON message (state) WHERE state = 'writing'",
     ),
+    (  # no row is touched, so that a large file is brought up in no time
+        "ALTER TABLE conversation ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE conversation ADD COLUMN folder TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE conversation ADD COLUMN leaf TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE conversation ADD COLUMN draft TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE conversation ADD COLUMN choices TEXT",
+        "ALTER TABLE message ADD COLUMN parent TEXT",
+        "ALTER TABLE message ADD COLUMN attachments TEXT",
+        "ALTER TABLE message ADD COLUMN deleted_at REAL",
+        "CREATE TABLE note (name TEXT PRIMARY KEY, text TEXT NOT NULL)",  # what belongs to no chat
+    ),
 )
 
-CONVERSATION_COLUMNS = "id, title, created_at, updated_at, deleted_at"
-MESSAGE_COLUMNS = "id, conversation_id, position, role, text, created_at, state, stats"
+CONVERSATION_COLUMNS = "id, title, created_at, updated_at, deleted_at, pinned, folder, leaf, draft, choices"
+MESSAGE_COLUMNS = "id, conversation_id, position, role, text, created_at, state, stats, parent, attachments, deleted_at"
+LATER_COLUMNS = {  # those that a file of the first version does not have
+    "pinned", "folder", "leaf", "draft", "choices", "parent", "attachments", "deleted_at",
+}  # fmt: skip
 
 _HEADER_BYTES = 100  # of an SQLite file; user_version is the big-endian number at 60
 _LAST_CREDIBLE_VERSION = 9999  # a number above it is not a later Hearth but a damaged header
@@ -170,6 +186,7 @@ def finish_rescue(path: Path) -> Path | None:
 def connect(database: str) -> sqlite3.Connection:
     """A connection in which every transaction is begun by hand. It may be used from any one thread at a time."""
     db = sqlite3.connect(database, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    db.execute("PRAGMA secure_delete = ON")  # what a person deleted is not left behind in free pages
     db.text_factory = lambda data: data.decode("utf-8", "replace")  # a flipped bit costs a character, not a chat
     return db
 

@@ -20,6 +20,7 @@ from typing import Any
 from app.conversation import MessageState, Role, new_id, title_from
 from app.store_file import (
     CONVERSATION_COLUMNS,
+    LATER_COLUMNS,
     MESSAGE_COLUMNS,
     StoreError,
     connect,
@@ -93,7 +94,7 @@ def _salvage(path: Path, target: sqlite3.Connection) -> tuple[int, int]:
         if not copy.exists():
             return 0, 0
         counts = _copied(copy, target)
-        if 0 in counts:  # perhaps only the first page, with the tables' list, is lost: all files of ours share it
+        if 0 in counts or not _lists_tables(copy):  # of the first page: all files of ours share what is needed of it
             _replace_first_page(copy)
             counts = _copied(copy, target)
         return counts
@@ -107,6 +108,17 @@ def _copied(copy: Path, target: sqlite3.Connection) -> tuple[int, int]:
         return copy_rows(source, target)
     finally:
         source.close()
+
+
+def _lists_tables(copy: Path) -> bool:
+    source = connect(str(copy))
+    try:
+        found = {name for (name,) in source.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    except _DAMAGE:
+        return False
+    finally:
+        source.close()
+    return found >= {"conversation", "message"}
 
 
 def _replace_first_page(copy: Path) -> None:
@@ -125,7 +137,8 @@ def _replace_first_page(copy: Path) -> None:
 def copy_rows(source: sqlite3.Connection, target: sqlite3.Connection) -> tuple[int, int]:
     """Copies every readable row, over what `target` already has of it, in one transaction; returns what it then holds.
 
-    Messages whose conversation is lost get a new one, titled after their first words.
+    Messages whose conversation is lost get a new one, titled after their first words; one whose parent is lost follows
+    the one before it in the file.
     """
     target.execute("BEGIN IMMEDIATE")
     try:
@@ -133,12 +146,7 @@ def copy_rows(source: sqlite3.Connection, target: sqlite3.Connection) -> tuple[i
         for row in _readable_rows(source, "conversation", CONVERSATION_COLUMNS):
             if _is_conversation(row):
                 known.add(row[0])
-                target.execute(
-                    f"INSERT INTO conversation ({CONVERSATION_COLUMNS}) VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO "
-                    "UPDATE SET title = excluded.title, updated_at = excluded.updated_at, "
-                    "deleted_at = excluded.deleted_at",
-                    row,
-                )
+                target.execute(_PUT_CONVERSATION, _mended_head(row))
         orphaned: set[str] = set()
         for found in _readable_rows(source, "message", MESSAGE_COLUMNS):
             message = _mended_message(found)
@@ -149,12 +157,16 @@ def copy_rows(source: sqlite3.Connection, target: sqlite3.Connection) -> tuple[i
                 known.add(conversation_id)
                 orphaned.add(conversation_id)
                 target.execute(
-                    f"INSERT OR IGNORE INTO conversation ({CONVERSATION_COLUMNS}) VALUES (?, '', ?, ?, NULL)",
+                    "INSERT OR IGNORE INTO conversation (id, title, created_at, updated_at) VALUES (?, '', ?, ?)",
                     (conversation_id, created_at, created_at),
                 )
             _put_message(target, message)
         for conversation_id in orphaned:
             _name_orphans(target, conversation_id)
+        target.execute(
+            "UPDATE message SET parent = NULL WHERE parent != '' AND parent NOT IN (SELECT id FROM message AS one "
+            "WHERE one.conversation_id = message.conversation_id AND one.position < message.position)"
+        )
         counts = tuple(target.execute(f"SELECT count(*) FROM {t}").fetchone()[0] for t in ("conversation", "message"))
         target.execute("COMMIT")
         return counts[0], counts[1]
@@ -163,16 +175,23 @@ def copy_rows(source: sqlite3.Connection, target: sqlite3.Connection) -> tuple[i
             target.execute("ROLLBACK")
 
 
+def _upsert(table: str, columns: str, *kept: str) -> str:
+    names = columns.split(", ")
+    changed = ", ".join(f"{name} = excluded.{name}" for name in names if name not in {"id", *kept})
+    places = ", ".join("?" for _ in names)
+    return f"INSERT INTO {table} ({columns}) VALUES ({places}) ON CONFLICT (id) DO UPDATE SET {changed}"
+
+
+_PUT_CONVERSATION = _upsert("conversation", CONVERSATION_COLUMNS)
+_PUT_MESSAGE = _upsert("message", MESSAGE_COLUMNS, "conversation_id", "position", "role", "created_at")
+
+
 def _put_message(target: sqlite3.Connection, row: tuple[Any, ...]) -> None:
-    statement = (
-        f"INSERT INTO message ({MESSAGE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO "
-        "UPDATE SET text = excluded.text, state = excluded.state, stats = excluded.stats"
-    )
     try:
-        target.execute(statement, row)
+        target.execute(_PUT_MESSAGE, row)
     except sqlite3.IntegrityError:  # the place is taken, as a damaged file may have it: then the next free one
         last = target.execute("SELECT max(position) FROM message WHERE conversation_id = ?", (row[1],)).fetchone()[0]
-        target.execute(statement, (*row[:2], last + 1, *row[3:]))
+        target.execute(_PUT_MESSAGE, (*row[:2], last + 1, *row[3:]))
 
 
 def _name_orphans(target: sqlite3.Connection, conversation_id: str) -> None:
@@ -192,7 +211,7 @@ def _is_time(value: object) -> bool:
 
 
 def _is_conversation(row: tuple[Any, ...]) -> bool:
-    id_, title, created_at, updated_at, deleted_at = row
+    id_, title, created_at, updated_at, deleted_at = row[:5]
     return (
         isinstance(id_, str)
         and isinstance(title, str)
@@ -202,9 +221,16 @@ def _is_conversation(row: tuple[Any, ...]) -> bool:
     )
 
 
+def _mended_head(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The conversation with what is broken beside its title and times made usable."""
+    *first, pinned, folder, leaf, draft, choices = row
+    texts = (text if isinstance(text, str) else "" for text in (folder, leaf, draft))
+    return (*first, pinned == 1, *texts, choices if _is_json(choices, dict) else None)
+
+
 def _mended_message(row: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """The message with what is broken beside its text made usable; None when text or place is lost."""
-    id_, conversation_id, position, role, text, created_at, state, stats = row
+    id_, conversation_id, position, role, text, created_at, state, stats, parent, attachments, deleted_at = row
     if not (isinstance(conversation_id, str) and isinstance(position, int) and isinstance(text, str)):
         return None
     return (
@@ -215,13 +241,16 @@ def _mended_message(row: tuple[Any, ...]) -> tuple[Any, ...] | None:
         text,
         created_at if _is_time(created_at) else 0.0,
         state if state in set(MessageState) else MessageState.COMPLETE,
-        stats if _is_json(stats) else None,
+        stats if _is_json(stats, dict) else None,
+        parent if isinstance(parent, str) else None,
+        attachments if _is_json(attachments, list) else None,
+        deleted_at if _is_time(deleted_at) else None,
     )
 
 
-def _is_json(text: object) -> bool:
+def _is_json(text: object, kind: type) -> bool:
     try:
-        return isinstance(json.loads(text), dict) if isinstance(text, str) else False
+        return isinstance(json.loads(text), kind) if isinstance(text, str) else False
     except (ValueError, RecursionError):
         return False
 
@@ -234,12 +263,21 @@ _DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError, MemoryError)
 _FARTHEST = 1 << 40  # rows; no file of ours has more
 
 
+def _there(db: sqlite3.Connection, table: str, columns: str) -> str:
+    """The columns, with NULL for those that a file of an earlier version does not have."""
+    try:
+        found = {name for _, name, *_ in db.execute(f"PRAGMA table_info ({table})")}
+    except _DAMAGE:
+        return columns
+    return ", ".join(name if name in found or name not in LATER_COLUMNS else "NULL" for name in columns.split(", "))
+
+
 def _readable_rows(db: sqlite3.Connection, table: str, columns: str) -> Iterator[tuple[Any, ...]]:
     """Every row of a table that can be read, one query a row, so that damage behind a row cannot take it along.
 
     Where rows cannot be read, the first readable one behind them is looked for by doubling and halving the distance.
     """
-    query = f"SELECT rowid, {columns} FROM {table} WHERE rowid > ? ORDER BY rowid LIMIT 1"
+    query = f"SELECT rowid, {_there(db, table, columns)} FROM {table} WHERE rowid > ? ORDER BY rowid LIMIT 1"
 
     def behind(number: int) -> tuple[Any, ...] | None:
         row: tuple[Any, ...] | None = db.execute(query, (number,)).fetchone()

@@ -6,6 +6,7 @@ about the failures.
 
 from __future__ import annotations
 
+import errno
 import re
 import traceback
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from enum import StrEnum
 from typing import Literal
 
 from app import library_words
+from app.chat_file_check import ChatFileError
 from app.engine_status import NARROW, gigabytes
 from app.library_words import ModelAction
 from app.settings import SettingsError
@@ -21,7 +23,7 @@ from app.store_rescue import RescueReport
 from engine import errors, protocol
 
 Severity = Literal["bad", "warn", "info"]
-During = str  # "load", "answer", or the name of a job of the library's process
+During = str  # "load", "answer", "export", "import", or the name of a job of the library's process
 
 
 class Action(StrEnum):
@@ -174,6 +176,8 @@ _JOB_WORDS = {
     for name, (sentence, instead, actions) in library_words.SENTENCES.items()
 }
 
+_FILE_TITLES = {"export": "The chats were not exported", "import": "The chats were not imported"}
+
 _BUG_SENTENCES: dict[During | None, str] = {
     "load": "The model could not be loaded. Your chats are safe.",
     "answer": "The answer ends here; what was written until then is kept. Your chats are safe.",
@@ -202,6 +206,8 @@ def describe(
         return _engine_message(error, during, model, is_starter, type(error).__name__, "")
     if isinstance(error, StoreError):
         return _store_message(error)
+    if during in _FILE_TITLES and isinstance(error, ChatFileError | OSError):
+        return _file_message(error, during)
     if isinstance(error, SettingsError):
         return _message(
             "Your settings were not saved",
@@ -330,6 +336,18 @@ def _store_message(error: StoreError) -> UserMessage:
         Action.RETRY_SAVE,
         Action.OPEN_DATA_FOLDER,
     )
+
+
+def _file_message(error: ChatFileError | OSError, during: During) -> UserMessage:
+    if isinstance(error, ChatFileError):
+        sentence = f"{error.message} Nothing of it was taken in."
+    elif error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        sentence = "The disk is full. Free some space there, or choose a folder on another disk."
+    elif during == "export":
+        sentence = "The file cannot be written there. Choose another folder."
+    else:
+        sentence = "The file cannot be read. Choose one that is on this PC and that you may open."
+    return UserMessage(_FILE_TITLES[during], sentence, details=str(error))
 
 
 def _rescue_message(report: RescueReport) -> UserMessage:

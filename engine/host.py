@@ -18,12 +18,14 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from engine import __version__, protocol
+from engine.chat_room import checked_overflow
 from engine.cpu_and_ram import process_ram_bytes
 from engine.errors import InvalidRequestError
 from engine.live import LiveFeed
 from engine.request_course import Emit, failure_of, progress_of
 
 if TYPE_CHECKING:
+    from engine.chat_room import Fitted
     from engine.generate import GenerationStats
     from engine.session import ChatSession, LoadedModel
 
@@ -177,6 +179,8 @@ class EngineHost:
             case protocol.Watch():
                 self._live.rest(self._session)
                 return {}
+            case protocol.Count():
+                return self._count(request)
             case protocol.Shutdown():
                 self._closed.set()
                 return {}
@@ -274,12 +278,16 @@ class EngineHost:
             raise InvalidRequestError("No model is loaded.", "Load a model first.")
         model, session = self._model, self._session
         session.set_mode(request.mode)
+        if request.fresh:
+            session.forget()
         sampling = model.sampling.changed(request.sampling)
-        dropped, events = session.chat(
+        fitted, events = session.chat(
             _checked_messages(request.messages),
             sampling,
             self._stop_wanted(request.id),
             self._progress(request.id, "reading"),
+            checked_overflow(request.overflow),
+            request.continues,
         )
         text: list[str] = []
         waiting: list[str] = []
@@ -300,9 +308,30 @@ class EngineHost:
                 self._emit_stats(request.id, stats, session)
                 last_stats = now
             if event.finish_reason:
-                result = self._result("".join(text), event.finish_reason, stats, dropped, session, model, request.mode)
+                result = self._result("".join(text), event.finish_reason, stats, fitted, session, model, request.mode)
                 return asdict(result)
         raise AssertionError("generate ends with a finish reason")
+
+    def _count(self, request: protocol.Count) -> dict[str, Any]:
+        if self._model is None or self._session is None:
+            raise InvalidRequestError("No model is loaded.", "Load a model first.")
+        if any(not isinstance(text, str) for text in request.texts):
+            raise InvalidRequestError("A text that is to be counted is none.")
+        max_tokens = self._model.sampling.changed(request.sampling).max_tokens
+        messages, overflow = _checked_messages(request.messages), checked_overflow(request.overflow)
+        count = self._session.count(messages, max_tokens, overflow, request.texts)
+        result = protocol.CountResult(
+            tokens=len(count.fitted.prompt),
+            context_total=self._session.context_total,
+            most_tokens=count.most_tokens,
+            fits=count.fits,
+            dropped_messages=count.fitted.dropped,
+            dropped_at=count.fitted.dropped_at,
+            text_tokens=[portion.tokens for portion in count.portions],
+            text_kept_tokens=[portion.kept_tokens for portion in count.portions],
+            text_kept_chars=[portion.kept_chars for portion in count.portions],
+        )
+        return asdict(result)
 
     def _emit_stats(self, request_id: str, stats: GenerationStats, session: ChatSession) -> None:
         self._emit(
@@ -319,7 +348,7 @@ class EngineHost:
 
     @staticmethod
     def _result(
-        text: str, reason: str, stats: GenerationStats, dropped: int, session: ChatSession, model: LoadedModel,
+        text: str, reason: str, stats: GenerationStats, fitted: Fitted, session: ChatSession, model: LoadedModel,
         mode: str | None,
     ) -> protocol.GenerationResult:  # fmt: skip
         return protocol.GenerationResult(
@@ -329,7 +358,8 @@ class EngineHost:
             prompt_tokens=stats.prompt_tokens,
             reused_tokens=stats.reused_tokens,
             tokens=stats.tokens,
-            dropped_messages=dropped,
+            dropped_messages=fitted.dropped,
+            dropped_at=fitted.dropped_at,
             context_used=session.context_used,
             context_total=session.context_total,
             total_s=stats.total_s,

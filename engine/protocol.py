@@ -58,7 +58,8 @@ class Unload:
 class Generate:
     """One answer to a conversation; answered by progress, token and stats events, then `finished` (GenerationResult).
 
-    messages: [{"role": "system" | "user" | "assistant", "content": text}], the last one the user's.
+    messages: [{"role": "system" | "user" | "assistant", "content": text}], the last one the user's, or with
+    `continues` the assistant's.
     """
 
     type: ClassVar[str] = "generate"
@@ -66,6 +67,22 @@ class Generate:
     messages: list[dict[str, str]]
     sampling: dict[str, Any] = field(default_factory=dict)  # what differs from the model's own defaults
     mode: str | None = None  # None: as loaded
+    continues: bool = False  # the last message is the model's: it is written on, and the result is what is added
+    overflow: str = "roll"  # where it is too long for the context: "roll", "middle" or "stop" of engine/chat_room.py
+    fresh: bool = False  # nothing of the KV cache is used: what one mode computed, another is not to read
+
+
+@dataclass(frozen=True)
+class Count:
+    """What a prompt would take if Generate were asked for it now; answered by `finished` (CountResult). Nothing is
+    computed. texts: could be put into the last message; how much of each there is room for is counted too."""
+
+    type: ClassVar[str] = "count"
+    id: str
+    messages: list[dict[str, str]]
+    sampling: dict[str, Any] = field(default_factory=dict)
+    overflow: str = "roll"
+    texts: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -289,7 +306,7 @@ class GenerationResult:
     prompt_tokens: int
     reused_tokens: int  # of the prompt, already in the KV cache
     tokens: int
-    dropped_messages: int  # oldest messages left out because the context is full
+    dropped_messages: int  # messages left out because the context is full
     context_used: int
     context_total: int
     total_s: float
@@ -305,19 +322,39 @@ class GenerationResult:
     model: str
     device: str = "cpu"  # where the next answer is computed, which may be another than before
     device_reason: str = ""
+    dropped_at: int = 0  # messages before those left out, instructions not counted; 0: the oldest were left out
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> GenerationResult:
         return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
 
 
-Request = Load | Unload | Generate | Cancel | Job | Serve | Watch | Shutdown
+@dataclass(frozen=True)
+class CountResult:
+    """What a prompt would take, in tokens."""
+
+    tokens: int  # of the prompt, without what is left out of it
+    context_total: int
+    most_tokens: int  # of a prompt, where messages have to be left out: the rest is the answer's
+    fits: bool = True  # whether it would be answered
+    dropped_messages: int = 0
+    dropped_at: int = 0  # as in GenerationResult
+    text_tokens: list[int] = field(default_factory=list)  # of each text, whole
+    text_kept_tokens: list[int] = field(default_factory=list)  # of each text, what there is room for
+    text_kept_chars: list[int] = field(default_factory=list)  # the same in characters from its beginning
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> CountResult:
+        return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
+
+
+Request = Load | Unload | Generate | Count | Cancel | Job | Serve | Watch | Shutdown
 Event = Progress | Token | Stats | Live | Finished | Failed | News | Heartbeat
 Message = Hello | Request | Event
 
 _TYPES: dict[str, type[Any]] = {
     cls.type: cls
-    for cls in (Hello, Load, Unload, Generate, Cancel, Job, Serve, Watch, Shutdown,
+    for cls in (Hello, Load, Unload, Generate, Count, Cancel, Job, Serve, Watch, Shutdown,
                 Progress, Token, Stats, Live, Finished, Failed, News, Heartbeat)
 }  # fmt: skip
 

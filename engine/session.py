@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.adaptation import Adaptation
+from engine.attached_texts import AttachedTexts, Portion
 from engine.backends import Backend, choose_backend
 from engine.card import choice
 from engine.card.part import CardPart, load_part
 from engine.card.placed_part import Whole
-from engine.chat_room import earliest_that_fits
+from engine.chat_room import KEPT_SHARE_AFTER_DROP, ChatMessage, ChatRoom, Fitted, Overflow
 from engine.config import EngineConfig, KvCodec, Mode, SamplingConfig
 from engine.errors import Cancelled, ContextOverflowError, DeviceFailedError, InvalidRequestError
 from engine.executor.hot_blocks import HotBlocks
@@ -45,7 +46,6 @@ from native_kernels.kv_blocks import KvLayout
 
 log = logging.getLogger(__name__)
 
-ChatMessage = dict[str, str]  # {"role": ..., "content": ...}
 Progress = Callable[[int, int], None]
 
 _HELD: dict[Hold, str] = {
@@ -56,10 +56,7 @@ _HELD: dict[Hold, str] = {
 
 _READ_AS_STORED = "the processor kernels multiply matrices as the file stores them"
 
-SMALLEST_ANSWER_TOKENS = 16  # a prompt that leaves less is too long
-ANSWER_RESERVE_SHARE = 0.25  # of the context, kept free for the answer when old messages must go
 _TRIES = 3  # of an answer whose beginning the card has no memory for
-KEPT_SHARE_AFTER_DROP = 0.75  # drop to this share of the room, so that the next turns find their prefix again
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,6 +302,16 @@ class LoadedModel:
         return dataclasses.replace(self, placed_blocks=blocks)
 
 
+@dataclass(frozen=True)
+class Count:
+    """What the next answer's prompt would take."""
+
+    fitted: Fitted
+    fits: bool  # whether it would be answered
+    most_tokens: int  # of a prompt, where messages have to be left out
+    portions: list[Portion]  # of the texts that were asked about
+
+
 class ChatSession:
     """One KV cache and what it holds. Not thread-safe: one answer at a time.
 
@@ -320,7 +327,8 @@ class ChatSession:
         self._cache = model.new_cache()
         self._generation = model.generation
         self._tokens: list[int] = []  # what the cache holds
-        self._dropped: list[ChatMessage] = []  # left out of the last prompt, oldest first
+        self._room = ChatRoom(self._cache.capacity)
+        self._texts = AttachedTexts(model.tokenizer.encode)
 
     @property
     def transformer(self) -> Transformer:
@@ -347,6 +355,10 @@ class ChatSession:
             self.model.make_ready(mode)
             self.mode, self._transformer = mode, self._graph(mode)
 
+    def forget(self) -> None:
+        """The next prompt is computed from its first token."""
+        self._tokens = []
+
     def _keep_up(self) -> None:
         """Where the model's part on the card is another than it was: its transformer, and a cache that is empty."""
         if self.model.card is not None:
@@ -361,8 +373,12 @@ class ChatSession:
         sampling: SamplingConfig,
         cancelled: Callable[[], bool] = lambda: False,
         on_progress: Progress = lambda done, total: None,
+        continues: bool = False,
     ) -> Iterator[TokenEvent]:
-        """The answer to a prompt of token ids. Raises ContextOverflowError when the prompt alone is too long."""
+        """The answer to a prompt of token ids. continues: the prompt ends within a text, which is written on.
+
+        Raises: ContextOverflowError when the prompt alone is too long.
+        """
         if not prompt:
             raise InvalidRequestError("The prompt is empty.", "Give at least one token.")
         if len(prompt) >= self._cache.capacity:
@@ -372,15 +388,20 @@ class ChatSession:
         vocabulary = self.model.opened.config.vocab_size
         if bad := next((token for token in prompt if not 0 <= token < vocabulary), None):
             raise InvalidRequestError(f"Token {bad} lies outside the vocabulary of {vocabulary}.")
-        return self._generate(list(prompt), sampling, cancelled, on_progress)
+        return self._generate(list(prompt), sampling, cancelled, on_progress, continues)
 
     def _generate(
-        self, prompt: list[int], sampling: SamplingConfig, cancelled: Callable[[], bool], on_progress: Progress
+        self,
+        prompt: list[int],
+        sampling: SamplingConfig,
+        cancelled: Callable[[], bool],
+        on_progress: Progress,
+        continues: bool,
     ) -> Iterator[TokenEvent]:
         for attempt in range(_TRIES):
             has_begun = False
             try:
-                for event in self._answer(prompt, sampling, cancelled, on_progress):
+                for event in self._answer(prompt, sampling, cancelled, on_progress, continues):
                     has_begun = has_begun or event.token_id is not None
                     yield event
                 return
@@ -395,7 +416,12 @@ class ChatSession:
                 log.info("The answer is begun again: %s", error.message)
 
     def _answer(
-        self, prompt: list[int], sampling: SamplingConfig, cancelled: Callable[[], bool], on_progress: Progress
+        self,
+        prompt: list[int],
+        sampling: SamplingConfig,
+        cancelled: Callable[[], bool],
+        on_progress: Progress,
+        continues: bool,
     ) -> Iterator[TokenEvent]:
         self._keep_up()
         self._cache.truncate(min(shared_prefix(self._tokens, prompt), len(prompt) - 1))
@@ -405,7 +431,7 @@ class ChatSession:
             self._cache,
             prompt,
             make_sampler(sampling),
-            self.model.tokenizer.stream(),
+            self.model.tokenizer.stream(continues),
             stop_token_ids=self.model.stop_token_ids,
             stop_texts=sampling.stop,
             max_tokens=sampling.max_tokens,
@@ -444,38 +470,59 @@ class ChatSession:
         sampling: SamplingConfig,
         cancelled: Callable[[], bool] = lambda: False,
         on_progress: Progress = lambda done, total: None,
-    ) -> tuple[int, Iterator[TokenEvent]]:
-        """The answer to a conversation, and how many of its oldest messages did not fit and were left out."""
-        prompt, dropped = self.fit(messages, sampling.max_tokens)
-        return dropped, self.generate(prompt, self.model.chat_sampling(sampling), cancelled, on_progress)
+        overflow: Overflow = "roll",
+        continues: bool = False,
+    ) -> tuple[Fitted, Iterator[TokenEvent]]:
+        """The answer to a conversation, and what of it fitted. continues: its last message is the model's own, which
+        is written on; the answer is what is added to it."""
+        fitted = self.fit(messages, sampling.max_tokens, overflow, continues)
+        sampling = self.model.chat_sampling(sampling)
+        events = self.generate(fitted.prompt, sampling, cancelled, on_progress, continues)
+        opened = "" if continues else self.model.tokenizer.opened_thought(fitted.prompt)
+        return fitted, _begun_with(opened, events) if opened else events
 
-    def fit(self, messages: Sequence[ChatMessage], max_tokens: int | None) -> tuple[list[int], int]:
-        """Token ids of as many of the newest messages as leave room for an answer, and the number left out.
+    def fit(
+        self,
+        messages: Sequence[ChatMessage],
+        max_tokens: int | None,
+        overflow: Overflow = "roll",
+        continues: bool = False,
+    ) -> Fitted:
+        """What of a conversation the context has room for, as ChatRoom.fit says it."""
+        tokenizer = self.model.tokenizer
+        encode = tokenizer.encode_continued if continues else tokenizer.encode_chat
+        return self._chat_room().fit(messages, max_tokens, encode, overflow)
 
-        The system message stays. What was left out for the last prompt stays out, so that the prefix stays the same
-        from turn to turn; when more must go, enough goes to leave room for several turns. Raises
-        ContextOverflowError when the last message alone is too long.
-        """
-        system = [m for m in messages[:1] if m["role"] == "system"]
-        turns = list(messages[len(system) :])
-        capacity = self._cache.capacity
-        reserve = min(max_tokens or capacity, int(capacity * ANSWER_RESERVE_SHARE))
-        room = capacity - max(reserve, SMALLEST_ANSWER_TOKENS)
-        start = len(self._dropped) if turns[: len(self._dropped)] == self._dropped else 0
-        start = min(start, max(0, len(turns) - 1))
-        # A kept conversation begins with the person's words.
-        starts = [start, *(i for i in range(start + 1, len(turns)) if turns[i]["role"] == "user")]
+    def count(
+        self,
+        messages: Sequence[ChatMessage],
+        max_tokens: int | None,
+        overflow: Overflow = "roll",
+        texts: Sequence[str] = (),
+    ) -> Count:
+        """What `fit` would give now, and how much of the texts could be put into the last message."""
+        room, encode = self._chat_room(), self.model.tokenizer.encode_chat
+        fitted = room.look(messages, max_tokens, encode, overflow)
+        most = room.most_tokens(max_tokens)
+        if not texts:
+            return Count(fitted, not room.is_too_long(fitted), most, [])
+        if overflow == "stop":
+            left = most - len(fitted.prompt)
+        else:  # the other messages may go; the next turns shall find this one still there
+            system = [m for m in messages[:1] if m["role"] == "system" and len(messages) > 1]
+            left = int(most * KEPT_SHARE_AFTER_DROP) - len(encode([*system, messages[-1]]))
+        return Count(fitted, not room.is_too_long(fitted), most, self._texts.portions(texts, left))
 
-        def encode_from(at: int) -> list[int]:
-            return self.model.tokenizer.encode_chat([*system, *turns[starts[at] :]])
+    def _chat_room(self) -> ChatRoom:
+        self._room.capacity = self._cache.capacity  # another one once the model was placed anew
+        return self._room
 
-        at, prompt = earliest_that_fits(encode_from, len(starts), room, int(room * KEPT_SHARE_AFTER_DROP))
-        if len(prompt) > capacity - SMALLEST_ANSWER_TOKENS:
-            raise ContextOverflowError(
-                f"The message has {len(prompt)} tokens and the context holds {capacity}, the answer included."
-            )
-        self._dropped = turns[: starts[at]]
-        return prompt, starts[at]
+
+def _begun_with(opened: str, events: Iterator[TokenEvent]) -> Iterator[TokenEvent]:
+    """The answer with the mark before it that its prompt ended with: its text alone tells what is a thought."""
+    for event in events:
+        yield dataclasses.replace(event, text=opened + event.text) if opened else event
+        opened = ""
 
 
 def stop_if(cancelled: Callable[[], bool]) -> None:

@@ -24,6 +24,8 @@ from engine.vocabulary import Vocabulary, guarded, read_files
 
 _MAX_ID = 1 << 21
 _FAR_SMALLER = 0.8  # models pad their embedding by a few rows, never by a fifth of the vocabulary
+_OPENED_THOUGHT = re.compile(r"<(?:think|thinking|thought|reasoning|seed:think)>\s*$", re.IGNORECASE)
+_THOUGHT_MARK_TOKENS = 12  # more than any of those takes
 _JOINER = "\u200d"  # zero-width: breaks a special token's text apart and shows nothing
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
@@ -223,6 +225,26 @@ class Tokenizer:
             return self._encode_marked(marked, originals)
         return self._encode_transformed(plain, turns)
 
+    def encode_continued(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """The prompt that makes the model go on with its own last message, exactly where that ends.
+
+        The template is asked for the beginning of that answer only: many of them change what an assistant has said.
+        Raises: as encode_chat.
+        """
+        if not messages or messages[-1].get("role") != "assistant":
+            return self.encode_chat(messages)
+        prompt = self.encode_chat(messages[:-1])
+        said = messages[-1]["content"]
+        return prompt + self.encode(said.removeprefix(self.opened_thought(prompt)))
+
+    def opened_thought(self, prompt: Sequence[int]) -> str:
+        """The mark by which a chat's prompt makes the model begin with a thought, with the white space behind it.
+
+        Such a mark is no part of what the model then writes; the end of the thought is.
+        """
+        found = _OPENED_THOUGHT.search(self.decode(prompt[-_THOUGHT_MARK_TOKENS:], skip_special=False))
+        return found.group() if found else ""
+
     def _stand_ins(self, texts: Iterable[str]) -> dict[int, str]:
         """Each character of special tokens, white space aside (templates trim it) -> an unused private character."""
         used = set(itertools.chain.from_iterable(texts))
@@ -295,19 +317,23 @@ class Tokenizer:
         stream = self._stream(skip_special)
         return "".join([*map(stream.push, ids), stream.flush()])
 
-    def stream(self) -> TextStream:
-        """A new decoder for tokens that arrive one at a time; special tokens are skipped."""
-        return self._stream(skip_special=True)
+    def stream(self, continues: bool = False) -> TextStream:
+        """A new decoder for tokens that arrive one at a time; special tokens are skipped.
+
+        continues: they follow other text, so that a space at their beginning is one.
+        """
+        return self._stream(skip_special=True, begins=not continues)
 
     def token_text(self, token_id: int) -> str:
         """The token for people's eyes: its own characters, or its name where it is special."""
         return self._bytes_of(token_id).decode("utf-8", "replace")
 
-    def _stream(self, skip_special: bool) -> TextStream:
+    def _stream(self, skip_special: bool, begins: bool = True) -> TextStream:
         def visible(token_id: int) -> bytes:
             return b"" if self._is_special(token_id) else self._bytes_of(token_id)
 
-        return TextStream(visible if skip_special else self._bytes_of, strip_first_space=self._strips_first_space)
+        strips = self._strips_first_space and begins
+        return TextStream(visible if skip_special else self._bytes_of, strip_first_space=strips)
 
     def _is_special(self, token_id: int) -> bool:
         return self._repeated.get(token_id, token_id) in self._special

@@ -1,170 +1,54 @@
-"""The list of chats in the sidebar: how a row is painted, and what mouse and keys do to it.
+"""The list of chats in the sidebar: what mouse and keys do to its rows, and the menus of chats and folders.
 
 It shows what it is given and says what the person asks for; it stores and deletes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
-from PySide6.QtCore import (
-    QAbstractItemModel,
-    QEvent,
-    QModelIndex,
-    QPoint,
-    QRect,
-    QRectF,
-    QSize,
-    Qt,
-    Signal,
-)
+from PySide6.QtCore import QEvent, QModelIndex, QPoint, QRect, Qt, Signal
 from PySide6.QtGui import (
     QContextMenuEvent,
-    QFontMetrics,
-    QHelpEvent,
+    QDragEnterEvent,
+    QDragLeaveEvent,
+    QDragMoveEvent,
+    QDropEvent,
     QKeyEvent,
     QMouseEvent,
-    QPainter,
     QResizeEvent,
 )
 from PySide6.QtWidgets import (
     QAbstractItemDelegate,
     QAbstractItemView,
+    QApplication,
     QFrame,
-    QLineEdit,
     QListView,
-    QStyle,
-    QStyledItemDelegate,
-    QStyleOptionViewItem,
-    QToolTip,
     QWidget,
 )
 
 from app.conversation import Conversation, SearchHit
-from app.ui import icons, theme
-from app.ui.chat_model import ChatModel, Index
-from app.ui.direction import leading, order
+from app.ui import chat_drag, chat_menus, theme
+from app.ui.chat_model import ChatModel, ChatRow, FolderRow, Row
+from app.ui.chat_rows import GAP, ROW, SCROLL_BAR, ChatDelegate
 from app.ui.floating import Menu
-from app.ui.painting import block
-from app.ui.signs import paint_dot
-
-ROW, HIT_ROW, GAP = 34, 50, 1  # heights of the marked part of a row; the gap is left above and below it
-SCROLL_BAR = 10  # the list's scroll bar stands in the panel's margin
-
-
-class ChatDelegate(QStyledItemDelegate):
-    """Paints a row: section word, or the marked ground with title, ember dot or "more" button, and snippet."""
-
-    def __init__(self, view: ChatList) -> None:
-        super().__init__(view)
-        self.view = view
-
-    def sizeHint(self, option: QStyleOptionViewItem, index: Index) -> QSize:
-        high = theme.px(HIT_ROW if self.view.chats.searching else ROW) + 2 * GAP
-        return QSize(theme.px(100), high)  # a list gives every row its whole width
-
-    def more_rect(self, row: QRect) -> QRect:
-        """Where the "more" button of a row is: 28 wide at its end."""
-        side = theme.px(28)
-        right = QRect(row.right() - side - theme.px(2), row.center().y() - side // 2 + 1, side, side)
-        return QStyle.visualRect(self.view.layoutDirection(), row, right)
-
-    def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
-        view = self.view
-        row = view.chats.rows[index.row()]
-        box = self.view.row_box(option.rect)
-        painter.save()
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        inset = theme.px(10)
-        if isinstance(row, str):
-            painter.setFont(theme.font("meta"))
-            painter.setPen(theme.colour("ink3"))
-            words = box.adjusted(inset, 0, -inset, -theme.px(4))
-            painter.drawText(words, leading(view.isRightToLeft()) | Qt.AlignmentFlag.AlignBottom, row)
-            painter.restore()
-            return
-        shown = row.conversation.id == view.current_id
-        hovered = bool(option.state & QStyle.StateFlag.State_MouseOver)
-        pressed = hovered and view.pressed_row == index.row()
-        if shown or hovered:
-            veil = theme.wash("pressed" if pressed else "selected" if shown else "hover")
-            block(painter, QRectF(box), veil, theme.px(8))
-        offers = hovered or (view.hasFocus() and index == view.currentIndex())
-        running = row.conversation.id == view.chats.running
-        room = box.adjusted(inset, 0, -(theme.px(34) if offers or running else inset), 0)
-        room = QStyle.visualRect(view.layoutDirection(), box, room)
-        if offers:
-            more = self.more_rect(box)
-            if hovered and view.over_more:
-                block(painter, QRectF(more), theme.wash("pressed"), theme.px(6))
-            side = theme.px(17)
-            mark = QRectF(more.center().x() - side / 2 + 0.5, more.center().y() - side / 2 + 0.5, side, side)
-            icons.paint(painter, "more", mark, theme.colour("ink2"))
-        elif running:
-            side = theme.px(14)
-            dot = QRect(box.right() - theme.px(9) - side, box.center().y() - side // 2 + 1, side, side)
-            dot = QStyle.visualRect(view.layoutDirection(), box, dot)
-            paint_dot(painter, QRectF(dot), theme.colour("hot_fill"), True)
-        title = room
-        if view.chats.searching and row.snippet:
-            title = room.adjusted(0, theme.px(6), 0, -theme.px(24))
-            below = room.adjusted(0, theme.px(25), 0, -theme.px(6))
-            painter.setPen(theme.colour("ink2" if shown or hovered else "ink3"))
-            self._line(painter, below, row.snippet, "meta")
-        painter.setPen(theme.colour("ink"))
-        self._line(painter, title, row.title, "rowstrong" if shown else "row")
-        painter.restore()
-
-    def _line(self, painter: QPainter, room: QRect, words: str, role: str) -> None:
-        painter.setFont(theme.font(role))
-        cut = QFontMetrics(painter.font()).elidedText(words, Qt.TextElideMode.ElideRight, room.width())
-        flags = leading(self.view.isRightToLeft()) | Qt.AlignmentFlag.AlignVCenter
-        painter.drawText(room, flags | Qt.TextFlag.TextSingleLine | order(words), cut)
-
-    def helpEvent(self, event: QHelpEvent, view: QAbstractItemView, option: QStyleOptionViewItem, index: Index) -> bool:
-        row = self.view.chats.chat(index)
-        if row is None:
-            return False
-        box = self.view.row_box(option.rect)
-        if self.more_rect(box).contains(event.pos()):
-            QToolTip.showText(event.globalPos(), "Rename or delete", view)
-        else:
-            room = box.width() - theme.px(10) - theme.px(34)
-            long = QFontMetrics(theme.font("row")).horizontalAdvance(row.title) > room
-            QToolTip.showText(event.globalPos(), row.title if long else "", view)
-        return True
-
-    def createEditor(self, parent: QWidget, option: QStyleOptionViewItem, index: Index) -> QWidget:
-        editor = QLineEdit(parent)
-        editor.setProperty("kind", "field")
-        editor.setProperty("place", "row")  # the words stay where they stood in the row
-        editor.setProperty("focusRing", False)
-        editor.setAccessibleName("New title")
-        editor.setFont(theme.font("row"))
-        return editor
-
-    def setEditorData(self, editor: QWidget, index: Index) -> None:
-        assert isinstance(editor, QLineEdit)
-        editor.setText(str(index.data(Qt.ItemDataRole.EditRole)))
-        editor.selectAll()
-
-    def setModelData(self, editor: QWidget, model: QAbstractItemModel, index: Index) -> None:
-        assert isinstance(editor, QLineEdit)
-        model.setData(index, editor.text())
-
-    def updateEditorGeometry(self, editor: QWidget, option: QStyleOptionViewItem, index: Index) -> None:
-        box = self.view.row_box(option.rect)
-        high = theme.px(32)
-        editor.setGeometry(QRect(box.left(), box.center().y() - high // 2 + 1, box.width(), high))
 
 
 class ChatList(QListView):
-    """The view. A click or Enter opens, F2 renames in place, Delete deletes, the menu key and "more" open the menu."""
+    """The view. A click or Enter opens, F2 renames in place, Delete deletes, the menu key and "more" open the menu.
+
+    A chat can be dragged to where it belongs; the menu does the same. asked: an act of the menus ("export_markdown",
+    "export_json", "new_folder" of a chat, "take_out" of a folder, "export_all", "import_chats"), and whose.
+    """
 
     opened = Signal(str)
+    hit_opened = Signal(str, str)  # chat, and the message in it that was found
     rename_requested = Signal(str, str)
     delete_requested = Signal(str)
+    placed = Signal(str, bool, str)  # chat, pinned, folder
+    folder_renamed = Signal(str, str)
+    closed_changed = Signal(list)  # names of the folders that do not show their chats
+    asked = Signal(str, str)
     focus_rect_changed = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -173,6 +57,8 @@ class ChatList(QListView):
         self.current_id = ""  # of the chat that the page shows
         self.over_more = False
         self.pressed_row = -1
+        self.drop_rows: frozenset[int] = frozenset()  # marked while a chat hangs over them
+        self._pressed_at = QPoint()
         self._waiting: list[Conversation] | None = None  # a new list that came in the middle of a rename
         self.setAccessibleName("Chats")
         self.setFrameShape(QFrame.Shape.NoFrame)
@@ -188,7 +74,9 @@ class ChatList(QListView):
         self.setModel(self.chats)
         self.delegate = ChatDelegate(self)
         self.setItemDelegate(self.delegate)
+        self.viewport().setAcceptDrops(True)
         self.chats.renamed.connect(self.rename_requested)
+        self.chats.folder_renamed.connect(self.folder_renamed)
         self.verticalScrollBar().valueChanged.connect(self._moved)
         self.selectionModel().currentChanged.connect(self._moved)
         theme.current().changed.connect(self._restyle)
@@ -247,7 +135,7 @@ class ChatList(QListView):
             self.setCurrentIndex(index)
             self.scrollTo(index)
 
-    def _keeping_place(self, change: Any) -> None:
+    def _keeping_place(self, change: Callable[[], None]) -> None:
         under = self.chats.chat(self.currentIndex())
         offset = self.verticalScrollBar().value()
         change()
@@ -265,37 +153,64 @@ class ChatList(QListView):
     # -------------------------------------------------------------- what is asked for
 
     def rename(self, conversation_id: str) -> None:
-        """Open the field for a new title in the row itself."""
-        index = self.chats.index_of(conversation_id)
+        """Open the field for a new title in the row itself, and its folder if need be."""
+        chat = self.chats.conversation(conversation_id)
+        folder = chat.folder if chat else ""
+        if folder in self.chats.closed and not self.chats.index_of(conversation_id).isValid():
+            self.toggle_folder(folder)
+        self._edit(self.chats.index_of(conversation_id))
+
+    def rename_folder(self, name: str) -> None:
+        """Open the field for a folder's new name in the row itself."""
+        self._edit(self.chats.folder_index(name))
+
+    def _edit(self, index: QModelIndex) -> None:
         if index.isValid():
             self.setCurrentIndex(index)
             self.scrollTo(index)
             self.edit(index)
 
-    def menu_for(self, conversation_id: str) -> Menu:
-        """The menu of one chat."""
-        menu = Menu("Chat", self)
-        menu.add("Rename", "pen", lambda: self.rename(conversation_id), "F2")
-        menu.add("Delete", "trash", lambda: self.delete_requested.emit(conversation_id), "Del")
-        return menu
+    def toggle_folder(self, name: str) -> None:
+        """Show the chats of a folder, or hide them."""
+        self._keeping_place(lambda: self.chats.set_closed(self.chats.closed ^ {name}))
+        self.setCurrentIndex(self.chats.folder_index(name))
+        self.closed_changed.emit(sorted(self.chats.closed & set(self.chats.folders)))
 
-    def _open_menu(self, index: QModelIndex, at: QPoint) -> None:
-        chat = self.chats.chat(index)
-        if chat is None:
-            return
-        menu = self.menu_for(chat.conversation.id)
-        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        menu.popup(at)
+    def neighbour(self, step: int) -> str:
+        """The id of the chat that stands that many rows below the shown one, of those in the list; else empty."""
+        ids = [row.conversation.id for row in self.chats.rows if isinstance(row, ChatRow)]
+        if self.current_id not in ids:
+            return ids[0] if ids else ""
+        at = ids.index(self.current_id) + step
+        return ids[at] if 0 <= at < len(ids) else ""
+
+    def _take(self, row: Row | None) -> None:
+        """What a click and Enter do."""
+        if isinstance(row, FolderRow):
+            self.toggle_folder(row.name)
+        elif isinstance(row, ChatRow) and row.message_id:
+            self.hit_opened.emit(row.conversation.id, row.message_id)
+        elif isinstance(row, ChatRow):
+            self.opened.emit(row.conversation.id)
+
+    def menu_for(self, row: Row | None) -> Menu:
+        """The menu of a chat or a folder; that of the list where neither is."""
+        if isinstance(row, ChatRow):
+            return chat_menus.chat_menu(self, row.conversation)
+        return chat_menus.folder_menu(self, row.name) if isinstance(row, FolderRow) else chat_menus.list_menu(self)
 
     def _more_at(self, pos: QPoint) -> QModelIndex:
         index = self.indexAt(pos)
-        if self.chats.chat(index) is None:
+        if isinstance(self.chats.row(index), str | None):
             return QModelIndex()
         row = self.row_box(self.visualRect(index))
         return index if self.delegate.more_rect(row).contains(pos) else QModelIndex()
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
-        over = self._more_at(event.position().toPoint()).isValid()
+        pos = event.position().toPoint()
+        if self._begins_drag(event, pos):
+            return
+        over = self._more_at(pos).isValid()
         if over != self.over_more:
             self.over_more = over
             self.viewport().update()
@@ -306,9 +221,9 @@ class ChatList(QListView):
         if event.button() == Qt.MouseButton.LeftButton and (more := self._more_at(pos)).isValid():
             row = self.row_box(self.visualRect(more))
             corner = self.delegate.more_rect(row).bottomLeft() + QPoint(0, theme.px(4))
-            self._open_menu(more, self.viewport().mapToGlobal(corner))
+            self.menu_for(self.chats.row(more)).popup(self.viewport().mapToGlobal(corner))
             return
-        self.pressed_row = self.indexAt(pos).row()
+        self.pressed_row, self._pressed_at = self.indexAt(pos).row(), pos
         self.viewport().update()
         super().mousePressEvent(event)
 
@@ -317,9 +232,8 @@ class ChatList(QListView):
         index = self.indexAt(event.position().toPoint())
         super().mouseReleaseEvent(event)
         self.viewport().update()
-        chat = self.chats.chat(index)
-        if event.button() == Qt.MouseButton.LeftButton and chat is not None and index.row() == pressed:
-            self.opened.emit(chat.conversation.id)
+        if event.button() == Qt.MouseButton.LeftButton and index.isValid() and index.row() == pressed:
+            self._take(self.chats.row(index))
 
     def leaveEvent(self, event: QEvent) -> None:
         self.over_more = False
@@ -331,18 +245,66 @@ class ChatList(QListView):
             at = self.viewport().mapToGlobal(self.visualRect(index).bottomLeft() + QPoint(theme.px(10), 0))
         else:
             index, at = self.indexAt(event.pos()), event.globalPos()
-        self._open_menu(index, at)
+        self.menu_for(self.chats.row(index)).popup(at)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        chat = self.chats.chat(self.currentIndex())
-        if chat is not None and event.key() in {Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space}:
-            self.opened.emit(chat.conversation.id)
-        elif chat is not None and event.key() == Qt.Key.Key_F2:
-            self.rename(chat.conversation.id)
-        elif chat is not None and event.key() == Qt.Key.Key_Delete:
-            self.delete_requested.emit(chat.conversation.id)
+        row, key = self.chats.row(self.currentIndex()), event.key()
+        if self.state() == QAbstractItemView.State.EditingState:
+            event.accept()  # Enter in the field for a name comes by here too
+        elif isinstance(row, FolderRow) and key in {Qt.Key.Key_Left, Qt.Key.Key_Right}:
+            if row.is_open == (key == (Qt.Key.Key_Right if self.isRightToLeft() else Qt.Key.Key_Left)):
+                self.toggle_folder(row.name)
+        elif isinstance(row, ChatRow | FolderRow) and key in {Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space}:
+            self._take(row)
+        elif isinstance(row, ChatRow | FolderRow) and key == Qt.Key.Key_F2:
+            self._edit(self.currentIndex())
+        elif isinstance(row, ChatRow) and key == Qt.Key.Key_Delete:
+            self.delete_requested.emit(row.conversation.id)
         else:
             super().keyPressEvent(event)
+
+    # -------------------------------------------------------------- dragging
+
+    def _begins_drag(self, event: QMouseEvent, pos: QPoint) -> bool:
+        """Whether the mouse has carried the pressed chat far enough away; then it is dragged, until it is let go."""
+        row = self.chats.row(self.chats.index(self.pressed_row)) if self.pressed_row >= 0 else None
+        far = (pos - self._pressed_at).manhattanLength() >= QApplication.startDragDistance()
+        held = event.buttons() & Qt.MouseButton.LeftButton
+        if not (held and far and isinstance(row, ChatRow)) or self.chats.searching:
+            return False
+        self.pressed_row = -1
+        chat_drag.start(self, row)
+        self._mark_drop(None)
+        return True
+
+    def _place_at(self, event: QDropEvent) -> chat_drag.Place | None:
+        if not chat_drag.carried(event.mimeData()):
+            return None
+        return chat_drag.place_of(self.chats, self.indexAt(event.position().toPoint()).row())
+
+    def _mark_drop(self, place: chat_drag.Place | None) -> None:
+        rows = frozenset() if place is None else chat_drag.rows_of(self.chats, place)
+        if rows != self.drop_rows:
+            self.drop_rows = rows
+            self.viewport().update()
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        event.setAccepted(bool(chat_drag.carried(event.mimeData())))
+
+    def dragMoveEvent(self, event: QDragMoveEvent) -> None:
+        place = self._place_at(event)
+        self._mark_drop(place)
+        event.setAccepted(place is not None)
+
+    def dragLeaveEvent(self, event: QDragLeaveEvent) -> None:
+        self._mark_drop(None)
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        place, chat = self._place_at(event), chat_drag.carried(event.mimeData())
+        self._mark_drop(None)
+        if place is not None:
+            event.acceptProposedAction()
+            self.placed.emit(chat, place.pinned, place.folder)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

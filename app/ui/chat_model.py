@@ -1,8 +1,13 @@
-"""The rows of the sidebar's list: chats grouped by date, or the hits of a search. It paints and stores nothing."""
+"""The rows of the sidebar's list: chats that are pinned, in folders and by date, or the hits of a search.
+
+It paints and stores nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import time
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from typing import Any
@@ -14,39 +19,87 @@ from app.conversation import Conversation, SearchHit
 
 Index = QModelIndex | QPersistentModelIndex
 UNTITLED = "New chat"
+FOLDER_LENGTH = 60  # characters of a folder's name that are kept
 MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
           "November", "December")  # fmt: skip
 REGROUP_MS = 600_000  # how often the list looks whether another day has begun
 
 
+PINNED, FOLDERS = "Pinned", "Folders"
+
+
 @dataclass(frozen=True)
 class ChatRow:
-    """A chat in the list; `snippet` is the passage that a search found."""
+    """A chat in the list. Of a hit: the passage that was found, from which message, and what to mark in it."""
 
     conversation: Conversation
     snippet: str = ""
+    marks: tuple[tuple[int, int], ...] = ()
+    title_marks: tuple[tuple[int, int], ...] = ()
+    message_id: str = ""
+    folder: str = ""  # that it stands in here; a pinned chat stands in none
 
     @property
     def title(self) -> str:
         return self.conversation.title or UNTITLED
 
 
-def grouped(conversations: Sequence[Conversation], today: date) -> list[str | ChatRow]:
-    """Rows of the list, newest first: a word for the time, then its chats, and so on."""
+@dataclass(frozen=True)
+class FolderRow:
+    """The head of a folder, above the chats in it while it is open."""
+
+    name: str
+    count: int
+    is_open: bool = True
+
+
+Row = str | ChatRow | FolderRow
+
+
+def folders_of(conversations: Sequence[Conversation]) -> list[str]:
+    """The names of all folders, by the alphabet."""
+    return sorted({c.folder for c in conversations if c.folder}, key=lambda name: (name.casefold(), name))
+
+
+def grouped(conversations: Sequence[Conversation], today: date, closed: Set[str] = frozenset()) -> list[Row]:
+    """Rows of the list: what is pinned, the folders, then the rest under words for the time; all newest first.
+
+    closed: names of the folders whose chats are not shown.
+    """
+    newest = sorted(conversations, key=lambda c: c.updated_at, reverse=True)
+    rows: list[Row] = [ChatRow(c) for c in newest if c.pinned]
+    if rows:
+        rows.insert(0, PINNED)
+    loose = [c for c in newest if not c.pinned]
+    if names := folders_of(newest):
+        rows.append(FOLDERS)
+        inside: dict[str, list[Conversation]] = {name: [] for name in names}
+        for c in loose:
+            if c.folder:
+                inside[c.folder].append(c)
+        for name in names:
+            rows.append(FolderRow(name, len(inside[name]), name not in closed))
+            rows += [ChatRow(c, folder=name) for c in inside[name] if name not in closed]
+    return rows + _by_date([c for c in loose if not c.folder], today)
+
+
+def _by_date(newest_first: Sequence[Conversation], today: date) -> list[Row]:
     midnight = datetime(today.year, today.month, today.day).astimezone()
 
     def starts(days: int) -> float:
         return (midnight - timedelta(days=days)).timestamp()
 
     recent = ((starts(0), "Today"), (starts(1), "Yesterday"), (starts(7), "Last 7 days"))
-    rows: list[str | ChatRow] = []
-    head = ""
-    for conversation in sorted(conversations, key=lambda c: c.updated_at, reverse=True):
-        group = next((words for start, words in recent if conversation.updated_at >= start), "")
-        if not group:
-            day = datetime.fromtimestamp(conversation.updated_at).astimezone()
-            month = MONTHS[day.month - 1]
-            group = month if day.year == today.year else f"{month} {day.year}"
+    rows: list[Row] = []
+    head, is_recent = "", True
+    for conversation in newest_first:
+        if is_recent:
+            group = next((words for start, words in recent if conversation.updated_at >= start), "")
+            is_recent = bool(group)
+        if not is_recent:
+            day = time.localtime(conversation.updated_at)  # a tenth of what a datetime costs, for thousands of chats
+            month = MONTHS[day.tm_mon - 1]
+            group = month if day.tm_year == today.year else f"{month} {day.tm_year}"
         if group != head:
             rows.append(group)
             head = group
@@ -55,13 +108,15 @@ def grouped(conversations: Sequence[Conversation], today: date) -> list[str | Ch
 
 
 class ChatModel(QAbstractListModel):
-    """Section words and chats as one flat list. Renaming shows at once and is told by `renamed`."""
+    """Section words, folders and chats as one flat list. Renaming shows at once and is told."""
 
-    renamed = Signal(str, str)
+    renamed = Signal(str, str)  # a chat
+    folder_renamed = Signal(str, str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.rows: list[str | ChatRow] = []
+        self.rows: list[Row] = []
+        self.closed: frozenset[str] = frozenset()  # folders whose chats are not shown
         self.running = ""  # id of the chat that is being answered
         self.today = date.today
         self._conversations: list[Conversation] = []
@@ -76,6 +131,26 @@ class ChatModel(QAbstractListModel):
     @property
     def searching(self) -> bool:
         return self._hits is not None
+
+    @property
+    def conversations(self) -> list[Conversation]:
+        """All chats, in a search too, newest first."""
+        return sorted(self._conversations, key=lambda c: c.updated_at, reverse=True)
+
+    def conversation(self, conversation_id: str) -> Conversation | None:
+        """A chat, whether its row is shown or not."""
+        return next((c for c in self._conversations if c.id == conversation_id), None)
+
+    @property
+    def folders(self) -> list[str]:
+        """The names of all folders, by the alphabet."""
+        return folders_of(self._conversations)
+
+    def set_closed(self, folders: Iterable[str]) -> None:
+        """Which folders do not show their chats."""
+        self.closed = frozenset(folders)
+        if not self.searching:
+            self._show()
 
     def set_conversations(self, conversations: Sequence[Conversation]) -> None:
         self._conversations = list(conversations)
@@ -100,11 +175,11 @@ class ChatModel(QAbstractListModel):
 
     def _show(self) -> None:
         self._day = self.today()
-        rows: list[str | ChatRow]
+        rows: list[Row]
         if self._hits is None:
-            rows = grouped(self._conversations, self._day)
+            rows = grouped(self._conversations, self._day, self.closed)
         else:
-            rows = [ChatRow(hit.conversation, " ".join(hit.snippet.split())) for hit in self._hits]
+            rows = [_hit_row(hit) for hit in self._hits]
         if _shape(rows) == _shape(self.rows):
             # Nothing moved: no reset, so scroll position and cursor stay.
             self.rows = rows
@@ -118,8 +193,21 @@ class ChatModel(QAbstractListModel):
 
     def chat(self, index: Index) -> ChatRow | None:
         """The chat of a row; None for a section and for no row."""
-        row = self.rows[index.row()] if index.isValid() and index.row() < len(self.rows) else None
+        row = self.row(index)
         return row if isinstance(row, ChatRow) else None
+
+    def folder(self, index: Index) -> FolderRow | None:
+        """The folder of a row; None for every other kind of row."""
+        row = self.row(index)
+        return row if isinstance(row, FolderRow) else None
+
+    def row(self, index: Index) -> Row | None:
+        return self.rows[index.row()] if index.isValid() and index.row() < len(self.rows) else None
+
+    def folder_index(self, name: str) -> QModelIndex:
+        """The row of a folder, invalid if it is not shown."""
+        place = next((i for i, row in enumerate(self.rows) if isinstance(row, FolderRow) and row.name == name), -1)
+        return self.index(place) if place >= 0 else QModelIndex()
 
     def index_of(self, conversation_id: str) -> QModelIndex:
         """The row of a chat, invalid if it is not shown."""
@@ -130,7 +218,7 @@ class ChatModel(QAbstractListModel):
         return 0 if parent.isValid() else len(self.rows)
 
     def flags(self, index: Index) -> Qt.ItemFlag:
-        if self.chat(index) is None:
+        if isinstance(self.row(index), str | None):
             return Qt.ItemFlag.NoItemFlags
         return Qt.ItemFlag.ItemIsEnabled | Qt.ItemFlag.ItemIsSelectable | Qt.ItemFlag.ItemIsEditable
 
@@ -140,6 +228,8 @@ class ChatModel(QAbstractListModel):
         row = self.rows[index.row()]
         if isinstance(row, str):
             return row if role in {Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.AccessibleTextRole} else None
+        if isinstance(row, FolderRow):
+            return _folder_data(row, role)
         if role == Qt.ItemDataRole.DisplayRole:
             return row.title
         if role == Qt.ItemDataRole.EditRole:
@@ -150,8 +240,16 @@ class ChatModel(QAbstractListModel):
         return None
 
     def setData(self, index: Index, value: Any, role: int = Qt.ItemDataRole.EditRole) -> bool:
-        row, title = self.chat(index), " ".join(str(value).split())
-        if row is None or role != Qt.ItemDataRole.EditRole or not title or title == row.conversation.title:
+        row, title = self.row(index), " ".join(str(value).split())
+        if isinstance(row, FolderRow) and role == Qt.ItemDataRole.EditRole and title and title != row.name:
+            self.folder_renamed.emit(row.name, title[:FOLDER_LENGTH])  # it moves in the list, so the new list shows it
+            return True
+        if (
+            not isinstance(row, ChatRow)
+            or role != Qt.ItemDataRole.EditRole
+            or not title
+            or title == row.conversation.title
+        ):
             return False
         self.rows[index.row()] = replace(row, conversation=replace(row.conversation, title=title))
         self.dataChanged.emit(index, index)
@@ -159,5 +257,23 @@ class ChatModel(QAbstractListModel):
         return True
 
 
-def _shape(rows: Sequence[str | ChatRow]) -> list[str]:
-    return [row if isinstance(row, str) else row.conversation.id for row in rows]
+def _hit_row(hit: SearchHit) -> ChatRow:
+    line = re.sub(r"\s", " ", hit.snippet)  # one for one: the marks stay where they are
+    return ChatRow(hit.conversation, line, hit.marks, hit.title_marks, hit.message_id)
+
+
+def _folder_data(row: FolderRow, role: int) -> str | None:
+    if role == Qt.ItemDataRole.AccessibleTextRole:
+        chats = "1 chat" if row.count == 1 else f"{row.count} chats"
+        return f"{row.name}, folder, {chats}, {'open' if row.is_open else 'closed'}"
+    return row.name if role in {Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.EditRole} else None
+
+
+def _shape(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """What stands where; two lists of one shape differ only in what is painted."""
+    return [
+        ("", row) if isinstance(row, str)
+        else ("folder", row.name) if isinstance(row, FolderRow)
+        else (row.folder, row.conversation.id)
+        for row in rows
+    ]  # fmt: skip

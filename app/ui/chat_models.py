@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Qt, Signal
-from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QWidget
 
 from app.engine_status import EngineStatus, Phase
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ChatModels(QObject):
-    """One a window. models_page_asked: show the page of models. Ctrl+L is bound here."""
+    """One a window. models_page_asked: show the page of models."""
 
     models_page_asked = Signal()
 
@@ -37,8 +36,6 @@ class ChatModels(QObject):
         self._offered: ModelRow | None = None
         self._fetching = ""  # row of the offer that was taken: it is shown until it answers
         self.menu, self.popup = ModelMenu(window), PlacementPopup(window)
-        shortcut = QShortcut(QKeySequence("Ctrl+L"), window)
-        shortcut.activated.connect(self.open_menu)
         self._connect_composer()
         self._connect_popup()
         self._connect_offer()

@@ -5,15 +5,17 @@ It stores nothing and knows no engine: whoever owns the chat listens to its sign
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QPoint, Qt, QUrl, Signal
-from PySide6.QtGui import QDesktopServices, QGuiApplication, QKeyEvent, QKeySequence, QResizeEvent, QShortcut
+from PySide6.QtGui import QDesktopServices, QGuiApplication, QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QStackedWidget, QVBoxLayout, QWidget
 
 from app.conversation import Conversation, Message, Role
 from app.engine_status import EngineStatus, Phase
 from app.markdown_blocks import web_address
+from app.thinking import spoken
 from app.ui import theme
 from app.ui.banner import Banner, BannerPlace
 from app.ui.composer import Composer
@@ -38,7 +40,7 @@ def chat_as_markdown(title: str, messages: list[Message]) -> str:
         if message.role is Role.USER:
             parts.append("\n".join(f"> {line}".rstrip() for line in message.text.split("\n")))
         elif message.role is Role.ASSISTANT and message.text:
-            parts.append(message.text.strip("\n"))
+            parts.append(spoken(message.text).strip("\n"))
     return "\n\n".join(parts) + "\n"
 
 
@@ -51,6 +53,7 @@ class ChatPage(QFrame):
     """
 
     submitted = Signal(str)
+    acted = Signal(object)  # MessageAct: what is wanted with one message
     stop_requested = Signal()
     title_menu = Signal(str)
     copied = Signal(str)
@@ -61,6 +64,7 @@ class ChatPage(QFrame):
         super().__init__(parent)
         self.setProperty("kind", "page")
         self._conversation_id = ""
+        self.more_rows: Callable[[Menu], None] = lambda menu: None  # adds to the title bar's menu what others can do
         self._title = ""
         self._drafts: dict[str, str] = {}
         self._status = EngineStatus()
@@ -103,10 +107,8 @@ class ChatPage(QFrame):
         self.composer.submitted.connect(self._submit)
         self.composer.stop_requested.connect(self.stop_requested)
         self.transcript.link_activated.connect(self._ask_to_open)
+        self.transcript.acted.connect(self.acted)
         self.empty.prompt_chosen.connect(self._choose_prompt)
-        copy = QShortcut(QKeySequence("Ctrl+Shift+C"), self)
-        copy.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
-        copy.activated.connect(self.copy_last_answer)
         theme.current().changed.connect(self._lay_out)
         self._place_composer(empty=True)
         self._lay_out()
@@ -143,10 +145,23 @@ class ChatPage(QFrame):
         """Show an answer as it is kept now."""
         self.transcript.finish_message(message)
 
-    def remove_message(self, message_id: str) -> None:
-        """Take a message away."""
-        self.transcript.remove_message(message_id)
-        self._show_empty(not self.transcript.messages)
+    def show_branch(self, messages: list[Message], keep: str = "") -> None:
+        """Show another branch of this chat, with that message where its other version stood, or the end."""
+        self.transcript.show_branch(messages, keep)
+        self.transcript.set_status(self._status)
+        self._show_empty(not messages)
+
+    def set_versions(self, versions: dict[str, tuple[int, int]]) -> None:
+        """Of which of the messages that are shown next, or now, there are several versions."""
+        self.transcript.set_versions(versions)
+
+    def resume_message(self, message: Message) -> None:
+        """An answer is being written on."""
+        self.transcript.resume_message(message)
+
+    def show_message(self, message_id: str) -> None:
+        """Bring a message into view."""
+        self.transcript.show_message(message_id)
 
     def set_dropped(self, message_id: str, count: int) -> None:
         """Mark above the question of that answer that `count` earlier messages are out of the context."""
@@ -224,6 +239,7 @@ class ChatPage(QFrame):
         menu = Menu("Chat menu", self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         menu.add("Rename", "pen", lambda: self.title_menu.emit("rename"))
+        self.more_rows(menu)
         menu.add("Copy chat as Markdown", "copy", self.copy_chat)
         menu.addSeparator()
         menu.add("Delete", "trash", lambda: self.title_menu.emit("delete"), token="bad")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from PySide6.QtCore import Qt, QTimer
+from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QFontMetricsF, QGuiApplication, QTextBlockFormat, QTextCharFormat, QTextCursor, QWheelEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from app.markdown_blocks import CodeBlock
 from app.ui import theme
-from app.ui.controls import Button, Label
+from app.ui.controls import Button, IconButton, Label
 from app.ui.direction import set_margins
 from app.ui.prose import LIST_INDENT, TextView, scroll_sideways
 
@@ -22,7 +22,9 @@ HIGHLIGHT_UP_TO = 60_000  # characters; a lexer is Python and runs in the window
 
 
 class CodeText(TextView):
-    """The code itself: never wrapped, highlighted once it is whole."""
+    """The code itself, highlighted once it is whole. Long lines scroll sideways, or are wrapped where that is wanted."""
+
+    overflows = Signal(bool)  # whether a line is longer than there is room
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__("Code", parent)
@@ -102,7 +104,15 @@ class CodeText(TextView):
             self.highlight()
         self._fit()
 
+    def set_wrapped(self, wrapped: bool) -> None:
+        """Wrap long lines, or let them scroll."""
+        modes = TextView.LineWrapMode
+        self.setLineWrapMode(modes.WidgetWidth if wrapped else modes.NoWrap)
+        self._fit()
+
     def _fit(self) -> None:
+        if self.lineWrapMode() is TextView.LineWrapMode.NoWrap:
+            self.overflows.emit(self.horizontalScrollBar().maximum() > 0)
         height = math.ceil(self.document().size().height())
         if self.max_lines is not None:
             height = min(height, self.max_lines * theme.line_height("code"))
@@ -157,15 +167,22 @@ class CodeBlockView(QFrame):
         self._timer.setSingleShot(True)
         self._timer.setInterval(COPIED_MS)
         self._timer.timeout.connect(self._show_copy)
+        self._wrap = IconButton("wrap", "Wrap long lines")
+        self._wrap.glyph_px = 16
+        self._wrap.setCheckable(True)
+        self._wrap.toggled.connect(self._set_wrapped)
+        self._wrap.hide()
         self._fold = Button("", "quiet", "down")
         self._fold.clicked.connect(self._toggle)
         self._fold.hide()
         self.text = CodeText(self)
+        self.text.overflows.connect(lambda over: self._wrap.setVisible(over or self._wrap.isChecked()))
         self._folds = block.closed and block.code.count("\n") >= FOLD_OVER
         self._opened = False
 
         head = QHBoxLayout()
         head.addWidget(self._label, 1)
+        head.addWidget(self._wrap)
         head.addWidget(self._copy)
         self._head = head
         body = QHBoxLayout()
@@ -216,6 +233,10 @@ class CodeBlockView(QFrame):
         self._copy.setText("Copied")
         self._copy.set_glyph("check")
         self._timer.start()
+
+    def _set_wrapped(self, wrapped: bool) -> None:
+        self._wrap.set_words("Let long lines scroll" if wrapped else "Wrap long lines")
+        self.text.set_wrapped(wrapped)
 
     def _show_copy(self) -> None:
         self._copy.setText("Copy")

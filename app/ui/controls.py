@@ -9,7 +9,7 @@ from typing import Literal
 
 from PySide6.QtCore import QEvent, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPaintEvent, QPalette, QResizeEvent
-from PySide6.QtWidgets import QLabel, QPushButton, QSizePolicy, QWidget
+from PySide6.QtWidgets import QLabel, QPushButton, QSizePolicy, QToolTip, QWidget
 
 from app.ui import icons, theme
 from app.ui.direction import leading, order
@@ -71,14 +71,18 @@ class Label(QLabel):
 
     def _restyle(self) -> None:
         self.setFont(theme.font(self.role))
-        colours = QPalette(self.palette())
-        for role in (QPalette.ColorRole.WindowText, QPalette.ColorRole.Text):
-            colours.setColor(role, theme.colour(self.token))
-        self.setPalette(colours)
+        self._colour()
         if not self.wordWrap():
             self.setMinimumHeight(theme.line_height(self.role))
         self._lead()
         self._fit()
+
+    def _colour(self) -> None:
+        colours = QPalette(self.palette())
+        for role in (QPalette.ColorRole.WindowText, QPalette.ColorRole.Text):
+            colours.setColor(role, theme.colour(self.token))
+        if colours != self.palette():
+            self.setPalette(colours)
 
     def _lead(self) -> None:
         if self._leads:
@@ -88,6 +92,8 @@ class Label(QLabel):
         super().changeEvent(event)
         if event.type() == QEvent.Type.LayoutDirectionChange:
             self._lead()
+        elif event.type() == QEvent.Type.StyleChange:  # moved to another parent: the sheet gives back older colours
+            self._colour()
 
     def _fit(self) -> None:
         if not self.elides:
@@ -208,6 +214,13 @@ class Button(QPushButton):
 
     def minimumSizeHint(self) -> QSize:
         return self.sizeHint()
+
+    def event(self, event: QEvent) -> bool:
+        # A word that has not the room it needs is read whole where the pointer rests.
+        if event.type() == QEvent.Type.ToolTip and not self.toolTip() and self.width() < self.sizeHint().width():
+            QToolTip.showText(self.mapToGlobal(self.rect().bottomLeft()), self.text().replace("&&", "&"), self)
+            return True
+        return super().event(event)
 
     def colours(self) -> tuple[QColor, QColor, QColor]:
         """Ground, border and text for the state it is in."""

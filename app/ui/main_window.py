@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QByteArray, QEvent, QObject, Qt, QTimer, QUrl, Signal
-from PySide6.QtGui import QCloseEvent, QDesktopServices, QHideEvent, QKeyEvent, QKeySequence, QShortcut, QShowEvent
+from PySide6.QtGui import QCloseEvent, QDesktopServices, QHideEvent, QKeyEvent, QShowEvent
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QMainWindow, QStackedWidget, QVBoxLayout
 
 from app.chat_controller import ChatController
@@ -22,6 +22,8 @@ from app.live_figures import LiveFigures
 from app.settings import AppPaths, AppSettings
 from app.ui import focus_ring, tab_order, theme
 from app.ui.chat_page import ChatPage
+from app.ui.commands import Commands
+from app.ui.finder import Finder
 from app.ui.floating import Toast
 from app.ui.sidebar import Sidebar
 from app.ui.status_strip import StatusStrip
@@ -30,8 +32,10 @@ from engine.monitor import MachineSample
 from engine.protocol import GenerationResult, Live, LoadedModelInfo
 
 if TYPE_CHECKING:
+    from app.chat_shelf import ChatShelf
     from app.model_rows import ModelRow
     from app.models_controller import ModelsController
+    from app.ui.chat_acts import ChatActs
     from app.ui.chat_models import ChatModels
     from app.ui.live_page import LivePage
     from app.ui.model_acts import ModelActs
@@ -69,6 +73,8 @@ class MainWindow(QMainWindow):
         self.live_page: LivePage | None = None  # likewise
         self._figures = LiveFigures()
         self._answered = ""  # the chat that is being answered
+        self._chat_acts: ChatActs | None = None
+        self.commands = Commands(self)
         self.setWindowTitle("Hearth")
         self.setMinimumSize(*SMALLEST)
         self.sidebar, self.page, self.strip = Sidebar(), ChatPage(), StatusStrip()
@@ -89,9 +95,13 @@ class MainWindow(QMainWindow):
         focus_ring.install(self)
         self.sidebar.set_collapsed(not settings.sidebar_open)
         self.sidebar.collapsed_changed.connect(lambda collapsed: self._set(sidebar_open=not collapsed))
+        folders = self.sidebar.panel.list
+        folders.chats.set_closed(settings.closed_folders.splitlines())
+        folders.closed_changed.connect(lambda names: self._set(closed_folders="\n".join(names)[:20_000]))
         self.sidebar.chat_requested.connect(self.show_chat)
         self.sidebar.new_chat.connect(self.show_chat)
         self.sidebar.conversation_selected.connect(lambda _: self.show_chat(focus=False))
+        self.sidebar.hit_selected.connect(lambda *_: self.show_chat(focus=False))
         self.sidebar.models_requested.connect(self.show_models)
         self.sidebar.live_requested.connect(self.show_live)
         self.sidebar.set_page("chat")
@@ -99,23 +109,39 @@ class MainWindow(QMainWindow):
         self.sidebar.about_requested.connect(self.open_about)
         self.page.copied.connect(lambda words: self.show_toast(words, None))
         self.page.title_menu.connect(self._title_menu)
-        self._bind_shortcuts()
+        self._bind_commands()
         self._restore_geometry()
 
-    def _bind_shortcuts(self) -> None:
-        for keys, act in {
-            "Ctrl+N": lambda: self.sidebar.new_chat.emit(),
-            "Ctrl+K": self.sidebar.open_search,
-            "Ctrl+M": self.show_models,
-            "Ctrl+,": self.open_settings,
-            "Ctrl++": lambda: self._zoom(0.1),
-            "Ctrl+=": lambda: self._zoom(0.1),
-            "Ctrl+-": lambda: self._zoom(-0.1),
-            "Ctrl+0": lambda: self._zoom(None),
-            "Ctrl+Q": self.close,
-            "F1": self.open_about,
+    def _bind_commands(self) -> None:
+        page, bind = self.page, self.commands.bind
+        for act, do in {
+            "new_chat": lambda: self.sidebar.new_chat.emit(),
+            "search_chats": self.sidebar.open_search,
+            "live": self.show_live,
+            "settings": self.open_settings,
+            "about": self.open_about,
+            "sidebar": self.sidebar.toggle,
+            "zoom_in": lambda: self._zoom(0.1),
+            "zoom_out": lambda: self._zoom(-0.1),
+            "zoom_reset": lambda: self._zoom(None),
+            "theme_light": lambda: self._set(theme="light"),
+            "theme_dark": lambda: self._set(theme="dark"),
+            "theme_system": lambda: self._set(theme="system"),
+            "quit": self.close,
         }.items():
-            QShortcut(QKeySequence(keys), self).activated.connect(act)
+            bind(act, do)
+        self.finder = Finder(
+            self, self.commands, self.sidebar, lambda: self.shown_chat, lambda: self.settings, self.open_settings
+        )
+        bind("stop", page.stop_requested.emit, lambda: self._status.answering)
+        bind("copy_answer", page.copy_last_answer, lambda: bool(self.shown_chat))
+        bind("copy_chat", page.copy_chat, lambda: bool(self.shown_chat))
+
+    @property
+    def shown_chat(self) -> str:
+        """The id of the chat that is in view; empty while none is."""
+        chat = self._conversation if self.pages.currentWidget() is self.page else None
+        return chat.id if chat else ""
 
     def connect_controller(self, controller: ChatController) -> None:
         """Every signal of the controller to the slot that shows it, every act of the person to the controller."""
@@ -130,7 +156,11 @@ class MainWindow(QMainWindow):
         controller.chat_status_changed.connect(page.set_status)
         controller.chat_status_changed.connect(self.strip.set_status)
         controller.message_added.connect(page.add_message)
-        controller.message_removed.connect(page.remove_message)
+        controller.message_resumed.connect(page.resume_message)
+        controller.branch_changed.connect(page.show_branch)
+        controller.versions_changed.connect(page.set_versions)
+        controller.message_wanted.connect(page.show_message)
+        page.acted.connect(controller.act)
         controller.text_appended.connect(page.append_text)
         controller.message_finished.connect(page.finish_message)
         controller.messages_dropped.connect(page.set_dropped)
@@ -150,10 +180,21 @@ class MainWindow(QMainWindow):
             part.load_stop_asked.connect(controller.cancel_load)
         sidebar.new_chat.connect(controller.new_chat)
         sidebar.conversation_selected.connect(controller.open)
+        sidebar.hit_selected.connect(controller.open_at)
         sidebar.rename_requested.connect(controller.rename)
         sidebar.delete_requested.connect(controller.delete)
         sidebar.search_changed.connect(controller.search)
         self.settings_changed.connect(controller.settings_changed)
+
+    def connect_shelf(self, shelf: ChatShelf) -> None:
+        """Where chats are kept in order: pins, folders, files."""
+        from app.ui.chat_acts import ChatActs
+
+        shelf.toast.connect(self.show_toast)
+        shelf.problem.connect(self.page.show_banner)
+        self._chat_acts = ChatActs(self, self.sidebar, lambda: self.shown_chat, shelf)
+        self._chat_acts.bind(self.commands)
+        self.page.more_rows = self._chat_acts.add_rows
 
     def connect_models(self, controller: ModelsController) -> None:
         """The controller behind the Models page, which is built when it is first asked for, and behind the chat's
@@ -164,10 +205,13 @@ class MainWindow(QMainWindow):
         assert self._chat is not None, "the chat comes first"
         self.chat_models = ChatModels(self, self.page, self.sidebar, self._chat, controller)
         self.chat_models.models_page_asked.connect(self.show_models)
+        self.commands.bind("model_menu", self.chat_models.open_menu)
 
     def connect_models_page(self, controller: ModelsController) -> None:
         """The Models page by itself, without what the chat shows of models."""
         self._models = controller
+        self.commands.bind("models", self.show_models)
+        self.finder.models, self.finder.used = lambda: controller.rows, controller.use
         controller.toast.connect(self.show_toast)
         controller.problem.connect(self._show_models_problem)
         controller.rows_changed.connect(self._show_models_work)
@@ -303,12 +347,8 @@ class MainWindow(QMainWindow):
     # -------------------------------------------------------------- what the person does
 
     def _title_menu(self, action: str) -> None:
-        if self._conversation is None:
-            return
-        if action == "rename":
-            self.sidebar.rename(self._conversation.id)
-        elif action == "delete":
-            self.sidebar.delete_requested.emit(self._conversation.id)
+        if self._conversation is not None and self._chat_acts is not None:
+            self._chat_acts.do(f"{action}_chat", self._conversation.id)
 
     def _window_action(self, action: str) -> None:
         if action == Action.OPEN_SETTINGS:
@@ -323,7 +363,8 @@ class MainWindow(QMainWindow):
         elif action == Action.OPEN_DATA_FOLDER:
             QDesktopServices.openUrl(QUrl.fromLocalFile(str(self._paths.data)))
 
-    def open_settings(self) -> None:
+    def open_settings(self, name: str = "") -> None:
+        """The settings, at the one of that name."""
         from app.ui.settings_dialog import SettingsDialog
 
         dialog = SettingsDialog(self.settings, self, self._automatic, self._notes)
@@ -331,6 +372,8 @@ class MainWindow(QMainWindow):
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.changed.connect(self.take_settings)
         dialog.open()
+        if name:
+            dialog.reveal(name)
 
     def open_about(self) -> None:
         from app.ui.about_dialog import AboutDialog

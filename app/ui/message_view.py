@@ -1,4 +1,4 @@
-"""One turn of a chat as a widget: the person's bubble, or an answer with its parts and its statistics line.
+"""One turn of a chat as a widget, and the answer: its thought, its parts and its statistics line.
 
 It shows what it is given; it neither stores nor scrolls.
 """
@@ -7,20 +7,24 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from PySide6.QtCore import QEvent, Signal
-from PySide6.QtGui import QEnterEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtCore import QPoint, Qt, Signal
+from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
+from app.answer_words import figures_of
 from app.conversation import Message, MessageState
 from app.engine_status import EngineStatus, Phase
 from app.markdown_blocks import Block, BlockParser, CodeBlock, ProseBlock, TableBlock, parse
+from app.message_act import Act, MessageAct
+from app.thinking import ReplySplitter, split
 from app.ui import theme
+from app.ui.answer_figures import AnswerFigures
 from app.ui.code_block import CodeBlockView
 from app.ui.controls import Label, Rule
-from app.ui.prose import PlainText, Prose, Table
-from app.ui.stat_line import CopyButton, StatLine
+from app.ui.floating import Menu
+from app.ui.prose import Prose, Table
+from app.ui.stat_line import StatLine
+from app.ui.thought_view import ThoughtView
 
-BUBBLE_WIDTH = 560
 PART_GAP = 14
 # A run of prose is cut into widgets of about this many characters, at a block's end, so that painting the last one
 # again costs the same however long the answer has become.
@@ -51,9 +55,13 @@ class ContextMark(QWidget):
 
 
 class MessageView(QWidget):
-    """What the transcript asks of every turn. `link_activated` gives an address that was followed."""
+    """What the transcript asks of every turn.
+
+    link_activated: an address that was followed. acted: a MessageAct that the person wants for this message.
+    """
 
     link_activated = Signal(str)
+    acted = Signal(object)
 
     def __init__(self, message: Message, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -66,6 +74,18 @@ class MessageView(QWidget):
     def set_width(self, width: int) -> None:
         """Lay out for a column of that width, so that heights are right at once."""
 
+    @property
+    def is_editing(self) -> bool:
+        """Whether the person is changing it: then it must not go."""
+        return False
+
+    def set_versions(self, which: int, count: int) -> None:
+        """This is the `which`-th version of it, from 1, of so many."""
+
+    def do(self, act: Act, text: str = "", step: int = 0) -> None:
+        """Ask for an act on this message."""
+        self.acted.emit(MessageAct(act, self.message.id, text, step))
+
     def set_dropped(self, count: int) -> None:
         """Show above this turn that `count` earlier messages are no longer in the context; 0 takes the mark away."""
         if self._mark is None and count:
@@ -77,61 +97,15 @@ class MessageView(QWidget):
             self._mark.setVisible(count > 0)
 
 
-class OwnMessage(MessageView):
-    """The person's words in a bubble at the right, at most 560 wide; Copy appears left of it."""
-
-    def __init__(self, message: Message, parent: QWidget | None = None) -> None:
-        super().__init__(message, parent)
-        self.setAccessibleName("Your message")
-        self._text = PlainText(message.text, f"You: {message.text[:200]}")
-        self._bubble = QFrame()
-        self._bubble.setProperty("kind", "bubble")
-        self._inside = QHBoxLayout(self._bubble)
-        self._inside.addWidget(self._text)
-        self._copy = CopyButton("Copy message", only_on_hover=True)
-        self._copy.text_to_copy = message.text
-        row = QHBoxLayout()
-        row.setSpacing(theme.px(6))
-        row.addStretch(1)
-        row.addWidget(self._copy)
-        row.addWidget(self._bubble)
-        self.column.addLayout(row)
-        self._width = 0
-        theme.current().changed.connect(self._restyle)
-        self._restyle()
-
-    def set_width(self, width: int) -> None:
-        if width == self._width:
-            return
-        self._width = width
-        beside = theme.px(16) * 2 + self._copy.width() + theme.px(6)
-        most = min(theme.px(BUBBLE_WIDTH) - theme.px(16) * 2, max(width - beside, theme.px(80)))
-        own = self._text.natural_width(most)
-        self._text.setFixedWidth(own)
-        self._text.set_width(own)
-
-    def _restyle(self) -> None:
-        px = theme.px
-        self._inside.setContentsMargins(px(16), px(8), px(16), px(12))  # a line's extra height is above it
-        width, self._width = self._width, 0
-        if width:
-            self.set_width(width)
-
-    def enterEvent(self, event: QEnterEvent) -> None:
-        self._copy.reveal(True)
-        super().enterEvent(event)
-
-    def leaveEvent(self, event: QEvent) -> None:
-        self._copy.reveal(False)
-        super().leaveEvent(event)
-
-
 class Answer(MessageView):
     """The model's words: parts one below the other in the full column, and the statistics line."""
 
     def __init__(self, message: Message, parent: QWidget | None = None) -> None:
         super().__init__(message, parent)
         self._parser: BlockParser | None = None
+        self._splitter = ReplySplitter()
+        self._said: list[str] = []  # as it came, thought and marks included
+        self._thought: ThoughtView | None = None
         self._parts: list[Part] = []
         self._starts: list[int] = []  # for each part, the index of its first block
         self._width = theme.px(720)
@@ -143,13 +117,13 @@ class Answer(MessageView):
         self.stats = StatLine(self)
         self.column.addWidget(self.stats)
         self.setAccessibleName("Answer")
+        self.stats.acted.connect(self._act)
         if message.state is MessageState.WRITING:
             self._parser = BlockParser()
             self.append(message.text)
             self.set_status(self._status)
         else:
-            self._show_blocks(parse(message.text), 0)
-            self._show_result()
+            self._show_whole()
 
     @property
     def is_writing(self) -> bool:
@@ -159,7 +133,12 @@ class Answer(MessageView):
     @property
     def text(self) -> str:
         """The words so far."""
-        return self._parser.text if self._parser else self.message.text
+        return "".join(self._said) if self._parser else self.message.text
+
+    @property
+    def thought(self) -> ThoughtView | None:
+        """What shows the thought, where there is one."""
+        return self._thought
 
     @property
     def tail_length(self) -> int:
@@ -170,9 +149,27 @@ class Answer(MessageView):
         """Add text to an answer that is being written."""
         if self._parser is None or not text:
             return
-        changed = self._parser.append(text)
-        self._show_blocks(self._parser.blocks, changed)
+        self._said.append(text)
+        was_thinking = self._splitter.is_thinking
+        thought, words = self._splitter.append(text)
+        if self._splitter.is_thinking or thought:
+            self._thought_view().add(thought)
+        if self._splitter.is_thinking and not was_thinking:
+            self._thought_view().begin()
+        elif self._thought is not None and not self._splitter.is_thinking and (was_thinking or thought):
+            self._thought.end(self.message.stats or {})
+        if words:
+            self._show_blocks(self._parser.blocks, self._parser.append(words))
+        if self._splitter.is_thinking != was_thinking:
+            self.stats.show_running(self._status, self._splitter.is_thinking)
         self._place_caret()
+
+    def _thought_view(self) -> ThoughtView:
+        if self._thought is None:
+            self._thought = ThoughtView(self)
+            self._thought.set_width(self._width)
+            self.column.insertWidget(self.column.indexOf(self._words), self._thought)
+        return self._thought
 
     def set_model(self, name: str) -> None:
         """Name who answered: another one than before in this chat. Empty: it goes without saying."""
@@ -187,22 +184,40 @@ class Answer(MessageView):
         parser, self._parser = self._parser, None
         self._status = EngineStatus(Phase.READY)
         self._place_caret()
-        if parser is not None and parser.text == message.text:
+        answer = split(message.text).answer
+        if parser is not None and parser.text == answer:
             self._show_blocks(parser.blocks, parser.finish())
+            self._show_thought()
+            self._show_result()
         else:
-            self._show_blocks(parse(message.text), 0)
+            self._show_whole()
+
+    def _show_whole(self) -> None:
+        self._show_blocks(parse(split(self.message.text).answer), 0)
+        self._show_thought()
         self._show_result()
+
+    def _show_thought(self) -> None:
+        thought = split(self.message.text).thought
+        if thought:
+            view = self._thought_view()
+            view.set_text(thought)
+            view.end(self.message.stats or {})
+        elif self._thought is not None:
+            self._thought.hide()
 
     def set_status(self, status: EngineStatus) -> None:
         """What the engine is doing, while this answer is under way."""
         if self._parser is None:
             return
         self._status = status
-        self.stats.show_running(status)
+        self.stats.show_running(status, self._splitter.is_thinking)
         self._place_caret()
 
     def set_width(self, width: int) -> None:
         self._width = width
+        if self._thought is not None:
+            self._thought.set_width(width)
         for part in self._parts:
             part.set_width(width)
 
@@ -210,12 +225,47 @@ class Answer(MessageView):
         """The widgets that show it, from the top."""
         return list(self._parts)
 
+    def set_versions(self, which: int, count: int) -> None:
+        self.stats.set_versions(which, count)
+
+    def set_last(self, last: bool) -> None:
+        """Whether it is the last message of the chat: only then can it be written on."""
+        self.stats.set_last(last)
+
+    def _act(self, name: str) -> None:
+        if name == "figures":
+            self.show_figures()
+        elif name == "more":
+            corner = self.stats.more.mapToGlobal(QPoint(self.stats.more.width(), self.stats.more.height()))
+            menu = self.make_menu()
+            menu.popup(corner - QPoint(menu.sizeHint().width(), -theme.px(4)))
+        elif name in ("back", "on"):
+            self.do("switch", step=-1 if name == "back" else 1)
+        else:
+            self.do("continue" if name == "continue" else "regenerate")
+
+    def make_menu(self) -> Menu:
+        """What can be done with it."""
+        menu = Menu("This answer", self)
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        if figures_of(self.message.stats or {}):
+            menu.add("Figures of this answer", "table", self.show_figures)
+        menu.add("Copy", "copy", self.stats.copy.click)
+        menu.add("Answer again", "redo", lambda: self.do("regenerate"))
+        menu.addSeparator()
+        menu.add("Delete", "trash", lambda: self.do("delete"), token="bad")
+        return menu
+
+    def show_figures(self) -> None:
+        """Open the table of everything that was measured."""
+        AnswerFigures(self.message.stats or {}, self.window()).open_at(self.stats)
+
     def _show_result(self) -> None:
-        self.stats.copy.text_to_copy = self.message.text
+        self.stats.copy.text_to_copy = split(self.message.text).answer.strip("\n")
         self.stats.show_result(self.message, self._model)
 
     def _place_caret(self) -> None:
-        shown = self._parser is not None and self._status.phase is Phase.WRITING
+        shown = self._parser is not None and self._status.phase is Phase.WRITING and not self._splitter.is_thinking
         for part in self._parts[-2:]:
             part.set_caret(shown and part is self._parts[-1])
 
@@ -290,8 +340,3 @@ def _end_of_part(blocks: list[Block], start: int) -> int:
         length += len(block.html)
         end += 1
     return end
-
-
-def make_view(message: Message, parent: QWidget | None = None) -> MessageView:
-    """The widget for a message."""
-    return Answer(message, parent) if message.role == "assistant" else OwnMessage(message, parent)

@@ -18,7 +18,7 @@ from app.model_selection import what_would_fit
 from app.ui.floating import Menu
 from app.ui.hub_results import HUB_PAGE
 from app.ui.model_details import DetailsSheet
-from app.ui.model_dialogs import FitSheet, ImportSheet, PrepareSheet, TokenSheet, ask_remove
+from app.ui.model_dialogs import FitSheet, ImportSheet, PrepareSheet, RepairSheet, TokenSheet, ask_remove
 from app.ui.model_filters import menu_at
 from app.ui.models_page import ModelsPage
 from app.ui.work_bar import Work
@@ -53,6 +53,8 @@ class ModelActs(QObject):
         controller.progressed.connect(self._show_progress)
         controller.token_state.connect(self._show_token)
         controller.imported.connect(lambda model: page.show_here())
+        controller.verified.connect(self._show_verified)
+        controller.relocated.connect(lambda folder: controller.toast.emit(f"Models lie in {folder} now", None))
         page.shown.connect(controller.open_page)
         page.refresh_asked.connect(controller.refresh)
         page.search_asked.connect(lambda query: controller.search(query))
@@ -246,6 +248,15 @@ class ModelActs(QObject):
         share = progress.done / progress.total if progress.total else None
         right = model_words.time_left(progress.eta_s)
         self.page.set_work(key, Work(key, words, right, share, can_stop=True))
+
+    def _show_verified(self, row_id: str, damaged: list[str]) -> None:
+        row = self.controller.row(row_id)
+        if row is None:
+            return
+        if damaged:
+            RepairSheet(self.page, row, damaged, lambda: self.controller.repair(row_id)).open()
+        else:
+            self.controller.toast.emit(f"{row.name}: every file is as it should be", None)
 
     def _stop_work(self, key: str) -> None:
         job, _, what = key.partition(":")

@@ -222,6 +222,20 @@ def ask_remove(parent: QWidget, row: ModelRow, on_yes: Callable[[], None]) -> Co
     )
 
 
+class RepairSheet(Sheet):
+    """A check has found damaged files: fetch these again, or not."""
+
+    def __init__(self, parent: QWidget, row: ModelRow, damaged: Sequence[str], on_yes: Callable[[], None]) -> None:
+        count = "One file of it is" if len(damaged) == 1 else f"{len(damaged)} files of it are"
+        sentence = f"{count} not as the hub has it. Repairing downloads only that."
+        super().__init__(parent, f"{row.name} is damaged", sentence, 440)
+        self.body.addWidget(Label("\n".join(damaged[:8]), "meta", "ink2", wrap=True))
+        self.add_close("Not now")
+        repair = self.add_button(Button("Repair", "primary"))
+        repair.clicked.connect(self.accept)
+        self.accepted.connect(on_yes)
+
+
 # ------------------------------------------------------------------ token
 
 

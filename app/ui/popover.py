@@ -120,29 +120,33 @@ class Popover(QFrame):
             return
         if self._veil is not None:
             self._veil.setGeometry(window.rect())
-        edge, away = theme.px(EDGE_PX), theme.px(AWAY_PX)
-        at = QRect(anchor.mapTo(window, QPoint(0, 0)), anchor.size())
-        width = min(theme.px(self.width_px()), window.width() - 2 * edge)
+        width = min(theme.px(self.width_px()), window.width() - 2 * theme.px(EDGE_PX))
         within = width - 2 * theme.px(self._inset)
         self.body.activate()
         flows = self.body.hasHeightForWidth()
         high = self.body.totalHeightForWidth(within) if flows else self.body.totalSizeHint().height()
         wanted = high + 2 * theme.px(self._inset)
-        above, below = at.top() - away - edge, window.height() - at.bottom() - away - edge
-        goes_up = wanted <= above or above >= below
-        height = min(wanted, max(above, below, 0), window.height() - 2 * edge)
+        card = self.card_rect(QRect(anchor.mapTo(window, QPoint(0, 0)), anchor.size()), QSize(width, wanted))
         # Said outright: once a bar is there, it takes width, the words need more height, and the bar stays.
         policy = Qt.ScrollBarPolicy
         self._area.setVerticalScrollBarPolicy(
-            policy.ScrollBarAsNeeded if height < wanted else policy.ScrollBarAlwaysOff
+            policy.ScrollBarAsNeeded if card.height() < wanted else policy.ScrollBarAlwaysOff
         )
+        self.setGeometry(card.adjusted(-PAD, -PAD, PAD, PAD))
+
+    def card_rect(self, at: QRect, wanted: QSize) -> QRect:
+        """Where the card stands in the window, for what opened it and the size it wants to be."""
+        window = self.window()
+        edge, away = theme.px(EDGE_PX), theme.px(AWAY_PX)
+        above, below = at.top() - away - edge, window.height() - at.bottom() - away - edge
+        goes_up = wanted.height() <= above or above >= below
+        height = min(wanted.height(), max(above, below, 0), window.height() - 2 * edge)
         top = at.top() - away - height if goes_up else at.bottom() + away
         top = min(max(top, edge), window.height() - edge - height)  # wherever what opened it has gone
         outdent = theme.px(self.outdent_px())
-        left = at.right() - width + outdent if self.isRightToLeft() else at.left() - outdent
-        left = min(max(left, edge), window.width() - edge - width)
-        card = QRect(QPoint(left, top), QSize(width, height))
-        self.setGeometry(card.adjusted(-PAD, -PAD, PAD, PAD))
+        left = at.right() - wanted.width() + outdent if self.isRightToLeft() else at.left() - outdent
+        left = min(max(left, edge), window.width() - edge - wanted.width())
+        return QRect(left, top, wanted.width(), height)
 
     def focusNextPrevChild(self, forward: bool) -> bool:
         return tab_order.move_on(self, forward)  # Tab stays inside

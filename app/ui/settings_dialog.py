@@ -11,7 +11,7 @@ from PySide6.QtGui import QCloseEvent, QColor, QPaintEvent
 from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
 
 from app.settings import AppSettings, described
-from app.ui import focus_ring, icons, theme
+from app.ui import focus_ring, icons, tab_order, theme
 from app.ui.about_dialog import AboutDialog
 from app.ui.controls import Button, Label, Rule
 from app.ui.floating import resize_within_screen
@@ -165,6 +165,15 @@ class SettingsDialog(QDialog):
             row.set_note(notes.get(name, ""))
             if isinstance(row, SliderRow):
                 row.set_automatic(automatic.get(name), getattr(self.settings, name))
+
+    def reveal(self, name: str) -> None:
+        """Bring a setting into view, with the keyboard on it."""
+        row = self.rows.get(name)
+        if row is None:
+            return
+        self.area.ensureWidgetVisible(row)
+        if stops := tab_order.stops(row):
+            stops[0].setFocus(Qt.FocusReason.ShortcutFocusReason)
 
     def _edit(self, name: str, value: Any) -> None:
         self.settings = replace(self.settings, **{name: value})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QRectF, Qt
 from PySide6.QtGui import QPaintEvent, QShowEvent
-from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QFrame, QGridLayout, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
 
 from app.ui import compositor, focus_ring, theme
 from app.ui.controls import Button, Label
@@ -85,7 +85,8 @@ class Sheet(QDialog):
         """As wide as wanted and as high as what is in it, within the window."""
         owner = self.parentWidget()
         most = owner.window().size() if owner is not None else self.screen().availableSize()
-        wide = min(theme.px(self._wide_px), most.width() - theme.px(32))
+        buttons = self._row.sizeHint().width() + 2 * theme.px(20)
+        wide = min(max(theme.px(self._wide_px), buttons), most.width() - theme.px(32))
         room = wide - 2 * theme.px(20)
         # A layout would give words that wrap more height than they need, so every height is reckoned here.
         used = 2 * theme.px(20) + theme.px(8 + 32) + 4 * theme.px(6)
@@ -131,17 +132,15 @@ class Facts(QFrame):
 
     def __init__(self, rows: list[tuple[str, str]], parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(theme.px(6))
-        for name, value in rows:
-            row = QHBoxLayout()
-            row.setSpacing(theme.px(12))
-            title = Label(name, "small", "ink3")
-            title.setFixedWidth(theme.px(self.NAME_PX))
+        grid = QGridLayout(self)
+        grid.setContentsMargins(0, 0, 0, 0)
+        grid.setHorizontalSpacing(theme.px(12))
+        grid.setVerticalSpacing(theme.px(6))
+        grid.setColumnMinimumWidth(0, theme.px(self.NAME_PX))  # longer names take what they need
+        grid.setColumnStretch(1, 1)
+        for at, (name, value) in enumerate(rows):
             words = Label(value, "small", "ink", wrap=True)
             words.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
             words.setAccessibleName(f"{name}: {value}")
-            row.addWidget(title, 0, Qt.AlignmentFlag.AlignTop)
-            row.addWidget(words, 1)
-            column.addLayout(row)
+            grid.addWidget(Label(name, "small", "ink3"), at, 0, Qt.AlignmentFlag.AlignTop)
+            grid.addWidget(words, at, 1)

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QRectF, Qt, QTimer, Signal
+from PySide6.QtCore import QPoint, QRectF, Qt, QTimer, Signal
 from PySide6.QtGui import QColor, QFontMetrics, QKeyEvent, QPaintEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QSizePolicy, QStackedLayout, QVBoxLayout, QWidget
 
 from app.conversation import Conversation, SearchHit
+from app.shortcuts import keys, tooltip
 from app.ui import icons, theme
-from app.ui.chat_list import SCROLL_BAR, ChatList
+from app.ui.chat_list import ChatList
+from app.ui.chat_rows import SCROLL_BAR
 from app.ui.controls import Button, Dot, IconButton, Label
 from app.ui.engine_card import EngineCard
 from app.ui.icons import Glyph
@@ -201,21 +203,23 @@ class SidePanel(QFrame):
         self._column = QVBoxLayout(self)
         self._brand_row = QHBoxLayout()
         self.brand = BrandButton()
-        self.hide_button = IconButton("panel", "Close the sidebar", "Ctrl+B")
+        self.more = IconButton("more", "All chats")
+        self.hide_button = IconButton("panel", "Close the sidebar", keys("sidebar"))
         self._brand_row.addWidget(self.brand)
         self._brand_row.addStretch(1)
+        self._brand_row.addWidget(self.more)
         self._brand_row.addWidget(self.hide_button)
-        self.new_chat = Button("New chat", "secondary", "plus", tooltip="New chat  (Ctrl+N)")
+        self.new_chat = Button("New chat", "secondary", "plus", tooltip=tooltip("new_chat"))
         self.new_chat.align_left, self.new_chat.padding_px = True, 9
         self.new_chat.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        self.search_button = NavButton("Search", "search", "Ctrl+K")
+        self.search_button = NavButton("Search", "search", keys("search_chats"))
         self.field = SearchField()
         self._search = QFrame()
         self._search_stack = QStackedLayout(self._search)
         self._search_stack.addWidget(self.search_button)
         self._search_stack.addWidget(self.field)
-        self.models = NavButton("Models", "models", "Ctrl+M")
-        self.live = NavButton("Live", "live", "Ctrl+Shift+L")
+        self.models = NavButton("Models", "models", keys("models"))
+        self.live = NavButton("Live", "live", keys("live"))
         self.list = ChatList()
         self.note = EmptyNote()
         self._body = QFrame()
@@ -223,7 +227,7 @@ class SidePanel(QFrame):
         self._body_stack.addWidget(self.list)
         self._body_stack.addWidget(self.note)
         self.engine = EngineCard()
-        self.settings = NavButton("Settings", "settings", "Ctrl+,")
+        self.settings = NavButton("Settings", "settings", keys("settings"))
         self._upper, self._lower = QVBoxLayout(), QVBoxLayout()
         self._upper.addLayout(self._brand_row)
         self._upper.addWidget(self.new_chat)
@@ -240,6 +244,7 @@ class SidePanel(QFrame):
         self._delay.setInterval(SEARCH_DELAY_MS)
         self._delay.timeout.connect(self._tell_search)
         self._told = ""
+        self.more.clicked.connect(self._open_menu)
         self.hide_button.clicked.connect(self.collapse_asked)
         self.search_button.clicked.connect(self.open_search)
         self.field.textChanged.connect(lambda _: self._delay.start())
@@ -258,6 +263,10 @@ class SidePanel(QFrame):
             part.setSpacing(theme.px(4))
         self._search.setFixedHeight(theme.px(34))
         self.field.setFont(theme.font("row"))
+
+    def _open_menu(self) -> None:
+        corner = self.more.rect().bottomLeft() + QPoint(0, theme.px(4))
+        self.list.menu_for(None).popup(self.more.mapToGlobal(corner))
 
     @property
     def searching(self) -> bool:
@@ -329,14 +338,14 @@ class Rail(QFrame):
         self._column = QVBoxLayout(self)
         self.brand = IconButton("mark", "About Hearth")
         self.brand.glyph_px = 26
-        self.open_button = IconButton("panel", "Open the sidebar", "Ctrl+B")
-        self.new_chat = IconButton("plus", "New chat", "Ctrl+N")
-        self.search = IconButton("search", "Search", "Ctrl+K")
+        self.open_button = IconButton("panel", "Open the sidebar", keys("sidebar"))
+        self.new_chat = IconButton("plus", "New chat", keys("new_chat"))
+        self.search = IconButton("search", "Search", keys("search_chats"))
         self.chat = RailButton("chat", "Chat")
-        self.models = RailButton("models", "Models", "Ctrl+M")
-        self.live = RailButton("live", "Live", "Ctrl+Shift+L")
+        self.models = RailButton("models", "Models", keys("models"))
+        self.live = RailButton("live", "Live", keys("live"))
         self.dot = Dot("hot_fill", True)
-        self.settings = IconButton("settings", "Settings", "Ctrl+,")
+        self.settings = IconButton("settings", "Settings", keys("settings"))
         centre = Qt.AlignmentFlag.AlignHCenter
         self._column.addWidget(self.brand, 0, centre)
         self._column.addSpacing(4)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import QEasingCurve, QEvent, QObject, QRect, Qt, QVariantAnimation, Signal
-from PySide6.QtGui import QHideEvent, QKeyEvent, QKeySequence, QMouseEvent, QResizeEvent, QShortcut, QShowEvent
+from PySide6.QtGui import QHideEvent, QKeyEvent, QMouseEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QFrame, QSizePolicy, QWidget
 
 from app.conversation import Conversation, SearchHit
@@ -34,10 +34,11 @@ class _Veil(QWidget):
 
 
 class Sidebar(QFrame):
-    """Panel or rail, by what the person chose and how wide the window is. Ctrl+B is bound here."""
+    """Panel or rail, by what the person chose and how wide the window is."""
 
     new_chat = Signal()
     conversation_selected = Signal(str)
+    hit_selected = Signal(str, str)  # chat, and the message in it that was found
     rename_requested = Signal(str, str)
     delete_requested = Signal(str)
     search_changed = Signal(str)
@@ -61,8 +62,6 @@ class Sidebar(QFrame):
         self._slide.setEasingCurve(QEasingCurve.Type.OutCubic)
         self._slide.valueChanged.connect(self._slide_to)
         self._slide.finished.connect(self._slide_done)
-        shortcut = QShortcut(QKeySequence("Ctrl+B"), self)
-        shortcut.activated.connect(self.toggle)
         self._connect()
         theme.current().changed.connect(self._apply)
         self._apply()
@@ -85,6 +84,7 @@ class Sidebar(QFrame):
         rail.search.clicked.connect(self.open_search)
         panel.search_changed.connect(self.search_changed)
         panel.list.opened.connect(self._ask_open)
+        panel.list.hit_opened.connect(self._ask_hit)
         panel.list.rename_requested.connect(self.rename_requested)
         panel.list.delete_requested.connect(self.delete_requested)
 
@@ -134,6 +134,8 @@ class Sidebar(QFrame):
     def rename(self, conversation_id: str) -> None:
         """Open the panel and, in it, the field for a chat's new title."""
         self._open()
+        if not self.panel.list.chats.index_of(conversation_id).isValid():
+            self.panel.close_search()
         self.panel.list.rename(conversation_id)
 
     # -------------------------------------------------------------- panel or rail
@@ -154,7 +156,7 @@ class Sidebar(QFrame):
         self._apply()
 
     def toggle(self) -> None:
-        """Ctrl+B: open or close the sidebar; over the page where the window is narrow."""
+        """Open or close the sidebar; over the page where the window is narrow."""
         if self.is_over_page:
             self._close_over_page()
         elif self._narrow:
@@ -165,9 +167,14 @@ class Sidebar(QFrame):
             self._glide()
 
     def open_search(self) -> None:
-        """Ctrl+K: open the panel if need be, and the search field in it."""
+        """Open the panel if need be, and the search field in it."""
         self._open()
         self.panel.open_search()
+
+    def search_for(self, text: str) -> None:
+        """Search all chats for a text."""
+        self.open_search()
+        self.panel.field.setText(text)
 
     def _open(self) -> None:
         if self.is_rail and not self.is_over_page:
@@ -284,6 +291,10 @@ class Sidebar(QFrame):
     def _ask_open(self, conversation_id: str) -> None:
         self._close_over_page()
         self.conversation_selected.emit(conversation_id)
+
+    def _ask_hit(self, conversation_id: str, message_id: str) -> None:
+        self._close_over_page()
+        self.hit_selected.emit(conversation_id, message_id)
 
     def _ask_models(self) -> None:
         self._close_over_page()

@@ -1,60 +1,29 @@
-"""The line under an answer: how fast it came or what it is doing now, and Copy. It turns figures into words."""
+"""The line under an answer: how fast it came or what it is doing now, and what can be done with it."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
-from PySide6.QtCore import QTimer
-from PySide6.QtGui import QGuiApplication, QPaintEvent
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QMouseEvent
 from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QWidget
 
-from app.conversation import Message, MessageState
-from app.engine_status import EngineStatus, Phase, rate, seconds
+from app.answer_words import count, facts_of, figures_of, state_words
+from app.conversation import Message
+from app.engine_status import EngineStatus, Phase, rate
+from app.message_act import can_continue
 from app.ui import theme
-from app.ui.code_block import COPIED_MS
-from app.ui.controls import Dot, IconButton, Label, ShareBar
-
-
-class CopyButton(IconButton):
-    """Copies `text_to_copy`, and shows for a moment that it did.
-
-    `only_on_hover`: painted while its turn has the mouse or it has the focus; its place is kept.
-    """
-
-    def __init__(self, words: str, only_on_hover: bool = False, parent: QWidget | None = None) -> None:
-        super().__init__("copy", words, parent=parent)
-        self._words = words
-        self._hidden = only_on_hover
-        self.glyph_px = 16
-        self.text_to_copy = ""
-        self.clicked.connect(self._copy)
-        self._timer = QTimer(self)
-        self._timer.setSingleShot(True)
-        self._timer.setInterval(COPIED_MS)
-        self._timer.timeout.connect(self._rest)
-
-    def reveal(self, shown: bool) -> None:
-        """The mouse is over its turn, or no longer."""
-        self._hidden = not shown
-        self.update()
-
-    def _copy(self) -> None:
-        QGuiApplication.clipboard().setText(self.text_to_copy)
-        self.set_words("Copied")
-        self.set_glyph("check")
-        self._timer.start()
-
-    def _rest(self) -> None:
-        self.set_words(self._words)
-        self.set_glyph("copy")
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        if not self._hidden or self.hasFocus() or self._timer.isActive():
-            super().paintEvent(event)
+from app.ui.controls import Button, Dot, Label, ShareBar
+from app.ui.message_buttons import CopyButton, HoverButton, VersionSwitch
 
 
 class StatLine(QWidget):
-    """Under an answer, 32 high: how fast it came, or what it is doing now, and Copy."""
+    """Under an answer, 32 high. A click on its figures opens the table of all of them.
+
+    acted: "figures", "continue", "regenerate", "more", or "back" and "on" among the versions.
+    """
+
+    acted = Signal(str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -64,14 +33,26 @@ class StatLine(QWidget):
         self._bar = ShareBar(0.0, width=44)
         self._rate = Label("", "metastrong")
         self._facts = Label("", "meta", elide=True)
+        self.go_on = Button("Continue", "quiet", "go-on", "Have this answer written on")
+        self.go_on.glyph_px = 15
         self.copy = CopyButton("Copy answer")
+        self.again = HoverButton("redo", "Answer again")
+        self.more = HoverButton("more", "More for this answer")
+        self._versions: VersionSwitch | None = None
+        self._place = (1, 1)
+        self._is_last = self._running = False
+        self._message: Message | None = None
         self._row = QHBoxLayout(self)
         self._row.setContentsMargins(0, 0, 0, 0)
         self._model.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Preferred)
         for widget in (self._dot, self._model, self._state, self._bar, self._rate):
             self._row.addWidget(widget)
         self._row.addWidget(self._facts, 1)
-        self._row.addWidget(self.copy)
+        for button, act in ((self.go_on, "continue"), (self.copy, ""), (self.again, "regenerate"), (self.more, "more")):
+            self._row.addWidget(button)
+            button.setVisible(False)
+            if act:
+                button.clicked.connect(lambda _=False, act=act: self.acted.emit(act))
         theme.current().changed.connect(self._restyle)
         self._restyle()
 
@@ -80,15 +61,17 @@ class StatLine(QWidget):
         shown = (w.words for w in (self._model, self._state, self._rate, self._facts) if not w.isHidden() and w.words)
         return " · ".join(shown)
 
-    def show_running(self, status: EngineStatus) -> None:
-        """While the answer is under way: state word, rate, tokens."""
+    def show_running(self, status: EngineStatus, thinking: bool = False) -> None:
+        """While the answer is under way: state word, rate, tokens. thinking: what is being written is a thought."""
         writing = status.phase is Phase.WRITING
-        facts = f"{status.tokens:,} tokens" if status.tokens != 1 else "1 token"
+        facts = count(status.tokens)
+        status = replace(status, phase=Phase.THINKING) if thinking and writing else status
         self._show(
             working=True, state=status.word if status.answering or status.working else "Waiting",
             rate_words="", facts=f"{rate(status.tok_s)}  ·  {facts}" if writing and status.tokens else "",
         )  # fmt: skip
-        self.copy.setVisible(False)
+        self._running = True
+        self._show_buttons()
 
     def show_result(self, message: Message, model: str = "") -> None:
         """After it: what became of it, and its figures. model: who answered, where that was another one before."""
@@ -103,7 +86,44 @@ class StatLine(QWidget):
         self._bar.setVisible(share is not None)
         if share is not None:
             self._bar.set_share(float(share))
-        self.copy.setVisible(bool(message.text))
+        self._running, self._message = False, message
+        self._show_buttons()
+
+    def set_versions(self, which: int, count: int) -> None:
+        """Which version of the answer this is, from 1, and of how many."""
+        self._place = (which, count)
+        if count > 1 and self._versions is None:
+            self._versions = VersionSwitch()
+            self._versions.stepped.connect(lambda step: self.acted.emit("back" if step < 0 else "on"))
+            self._row.insertWidget(self._row.indexOf(self.go_on), self._versions)
+        if self._versions is not None:
+            self._versions.show_place(which, count)
+        self._show_buttons()
+
+    def set_last(self, last: bool) -> None:
+        """Whether nothing follows this answer."""
+        if last != self._is_last:
+            self._is_last = last
+            self._show_buttons()
+
+    def _show_buttons(self) -> None:
+        message, rests = self._message, not self._running
+        self.copy.setVisible(rests and message is not None and bool(message.text))
+        self.again.setVisible(rests and message is not None)
+        self.more.setVisible(rests and message is not None)
+        self.go_on.setVisible(rests and self._is_last and message is not None and can_continue(message))
+        if self._versions is not None:
+            self._versions.setVisible(rests and self._place[1] > 1)
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        stats = (self._message.stats if self._message and not self._running else None) or {}
+        if event.button() == Qt.MouseButton.LeftButton and self.rect().contains(event.pos()) and figures_of(stats):
+            self.acted.emit("figures")
+        else:
+            super().mouseReleaseEvent(event)
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        event.accept()  # else the release goes to whatever lies below
 
     def _show(self, working: bool, state: str, rate_words: str, facts: str, model: str = "") -> None:
         self._model.setVisible(bool(model))
@@ -120,30 +140,3 @@ class StatLine(QWidget):
     def _restyle(self) -> None:
         self.setFixedHeight(theme.px(32))
         self._row.setSpacing(theme.px(8))
-
-
-def state_words(state: MessageState, stats: dict[str, Any]) -> str:
-    """How an answer ended, when it did not end by itself."""
-    if state is MessageState.CANCELLED:
-        return "Stopped"
-    if state is MessageState.LENGTH:
-        full = stats.get("finish_reason") == "context"
-        return "Cut off: the context is full" if full else "Cut off at the length limit"
-    if state is MessageState.INTERRUPTED:
-        return "Interrupted: Hearth closed in mid-answer"
-    return "Not finished: the engine failed" if state is MessageState.FAILED else ""
-
-
-def facts_of(stats: dict[str, Any]) -> list[str]:
-    """The figures of a finished answer in words; what is unknown is left out."""
-    facts = []
-    tokens = stats.get("tokens")
-    if tokens is not None:
-        words = f"{tokens:,} tokens" if tokens != 1 else "1 token"
-        facts.append(f"{words} in {seconds(stats['total_s'])}" if stats.get("total_s") is not None else words)
-    if stats.get("ttft_s") is not None:
-        facts.append(f"first after {seconds(stats['ttft_s'])}")
-    if stats.get("active_share") is not None:
-        percent = 100 * float(stats["active_share"])
-        facts.append(f"{percent:.0f}% of neurons" if percent >= 1 else "under 1% of neurons")
-    return facts

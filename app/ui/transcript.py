@@ -1,27 +1,29 @@
-"""The messages of a chat in a scrolling column: the newest are built at once, older ones in slices of idle time.
+"""The messages of a chat in a scrolling column: the newest are built at once, others in slices of idle time.
 
 Text that streams in is gathered and painted at most every 33 ms; the view follows the end until the person scrolls up.
+What is far from the view is not built (app/ui/turn_column.py), so a chat of 10,000 messages costs what is seen of it.
 It keeps no chat and knows no engine.
 """
 
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
-from dataclasses import replace
+from collections.abc import Callable
 
-from PySide6.QtCore import QCoreApplication, QEvent, Qt, QTimer, Signal
+from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent
-from PySide6.QtWidgets import QApplication, QFrame, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
 
 from app.conversation import Message, MessageState, Role
 from app.engine_status import EngineStatus
 from app.ui import theme
 from app.ui.controls import Button
-from app.ui.message_view import Answer, MessageView, make_view
+from app.ui.message_view import Answer, MessageView
+from app.ui.turn_column import TurnColumn
 
 NEWEST = 60  # messages that a chat has built soon after it opens
-BATCH = 20  # older ones that are built when somebody scrolls up to them
+BATCH = 20  # more that are built when somebody scrolls up or down to them
+MOST_BUILT = 160  # then those farthest from the view are taken down again
 # Before the window is painted again, so many are built as fill the view this often, and no more than this; an answer
 # with a table and code takes 10 ms.
 AT_ONCE, VIEWS_AT_ONCE = 12, 1.5
@@ -31,7 +33,6 @@ SLOWEST_FLUSH_MS = 250
 PLAIN_TAIL = 4000  # characters of an open block up to which it is painted at the full rate
 TEXT_WIDTH = 720
 SIDE_MARGIN = 40
-TURN_GAP = 16
 
 
 def text_column(page_width: int) -> tuple[int, int]:
@@ -40,16 +41,14 @@ def text_column(page_width: int) -> tuple[int, int]:
     return (page_width - width) // 2, width
 
 
-def _model_of(message: Message) -> str:
-    """The name of the model that gave an answer; empty where that is not kept."""
-    name = (message.stats or {}).get("model") if message.role is Role.ASSISTANT else None
-    return name if isinstance(name, str) else ""
-
-
 class Transcript(QScrollArea):
-    """The messages of one chat. `link_activated` gives an address that was followed in one of them."""
+    """The messages of one chat.
+
+    link_activated: an address that was followed in one of them. acted: a MessageAct that the person wants.
+    """
 
     link_activated = Signal(str)
+    acted = Signal(object)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -59,8 +58,7 @@ class Transcript(QScrollArea):
         self.setWidgetResizable(True)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.viewport().setAutoFillBackground(False)
-        self._messages: list[Message] = []
-        self._views: list[MessageView] = []  # of the newest messages, oldest first
+        self._turns = TurnColumn(self._wire)
         self._pending: dict[str, list[str]] = {}
         self._dropped: tuple[str, int] | None = None  # question's id, count
         self._status = EngineStatus()
@@ -68,21 +66,13 @@ class Transcript(QScrollArea):
         self._moving = False
         self._last_value = 0
         self._anchor: tuple[MessageView, int] | None = None  # first visible turn, its offset from the top of the view
-        self._wanted = 0  # messages to have built, counted from the newest
+        self._above = self._below = 0  # messages to be built before and behind the built ones
+        self.setWidget(self._turns)
+        self._turns.setAutoFillBackground(False)
 
-        self._content = QWidget()
-        self._column = QVBoxLayout(self._content)
-        self._column.setSpacing(theme.px(TURN_GAP))
-        self._column.addStretch(1)
-        self.setWidget(self._content)
-        self._content.setAutoFillBackground(False)
-
-        self._flush_timer = QTimer(self)
-        self._flush_timer.setSingleShot(True)
-        self._flush_timer.timeout.connect(self.flush)
-        self._slice_timer = QTimer(self)
-        self._slice_timer.setSingleShot(True)
-        self._slice_timer.timeout.connect(self._build_slice)
+        self._flush_timer = self._timer(self.flush)
+        self._slice_timer = self._timer(self._build_slice)
+        self._leap_timer = self._timer(self._leap)
         self._jump = Button("Jump to end", "secondary", "end", parent=self)
         self._jump.radius_px = 16
         self._jump.setFocusPolicy(Qt.FocusPolicy.TabFocus)
@@ -94,23 +84,24 @@ class Transcript(QScrollArea):
         theme.current().changing.connect(self._shed)
         theme.current().changed.connect(self._lay_out)
 
+    def _timer(self, then: Callable[[], None]) -> QTimer:
+        timer = QTimer(self)
+        timer.setSingleShot(True)
+        timer.timeout.connect(then)
+        return timer
+
     # ------------------------------------------------------------------ what is shown
 
     @property
     def messages(self) -> list[Message]:
         """Every message of the chat, built or not; of an answer that is being written, the words so far."""
-        return [self._as_it_stands(message) for message in self._messages]
-
-    def _as_it_stands(self, message: Message) -> Message:
-        view = self._view(message.id) if message.state is MessageState.WRITING else None
-        if not isinstance(view, Answer):
-            return message
-        return replace(message, text=view.text + "".join(self._pending.get(message.id, [])))
+        self.flush()
+        return [self._turns.as_it_stands(index) for index in range(len(self._turns.messages))]
 
     @property
     def views(self) -> list[MessageView]:
         """The widgets that are built, oldest first."""
-        return list(self._views)
+        return list(self._turns.views)
 
     @property
     def is_following(self) -> bool:
@@ -122,26 +113,76 @@ class Transcript(QScrollArea):
         self._flush_timer.stop()
         self._pending.clear()
         self._dropped = None
+        self._turns.start_at(0)
+        self._turns.messages = list(messages)
+        self._build_the_end()
+        self._find_the_mark()
+
+    def show_branch(self, messages: list[Message], keep: str = "") -> None:
+        """Show another branch of the same chat: what both have in common stays. keep: id of a message that stands
+        where its other version stood; empty: the end is shown."""
+        self.flush()
+        turns, before = self._turns, self._turns.messages
+        same = next(
+            (i for i, (a, b) in enumerate(zip(before, messages, strict=False)) if a.id != b.id),
+            min(len(before), len(messages)),
+        )  # fmt: skip
+        place = None
+        if turns.first <= same < turns.last:
+            place = turns.views[same - turns.first].y() - self.verticalScrollBar().value()
+        turns.drop_below(max(turns.last - max(same, turns.first), 0))
+        turns.messages = list(messages)
         self._anchor = None
-        for view in self._views:
-            self._discard(view)
-        self._views = []
-        self._messages = list(messages)
-        self._wanted = NEWEST
-        self._build_what_fills_the_view()
-        for message in reversed(self._messages):
-            count = (message.stats or {}).get("dropped_messages")
-            if message.role is Role.ASSISTANT and count is not None:
-                self.set_dropped(message.id, int(count))
-                break
-        self.jump_to_end()
+        if not keep or same < turns.first or (not turns.views and same):
+            turns.start_at(0)
+            self._build_the_end()
+        else:
+            self._following = False
+            self._fill_below()
+            turns.fit_room()
+            index = turns.index(keep)
+            if place is not None and turns.first <= index < turns.last:
+                self._hold(turns.views[index - turns.first], place)
+            self._mark_last()
+            self._want(NEWEST // 2, NEWEST // 2)
+        self._find_the_mark()
+        self._show_jump()
+
+    def set_versions(self, versions: dict[str, tuple[int, int]]) -> None:
+        """Of which messages there are several versions: which is shown, and of how many."""
+        self._turns.set_versions(versions)
+
+    def show_message(self, message_id: str) -> None:
+        """Bring a message to the top of the view."""
+        index = self._turns.index(message_id)
+        if index >= 0:
+            self._go_to(index, theme.px(24))
 
     def add_message(self, message: Message) -> None:
-        """Show one message more. The person's own brings the end into view."""
+        """Show one message more. The person's own, and an answer that begins, bring the end into view."""
         self.flush()
-        self._messages.append(message)
-        self._insert(len(self._views), message)
-        if message.role is Role.USER:
+        turns = self._turns
+        at_end = turns.last == len(turns.messages)
+        turns.messages.append(message)
+        if at_end:
+            turns.build_below()
+            self._mark_last()
+        else:
+            turns.fit_room()
+        if message.role is Role.USER or message.state is MessageState.WRITING:
+            self.jump_to_end()
+
+    def resume_message(self, message: Message) -> None:
+        """An answer that had ended is being written on."""
+        self.flush()
+        turns = self._turns
+        turns.put(message)
+        if turns.messages and turns.messages[-1].id == message.id:
+            if turns.views and turns.last == len(turns.messages):
+                turns.drop_below(1)
+                turns.messages[-1] = message
+                turns.build_below()
+                self._mark_last()
             self.jump_to_end()
 
     def append_text(self, message_id: str, text: str) -> None:
@@ -153,23 +194,14 @@ class Transcript(QScrollArea):
     def finish_message(self, message: Message) -> None:
         """Show an answer as it is kept now, with its figures."""
         self.flush()
-        self._messages = [message if m.id == message.id else m for m in self._messages]
-        view = self._view(message.id)
+        self._turns.put(message)
+        view = self._turns.view(message.id)
         if isinstance(view, Answer):
-            view.set_model(self._new_model(message))
+            view.set_model(self._turns.new_model(self._turns.index(message.id)))
             view.finish(message)
         count = (message.stats or {}).get("dropped_messages")
         if count is not None:
             self.set_dropped(message.id, int(count))
-
-    def remove_message(self, message_id: str) -> None:
-        """Take a message away."""
-        self._pending.pop(message_id, None)
-        self._messages = [m for m in self._messages if m.id != message_id]
-        view = self._view(message_id)
-        if view is not None:
-            self._views.remove(view)
-            self._discard(view)
 
     def set_dropped(self, message_id: str, count: int) -> None:
         """Mark above the question of that answer that `count` earlier messages are out of the context.
@@ -182,119 +214,147 @@ class Transcript(QScrollArea):
         self._dropped = (question, count) if question and count else None
         self._show_mark()
 
+    def _find_the_mark(self) -> None:
+        for message in reversed(self._turns.messages):
+            count = (message.stats or {}).get("dropped_messages")
+            if message.role is Role.ASSISTANT and count is not None:
+                self.set_dropped(message.id, int(count))
+                break
+
     def set_status(self, status: EngineStatus) -> None:
         """What the engine is doing, for the answer that is under way."""
         self._status = status
-        for view in self._views[-2:]:
+        for view in self._turns.views[-2:]:
             if isinstance(view, Answer):
                 view.set_status(status)
 
     def last_answer(self) -> Message | None:
         """The newest answer."""
-        newest = next((m for m in reversed(self._messages) if m.role is Role.ASSISTANT), None)
-        return self._as_it_stands(newest) if newest else None
+        self.flush()
+        places = reversed(range(len(self._turns.messages)))
+        newest = next((i for i in places if self._turns.messages[i].role is Role.ASSISTANT), None)
+        return None if newest is None else self._turns.as_it_stands(newest)
 
     def flush(self) -> None:
         """Paint the text that has come since the last time."""
         self._flush_timer.stop()
         pending, self._pending = self._pending, {}
         for message_id, pieces in pending.items():
-            view = self._view(message_id)
-            if isinstance(view, Answer):
-                view.append("".join(pieces))
+            self._turns.add_text(message_id, "".join(pieces))
 
     def _flush_interval(self, message_id: str) -> int:
         """The longer the block that must be painted again, the rarer: its cost stays a small share of the time."""
-        view = self._view(message_id)
+        view = self._turns.view(message_id)
         tail = view.tail_length if isinstance(view, Answer) else 0
         return min(max(FLUSH_MS, FLUSH_MS * tail // PLAIN_TAIL), SLOWEST_FLUSH_MS)
 
     # ------------------------------------------------------------------ building
 
-    def _insert(self, position: int, message: Message) -> None:
-        view = make_view(message, self._content)
+    def _wire(self, view: MessageView) -> None:
         view.link_activated.connect(self.link_activated)
-        view.set_width(text_column(self.width())[1])
+        view.acted.connect(self.acted)
         if isinstance(view, Answer):
             view.set_status(self._status)
-            view.set_model(self._new_model(message, len(self._messages) - 1 - len(self._views) if not position else -1))
-        self._views.insert(position, view)
-        self._column.insertWidget(position, view)
 
-    def _new_model(self, message: Message, index: int = -1) -> str:
-        """Who gave an answer, if another model gave the one before it; else nothing. index: its place, if known."""
-        name = _model_of(message)
-        if not name:
-            return ""
-        if index < 0 or self._messages[index].id != message.id:
-            index = next((i for i in reversed(range(len(self._messages))) if self._messages[i].id == message.id), 0)
-        before = next((known for i in range(index - 1, -1, -1) if (known := _model_of(self._messages[i]))), name)
-        return name if before != name else ""
-
-    def _discard(self, view: MessageView) -> None:
-        self._column.removeWidget(view)
-        if self._anchor is not None and self._anchor[0] is view:
-            self._anchor = None
-        view.hide()
-        view.deleteLater()
-
-    def _insert_older(self) -> MessageView:
-        self._insert(0, self._messages[-len(self._views) - 1])
-        return self._views[0]
-
-    def _build_what_fills_the_view(self) -> None:
-        most = min(AT_ONCE, len(self._messages))
+    def _build_the_end(self) -> None:
+        """Build what fills the view from the newest message up, and follow the end."""
+        turns = self._turns
+        turns.first = len(turns.messages)
         room = VIEWS_AT_ONCE * self.viewport().height()
-        while len(self._views) < most and room > 0:
-            room -= self._insert_older().sizeHint().height()
+        while turns.first and len(turns.views) < AT_ONCE and room > 0:
+            room -= turns.build_above().sizeHint().height()
+        turns.fit_room()
+        self._mark_last()
+        self._want(NEWEST - len(turns.views), 0)
+        self.jump_to_end()
+
+    def _fill_below(self) -> None:
+        turns, built = self._turns, 0
+        room = VIEWS_AT_ONCE * self.viewport().height()
+        while turns.last < len(turns.messages) and built < AT_ONCE and room > 0:
+            room -= turns.build_below().sizeHint().height()
+            built += 1
+
+    def _want(self, above: int, below: int) -> None:
+        """Have so many more built before and behind the built ones, in slices."""
+        self._above = min(above, self._turns.first)
+        self._below = min(below, len(self._turns.messages) - self._turns.last)
         self._slice_timer.start(0)
 
     def _build_slice(self) -> None:
-        """Build older messages above for a moment; what is in view stays where it is."""
-        until = time.perf_counter() + SLICE_S
-        while len(self._views) < min(self._wanted, len(self._messages)):
-            self._insert_older()
+        """Build for a moment; what is in view stays where it is."""
+        turns, until = self._turns, time.perf_counter() + SLICE_S
+        while self._above > 0 or self._below > 0:
+            if self._above > 0 and turns.first:
+                self._above -= 1
+                turns.build_above()
+            else:
+                self._above = 0
+            if self._below > 0 and turns.last < len(turns.messages):
+                self._below -= 1
+                turns.build_below()
+            else:
+                self._below = 0
             if time.perf_counter() >= until:
                 self._slice_timer.start(0)  # if that was the last one, the next slice finds nothing to do
                 break
+        else:
+            self._take_down_the_farthest()
+        turns.fit_room()
+        self._mark_last()
         self._show_mark()
+
+    def _take_down_the_farthest(self) -> None:
+        """Keep no more than MOST_BUILT: what is farthest from the view, but for what somebody is busy with, goes."""
+        turns = self._turns
+        too_many = len(turns.views) - MOST_BUILT
+        if too_many <= 0:
+            return
+        seen = self._first_visible()
+        if seen > len(turns.views) // 2:
+            going = turns.views[: min(too_many, max(seen - BATCH, 0))]
+        else:
+            going = turns.views[max(len(turns.views) - too_many, seen + BATCH) :]
+        if going and not any(turns.is_in_use(view) for view in going):
+            if going[0] is turns.views[0]:
+                turns.drop_above(len(going))
+            else:
+                turns.drop_below(len(going))
 
     def _shed(self) -> None:
         """The theme is about to change: what lies above the view is taken down now and built again in slices.
 
         A new style sheet is laid on every widget there is, at 0.25 ms each: with 60 messages that takes half a second.
         """
-        focus = QApplication.focusWidget()
+        turns = self._turns
         keep = max(self._first_visible() - 1, 0)
-        for index, view in enumerate(self._views[:keep]):
-            writing = isinstance(view, Answer) and view.is_writing
-            if writing or (focus is not None and view.isAncestorOf(focus)):
+        for index, view in enumerate(turns.views[:keep]):
+            if turns.is_in_use(view):
                 keep = index
                 break
-        above, self._views = self._views[:keep], self._views[keep:]
-        for view in above:
-            self._discard(view)
-            QCoreApplication.sendPostedEvents(view, QEvent.Type.DeferredDelete.value)  # it must be gone by then
-        if above:
-            self._wanted = max(self._wanted, len(above) + len(self._views))
-            self._slice_timer.start(0)
+        turns.drop_above(keep, at_once=True)
+        turns.fit_room()
+        if keep:
+            self._want(max(self._above, 0) + keep, self._below)
 
-    def _view(self, message_id: str) -> MessageView | None:
-        return next((view for view in reversed(self._views) if view.message.id == message_id), None)
+    def _mark_last(self) -> None:
+        """Say to the answers at the end which is the last message: only that one can be written on."""
+        turns = self._turns
+        for index, view in enumerate(turns.views[-3:], start=turns.first + max(len(turns.views) - 3, 0)):
+            if isinstance(view, Answer):
+                view.set_last(index == len(turns.messages) - 1)
 
     def _question_of(self, message_id: str) -> str | None:
-        ids = [m.id for m in self._messages]
-        if message_id not in ids:
-            return None
-        before = self._messages[: ids.index(message_id)]
-        return next((m.id for m in reversed(before) if m.role is Role.USER), None)
+        index = self._turns.index(message_id)
+        before = range(index - 1, -1, -1)
+        return next((self._turns.messages[i].id for i in before if self._turns.messages[i].role is Role.USER), None)
 
     def _show_mark(self) -> None:
         if self._dropped is not None:
             self._mark(*self._dropped)
 
     def _mark(self, message_id: str, count: int) -> None:
-        view = self._view(message_id)
+        view = self._turns.view(message_id)
         if view is not None:
             view.set_dropped(count)
 
@@ -302,10 +362,35 @@ class Transcript(QScrollArea):
 
     def jump_to_end(self) -> None:
         """Show the end, and follow it."""
+        if self._turns.last < len(self._turns.messages):
+            self._turns.start_at(len(self._turns.messages))
+            self._build_the_end()
+            return
         self._following = True
         self._anchor = None
         self._move(self.verticalScrollBar().maximum())
         self._show_jump()
+
+    def _go_to(self, index: int, offset: int) -> None:
+        """Have that message stand so far below the top of the view."""
+        turns = self._turns
+        self._following = False
+        if not turns.first <= index < turns.last:
+            turns.start_at(index)
+            self._fill_below()
+            turns.fit_room()
+            self._mark_last()
+            self._want(BATCH, BATCH)
+        self._hold(turns.views[index - turns.first], offset)
+        self._show_jump()
+
+    def _hold(self, view: MessageView, offset: int) -> None:
+        """Keep a view so far below the top from now on, whatever is built around it."""
+        self._anchor = (view, offset)
+        self._turns.settle()
+        self._turns.resize(self._turns.width(), max(self._turns.sizeHint().height(), self.viewport().height()))
+        self._turns.settle()
+        self._move(view.y() - offset)
 
     def _move(self, value: int) -> None:
         self._moving = True
@@ -318,43 +403,65 @@ class Transcript(QScrollArea):
         if self._moving:
             return
         bar = self.verticalScrollBar()
-        if value >= bar.maximum():
+        if value >= bar.maximum() and self._turns.last == len(self._turns.messages):
             self._following = True
         elif value < self._last_value:
             self._following = False
         self._last_value = value
         self._take_anchor()
         self._show_jump()
-        self._ask_for_older()
+        self._look_ahead()
 
     def _on_range(self, _minimum: int, maximum: int) -> None:
         """The column has become longer or shorter: hold the end, or what is in view."""
         if self._following:
             self._move(maximum)
-        elif self._anchor is not None:
+        elif self._anchor is not None and self._anchor[0] in self._turns.views:
             view, offset = self._anchor
             self._move(view.y() - offset)
         self._show_jump()
-        self._ask_for_older()
+        self._look_ahead()
 
     def _take_anchor(self) -> None:
         value, index = self.verticalScrollBar().value(), self._first_visible()
         self._anchor = None
-        if not self._following and index < len(self._views):
-            view = self._views[index]
+        if not self._following and index < len(self._turns.views):
+            view = self._turns.views[index]
             self._anchor = (view, view.y() - value)
 
     def _first_visible(self) -> int:
         """Index of the first view that is not wholly above what is seen."""
-        value = self.verticalScrollBar().value()
-        return bisect_right(self._views, value, key=lambda view: view.y() + view.height())
+        return self._turns.first_visible(self.verticalScrollBar().value())
 
-    def _ask_for_older(self) -> None:
-        if self._following or self._slice_timer.isActive() or len(self._views) == len(self._messages):
+    def _look_ahead(self) -> None:
+        """Have built what the person is about to see; where nothing is built in view, leap there."""
+        turns = self._turns
+        if self._following or not turns.views or self._leap_timer.isActive():
             return  # 60 messages are more than a screen: whoever is at the end needs no older ones
-        if self.verticalScrollBar().value() < self.viewport().height():
-            self._wanted = len(self._views) + BATCH
-            self._slice_timer.start(0)
+        top, height = self.verticalScrollBar().value(), self.viewport().height()
+        begin, end = turns.views[0].y(), turns.views[-1].y() + turns.views[-1].height()
+        if (turns.first and top + height <= begin) or (turns.last < len(turns.messages) and top >= end):
+            self._leap_timer.start(0)
+        elif not self._slice_timer.isActive():
+            above = BATCH if top < begin + height else 0
+            below = BATCH if top + 2 * height > end else 0
+            if (above and turns.first) or (below and turns.last < len(turns.messages)):
+                self._want(above, below)
+
+    def _leap(self) -> None:
+        """The person has dragged into the empty room: build what stands for that place."""
+        turns, top = self._turns, self.verticalScrollBar().value()
+        if not turns.views:
+            return
+        begin, end = turns.views[0].y(), turns.views[-1].y() + turns.views[-1].height()
+        if top < begin:
+            index = int(turns.first * top / max(begin, 1))
+        elif top >= end:
+            rest = len(turns.messages) - turns.last
+            index = turns.last + int(rest * (top - end) / max(self._turns.height() - end, 1))
+        else:
+            return
+        self._go_to(min(index, len(turns.messages) - 1), 0)
 
     def _show_jump(self) -> None:
         shown = not self._following and self.verticalScrollBar().maximum() > 0
@@ -369,7 +476,8 @@ class Transcript(QScrollArea):
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Home:
-            self.verticalScrollBar().setValue(0)
+            if self._turns.messages:
+                self._go_to(0, theme.px(24))
         elif event.key() == Qt.Key.Key_End:
             self.jump_to_end()
         else:
@@ -385,8 +493,5 @@ class Transcript(QScrollArea):
         left, width = text_column(self.width())
         # Measured on the whole width, so that the column stays put when the scroll bar comes and goes.
         right = max(self.viewport().width() - left - width, 0)
-        self._column.setContentsMargins(left, theme.px(24), right, theme.px(16))
-        self._column.setSpacing(theme.px(TURN_GAP))
-        for view in self._views:
-            view.set_width(width)
+        self._turns.lay_out(left, width, right)
         self._show_jump()

@@ -263,21 +263,26 @@ class PlacedPart:
                 batch[1].close()
 
     def _open_prompts(self, card: CudaCard, executor: FfnExecutor, pool: Pool) -> Prompts:
-        whole, loaded, config = self._whole, self._now, self._whole.opened.config
-        placement, gpu = loaded.placement, self._opened.gpu
+        whole, loaded = self._whole, self._now
         sizes = ModelBytes.of(whole.opened, whole.weights)
+        room = memory_plan.prefill_bytes(sizes, whole.context, loaded.placement.origins.vram_budget_bytes)
+        return Prompts(
+            card, whole.opened.config, whole.weights, loaded.model, executor, whole.backend.operators, pool,
+            whole.context, room, self.streaming_speed,
+        )  # fmt: skip
+
+    @property
+    def streaming_speed(self) -> StreamingSpeed:
+        """What a prompt costs whose cold neurons pass over the bus, by what was measured when the card was tried."""
+        placement, gpu, config = self._now.placement, self._opened.gpu, self._whole.opened.config
+        sizes = ModelBytes.of(self._whole.opened, self._whole.weights)
         cold = sum(
             (config.d_ff - len(hot)) * int(neuron)
             for hot, neuron, home in zip(placement.hot, sizes.neuron, placement.attention, strict=True)
             if home == "gpu"
         )
         bus = gpu.pcie_bytes_per_s or UNKNOWN_PCIE_BYTES_PER_S
-        speed = StreamingSpeed(cold, bus, self._opened.cpu_bytes_per_s or bus, placement.objective)
-        room = memory_plan.prefill_bytes(sizes, whole.context, placement.origins.vram_budget_bytes)
-        operators = whole.backend.operators
-        return Prompts(
-            card, config, whole.weights, loaded.model, executor, operators, pool, whole.context, room, speed
-        )  # fmt: skip
+        return StreamingSpeed(cold, bus, self._opened.cpu_bytes_per_s or bus, placement.objective)
 
     def _add_predictors(self) -> None:
         loaded = self._now

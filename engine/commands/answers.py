@@ -136,9 +136,9 @@ def chat(arguments: argparse.Namespace) -> int:
         answer: list[str] = []
         try:
             with interrupt_as_wish() as cancelled:
-                dropped, events = session.chat(messages, sampling, cancelled)
-                if dropped:
-                    print(f"[{dropped} earlier messages are no longer in the context]")
+                fitted, events = session.chat(messages, sampling, cancelled)
+                if fitted.dropped:
+                    print(f"[{fitted.dropped} earlier messages are no longer in the context]")
                 for event in events:
                     answer.append(event.text)
                     print(event.text, end="", flush=True)

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from engine.library.installed import Progress
     from engine.library.records import InstalledModel
 
-UNDO_S = 600.0  # how long a removed model can be brought back
-
 
 def list_models(arguments: argparse.Namespace) -> int:
     from engine.library.installed import Library
@@ -58,7 +56,9 @@ def import_model(arguments: argparse.Namespace) -> int:
 
 def remove(arguments: argparse.Namespace) -> int:
     from engine.library.installed import Library
+    from engine.library.preparing import forget
     from engine.library.records import to_json
+    from engine.library.services import UNDO_S
 
     if (arguments.name is None) == (arguments.undo is None):
         raise InvalidRequestError("Either the name of a model or --undo is needed.", "Give one of them.")
@@ -75,6 +75,7 @@ def remove(arguments: argparse.Namespace) -> int:
     if found is None:
         raise ModelNotFoundError(f"There is no installed model called {arguments.name!r}.", "See `list`.")
     token = library.remove(found.id)
+    forget(library, found.id)
     freed = found.n_bytes if found.owned else 0
     if arguments.json:
         print_json({"removed": found.id, "bytes": freed, "undo": token})

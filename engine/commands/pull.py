@@ -61,9 +61,9 @@ def _wanted(named: str, file: str | None, library: Shelf, endpoint: str) -> Want
         wanted = of_entry(entry, library)
         return wanted if file is None else replace(wanted, patterns=(file,))
     repo, revision = parse_repository(named, endpoint)
-    known = [entry for entry in catalogue.entries if entry.repo == repo]
-    if len(known) == 1 and file is None and not revision:  # it knows more of it than the files say
-        return of_entry(known[0], library)
+    known = catalogue.of_repository(repo)
+    if known is not None and file is None and not revision:
+        return of_entry(known, library)
     return of_variant(named, file or "", library, endpoint)
 
 

@@ -53,6 +53,14 @@ class Catalogue:
         """The entry of that id, None where there is none."""
         return next((entry for entry in self.entries if entry.id == entry_id), None)
 
+    def of_repository(self, repo: str, variant: str = "") -> CatalogueEntry | None:
+        """The entry that a repository's variant is, for the catalogue knows more of it than its files say; None where
+        there is none, or no telling which."""
+        same = [entry for entry in self.entries if entry.repo.lower() == repo.lower()]
+        if variant:
+            same = [entry for entry in same if variant == entry.codec or any(variant in name for name in entry.files)]
+        return same[0] if len(same) == 1 else None
+
     def matching(self, query: str) -> tuple[CatalogueEntry, ...]:
         """The entries in which every word of the query is found: in their name, maker, family, kind, repository or
         licence."""

@@ -24,17 +24,21 @@ def free_bytes(folder: Path) -> int:
     return shutil.disk_usage(Path.cwd()).free
 
 
-def check_room(folder: Path, n_bytes: int, others: int = 0) -> None:
-    """Raises DiskSpaceError unless so many bytes, those that others are to write, and 2 GB more are free."""
+def check_room(folder: Path, n_bytes: int, others: int = 0, doing: str = "fetched") -> None:
+    """Raises DiskSpaceError unless so many bytes, those that other downloads are to write, and 2 GB more are free.
+
+    doing: what is done with them, in a word.
+    """
     if n_bytes <= 0:
         return
     free = free_bytes(folder)
     if free < n_bytes + others + SPARE_BYTES:
         beside = f" beside {_gigabytes(others)} of other downloads" if others else ""
+        then = "resume" if doing == "fetched" else "try again"
         raise DiskSpaceError(
-            f"{_gigabytes(n_bytes)} are still to be fetched{beside}, and 2 GB must stay free; "
+            f"{_gigabytes(n_bytes)} are still to be {doing}{beside}, and 2 GB must stay free; "
             f"there are {_gigabytes(free)} free in {_shown(folder)}.",
-            "Free some space there and resume, or choose a models folder on another disk.",
+            f"Free some space there and {then}, or choose a models folder on another disk.",
         )
 
 

@@ -20,7 +20,7 @@ from engine import protocol
 from engine.errors import Cancelled, EngineError, InvalidRequestError
 from engine.jobs import checked_arguments, unknown_job
 from engine.library.library_jobs import JOBS, Course, Lane, LibraryJob
-from engine.library.services import Services
+from engine.library.services import UNDO_S, Services
 from engine.request_course import PROGRESS_EVERY_S, Emit, failure_of, progress_of
 
 log = logging.getLogger(__name__)
@@ -148,9 +148,9 @@ class LibraryHost:
         self._emit(event)
 
     def _open(self) -> None:
-        """What an earlier process left: removed models go for good, downloads go on."""
+        """What an earlier process left: what was removed long ago goes for good, downloads go on."""
         try:
-            self._services.library.purge()
+            self._services.library.purge(UNDO_S)
         except (EngineError, OSError) as error:
             log.info("what was removed stays for now: %s", error)
         try:

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import hashlib
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -29,7 +28,6 @@ from engine.sparsity.stats import activation_files
 
 Cancelling = Callable[[], bool]
 
-ROOM_LEFT_BYTES = 2 << 30  # of a disk, when everything is written
 
 _PIECE_BYTES = 8 << 20
 _FLUSHED_PIECES = (
@@ -122,19 +120,6 @@ def _companions(opened: OpenedModel) -> Iterator[Path]:
 
 
 # ------------------------------------------------------------------ copies
-
-
-def check_room(folder: Path, n_bytes: int) -> None:
-    """Raises DiskSpaceError unless so many bytes can be written below the folder and 2 GiB be left."""
-    at = folder
-    while not at.exists() and at != at.parent:
-        at = at.parent
-    free = shutil.disk_usage(at).free
-    if free < n_bytes + ROOM_LEFT_BYTES:
-        raise DiskSpaceError(
-            f"{folder} has {free / 1e9:.1f} GB free; {n_bytes / 1e9:.1f} GB are to be written, and "
-            f"{ROOM_LEFT_BYTES / 1e9:.1f} GB are to be left."
-        )
 
 
 def copy_checked(

@@ -17,8 +17,9 @@ from pathlib import Path
 
 from engine.errors import LibraryError, ModelNotFoundError
 from engine.library import moving, trash, workshop
+from engine.library.disk_room import check_room
 from engine.library.heads import Heads
-from engine.library.imports import Survey, check_room, copy_checked, file_hash, survey
+from engine.library.imports import Survey, copy_checked, file_hash, survey
 from engine.library.library_file import Contents, LibraryFile, write_receipt
 from engine.library.listing import cached, free_id, named, stored, unlisted
 from engine.library.long_paths import spelled
@@ -259,7 +260,7 @@ class Library:
 
     def _add_copied(self, found: Survey, name: str, stage: Stage, cancelled: Cancelling) -> InstalledModel:
         root = self.folder
-        check_room(root, found.n_bytes)
+        check_room(root, found.n_bytes, doing="copied")
         copying, checking, done, total = stage("copying"), stage("checking"), 0, found.n_bytes
         with workshop.Workshop.open(root) as shop:
             copying(0, total)

@@ -139,6 +139,12 @@ def _download(services: Services, given: Values, course: Course) -> Values:
         return {"download": to_json(services.downloads.add(entry))}
     if "repo" not in given:
         raise InvalidRequestError("The job download lacks its argument 'catalogue_id', or 'repo'.")
+    from engine.library.hub_names import parse_repository
+
+    repo, revision = parse_repository(given["repo"], services.hub.endpoint)
+    known = None if revision else services.catalogue.of_repository(repo, given.get("variant", ""))
+    if known is not None:
+        return {"download": to_json(services.downloads.add(known))}
     queued = services.downloads.add_variant(given["repo"], given.get("variant", ""), n_bytes=given.get("n_bytes", 0))
     return {"download": to_json(queued)}
 
@@ -179,8 +185,11 @@ def _import(services: Services, given: Values, course: Course) -> Values:
 
 
 def _remove(services: Services, given: Values, course: Course) -> Values:
+    from engine.library.preparing import forget
+
     services.library.purge(UNDO_S)
     undo = services.library.remove(given["model"])
+    forget(services.library, given["model"])
     services.tell("library")
     return {"undo": undo}
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine.errors import Cancelled, EngineError, LibraryError
-from engine.library.imports import Cancelling, check_room, copy_checked, disk_refused
+from engine.library.disk_room import check_room
+from engine.library.imports import Cancelling, copy_checked, disk_refused
 from engine.library.library_file import (
     RECEIPT,
     Contents,
@@ -162,7 +163,7 @@ def _move_each(file: LibraryFile, target: Path, progress: Progress, cancelled: C
     device = target.stat().st_dev
     far = {item.source for item in items if item.source.stat().st_dev != device}
     if far:
-        check_room(target, sum(item.n_bytes for item in items if item.source in far))
+        check_room(target, sum(item.n_bytes for item in items if item.source in far), doing="copied")
     total, done = sum(item.n_bytes for item in items), 0
     for item in items:
         if cancelled():

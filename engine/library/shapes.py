@@ -15,10 +15,10 @@ import numpy as np
 from engine.config import ACTIVATIONS, Activation, ModelConfig
 from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.library.records import ModelFormat, ModelShape
-from engine.model.families import FAMILIES, Kind, PlannedTensor, planned_tensors, split_expert_name
+from engine.model.families import FAMILIES, Kind, PlannedTensor, planned_tensors
 from engine.model.mapped_weights import TURNED_BYTES
 from engine.offline.card_bytes import ALIGNMENT, CardBytes, aligned, matrix_bytes
-from engine.offline.model_bytes import I64, ModelBytes
+from engine.offline.model_bytes import I64, ModelBytes, part_of
 from native_kernels.codecs import CODECS
 from native_kernels.cuda.layouts import CARD_CODECS, plane_row_bytes
 
@@ -133,7 +133,7 @@ def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat) -> ShapeBytes:
                 head_on_card += _card_bytes(stored, rows, cols)
             continue
         index = int(layer)
-        part = _part_of(tensor, name, config.gated)
+        part = part_of(name, tensor, config.gated)
         sums[part][index] += n_bytes
         if not tensor.is_vector:
             codecs[part][index] = stored
@@ -284,20 +284,6 @@ def _fitting(codec: str, cols: int) -> str:
         return codec
     narrower = _NARROWER.get(codec, "f16")
     return narrower if cols % CODECS[narrower].block_size == 0 else "f16"
-
-
-def _part_of(tensor: PlannedTensor, name: str, gated: bool) -> str:
-    if tensor.of_expert:
-        name = split_expert_name(tensor.name)[2]
-    match name:
-        case "gate":
-            return "first"
-        case "up":
-            return "second" if gated else "first"
-        case "down" | "down_t":
-            return "down"
-        case _:
-            return "attention"
 
 
 def _card_bytes(codec: str, n_rows: int, n_cols: int) -> int:

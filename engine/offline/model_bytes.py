@@ -158,7 +158,7 @@ class ModelBytes:
                 if tensor.name in ("head", "embedding"):  # the head comes last where it is a matrix of its own
                     head_codec = codec
                 continue
-            part = _part_of(name, tensor, config.gated)
+            part = part_of(name, tensor, config.gated)
             sums[part][int(layer)] += n_bytes
             if not tensor.is_vector:
                 found = codecs[part][int(layer)]
@@ -187,7 +187,8 @@ class ModelBytes:
 _OF_HEAD = ("head", "final_norm", "final_norm_bias", "project_out")
 
 
-def _part_of(name: str, tensor: PlannedTensor, gated: bool) -> str:
+def part_of(name: str, tensor: PlannedTensor, gated: bool) -> str:
+    """Which part of a layer a tensor belongs to: first, second and down of its neurons, or attention."""
     if ".experts." in tensor.name:
         name = split_expert_name(tensor.name)[2]
     match name:

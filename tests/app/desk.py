@@ -62,6 +62,7 @@ class Desk:
         self.problem: UserMessage | None = None
         self.toasts: list[tuple[str, Any]] = []
         self.drafts: list[str] = []
+        self.versions: dict[str, tuple[int, int]] = {}
         self.dropped: list[tuple[str, int]] = []
         self.hits: list[tuple[str, Any]] = []
         self.pid = 0
@@ -71,7 +72,9 @@ class Desk:
         c = self.controller
         c.conversation_opened.connect(self._open)
         c.message_added.connect(self._add)
-        c.message_removed.connect(self._remove)
+        c.message_resumed.connect(self._resume)
+        c.branch_changed.connect(lambda messages, keep: self._show(messages))
+        c.versions_changed.connect(lambda versions: setattr(self, "versions", versions))
         c.text_appended.connect(self._append)
         c.message_finished.connect(self._finish)
         c.conversations_changed.connect(lambda value: setattr(self, "conversations", value))
@@ -89,6 +92,9 @@ class Desk:
 
     def _open(self, conversation: Conversation | None, messages: list[Message]) -> None:
         self.opened = conversation
+        self._show(messages)
+
+    def _show(self, messages: list[Message]) -> None:
         self.order = [message.id for message in messages]
         self.messages = {message.id: message for message in messages}
 
@@ -97,9 +103,9 @@ class Desk:
         self.order.append(message.id)
         self.messages[message.id] = message
 
-    def _remove(self, message_id: str) -> None:
-        self.order.remove(message_id)
-        del self.messages[message_id]
+    def _resume(self, message: Message) -> None:
+        assert message.id == self.order[-1]
+        self.messages[message.id] = message
 
     def _append(self, message_id: str, text: str) -> None:
         message = self.messages[message_id]

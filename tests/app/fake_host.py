@@ -114,8 +114,8 @@ class FakeEngine:
             return
         asked = request.messages[-1]["content"]
         parts = asked.split()
-        number = float(parts[-1]) if parts[-1].replace(".", "").isdigit() else 0.0
-        first = asked.split()[0]
+        number = float(parts[-1]) if not request.continues and parts[-1].replace(".", "").isdigit() else 0.0
+        first = "" if request.continues else asked.split()[0]  # what it has said itself is repeated
         if first == "words":
             words, pace = [WORD.format(i) for i in range(int(parts[1]))], number
         elif first in ("crash", "fail", "hang", "card"):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from desk import MakeDesk
 
-from app.answer_queue import history
+from app.asking import history
 from app.conversation import Message, MessageState, Role
 from app.engine_status import Phase
 from app.settings import AppSettings
@@ -416,10 +416,10 @@ def test_sampling_counts_from_the_next_answer_and_threads_load_the_model_again(m
     desk.wait_ready()
     asked: list[Any] = []
     ask = desk.engine.ask
-    desk.engine.ask = lambda *a: (asked.append(a), ask(*a))[1]  # type: ignore[method-assign,assignment,func-returns-value]
+    desk.engine.ask = lambda r: (asked.append(r), ask(r))[1]  # type: ignore[method-assign,assignment,func-returns-value]
     desk.controller.settings_changed(AppSettings(temperature=0.0, mode="dense"))
     desk.say("hello")
-    assert asked[-1][1:] == ({"temperature": 0.0}, "dense")
+    assert (asked[-1].sampling, asked[-1].mode) == ({"temperature": 0.0}, "dense")
     assert [s.phase for s in desk.statuses].count(Phase.LOADING) >= 1
     desk.controller.send("words 20 pace 0.01")
     loads: list[Any] = []
@@ -441,16 +441,16 @@ def test_sparse_is_asked_of_models_with_predictors_and_said_of_others(
     desk.wait_ready()
     asked: list[Any] = []
     ask = desk.engine.ask
-    desk.engine.ask = lambda *a: (asked.append(a), ask(*a))[1]  # type: ignore[method-assign,assignment,func-returns-value]
+    desk.engine.ask = lambda r: (asked.append(r), ask(r))[1]  # type: ignore[method-assign,assignment,func-returns-value]
     desk.controller.settings_changed(AppSettings(mode="sparse"))
     words = [("Fake brings no predictors: its neurons are chosen automatically", None)] if sent is None else []
     assert desk.toasts == words
     desk.say("hello")
-    assert asked[-1][2] == sent
+    assert asked[-1].mode == sent
     assert desk.last.state is MessageState.COMPLETE
     desk.controller.settings_changed(AppSettings(mode="exact"))
     desk.say("hello")
-    assert asked[-1][2] == "exact"
+    assert asked[-1].mode == "exact"
     assert desk.toasts == words
 
 

@@ -17,7 +17,7 @@ import pytest
 from hub_stand_in import HubStandIn
 from person import Arrive, Person
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QPushButton
+from PySide6.QtWidgets import QPushButton, QWidget
 from tiny_model import make_tiny_gguf
 
 from app.model_rows import ModelRow
@@ -60,12 +60,12 @@ class Newcomer:
     def wait_for(self, name: str, condition: Callable[[ModelRow], Any]) -> None:
         self.person.wait(lambda: condition(self.row(name)))
 
-    def picture(self, name: str) -> None:
-        folder = ROOT / "tests" / "output"
-        if os.environ.get("HEARTH_UPDATE_SCREENSHOTS") == "1":
-            folder = ROOT / "docs" / "screenshots"
+    def picture(self, name: str, of: QWidget | None = None) -> None:
+        kept = os.environ.get("HEARTH_UPDATE_SCREENSHOTS") == "1"
+        folder = ROOT / "docs" / "screenshots" if kept else ROOT / "tests" / "output"
         folder.mkdir(parents=True, exist_ok=True)
-        assert self.window.grab().save(str(folder / f"{name}.png"))
+        self.person.qtbot.wait(50)
+        assert (of or self.window).grab().save(str(folder / f"{name}.png"))
 
 
 @pytest.mark.timeout(600)
@@ -115,7 +115,7 @@ def test_from_the_first_launch_to_a_prepared_model(
         newcomer.click(newcomer.button(offer.name, "prepare"))
         person.wait(lambda: [s for s in person.window.findChildren(PrepareSheet) if s.start.isEnabled()])
         sheet = next(s for s in person.window.findChildren(PrepareSheet) if s.isVisible())
-        newcomer.picture("prepare")
+        newcomer.picture("prepare", sheet)
         sheet.predictors.set_value("sign")
         newcomer.click(sheet.start)
         newcomer.wait_for(offer.name, lambda row: row.preparing)

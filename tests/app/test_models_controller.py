@@ -7,46 +7,13 @@ from typing import Any
 
 import pytest
 from fake_library import FakeLibrary
-from PySide6.QtCore import QObject, Signal
+from models_room import QuietChat
 from pytestqt.qtbot import QtBot
 
-from app.engine_status import EngineStatus, Phase
+from app.engine_status import Phase
 from app.model_choices import ModelChoices
 from app.models_controller import ModelsController
 from app.user_messages import UserMessage
-
-
-class FakeChat(QObject):
-    """What of the chat controller the models need."""
-
-    status_changed = Signal(EngineStatus)
-    model_changed = Signal(str)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.model = "starter-chat"
-        self.status = EngineStatus(phase=Phase.READY)
-        self.did: list[str] = []
-
-    def show(self, phase: Phase) -> None:
-        self.status = EngineStatus(phase=phase)
-        self.status_changed.emit(self.status)
-
-    def use_model(self, model: str) -> None:
-        self.model = model
-        self.did.append(f"use {model}")
-        self.show(Phase.LOADING)
-
-    def unload(self) -> None:
-        self.did.append("unload")
-        self.show(Phase.OFF)
-
-    def cancel_load(self) -> None:
-        self.did.append("cancel")
-        self.show(Phase.OFF)
-
-    def load_model(self) -> None:
-        self.did.append("load")
 
 
 class Room:
@@ -54,7 +21,7 @@ class Room:
 
     def __init__(self, qtbot: QtBot, pace_ms: int = 1, **options: Any) -> None:
         self.qtbot = qtbot
-        self.library, self.chat = FakeLibrary(pace_ms), FakeChat()
+        self.library, self.chat = FakeLibrary(pace_ms), QuietChat()
         self.saved: list[dict[str, Any]] = []
         self.controller = ModelsController(self.library, self.chat, ModelChoices(), self.saved.append, **options)
         self.problems: list[UserMessage] = []

@@ -20,7 +20,7 @@ from app.engine_status import Phase
 from app.ui import theme
 from app.ui.floating import ConfirmDialog, Toast
 from app.ui.model_details import DetailsSheet
-from app.ui.model_dialogs import FitSheet, ImportSheet, PrepareSheet, TokenSheet
+from app.ui.model_dialogs import FitSheet, ImportSheet, PrepareSheet, RepairSheet, TokenSheet
 from app.user_messages import UserMessage
 from engine.library.records import Download, HubModel
 
@@ -209,6 +209,18 @@ def test_deleting_asks_first_and_can_be_undone(enter: Enter) -> None:
     (toast,) = room.page.findChildren(Toast)
     toast._take_back()
     room.wait(lambda: "chat" in room.card("prosparse-13b").buttons)
+
+
+def test_what_a_check_has_found_is_told(enter: Enter) -> None:
+    room = enter(owning())
+    room.controller.verified.emit("prosparse-13b", [])
+    (toast,) = room.page.findChildren(Toast)
+    assert toast.words.words.endswith("every file is as it should be")
+    room.controller.verified.emit("prosparse-13b", ["model.gguf"])
+    sheet = room.dialog(RepairSheet)
+    assert "One file" in sheet.sentence.words
+    sheet.accept()
+    room.wait(lambda: room.library.jobs("repair"))
 
 
 def test_what_would_fit_leads_to_a_card(enter: Enter) -> None:

@@ -66,6 +66,10 @@ def sidebar(qtbot: QtBot) -> Iterator[Sidebar]:
     window.close()
 
 
+def said_by(menu: QMenu) -> list[str]:
+    return [re.sub(r"\t.*", "", action.text()) for action in menu.actions() if action.text()]
+
+
 def click(bar: Sidebar, name: str, at: QPoint | None = None) -> None:
     view = bar.panel.list
     row = view.visualRect(view.chats.index_of(name))
@@ -215,9 +219,9 @@ def test_the_more_button_opens_a_menu_and_does_not_open_the_chat(sidebar: Sideba
     with qtbot.assertNotEmitted(sidebar.conversation_selected):
         click(sidebar, "dinner", view.delegate.more_rect(row).center())
     menu = view.findChild(QMenu)
-    assert [re.sub(r"\t.*", "", action.text()) for action in menu.actions()] == ["Rename", "Delete"]
+    assert said_by(menu) == ["Rename", "Pin", "Move to a new folder", "Export as Markdown", "Export as JSON", "Delete"]
     with qtbot.waitSignal(sidebar.delete_requested) as told:
-        menu.actions()[1].trigger()
+        menu.actions()[-1].trigger()
     assert told.args == ["dinner"]
     menu.close()
 
@@ -336,9 +340,9 @@ def test_it_is_a_rail_below_1080_and_a_panel_above(sidebar: Sidebar) -> None:
     assert sidebar.width() == 256
 
 
-def test_ctrl_b_closes_and_opens_and_is_remembered(sidebar: Sidebar, qtbot: QtBot) -> None:
+def test_it_closes_and_opens_and_that_is_remembered(sidebar: Sidebar, qtbot: QtBot) -> None:
     with qtbot.waitSignal(sidebar.collapsed_changed) as told:
-        QTest.keyClick(sidebar.window(), Qt.Key.Key_B, Qt.KeyboardModifier.ControlModifier)
+        sidebar.panel.hide_button.click()
     assert told.args == [True]
     qtbot.waitUntil(lambda: sidebar.width() == 56 and sidebar.rail.isVisible())
     with qtbot.waitSignal(sidebar.collapsed_changed) as told:

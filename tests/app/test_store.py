@@ -11,14 +11,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app import store_file
-from app.conversation import Conversation, Message, MessageState, Role
+from app.conversation import Attachment, Conversation, Message, MessageState, Role, branch
 from app.store import Store, StoreError
 
 ROOT = Path(store_file.__file__).parents[1]
@@ -40,10 +40,13 @@ def chat(store: Store, title: str, *texts: str, at: float = 1000.0) -> Conversat
     """A stored conversation of alternating turns."""
     made = Conversation(title=title, created_at=at, updated_at=at)
     store.save_conversation(made)
+    parent = ""
     for number, text in enumerate(texts):
         role = Role.USER if number % 2 == 0 else Role.ASSISTANT
-        store.append(made.id, Message(role, text, created_at=at + number))
-    return made
+        message = Message(role, text, created_at=at + number, parent=parent)
+        store.append(made.id, message)
+        parent = message.id
+    return dataclasses.replace(made, leaf=parent)
 
 
 # ------------------------------------------------------------------ keeping
@@ -54,13 +57,19 @@ def test_everything_comes_back_after_a_restart(file: Path) -> None:
     made = chat(store, "Grüße")
     question = Message(Role.USER, "Wie geht's? 火 \U0001f525 \x00 end", created_at=5.5)
     answer = Message(
-        Role.ASSISTANT, "**Gut**", created_at=6.5, state=MessageState.LENGTH, stats={"tokens": 3, "decode_tok_s": None}
+        Role.ASSISTANT,
+        "**Gut**",
+        created_at=6.5,
+        state=MessageState.LENGTH,
+        stats={"tokens": 3, "decode_tok_s": None},
+        parent=question.id,
     )
     store.append(made.id, question)
     store.append(made.id, answer)
     store.close()
     store.close()
     store = Store.open(file)
+    made = dataclasses.replace(made, leaf=answer.id)
     assert store.conversations() == [made]
     assert store.conversation(made.id) == made
     assert store.messages(made.id) == [question, answer]
@@ -73,7 +82,7 @@ def test_the_newest_conversation_is_first_and_a_message_makes_it_so(store: Store
     store.append(old.id, Message(Role.USER, "again", created_at=9.0))
     store.append(middle.id, Message(Role.USER, "a clock that was set back", created_at=0.5))
     assert [c.title for c in store.conversations()] == ["old", "new", "middle"]
-    store.rename(middle.id, "renamed")
+    store.save_conversation(dataclasses.replace(middle, title="renamed"))
     assert [c.title for c in store.conversations()] == ["old", "new", "renamed"]
 
 
@@ -127,7 +136,8 @@ def test_delete_can_be_undone_until_it_is_purged(store: Store) -> None:
     assert len(store.conversations()) == 2
     assert [m.text for m in store.messages(gone.id)] == ["b", "c"]
     store.delete(gone.id)
-    assert store.purge_deleted() == 1
+    assert store.purge_deleted(time.time() - 60) == 0
+    assert store.purge_deleted(time.time() + 1) == 1
     assert store.messages(gone.id) == []
     store.restore(gone.id)
     assert [c.id for c in store.conversations()] == [kept.id]
@@ -177,6 +187,75 @@ def test_ten_thousand_messages_are_found_by_index(store: Store) -> None:
     ).fetchall()
     assert "USING INDEX" in plan[0][3]
     assert len(plan) == 1, "a sort besides the index"
+
+
+def test_ten_thousand_messages_are_read_soon(store: Store) -> None:
+    made = chat(store, "long")
+    with store._transaction() as db:
+        db.executemany(
+            "INSERT INTO message (id, conversation_id, position, role, text, created_at, state, parent, stats) "
+            "VALUES (?, ?, ?, 'user', ?, 0.0, 'complete', ?, ?)",
+            [(f"m{n}", made.id, n, "word " * 60, f"m{n - 1}" if n else "", '{"tokens": 3}') for n in range(10_000)],
+        )
+    best = min(timed(lambda: branch(store.messages(made.id), "m9999")) for _ in range(3))
+    assert best < 0.3, f"{best:.3f} s"
+
+
+def timed(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+# ------------------------------------------------------------------ branches, heads
+
+
+def tree(store: Store) -> tuple[Conversation, list[Message]]:
+    """A stored chat with everything that a chat can have: two versions of an answer, attachments, choices."""
+    paper = Attachment("a.pdf", "page \U0001f525\n" * 3, "pdf", 2)
+    asked = Message(Role.USER, "q", attachments=(paper, Attachment("Pasted", "x", "pasted")))
+    first = Message(Role.ASSISTANT, "a1", parent=asked.id, stats={"tokens": 3})
+    second = Message(Role.ASSISTANT, "a2", parent=asked.id)
+    follow = Message(Role.USER, "q2", parent=first.id)
+    made = Conversation(title="tree", pinned=True, folder="Work", draft="half a", choices={"mode": "exact", "n": [1]})
+    store.save_conversation(made)
+    for message in (asked, first, second, follow):
+        store.append(made.id, message)
+    made = dataclasses.replace(made, leaf=second.id, updated_at=follow.created_at)
+    store.save_conversation(made)
+    return made, [asked, first, second, follow]
+
+
+def test_a_chat_with_everything_comes_back(file: Path) -> None:
+    store = Store.open(file)
+    made, messages = tree(store)
+    store.close()
+    store = Store.open(file)
+    assert store.conversation(made.id) == made
+    assert store.messages(made.id) == messages
+    store.close()
+
+
+def test_a_message_that_goes_is_bridged_and_comes_back(store: Store) -> None:
+    made, messages = tree(store)
+    first = messages[1]
+    store.remove_message(first.id)
+    assert [(m.text, m.parent) for m in store.messages(made.id)] == [
+        ("q", ""), ("a2", messages[0].id), ("q2", messages[0].id)]  # fmt: skip
+    store.put_back(first.id, [messages[3].id])
+    assert store.messages(made.id) == messages
+    store.remove_message(messages[0].id)
+    assert [m.parent for m in store.messages(made.id)] == ["", "", first.id]
+    assert store.purge_deleted(time.time() + 1) == 0
+    store.put_back(messages[0].id, [])
+    assert len(store.messages(made.id)) == 3
+
+
+def test_the_draft_of_a_chat_that_is_not_begun(store: Store) -> None:
+    assert store.draft() == ""
+    for text in ("half \ud83d", "whole", ""):
+        store.save_draft(text)
+        assert store.draft() == text.replace("\ud83d", "\ufffd")
 
 
 # ------------------------------------------------------------------ search
@@ -244,6 +323,8 @@ while True:
         store.update_message(dataclasses.replace(answer, text=f"{number} " + "word " * 300))
         print(number, flush=True)
         time.sleep(0.002)
+    store.update_message(dataclasses.replace(answer, text=f"{number} done"))
+    store.grow_index()
 """
 
 
@@ -338,7 +419,7 @@ def test_a_truncated_file(filled: Path) -> None:
     data = filled.read_bytes()
     filled.write_bytes(data[: len(data) * 2 // 3 - 1000])
     conversations, messages = rescued(filled)
-    assert conversations >= 40
+    assert conversations >= 35
     assert 300 < messages < 600
 
 
@@ -474,6 +555,70 @@ def test_a_rescue_that_is_cut_off_is_finished_at_the_next_start(
     assert sorted(path.read_bytes() for path in damaged_files(filled)) == sorted(parts.values())
 
 
+@pytest.mark.parametrize("lost", ["beginning", "schema"])
+def test_everything_of_a_chat_is_rescued(filled: Path, lost: str) -> None:
+    store = Store.open(filled)
+    made, messages = tree(store)
+    gone = store.messages(store.conversations()[5].id)[3]
+    store.remove_message(gone.id)
+    while store.grow_index():
+        pass
+    store.close()
+    data = bytearray(filled.read_bytes())
+    if lost == "beginning":
+        data[:4096] = bytes(4096)
+    else:
+        data = data.replace(b"CREATE TABLE conversation", b"CREATE TABLE confersation", 1)
+    filled.write_bytes(data)
+    store, report = Store.rescue(filled)
+    assert report is not None
+    assert (report.conversations, report.messages) == (61, 604)
+    assert store.conversation(made.id) == made
+    assert store.messages(made.id) == messages
+    assert sum(len(store.messages(c.id)) for c in store.conversations()) == 593
+    assert len(store.search("word")) == 59
+    store.close()
+
+
+def test_a_lost_parent_is_the_message_before(filled: Path) -> None:
+    store = Store.open(filled)
+    made, messages = tree(store)
+    store._db.execute("UPDATE message SET parent = 'lost', attachments = '[1', stats = '[' WHERE text = 'a2'")
+    store._db.execute("UPDATE conversation SET choices = '{' WHERE title = 'tree'")
+    assert store.repair() is not None
+    assert [(m.text, m.parent) for m in store.messages(made.id)] == [
+        ("q", ""), ("a1", messages[0].id), ("a2", messages[1].id), ("q2", messages[1].id)]  # fmt: skip
+    found = store.conversation(made.id)
+    assert found is not None
+    assert (found.choices, found.folder) == ({}, "Work")
+    store.close()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_is_broken_with_an_index_the_program_starts_and_searches(filled: Path, seed: int) -> None:
+    store = Store.open(filled)
+    while store.grow_index():
+        pass
+    store.close()
+    dice = random.Random(seed)
+    data = bytearray(filled.read_bytes())
+    for _ in range(dice.choice([1, 5, 40])):
+        at, length = dice.randrange(len(data)), dice.choice([1, 20, 5000])
+        data[at : at + length] = dice.randbytes(length)
+    filled.write_bytes(data)
+    store, _ = Store.rescue(filled)
+    known = store.conversations()
+    for conversation in known:
+        if messages := store.messages(conversation.id):
+            message = messages[-1]
+            store.update_message(dataclasses.replace(message, text=f"{message.text} written anew"))
+            assert store.search(f"{message.text[-40:]} written anew")
+    while store.grow_index():
+        pass
+    assert len(store.search("written anew")) == sum(bool(store.messages(c.id)) for c in known)
+    store.close()
+
+
 # ------------------------------------------------------------------ versions
 
 
@@ -496,13 +641,13 @@ def test_a_file_of_a_newer_version_is_refused_and_left_untouched(filled: Path) -
 
 def test_an_older_file_is_brought_up_step_by_step(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     later = (
-        ("ALTER TABLE conversation ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0",),
-        ("UPDATE conversation SET pinned = 1 WHERE title = 'Chat 7'", "CREATE TABLE tag (name TEXT)"),
+        ("ALTER TABLE conversation ADD COLUMN colour INTEGER NOT NULL DEFAULT 0",),
+        ("UPDATE conversation SET colour = 1 WHERE title = 'Chat 7'", "CREATE TABLE tag (name TEXT)"),
     )
     monkeypatch.setattr(store_file, "MIGRATIONS", store_file.MIGRATIONS + later)
     store = Store.open(filled)
-    assert store._db.execute("PRAGMA user_version").fetchone() == (3,)
-    assert store._db.execute("SELECT title FROM conversation WHERE pinned").fetchall() == [("Chat 7",)]
+    assert store._db.execute("PRAGMA user_version").fetchone() == (len(store_file.MIGRATIONS),)
+    assert store._db.execute("SELECT title FROM conversation WHERE colour").fetchall() == [("Chat 7",)]
     assert len(store.conversations()) == 59
     store.close()
     Store.open(filled).close()
@@ -510,13 +655,106 @@ def test_an_older_file_is_brought_up_step_by_step(filled: Path, monkeypatch: pyt
 
 def test_a_migration_that_fails_changes_nothing(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        later = (("ALTER TABLE conversation ADD COLUMN pinned INTEGER",), ("THIS IS NO SQL",))
+        later = (("ALTER TABLE conversation ADD COLUMN colour INTEGER",), ("THIS IS NO SQL",))
         patched.setattr(store_file, "MIGRATIONS", store_file.MIGRATIONS + later)
         with pytest.raises(sqlite3.OperationalError):
             Store.open(filled)
     store = Store.open(filled)
-    assert store._db.execute("PRAGMA user_version").fetchone() == (1,)
-    assert "pinned" not in {row[1] for row in store._db.execute("PRAGMA table_info (conversation)")}
+    assert store._db.execute("PRAGMA user_version").fetchone() == (len(store_file.MIGRATIONS),)
+    assert "colour" not in {row[1] for row in store._db.execute("PRAGMA table_info (conversation)")}
+    store.close()
+
+
+FIRST_VERSION = (  # as the first Hearth that kept chats made its file
+    """CREATE TABLE conversation (
+        id TEXT PRIMARY KEY, title TEXT NOT NULL, created_at REAL NOT NULL, updated_at REAL NOT NULL,
+        deleted_at REAL)""",
+    """CREATE TABLE message (
+        id TEXT PRIMARY KEY, conversation_id TEXT NOT NULL REFERENCES conversation (id) ON DELETE CASCADE,
+        position INTEGER NOT NULL, role TEXT NOT NULL, text TEXT NOT NULL, created_at REAL NOT NULL,
+        state TEXT NOT NULL, stats TEXT, UNIQUE (conversation_id, position))""",
+    "CREATE INDEX conversation_newest ON conversation (updated_at)",
+    "CREATE INDEX message_writing ON message (state) WHERE state = 'writing'",
+    "PRAGMA user_version = 1",
+)
+
+
+def first_file(file: Path, n_chats: int = 20) -> Path:
+    """A file of the first version, with chats of six messages, the first of them deleted."""
+    file.parent.mkdir(parents=True)
+    db = sqlite3.connect(file, isolation_level=None)
+    db.execute("PRAGMA journal_mode = WAL")
+    for statement in FIRST_VERSION:
+        db.execute(statement)
+    for number in range(n_chats):
+        deleted_at = 5.0 if number == 0 else None
+        db.execute(
+            "INSERT INTO conversation VALUES (?, ?, 1.0, ?, ?)", (f"c{number}", f"old {number}", number, deleted_at)
+        )
+        for place in range(0, 12, 2):  # a message between was removed each time
+            role = "user" if place % 4 == 0 else "assistant"
+            row = (f"c{number}.{place}", f"c{number}", place, role, f"message {number}.{place} " + "word " * 150, 2.0,
+                   "complete", '{"tokens": 7}')  # fmt: skip
+            db.execute("INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+    db.close()
+    return file
+
+
+def check_first_file(store: Store, n_chats: int = 20) -> None:
+    assert [c.title for c in store.conversations()] == [f"old {number}" for number in range(n_chats - 1, 0, -1)]
+    for conversation in store.conversations():
+        messages = store.messages(conversation.id)
+        assert len(messages) == 6
+        assert [m.parent for m in messages] == ["", *(m.id for m in messages[:-1])]
+        assert branch(messages, conversation.leaf) == messages
+        assert messages[1].stats == {"tokens": 7}
+        assert (conversation.pinned, conversation.folder, conversation.draft, conversation.choices) == (
+            False,
+            "",
+            "",
+            {},
+        )
+
+
+def test_a_file_of_the_first_version_is_one_long_branch(file: Path) -> None:
+    store = Store.open(first_file(file))
+    check_first_file(store)
+    assert store.conversation("c0") is None
+    last = store.messages("c7")[-1]
+    store.append("c7", Message(Role.USER, "more", id="new", parent=last.id))
+    store.append("c7", Message(Role.USER, "edited", id="edit", parent="c7.2"))
+    store.remove_message("c7.8")
+    parents = {m.id: m.parent for m in store.messages("c7")}
+    assert (parents["new"], parents["edit"], parents["c7.10"]) == (last.id, "c7.2", "c7.6")
+    store.remove_message(last.id)
+    parents = {m.id: m.parent for m in store.messages("c7")}
+    assert (parents["new"], parents["edit"]) == ("c7.6", "c7.2")
+    store.close()
+    store, report = Store.rescue(file)
+    assert report is None
+    assert len(store.messages("c9")) == 6
+    store.close()
+
+
+def test_a_damaged_file_of_the_first_version_is_rescued(file: Path) -> None:
+    data = first_file(file).read_bytes()
+    assert b"CREATE INDEX conversation_newest" in data
+    file.write_bytes(data.replace(b"CREATE INDEX conversation_newest", b"CREATE INDAX conversation_newest", 1))
+    store, report = Store.rescue(file)
+    assert report is not None
+    assert (report.error.kind, report.conversations, report.messages) == ("damaged", 20, 120)
+    check_first_file(store)
+    store.close()
+
+
+def test_a_file_of_the_first_version_without_its_beginning_is_rescued(file: Path) -> None:
+    data = bytearray(first_file(file).read_bytes())
+    data[:4096] = bytes(4096)
+    file.write_bytes(data)
+    store, report = Store.rescue(file)
+    assert report is not None
+    assert (report.conversations, report.messages) == (20, 120)
+    check_first_file(store)
     store.close()
 
 

@@ -15,14 +15,16 @@ from PySide6.QtWidgets import QAbstractButton, QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from app import markdown_blocks
+from app.answer_words import facts_of
 from app.conversation import Message, MessageState, Role
 from app.engine_status import EngineStatus, Phase
 from app.markdown_blocks import CodeBlock
 from app.ui import theme
 from app.ui.code_block import CodeBlockView, coloured_spans
-from app.ui.message_view import Answer, OwnMessage
+from app.ui.message_view import Answer
+from app.ui.own_message import OwnMessage
 from app.ui.prose import Prose, Table, TextView
-from app.ui.stat_line import StatLine, facts_of
+from app.ui.stat_line import StatLine
 from app.ui.transcript import AT_ONCE, BATCH, FLUSH_MS, NEWEST, SLOWEST_FLUSH_MS, Transcript, text_column
 
 pytestmark = pytest.mark.gui
@@ -127,14 +129,14 @@ def test_older_messages_come_in_batches_and_nothing_jumps(transcript: Transcript
     messages = chat(60)
     transcript.show_messages(messages)
     wait_built(transcript, qtbot, NEWEST)
-    transcript.verticalScrollBar().setValue(50)
     first = transcript.views[0]
+    transcript.verticalScrollBar().setValue(first.y() + 50)
     before = first.mapTo(transcript, QPoint(0, 0)).y()
     wait_built(transcript, qtbot, NEWEST + BATCH)
     assert [view.message.id for view in transcript.views] == [m.id for m in messages[-NEWEST - BATCH :]]
     assert first.mapTo(transcript, QPoint(0, 0)).y() == before
     for count in (NEWEST + 2 * BATCH, len(messages)):
-        transcript.verticalScrollBar().setValue(0)
+        transcript.verticalScrollBar().setValue(transcript.views[0].y())
         wait_built(transcript, qtbot, count)
     assert transcript.views[0].message is messages[0]
 
@@ -147,7 +149,7 @@ def test_a_theme_change_restyles_what_is_seen_and_builds_the_rest_anew(
     wait_built(transcript, qtbot, NEWEST)
     bar = transcript.verticalScrollBar()
     if not following:
-        bar.setValue(bar.maximum() // 2)
+        bar.setValue(transcript.views[NEWEST // 2].y())
     settle(qtbot)
     seen = next(view for view in transcript.views if view.y() >= bar.value())
     before = seen.mapTo(transcript, QPoint(0, 0)).y()

@@ -146,7 +146,7 @@ def paint(folder: Path) -> float:
 
 def chat(folder: Path, engine: str, threads: int | None = None) -> dict[str, Any]:
     """Lateness while loading, while answering and at rest; the rates that the answers carried."""
-    from PySide6.QtCore import Qt, QTimer
+    from PySide6.QtCore import QEventLoop, Qt, QTimer
 
     from app.engine_status import Phase
 
@@ -168,10 +168,10 @@ def chat(folder: Path, engine: str, threads: int | None = None) -> dict[str, Any
     hearth.controller.message_finished.connect(finished.append)
 
     def until(what: Callable[[], bool]) -> None:
-        watch = QTimer(interval=5)
-        watch.timeout.connect(lambda: app.quit() if what() else None)
+        loop, watch = QEventLoop(), QTimer(interval=5)  # not the application's own loop: leaving it closes the window
+        watch.timeout.connect(lambda: loop.quit() if what() else None)
         watch.start()
-        app.exec()
+        loop.exec()
         watch.stop()
 
     def lateness() -> dict[str, float]:

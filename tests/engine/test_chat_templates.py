@@ -222,7 +222,7 @@ def test_marks_that_a_tokenizer_json_calls_ordinary_are_special(tmp_path: Path) 
 def test_a_chat_is_laid_out_and_ends_as_the_template_says(nameless: Path) -> None:
     model = LoadedModel.load(nameless, EngineConfig(template="plain"))
     assert model.chat_sampling(SamplingConfig(stop=("x",))).stop == ("x", "\nUser:", "\nAssistant:")
-    prompt, _ = ChatSession(model).fit([{"role": "user", "content": "Hi"}], 4)
+    prompt = ChatSession(model).fit([{"role": "user", "content": "Hi"}], 4).prompt
     assert model.tokenizer.decode(prompt, skip_special=False) == "<|begin|>User: Hi\nAssistant:"
 
 

@@ -19,6 +19,8 @@ MESSAGES: list[protocol.Message] = [
     protocol.Load("1", "/home/caf\udce9"),  # a path that is no UTF-8
     protocol.Unload("2"),
     protocol.Generate("3", [{"role": "user", "content": "Zürich 🏔️\n\u2028"}], {"seed": 1}, mode="dense"),
+    protocol.Generate("3", [{"role": "user", "content": "Hi"}], overflow="stop"),
+    protocol.Count("8", [{"role": "user", "content": "Hi"}], {"max_tokens": 5}, "middle", ["a text"]),
     protocol.Cancel("4", target="3"),
     protocol.Job("5", "solve", {"tokens": 5}),
     protocol.Serve("6", port=8080, on=False),

@@ -13,6 +13,7 @@ import pytest
 from tiny_model import make_tiny_model
 
 from engine.assets import starter_model
+from engine.chat_room import KEPT_SHARE_AFTER_DROP, SMALLEST_ANSWER_TOKENS, ChatMessage
 from engine.config import KV_CODECS, EngineConfig, SamplingConfig
 from engine.errors import (
     Cancelled,
@@ -27,14 +28,7 @@ from engine.model.kv_cache import KVCache
 from engine.model.weights import open_model
 from engine.modes import choose_mode
 from engine.opening import choose_context
-from engine.session import (
-    KEPT_SHARE_AFTER_DROP,
-    SMALLEST_ANSWER_TOKENS,
-    ChatMessage,
-    ChatSession,
-    LoadedModel,
-    shared_prefix,
-)
+from engine.session import ChatSession, LoadedModel, shared_prefix
 from engine.tokenizer import Tokenizer
 
 GREEDY = SamplingConfig(temperature=0, max_tokens=24)
@@ -109,6 +103,11 @@ def test_a_seed_repeats_an_answer_and_another_changes_it(starter: LoadedModel) -
     assert warm[0] == warm[1] != warm[2]
 
 
+def fit(session: ChatSession, messages: list[ChatMessage]) -> tuple[list[int], int]:
+    fitted = session.fit(messages, None)
+    return fitted.prompt, fitted.dropped
+
+
 def long_chat(turns: int) -> list[ChatMessage]:
     words = "The little fox went over the hill and looked at the sea for a long time. " * 3
     chat = [say("You are kind.", "system")]
@@ -119,7 +118,7 @@ def long_chat(turns: int) -> list[ChatMessage]:
 
 def test_what_does_not_fit_is_left_out_from_the_oldest_and_counted(starter: LoadedModel) -> None:
     session, chat = ChatSession(starter), long_chat(20)
-    prompt, dropped = session.fit(chat, None)
+    prompt, dropped = fit(session, chat)
     assert 0 < dropped < len(chat) - 2
     kept = starter.tokenizer.decode(prompt, skip_special=False)
     assert "You are kind." in kept
@@ -131,9 +130,9 @@ def test_what_does_not_fit_is_left_out_from_the_oldest_and_counted(starter: Load
 
 def test_the_same_messages_stay_out_so_that_the_next_turn_finds_its_prefix(starter: LoadedModel) -> None:
     session, chat = ChatSession(starter), long_chat(20)
-    first, dropped = session.fit(chat, None)
+    first, dropped = fit(session, chat)
     chat += [say("At the sea.", "assistant"), say("And then?")]
-    second, still = session.fit(chat, None)
+    second, still = fit(session, chat)
     assert still == dropped
     assert shared_prefix(first, second) == len(first)
 
@@ -141,7 +140,7 @@ def test_the_same_messages_stay_out_so_that_the_next_turn_finds_its_prefix(start
 def test_a_short_conversation_after_a_long_one_loses_nothing(starter: LoadedModel) -> None:
     session = ChatSession(starter)
     session.fit(long_chat(20), None)
-    assert session.fit([say("Hello!")], None)[1] == 0
+    assert session.fit([say("Hello!")], None).dropped == 0
 
 
 def test_a_message_longer_than_the_context_is_refused_with_both_figures(starter: LoadedModel) -> None:
@@ -236,10 +235,10 @@ def test_fitting_a_very_long_conversation_reads_no_more_than_its_end(
         return encode(tokenizer, messages)
 
     monkeypatch.setattr(Tokenizer, "encode_chat", counted)
-    prompt, dropped = session.fit(chat, None)
+    prompt, dropped = fit(session, chat)
     assert read[0] < 100
     assert 0.3 * starter.context < len(prompt) <= KEPT_SHARE_AFTER_DROP * starter.context
-    assert session.fit(chat, None) == (prompt, dropped)
+    assert fit(session, chat) == (prompt, dropped)
     one_more = [chat[0], *chat[dropped - 1 :]]
     assert (
         len(encode(starter.tokenizer, one_more)) > KEPT_SHARE_AFTER_DROP**2 * starter.context
@@ -249,7 +248,7 @@ def test_fitting_a_very_long_conversation_reads_no_more_than_its_end(
 @pytest.mark.parametrize("turns", range(6))
 def test_no_message_is_dropped_while_all_of_them_fit(starter: LoadedModel, turns: int) -> None:
     chat = [message for number in range(turns) for message in (say(f"Part {number}."), say("I see.", "assistant"))]
-    prompt, dropped = ChatSession(starter).fit([*chat, say("And then?")], None)
+    prompt, dropped = fit(ChatSession(starter), [*chat, say("And then?")])
     assert dropped == 0
     assert prompt == starter.tokenizer.encode_chat([*chat, say("And then?")])
 
@@ -291,7 +290,7 @@ def test_a_small_context_still_leaves_room_for_a_short_answer(starter: LoadedMod
     assert 20 <= length <= 35, "a quarter of the context below is less than the smallest answer"
     for spare, dropped in ((SMALLEST_ANSWER_TOKENS, 0), (SMALLEST_ANSWER_TOKENS - 1, 2)):
         small = dataclasses.replace(starter, context=length + spare)
-        assert ChatSession(small).fit(chat, None)[1] == dropped
+        assert ChatSession(small).fit(chat, None).dropped == dropped
     with pytest.raises(ContextOverflowError):
         ChatSession(small).fit([say("many words " * 12)], None)
 
@@ -354,7 +353,7 @@ def test_a_question_stopped_while_it_was_read_can_be_asked_again(reference_start
     starter = reference_starter  # kernels round tokens to bytes, which magnifies what pieces change in the last digit
     session, question = ChatSession(starter), [say("Tell me a story about a fox. " * 20)]
     looks = itertools.count()
-    prompt = session.fit(question, None)[0]
+    prompt = session.fit(question, None).prompt
     n_layers = starter.opened.config.n_layers  # one look before each piece and between its layers
     stopped = list(session.generate(prompt, GREEDY, cancelled=lambda: next(looks) >= n_layers))
     assert [event.finish_reason for event in stopped] == ["cancelled"]
@@ -362,3 +361,17 @@ def test_a_question_stopped_while_it_was_read_can_be_asked_again(reference_start
     text, last = answer(session, question)
     assert last.stats.reused_tokens > 0
     assert text == answer(ChatSession(starter), question)[0]
+
+
+def test_a_session_that_forgets_computes_the_prompt_from_its_first_token(starter: LoadedModel) -> None:
+    session = ChatSession(starter)
+    prompt = starter.tokenizer.encode_chat([{"role": "user", "content": "What is the capital of Peru?"}])
+    sampling = SamplingConfig(temperature=0.0, max_tokens=4)
+
+    def reused() -> int:
+        return [event.stats for event in session.generate(prompt, sampling)][-1].reused_tokens
+
+    assert reused() == 0
+    assert reused() == len(prompt) - 1
+    session.forget()
+    assert reused() == 0

@@ -13,14 +13,14 @@ from tiny_model import make_tiny_model
 
 from engine.batch import open_batch
 from engine.bench_batch import run_batch
-from engine.card import part
+from engine.card import placed_part
 from engine.errors import ContextOverflowError
 from engine.generate import decode_batch, decode_one_token
 
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandInMachine:
-    monkeypatch.setattr(part, "batch_ops", StandInBatchOps)
+    monkeypatch.setattr(placed_part, "batch_ops", StandInBatchOps)
     return StandInMachine(tmp_path, monkeypatch)
 
 

@@ -338,3 +338,12 @@ def test_the_command_refuses_what_cannot_be(capsys: pytest.CaptureFixture[str]) 
 def test_a_catalogue_can_be_a_part_of_one() -> None:
     few = Catalogue(ENTRIES[:2])
     assert len(Estimates(few).all(known_machine(load_profile("no-gpu")))) == 2
+
+
+def test_a_pasted_repository_is_found_with_what_the_catalogue_knows_of_it() -> None:
+    catalogue = load_catalogue()
+    one = catalogue.of_repository("powerinfer/bamboo-dpo-v0.1-gguf", "q4_0")
+    assert one is not None
+    assert one.id == "bamboo-dpo-7b"
+    assert catalogue.of_repository(one.repo) is None, "two files lie there"
+    assert catalogue.of_repository("nobody/nothing") is None

@@ -25,7 +25,7 @@ from engine.errors import (
     ModelNotFoundError,
     UnsupportedModelError,
 )
-from engine.library import imports
+from engine.library import disk_room, imports
 from engine.library.installed import STARTER_ID, Library
 
 
@@ -204,7 +204,7 @@ def test_a_full_disk_is_said_before_anything_is_written(
 ) -> None:
     path = make_tiny_gguf(tmp_path / "a.gguf")
     usage = namedtuple("usage", "total used free")
-    room = imports.ROOM_LEFT_BYTES + path.stat().st_size
+    room = disk_room.SPARE_BYTES + path.stat().st_size
     monkeypatch.setattr(shutil, "disk_usage", lambda at: usage(1 << 40, 0, room - 1))
     with pytest.raises(DiskSpaceError, match="free"):
         library.add(path, copy=True)

@@ -1,0 +1,71 @@
+"""What the engine is asked for an answer: the conversation as the model is to see it, and how it is to answer.
+
+Plain data and pure functions; app/answer_queue.py sends it when its turn has come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.conversation import Message, Role
+from app.thinking import spoken
+
+
+@dataclass(frozen=True)
+class Asking:
+    """How a chat wants to be answered, whatever is said in it."""
+
+    system_prompt: str = ""
+    sampling: dict[str, Any] = field(default_factory=dict)  # what differs from the model's own defaults
+    mode: str | None = None  # sparse, exact or dense; None: as the model was loaded
+    overflow: str = "roll"  # where the chat is too long for the context: "roll", "middle" or "stop"
+
+
+@dataclass(frozen=True)
+class AnswerRequest:
+    """One answer to be given. continues: the last message is the model's own and is written on."""
+
+    messages: list[dict[str, str]]
+    sampling: dict[str, Any] = field(default_factory=dict)
+    mode: str | None = None
+    overflow: str = "roll"
+    continues: bool = False
+
+
+def history(
+    messages: Sequence[Message],
+    question_id: str,
+    system_prompt: str,
+    words_of: Callable[[Message], str] = lambda message: message.text,
+) -> list[dict[str, str]]:
+    """What the model is to see for a question: instructions, the complete turns before it, the question.
+
+    A turn without words in its answer is left out as a whole; of several answers to one question the last counts.
+    What a model thought before it answered is not sent back. words_of: what it reads of a message of the person's.
+    """
+    turns: list[list[Message]] = []
+    for message in messages:
+        if message.role is Role.USER:
+            turns.append([message])
+            if message.id == question_id:
+                break
+        elif message.role is Role.ASSISTANT and turns and spoken(message.text).strip():
+            turns[-1][1:] = [message]
+    kept = [turn for turn in turns[:-1] if len(turn) == 2] + turns[-1:]
+    said = [
+        {"role": str(m.role), "content": words_of(m) if m.role is Role.USER else spoken(m.text)}
+        for turn in kept for m in turn
+    ]  # fmt: skip
+    if system_prompt.strip():
+        said.insert(0, {"role": "system", "content": system_prompt.strip()})
+    return said
+
+
+def request_for(
+    messages: Sequence[Message], question_id: str, asking: Asking, words_of: Callable[[Message], str]
+) -> AnswerRequest:
+    """The request for an answer to a question, of a branch that leads to it."""
+    said = history(messages, question_id, asking.system_prompt, words_of)
+    return AnswerRequest(said, asking.sampling, asking.mode, asking.overflow)

@@ -1,0 +1,95 @@
+r"""Markdown-it rules that find formulas: $...$ and \(...\) within a line, $$...$$, \[...\] and \begin{...} as blocks.
+
+A formula that is not closed yet is shown as it stands. What a formula says is app/math_text.py's business.
+"""
+
+from __future__ import annotations
+
+import re
+
+from markdown_it import MarkdownIt
+from markdown_it.rules_block import StateBlock
+from markdown_it.rules_inline import StateInline
+
+from app.math_text import ENVIRONMENTS, MOST_CHARACTERS
+
+# As Pandoc has it: no space within the dollars, no digit behind them, so that "$5 and $10" stays money.
+_DOLLARS = re.compile(r"\$(?![\s$])((?:\\.|[^$\\\n]|\n(?!\n))*?[^\s\\$]|[^\s\\$])\$(?![\d$])")
+_PAIRS = (("\\(", "\\)"), ("\\[", "\\]"), ("$$", "$$"))
+_ENVIRONMENT = re.compile(rf"\\begin\{{((?:{ENVIRONMENTS})\*?)\}}")
+_REST = re.compile(r"[.,;:]?\s*$")
+
+
+def add_to(md: MarkdownIt) -> None:
+    """Teach a parser formulas: tokens math_inline and math_block, whose content is TeX."""
+    md.inline.ruler.before("escape", "math_inline", _inline)
+    md.block.ruler.before(
+        "fence", "math_block", _block, {"alt": ["paragraph", "reference", "blockquote", "list"]}
+    )  # fmt: skip
+    md.inline.add_terminator_char("$")
+
+
+def _inline(state: StateInline, silent: bool) -> bool:
+    start = state.pos
+    if state.src[start] not in "$\\":
+        return False
+    content, end = "", -1
+    for opening, closing in _PAIRS:
+        if state.src.startswith(opening, start):
+            close = state.src.find(closing, start + 2, start + MOST_CHARACTERS)
+            if close > start + 2:
+                content, end = state.src[start + 2 : close], close + 2
+            break
+    else:
+        if found := _DOLLARS.match(state.src, start, min(state.posMax, start + MOST_CHARACTERS)):
+            content, end = found[1], found.end()
+    if end < 0 or end > state.posMax or not content.strip():
+        return False
+    if not silent:
+        token = state.push("math_inline", "", 0)
+        token.content = content
+        token.markup = state.src[start : start + 1]
+    state.pos = end
+    return True
+
+
+def _line(state: StateBlock, number: int) -> str:
+    return state.src[state.bMarks[number] + state.tShift[number] : state.eMarks[number]]
+
+
+def _block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    if state.is_code_block(start):
+        return False
+    first = _line(state, start)
+    environment = _ENVIRONMENT.match(first)
+    if environment:
+        closing, lines = f"\\end{{{environment[1]}}}", [first]
+    elif first.startswith(("$$", "\\[")):
+        closing, lines = "$$" if first.startswith("$") else "\\]", [first[2:]]
+    else:
+        return False
+    number, closed = start, closing in lines[0]
+    while not closed:
+        number += 1
+        line = _line(state, number) if number < end else ""
+        if not line.strip() or state.sCount[number] < state.blkIndent:
+            break
+        lines.append(line)
+        closed = closing in line
+    if closed:
+        last, rest = lines[-1].split(closing, 1)
+        if not _REST.match(rest):
+            return False
+        lines[-1] = last + (closing if environment else "")
+    elif environment is None and (lines[0].strip() or number < end):
+        return False  # an opening mark alone, with a gap behind it, is no formula
+    else:
+        number -= 1
+    if silent:
+        return True
+    token = state.push("math_block", "", 0)
+    token.content = "\n".join(lines).strip()
+    token.map = [start, number + 1]
+    token.block = True
+    state.line = number + 1
+    return True

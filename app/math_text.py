@@ -1,0 +1,324 @@
+r"""TeX as a line of readable text: \frac{a}{b} becomes a/b, x_i^2 becomes xᵢ², \sum_{i=1}^n becomes ∑ᵢ₌₁ⁿ.
+
+What it does not know it does not guess: then the caller shows the source. It draws nothing and runs no TeX: macros
+cannot be defined, and both length and depth are bounded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from html import escape
+
+from app.math_symbols import ACCENTS, ALPHABETS, FUNCTIONS, LARGE, LOWERED, NEGATED, RAISED, RELATIONS, SYMBOLS
+
+MOST_CHARACTERS = 4000
+MOST_DEPTH = 24
+
+# Around words that are not variables, and around bold ones; nobody types them, and what does is refused.
+_UPRIGHT, _BOLD, _END, _LINE = "\ue000", "\ue001", "\ue002", "\ue003"
+_OURS = re.compile("[\ue000-\ue003]")
+
+_SPACES = {
+    ",": "\u2009", ":": "\u2005", ";": "\u2005", "!": "", " ": " ", "quad": "\u2003", "qquad": "\u2003\u2003",
+    "enspace": "\u2002", "thinspace": "\u2009", "medspace": "\u2005", "thickspace": "\u2005", "negthinspace": "",
+}  # fmt: skip
+_IGNORED = frozenset(
+    "displaystyle textstyle scriptstyle limits nolimits big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl "
+    "Biggr bigm Bigm middle nonumber notag allowbreak relax strut mathstrut hfill centering left right".split()
+)
+_DROPPED = frozenset("label tag vspace hspace phantom hphantom vphantom color".split())
+_WORDS = frozenset("text textrm textnormal mathrm operatorname mbox hbox textsf texttt mathsf mathtt textit".split())
+_THICK = frozenset("textbf mathbf boldsymbol bm pmb".split())
+_FRACTIONS = frozenset("frac dfrac tfrac cfrac".split())
+_KEPT = frozenset("mathit mathnormal mathop mathbin mathrel mathord mathstrut smash rm substack ensuremath".split())
+_ROOTS = {"": "√", "2": "√", "3": "∛", "4": "∜"}
+_LINES = frozenset("align aligned alignat gather gathered equation split multline eqnarray displaymath math".split())
+_FENCED = {"matrix": "()", "smallmatrix": "()", "array": "()", "pmatrix": "()", "bmatrix": "[]", "Bmatrix": "{}",
+           "vmatrix": "||", "Vmatrix": "‖‖"}  # fmt: skip
+_LIMITS = frozenset("lim limsup liminf max min sup inf argmax argmin".split())
+ENVIRONMENTS = "|".join(sorted(_LINES | {"cases"} | set(_FENCED)))
+_TOKEN = re.compile(r"\\[A-Za-z]+\*?|\\.|\s+|.", re.DOTALL)
+_BINARY = frozenset("+−=<>±∓×÷·≤≥≠≈→⇒∈")
+_COMPOUND = re.compile(r"[\s+−=<>/±∓×·÷,√]")
+# One letter or number with its scripts, or a differential: stands below a stroke without brackets.
+_ATOM = re.compile(r"([d∂∆]?\w|\d+(\.\d+)?)[^\w\s(]*[′⁰-ₜᵢ-ᵪ¹²³\u0300-\u036f]*|\w+\([^()]*\)")
+
+
+class _Unknown(Exception):
+    """Something that cannot be written as a line of text."""
+
+
+def to_html(tex: str) -> str | None:
+    """The formula as HTML for Qt's rich text: variables slanted, its lines apart. None: show the source.
+
+    Cost: linear in the source, of which there are at most MOST_CHARACTERS.
+    """
+    if not tex.strip() or len(tex) > MOST_CHARACTERS or _OURS.search(tex):
+        return None
+    try:
+        return _dressed(_Reader(tex).read_all())
+    except (_Unknown, RecursionError):
+        return None
+
+
+def to_text(tex: str) -> str | None:
+    """The formula as plain text. None: show the source."""
+    html = to_html(tex)
+    if html is None:
+        return None
+    bare = re.sub(r"<[^>]*>", "", html.replace("<br>", "\n"))
+    for entity, sign in (("&lt;", "<"), ("&gt;", ">"), ("&quot;", '"'), ("&#x27;", "'"), ("&amp;", "&")):
+        bare = bare.replace(entity, sign)
+    return bare
+
+
+def _dressed(line: str) -> str:
+    """Private marks turned into tags, letters into slanted ones."""
+    out: list[str] = []
+    upright = 0
+    line = re.sub(" +", " ", line)
+    for piece in re.findall("[\ue000-\ue003]|[A-Za-zα-ωϕϑϵ]+|[^\ue000-\ue003A-Za-zα-ωϕϑϵ]+", line):
+        if piece == _UPRIGHT:
+            upright += 1
+        elif piece == _BOLD:
+            upright += 1
+            out.append("<b>")
+        elif piece == _END:
+            upright -= 1
+            out.append(_END)
+        elif piece == _LINE:
+            out.append("<br>")
+        else:
+            out.append(f"<i>{piece}</i>" if piece[0].isalpha() and not upright else escape(piece))
+    return _closed("".join(out)).strip()
+
+
+def _closed(html: str) -> str:
+    """Every end mark closes what was opened last: bold has a tag, upright words have none."""
+    return re.sub(f"<b>([^{_END}]*){_END}", r"<b>\1</b>", html).replace(_END, "")
+
+
+class _Reader:
+    """Reads tokens one by one; what is read of a group is text with private marks."""
+
+    def __init__(self, tex: str) -> None:
+        self._tokens = _TOKEN.findall(re.sub(r"(?<!\\)%.*", "", tex))
+        self._at = 0
+        self._depth = 0
+
+    def read_all(self) -> str:
+        """Everything."""
+        text = self._read(lambda token: False)
+        if self._at < len(self._tokens):
+            raise _Unknown
+        return text
+
+    def _peek(self) -> str:
+        return self._tokens[self._at] if self._at < len(self._tokens) else ""
+
+    def _next(self) -> str:
+        token = self._peek()
+        if not token:
+            raise _Unknown
+        self._at += 1
+        return token
+
+    def _skip_space(self) -> None:
+        while self._peek().isspace():
+            self._at += 1
+
+    def _read(self, ends: Callable[[str], bool]) -> str:
+        """Text up to a token that ends it, which is left where it is."""
+        self._depth += 1
+        if self._depth > MOST_DEPTH:
+            raise _Unknown
+        parts: list[str] = []
+        wide = False  # a large sign or limit was read, whose scripts come before the space
+        while (token := self._peek()) and not ends(token):
+            if wide and token not in {"^", "_"} and not token.isspace() and token != "\\limits":
+                parts.append(" ")
+                wide = False
+            wide = wide or token[1:] in LARGE or token[1:] in _LIMITS
+            if token in {"^", "_"}:
+                self._at += 1
+                base = parts.pop() if parts else ""
+                parts.append(base + self._script(token))
+            elif token == "'":
+                self._at += 1
+                parts.append("′")
+            elif token in {"}", "&"}:
+                raise _Unknown
+            else:
+                parts.append(self._one())
+        self._depth -= 1
+        return _tidied("".join(parts))
+
+    def _one(self) -> str:
+        """The next thing: a sign, a group or a command with what belongs to it."""
+        token = self._next()
+        if token == "{":
+            inside = self._read(lambda t: t == "}")
+            self._next()
+            return inside
+        if token.startswith("\\"):
+            return self._command(token[1:])
+        if token.isspace():
+            return ""  # TeX sets its own spaces, and so do we
+        if token == "~":
+            return "\u00a0"
+        if token == "-":
+            return " − "
+        return f" {token} " if token in _BINARY else f"{token} " if token in {",", ";", ":"} else token
+
+    def _argument(self) -> str:
+        self._skip_space()
+        return self._one().strip(" ")
+
+    def _raw(self) -> str:
+        """A group as it is written."""
+        self._skip_space()
+        if self._next() != "{":
+            return self._tokens[self._at - 1]
+        words, depth = [], 1
+        while True:
+            token = self._next()
+            depth += (token == "{") - (token == "}")
+            if depth == 0:
+                return "".join(words)
+            words.append(token)
+
+    def _option(self) -> str:
+        self._skip_space()
+        if self._peek() != "[":
+            return ""
+        self._at += 1
+        inside = self._read(lambda t: t == "]")
+        self._next()
+        return inside.strip()
+
+    def _script(self, kind: str) -> str:
+        """What stands raised or lowered: in signs of its own where there are some, else after ^ or _."""
+        text = self._argument()
+        forms = RAISED if kind == "^" else LOWERED
+        tight = re.sub(f"[{_UPRIGHT}{_BOLD}{_END} \u2009]", "", text)
+        if tight and all(char in forms for char in tight):
+            return "".join(forms[char] for char in tight)
+        words = text if len(tight) == 1 else f"({text})"
+        return f"{kind}{words}"
+
+    def _command(self, name: str) -> str:
+        name = name.removesuffix("*")
+        if name in SYMBOLS:
+            return SYMBOLS[name]
+        if name in RELATIONS:
+            return f" {RELATIONS[name]} " if RELATIONS[name] != "mod" else f" ({_word('mod')} {self._argument()})"
+        if name in LARGE:
+            return f" {LARGE[name]}"
+        if name in FUNCTIONS:
+            near = name in _LIMITS or self._peek() in {"(", "_", "^", "{"}
+            return f" {_word(name)}" + ("" if near else " ")
+        if name in _SPACES:
+            return _SPACES[name]
+        if name in ("left", "right") and self._peek() == ".":
+            self._at += 1
+            return ""
+        if name in _IGNORED:
+            return ""
+        if name in _DROPPED:
+            self._raw()
+            return ""
+        if name in _WORDS:
+            return _word(self._raw().replace("\\ ", " ").replace("~", " "))
+        if name in _THICK:
+            return f"{_BOLD}{self._argument()}{_END}"
+        return self._structure(name)
+
+    def _structure(self, name: str) -> str:
+        if name in _FRACTIONS:
+            above, below = self._argument(), self._argument()
+            return f"{_grouped(above)}/{_grouped(below, atoms_only=True)}"
+        if name in {"binom", "dbinom", "tbinom"}:
+            return f"C({self._argument()}, {self._argument()})"
+        if name == "sqrt":
+            degree, inside = self._option(), self._argument()
+            sign = _ROOTS.get(degree) or "".join(RAISED.get(char, "") for char in degree) + "√"
+            return sign + _grouped(inside)
+        if name in ACCENTS:
+            inside = self._argument()
+            return "".join(char + (ACCENTS[name] if char.isalnum() else "") for char in inside)
+        if name in ALPHABETS:
+            return "".join(ALPHABETS[name].get(char, char) for char in self._argument())
+        if name in {"overset", "stackrel", "underset"}:
+            over, base = self._argument(), self._argument()
+            return f" {base} " if over in {"", "?"} else f" {base}{'^' if name != 'underset' else '_'}({over}) "
+        if name in {"overbrace", "underbrace", "boxed", "fbox", "cancel", "not"} | _KEPT:
+            inside = self._argument()
+            if name == "not":
+                return f" {NEGATED[inside]} " if inside in NEGATED else _refuse()
+            return inside
+        if name == "begin":
+            return self._environment()
+        if name in {"{", "}", "%", "$", "#", "_", "&"}:
+            return name
+        if name == "|":
+            return "‖"
+        if name == "\\":
+            self._option()
+            return _LINE
+        if name in {"bmod", "mod"}:
+            return f" {_word('mod')} "
+        return _refuse()
+
+    def _environment(self) -> str:
+        name = self._raw().removesuffix("*")
+        if name not in _LINES and name not in _FENCED and name != "cases":
+            raise _Unknown
+        if name in {"array", "alignat"}:
+            self._raw()
+        rows: list[list[str]] = [[]]
+        while True:
+            rows[-1].append(self._read(lambda t: t in {"&", "\\\\", "\\end", "\\hline"}).strip(" "))
+            token = self._next()
+            if token == "\\end":
+                break
+            if token == "\\\\":
+                self._option()
+                rows.append([])
+        if self._raw().removesuffix("*") != name:
+            raise _Unknown
+        rows = [row for row in rows if any(row)]
+        if name in _LINES:
+            return _LINE.join(" ".join(cell for cell in row if cell) for row in rows)
+        if name == "cases":
+            return "{ " + "; ".join(", ".join(cell.rstrip(", ") for cell in row if cell) for row in rows)
+        fence = _FENCED[name]
+        return fence[0] + "; ".join("\u2003".join(row) for row in rows) + fence[1]
+
+
+def _word(words: str) -> str:
+    return f"{_UPRIGHT}{words}{_END}"
+
+
+def _refuse() -> str:
+    raise _Unknown
+
+
+def _grouped(text: str, atoms_only: bool = False) -> str:
+    """In brackets where it would fall apart beside a stroke. atoms_only: also where it is a product."""
+    text = text.strip(" ")
+    bare = re.sub(f"[{_UPRIGHT}{_BOLD}{_END}]", "", text)
+    if bare.startswith("(") and bare.endswith(")") and bare.count("(") == 1:
+        return text
+    loose = not _ATOM.fullmatch(bare) if atoms_only else _COMPOUND.search(bare)
+    return f"({text})" if loose else text
+
+
+def _tidied(text: str) -> str:
+    """A sign that begins something stands close to it: −x, but a − x. No spaces within brackets."""
+    text = re.sub(" +", " ", text)
+    text = re.sub(r"^ ([−+±]) ", r"\1", text)
+    text = re.sub(
+        r"([(\[{,;=<>≤≥+−·×±/]) ?([−+±]) (?=\S)", lambda m: f"{m[1]}{'' if m[1] in '([{/' else ' '}{m[2]}", text
+    )
+    return re.sub(r"(?<=[(\[]) +| +(?=[)\],;.])", "", text)

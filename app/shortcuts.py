@@ -1,0 +1,90 @@
+"""Every command of the window in one table: what it is called, its keys, its sign. Tooltips, the command palette and
+the list of shortcuts read it.
+
+It binds no key and does nothing by itself, and knows no Qt. The keys are written as Qt writes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+
+@dataclass(frozen=True)
+class Command:
+    """Something that a person can have done.
+
+    keys: the first is shown. where: in which part of the window the keys count, and that part hears them itself;
+    empty: everywhere in the window. also: other words that lead to it in the palette.
+    """
+
+    act: str
+    words: str
+    group: str
+    keys: tuple[str, ...] = ()
+    glyph: str = "right"
+    where: str = ""
+    also: str = ""
+
+
+_CHATS, _ANSWER, _WRITING, _PAGES, _VIEW = "Chats", "Answers", "Writing", "Pages", "Window"
+
+COMMANDS: tuple[Command, ...] = (
+    Command("new_chat", "New chat", _CHATS, ("Ctrl+N",), "plus", also="begin start conversation"),
+    Command("palette", "Find anything", _CHATS, ("Ctrl+K",), "search", also="command palette"),
+    Command("search_chats", "Search all chats", _CHATS, ("Ctrl+F",), "search", also="find text messages"),
+    Command("previous_chat", "Chat above", _CHATS, ("Ctrl+PgUp",), "up", also="previous"),
+    Command("next_chat", "Chat below", _CHATS, ("Ctrl+PgDown",), "down", also="next"),
+    Command("rename_chat", "Rename this chat", _CHATS, (), "pen", also="title"),
+    Command("pin_chat", "Pin or unpin this chat", _CHATS, ("Ctrl+Shift+P",), "pin", also="keep on top"),
+    Command("move_chat", "Move this chat to a folder", _CHATS, (), "folder", also="file sort"),
+    Command("export_markdown", "Export this chat as Markdown", _CHATS, ("Ctrl+Shift+E",), "put", also="save file"),
+    Command("export_json", "Export this chat as JSON", _CHATS, (), "put", also="save file backup"),
+    Command("export_all", "Export all chats as JSON", _CHATS, (), "put", also="save file backup"),
+    Command("export_all_markdown", "Export all chats as Markdown", _CHATS, (), "put", also="save folder files"),
+    Command("import_chats", "Import chats", _CHATS, (), "get", also="open file json restore"),
+    Command("delete_chat", "Delete this chat", _CHATS, (), "trash", also="remove"),
+    Command("rename_in_list", "Rename the chat or folder", _CHATS, ("F2",), "pen", where="in the list of chats"),
+    Command("delete_in_list", "Delete the chat", _CHATS, ("Del",), "trash", where="in the list of chats"),
+    Command("send", "Send", _WRITING, ("Return",), "send", where="in the message"),
+    Command("new_line", "New line", _WRITING, ("Shift+Return",), "down", where="in the message"),
+    Command("earlier_message", "Message sent before", _WRITING, ("Up",), "up", where="in an empty message"),
+    Command("stop", "Stop the answer", _ANSWER, ("Esc",), "stop", where="while it is written"),
+    Command("copy_answer", "Copy the last answer", _ANSWER, ("Ctrl+Shift+C",), "copy", also="clipboard"),
+    Command("copy_chat", "Copy this chat as Markdown", _ANSWER, (), "copy", also="clipboard"),
+    Command("model_menu", "Choose a model", _PAGES, ("Ctrl+L",), "chip", also="switch load"),
+    Command("models", "Models", _PAGES, ("Ctrl+M",), "models", also="download catalogue"),
+    Command("live", "Live", _PAGES, ("Ctrl+Shift+L",), "live", also="graphs gpu neurons monitor"),
+    Command("settings", "Settings", _PAGES, ("Ctrl+,",), "settings", also="preferences options"),
+    Command("shortcuts", "Keyboard shortcuts", _PAGES, ("F1",), "info", also="help keys"),
+    Command("about", "About Hearth", _PAGES, (), "info", also="version licence"),
+    Command("sidebar", "Open or close the sidebar", _VIEW, ("Ctrl+B",), "panel"),
+    Command("zoom_in", "Larger", _VIEW, ("Ctrl++", "Ctrl+="), "plus", also="zoom in text size"),
+    Command("zoom_out", "Smaller", _VIEW, ("Ctrl+-",), "down", also="zoom out text size"),
+    Command("zoom_reset", "Usual size", _VIEW, ("Ctrl+0",), "redo", also="zoom reset text size"),
+    Command("theme_light", "Light theme", _VIEW, (), "settings", also="appearance colours bright"),
+    Command("theme_dark", "Dark theme", _VIEW, (), "settings", also="appearance colours night"),
+    Command("theme_system", "Theme of the desktop", _VIEW, (), "settings", also="appearance colours system"),
+    Command("quit", "Quit Hearth", _VIEW, ("Ctrl+Q",), "close", also="exit close"),
+)
+
+
+@cache
+def _by_act() -> dict[str, Command]:
+    return {command.act: command for command in COMMANDS}
+
+
+def command(act: str) -> Command:
+    """The command of that name. Raises KeyError for one that the table lacks."""
+    return _by_act()[act]
+
+
+def keys(act: str) -> str:
+    """Its keys as they are shown, "Ctrl+N"; empty where it has none."""
+    return next(iter(command(act).keys), "")
+
+
+def tooltip(act: str, words: str = "") -> str:
+    """What stands in a tooltip: the words, the command's own by default, and its keys."""
+    shown = keys(act)
+    return f"{words or command(act).words}  ({shown})" if shown else words or command(act).words

@@ -1,0 +1,46 @@
+"""The table of an answer's figures, floating over the line that opened it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QKeySequence, QShortcut
+from PySide6.QtWidgets import QGridLayout, QWidget
+
+from app.answer_words import figures_of
+from app.ui import theme
+from app.ui.controls import Label
+from app.ui.popover import Popover
+
+
+class AnswerFigures(Popover):
+    """Names at the left, figures at the right. It goes on a click elsewhere or Esc, and is deleted then."""
+
+    def __init__(self, stats: Mapping[str, Any], window: QWidget) -> None:
+        super().__init__("Figures of this answer", window)
+        rows = figures_of(stats)
+        self.body.setSpacing(theme.px(10))
+        self.body.addWidget(Label("This answer, measured on this PC", "smallstrong"))
+        grid = QGridLayout()
+        grid.setHorizontalSpacing(theme.px(20))
+        grid.setVerticalSpacing(theme.px(6))
+        grid.setColumnStretch(1, 1)
+        trailing = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+        for row, (name, value) in enumerate(rows):
+            grid.addWidget(Label(name, "small"), row, 0)
+            figure = Label(value, "small", "ink", elide=True)
+            figure.setAlignment(trailing)
+            figure.setAccessibleName(f"{name}: {value}")
+            grid.addWidget(figure, row, 1)
+        self.body.addLayout(grid)
+        self.setAccessibleDescription("; ".join(f"{name}: {value}" for name, value in rows))
+        escape = QShortcut(QKeySequence(Qt.Key.Key_Escape), self)
+        escape.activated.connect(self.dismiss)
+        self.closed.connect(self.deleteLater)
+
+    def open_at(self, anchor: QWidget) -> None:
+        super().open_at(anchor)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setFocus(Qt.FocusReason.PopupFocusReason)

@@ -1,0 +1,134 @@
+"""What people ask of chats in the sidebar and the title bar, turned into the controllers' calls.
+
+It asks what has to be known first: a folder's name, a file. It keeps nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, QPoint, QStandardPaths
+from PySide6.QtWidgets import QFileDialog, QWidget
+
+from app.chat_files import file_name
+from app.conversation import Conversation
+from app.ui import chat_menus
+from app.ui.folder_sheet import FolderSheet
+
+if TYPE_CHECKING:
+    from app.chat_shelf import ChatShelf
+    from app.ui.commands import Commands
+    from app.ui.floating import Menu
+    from app.ui.sidebar import Sidebar
+
+
+class ChatActs(QObject):
+    """One a window."""
+
+    def __init__(self, window: QWidget, sidebar: Sidebar, shown: Callable[[], str], shelf: ChatShelf) -> None:
+        """shown: the id of the chat that is in view, or nothing."""
+        super().__init__(window)
+        self._window, self._sidebar, self._id_shown, self._shelf = window, sidebar, shown, shelf
+        self._list = sidebar.panel.list
+        self._list.placed.connect(shelf.place)
+        self._list.folder_renamed.connect(shelf.rename_folder)
+        self._list.asked.connect(self.do)
+
+    def bind(self, commands: Commands) -> None:
+        """The commands that concern the chat that is shown, and all chats."""
+        for act in ("rename_chat", "pin_chat", "move_chat", "export_markdown", "export_json", "delete_chat"):
+            commands.bind(act, partial(self._do_here, act), lambda: self._shown() is not None)
+        for act in ("export_all", "export_all_markdown"):
+            commands.bind(act, partial(self.do, act, ""), lambda: bool(self._list.chats.conversations))
+        commands.bind("import_chats", partial(self.do, "import_chats", ""))
+        commands.bind("previous_chat", lambda: self._step(-1), lambda: bool(self._list.chats.rows))
+        commands.bind("next_chat", lambda: self._step(1), lambda: bool(self._list.chats.rows))
+
+    def _shown(self) -> Conversation | None:
+        return self._list.chats.conversation(self._id_shown())
+
+    def _do_here(self, act: str) -> None:
+        chat = self._shown()
+        if chat is not None:
+            self.do(act, chat.id)
+
+    def add_rows(self, menu: Menu) -> None:
+        """What can be done with the chat that is shown, besides renaming and deleting it."""
+        chat = self._shown()
+        if chat is not None:
+            chat_menus.add_rows(menu, self._list, chat)
+
+    def _step(self, step: int) -> None:
+        if chat := self._list.neighbour(step):
+            self._sidebar.conversation_selected.emit(chat)
+
+    def do(self, act: str, whose: str) -> None:
+        """An act of the table of commands, and the chat or folder that it concerns."""
+        chat = self._list.chats.conversation(whose)
+        if act == "take_out":
+            self._shelf.take_out(whose)
+        elif act == "import_chats":
+            self._import()
+        elif act == "export_all":
+            self._export("Hearth chats", "json", None)
+        elif act == "export_all_markdown":
+            self._export_folder()
+        elif chat is None:
+            return
+        elif act == "rename_chat":
+            self._sidebar.rename(chat.id)
+        elif act == "delete_chat":
+            self._sidebar.delete_requested.emit(chat.id)
+        elif act == "pin_chat":
+            self._shelf.place(chat.id, not chat.pinned, chat.folder)
+        elif act == "move_chat":
+            self._ask_where(chat)
+        elif act == "new_folder":
+            self._ask_name(chat)
+        elif act in ("export_markdown", "export_json"):
+            self._export(file_name(chat.title), "md" if act == "export_markdown" else "json", [chat.id])
+
+    def _ask_where(self, chat: Conversation) -> None:
+        if not self._list.chats.folders:
+            self._ask_name(chat)
+            return
+        menu = chat_menus.folders_menu(self._list, chat)
+        middle = QPoint((self._window.width() - menu.sizeHint().width()) // 2, self._window.height() // 4)
+        menu.popup(self._window.mapToGlobal(middle))
+        menu.setActiveAction(menu.actions()[0])
+
+    def _ask_name(self, chat: Conversation) -> None:
+        sheet = FolderSheet(self._window, self._list.chats.folders)
+        sheet.named.connect(lambda name: self._shelf.place(chat.id, chat.pinned, name))
+        sheet.open()
+
+    # -------------------------------------------------------------- files
+
+    def _export(self, name: str, ending: str, conversation_ids: list[str] | None) -> None:
+        title = "Export this chat" if conversation_ids else "Export all chats"
+        kind = "Markdown (*.md)" if ending == "md" else "JSON, which Hearth can import (*.json)"
+        path, _ = QFileDialog.getSaveFileName(self._window, title, str(_documents() / f"{name}.{ending}"), kind)
+        if path:
+            self._shelf.export_chats(_with_ending(Path(path), ending), conversation_ids)
+
+    def _export_folder(self) -> None:
+        path = QFileDialog.getExistingDirectory(self._window, "Where the chats should lie", str(_documents()))
+        if path:
+            self._shelf.export_chats(Path(path) / "Hearth chats")
+
+    def _import(self) -> None:
+        path, _ = QFileDialog.getOpenFileName(self._window, "Import chats", str(_documents()), "Chats (*.json)")
+        if path:
+            self._shelf.import_chats(Path(path))
+
+
+def _documents() -> Path:
+    return Path(QStandardPaths.writableLocation(QStandardPaths.StandardLocation.DocumentsLocation))
+
+
+def _with_ending(path: Path, ending: str) -> Path:
+    """The path that was chosen; what it ends in decides what is written, so it ends as it was offered."""
+    return path if path.suffix.lower() == f".{ending}" else path.with_name(f"{path.name}.{ending}")

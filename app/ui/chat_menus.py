@@ -1,0 +1,92 @@
+"""The menus of the sidebar's list: of a chat, of a folder, and of the list itself. What is chosen goes to the list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import Qt
+
+from app.conversation import Conversation
+from app.shortcuts import keys
+from app.ui import icons
+from app.ui.floating import Menu
+
+if TYPE_CHECKING:
+    from app.ui.chat_list import ChatList
+
+
+def chat_menu(view: ChatList, chat: Conversation) -> Menu:
+    """What can be done with one chat."""
+    menu = _menu("Chat", view)
+    menu.add("Rename", "pen", lambda: view.rename(chat.id), keys("rename_in_list"))
+    add_rows(menu, view, chat)
+    menu.addSeparator()
+    menu.add("Delete", "trash", lambda: view.delete_requested.emit(chat.id), keys("delete_in_list"), "bad")
+    return menu
+
+
+def add_rows(menu: Menu, view: ChatList, chat: Conversation) -> None:
+    """Where a chat is kept, and its way into a file: in its menu, and in that of the title bar."""
+    pin = ("Unpin", "unpin") if chat.pinned else ("Pin", "pin")
+    menu.add(*pin, lambda: view.placed.emit(chat.id, not chat.pinned, chat.folder))
+    _add_folders(menu, view, chat)
+    menu.addSeparator()
+    menu.add("Export as Markdown", "put", lambda: view.asked.emit("export_markdown", chat.id))
+    menu.add("Export as JSON", "put", lambda: view.asked.emit("export_json", chat.id))
+
+
+def folders_menu(view: ChatList, chat: Conversation) -> Menu:
+    """The folders that a chat can be moved to."""
+    menu = _menu("Move to folder", view)
+    _fill_folders(menu, view, chat, view.chats.folders)
+    return menu
+
+
+def folder_menu(view: ChatList, name: str) -> Menu:
+    """What can be done with a folder."""
+    menu = _menu("Folder", view)
+    menu.add("Rename", "pen", lambda: view.rename_folder(name), keys("rename_in_list"))
+    menu.add("Take all chats out", "folder", lambda: view.asked.emit("take_out", name))
+    return menu
+
+
+def list_menu(view: ChatList) -> Menu:
+    """What can be done with all chats."""
+    menu = _menu("All chats", view)
+    menu.add("Import chats", "get", lambda: view.asked.emit("import_chats", ""))
+    menu.add("Export all as JSON", "put", lambda: view.asked.emit("export_all", ""))
+    menu.add("Export all as Markdown", "put", lambda: view.asked.emit("export_all_markdown", ""))
+    return menu
+
+
+def _menu(name: str, view: ChatList) -> Menu:
+    menu = Menu(name, view)
+    menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+    return menu
+
+
+def _add_folders(menu: Menu, view: ChatList, chat: Conversation) -> None:
+    folders = view.chats.folders
+    if not folders:
+        menu.add("Move to a new folder", "folder-new", lambda: view.asked.emit("new_folder", chat.id))
+        return
+    inner = Menu("Move to folder", menu)
+    inner.setTitle("Move to folder")
+    inner.setIcon(icons.icon("folder", "ink2", 16))
+    _fill_folders(inner, view, chat, folders)
+    menu.addMenu(inner)
+
+
+def _fill_folders(menu: Menu, view: ChatList, chat: Conversation, folders: Sequence[str]) -> None:
+    def move(folder: str) -> Callable[[], None]:
+        return lambda: view.placed.emit(chat.id, chat.pinned, folder)
+
+    for name in folders:
+        shown = name.replace("&", "&&").replace("\t", " ")  # Qt would take & for a key and a tab for a shortcut
+        menu.add(shown, "check" if name == chat.folder else "folder", move(name))
+    if folders:
+        menu.addSeparator()
+    menu.add("New folder", "folder-new", lambda: view.asked.emit("new_folder", chat.id))
+    if chat.folder:
+        menu.add("Out of the folder", "close", move(""))

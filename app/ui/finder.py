@@ -1,0 +1,67 @@
+"""Ctrl+K and F1 of a window: the palette and the list of shortcuts, filled with what the window has at that moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject
+from PySide6.QtWidgets import QWidget
+
+from app.model_rows import ModelRow
+from app.palette_search import Entry
+from app.ui.commands import Commands
+
+if TYPE_CHECKING:
+    from app.settings import AppSettings
+    from app.ui.command_palette import CommandPalette
+    from app.ui.sidebar import Sidebar
+
+
+class Finder(QObject):
+    """One a window. shown: id of the chat in view. models: those that are known, and `used` loads one of them."""
+
+    def __init__(
+        self,
+        window: QWidget,
+        commands: Commands,
+        sidebar: Sidebar,
+        shown: Callable[[], str],
+        settings: Callable[[], AppSettings],
+        open_setting: Callable[[str], object],
+    ) -> None:
+        super().__init__(window)
+        self._window, self._commands, self._sidebar = window, commands, sidebar
+        self._shown, self._settings, self._open_setting = shown, settings, open_setting
+        self.models: Callable[[], list[ModelRow]] = list
+        self.used: Callable[[str], object] = lambda row_id: None
+        self.palette: CommandPalette | None = None  # built when it is first asked for
+        commands.bind("palette", self.open_palette)
+        commands.bind("shortcuts", self.open_shortcuts)
+
+    def open_palette(self) -> None:
+        """Find a command, a chat, a model or a setting by typing; close it if it is open."""
+        from app.ui.command_palette import CommandPalette
+        from app.ui.palette_entries import in_messages
+
+        if self.palette is None:
+            search = self._sidebar.search_for
+            self.palette = CommandPalette(self._window, self._entries, lambda text: in_messages(text, search))
+        self.palette.toggle()
+
+    def _entries(self) -> list[Entry]:
+        from app.ui import palette_entries
+
+        chats = self._sidebar.panel.list.chats.conversations
+        return [
+            *palette_entries.of_chats(chats, self._shown(), self._sidebar.conversation_selected.emit),
+            *palette_entries.of_commands(self._commands),
+            *palette_entries.of_models(self.models(), self.used),
+            *palette_entries.of_settings(self._settings(), self._open_setting),
+        ]
+
+    def open_shortcuts(self) -> None:
+        """Every command that has keys."""
+        from app.ui.shortcuts_sheet import ShortcutsSheet
+
+        ShortcutsSheet(self._window, self._commands).open()

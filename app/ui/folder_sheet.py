@@ -1,0 +1,53 @@
+"""Asks for the name of a new folder. Whoever opens it makes the folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QLineEdit, QWidget
+
+from app.ui import theme
+from app.ui.chat_model import FOLDER_LENGTH
+from app.ui.controls import Button, Label
+from app.ui.sheet import Sheet
+
+
+class FolderSheet(Sheet):
+    """One field. named: the name, which may be that of a folder that is there."""
+
+    named = Signal(str)
+
+    def __init__(self, parent: QWidget, folders: Sequence[str]) -> None:
+        super().__init__(parent, "New folder", "", 380)
+        self._folders = set(folders)
+        self.field = QLineEdit()
+        self.field.setProperty("kind", "field")
+        self.field.setPlaceholderText("Name")
+        self.field.setAccessibleName("Name of the folder")
+        self.field.setMaxLength(FOLDER_LENGTH)
+        self.field.setFont(theme.font("row"))
+        self.note = Label("", "meta", wrap=True)
+        self.note.setMinimumHeight(theme.line_height("meta"))
+        self.body.addWidget(self.field)
+        self.body.addWidget(self.note)
+        cancel = self.add_button(Button("Cancel"))
+        self.confirm = self.add_button(Button("Move", "primary"))
+        self.confirm.setDefault(True)
+        cancel.clicked.connect(self.reject)
+        self.confirm.clicked.connect(self._take)
+        self.field.textChanged.connect(self._typed)
+        self._typed("")
+        self.field.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def _name(self) -> str:
+        return " ".join(self.field.text().split())
+
+    def _typed(self, _: str) -> None:
+        self.confirm.setEnabled(bool(self._name()))
+        self.note.setText("There is a folder of that name: the chat joins it." if self._name() in self._folders else "")
+
+    def _take(self) -> None:
+        name = self._name()
+        self.accept()
+        self.named.emit(name)

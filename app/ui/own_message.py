@@ -1,0 +1,193 @@
+"""The person's words in a bubble, and the field in which they are changed."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QEvent, QPoint, Qt
+from PySide6.QtGui import QEnterEvent, QKeyEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
+
+from app.conversation import Message
+from app.ui import theme
+from app.ui.composer import MessageField
+from app.ui.controls import Button, Label
+from app.ui.floating import Menu
+from app.ui.message_buttons import CopyButton, HoverButton, VersionSwitch, reveal_all
+from app.ui.message_view import MessageView
+from app.ui.prose import PlainText
+
+BUBBLE_WIDTH = 560
+
+
+class MessageEditor(QFrame):
+    """A message to be changed. Enter sends the new version, Esc leaves the old one."""
+
+    def __init__(self, text: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setProperty("kind", "composer")
+        self.setProperty("state", "focus")
+        self.setAccessibleName("Edit your message")
+        self.field = MessageField()
+        self.field.setAccessibleName("Your message, changed")
+        self.field.set_text(text)
+        self.note = Label("The chat goes on from here in a new branch", "meta", elide=True)
+        self.cancel = Button("Cancel", "quiet")
+        self.send = Button("Send", "secondary")
+        self._foot = QHBoxLayout()
+        self._foot.addWidget(self.note, 1)
+        self._foot.addWidget(self.cancel)
+        self._foot.addWidget(self.send)
+        self._column = QVBoxLayout(self)
+        self._column.addWidget(self.field)
+        self._column.addLayout(self._foot)
+        self.field.document().contentsChanged.connect(self._weigh)
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+
+    def _weigh(self) -> None:
+        self.send.setEnabled(bool(self.field.text().strip()))
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Escape:
+            self.cancel.click()
+        else:
+            super().keyPressEvent(event)
+
+    def _restyle(self) -> None:
+        px = theme.px
+        self._column.setContentsMargins(px(16), px(12), px(10), px(10))
+        self._column.setSpacing(px(10))
+        self._foot.setSpacing(px(8))
+
+
+class OwnMessage(MessageView):
+    """A bubble at the right, at most 560 wide; copy, edit and more appear left of it."""
+
+    def __init__(self, message: Message, parent: QWidget | None = None) -> None:
+        super().__init__(message, parent)
+        self.setAccessibleName("Your message")
+        self._text = PlainText(message.text, f"You: {message.text[:200]}")
+        self._bubble = QFrame()
+        self._bubble.setProperty("kind", "bubble")
+        self._inside = QHBoxLayout(self._bubble)
+        self._inside.addWidget(self._text)
+        self._more = HoverButton("more", "More for this message", only_on_hover=True)
+        self._edit = HoverButton("pen", "Edit message", only_on_hover=True)
+        self._copy = CopyButton("Copy message", only_on_hover=True)
+        self._copy.text_to_copy = message.text
+        self._more.clicked.connect(self._open_menu)
+        self._edit.clicked.connect(self.start_editing)
+        self._row = QHBoxLayout()
+        self._row.addStretch(1)
+        for button in self._buttons:
+            self._row.addWidget(button)
+        self._row.addWidget(self._bubble)
+        self.column.addLayout(self._row)
+        self._versions: VersionSwitch | None = None
+        self._editor: MessageEditor | None = None
+        self._width = 0
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+
+    @property
+    def _buttons(self) -> list[HoverButton]:
+        return [self._more, self._edit, self._copy]
+
+    @property
+    def is_editing(self) -> bool:
+        return self._editor is not None
+
+    def set_width(self, width: int) -> None:
+        if width == self._width:
+            return
+        self._width = width
+        beside = theme.px(16) * 2 + sum(button.width() for button in self._buttons) + theme.px(6)
+        most = min(theme.px(BUBBLE_WIDTH) - theme.px(16) * 2, max(width - beside, theme.px(80)))
+        own = self._text.natural_width(most)
+        self._text.setFixedWidth(own)
+        self._text.set_width(own)
+
+    def set_versions(self, which: int, count: int) -> None:
+        if count > 1 and self._versions is None:
+            self._versions = VersionSwitch()
+            self._versions.stepped.connect(lambda step: self.do("switch", step=step))
+            foot = QHBoxLayout()
+            foot.addStretch(1)
+            foot.addWidget(self._versions)
+            self.column.addLayout(foot)
+            self._restyle()
+        if self._versions is not None:
+            self._versions.show_place(which, count)
+            self._versions.setVisible(count > 1)
+
+    # ------------------------------------------------------------------ editing
+
+    def start_editing(self) -> None:
+        """Put a field in the bubble's place."""
+        if self._editor is not None:
+            return
+        editor = self._editor = MessageEditor(self.message.text)
+        editor.field.send_requested.connect(self._send)
+        editor.send.clicked.connect(self._send)
+        editor.cancel.clicked.connect(self.stop_editing)
+        self._show_bubble(False)
+        self.column.addWidget(editor)
+        editor.field.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def stop_editing(self) -> None:
+        """Leave the message as it is."""
+        editor, self._editor = self._editor, None
+        if editor is None:
+            return
+        within = editor.isAncestorOf(self.focusWidget() or self)
+        self._show_bubble(True)
+        if within:
+            self._edit.setFocus(Qt.FocusReason.OtherFocusReason)
+        self.column.removeWidget(editor)
+        editor.hide()
+        editor.deleteLater()
+
+    def _show_bubble(self, shown: bool) -> None:
+        for part in (self._bubble, *self._buttons):
+            part.setVisible(shown)
+        if self._versions is not None:
+            self._versions.setVisible(shown)
+
+    def _send(self) -> None:
+        text = self._editor.field.text().strip() if self._editor is not None else ""
+        if not text:
+            return
+        self.stop_editing()
+        if text != self.message.text.strip():
+            self.do("edit", text=text)
+
+    # ------------------------------------------------------------------ the rest
+
+    def make_menu(self) -> Menu:
+        """What can be done with it."""
+        menu = Menu("Your message", self)
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        menu.add("Edit", "pen", self.start_editing)
+        menu.add("Copy", "copy", self._copy.click)
+        menu.addSeparator()
+        menu.add("Delete with its answer", "trash", lambda: self.do("delete"), token="bad")
+        return menu
+
+    def _open_menu(self) -> None:
+        self.make_menu().popup(self._more.mapToGlobal(QPoint(0, self._more.height() + theme.px(4))))
+
+    def _restyle(self) -> None:
+        px = theme.px
+        self._row.setSpacing(0)
+        self._inside.setContentsMargins(px(16), px(8), px(16), px(12))  # a line's extra height is above it
+        self.column.setSpacing(px(2))
+        width, self._width = self._width, 0
+        if width:
+            self.set_width(width)
+
+    def enterEvent(self, event: QEnterEvent) -> None:
+        reveal_all(self._buttons, True)
+        super().enterEvent(event)
+
+    def leaveEvent(self, event: QEvent) -> None:
+        reveal_all(self._buttons, False)
+        super().leaveEvent(event)

@@ -1,0 +1,73 @@
+"""What the command palette offers: commands that can be done now, chats, models on this PC, settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from app.conversation import Conversation
+from app.model_rows import ModelRow
+from app.palette_search import Entry
+from app.settings import AppSettings, Setting, described
+from app.shortcuts import keys
+from app.ui.chat_model import UNTITLED
+from app.ui.commands import Commands
+from app.ui.model_list import can_answer, figure
+
+RECENT = 4  # chats that are shown before anything is typed
+
+
+def of_commands(commands: Commands) -> list[Entry]:
+    """Every command but the palette's own."""
+    return [
+        Entry("Commands", known.words, partial(commands.run, known.act), known.glyph,
+              known.keys[0] if known.keys else "", f"{known.also} {known.group}")
+        for known in commands.listed() if known.act != "palette"
+    ]  # fmt: skip
+
+
+def of_chats(newest_first: Sequence[Conversation], shown: str, opened: Callable[[str], object]) -> list[Entry]:
+    """Every chat but the one that is shown; the newest before anything is typed."""
+    others = [chat for chat in newest_first if chat.id != shown]
+    return [
+        Entry("Chats", chat.title or UNTITLED, partial(opened, chat.id),
+              "pin" if chat.pinned else "chat", detail=chat.folder, is_first=place < RECENT)
+        for place, chat in enumerate(others)
+    ]  # fmt: skip
+
+
+def of_models(rows: Sequence[ModelRow], used: Callable[[str], object]) -> list[Entry]:
+    """The models that can answer and do not do so already."""
+    return [
+        Entry("Models", row.name, partial(used, row.id), "chip",
+              figure(row), "use load switch model", row.maker, is_first=False)
+        for row in rows if can_answer(row) and not row.in_use
+    ]  # fmt: skip
+
+
+def of_settings(settings: AppSettings, opened: Callable[[str], object]) -> list[Entry]:
+    """Every setting that people can change, with what it is now."""
+    return [
+        Entry("Settings", setting.title, partial(opened, setting.name),
+              "settings", _value(setting, getattr(settings, setting.name)), setting.description, setting.group,
+              is_first=False)
+        for setting in described() if setting.group
+    ]  # fmt: skip
+
+
+def _value(setting: Setting, value: object) -> str:
+    """A setting's value in a word or a figure, where that says something."""
+    if value is None:
+        return setting.none
+    if setting.kind == "choice":
+        return dict(setting.choices).get(str(value), "")
+    if setting.kind == "switch":
+        return "On" if value else "Off"
+    if setting.kind == "text":
+        return ""
+    return f"{value:g}\u202f{setting.unit}" if setting.unit else f"{value:g}"
+
+
+def in_messages(text: str, searched: Callable[[str], object]) -> Entry:
+    """The way from the palette to the search in everything that was said."""
+    return Entry("Messages", f"Search all chats for “{text}”", partial(searched, text), "search", keys("search_chats"))

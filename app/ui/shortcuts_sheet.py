@@ -1,0 +1,95 @@
+"""F1: every command that has keys, by group, from the one table of them. It reads and binds nothing."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QRectF, QSize, Qt
+from PySide6.QtGui import QFontMetrics, QPaintEvent
+from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
+
+from app.shortcuts import COMMANDS, Command
+from app.ui import theme
+from app.ui.commands import Commands
+from app.ui.controls import Label
+from app.ui.painting import antialiased, block, outline
+from app.ui.sheet import Sheet
+
+WIDE_PX, CAP_PX, PLUS_GAP = 620, 24, 4
+SHOWN = {"Return": "Enter", "PgUp": "Page up", "PgDown": "Page down", "Up": "Arrow up"}
+
+
+def caps(keys: str) -> list[str]:
+    """The keys of a shortcut one by one: "Ctrl++" is Ctrl and the plus sign."""
+    parts = [*keys.removesuffix("++").split("+"), "+"] if keys.endswith("++") else keys.split("+")
+    return [SHOWN.get(part, part) for part in parts]
+
+
+class Keys(QWidget):
+    """The keys of one shortcut, each as a cap."""
+
+    def __init__(self, keys: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.caps = caps(keys)
+        self.setAccessibleName(" ".join(self.caps))
+        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+        self.setFixedSize(self.sizeHint())
+
+    def _widths(self) -> list[int]:
+        metrics, least = QFontMetrics(theme.font("meta")), theme.px(CAP_PX)
+        return [max(metrics.horizontalAdvance(cap) + theme.px(14), least) for cap in self.caps]
+
+    def sizeHint(self) -> QSize:
+        widths = self._widths()
+        return QSize(sum(widths) + theme.px(PLUS_GAP) * (len(widths) - 1), theme.px(CAP_PX))
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter, x = antialiased(self), 0
+        painter.setFont(theme.font("meta"))
+        for cap, wide in zip(self.caps, self._widths(), strict=True):  # left to right in every script
+            box = QRectF(x, 0, wide, self.height())
+            block(painter, box, theme.colour("sunken"), theme.px(6))
+            outline(painter, box, theme.colour("edge"), theme.px(6))
+            painter.setPen(theme.colour("ink2"))
+            painter.drawText(box, Qt.AlignmentFlag.AlignCenter, cap)
+            x += wide + theme.px(PLUS_GAP)
+
+
+class ShortcutsSheet(Sheet):
+    """Two columns of groups; Esc closes."""
+
+    def __init__(self, parent: QWidget, commands: Commands) -> None:
+        super().__init__(parent, "Keyboard shortcuts", "Ctrl+K finds these and everything else by name.", WIDE_PX)
+        groups: dict[str, list[Command]] = {}
+        for command in COMMANDS:
+            if command.keys and (command.where or commands.knows(command.act)):
+                groups.setdefault(command.group, []).append(command)
+        halves: tuple[list[str], list[str]] = ([], [])
+        for group in sorted(groups, key=lambda name: -len(groups[name])):  # the longest first, into the shorter half
+            sums = [sum(len(groups[name]) + 1 for name in half) for half in halves]
+            halves[sums.index(min(sums))].append(group)
+        row = QHBoxLayout()
+        row.setSpacing(theme.px(32))
+        for half in halves:
+            column = QVBoxLayout()
+            column.setSpacing(theme.px(6))
+            for group in half:
+                title = Label(group, "metastrong")
+                title.setContentsMargins(0, theme.px(8), 0, 0)
+                column.addWidget(title)
+                for command in groups[group]:
+                    column.addLayout(self._line(command))
+            column.addStretch(1)
+            row.addLayout(column, 1)
+        self.body.addLayout(row)
+        self.add_close()
+
+    def _line(self, command: Command) -> QHBoxLayout:
+        line = QHBoxLayout()
+        line.setSpacing(theme.px(10))
+        words = QVBoxLayout()
+        words.setSpacing(0)
+        words.addWidget(Label(command.words, "small", "ink", elide=True))
+        if command.where:
+            words.addWidget(Label(command.where, "meta", elide=True))
+        line.addLayout(words, 1)
+        line.addWidget(Keys(command.keys[0]), 0, Qt.AlignmentFlag.AlignVCenter)
+        return line

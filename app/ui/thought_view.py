@@ -1,0 +1,149 @@
+"""What a model thought before its answer: one row, and the words behind it, which open on a click."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from PySide6.QtCore import QRectF
+from PySide6.QtGui import QPainter, QPaintEvent, QTextCursor
+from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
+
+from app.answer_words import count, thought_words
+from app.markdown_blocks import displayable
+from app.ui import theme
+from app.ui.controls import Button, Dot, Label
+from app.ui.direction import set_margins
+from app.ui.prose import TextView, set_line_height
+
+INDENT, LINE = 14, 2
+
+
+class _Words(TextView):
+    """The thought as it was written, small; text is added at its end."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__("Thought", parent)
+        self._text = ""
+        self._restyle()
+
+    def add(self, text: str) -> None:
+        """Append; only the last paragraph is laid out again."""
+        shown = displayable(text)
+        self._text += shown
+        cursor = QTextCursor(self.document())
+        cursor.movePosition(QTextCursor.MoveOperation.End)
+        cursor.insertText(shown)
+
+    def set_text(self, text: str) -> None:
+        """Show this instead."""
+        shown = displayable(text)
+        if shown != self._text:
+            self._text = shown
+            self._restyle()
+
+    def _restyle(self) -> None:
+        self.document().setDefaultFont(theme.font("small"))
+        colours = self.palette()
+        colours.setColor(colours.ColorRole.Text, theme.colour("ink2"))
+        self.setPalette(colours)
+        self.setPlainText(self._text)
+        set_line_height(self, "small")
+
+
+class ThoughtView(QWidget):
+    """Open while the model thinks, closed when its answer begins, unless the person has chosen otherwise."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._head = Button("", "quiet", "right")
+        self._head.glyph_px = 15
+        self._head.padding_px = 4
+        self._head.align_left = True
+        self._head.clicked.connect(self._toggle)
+        self._dot = Dot("hot_fill", working=True)
+        self._tokens = Label("", "meta")
+        self.words = _Words()
+        self._inside = QHBoxLayout()
+        self._inside.addWidget(self.words)
+        self._row = QHBoxLayout()
+        self._row.addWidget(self._head)
+        self._row.addWidget(self._dot)
+        self._row.addWidget(self._tokens, 1)
+        self._column = QVBoxLayout(self)
+        self._column.setContentsMargins(0, 0, 0, 0)
+        self._column.setSpacing(0)
+        self._column.addLayout(self._row)
+        self._column.addLayout(self._inside)
+        self._open = False
+        self._chosen = False  # the person opened or closed it
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+        self._set_open(False)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the words are shown."""
+        return self._open
+
+    def set_width(self, width: int) -> None:
+        """Lay out for a column of that width."""
+        self.words.set_width(max(width - theme.px(INDENT + LINE), theme.px(40)))
+
+    def begin(self) -> None:
+        """The model is thinking now."""
+        self._show("Thinking", "", working=True)
+        if not self._chosen:
+            self._set_open(True)
+
+    def add(self, text: str) -> None:
+        """More of the thought."""
+        self.words.add(text.lstrip("\n") if not self.words.toPlainText() else text)
+
+    def set_text(self, text: str) -> None:
+        """The whole thought."""
+        self.words.set_text(text)
+
+    def end(self, stats: Mapping[str, Any]) -> None:
+        """The thought is over. stats: thought_s and thought_tokens, as far as they are known."""
+        tokens = stats.get("thought_tokens")
+        self._show(thought_words(stats), count(int(tokens)) if tokens else "", working=False)
+        if not self._chosen:
+            self._set_open(False)
+
+    def _show(self, words: str, tokens: str, working: bool) -> None:
+        self._head.setText(words)
+        self._dot.setVisible(working)
+        self._tokens.setText(tokens)
+        self._name()
+
+    def _name(self) -> None:
+        self._head.setAccessibleName(f"{self._head.text()}, {'shown' if self._open else 'hidden'}")
+        self._head.setToolTip("Hide the thought" if self._open else "Show the thought")
+
+    def _toggle(self) -> None:
+        self._chosen = True
+        self._set_open(not self._open)
+
+    def _set_open(self, shown: bool) -> None:
+        self._open = shown
+        self.words.setVisible(shown)
+        self._head.set_glyph("down" if shown else "right" if not self.isRightToLeft() else "left")
+        self._restyle()
+        self._name()
+
+    def _restyle(self) -> None:
+        px = theme.px
+        self._row.setSpacing(px(8))
+        start, foot = (px(INDENT), px(6)) if self._open else (0, 0)
+        set_margins(self._inside, start, px(2) if self._open else 0, 0, foot, self.isRightToLeft())
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        if not self._open:
+            return
+        place = self.words.geometry()
+        x = self.width() - theme.px(LINE) if self.isRightToLeft() else 0
+        QPainter(self).fillRect(
+            QRectF(x, place.y(), theme.px(LINE), place.height()), theme.colour("edge")
+        )  # fmt: skip

@@ -1,0 +1,319 @@
+"""Every page, dialog and menu: each control has a name, a key that leads to it, words that are read whole, contrast.
+
+A new page, dialog or menu joins by one line in PLACES: its name, and how it is opened in the room; what is given back
+is the widget that holds it. `test_every_dialog_and_popover_is_in_the_table` fails until the line is there.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pkgutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import control_walk as walk
+import pytest
+from control_room import NARROW, Room
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QDialog, QMenu, QWidget
+from pytestqt.qtbot import QtBot
+
+import app.ui
+from app.ui import theme
+from app.ui.chat_model import ChatRow, FolderRow
+from app.ui.floating import ConfirmDialog, Menu
+from app.ui.popover import Popover
+from app.ui.sheet import Sheet
+from app.user_messages import UserMessage
+
+pytestmark = pytest.mark.gui
+
+NO_ROOM = UserMessage(
+    "ProSparse 13B does not fit right now", "It needs 13.4 GB and 9.1 GB is free. Close other programs.", "Try again",
+    "need 13400000000\nfree 9100000000", "bad", "retry", ("Choose another model", "open-models"),
+)  # fmt: skip
+Open = Callable[[Room], QWidget]
+
+
+def _with_a_banner(room: Room) -> QWidget:
+    room.page.show_banner(NO_ROOM)
+    walk.settle()
+    return room.window
+
+
+def _searching(room: Room) -> QWidget:
+    room.window.sidebar.open_search()
+    QTest.keyClicks(room.window.sidebar.panel.field, "Chat")
+    QTest.qWait(300)
+    return room.window
+
+
+def _rail(room: Room) -> QWidget:
+    room.window.sidebar.set_collapsed(True)
+    QTest.qWait(250)
+    return room.window
+
+
+def _writing(room: Room) -> QWidget:
+    room.new_chat()
+    room.send("words 4000 pace 0.02")
+    room.wait(room.writing("word3"))
+    return room.window
+
+
+def _hub(room: Room, query: str) -> QWidget:
+    room.models()
+    page = room.window.models_page
+    assert page is not None
+    page.search.setText(query)
+    QTest.qWait(500)
+    return room.window
+
+
+def _list_menu(room: Room, kind: type) -> QWidget:
+    """The menu of the first row of that kind in the list of chats; that of the list where it has none."""
+    view = room.window.sidebar.panel.list
+    found = next((one for one in view.chats.rows if isinstance(one, kind)), None)
+    return room.opened(lambda: view.menu_for(found).popup(view.mapToGlobal(view.rect().center())), QMenu)
+
+
+def _palette(room: Room, typed: str) -> QWidget:
+    room.window.finder.open_palette()
+    palette = room.window.finder.palette
+    assert palette is not None
+    QTest.keyClicks(palette.field, typed)
+    QTest.qWait(50)
+    return palette
+
+
+def _new_folder(room: Room) -> QWidget:
+    return room.opened(lambda: room.window.sidebar.panel.list.asked.emit("new_folder", room.talk.id))
+
+
+def _model_menu(room: Room) -> QWidget:
+    assert room.window.chat_models is not None
+    room.window.chat_models.open_menu()
+    walk.settle()
+    return room.window.chat_models.menu
+
+
+def _placement(room: Room) -> QWidget:
+    assert room.window.chat_models is not None
+    room.window.chat_models.open_placement(room.page.composer.model_button)
+    QTest.qWait(100)
+    return room.window.chat_models.popup
+
+
+def _toast(room: Room) -> QWidget:
+    room.window.show_toast("Chat deleted", lambda: None)
+    QTest.qWait(250)
+    return room.window
+
+
+def _of_models(room: Room, act: str) -> QWidget:
+    room.models()
+    return room.opened(getattr(room.window._acts, act), QMenu if act.endswith("menu") else QDialog)
+
+
+def _row_menu(room: Room) -> QWidget:
+    room.models()
+    acts = room.window._acts
+    assert acts is not None
+    row = acts.controller.row("PowerInfer/b")
+    assert row is not None
+    return room.opened(lambda: acts.menu_for(row).popup(room.window.geometry().center()), QMenu)
+
+
+def _filter_menu(room: Room) -> QWidget:
+    room.models()
+    assert room.window.models_page is not None
+    return room.opened(room.window.models_page.filters.sort.open_menu, QMenu)
+
+
+def _live(room: Room) -> QWidget:
+    room.window.show_live()
+    return room.window
+
+
+PLACES: dict[str, Open] = {
+    "a chat": lambda room: room.window,
+    "a new chat": lambda room: room.new_chat(),
+    "an answer being written": _writing,
+    "a chat with a banner": _with_a_banner,
+    "a toast": _toast,
+    "a search in the sidebar": _searching,
+    "the rail": _rail,
+    "models": lambda room: room.models(),
+    "models: hits on the hub": lambda room: _hub(room, "relu"),
+    "models: a repository": lambda room: _hub(room, "o/name"),
+    "live": lambda room: _live(room),
+    "settings": lambda room: room.opened(room.window.open_settings),
+    "about": lambda room: room.opened(room.window.open_about),
+    "a model's details": lambda room: room.act("PowerInfer/b", "details"),
+    "a model is prepared": lambda room: room.act("PowerInfer/b", "prepare"),
+    "what would fit": lambda room: room.act("relullama-70b", "fits"),
+    "a model is deleted": lambda room: room.act("PowerInfer/b", "delete"),
+    "a model is added": lambda room: (room.models(), room.opened(lambda: room.window._acts.ask_import("/m/a.gguf")))[1],  # type: ignore[union-attr]
+    "an access token": lambda room: _of_models(room, "ask_token"),
+    "a link is opened": lambda room: room.opened(lambda: room.page._ask_to_open("https://example.com/a/page")),
+    "menu: models for this chat": _model_menu,
+    "menu: how it runs here": _placement,
+    "menu: the chat's title": lambda room: room.opened(room.page._open_menu, QMenu),
+    "menu: a chat in the list": lambda room: _list_menu(room, ChatRow),
+    "menu: a folder in the list": lambda room: _list_menu(room, FolderRow),
+    "menu: all chats": lambda room: _list_menu(room, type(None)),
+    "menu: to a folder": lambda room: room.opened(lambda: room.window.commands.run("move_chat"), QMenu),
+    "the palette": lambda room: _palette(room, ""),
+    "the palette, something typed": lambda room: _palette(room, "chat"),
+    "shortcuts": lambda room: room.opened(lambda: room.window.commands.run("shortcuts")),
+    "a new folder": _new_folder,
+    "menu: a model": _row_menu,
+    "menu: order of models": _filter_menu,
+    "menu: add a model": lambda room: _of_models(room, "_import_menu"),
+    "menu: more of models": lambda room: _of_models(room, "_more_menu"),
+}
+EVERYWHERE = pytest.mark.parametrize("place", PLACES)
+
+
+@pytest.fixture(scope="module")
+def shared_room(
+    request: pytest.FixtureRequest, qapp: QApplication, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Room]:
+    room = Room(QtBot(request), tmp_path_factory.mktemp("room"))
+    yield room
+    room.reset()
+    room.leave()
+    room.window.deleteLater()
+
+
+@pytest.fixture
+def room(shared_room: Room, qapp: QApplication) -> Iterator[Room]:
+    shared_room.reset()
+    yield shared_room
+    if shared_room.hearth.controller.status.answering:
+        shared_room.hearth.controller.stop()
+        shared_room.wait_ready()
+    if theme.current().zoom != 1.0 or theme.current().tokens is not theme.LIGHT:
+        theme.apply(qapp, "light", 1.0)
+
+
+def faults(*found: list[str]) -> None:
+    """Fails with every fault on a line of its own."""
+    lines = sorted({line for rule in found for line in rule})
+    if lines:
+        pytest.fail("\n".join(lines), pytrace=False)
+
+
+@EVERYWHERE
+def test_everything_is_named_and_within_reach_of_the_keyboard(room: Room, place: str) -> None:
+    root = PLACES[place](room)
+    assert walk.controls(root) or isinstance(root, QMenu)
+    faults(walk.without_a_name(root), walk.out_of_reach(root), walk.too_small(root))
+
+
+@EVERYWHERE
+def test_no_word_is_cut_in_a_small_window(room: Room, place: str) -> None:
+    room.window.resize(*NARROW)
+    walk.settle()
+    root = PLACES[place](room)
+    faults(walk.cut(root))
+    if not isinstance(root, QMenu):
+        with walk.lengthened(root):
+            faults(walk.cut(root))
+
+
+@EVERYWHERE
+def test_no_word_is_cut_at_the_largest_type(room: Room, qapp: QApplication, place: str) -> None:
+    theme.apply(qapp, "light", theme.MAX_ZOOM)
+    room.window.resize(*NARROW)
+    walk.settle()
+    faults(walk.cut(PLACES[place](room)))
+
+
+@EVERYWHERE
+def test_every_word_has_contrast(room: Room, qapp: QApplication, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    """In both themes and with a desktop that asks for more contrast, also where the theme changes while it is open."""
+    theme.apply(qapp, "dark", 1.0)
+    root = PLACES[place](room)
+    found = [f"dark: {fault}" for fault in walk.illegible(root)]
+    theme.apply(qapp, "light", 1.0)
+    found += [f"light: {fault}" for fault in walk.illegible(root)]
+    monkeypatch.setattr(theme, "LIGHT", theme.with_more_contrast(theme.LIGHT))
+    theme.apply(qapp, "light", 1.0)
+    faults(found, [f"strong: {fault}" for fault in walk.illegible(root)])
+
+
+def test_every_dialog_and_popover_is_in_the_table(room: Room) -> None:
+    for module in pkgutil.iter_modules(app.ui.__path__):
+        importlib.import_module(f"app.ui.{module.name}")
+    shown: set[type] = set()
+    for place in PLACES.values():
+        room.reset()
+        shown |= set(type(place(room)).__mro__)
+    built_on = {Sheet, ConfirmDialog, Menu}  # others are made of these
+    missing = [kind.__name__ for kind in _ours(QDialog, Popover) - shown - built_on]
+    assert missing == [], "one line each in PLACES, please"
+
+
+def _ours(*bases: type) -> set[type]:
+    found: set[type] = set()
+    for base in bases:
+        for kind in base.__subclasses__():
+            found |= _ours(kind) | ({kind} if kind.__module__.startswith("app.") else set())
+    return found
+
+
+def test_the_walk_finds_what_is_wrong(qtbot: QtBot) -> None:
+    """A rule that finds nothing in a bad window is no rule."""
+    from PySide6.QtWidgets import QFrame, QLineEdit, QVBoxLayout
+
+    from app.ui.controls import Button, IconButton, Label
+
+    class Painted(QFrame):
+        def paintEvent(self, event: object) -> None:
+            pass
+
+        def mousePressEvent(self, event: object) -> None:
+            pass
+
+    Painted.__module__ = "app.ui.bad"
+    frame = QFrame()
+    qtbot.addWidget(frame)
+    column = QVBoxLayout(frame)
+    nameless, unreachable, tight, pale = QLineEdit(), IconButton("stop", "Stop"), Label("Some words"), Label("Pale")
+    unreachable.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+    tight.setFixedWidth(20)
+    pale.set_look("body", "edge")
+    narrow = Button("Read me")
+    narrow.setFixedSize(30, 12)
+    for widget in (nameless, unreachable, tight, pale, narrow, Painted()):
+        column.addWidget(widget)
+    frame.show()
+    walk.settle()
+    assert "QLineEdit '' at" in walk.without_a_name(frame)[0]
+    assert any("painted and says nothing" in fault for fault in walk.without_a_name(frame))
+    reach = walk.out_of_reach(frame)
+    assert any("IconButton 'Stop'" in fault for fault in reach)
+    assert any("Painted" in fault and "mouse alone" in fault for fault in reach)
+    assert len(walk.cut(frame)) >= 2
+    assert any("'Pale'" in fault for fault in walk.illegible(frame))
+    assert any("Read me" in fault for fault in walk.too_small(frame))
+
+
+@pytest.mark.skipif("QT_SCALE_FACTOR" in os.environ, reason="this is the run at another scale")
+@pytest.mark.parametrize("scale", ["2", pytest.param("1.5", marks=pytest.mark.slow)])
+def test_no_word_is_cut_on_a_finer_screen(tmp_path: Path, scale: str) -> None:
+    """The same walk in a process of its own: Qt reads the scale once. The screen has the room of 1280 x 832."""
+    screen = {"name": "fine", "x": 0, "y": 0, "width": int(1280 * float(scale)), "height": int(832 * float(scale))}
+    config = tmp_path / "screens.json"
+    config.write_text(json.dumps({"screens": [{**screen, "logicalDpi": 96, "logicalBaseDpi": 96, "dpr": 1.0}]}))
+    finer = {"QT_SCALE_FACTOR": scale, "QT_QPA_PLATFORM": f"offscreen:configfile={config}"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "small_window", __file__]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, env={**os.environ, **finer}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:]
