@@ -318,7 +318,5 @@ def _tidied(text: str) -> str:
     """A sign that begins something stands close to it: −x, but a − x. No spaces within brackets."""
     text = re.sub(" +", " ", text)
     text = re.sub(r"^ ([−+±]) ", r"\1", text)
-    text = re.sub(
-        r"([(\[{,;=<>≤≥+−·×±/]) ?([−+±]) (?=\S)", lambda m: f"{m[1]}{'' if m[1] in '([{/' else ' '}{m[2]}", text
-    )
+    text = re.sub(r"([(\[{,;=<>≤≥+−·×±/]) ?([−+±]) (?=\S)", lambda m: f"{m[1]}{'' if m[1] in '([{/' else ' '}{m[2]}", text)
     return re.sub(r"(?<=[(\[]) +| +(?=[)\],;.])", "", text)

@@ -340,3 +340,4 @@ def _end_of_part(blocks: list[Block], start: int) -> int:
         length += len(block.html)
         end += 1
     return end
+

@@ -209,12 +209,7 @@ def test_what_a_chat_is_asked_with_is_whoever_keeps_its_choices_to_say(make_desk
     desk.controller.words_of = lambda message: message.text.upper()
     request = desk.controller.next_request("hello")
     assert request.messages == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "HELLO"}]
-    assert (request.sampling, request.mode, request.overflow, request.continues) == (
-        {"seed": 1},
-        "dense",
-        "stop",
-        False,
-    )
+    assert (request.sampling, request.mode, request.overflow, request.continues) == ({"seed": 1}, "dense", "stop", False)
     desk.say("history 1")
     assert "Be brief." in desk.last.text
 
