@@ -334,7 +334,8 @@ class MainWindow(QMainWindow):
             self.live_page.show_machine()
 
     def show_toast(self, words: str, undo: Callable[[], None] | None) -> None:
-        if (page := self.pages.currentWidget()) is not self.page:
+        page = self.pages.currentWidget()
+        if page is not None and page is not self.page:
             Toast.show_on(page, words, undo)
         else:
             Toast.show_on(self.page, words, undo, lambda: 24 if self.page.is_empty else TOAST_ABOVE_COMPOSER)
