@@ -22,7 +22,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         from engine.host import serve_stdio
 
         return serve_stdio()
+    if given == ["--pdf-text"]:
+        from app.pdf_text import main as take_apart
+
+        return take_apart()
     parser = argparse.ArgumentParser(prog="hearth", description="Chat with a language model on this PC.")
+    parser.add_argument("files", metavar="FILE", nargs="*", help="a model, an exported chat, or a text to ask about")
     parser.add_argument("--engine", choices=("process", "in-thread"), help="where the engine runs (default: a setting)")
     parser.add_argument("--model", metavar="PATH", help="another model than the one that comes with Hearth")
     parser.add_argument("--prompt", metavar="TEXT", help="print one answer in the terminal and end")
@@ -48,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from app.bootstrap import run
 
-    return run(flags.engine, flags.model, flags.data_dir)
+    return run(flags.engine, flags.model, flags.data_dir, flags.files)
 
 
 if __name__ == "__main__":

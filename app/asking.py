@@ -5,12 +5,14 @@ Plain data and pure functions; app/answer_queue.py sends it when its turn has co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from app.conversation import Message, Role
 from app.thinking import spoken
+
+OVERFLOWS = ("roll", "middle", "stop")
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,12 @@ class Asking:
     sampling: dict[str, Any] = field(default_factory=dict)  # what differs from the model's own defaults
     mode: str | None = None  # sparse, exact or dense; None: as the model was loaded
     overflow: str = "roll"  # where the chat is too long for the context: "roll", "middle" or "stop"
+
+
+def overflow_of(choices: Mapping[str, Any]) -> str:
+    """What a chat chose for when its context is full; the oldest go where it chose nothing that there is."""
+    chosen = choices.get("overflow")
+    return chosen if chosen in OVERFLOWS else "roll"
 
 
 @dataclass(frozen=True)

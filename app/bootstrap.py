@@ -11,47 +11,71 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from PySide6.QtCore import QObject, QSocketNotifier, Signal
+from PySide6.QtCore import QObject, QSocketNotifier, Qt, QTimer, Signal
 from PySide6.QtWidgets import QApplication
 
 import engine
 from app import crash_notes
+from app.answer_choices import AnswerChoices
+from app.answer_setup import AnswerSetup
 from app.chat_controller import STARTER, ChatController
 from app.chat_memory import ChatMemory
 from app.chat_shelf import ChatShelf
 from app.chat_titles import ChatTitles
+from app.crash_notes import LastRun
 from app.engine_client import EngineClient
 from app.engine_worker import EngineWorker, MakeHost, default_makers
 from app.known_models import Library
 from app.library_client import LibraryClient, library_makers
 from app.machine_monitor import MachineMonitor
+from app.mode_rates import ModeRates
 from app.model_choices import ModelChoices
 from app.models_controller import ModelsController
 from app.operations import Operations
+from app.personas import Personas
+from app.presets import Presets
 from app.settings import AppPaths, AppSettings, load_settings, paths, save_settings
+from app.single_instance import SingleInstance, Wish, wish_of_this_start
 from app.store import Store
-from app.ui import icons, theme
-from app.ui.main_window import FirstPaint, MainWindow
+from app.ui import icons
+from app.ui.main_window import FirstPaint, MainWindow, apply_look
 from app.user_messages import describe, describe_settings_problem
+
+if TYPE_CHECKING:
+    from app.manners import Manners
 
 log = logging.getLogger(__name__)
 
 ENGINE_ENDS_WITHIN_S = 5.0
 
 
-def run(location: str | None = None, model: str | None = None, data_folder: Path | None = None) -> int:
+def run(
+    location: str | None = None,
+    model: str | None = None,
+    data_folder: Path | None = None,
+    files: Sequence[str] = (),
+) -> int:
     """Open the window and live until it is closed; returns the exit code.
 
-    location: "process" or "in-thread" instead of the setting. data_folder: everything is kept in there.
+    location: "process" or "in-thread" instead of the setting. data_folder: everything is kept in there. files: to be
+    opened once the window is there.
     """
-    # 1. The log: whatever goes wrong from here on is written down.
-    places = paths() if data_folder is None else folders_in(data_folder)
-    log_problem = crash_notes.open_log(places.log_file)
+    # 0. One Hearth for a person and a folder: a later start hands over what it was given.
     began = time.perf_counter()
+    places = paths() if data_folder is None else folders_in(data_folder)
+    instance, wish = SingleInstance(places.data), wish_of_this_start(list(files), model or "")
+    if not instance.claim():
+        return hand_over(instance, wish)
+
+    # 1. The log: whatever goes wrong from here on is written down. First, how the last run ended.
+    last_run = crash_notes.look_back(places.log)
+    log_problem = crash_notes.open_log(places.log_file)
+    crash_notes.mark_running(places.log)
 
     # 2. The settings: the only file that is read before the window is there.
     settings, settings_problem = load_settings(places.settings_file)
@@ -66,12 +90,13 @@ def run(location: str | None = None, model: str | None = None, data_folder: Path
     app.setWindowIcon(icons.app_icon())
 
     # 4. The look.
-    theme.apply(app, settings.theme, settings.zoom)  # type: ignore[arg-type]
+    apply_look(settings)
 
     # 5. The window, painted.
     hearth = Hearth(places, settings, location, model)
     crash_notes.catch_faults(places.log, hearth.tell_fault)
-    signals = QuitOnSignals(app)
+    signals = QuitOnSignals(hearth.window.quit)
+    hearth.painted.connect(lambda: hearth.greet(instance, wish, last_run))
     hearth.show()
     log.info("window shown after %.0f ms", 1000 * (time.perf_counter() - began))
 
@@ -85,10 +110,23 @@ def run(location: str | None = None, model: str | None = None, data_folder: Path
     code = app.exec()
     ended = hearth.close()
     signals.close()
+    instance.close()
+    crash_notes.mark_ended()
     logging.shutdown()
     if not ended:  # a thread that computes on must not keep the program alive, nor crash it on the way out
         os._exit(code)
     return code
+
+
+def hand_over(instance: SingleInstance, wish: Wish) -> int:
+    """Give the Hearth that is open what this start was given; returns the exit code."""
+    if instance.hand_over(wish):
+        return 0
+    from app.manners import say_that_it_is_open
+
+    QApplication(sys.argv[:1])
+    say_that_it_is_open()
+    return 1
 
 
 def folders_in(folder: Path) -> AppPaths:
@@ -134,20 +172,32 @@ class Hearth(QObject):
             self.library, self.controller, self.choices, self._save_choices, offer=not settings.offer_dismissed
         )
         self.controller.choices_for = lambda model: self.models.choice_of(model).engine()
+        self.setup = AnswerSetup(
+            self.controller,
+            self.engine,
+            self.memory,
+            AnswerChoices(Personas(places.personas_file), Presets(places.presets_file), places.answers_file),
+            ModeRates(places.rates_file),
+            settings,
+            lambda name, save: self.reads.run(name, save, on_failure=_log_failure),
+        )
         self.monitor = MachineMonitor()
+        self.manners: Manners | None = None  # from the first paint on
         self.window = MainWindow(settings, places)
         self.window.connect_controller(self.controller)
         self.shelf = ChatShelf(self.memory)
         self.titles = ChatTitles(self.engine, self.memory, self.controller)
         self.window.connect_shelf(self.shelf)
+        self.window.connect_context(self.controller, self.engine, self.memory)
         self.window.connect_models(self.models)
+        self.window.connect_answers(self.setup)
         self.controller.window_action.connect(self.models.remedy)
         self.controller.model_changed.connect(self._keep_model)
         self.models.offer_dismissed.connect(lambda: self._set_setting(offer_dismissed=True))
-        self.engine.answered.connect(self.models.take_rate)
         self.engine.answered.connect(self.window.take_result)
         self.engine.lived.connect(self.window.show_live_event)
         self.window.watching_changed.connect(self.engine.watch)
+        self.setup.usual_answer.connect(self.models.take_rate)
         self.engine.process_started.connect(self.models.set_engine_pid)
         self.window.visible_changed.connect(self.monitor.set_visible)
         self.window.settings_changed.connect(self._save_settings)
@@ -166,10 +216,34 @@ class Hearth(QObject):
         self.painted.emit()
         self.worker.start()
         self.choices.read()  # a small file, before the model is loaded as the person chose
+        self.setup.read()  # small files too: they are what the first answer is made with
         self.controller.start()
         self.models.start()
         self.monitor.start()
         self.monitor.set_visible(self.window.isVisible())
+        from app.manners import Manners  # nothing of it is painted
+
+        self.manners = Manners(
+            self.window, self.engine, self.controller, self.memory, self.models, self.shelf, self.reads, self._places
+        )
+
+    def greet(self, instance: SingleInstance, wish: Wish, last_run: LastRun | None) -> None:
+        """Hear of later starts and tell of a crash, once everything is started; open what this start was given once
+        the chats are there, which it may belong to.
+        """
+        self.memory.opened.connect(lambda: self._open(wish), Qt.ConnectionType.SingleShotConnection)
+        QTimer.singleShot(0, lambda: self._greet(instance, last_run))
+
+    def _open(self, wish: Wish) -> None:
+        if self.manners is not None:
+            self.manners.open_files(list(wish.files))
+
+    def _greet(self, instance: SingleInstance, last_run: LastRun | None) -> None:
+        if self.manners is None:  # closed meanwhile
+            return
+        self.manners.listen(instance)
+        if last_run is not None:
+            self.manners.tell_crash(last_run)
 
     def tell_fault(self, error: BaseException) -> None:
         """A fault of our own, in words; may be called from any thread."""
@@ -190,6 +264,8 @@ class Hearth(QObject):
             )
         )
         self.window.hide()
+        if self.manners is not None:
+            self.manners.close()
         self.models.close()
         self.library.begin_close()
         self._ended = self.worker.shutdown(ENGINE_ENDS_WITHIN_S) and self.monitor.close()
@@ -230,7 +306,7 @@ def _log_failure(error: BaseException) -> None:
 class QuitOnSignals(QObject):
     """Has Ctrl+C and a polite kill close the window, without a timer that wakes Python for it."""
 
-    def __init__(self, app: QApplication) -> None:
+    def __init__(self, quit_: Callable[[], None]) -> None:
         super().__init__()
         self._ours, self._pythons = socket.socketpair()
         for end in (self._ours, self._pythons):
@@ -239,7 +315,7 @@ class QuitOnSignals(QObject):
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: None)
         self._notifier = QSocketNotifier(self._ours.fileno(), QSocketNotifier.Type.Read, self)
-        self._notifier.activated.connect(app.quit)
+        self._notifier.activated.connect(lambda *_: quit_())
 
     def close(self) -> None:
         self._notifier.setEnabled(False)

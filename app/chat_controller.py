@@ -13,7 +13,7 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal, Slot
 
 from app.answer_queue import Answer, AnswerQueue
-from app.asking import AnswerRequest, Asking, request_for
+from app.asking import AnswerRequest, Asking, overflow_of, request_for
 from app.chat_choices import ChatChoices
 from app.chat_memory import ChatMemory
 from app.chat_turns import STILL_ANSWERING, ChatTurns, versions_of
@@ -130,11 +130,12 @@ class ChatController(QObject):
     def _asking(self, conversation: Conversation | None) -> Asking:
         mode = self._settings.mode
         automatic = mode == "auto" or (mode == "sparse" and not self._has_predictors)
-        overflow = str(self.choices.of(conversation).get("overflow", "roll"))
+        overflow = overflow_of(self.choices.of(conversation))
         sampling = self._settings.sampling()
         return Asking(self._settings.system_prompt, sampling, None if automatic else mode, overflow)
 
     @Slot(str)
+    @Slot(str, object)
     def send(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
         """A message of the person's into the open chat, or into a new one."""
         text = text.strip()

@@ -30,7 +30,7 @@ LONGEST_PLAIN = 1 << 20  # characters of what is chosen for a chat, or of an ans
 DEEPEST_PLAIN = 16
 LAST_TIME = 253_402_214_400.0  # the last day of the year 9999, behind which dates cannot be shown
 
-_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _NUMBER = {"int", "float", "int | None", "float | None"}
 _STATS: dict[str, str] = {field.name: str(field.type) for field in fields(GenerationResult)}
 

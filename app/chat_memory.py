@@ -35,7 +35,7 @@ class _Removed:
     """A message that may be put back, and where it stood."""
 
     message: Message
-    before: str  # id of the message before it in the list
+    earlier: frozenset[str]  # ids of the messages before it in the list
     followers: tuple[str, ...]
     leaf: str  # of the chat, when it was removed
 
@@ -315,7 +315,7 @@ class ChatMemory(QObject):
         gone = messages[place]
         leaf = self._conversations[conversation_id].leaf
         followers = tuple(m.id for m in messages if m.parent == message_id)
-        self._removed[message_id] = _Removed(gone, messages[place - 1].id if place else "", followers, leaf)
+        self._removed[message_id] = _Removed(gone, frozenset(m.id for m in messages[:place]), followers, leaf)
         left = [replace(m, parent=gone.parent) if m.parent == message_id else m for m in messages if m is not gone]
         self._chats[conversation_id] = left
         self._growing.pop(message_id, None)
@@ -329,11 +329,14 @@ class ChatMemory(QObject):
         messages = self._chats.get(conversation_id)
         if removed is None or messages is None or conversation_id not in self._conversations:
             return False
+        parent = removed.message.parent
+        while parent in self._removed:  # it was taken out after this one and is not back yet
+            parent = self._removed[parent].message.parent
         back = [replace(m, parent=message_id) if m.id in removed.followers else m for m in messages]
-        back.insert(next((i + 1 for i, m in enumerate(back) if m.id == removed.before), 0), removed.message)
+        back.insert(sum(m.id in removed.earlier for m in back), replace(removed.message, parent=parent))
         self._chats[conversation_id] = back
         followers = [m.id for m in back if m.parent == message_id]
-        self._keep("bring a message back", lambda: self._stored.put_back(message_id, followers))
+        self._keep("bring a message back", lambda: self._stored.put_back(message_id, parent, followers))
         self._set_head(conversation_id, leaf=removed.leaf)
         return True
 

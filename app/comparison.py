@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from enum import StrEnum
@@ -16,6 +15,7 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal, Slot
 
+from app.asking import AnswerRequest
 from app.engine_client import EngineClient
 from app.engine_process import EngineDied
 from app.engine_status import Phase
@@ -61,19 +61,18 @@ class Comparison(QObject):
     def __init__(
         self,
         engine: EngineClient,
-        messages: Sequence[Mapping[str, str]],
-        sampling: Mapping[str, Any],
-        mode: str | None,
+        request: AnswerRequest,
         loaded_mode: str = "",
         parent: QObject | None = None,
     ) -> None:
-        """messages, sampling, mode: as for an answer of the chat. loaded_mode: what None stands for."""
+        """request: as for an answer of the chat. loaded_mode: what no mode in it stands for."""
         super().__init__(parent)
         self._engine = engine
-        self._messages = [dict(message) for message in messages]
-        longest = min(sampling.get("max_tokens") or LONGEST, LONGEST)
-        seed = sampling.get("seed")
-        self.sampling = {**sampling, "max_tokens": longest, "seed": random.getrandbits(31) if seed is None else seed}
+        longest = min(request.sampling.get("max_tokens") or LONGEST, LONGEST)
+        seed = request.sampling.get("seed")
+        limits = {"max_tokens": longest, "seed": random.getrandbits(31) if seed is None else seed}
+        self.request = replace(request, sampling={**request.sampling, **limits})
+        mode = request.mode
         self.sides = [Side(mode, MODE_WORDS.get(mode or loaded_mode, "As set")), Side("dense", MODE_WORDS["dense"])]
         self.problem = ""  # why it ended before its time, in a sentence
         self.is_running = False
@@ -110,7 +109,7 @@ class Comparison(QObject):
             return
         self._now = index
         self._set(index, state=SideState.RUNNING)
-        self._engine.ask_fresh(self._messages, self.sampling, self.sides[index].mode)
+        self._engine.ask(replace(self.request, mode=self.sides[index].mode), fresh=True)
 
     def _set(self, index: int, **values: Any) -> None:
         self.sides[index] = replace(self.sides[index], **values)

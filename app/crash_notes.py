@@ -1,26 +1,41 @@
 """Where Hearth writes what it did and how it fell: the log, crash notes, and the stacks of a hard crash.
 
-It shows nothing. Handlers are set here and nowhere else in the window's process.
+A mark lies in the log's folder while Hearth runs; one that is found at the start tells that the last run did not end
+in order. It shows nothing. Handlers are set here and nowhere else in the window's process.
 """
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
+import json
 import logging
 import logging.handlers
+import os
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from PySide6.QtCore import QMessageLogContext, QtMsgType, qInstallMessageHandler
 
+from app.shareable_log import ShareableFormatter
+
 log = logging.getLogger("app")
 
 LOG_BYTES = 1 << 20
+SHAREABLE_BYTES = 1 << 18
+SHAREABLE = "shareable.log"
+STACKS, STACKS_BEFORE = "crash-native.txt", "crash-native-before.txt"
+FAULTS = "crash.txt"
+_MARK = "running.json"
+# What Qt says before it ends the program because its display has gone: the person left the desktop.
+_DISPLAY_GONE = ("The X11 connection broke", "The Wayland connection broke", "The Wayland connection experienced")
+_marked: Path | None = None  # where this run's mark lies
 _QT_LEVELS = {
     QtMsgType.QtDebugMsg: logging.DEBUG,
     QtMsgType.QtInfoMsg: logging.INFO,
@@ -28,6 +43,69 @@ _QT_LEVELS = {
     QtMsgType.QtCriticalMsg: logging.ERROR,
     QtMsgType.QtFatalMsg: logging.CRITICAL,
 }
+
+
+@dataclass(frozen=True)
+class LastRun:
+    """A run that did not end in order. stacks: whether native code crashed and left the stacks of all threads."""
+
+    stacks: bool
+
+
+def look_back(folder: Path) -> LastRun | None:
+    """How the last run ended, if not in order and not with the whole PC; before `open_log`, which begins anew."""
+    stacks = False
+    with contextlib.suppress(OSError):
+        stacks = (folder / STACKS).stat().st_size > 0
+        if stacks:
+            os.replace(folder / STACKS, folder / STACKS_BEFORE)
+    try:
+        mark = json.loads((folder / _MARK).read_text(encoding="utf-8"))
+        same_boot, pid = mark["boot"] == _boot(), int(mark["pid"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return None if not same_boot or _is_running(pid) else LastRun(stacks)
+
+
+def mark_running(folder: Path) -> None:
+    """From now on, until `mark_ended`, an end is not in order."""
+    global _marked
+    mark = folder / _MARK
+    try:
+        mark.write_text(json.dumps({"pid": os.getpid(), "boot": _boot()}), encoding="utf-8")
+    except OSError as error:
+        log.info("a crash of this run cannot be told at the next start: %s", error)
+        return
+    _marked = mark
+
+
+def mark_ended() -> None:
+    """This run ends in order."""
+    global _marked
+    mark, _marked = _marked, None
+    if mark is not None:
+        with contextlib.suppress(OSError):
+            mark.unlink(missing_ok=True)
+
+
+def _boot() -> str:
+    """Which start of the PC this is."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        import psutil
+
+        return str(round(psutil.boot_time() / 60))  # clocks are set, and seconds are rounded, between two readings
+
+
+def _is_running(pid: int) -> bool:
+    """Whether a Hearth with this number runs: the number alone may be another program's by now."""
+    import psutil
+
+    try:
+        return pid != os.getpid() and psutil.Process(pid).name() == psutil.Process().name()
+    except psutil.Error:
+        return False
 
 
 def open_log(file: Path) -> str | None:
@@ -38,17 +116,24 @@ def open_log(file: Path) -> str | None:
         file.parent.mkdir(parents=True, exist_ok=True)
         handler = logging.handlers.RotatingFileHandler(file, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
         # The stacks of all threads when native code crashes. The file stays open as long as the process lives.
-        faulthandler.enable((file.parent / "crash-native.txt").open("w", encoding="utf-8"))
+        faulthandler.enable((file.parent / STACKS).open("w", encoding="utf-8"))
     except OSError as error:
         root.addHandler(logging.StreamHandler())
         return str(error)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(threadName)s %(name)s: %(message)s"))
     root.addHandler(handler)
+    shareable = logging.handlers.RotatingFileHandler(
+        file.with_name(SHAREABLE), maxBytes=SHAREABLE_BYTES, backupCount=1, encoding="utf-8"
+    )
+    shareable.setFormatter(ShareableFormatter())
+    root.addHandler(shareable)
     qInstallMessageHandler(_hear_qt)
     return None
 
 
 def _hear_qt(kind: QtMsgType, context: QMessageLogContext, text: str) -> None:
+    if text.startswith(_DISPLAY_GONE):
+        mark_ended()
     logging.getLogger("qt").log(_QT_LEVELS.get(kind, logging.WARNING), "%s", text)
 
 
@@ -60,9 +145,9 @@ def catch_faults(folder: Path, tell: Callable[[BaseException], None]) -> None:
             sys.__excepthook__(kind, error, trace)
             return
         words = "".join(traceback.format_exception(kind, error, trace))
-        log.critical("a fault of our own\n%s", words)
+        log.critical("a fault of our own", exc_info=(kind, error, trace))
         try:
-            with (folder / "crash.txt").open("a", encoding="utf-8") as file:
+            with (folder / FAULTS).open("a", encoding="utf-8") as file:
                 file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}\n{words}\n")
         except OSError as refused:
             log.info("the crash note cannot be written: %s", refused)

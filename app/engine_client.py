@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
@@ -22,6 +23,7 @@ from engine import protocol
 
 log = logging.getLogger(__name__)
 
+SHARE_AFTER_S = 1.0  # of reading: then it is told how far it is
 CANCEL_WITHIN_MS = 800  # an engine that has not let go of a load by then is ended and started anew
 
 
@@ -39,6 +41,7 @@ class EngineClient(QObject):
     unloaded = Signal()  # no model is loaded now, and none is on its way
     noted = Signal(str)  # what became of the model that is loaded, one sentence
     lived = Signal(object)  # protocol.Live, while somebody watches
+    counted = Signal(object)  # protocol.CountResult of what was asked last, or None where it could not be counted
     process_started = Signal(int)  # its pid, 0 in the window's own process
 
     def __init__(self, worker: EngineWorker) -> None:
@@ -47,6 +50,8 @@ class EngineClient(QObject):
         self._numbers = itertools.count(1)
         self._load_id = ""  # of the load that is under way or done
         self._answer_id = ""  # of the answer under way
+        self._asked_at = 0.0  # time.monotonic() of its beginning
+        self._count_id = ""  # of the count that was asked for last
         self._aside: tuple[str, Callable[[str], None]] = ("", lambda said: None)  # what is asked beside the answers
         # A load that waits for the answer's end; "unload": no model is wanted after it.
         self._wanted: tuple[str, dict[str, Any], str] | Literal["unload"] | None = None
@@ -135,23 +140,24 @@ class EngineClient(QObject):
         self._worker.restart()
         self._rest()
 
-    def ask(self, request: AnswerRequest) -> None:
-        """Begin an answer; only when `is_ready`."""
+    def ask(self, request: AnswerRequest, fresh: bool = False) -> None:
+        """Begin an answer; only when `is_ready`. fresh: with nothing of what earlier ones left in the KV cache."""
         self._leave_aside()
         self._answer_id = f"answer-{next(self._numbers)}"
+        self._asked_at, self._count_id = time.monotonic(), ""
         self._set(phase=Phase.THINKING, done=0, total=0, tok_s=None, tokens=0)
         self._worker.generate(
             protocol.Generate(
                 self._answer_id, request.messages, request.sampling, request.mode,
-                continues=request.continues, overflow=request.overflow,
+                continues=request.continues, overflow=request.overflow, fresh=fresh,
             )
         )  # fmt: skip
 
-    def ask_fresh(self, messages: list[dict[str, str]], sampling: dict[str, Any], mode: str | None) -> None:
-        """The same, with nothing of what earlier answers left in the KV cache."""
-        self._answer_id = f"answer-{next(self._numbers)}"
-        self._set(phase=Phase.THINKING, done=0, total=0, tok_s=None, tokens=0)
-        self._worker.generate(protocol.Generate(self._answer_id, messages, sampling, mode, fresh=True))
+    def count(self, messages: list[dict[str, str]], sampling: dict[str, Any], overflow: str, texts: list[str]) -> None:
+        """Have a prompt counted that is not sent yet, as protocol.Count says; only when `is_ready`. `counted` follows,
+        unless something else is counted or answered before."""
+        self._count_id = f"count-{next(self._numbers)}"
+        self._worker.count(protocol.Count(self._count_id, messages, sampling, overflow, texts))
 
     def ask_aside(self, request: AnswerRequest, then: Callable[[str], None]) -> None:
         """Ask for a few words that are no answer in a chat; only when `is_ready`, and the status tells nothing of it.
@@ -244,6 +250,13 @@ class EngineClient(QObject):
                 self._next()
             case protocol.Live() if self._watching:
                 self.lived.emit(event)
+            case protocol.Finished() if event.id == self._count_id:
+                self._count_id = ""
+                self.counted.emit(protocol.CountResult.from_dict(event.result))
+            case protocol.Failed() if event.id == self._count_id:
+                self._count_id = ""
+                log.info("the prompt could not be counted: %s", event.message)
+                self.counted.emit(None)
             case protocol.Finished() if event.id == self._aside[0]:
                 (_, then), self._aside = self._aside, ("", lambda said: None)
                 then(str(event.result.get("text", "")))
@@ -272,7 +285,8 @@ class EngineClient(QObject):
         stopping = self.status.phase is Phase.STOPPING
         if isinstance(event, protocol.Progress):
             if not stopping:
-                self._set(phase=Phase.READING, done=event.done, total=event.total)
+                brief = time.monotonic() - self._asked_at < SHARE_AFTER_S
+                self._set(phase=Phase.READING, done=event.done, total=event.total, brief=brief)
         elif isinstance(event, protocol.Token):
             self._set(phase=Phase.STOPPING if stopping else Phase.WRITING, tokens=event.tokens)
             self.text.emit(event.text)

@@ -323,6 +323,7 @@ class ProcessHost(QObject):
         self._read()
         self._read_log()
         if not self._closing:
+            log.info("a process of the engine ended by itself with %d", exit_code)
             self._died(
                 self._verdict or _reason_of_death(self._name, exit_code, status == QProcess.ExitStatus.CrashExit)
             )

@@ -42,6 +42,7 @@ class EngineStatus:
     gpu_share: float | None = None  # of the neurons computed, those on the card; of the answer now, then of the last
     done: int = 0  # of the current stage: bytes while loading, tokens while reading
     total: int = 0
+    brief: bool = False  # reading: it has only just begun, and is mostly over before a share could be read
     compiling: bool = False  # loading: what the model is computed with is compiled; done and total are kernels
     tok_s: float | None = None  # of the running answer, now; after it, the mean of the last one
     tokens: int = 0  # written so far in the running answer
@@ -82,7 +83,8 @@ class EngineStatus:
         if self.phase is Phase.LOADING and self.total:
             return f"{word}, {100 * self.done // self.total}%"
         if self.phase is Phase.READING and self.total:
-            return f"{word} {self.total:,} tokens, {100 * self.done // self.total}%"
+            what = f"{word} {self.total:,} token{'' if self.total == 1 else 's'}"
+            return what if self.brief else f"{what}, {100 * self.done // self.total}%"
         return word
 
 

@@ -132,6 +132,9 @@ class EngineWorker(QObject):
     def generate(self, request: protocol.Generate) -> None:
         self._submit_later(request)
 
+    def count(self, request: protocol.Count) -> None:
+        self._submit_later(request)
+
     def job(self, request: protocol.Job) -> None:
         self._submit_later(request)
 

@@ -43,8 +43,47 @@ bigotimes ⨂ bigodot ⨀ biguplus ⨄
 """)
 
 FUNCTIONS = frozenset(
-    "arccos arcsin arctan arg cos cosh cot coth csc deg det dim exp gcd hom inf ker lg lim liminf limsup ln log max min "
-    "Pr sec sin sinh sup tan tanh argmax argmin lcm sgn tr rank span".split()
+    [
+        "arccos",
+        "arcsin",
+        "arctan",
+        "arg",
+        "cos",
+        "cosh",
+        "cot",
+        "coth",
+        "csc",
+        "deg",
+        "det",
+        "dim",
+        "exp",
+        "gcd",
+        "hom",
+        "inf",
+        "ker",
+        "lg",
+        "lim",
+        "liminf",
+        "limsup",
+        "ln",
+        "log",
+        "max",
+        "min",
+        "Pr",
+        "sec",
+        "sin",
+        "sinh",
+        "sup",
+        "tan",
+        "tanh",
+        "argmax",
+        "argmin",
+        "lcm",
+        "sgn",
+        "tr",
+        "rank",
+        "span",
+    ]
 )
 
 _NEGATED = dict(zip("=∈∋⊂⊃⊆⊇≡≈∼<>≤≥∣∥∃", "≠∉∌⊄⊅⊈⊉≢≉≁≮≯≰≱∤∦∄", strict=True))

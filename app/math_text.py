@@ -24,19 +24,92 @@ _SPACES = {
     "enspace": "\u2002", "thinspace": "\u2009", "medspace": "\u2005", "thickspace": "\u2005", "negthinspace": "",
 }  # fmt: skip
 _IGNORED = frozenset(
-    "displaystyle textstyle scriptstyle limits nolimits big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl "
-    "Biggr bigm Bigm middle nonumber notag allowbreak relax strut mathstrut hfill centering left right".split()
+    [
+        "displaystyle",
+        "textstyle",
+        "scriptstyle",
+        "limits",
+        "nolimits",
+        "big",
+        "Big",
+        "bigg",
+        "Bigg",
+        "bigl",
+        "bigr",
+        "Bigl",
+        "Bigr",
+        "biggl",
+        "biggr",
+        "Biggl",
+        "Biggr",
+        "bigm",
+        "Bigm",
+        "middle",
+        "nonumber",
+        "notag",
+        "allowbreak",
+        "relax",
+        "strut",
+        "mathstrut",
+        "hfill",
+        "centering",
+        "left",
+        "right",
+    ]
 )
-_DROPPED = frozenset("label tag vspace hspace phantom hphantom vphantom color".split())
-_WORDS = frozenset("text textrm textnormal mathrm operatorname mbox hbox textsf texttt mathsf mathtt textit".split())
-_THICK = frozenset("textbf mathbf boldsymbol bm pmb".split())
-_FRACTIONS = frozenset("frac dfrac tfrac cfrac".split())
-_KEPT = frozenset("mathit mathnormal mathop mathbin mathrel mathord mathstrut smash rm substack ensuremath".split())
+_DROPPED = frozenset(["label", "tag", "vspace", "hspace", "phantom", "hphantom", "vphantom", "color"])
+_WORDS = frozenset(
+    [
+        "text",
+        "textrm",
+        "textnormal",
+        "mathrm",
+        "operatorname",
+        "mbox",
+        "hbox",
+        "textsf",
+        "texttt",
+        "mathsf",
+        "mathtt",
+        "textit",
+    ]
+)
+_THICK = frozenset(["textbf", "mathbf", "boldsymbol", "bm", "pmb"])
+_FRACTIONS = frozenset(["frac", "dfrac", "tfrac", "cfrac"])
+_KEPT = frozenset(
+    [
+        "mathit",
+        "mathnormal",
+        "mathop",
+        "mathbin",
+        "mathrel",
+        "mathord",
+        "mathstrut",
+        "smash",
+        "rm",
+        "substack",
+        "ensuremath",
+    ]
+)
 _ROOTS = {"": "√", "2": "√", "3": "∛", "4": "∜"}
-_LINES = frozenset("align aligned alignat gather gathered equation split multline eqnarray displaymath math".split())
+_LINES = frozenset(
+    [
+        "align",
+        "aligned",
+        "alignat",
+        "gather",
+        "gathered",
+        "equation",
+        "split",
+        "multline",
+        "eqnarray",
+        "displaymath",
+        "math",
+    ]
+)
 _FENCED = {"matrix": "()", "smallmatrix": "()", "array": "()", "pmatrix": "()", "bmatrix": "[]", "Bmatrix": "{}",
            "vmatrix": "||", "Vmatrix": "‖‖"}  # fmt: skip
-_LIMITS = frozenset("lim limsup liminf max min sup inf argmax argmin".split())
+_LIMITS = frozenset(["lim", "limsup", "liminf", "max", "min", "sup", "inf", "argmax", "argmin"])
 ENVIRONMENTS = "|".join(sorted(_LINES | {"cases"} | set(_FENCED)))
 _TOKEN = re.compile(r"\\[A-Za-z]+\*?|\\.|\s+|.", re.DOTALL)
 _BINARY = frozenset("+−=<>±∓×÷·≤≥≠≈→⇒∈")
@@ -45,7 +118,7 @@ _COMPOUND = re.compile(r"[\s+−=<>/±∓×·÷,√]")
 _ATOM = re.compile(r"([d∂∆]?\w|\d+(\.\d+)?)[^\w\s(]*[′⁰-ₜᵢ-ᵪ¹²³\u0300-\u036f]*|\w+\([^()]*\)")
 
 
-class _Unknown(Exception):
+class UnknownFormulaError(Exception):
     """Something that cannot be written as a line of text."""
 
 
@@ -58,7 +131,7 @@ def to_html(tex: str) -> str | None:
         return None
     try:
         return _dressed(_Reader(tex).read_all())
-    except (_Unknown, RecursionError):
+    except (UnknownFormulaError, RecursionError):
         return None
 
 
@@ -103,7 +176,7 @@ class _Reader:
     """Reads tokens one by one; what is read of a group is text with private marks."""
 
     def __init__(self, tex: str) -> None:
-        self._tokens = _TOKEN.findall(re.sub(r"(?<!\\)%.*", "", tex))
+        self._tokens: list[str] = _TOKEN.findall(re.sub(r"(?<!\\)%.*", "", tex))
         self._at = 0
         self._depth = 0
 
@@ -111,7 +184,7 @@ class _Reader:
         """Everything."""
         text = self._read(lambda token: False)
         if self._at < len(self._tokens):
-            raise _Unknown
+            raise UnknownFormulaError
         return text
 
     def _peek(self) -> str:
@@ -120,7 +193,7 @@ class _Reader:
     def _next(self) -> str:
         token = self._peek()
         if not token:
-            raise _Unknown
+            raise UnknownFormulaError
         self._at += 1
         return token
 
@@ -132,7 +205,7 @@ class _Reader:
         """Text up to a token that ends it, which is left where it is."""
         self._depth += 1
         if self._depth > MOST_DEPTH:
-            raise _Unknown
+            raise UnknownFormulaError
         parts: list[str] = []
         wide = False  # a large sign or limit was read, whose scripts come before the space
         while (token := self._peek()) and not ends(token):
@@ -148,7 +221,7 @@ class _Reader:
                 self._at += 1
                 parts.append("′")
             elif token in {"}", "&"}:
-                raise _Unknown
+                raise UnknownFormulaError
             else:
                 parts.append(self._one())
         self._depth -= 1
@@ -180,7 +253,8 @@ class _Reader:
         self._skip_space()
         if self._next() != "{":
             return self._tokens[self._at - 1]
-        words, depth = [], 1
+        words: list[str] = []
+        depth = 1
         while True:
             token = self._next()
             depth += (token == "{") - (token == "}")
@@ -273,7 +347,7 @@ class _Reader:
     def _environment(self) -> str:
         name = self._raw().removesuffix("*")
         if name not in _LINES and name not in _FENCED and name != "cases":
-            raise _Unknown
+            raise UnknownFormulaError
         if name in {"array", "alignat"}:
             self._raw()
         rows: list[list[str]] = [[]]
@@ -286,7 +360,7 @@ class _Reader:
                 self._option()
                 rows.append([])
         if self._raw().removesuffix("*") != name:
-            raise _Unknown
+            raise UnknownFormulaError
         rows = [row for row in rows if any(row)]
         if name in _LINES:
             return _LINE.join(" ".join(cell for cell in row if cell) for row in rows)
@@ -301,7 +375,7 @@ def _word(words: str) -> str:
 
 
 def _refuse() -> str:
-    raise _Unknown
+    raise UnknownFormulaError
 
 
 def _grouped(text: str, atoms_only: bool = False) -> str:
@@ -318,5 +392,7 @@ def _tidied(text: str) -> str:
     """A sign that begins something stands close to it: −x, but a − x. No spaces within brackets."""
     text = re.sub(" +", " ", text)
     text = re.sub(r"^ ([−+±]) ", r"\1", text)
-    text = re.sub(r"([(\[{,;=<>≤≥+−·×±/]) ?([−+±]) (?=\S)", lambda m: f"{m[1]}{'' if m[1] in '([{/' else ' '}{m[2]}", text)
+    text = re.sub(
+        r"([(\[{,;=<>≤≥+−·×±/]) ?([−+±]) (?=\S)", lambda m: f"{m[1]}{'' if m[1] in '([{/' else ' '}{m[2]}", text
+    )
     return re.sub(r"(?<=[(\[]) +| +(?=[)\],;.])", "", text)

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import platformdirs
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 MAX_FILE_BYTES = 1 << 20  # a larger file is no settings file of ours
 
 Kind = Literal["choice", "number", "whole", "text", "switch"]
@@ -45,6 +45,22 @@ class AppPaths:
     @property
     def choices_file(self) -> Path:
         return self.config / "models.json"
+
+    @property
+    def personas_file(self) -> Path:
+        return self.config / "personas.json"
+
+    @property
+    def presets_file(self) -> Path:
+        return self.config / "presets.json"
+
+    @property
+    def answers_file(self) -> Path:
+        return self.config / "answers.json"
+
+    @property
+    def rates_file(self) -> Path:
+        return self.data / "rates.json"
 
     @property
     def log_file(self) -> Path:
@@ -130,7 +146,8 @@ def _setting(
     return field(default=default, metadata=words)
 
 
-_APPEARANCE, _ANSWERS, _SAMPLING, _ENGINE = "Appearance", "Answers", "How words are chosen", "Engine"
+_APPEARANCE, _MANNERS = "Appearance", "In the background"
+_ANSWERS, _SAMPLING, _ENGINE = "Answers", "How words are chosen, in the preset Balanced", "Engine"
 _OWN = "The model's own"
 _AUTOMATIC = "Automatic"
 
@@ -142,11 +159,18 @@ class AppSettings:
     theme: str = _setting(
         "choice", "system", "Theme", "Light, dark, or as the desktop has it.", group=_APPEARANCE,
         choices=(("system", "System"), ("light", "Light"), ("dark", "Dark")))  # fmt: skip
-    zoom: float = _setting(
-        "number", 1.0, "Zoom", "Size of all text and controls.", group=_APPEARANCE,
-        low=0.8, high=1.6, step=0.1)  # fmt: skip
+    text_px: int = _setting(
+        "whole", 15, "Text size", "Ctrl + and Ctrl - work everywhere.",
+        group=_APPEARANCE, low=10, high=24, step=1, unit="px")  # fmt: skip
+    contrast: str = _setting(
+        "choice", "system", "Contrast", "High draws text and borders stronger.", group=_APPEARANCE,
+        choices=(("system", "System"), ("high", "High")))  # fmt: skip
+    motion: str = _setting(
+        "choice", "system", "Motion", "Reduced leaves nothing moving but progress.", group=_APPEARANCE,
+        choices=(("system", "System"), ("reduced", "Reduced")))  # fmt: skip
     system_prompt: str = _setting(
-        "text", "", "Instructions", "Said to the model before every chat. Small models may not follow them.",
+        "text", "", "Instructions",
+        "Said to the model before every chat without a persona. Small models may not follow them.",
         group=_ANSWERS, high=20_000)  # fmt: skip
     max_tokens: int | None = _setting(
         "whole", None, "Longest answer", "An answer ends here at the latest.", group=_ANSWERS,
@@ -188,6 +212,15 @@ class AppSettings:
     context: int | None = _setting(
         "whole", None, "Context", "How much of a chat the model sees. More takes more memory.", group=_ENGINE,
         low=8, high=1 << 24, step=256, unit="tokens", none=_AUTOMATIC)  # fmt: skip
+    notify: bool = _setting(
+        "switch", True, "Notifications", "When a long answer ends while Hearth is in the background. They hold no text "
+        "of a chat.", group=_MANNERS)  # fmt: skip
+    stay_awake: bool = _setting(
+        "switch", True, "Keep this PC awake", "While it answers, downloads or prepares a model.",
+        group=_MANNERS)  # fmt: skip
+    tray: bool = _setting(
+        "switch", False, "Stay in the tray", "Closing the window then leaves Hearth in the tray; Ctrl Q ends it.",
+        group=_MANNERS)  # fmt: skip
     engine_location: str = _setting(
         "choice", "process", "Engine runs in",
         "In a process of its own the window stays smooth and survives a failure.",
@@ -235,10 +268,24 @@ def described() -> tuple[Setting, ...]:
     return _described
 
 
+def description_of(name: str) -> Setting:
+    """The description of one field."""
+    return next(one for one in described() if one.name == name)
+
+
 # ------------------------------------------------------------------ the file
 
+
+def _zoom_in_pixels(values: dict[str, Any]) -> dict[str, Any]:
+    """The size of all text was a factor of 15 px."""
+    zoom = values.pop("zoom", None)
+    if isinstance(zoom, (int, float)) and not isinstance(zoom, bool) and 0.6 < zoom <= 1.6:
+        values["text_px"] = round(15 * zoom)
+    return values
+
+
 # Step n turns the values of schema version n into those of n + 1, in order.
-_MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+_MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _zoom_in_pixels}
 
 
 def load_settings(path: Path) -> tuple[AppSettings, str | None]:

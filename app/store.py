@@ -178,11 +178,13 @@ class Store:
 
         Units: seconds since the epoch.
         """
-        with self._transaction() as db:
-            gone = "SELECT id FROM conversation WHERE deleted_at < ?"
-            self._index.forget(f"message.deleted_at < ? OR conversation_id IN ({gone})", (before, before))
-            db.execute("DELETE FROM message WHERE deleted_at < ?", (before,))
-            return db.execute("DELETE FROM conversation WHERE deleted_at < ?", (before,)).rowcount
+        gone = "SELECT id FROM conversation WHERE deleted_at < ?"
+        while True:
+            with self._transaction() as db:
+                if not self._index.forget(f"message.deleted_at < ? OR conversation_id IN ({gone})", (before, before)):
+                    db.execute("DELETE FROM message WHERE deleted_at < ?", (before,))
+                    return db.execute("DELETE FROM conversation WHERE deleted_at < ?", (before,)).rowcount
+            time.sleep(0.01)  # let others to the file between the steps
 
     def draft(self) -> str:
         """What was typed for a chat that is not begun."""
@@ -242,19 +244,24 @@ class Store:
     def remove_message(self, message_id: str) -> None:
         """Hides a message until it is put back or purged. What followed it follows the one before it then."""
         with self._transaction() as db:
+            gone = db.execute(
+                "SELECT conversation_id, coalesce(parent, (SELECT id FROM message AS one WHERE one.conversation_id = "
+                "message.conversation_id AND one.position < message.position AND one.deleted_at IS NULL "
+                "ORDER BY one.position DESC LIMIT 1), '') FROM message WHERE id = ?",
+                (message_id,),
+            ).fetchone()
+            if gone is None:
+                return
             db.execute(
-                "UPDATE message SET parent = coalesce(gone.parent, (SELECT id FROM message AS one "
-                "WHERE one.conversation_id = gone.conversation_id AND one.position < gone.position "
-                "AND one.deleted_at IS NULL ORDER BY one.position DESC LIMIT 1), '') FROM message AS gone "
-                "WHERE gone.id = :id AND message.conversation_id = gone.conversation_id AND message.parent = :id",
-                {"id": message_id},
+                "UPDATE message SET parent = ? WHERE conversation_id = ? AND parent = ? AND deleted_at IS NULL",
+                (gone[1], gone[0], message_id),
             )
             db.execute("UPDATE message SET deleted_at = ? WHERE id = ?", (time.time(), message_id))
 
-    def put_back(self, message_id: str, followers: Sequence[str]) -> None:
-        """Undoes `remove_message`; followers are the ids of the messages that it stood before."""
+    def put_back(self, message_id: str, parent: str, followers: Sequence[str]) -> None:
+        """Undoes `remove_message`: the message stands behind its parent and before its followers again."""
         with self._transaction() as db:
-            db.execute("UPDATE message SET deleted_at = NULL WHERE id = ?", (message_id,))
+            db.execute("UPDATE message SET deleted_at = NULL, parent = ? WHERE id = ?", (parent, message_id))
             db.executemany("UPDATE message SET parent = ? WHERE id = ?", [(message_id, one) for one in followers])
 
     def mark_interrupted(self) -> int:

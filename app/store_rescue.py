@@ -164,8 +164,9 @@ def copy_rows(source: sqlite3.Connection, target: sqlite3.Connection) -> tuple[i
         for conversation_id in orphaned:
             _name_orphans(target, conversation_id)
         target.execute(
-            "UPDATE message SET parent = NULL WHERE parent != '' AND parent NOT IN (SELECT id FROM message AS one "
-            "WHERE one.conversation_id = message.conversation_id AND one.position < message.position)"
+            "UPDATE message SET parent = NULL WHERE parent != '' AND NOT EXISTS (SELECT 1 FROM message AS one "
+            "WHERE one.id = message.parent AND one.conversation_id = message.conversation_id "
+            "AND one.position < message.position)"
         )
         counts = tuple(target.execute(f"SELECT count(*) FROM {t}").fetchone()[0] for t in ("conversation", "message"))
         target.execute("COMMIT")

@@ -16,7 +16,8 @@ from typing import Any
 SNIPPET_LENGTH = 80
 PIECE = 3  # letters: what the index knows
 MOST_PIECES = 24  # of a long text that is looked for; the rest is left to the comparison
-STEP_CHARACTERS = 40_000  # indexed in one step: about 25 ms
+STEP_CHARACTERS = 40_000  # taken in, or out, in one step: about 25 ms
+LONGEST_INDEXED = 300_000  # characters of a message with its attachments; a longer one is read at every search
 
 # What the index was made by: another Unicode table folds letters differently.
 _MAKING = f"1, Unicode {unicodedata.unidata_version}"
@@ -53,45 +54,37 @@ class SearchIndex:
                     raise
                 return False  # no FTS5 in it, or one without trigrams
             self._usable = True
-        taken = 0
         rows = self._db.execute(
             "SELECT rowid, said_in(CAST(text AS BLOB), CAST(attachments AS BLOB)) FROM message "
-            "WHERE rowid NOT IN (SELECT message FROM search_entry) AND state != 'writing' ORDER BY rowid DESC"
+            "WHERE rowid NOT IN (SELECT message FROM search_entry) AND state != 'writing' AND deleted_at IS NULL "
+            "AND length(text) + coalesce(length(attachments), 0) <= ? ORDER BY rowid DESC",
+            (LONGEST_INDEXED,),
         )
-        step: list[tuple[int, str]] = []
-        for rowid, said in rows:
-            step.append((rowid, _indexed(said)))
-            taken += len(said) + 100
-            if taken >= STEP_CHARACTERS:
-                break
-        rows.close()
+        step, is_all = _step(rows)
         self._db.executemany("INSERT INTO search (rowid, said) VALUES (?, ?)", step)
         self._db.executemany("INSERT INTO search_entry (message) VALUES (?)", [(rowid,) for rowid, _ in step])
-        return taken >= STEP_CHARACTERS
+        return not is_all
 
-    def forget(self, condition: str, values: tuple[object, ...]) -> None:
-        """Takes those messages out; to be called before their text changes or goes."""
+    def forget(self, condition: str, values: tuple[object, ...]) -> bool:
+        """Takes those messages out, to be called before their text changes or goes; True when a step was not enough."""
         if self._usable:
             try:
-                self._take_out(condition, values)
+                return self._take_out(condition, values)
             except sqlite3.DatabaseError as error:
                 self._give_up(error)
-        if not self._usable:
-            self._db.execute(
-                "DROP TABLE IF EXISTS search_making"
-            )  # else another Hearth would believe what is left of it
+        self._db.execute("DROP TABLE IF EXISTS search_making")  # else another Hearth would believe what is left of it
+        return False
 
-    def _take_out(self, condition: str, values: tuple[object, ...]) -> None:
+    def _take_out(self, condition: str, values: tuple[object, ...]) -> bool:
         rows = self._db.execute(
             "SELECT message.rowid, said_in(CAST(text AS BLOB), CAST(attachments AS BLOB)) FROM message "
             f"JOIN search_entry ON search_entry.message = message.rowid WHERE {condition}",
             values,
-        ).fetchall()
-        self._db.executemany(
-            "INSERT INTO search (search, rowid, said) VALUES ('delete', ?, ?)",
-            [(rowid, _indexed(said)) for rowid, said in rows],
         )
-        self._db.executemany("DELETE FROM search_entry WHERE message = ?", [(rowid,) for rowid, _ in rows])
+        step, is_all = _step(rows)
+        self._db.executemany("INSERT INTO search (search, rowid, said) VALUES ('delete', ?, ?)", step)
+        self._db.executemany("DELETE FROM search_entry WHERE message = ?", [(rowid,) for rowid, _ in step])
+        return not is_all
 
     def _give_up(self, error: sqlite3.DatabaseError) -> None:
         """A broken index is not used any more, and `grow` makes it anew. Damage to the chats shows without it."""
@@ -129,7 +122,7 @@ class SearchIndex:
 
     def _found(self, needle: str, limit: int, head: str, indexed: bool) -> list[tuple[Any, ...]]:
         candidates = "" if not indexed else (
-            "WITH candidate AS MATERIALIZED (SELECT rowid AS number FROM search WHERE search MATCH :pieces UNION ALL "
+            "WITH candidate AS (SELECT rowid AS number FROM search WHERE search MATCH :pieces UNION ALL "
             "SELECT rowid FROM message WHERE rowid NOT IN (SELECT message FROM search_entry)) "
         )  # fmt: skip
         among = "AND message.rowid IN (SELECT number FROM candidate) " if indexed else ""
@@ -144,6 +137,19 @@ class SearchIndex:
             "ORDER BY updated_at DESC, age DESC LIMIT :limit",
             {"needle": needle, "limit": limit, "pieces": _pieces(needle)},
         ).fetchall()
+
+
+def _step(rows: sqlite3.Cursor) -> tuple[list[tuple[int, str]], bool]:
+    """Rows with their text as it is indexed, as many as make a step, and whether these are all."""
+    step: list[tuple[int, str]] = []
+    taken = 0
+    for rowid, said in rows:
+        step.append((rowid, _indexed(said)))
+        taken += len(said) + 100
+        if taken >= STEP_CHARACTERS:
+            rows.close()
+            return step, False
+    return step, True
 
 
 def _pieces(needle: str) -> str:

@@ -1,4 +1,4 @@
-"""The page of one chat: title bar, banner, messages or the empty page, composer. It wires these parts and keeps drafts.
+"""The page of one chat: title bar, banner, messages or the empty page, composer. It wires these parts.
 
 It stores nothing and knows no engine: whoever owns the chat listens to its signals and calls its slots.
 """
@@ -47,12 +47,14 @@ def chat_as_markdown(title: str, messages: list[Message]) -> str:
 class ChatPage(QFrame):
     """One chat, or the start of one.
 
-    submitted: text to send. stop_requested: end the running answer. title_menu: "rename" or "delete" was chosen for
-    this chat. copied: words for a note that something is on the clipboard now. remedy: action of the banner's button.
-    prompt_chosen: text of a card of the empty page, while messages are taken (else it becomes the draft).
+    submitted: text to send, and what is attached. stop_requested: end the running answer. title_menu: "rename" or
+    "delete" was chosen for this chat. copied: words for a note that something is on the clipboard now. remedy: action
+    of the banner's button. prompt_chosen: text of a card of the empty page, while messages are taken (else it becomes
+    the draft).
     """
 
-    submitted = Signal(str)
+    submitted = Signal(str, object)
+    draft_changed = Signal(str, str)  # id of the chat, or "" for a new one; what stands in the composer
     acted = Signal(object)  # MessageAct: what is wanted with one message
     stop_requested = Signal()
     title_menu = Signal(str)
@@ -66,7 +68,7 @@ class ChatPage(QFrame):
         self._conversation_id = ""
         self.more_rows: Callable[[Menu], None] = lambda menu: None  # adds to the title bar's menu what others can do
         self._title = ""
-        self._drafts: dict[str, str] = {}
+        self._new_draft = ""  # of a chat that is not there yet, while another one is shown
         self._status = EngineStatus()
 
         self._bar = QFrame()
@@ -104,7 +106,9 @@ class ChatPage(QFrame):
         column.addLayout(self._banner_place)
         column.addWidget(self._stack, 1)
 
-        self.composer.submitted.connect(self._submit)
+        self.composer.submitted.connect(self.submitted)
+        self.composer.field.textChanged.connect(self._tell_draft)
+        self.composer.said_here = lambda: [m.text for m in self.transcript.messages if m.role is Role.USER]
         self.composer.stop_requested.connect(self.stop_requested)
         self.transcript.link_activated.connect(self._ask_to_open)
         self.transcript.acted.connect(self.acted)
@@ -124,9 +128,11 @@ class ChatPage(QFrame):
         """Show a chat from its end, or the empty page; the draft that was written there comes back."""
         wanted = conversation.id if conversation is not None else ""
         if wanted != self._conversation_id:
-            self._drafts[self._conversation_id] = self.composer.text()
+            if not self._conversation_id:
+                self._new_draft = self.composer.text()
             self._conversation_id = wanted
-            self.composer.set_text(self._drafts.pop(wanted, ""))
+            self.composer.draft.switch(wanted)
+            self.composer.set_text(conversation.draft if conversation is not None else self._new_draft)
         self.set_title(conversation.title if conversation is not None else "")
         self.transcript.show_messages(messages)
         self.transcript.set_status(self._status)
@@ -218,9 +224,14 @@ class ChatPage(QFrame):
         QGuiApplication.clipboard().setText(text)
         self.copied.emit("Chat copied as Markdown")
 
-    def _submit(self, text: str) -> None:
-        self._drafts.pop(self._conversation_id, None)
-        self.submitted.emit(text)
+    def take_new_draft(self, text: str) -> None:
+        """What stood in the composer of a new chat when the window was closed last."""
+        self._new_draft = text
+        if not self._conversation_id and not self.composer.text():
+            self.composer.set_text(text)
+
+    def _tell_draft(self) -> None:
+        self.draft_changed.emit(self._conversation_id, self.composer.text())
 
     def _choose_prompt(self, prompt: str) -> None:
         if self._status.takes_messages:

@@ -22,7 +22,7 @@ HIGHLIGHT_UP_TO = 60_000  # characters; a lexer is Python and runs in the window
 
 
 class CodeText(TextView):
-    """The code itself, highlighted once it is whole. Long lines scroll sideways, or are wrapped where that is wanted."""
+    """The code itself, highlighted once it is whole. Long lines scroll sideways, or wrap where that is wanted."""
 
     overflows = Signal(bool)  # whether a line is longer than there is room
 

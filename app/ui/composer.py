@@ -1,136 +1,36 @@
-"""Where a message is written and sent: the field, the model that answers, the context used, Send or Stop.
+"""Where a message is written and sent: the field, what is attached, the model, the context used, Send or Stop.
 
 It sends nothing itself, keeps no draft and loads no model; the page does.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from PySide6.QtCore import QMimeData, QSize, Qt, Signal
+from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import (
-    QFocusEvent,
-    QInputMethodEvent,
+    QDragEnterEvent,
+    QDragLeaveEvent,
+    QDragMoveEvent,
+    QDropEvent,
     QKeyEvent,
     QMouseEvent,
-    QPainter,
-    QPaintEvent,
     QResizeEvent,
-    QTextBlockFormat,
-    QTextCursor,
 )
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QTextEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFileDialog, QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
+from app.draft_attachments import DraftAttachments
 from app.engine_status import EngineStatus, Phase
-from app.markdown_blocks import displayable
+from app.shortcuts import keys
 from app.ui import theme
-from app.ui.controls import Button, IconButton, Label, Ring
+from app.ui.attachment_chip import AttachmentRow
+from app.ui.context_meter import ContextMeter
+from app.ui.controls import Button, IconButton
 from app.ui.direction import set_margins
+from app.ui.message_field import MessageField, files_in
 from app.ui.signs import Dot
-
-MAX_LINES = 8
-PLACEHOLDER = "Write a message"
-
-
-class MessageField(QTextEdit):
-    """Plain text of 1 to 8 lines, then it scrolls. Enter sends, Shift+Enter breaks the line."""
-
-    send_requested = Signal()
-    focus_changed = Signal(bool)
-
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._composing = False
-        self.setAccessibleName("Message")
-        self.setAccessibleDescription("Enter sends, Shift and Enter break the line")
-        self.setProperty("kind", "plain")
-        self.setFrameShape(QFrame.Shape.NoFrame)
-        self.setAcceptRichText(False)
-        self.setTabChangesFocus(True)
-        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        self.setProperty("focusRing", False)
-        self.viewport().setAutoFillBackground(False)
-        self.document().setDocumentMargin(0)
-        self.document().documentLayout().documentSizeChanged.connect(self._fit)
-        theme.current().changed.connect(self._restyle)
-        self._restyle()
-
-    def text(self) -> str:
-        """What stands in it, as plain text."""
-        return self.toPlainText()
-
-    def set_text(self, text: str) -> None:
-        """Put this in, the cursor behind it."""
-        self.setPlainText(displayable(text))
-        self._set_line_height()
-        self.moveCursor(QTextCursor.MoveOperation.End)
-
-    def _restyle(self) -> None:
-        self.setFont(theme.font("body"))
-        self.document().setDefaultFont(theme.font("body"))
-        self._set_line_height()
-        self._fit()
-
-    def _set_line_height(self) -> None:
-        shape = QTextBlockFormat()
-        shape.setLineHeight(theme.line_height("body"), QTextBlockFormat.LineHeightTypes.MinimumHeight.value)
-        cursor = QTextCursor(self.document())
-        cursor.select(QTextCursor.SelectionType.Document)
-        cursor.mergeBlockFormat(shape)
-
-    def _fit(self) -> None:
-        line = theme.line_height("body")
-        wanted = math.ceil(self.document().size().height())
-        most = MAX_LINES * line
-        self.setFixedHeight(min(max(wanted, line), most))
-        policy = Qt.ScrollBarPolicy
-        self.setVerticalScrollBarPolicy(policy.ScrollBarAsNeeded if wanted > most + 1 else policy.ScrollBarAlwaysOff)
-
-    def insertFromMimeData(self, source: QMimeData) -> None:
-        """Words only, and only such as a layout can hold."""
-        if source.hasText():
-            self.insertPlainText(displayable(source.text()))
-            self.ensureCursorVisible()
-
-    def canInsertFromMimeData(self, source: QMimeData) -> bool:
-        return source.hasText()
-
-    def inputMethodEvent(self, event: QInputMethodEvent) -> None:
-        self._composing = bool(event.preeditString())
-        super().inputMethodEvent(event)
-        self.viewport().update()
-
-    def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.key() in {Qt.Key.Key_Return, Qt.Key.Key_Enter} and not self._composing:
-            if event.modifiers() & (Qt.KeyboardModifier.ShiftModifier | Qt.KeyboardModifier.AltModifier):
-                self.textCursor().insertBlock()
-                self.ensureCursorVisible()
-            else:
-                self.send_requested.emit()
-        elif event.key() == Qt.Key.Key_Escape and not self._composing:
-            event.ignore()  # the composer or the page stops the answer
-        else:
-            super().keyPressEvent(event)
-
-    def focusInEvent(self, event: QFocusEvent) -> None:
-        super().focusInEvent(event)
-        self.focus_changed.emit(True)
-
-    def focusOutEvent(self, event: QFocusEvent) -> None:
-        super().focusOutEvent(event)
-        self.focus_changed.emit(False)
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        super().paintEvent(event)
-        if not self.document().isEmpty() or self._composing:
-            return
-        painter = QPainter(self.viewport())
-        painter.setFont(self.font())
-        painter.setPen(theme.colour("ink3"))
-        # Qt's own placeholder does not know of the line height and would stand higher than what is typed.
-        room = self.viewport().rect().adjusted(0, theme.line_height("body") - painter.fontMetrics().height(), 0, 0)
-        painter.drawText(room, Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeading, PLACEHOLDER)
+from engine.protocol import CountResult
 
 
 class ModelButton(Button):
@@ -171,8 +71,8 @@ class ModelButton(Button):
         self.dot.move(x, (self.height() - self.dot.height()) // 2)
 
 
-class LoadButton(Button):
-    """Brings a model back that was let go."""
+class NameButton(Button):
+    """A button with a name on it that may be long: it gives way where there is little room."""
 
     def minimumSizeHint(self) -> QSize:
         return QSize(min(theme.px(96), self.sizeHint().width()), self.sizeHint().height())
@@ -181,57 +81,88 @@ class LoadButton(Button):
 class Composer(QFrame):
     """The card at the foot of a chat.
 
-    submitted: the text to send. stop_requested: end the running answer. model_menu_asked: the model's name was
-    pressed. load_stop_asked: the model that is on its way is not wanted. load_asked: bring the last one back.
+    submitted: the text to send, and its attachments. stop_requested: end the running answer. model_menu_asked: the
+    model's name was pressed. load_stop_asked: the model that is on its way is not wanted. load_asked: bring the last
+    one back. changed: the text, or what is attached. context_asked: the context's figure was pressed.
+    preset_menu_asked: the preset's name was pressed.
     """
 
-    submitted = Signal(str)
+    submitted = Signal(str, object)
     stop_requested = Signal()
     model_menu_asked = Signal()
     load_stop_asked = Signal()
     load_asked = Signal()
+    changed = Signal()
+    context_asked = Signal()
+    preset_menu_asked = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setProperty("kind", "composer")
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.setAcceptDrops(True)
         self._status = EngineStatus()
+        self._count: CountResult | None = None
+        # What the person said in this chat, oldest first: arrow up goes back through it. Whoever shows it sets this.
+        self.said_here: Callable[[], Sequence[str]] = lambda: ()
+        self._recent: list[str] = []  # in all of them, since the window opened
+        self.draft = DraftAttachments(self)
+        self.attached = AttachmentRow()
         self.field = MessageField(self)
+        self.field.setAcceptDrops(False)  # the whole card takes them
+        self.attach_button = IconButton("plus", "Attach text or PDF files", keys("attach"))
         self._model = ModelButton()
         self._stop_load = IconButton("close", "Stop loading")
         self._stop_load.glyph_px = 15
-        self._load = LoadButton("", "secondary")
+        self._load = NameButton("", "secondary")
         self._load.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
-        self._ring = Ring()
-        self._context = Label("", "meta")
+        self.preset_button = NameButton("", "quiet", "tune")
+        self.preset_button.glyph_px = 16
+        self.preset_button.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
+        self.meter = ContextMeter()
         self.send = Button("", "primary", "send")
         self.send.height_px, self.send.radius_px, self.send.glyph_px = 34, 10, 18
         self.send.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
         self._bar = QHBoxLayout()
+        self._bar.addWidget(self.attach_button)
         self._bar.addWidget(self._model)
         self._bar.addWidget(self._stop_load)
         self._bar.addWidget(self._load)
+        self._bar.addWidget(self.preset_button)
         self._bar.addStretch(1)
-        self._bar.addWidget(self._ring)
-        self._bar.addWidget(self._context)
-        self._bar.addSpacing(theme.px(6))
+        self._bar.addWidget(self.meter)
         self._bar.addWidget(self.send)
         self._column = QVBoxLayout(self)
+        self._tiles = QHBoxLayout()
+        self._tiles.addWidget(self.attached)
         self._words = QHBoxLayout()
         self._words.addWidget(self.field)
+        self._column.addLayout(self._tiles)
         self._column.addLayout(self._words)
         self._column.addLayout(self._bar)
 
         self.field.textChanged.connect(self._refresh)
+        self.field.textChanged.connect(self.changed)
         self.field.send_requested.connect(self._submit)
         self.field.focus_changed.connect(self._on_focus)
+        self.field.files_given.connect(self.attach)
+        self.field.take_paste = self.draft.add_paste
+        self.field.history = self._history
+        self.draft.changed.connect(self._show_attached)
+        self.draft.changed.connect(self.changed)
+        self.attached.removed.connect(self.draft.remove)
+        self.attached.opened.connect(self._open_attached)
+        self.attach_button.clicked.connect(self.choose_files)
+        self.meter.clicked.connect(self.context_asked)
         self.send.clicked.connect(self._on_button)
         self._model.clicked.connect(self.model_menu_asked)
         self._stop_load.clicked.connect(self.load_stop_asked)
         self._load.clicked.connect(self.load_asked)
+        self.preset_button.clicked.connect(self.preset_menu_asked)
         theme.current().changed.connect(self._restyle)
         self._restyle()
         self.set_status(self._status)
+        self.set_preset("", "")
 
     def text(self) -> str:
         """The draft."""
@@ -240,6 +171,47 @@ class Composer(QFrame):
     def set_text(self, text: str) -> None:
         """Put a draft in."""
         self.field.set_text(text)
+
+    def _history(self) -> list[str]:
+        return [text for text in self.said_here() if text.strip()] or self._recent
+
+    # -------------------------------------------------------------- what goes along
+
+    def attach(self, paths: Sequence[str | Path]) -> None:
+        """Have the text of these files go along with the message."""
+        self.draft.add_files([Path(path) for path in paths])
+        self.field.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def choose_files(self) -> None:
+        """Ask which files are to go along."""
+        dialog = QFileDialog(self.window(), "Attach files")
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)
+        dialog.setNameFilters(["Text and PDF files (*)"])
+        dialog.filesSelected.connect(self.attach)
+        dialog.open()
+
+    def _show_attached(self) -> None:
+        if self.attached.show_items(self.draft.items):
+            self.field.setFocus(Qt.FocusReason.OtherFocusReason)
+        self._restyle()
+        self._refresh()
+
+    def _open_attached(self, item_id: str) -> None:
+        from app.ui.attachment_sheet import AttachmentSheet
+
+        item = next((item for item in self.draft.items if item.id == item_id), None)
+        if item is None or item.attachment is None:
+            return
+        text, facts = item.attachment.text, self.attached.chips[item_id].facts.words
+
+        def put_back() -> None:
+            self.draft.remove(item_id)
+            self.field.insertPlainText(text)
+
+        AttachmentSheet(self, item.attachment, put_back, facts[:1].upper() + facts[1:]).open()
+
+    # -------------------------------------------------------------- state
 
     def set_status(self, status: EngineStatus) -> None:
         """What the engine is doing: it decides between Send and Stop, and what stands beside them."""
@@ -255,18 +227,34 @@ class Composer(QFrame):
         self._load.setText(f"Load {status.can_load}".replace("&", "&&"))
         self._load.setToolTip(f"Load {status.can_load}; the chat stays")
         self._show_part(self._load, bool(status.can_load))
-        used, total = status.context_used, status.context_total
-        known = used is not None and bool(total) and used > 0
-        self._ring.setVisible(known)
-        self._context.setVisible(known)
-        if used is not None and total and known:
-            share = min(used / total, 1.0)
-            self._ring.set_share(share)
-            self._context.setText(f"{100 * share:.0f}% of {total:,}")
-            words = f"{used:,} of {total:,} tokens of context are used. When it is full, the oldest messages drop out."
-            self._ring.setToolTip(words)
-            self._context.setToolTip(words)
+        self._show_context()
         self._refresh()
+
+    def set_count(self, count: CountResult | None) -> None:
+        """What the next message would take; None: not known."""
+        self._count = count
+        self._show_context()
+        self._refresh()
+
+    def _show_context(self) -> None:
+        status, count = self._status, self._count
+        if count is not None and status.phase is Phase.READY:
+            self.meter.show_figures(count.tokens, count.context_total, count.dropped_messages, count.fits)
+        else:
+            self.meter.show_figures(status.context_used, status.context_total)
+
+    def set_preset(self, words: str, tooltip: str) -> None:
+        """What answers are made with, in a word or two, and more of it for the tooltip."""
+        self.preset_button.setText(words.replace("&", "&&"))
+        self.preset_button.setAccessibleName(f"How answers are made: {words}")
+        self.preset_button.setToolTip(tooltip)
+        self.preset_button.setVisible(bool(words))
+        self.preset_button.updateGeometry()
+
+    @property
+    def status(self) -> EngineStatus:
+        """What the engine is doing, as the open chat sees it."""
+        return self._status
 
     @property
     def model_button(self) -> ModelButton:
@@ -278,8 +266,20 @@ class Composer(QFrame):
             self.field.setFocus(Qt.FocusReason.OtherFocusReason)  # else Qt hands it to some neighbour
         part.setVisible(shown)
 
-    def _can_send(self) -> bool:
-        return self._status.takes_messages and bool(self.text().strip())
+    def _why_not(self) -> str:
+        """Why nothing can be sent now; empty when it can."""
+        if not self._status.takes_messages:
+            return "No model is loaded"
+        for item in self.draft.items:
+            if item.attachment is None:
+                return f"Reading {item.name}"
+            if not item.has_room:
+                return f"The context has no room for {item.name}: remove it"
+        if any(item.measure is None for item in self.draft.items):
+            return "What is attached is counted first"
+        if not self.text().strip() and not self.draft.items:
+            return "Write a message first"
+        return ""
 
     def _refresh(self) -> None:
         status = self._status
@@ -288,16 +288,13 @@ class Composer(QFrame):
             self._name_button("Stopping" if stopping else "Stop", "Stopping" if stopping else "Stop  (Esc)", "stop")
             self.send.setEnabled(not stopping)
             return
-        if not status.takes_messages:
-            reason = "No model is loaded"
-        elif not self.text().strip():
-            reason = "Write a message first"
-        elif status.phase is Phase.READY:
+        reason = why_not = self._why_not()
+        if not why_not:
             reason = "Send  (Enter)"
-        else:
-            reason = f"Send  (Enter)\n{status.word}: the answer begins once the model is there"
+            if status.phase is not Phase.READY:
+                reason += f"\n{status.word}: the answer begins once the model is there"
         self._name_button("Send", reason, "send")
-        self.send.setEnabled(self._can_send())
+        self.send.setEnabled(not why_not)
 
     def _name_button(self, name: str, tooltip: str, glyph: str) -> None:
         self.send.setAccessibleName(name)
@@ -306,11 +303,14 @@ class Composer(QFrame):
             self.send.set_glyph(glyph)
 
     def _submit(self) -> None:
-        if not self._can_send():
+        if self._status.answering or self._why_not():
             return  # what was typed stays
         text = self.text().strip("\n")
+        given = self.draft.take()
+        if text.strip():
+            self._recent.append(text)
         self.field.set_text("")
-        self.submitted.emit(text)
+        self.submitted.emit(text, given)
 
     def _stop(self) -> None:
         if self._status.answering and self._status.phase is not Phase.STOPPING:
@@ -325,6 +325,8 @@ class Composer(QFrame):
     def _on_focus(self, focused: bool) -> None:
         theme.set_property(self, "state", "focus" if focused else "")
 
+    # -------------------------------------------------------------- events
+
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Escape and self._status.answering:
             self._stop()
@@ -335,12 +337,35 @@ class Composer(QFrame):
         self.field.setFocus(Qt.FocusReason.MouseFocusReason)  # the whole card is the field
         super().mousePressEvent(event)
 
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        if event.source() is not self.field.viewport() and self.field.canInsertFromMimeData(event.mimeData()):
+            event.setDropAction(Qt.DropAction.CopyAction)
+            event.accept()
+            theme.set_property(self, "state", "drop")
+
+    def dragMoveEvent(self, event: QDragMoveEvent) -> None:
+        event.setDropAction(Qt.DropAction.CopyAction)
+        event.accept()
+
+    def dragLeaveEvent(self, event: QDragLeaveEvent) -> None:
+        self._on_focus(self.field.hasFocus())
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        self._on_focus(self.field.hasFocus())
+        event.setDropAction(Qt.DropAction.CopyAction)
+        event.accept()
+        if paths := files_in(event.mimeData()):
+            self.attach(paths)
+        else:
+            self.field.insertFromMimeData(event.mimeData())
+
     def _restyle(self) -> None:
         px = theme.px
         # The text stands on the left edge of the messages: the card reaches 24 beyond the column.
-        inset = px(self._model.padding_px)
+        inset = (self.attach_button.sizeHint().width() - px(self.attach_button.glyph_px)) // 2
         set_margins(self._column, px(23) - inset, px(13), px(10), px(9), self.isRightToLeft())
         set_margins(self._words, inset, 0, 0, 0, self.isRightToLeft())
+        set_margins(self._tiles, inset, 0, px(4), px(2), self.isRightToLeft())
         self._column.setSpacing(px(8))
         self._bar.setSpacing(px(6))
         self.send.setFixedSize(px(34), px(34))

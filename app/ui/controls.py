@@ -14,11 +14,11 @@ from PySide6.QtWidgets import QLabel, QPushButton, QSizePolicy, QToolTip, QWidge
 from app.ui import icons, theme
 from app.ui.direction import leading, order
 from app.ui.painting import antialiased, block, outline
-from app.ui.signs import Dot, MemoryBar, Progress, Ring, ShareBar
+from app.ui.signs import Dot, MemoryBar, Progress, ShareBar
 from app.ui.switches import Segments, Slider, Toggle
 
 __all__ = [
-    "Button", "Chip", "Dot", "IconButton", "Label", "MemoryBar", "Progress", "Ring", "Rule", "Segments",
+    "Button", "Chip", "Dot", "IconButton", "Label", "MemoryBar", "Progress", "Rule", "Segments",
     "ShareBar", "Slider", "Toggle",
 ]  # fmt: skip
 
@@ -78,11 +78,13 @@ class Label(QLabel):
         self._fit()
 
     def _colour(self) -> None:
+        colour = theme.colour(self.token)
+        if self.palette().color(QPalette.ColorRole.WindowText) == colour:
+            return
         colours = QPalette(self.palette())
         for role in (QPalette.ColorRole.WindowText, QPalette.ColorRole.Text):
-            colours.setColor(role, theme.colour(self.token))
-        if colours != self.palette():
-            self.setPalette(colours)
+            colours.setColor(role, colour)
+        self.setPalette(colours)
 
     def _lead(self) -> None:
         if self._leads:

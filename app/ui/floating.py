@@ -158,7 +158,7 @@ class Toast(QFrame):
     def _slide(self, start: int, end: int, duration: int) -> None:
         home = self._home()
         self._move.stop()
-        self._move.setDuration(duration)
+        self._move.setDuration(theme.duration(duration))
         self._move.setEasingCurve(QEasingCurve.Type.OutCubic)
         self._move.setStartValue(home + QPoint(0, theme.px(start)))
         self._move.setEndValue(home + QPoint(0, theme.px(end)))

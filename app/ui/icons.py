@@ -62,8 +62,12 @@ PATHS: dict[str, str] = {
     "go-on": "M9 6.5l8 5.5-8 5.5z",
     "folder": "M4 7.5A1.5 1.5 0 0 1 5.5 6h4l2 2.5h7A1.5 1.5 0 0 1 20 10v7a1.5 1.5 0 0 1-1.5 1.5h-13A1.5 1.5 0 0 1 "
     "4 17z",
+    "file": "M7.5 4h6L18 8.5v10a1.5 1.5 0 0 1-1.5 1.5h-9A1.5 1.5 0 0 1 6 18.5v-13A1.5 1.5 0 0 1 7.5 4zM13.5 4v4.5H18",
+    "lines": "M5 6.5h14M5 11h14M5 15.5h8",
     "wrap": "M4 6.5h16M4 12h12.5a3 3 0 0 1 0 6H12M14.3 15.7L12 18l2.3 2.3M4 18h4",
     "tune": "M5 7h14M7.5 12h9M10 17h4",
+    "hearth": "M4.9 20v-7.6a7.1 7.1 0 0 1 14.2 0V20M12.3 8.6c.4 2.7 3.6 4.1 3.6 7.5a3.9 3.9 0 0 1-7.8 0c0-1.7.8-2.8 "
+    "1.8-3.7.2.9.5 1.5 1.1 1.8-.3-2 .3-4.1 1.3-5.6z",  # for trays
     "stop": "",
 }
 
@@ -125,6 +129,14 @@ def _icon(name: str, colour: str, disabled: str, size: int) -> QIcon:
     for scale in SCALES:
         out.addPixmap(_pixmap(name, colour, size, scale), QIcon.Mode.Normal)
         out.addPixmap(_pixmap(name, disabled, size, scale), QIcon.Mode.Disabled)
+    return out
+
+
+def line_icon(name: str, colour: QColor, sizes: tuple[int, ...]) -> QIcon:
+    """A line icon in one colour, at sizes in px that do not follow the zoom."""
+    out = QIcon()
+    for size in sizes:
+        out.addPixmap(_pixmap(name, colour.name(), size, 1.0))
     return out
 
 

@@ -19,7 +19,7 @@ from app.chat_controller import ChatController
 from app.conversation import Conversation, Message
 from app.engine_status import EngineStatus, sentence, short_name, why_there
 from app.live_figures import LiveFigures
-from app.settings import AppPaths, AppSettings
+from app.settings import AppPaths, AppSettings, description_of
 from app.ui import focus_ring, tab_order, theme
 from app.ui.chat_page import ChatPage
 from app.ui.commands import Commands
@@ -32,9 +32,13 @@ from engine.monitor import MachineSample
 from engine.protocol import GenerationResult, Live, LoadedModelInfo
 
 if TYPE_CHECKING:
+    from app.answer_setup import AnswerSetup
+    from app.chat_memory import ChatMemory
     from app.chat_shelf import ChatShelf
+    from app.engine_client import EngineClient
     from app.model_rows import ModelRow
     from app.models_controller import ModelsController
+    from app.ui.answer_menus import AnswerMenus
     from app.ui.chat_acts import ChatActs
     from app.ui.chat_models import ChatModels
     from app.ui.live_page import LivePage
@@ -53,6 +57,8 @@ class MainWindow(QMainWindow):
     settings_changed = Signal(AppSettings)
     watching_changed = Signal(bool)  # whether the Live page is in sight
     closing = Signal()
+    report_wanted = Signal()  # a report on this PC, to be saved
+    log_wanted = Signal()  # the folder of the log, to be opened
     _model_changed = Signal(object, object)  # to settings that are open: what is automatic now, and notes
 
     def __init__(self, settings: AppSettings, paths: AppPaths) -> None:
@@ -63,14 +69,16 @@ class MainWindow(QMainWindow):
         self._status = EngineStatus()
         self._automatic: dict[str, Any] = {}  # what the settings left to the model stand for at present
         self._notes: dict[str, str] = {}  # by setting: what has become of it
+        self.stays_in_tray = False  # closing hides the window; only `quit` ends the program
         self._seen = False
         self._title = ""  # of the chat
         self.models_page: ModelsPage | None = None  # built when it is first asked for
         self._models: ModelsController | None = None
         self._chat: ChatController | None = None
         self.chat_models: ChatModels | None = None
+        self.answer_menus: AnswerMenus | None = None
         self._acts: ModelActs | None = None
-        self.live_page: LivePage | None = None  # likewise
+        self.live_page: LivePage | None = None  # built when it is first asked for
         self._figures = LiveFigures()
         self._answered = ""  # the chat that is being answered
         self._chat_acts: ChatActs | None = None
@@ -121,13 +129,13 @@ class MainWindow(QMainWindow):
             "settings": self.open_settings,
             "about": self.open_about,
             "sidebar": self.sidebar.toggle,
-            "zoom_in": lambda: self._zoom(0.1),
-            "zoom_out": lambda: self._zoom(-0.1),
-            "zoom_reset": lambda: self._zoom(None),
+            "zoom_in": lambda: self._resize_text(1),
+            "zoom_out": lambda: self._resize_text(-1),
+            "zoom_reset": lambda: self._resize_text(None),
             "theme_light": lambda: self._set(theme="light"),
             "theme_dark": lambda: self._set(theme="dark"),
             "theme_system": lambda: self._set(theme="system"),
-            "quit": self.close,
+            "quit": self.quit,
         }.items():
             bind(act, do)
         self.finder = Finder(
@@ -196,6 +204,15 @@ class MainWindow(QMainWindow):
         self._chat_acts.bind(self.commands)
         self.page.more_rows = self._chat_acts.add_rows
 
+    def connect_context(self, controller: ChatController, engine: EngineClient, memory: ChatMemory) -> None:
+        """What the next prompt is made of: attachments, the count of its tokens, drafts."""
+        from app.ui.chat_context import ChatContext
+
+        self.chat_context = ChatContext(self, self.page, controller, engine, memory)
+        self.settings_changed.connect(self.chat_context.counter.begin_anew)
+        self.chat_context.popup.size_asked.connect(lambda: self.open_settings("context"))
+        self.commands.bind("attach", self.page.composer.choose_files)
+
     def connect_models(self, controller: ModelsController) -> None:
         """The controller behind the Models page, which is built when it is first asked for, and behind the chat's
         menu of models. After `connect_controller`."""
@@ -206,6 +223,17 @@ class MainWindow(QMainWindow):
         self.chat_models = ChatModels(self, self.page, self.sidebar, self._chat, controller)
         self.chat_models.models_page_asked.connect(self.show_models)
         self.commands.bind("model_menu", self.chat_models.open_menu)
+
+    def connect_answers(self, setup: AnswerSetup) -> None:
+        """How the chat is answered: preset, persona, neurons, comparison."""
+        from app.ui.answer_menus import AnswerMenus
+
+        self.answer_menus = menus = AnswerMenus(self, self.page, setup)
+        setup.said.connect(self.show_toast)
+        self.settings_changed.connect(setup.settings_changed)
+        setup.changed.connect(lambda: self.set_note("mode", setup.cost_note))
+        for act, do in menus.acts.items():
+            self.commands.bind(act, do)
 
     def connect_models_page(self, controller: ModelsController) -> None:
         """The Models page by itself, without what the chat shows of models."""
@@ -342,8 +370,7 @@ class MainWindow(QMainWindow):
 
     def _take_model(self, info: LoadedModelInfo) -> None:
         self._automatic = {**info.sampling, "threads": info.threads, "context": info.context}
-        self._notes = {"device": where_it_runs(info)}
-        self._model_changed.emit(self._automatic, self._notes)
+        self.set_note("device", where_it_runs(info))
 
     # -------------------------------------------------------------- what the person does
 
@@ -372,6 +399,10 @@ class MainWindow(QMainWindow):
         self._model_changed.connect(dialog.show_model)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.changed.connect(self.take_settings)
+        if self.answer_menus is not None:
+            self.answer_menus.add_to(dialog)
+        dialog.report_wanted.connect(self.report_wanted)
+        dialog.log_wanted.connect(self.log_wanted)
         dialog.open()
         if name:
             dialog.reveal(name)
@@ -383,9 +414,18 @@ class MainWindow(QMainWindow):
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.open()
 
-    def _zoom(self, step: float | None) -> None:
-        zoom = 1.0 if step is None else min(max(round(self.settings.zoom + step, 1), theme.MIN_ZOOM), theme.MAX_ZOOM)
-        self._set(zoom=zoom)
+    def set_note(self, name: str, words: str) -> None:
+        """Have the settings say what has become of one of them; empty: nothing."""
+        self._notes = {**self._notes, name: words}
+        self._model_changed.emit(self._automatic, self._notes)
+
+    def _resize_text(self, step: int | None) -> None:
+        """So many px more or less; None: the size that it has by itself."""
+        size = description_of("text_px")
+        assert size.low is not None
+        assert size.high is not None
+        px = size.default if step is None else min(max(self.settings.text_px + step, int(size.low)), int(size.high))
+        self._set(text_px=px)
 
     def _set(self, **values: object) -> None:
         self.take_settings(replace(self.settings, **values))  # type: ignore[arg-type]
@@ -393,10 +433,8 @@ class MainWindow(QMainWindow):
     def take_settings(self, settings: AppSettings) -> None:
         """Put settings in force that were chosen in this window."""
         before, self.settings = self.settings, settings
-        if (settings.theme, settings.zoom) != (before.theme, before.zoom):
-            app = QApplication.instance()
-            assert isinstance(app, QApplication)
-            theme.apply(app, settings.theme, settings.zoom)  # type: ignore[arg-type]
+        if any(getattr(settings, name) != getattr(before, name) for name in ("theme", "text_px", "contrast")):
+            apply_look(settings)
         self.settings_changed.emit(settings)
 
     # -------------------------------------------------------------- place on the screen, and the end
@@ -443,9 +481,37 @@ class MainWindow(QMainWindow):
             self._tell_visible()
 
     def closeEvent(self, event: QCloseEvent) -> None:
+        if self.stays_in_tray:
+            event.ignore()
+            self.hide()
+            return
         super().closeEvent(event)
         if event.isAccepted():
             self.closing.emit()
+
+    def quit(self) -> None:
+        """Close for good, also where closing would leave the window in the tray."""
+        self.stays_in_tray = False
+        if self.isVisible():
+            QApplication.setQuitOnLastWindowClosed(True)
+            self.close()
+        else:
+            QApplication.quit()
+
+    def come_forward(self) -> None:
+        """Be in front of the person, wherever the window is now."""
+        self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
+        self.show()
+        self.raise_()
+        self.activateWindow()
+
+
+def apply_look(settings: AppSettings) -> None:
+    """Put the look in force that a person set."""
+    app = QApplication.instance()
+    assert isinstance(app, QApplication)
+    zoom = settings.text_px / theme.BODY_PX
+    theme.apply(app, settings.theme, zoom, settings.contrast == "high")  # type: ignore[arg-type]
 
 
 def where_it_runs(info: LoadedModelInfo) -> str:

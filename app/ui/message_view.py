@@ -6,6 +6,7 @@ It shows what it is given; it neither stores nor scrolls.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 
 from PySide6.QtCore import QPoint, Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
@@ -19,7 +20,7 @@ from app.thinking import ReplySplitter, split
 from app.ui import theme
 from app.ui.answer_figures import AnswerFigures
 from app.ui.code_block import CodeBlockView
-from app.ui.controls import Label, Rule
+from app.ui.context_mark import ContextMark
 from app.ui.floating import Menu
 from app.ui.prose import Prose, Table
 from app.ui.stat_line import StatLine
@@ -31,27 +32,6 @@ PART_GAP = 14
 PROSE_CHUNK = 3000
 
 Part = Prose | Table | CodeBlockView
-
-
-class ContextMark(QWidget):
-    """A line across: from here up, messages are no longer in the model's context."""
-
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._label = Label("", "meta")
-        row = QHBoxLayout(self)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(theme.px(12))
-        row.addWidget(Rule(), 1)
-        row.addWidget(self._label)
-        row.addWidget(Rule(), 1)
-        self.setToolTip("The model reads what fits its context: the oldest messages are left out, and stay here.")
-
-    def set_count(self, count: int) -> None:
-        """How many messages were left out."""
-        words = "1 earlier message is" if count == 1 else f"{count:,} earlier messages are"
-        self._label.setText(f"{words} no longer in the context")
-        self.setAccessibleName(self._label.words)
 
 
 class MessageView(QWidget):
@@ -86,14 +66,15 @@ class MessageView(QWidget):
         """Ask for an act on this message."""
         self.acted.emit(MessageAct(act, self.message.id, text, step))
 
-    def set_dropped(self, count: int) -> None:
-        """Show above this turn that `count` earlier messages are no longer in the context; 0 takes the mark away."""
+    def set_dropped(self, count: int, at: int = 0, messages: Sequence[Message] = ()) -> None:
+        """Say above this turn which messages are no longer in the context, as ContextMark has it; with a count of 0
+        nothing is said."""
         if self._mark is None and count:
             self._mark = ContextMark(self)
             self.column.insertWidget(0, self._mark)
             self.column.insertSpacing(1, theme.px(6))
         if self._mark is not None:
-            self._mark.set_count(count)
+            self._mark.set_left_out(count, at, messages)
             self._mark.setVisible(count > 0)
 
 
@@ -340,4 +321,3 @@ def _end_of_part(blocks: list[Block], start: int) -> int:
         length += len(block.html)
         end += 1
     return end
-

@@ -117,7 +117,6 @@ class ModelCard(CardFrame):
         self._made: dict[str, Button] = {}
         self._shown = 0.0  # of the bar, on its way to what is true
         self._run = QVariantAnimation(self)
-        self._run.setDuration(PROGRESS_MS)
         self._run.valueChanged.connect(self._move_bar)
         self.pressed.connect(lambda: self.asked.emit(self.row.id, "details"))
         self._take(None)
@@ -157,6 +156,7 @@ class ModelCard(CardFrame):
             self._shown = target
         elif target != self._run.endValue() or self._run.state() != QVariantAnimation.State.Running:
             self._run.stop()
+            self._run.setDuration(theme.duration(PROGRESS_MS))
             self._run.setStartValue(self._shown)
             self._run.setEndValue(target)
             self._run.start()

@@ -8,10 +8,11 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from app.conversation import Message
 from app.ui import theme
-from app.ui.composer import MessageField
+from app.ui.attachment_chip import SentAttachments
 from app.ui.controls import Button, Label
 from app.ui.floating import Menu
 from app.ui.message_buttons import CopyButton, HoverButton, VersionSwitch, reveal_all
+from app.ui.message_field import MessageField
 from app.ui.message_view import MessageView
 from app.ui.prose import PlainText
 
@@ -76,6 +77,16 @@ class OwnMessage(MessageView):
         self._copy.text_to_copy = message.text
         self._more.clicked.connect(self._open_menu)
         self._edit.clicked.connect(self.start_editing)
+        self._attached: SentAttachments | None = None
+        if message.attachments:
+            self._attached = SentAttachments(message.attachments)
+            self._attached.opened.connect(self._open_attached)
+            tiles = QHBoxLayout()
+            tiles.addStretch(1)
+            tiles.addWidget(self._attached)
+            self.column.addLayout(tiles)
+            self.column.addSpacing(theme.px(4))
+        self._bubble.setVisible(self._has_words)
         self._row = QHBoxLayout()
         self._row.addStretch(1)
         for button in self._buttons:
@@ -93,6 +104,11 @@ class OwnMessage(MessageView):
         return [self._more, self._edit, self._copy]
 
     @property
+    def _has_words(self) -> bool:
+        """Whether there is anything but what is attached."""
+        return bool(self.message.text.strip()) or not self.message.attachments
+
+    @property
     def is_editing(self) -> bool:
         return self._editor is not None
 
@@ -105,6 +121,13 @@ class OwnMessage(MessageView):
         own = self._text.natural_width(most)
         self._text.setFixedWidth(own)
         self._text.set_width(own)
+        if self._attached is not None:
+            self._attached.fit(min(theme.px(BUBBLE_WIDTH), width))
+
+    def _open_attached(self, place: int) -> None:
+        from app.ui.attachment_sheet import AttachmentSheet
+
+        AttachmentSheet(self, self.message.attachments[place]).open()
 
     def set_versions(self, which: int, count: int) -> None:
         if count > 1 and self._versions is None:
@@ -147,8 +170,9 @@ class OwnMessage(MessageView):
         editor.deleteLater()
 
     def _show_bubble(self, shown: bool) -> None:
-        for part in (self._bubble, *self._buttons):
-            part.setVisible(shown)
+        for button in self._buttons:
+            button.setVisible(shown)
+        self._bubble.setVisible(shown and self._has_words)
         if self._versions is not None:
             self._versions.setVisible(shown)
 

@@ -35,8 +35,6 @@ def in_words(setting: Setting, value: float | None) -> str:
     """A number as the dialog writes it, with its unit."""
     if value is None:
         return setting.none
-    if setting.name == "zoom":
-        return f"{100 * value:.0f}%"
     unit = f"{NARROW}{setting.unit}" if setting.unit else ""
     if setting.kind == "whole":
         return f"{value:,.0f}{unit}"
@@ -66,7 +64,16 @@ class SettingRow(QFrame):
         self.note.setVisible(False)
         words.addWidget(self.note)
         words.addStretch(1)
-        self.row.addLayout(words, 1)
+        # Only there while another value is chosen; it takes room from the words, so that no control moves.
+        self.back = IconButton("redo", f"{setting.title}: back to {self.words_for(setting.default)}")
+        self.back.glyph_px = 15
+        self.back.setVisible(False)
+        self.back.clicked.connect(self._reset)
+        self._head = QHBoxLayout()
+        self._head.addLayout(words, 1)
+        self._head.addWidget(self.back, 0, Qt.AlignmentFlag.AlignVCenter)
+        self.row.addLayout(self._head, 1)
+        self.edited.connect(self._offer_back)
         policy = QSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Minimum)
         policy.setHeightForWidth(True)
         self.setSizePolicy(policy)
@@ -75,6 +82,24 @@ class SettingRow(QFrame):
     def show_value(self, value: Any) -> None:
         """Show a value without telling of it."""
         raise NotImplementedError  # every kind of row shows its own; a QWidget cannot be an abstract base class
+
+    def words_for(self, value: Any) -> str:
+        """How a value reads where there is room for a word or two."""
+        return in_words(self.setting, value)
+
+    def is_found_by(self, words: list[str]) -> bool:
+        """Whether every one of the words, in lower case, stands somewhere in what the row says."""
+        kept = self.setting
+        choices = (words for _, words in kept.choices)
+        said = " ".join((kept.title, kept.description, kept.group, kept.unit, kept.none, *choices))
+        return all(word in said.casefold() for word in words)
+
+    def _offer_back(self, value: Any) -> None:
+        self.back.setVisible(value != self.setting.default)
+
+    def _reset(self) -> None:
+        self.show_value(self.setting.default)
+        self.edited.emit(self.setting.default)
 
     def set_note(self, words: str) -> None:
         """What has become of the setting, below its description; empty: nothing to say."""
@@ -102,8 +127,12 @@ class ChoiceRow(SettingRow):
         self.row.addWidget(self.segments)
         self.restyle()
 
+    def words_for(self, value: Any) -> str:
+        return dict(self.setting.choices).get(value, "")
+
     def show_value(self, value: Any) -> None:
         self.segments.set_value(value)
+        self._offer_back(value)
 
 
 class SwitchRow(SettingRow):
@@ -112,12 +141,16 @@ class SwitchRow(SettingRow):
     def __init__(self, setting: Setting, parent: QWidget | None = None) -> None:
         super().__init__(setting, parent)
         self.toggle = Toggle(self.name())
-        self.toggle.clicked.connect(self.edited)
+        self.toggle.clicked.connect(lambda: self.edited.emit(self.toggle.isChecked()))
         self.row.addWidget(self.toggle)
         self.restyle()
 
+    def words_for(self, value: Any) -> str:
+        return "on" if value else "off"
+
     def show_value(self, value: Any) -> None:
         self.toggle.setChecked(bool(value))
+        self._offer_back(value)
 
 
 class SliderRow(SettingRow):
@@ -135,16 +168,13 @@ class SliderRow(SettingRow):
         back = setting.none or in_words(setting, setting.default)
         self.slider.setToolTip(f"Double-click for: {back}")
         self.words = Label("", "row", align=Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
-        self.back = IconButton("redo", f"{setting.title}: {back}", "double-click")
-        self.back.glyph_px = 15
         side = QHBoxLayout()
-        for widget in (self.back, self.slider, self.words):
+        for widget in (self.slider, self.words):
             side.addWidget(widget)
         self._side = side
         self.row.addLayout(side)
         self.slider.valueChanged.connect(self._slid)
         self.slider.reset.connect(self._reset)
-        self.back.clicked.connect(self._reset)
         self.restyle()
 
     def show_value(self, value: Any) -> None:
@@ -160,7 +190,7 @@ class SliderRow(SettingRow):
             words = f"{words}, {in_words(self.setting, self.automatic)}"
         self.words.setToolTip(words if value is None else "")
         self.slider.setAccessibleDescription(words)
-        self.back.setVisible(value != self.setting.default)
+        self._offer_back(value)
 
     def set_automatic(self, automatic: float | None, value: Any) -> None:
         """What None stands for has become known, or another one."""
@@ -184,10 +214,6 @@ class SliderRow(SettingRow):
         value = self._value()
         self.show_value(value)
         self.edited.emit(value)
-
-    def _reset(self) -> None:
-        self.show_value(self.setting.default)
-        self.edited.emit(self.setting.default)
 
 
 class NumberRow(SettingRow):
@@ -220,6 +246,7 @@ class NumberRow(SettingRow):
     def show_value(self, value: Any) -> None:
         self._good = value
         self._mark("")
+        self._offer_back(value)
         if not self.field.hasFocus() or self._parsed()[0] != value:
             self.field.setText("" if value is None else f"{value}")
 
@@ -282,7 +309,11 @@ class TextRow(SettingRow):
         self.field.setFont(theme.font("row"))
         self.field.setFixedHeight(lines * theme.line_height("row") + theme.px(18))
 
+    def words_for(self, value: Any) -> str:
+        return "no text" if not value else "the first text"
+
     def show_value(self, value: Any) -> None:
+        self._offer_back(value)
         if value == self.field.toPlainText():
             return
         self._told = str(value)

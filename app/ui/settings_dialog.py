@@ -2,79 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from PySide6.QtCore import QRectF, Qt, Signal
-from PySide6.QtGui import QCloseEvent, QColor, QPaintEvent
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QCloseEvent, QKeySequence, QShortcut
 from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
 
 from app.settings import AppSettings, described
-from app.ui import focus_ring, icons, tab_order, theme
+from app.ui import focus_ring, tab_order, theme
 from app.ui.about_dialog import AboutDialog
-from app.ui.controls import Button, Label, Rule
+from app.ui.controls import Label
 from app.ui.floating import resize_within_screen
-from app.ui.painting import antialiased, block
-from app.ui.setting_rows import ROW_PX, SettingRow, SliderRow, TextRow, row_for
+from app.ui.setting_groups import FindField, Group, LinkRow
+from app.ui.setting_rows import SettingRow, SliderRow, TextRow, row_for
 from engine import __version__
 
 COLUMN_PX = 720
-
-
-class Group(QFrame):
-    """A head and, under it, a card with rows parted by hairlines."""
-
-    def __init__(self, title: str, rows: list[QWidget], parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._column = QVBoxLayout(self)
-        self._column.setSpacing(0)
-        self.title = Label(title, "metastrong")
-        self._column.addWidget(self.title)
-        card = QFrame()
-        card.setProperty("kind", "card")
-        inside = QVBoxLayout(card)
-        inside.setContentsMargins(1, 1, 1, 1)
-        inside.setSpacing(0)
-        for i, row in enumerate(rows):
-            if i:
-                inside.addWidget(Rule())
-            inside.addWidget(row)
-        self._column.addWidget(card)
-        theme.current().changed.connect(self._restyle)
-        self._restyle()
-
-    def _restyle(self) -> None:
-        self._column.setContentsMargins(0, 0, 0, theme.px(18))
-        self.title.setContentsMargins(theme.px(4), 0, 0, theme.px(6))
-
-
-class LinkRow(Button):
-    """A row that opens something: words at the left, a figure and a chevron at the right."""
-
-    def __init__(self, words: str, line: str, parent: QWidget | None = None) -> None:
-        super().__init__(words, "quiet", parent=parent)
-        self.line = line
-        self.height_px, self.radius_px = ROW_PX, 11
-        self.setAccessibleDescription(line)
-        self._restyle()
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        painter = antialiased(self)
-        ground, _, _ = self.colours()
-        if ground.alpha():
-            block(painter, QRectF(self.rect()), QColor(ground), theme.px(self.radius_px))
-        inset, side = theme.px(16), theme.px(17)
-        box = self.rect().adjusted(inset, 0, -inset, 0)
-        painter.setFont(theme.font("label"))
-        painter.setPen(theme.colour("ink"))
-        painter.drawText(box, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, self.text())
-        painter.setFont(theme.font("small"))
-        painter.setPen(theme.colour("ink2"))
-        beside = box.adjusted(0, 0, -side - theme.px(6), 0)
-        painter.drawText(beside, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, self.line)
-        mark = QRectF(box.right() - side + 4, box.center().y() - side / 2 + 0.5, side, side)
-        icons.paint(painter, "right", mark, theme.colour("ink2"))
 
 
 class SettingsDialog(QDialog):
@@ -85,6 +30,8 @@ class SettingsDialog(QDialog):
     """
 
     changed = Signal(object)
+    report_wanted = Signal()  # a report on this PC, to be saved
+    log_wanted = Signal()  # the folder of the log, to be opened
 
     def __init__(
         self,
@@ -99,8 +46,9 @@ class SettingsDialog(QDialog):
         self.setProperty("kind", "page")
         self.settings = settings
         self.rows: dict[str, SettingRow] = {}
+        self._groups: dict[str, Group] = {}
+        self._build()
         known = dict(automatic or {})
-        groups: dict[str, list[QWidget]] = {}
         for setting in described():
             if not setting.group:
                 continue
@@ -109,17 +57,23 @@ class SettingsDialog(QDialog):
             row.set_note((notes or {}).get(setting.name, ""))
             row.edited.connect(lambda value, name=setting.name: self._edit(name, value))
             self.rows[setting.name] = row
-            groups.setdefault(setting.group, []).append(row)
+            self.add_row(setting.group, row, row.is_found_by)
+        self.report = LinkRow("Save a report", "For a question to others: no text of a chat, no name of a file")
+        self.report.clicked.connect(self.report_wanted)
+        self.log = LinkRow("Show the log", "What Hearth did, on this PC only")
+        self.log.clicked.connect(self.log_wanted)
         self.about = LinkRow("About Hearth", f"Version {__version__}")
         self.about.clicked.connect(self._open_about)
-        groups["About"] = [self.about]
-        self._build(groups)
+        for link in (self.report, self.log, self.about):
+            self.add_row("Help", link, link.is_found_by)
+        QShortcut(QKeySequence(QKeySequence.StandardKey.Find), self).activated.connect(self._go_to_search)
+        self.search.setFocus()
         focus_ring.install(self)
         theme.current().changed.connect(self._restyle)
         self._restyle()
         resize_within_screen(self, theme.px(COLUMN_PX) + 2 * theme.px(24) + theme.px(12), theme.px(680))
 
-    def _build(self, groups: dict[str, list[QWidget]]) -> None:
+    def _build(self) -> None:
         whole = QVBoxLayout(self)
         whole.setContentsMargins(0, 0, 0, 0)
         self.area = QScrollArea()
@@ -136,9 +90,15 @@ class SettingsDialog(QDialog):
         self._column = QVBoxLayout(self._column_host)
         self._column.setSpacing(0)
         self._title = Label("Settings", "title")
-        self._column.addWidget(self._title)
-        for title, rows in groups.items():
-            self._column.addWidget(Group(title, rows))
+        self.search = FindField()
+        self.search.textChanged.connect(self._find)
+        self._head = QHBoxLayout()
+        self._head.addWidget(self._title, 1)
+        self._head.addWidget(self.search)
+        self._column.addLayout(self._head)
+        self.nothing = Label("", "small", "ink3", wrap=True, align=Qt.AlignmentFlag.AlignHCenter)
+        self.nothing.setVisible(False)
+        self._column.addWidget(self.nothing)
         self._column.addStretch(1)
         self._centre.addStretch(1)
         self._centre.addWidget(self._column_host, 1000)
@@ -146,11 +106,33 @@ class SettingsDialog(QDialog):
         self.area.setWidget(page)
         whole.addWidget(self.area)
 
+    def add_row(self, group: str, row: QWidget, is_found_by: Callable[[list[str]], bool]) -> None:
+        """Append a row to a group, which comes below the others if it is new.
+
+        is_found_by: whether the row is among what these words, in lower case, look for.
+        """
+        if group not in self._groups:
+            self._groups[group] = Group(group)
+            self._column.insertWidget(self._column.count() - 1, self._groups[group])
+        self._groups[group].add(row, is_found_by)
+
+    def _find(self) -> None:
+        words = self.search.words()
+        found = [group.show_found(words) for group in self._groups.values()]
+        self.nothing.setText(f"No setting has “{self.search.text().strip()}” in its words.")
+        self.nothing.setVisible(not any(found))
+
+    def _go_to_search(self) -> None:
+        self.area.verticalScrollBar().setValue(0)
+        self.search.setFocus(Qt.FocusReason.ShortcutFocusReason)
+        self.search.selectAll()
+
     def _restyle(self) -> None:
         self._column_host.setMaximumWidth(theme.px(COLUMN_PX))
         self._column.setContentsMargins(0, theme.px(20), 0, theme.px(6))
         self._centre.setContentsMargins(theme.px(24), 0, theme.px(24), 0)
-        self._title.setContentsMargins(0, 0, 0, theme.px(16))
+        self._head.setContentsMargins(0, 0, 0, theme.px(16))
+        self.nothing.setContentsMargins(0, theme.px(40), 0, theme.px(40))
         self.setMinimumSize(theme.px(560), theme.px(360))
 
     def set_settings(self, settings: AppSettings) -> None:
@@ -171,6 +153,7 @@ class SettingsDialog(QDialog):
         row = self.rows.get(name)
         if row is None:
             return
+        self.search.clear()
         self.area.ensureWidgetVisible(row)
         if stops := tab_order.stops(row):
             stops[0].setFocus(Qt.FocusReason.ShortcutFocusReason)

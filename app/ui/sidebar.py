@@ -58,7 +58,6 @@ class Sidebar(QFrame):
         self._narrow = False
         self._veil: _Veil | None = None
         self._slide = QVariantAnimation(self)
-        self._slide.setDuration(SLIDE_MS)
         self._slide.setEasingCurve(QEasingCurve.Type.OutCubic)
         self._slide.valueChanged.connect(self._slide_to)
         self._slide.finished.connect(self._slide_done)
@@ -201,6 +200,7 @@ class Sidebar(QFrame):
         self.rail.hide()
         self.panel.show()
         self._slide.stop()
+        self._slide.setDuration(theme.duration(SLIDE_MS))
         self._slide.setStartValue(self.width())
         self._slide.setEndValue(self._width())
         self._slide.start()
@@ -239,6 +239,7 @@ class Sidebar(QFrame):
         self._arrange()
         self.panel.new_chat.setFocus(Qt.FocusReason.OtherFocusReason)
         self._slide.stop()
+        self._slide.setDuration(theme.duration(SLIDE_MS))
         self._slide.setStartValue(-theme.px(PANEL_PX - RAIL_PX))
         self._slide.setEndValue(self.mapTo(window, self.rect().topLeft()).x())
         self._slide.start()

@@ -193,32 +193,14 @@ class Progress(QWidget):
             block(painter, QRectF(0, 0, width, rect.height()), theme.colour("hot_fill"), radius)
 
 
-class Ring(QWidget):
-    """Context used of context available, as a ring of 14; ember above 90 %."""
-
-    def __init__(self, share: float = 0.0, name: str = "Context used", parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.name, self.share = name, share
-        theme.current().changed.connect(self._restyle)
-        self.set_share(share)
-        self._restyle()
-
-    def set_share(self, share: float) -> None:
-        """share: 0 to 1."""
-        self.share = min(max(share, 0.0), 1.0)
-        self.setAccessibleName(f"{self.name}, {100 * self.share:.0f} percent")
-        self.update()
-
-    def _restyle(self) -> None:
-        self.setFixedSize(theme.px(18), theme.px(18))
-        self.update()
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        painter, inset, width = antialiased(self), theme.px(2), 2.4 * theme.current().zoom
-        ring = QRectF(self.rect()).adjusted(inset, inset, -inset, -inset)
-        painter.setPen(QPen(theme.colour("edge"), width))
-        painter.drawEllipse(ring)
-        if self.share > 0:
-            ink = theme.colour("hot_fill" if self.share > 0.9 else "ink2")
-            painter.setPen(QPen(ink, width, Qt.PenStyle.SolidLine, Qt.PenCapStyle.RoundCap))
-            painter.drawArc(ring, 90 * 16, round(-360 * 16 * self.share))
+def paint_ring(painter: QPainter, rect: QRectF, share: float) -> None:
+    """A ring that is closed as far as the share says; ember above 90 %."""
+    inset, width = theme.px(2), 2.4 * theme.current().zoom
+    ring = rect.adjusted(inset, inset, -inset, -inset)
+    painter.setPen(QPen(theme.colour("edge"), width))
+    painter.setBrush(Qt.BrushStyle.NoBrush)
+    painter.drawEllipse(ring)
+    if share > 0:
+        ink = theme.colour("hot_fill" if share > 0.9 else "ink2")
+        painter.setPen(QPen(ink, width, Qt.PenStyle.SolidLine, Qt.PenCapStyle.RoundCap))
+        painter.drawArc(ring, 90 * 16, round(-360 * 16 * share))

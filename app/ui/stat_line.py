@@ -140,4 +140,3 @@ class StatLine(QWidget):
     def _restyle(self) -> None:
         self.setFixedHeight(theme.px(32))
         self._row.setSpacing(theme.px(8))
-

@@ -15,7 +15,8 @@ from PySide6.QtGui import QColor, QFont, QFontDatabase, QGuiApplication, QPalett
 from PySide6.QtWidgets import QApplication, QWidget
 
 Choice = Literal["system", "light", "dark"]
-MIN_ZOOM, MAX_ZOOM = 0.8, 1.6
+BODY_PX = 15  # of an answer at zoom 1
+MIN_ZOOM, MAX_ZOOM = 10 / BODY_PX, 24 / BODY_PX
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,9 @@ DARK = Tokens(
 
 
 def with_more_contrast(tokens: Tokens) -> Tokens:
-    """The same tokens for a desktop that asks for high contrast: every border one step stronger, washes doubled."""
-    return replace(tokens, line=tokens.edge, edge=tokens.control, hover=0.10, selected=0.15, pressed=0.20)
+    """The same tokens for whoever asks for high contrast: text and borders one step stronger, washes doubled."""
+    return replace(tokens, line=tokens.edge, edge=tokens.control, ink2=mix(tokens.ink2, tokens.ink, 0.6),
+                   ink3=tokens.ink2, hover=0.10, selected=0.15, pressed=0.20)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -131,13 +133,15 @@ class Theme(QObject):
         self.tokens = LIGHT
         self.zoom = 1.0
         self.choice: Choice = "system"
+        self.high_contrast = False  # asked for here; the desktop may ask for it besides
+        self.still = False
         self._applying = False
 
     @property
     def is_dark(self) -> bool:
         return self.tokens.dark
 
-    def apply(self, app: QApplication, choice: Choice, zoom: float) -> None:
+    def apply(self, app: QApplication, choice: Choice, zoom: float, high_contrast: bool = False) -> None:
         """Put a theme in force: palette, font, style sheet; then every widget that listens takes it up."""
         hints = app.styleHints()
         if not app.property("hearthStyled"):
@@ -155,7 +159,8 @@ class Theme(QObject):
         self.choice = choice
         self.zoom = min(max(zoom, MIN_ZOOM), MAX_ZOOM)
         tokens = DARK if choice == "dark" or (choice == "system" and desktop_is_dark()) else LIGHT
-        if hints.accessibility().contrastPreference() == Qt.ContrastPreference.HighContrast:
+        self.high_contrast = high_contrast
+        if high_contrast or hints.accessibility().contrastPreference() == Qt.ContrastPreference.HighContrast:
             tokens = with_more_contrast(tokens)
         self.tokens = tokens
         self.changing.emit()
@@ -168,7 +173,7 @@ class Theme(QObject):
     def _follow_desktop(self) -> None:
         app = QApplication.instance()
         if not self._applying and isinstance(app, QApplication):
-            self.apply(app, self.choice, self.zoom)
+            self.apply(app, self.choice, self.zoom, self.high_contrast)
 
 
 @cache
@@ -177,9 +182,19 @@ def current() -> Theme:
     return Theme()
 
 
-def apply(app: QApplication, choice: Choice, zoom: float) -> None:
-    """Put a theme in force; may be called at any time."""
-    current().apply(app, choice, zoom)
+def apply(app: QApplication, choice: Choice, zoom: float, high_contrast: bool = False) -> None:
+    """Put a theme in force; may be called at any time. zoom: of everything, 1 is a body text of BODY_PX."""
+    current().apply(app, choice, zoom, high_contrast)
+
+
+def set_still(still: bool) -> None:
+    """Whether nothing but progress may move from now on."""
+    current().still = still
+
+
+def duration(ms: int) -> int:
+    """How long an animation of so many ms takes: none at all where motion is reduced."""
+    return 0 if current().still else ms
 
 
 def desktop_is_dark() -> bool:

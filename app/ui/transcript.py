@@ -8,7 +8,7 @@ It keeps no chat and knows no engine.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent
@@ -17,6 +17,7 @@ from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
 from app.conversation import Message, MessageState, Role
 from app.engine_status import EngineStatus
 from app.ui import theme
+from app.ui.context_mark import left_out
 from app.ui.controls import Button
 from app.ui.message_view import Answer, MessageView
 from app.ui.turn_column import TurnColumn
@@ -60,7 +61,8 @@ class Transcript(QScrollArea):
         self.viewport().setAutoFillBackground(False)
         self._turns = TurnColumn(self._wire)
         self._pending: dict[str, list[str]] = {}
-        self._dropped: tuple[str, int] | None = None  # question's id, count
+        # Question's id; messages left out of its answer, those before them, and what is here of them.
+        self._dropped: tuple[str, int, int, list[Message]] | None = None
         self._status = EngineStatus()
         self._following = True
         self._moving = False
@@ -192,33 +194,38 @@ class Transcript(QScrollArea):
             self._flush_timer.start(self._flush_interval(message_id))
 
     def finish_message(self, message: Message) -> None:
-        """Show an answer as it is kept now, with its figures."""
+        """Show an answer as it is kept now, with its figures; one of a branch that is not shown is passed over."""
         self.flush()
+        if self._turns.index(message.id) < 0:
+            return
         self._turns.put(message)
         view = self._turns.view(message.id)
         if isinstance(view, Answer):
             view.set_model(self._turns.new_model(self._turns.index(message.id)))
             view.finish(message)
-        count = (message.stats or {}).get("dropped_messages")
-        if count is not None:
-            self.set_dropped(message.id, int(count))
+        stats = message.stats or {}
+        if stats.get("dropped_messages") is not None:
+            self.set_dropped(message.id, int(stats["dropped_messages"]), int(stats.get("dropped_at") or 0))
 
-    def set_dropped(self, message_id: str, count: int) -> None:
-        """Mark above the question of that answer that `count` earlier messages are out of the context.
+    def set_dropped(self, message_id: str, count: int, at: int = 0) -> None:
+        """Mark above the question of that answer that `count` messages behind the first `at` are out of the context.
 
         There is one mark in a chat, the newest: it says where the context stands now.
         """
         if self._dropped is not None:
             self._mark(self._dropped[0], 0)
         question = self._question_of(message_id)
-        self._dropped = (question, count) if question and count else None
+        self._dropped = None
+        if question and count:
+            before = self._turns.messages[: self._turns.index(question)]
+            self._dropped = (question, count, at, left_out(before, count, at))
         self._show_mark()
 
     def _find_the_mark(self) -> None:
         for message in reversed(self._turns.messages):
-            count = (message.stats or {}).get("dropped_messages")
-            if message.role is Role.ASSISTANT and count is not None:
-                self.set_dropped(message.id, int(count))
+            stats = message.stats or {}
+            if message.role is Role.ASSISTANT and stats.get("dropped_messages") is not None:
+                self.set_dropped(message.id, int(stats["dropped_messages"]), int(stats.get("dropped_at") or 0))
                 break
 
     def set_status(self, status: EngineStatus) -> None:
@@ -353,10 +360,10 @@ class Transcript(QScrollArea):
         if self._dropped is not None:
             self._mark(*self._dropped)
 
-    def _mark(self, message_id: str, count: int) -> None:
+    def _mark(self, message_id: str, count: int, at: int = 0, messages: Sequence[Message] = ()) -> None:
         view = self._turns.view(message_id)
         if view is not None:
-            view.set_dropped(count)
+            view.set_dropped(count, at, messages)
 
     # ------------------------------------------------------------------ scrolling
 

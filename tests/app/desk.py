@@ -108,10 +108,13 @@ class Desk:
         self.messages[message.id] = message
 
     def _append(self, message_id: str, text: str) -> None:
-        message = self.messages[message_id]
-        self.messages[message_id] = replace(message, text=message.text + text)
+        if message_id in self.messages:  # else of a branch that is not shown
+            message = self.messages[message_id]
+            self.messages[message_id] = replace(message, text=message.text + text)
 
     def _finish(self, message: Message) -> None:
+        if message.id not in self.messages:
+            return
         assert message.text == self.messages[message.id].text, "the text that was streamed is the text that is kept"
         self.messages[message.id] = message
 

@@ -61,6 +61,8 @@ class FakeEngine:
                 self.load(request)
             elif isinstance(request, protocol.Generate):
                 self.generate(request)
+            elif isinstance(request, protocol.Count):
+                self.count(request)
             elif isinstance(request, protocol.Unload):
                 self.model = ""
                 self.emit(protocol.Finished(request.id))
@@ -107,6 +109,19 @@ class FakeEngine:
             card_notes=("2.50 GiB of VRAM could not be had: less was placed there.",) if small else (),
         )  # fmt: skip
         self.emit(protocol.Finished(request.id, asdict(info)))
+
+    def count(self, request: protocol.Count) -> None:
+        """A token a word, 512 of them; of texts there is room for 100 words."""
+        words = sum(len(message["content"].split()) for message in request.messages)
+        tokens = [len(text.split()) for text in request.texts]
+        kept = [min(n, 100 // len(tokens)) for n in tokens]
+        result = protocol.CountResult(
+            tokens=words, context_total=512, most_tokens=384, fits=words < 496,
+            dropped_messages=2 if words > 384 and request.overflow != "stop" else 0,
+            dropped_at=2 if request.overflow == "middle" else 0, text_tokens=tokens, text_kept_tokens=kept,
+            text_kept_chars=[len(" ".join(t.split()[:n])) for t, n in zip(request.texts, kept, strict=True)],
+        )  # fmt: skip
+        self.emit(protocol.Finished(request.id, asdict(result)))
 
     def generate(self, request: protocol.Generate) -> None:
         if not self.model:

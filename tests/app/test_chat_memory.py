@@ -111,6 +111,38 @@ def test_a_removed_message_is_bridged_and_put_back(desk: Desk, qtbot: Any) -> No
     assert stored(desk, chat.id)[0].leaf == q2.id
 
 
+def test_several_removed_messages_come_back_last_first(desk: Desk, qtbot: Any) -> None:
+    chat = Conversation()
+    desk.memory.add(chat)
+    parent, every = "", []
+    for number in range(5):
+        every.append(turn(desk, chat.id, Role.USER if number % 2 == 0 else Role.ASSISTANT, f"{number}", parent))
+        parent = every[-1].id
+    gone = [every[3], every[2], every[0]]
+    for message in gone:
+        desk.memory.remove(chat.id, message.id)
+    assert [(m.text, m.parent) for m in desk.memory.branch_of(chat.id) or []] == [("1", ""), ("4", every[1].id)]
+    for message in reversed(gone):
+        assert desk.memory.put_back(chat.id, message.id)
+    assert desk.memory.branch_of(chat.id) == desk.memory.messages(chat.id) == every
+    wait(desk, qtbot)
+    assert stored(desk, chat.id)[1] == every
+
+
+def test_a_message_comes_back_before_the_one_that_it_followed(desk: Desk, qtbot: Any) -> None:
+    chat = Conversation()
+    desk.memory.add(chat)
+    first = turn(desk, chat.id, Role.USER, "1")
+    second = turn(desk, chat.id, Role.ASSISTANT, "2", first.id)
+    third = turn(desk, chat.id, Role.USER, "3", second.id)
+    desk.memory.remove(chat.id, third.id)
+    desk.memory.remove(chat.id, second.id)
+    desk.memory.put_back(chat.id, third.id)
+    assert [(m.text, m.parent) for m in desk.memory.branch_of(chat.id) or []] == [("1", ""), ("3", first.id)]
+    wait(desk, qtbot)
+    assert stored(desk, chat.id)[1] == desk.memory.messages(chat.id)
+
+
 def test_the_head_of_a_chat_and_its_draft_are_kept(desk: Desk, qtbot: Any) -> None:
     chat = Conversation(title="head")
     desk.memory.add(chat)

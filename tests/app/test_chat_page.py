@@ -71,7 +71,7 @@ def test_a_card_asks_at_once_or_becomes_the_draft(page: ChatPage, qtbot: QtBot) 
 
 def test_the_first_message_turns_the_page(page: ChatPage, qtbot: QtBot) -> None:
     out: list[str] = []
-    page.submitted.connect(out.append)
+    page.submitted.connect(lambda text, given: out.append(text))
     page.focus_composer()
     qtbot.keyClicks(page.composer.field, "Hello")
     qtbot.keyClick(page.composer.field, Qt.Key.Key_Return)
@@ -85,19 +85,36 @@ def test_the_first_message_turns_the_page(page: ChatPage, qtbot: QtBot) -> None:
 
 
 def test_every_chat_keeps_its_draft(page: ChatPage) -> None:
-    first, second = Conversation(title="One"), Conversation(title="Two")
+    chats = {"one": Conversation("one", title="One"), "two": Conversation("two", title="Two")}
+
+    def keep(chat: str, text: str) -> None:
+        if chat:
+            chats[chat] = replace(chats[chat], draft=text)
+
+    page.draft_changed.connect(keep)
     page.composer.set_text("for a new chat")
-    page.show_conversation(first, TALK)
+    page.show_conversation(chats["one"], TALK)
     assert page.composer.text() == ""
     page.composer.set_text("for the first")
-    page.show_conversation(second, TALK)
+    page.show_conversation(chats["two"], TALK)
     assert page.composer.text() == ""
-    page.show_conversation(first, TALK)
+    page.show_conversation(chats["one"], TALK)
     assert page.composer.text() == "for the first"
-    page.show_conversation(first, TALK)
+    page.show_conversation(chats["one"], TALK)
     assert page.composer.text() == "for the first"
     page.show_conversation(None, [])
     assert page.composer.text() == "for a new chat"
+    assert [chat.draft for chat in chats.values()] == ["for the first", ""]
+
+
+def test_every_chat_keeps_what_is_attached_to_its_draft(page: ChatPage) -> None:
+    page.show_conversation(Conversation("one"), TALK)
+    page.composer.draft.add_paste("long " * 500)
+    page.show_conversation(Conversation("two"), TALK)
+    assert page.composer.draft.items == []
+    assert page.composer.attached.isHidden()
+    page.show_conversation(Conversation("one"), TALK)
+    assert [item.name for item in page.composer.draft.items] == ["Pasted text"]
 
 
 def test_a_draft_that_comes_back_loses_nothing(page: ChatPage) -> None:

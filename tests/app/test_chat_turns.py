@@ -206,10 +206,11 @@ def test_what_a_chat_is_asked_with_is_whoever_keeps_its_choices_to_say(make_desk
     desk = make_desk()
     desk.wait_ready()
     desk.controller.asking_of = lambda chat: Asking("Be brief.", {"seed": 1}, "dense", "stop")
-    desk.controller.words_of = lambda message: message.text.upper()
+    desk.controller.words_of = lambda message: f"{message.text}!"
     request = desk.controller.next_request("hello")
-    assert request.messages == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "HELLO"}]
-    assert (request.sampling, request.mode, request.overflow, request.continues) == ({"seed": 1}, "dense", "stop", False)
+    assert request.messages == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hello!"}]
+    assert (request.sampling, request.mode, request.overflow) == ({"seed": 1}, "dense", "stop")
+    assert not request.continues
     desk.say("history 1")
     assert "Be brief." in desk.last.text
 

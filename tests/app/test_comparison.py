@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 from desk import Desk, MakeDesk
 
+from app.asking import AnswerRequest
 from app.comparison import LONGEST, Comparison, Side, SideState, differences, verdict
 from app.conversation import MessageState
 from engine.protocol import Generate
 
 
 def compare(desk: Desk, words: str, **sampling: Any) -> Comparison:
-    out = Comparison(desk.engine, [{"role": "user", "content": words}], sampling, None, "exact", parent=desk.engine)
+    request = AnswerRequest([{"role": "user", "content": words}], sampling)
+    out = Comparison(desk.engine, request, "exact", parent=desk.engine)
     out.start()
     return out
 
@@ -50,7 +52,7 @@ def test_what_is_set_counts_for_it_too(make_desk: MakeDesk) -> None:
     desk = make_desk()
     desk.wait_ready()
     comparison = compare(desk, "hello", seed=0, max_tokens=5, stop=["x"])
-    assert comparison.sampling == {"seed": 0, "max_tokens": 5, "stop": ["x"]}
+    assert comparison.request.sampling == {"seed": 0, "max_tokens": 5, "stop": ["x"]}
     desk.wait(lambda: not comparison.is_running)
 
 

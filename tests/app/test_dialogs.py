@@ -14,6 +14,7 @@ from app.settings import AppSettings, described
 from app.ui import theme
 from app.ui.about_dialog import AboutDialog, Page, built_with
 from app.ui.controls import Label
+from app.ui.setting_groups import Group
 from app.ui.setting_rows import ChoiceRow, NumberRow, SliderRow, TextRow, row_for
 from app.ui.settings_dialog import SettingsDialog
 from engine import __version__
@@ -45,7 +46,7 @@ def test_every_described_field_that_people_may_change_has_a_row(dialog: Settings
 def test_the_control_fits_the_kind(dialog: SettingsDialog) -> None:
     kinds = {
         "theme": ChoiceRow,
-        "zoom": SliderRow,
+        "text_px": SliderRow,
         "temperature": SliderRow,
         "seed": NumberRow,
         "system_prompt": TextRow,
@@ -77,12 +78,12 @@ def test_a_slider_applies_and_a_double_click_goes_back(dialog: SettingsDialog, q
     assert not row.back.isVisible()
 
 
-def test_zoom_reads_in_percent(dialog: SettingsDialog) -> None:
-    row = dialog.rows["zoom"]
+def test_the_text_size_reads_in_px(dialog: SettingsDialog) -> None:
+    row = dialog.rows["text_px"]
     assert isinstance(row, SliderRow)
     row.slider.setValue(row.slider.maximum())
-    assert row.words.text() == "160%"
-    assert dialog.settings.zoom == 1.6
+    assert row.words.text() == "24\u202fpx"
+    assert dialog.settings.text_px == 24
 
 
 def test_a_number_applies_while_it_is_typed_and_empty_is_automatic(dialog: SettingsDialog, qtbot: QtBot) -> None:
@@ -127,9 +128,9 @@ def test_text_is_told_when_typing_rests_and_when_the_dialog_closes(dialog: Setti
 
 def test_settings_changed_elsewhere_are_shown_and_not_told(dialog: SettingsDialog, qtbot: QtBot) -> None:
     with qtbot.assertNotEmitted(dialog.changed):
-        dialog.set_settings(AppSettings(zoom=1.2, seed=7, system_prompt="Hi", mode="dense"))
+        dialog.set_settings(AppSettings(text_px=18, seed=7, system_prompt="Hi", mode="dense"))
         dialog.show_model({"temperature": 0.5}, {})
-    assert dialog.rows["zoom"].words.text() == "120%"
+    assert dialog.rows["text_px"].words.text() == "18\u202fpx"
     assert dialog.rows["seed"].field.text() == "7"
     assert dialog.rows["mode"].segments.value() == "dense"
     assert dialog.rows["temperature"].slider.value() == 10
@@ -165,6 +166,62 @@ def test_rows_are_at_least_58_high_and_cut_no_word(
 
     qtbot.waitUntil(lambda: not cut())
     assert all(row.height() >= theme.px(58) for row in dialog.rows.values())
+
+
+def test_every_row_goes_back_to_what_it_was_at_first(dialog: SettingsDialog, qtbot: QtBot) -> None:
+    others = {"choice": None, "switch": None, "text": "Be brief.", "whole": None, "number": None}
+    for name, row in dialog.rows.items():
+        kept = row.setting
+        other = others[kept.kind]
+        if kept.kind == "choice":
+            other = next(value for value, _ in kept.choices if value != kept.default)
+        elif kept.kind == "switch":
+            other = not kept.default
+        elif kept.kind in ("whole", "number"):
+            other = type(kept.low)(kept.low) if kept.default != kept.low else kept.high
+        assert not row.back.isVisible(), name
+        dialog.set_settings(AppSettings(**{name: other}))
+        dialog.area.ensureWidgetVisible(row)
+        assert row.back.isVisible(), name
+        assert row.back.accessibleName().startswith(f"{kept.title}: back to "), name
+        assert not row.back.accessibleName().endswith("back to "), name
+        with qtbot.waitSignal(dialog.changed) as told:
+            row.back.click()
+        assert told.args == [AppSettings()], name
+        assert not row.back.isVisible(), name
+
+
+def test_a_setting_is_found_by_any_word_that_it_says(dialog: SettingsDialog, qtbot: QtBot) -> None:
+    def found() -> list[str]:
+        return [name for name, row in dialog.rows.items() if row.isVisible()]
+
+    everything = found()
+    qtbot.keyClick(dialog, Qt.Key.Key_F, Qt.KeyboardModifier.ControlModifier)
+    assert dialog.search.hasFocus()
+    qtbot.keyClicks(dialog.search, "predict neur")
+    assert found() == ["mode"]
+    assert not dialog.about.isVisible()
+    dialog.search.setText("DARK")  # a word of one of its choices
+    assert found() == ["theme"]
+    dialog.search.setText("report")
+    assert found() == []
+    assert dialog.report.isVisible()
+    dialog.search.setText("zebra")
+    assert dialog.nothing.isVisible()
+    assert "zebra" in dialog.nothing.text()
+    qtbot.keyClick(dialog.search, Qt.Key.Key_Escape)
+    assert dialog.isVisible()
+    assert found() == everything
+    qtbot.keyClick(dialog.search, Qt.Key.Key_Escape)
+    assert not dialog.isVisible()
+
+
+def test_hairlines_part_the_rows_that_are_left(dialog: SettingsDialog) -> None:
+    dialog.search.setText("tokens")
+    for group in dialog.findChildren(Group):
+        shown = [(rule.isVisible(), row.isVisible()) for rule, row, _ in group._rows]
+        lines, rows = sum(line for line, _ in shown), sum(row for _, row in shown)
+        assert lines == max(rows - 1, 0)
 
 
 def test_everything_focusable_in_the_dialogs_has_a_name(dialog: SettingsDialog, qtbot: QtBot) -> None:

@@ -26,10 +26,12 @@ from pytestqt.qtbot import QtBot
 import app.ui
 from app.ui import theme
 from app.ui.chat_model import ChatRow, FolderRow
+from app.ui.crash_dialog import CrashDialog
 from app.ui.floating import ConfirmDialog, Menu
 from app.ui.popover import Popover
 from app.ui.sheet import Sheet
 from app.user_messages import UserMessage
+from engine.protocol import CountResult
 
 pytestmark = pytest.mark.gui
 
@@ -115,6 +117,11 @@ def _toast(room: Room) -> QWidget:
     return room.window
 
 
+def _after_a_crash(room: Room) -> QWidget:
+    lines = ["Fatal Python error: Aborted", "    app/bootstrap.py:1 run"]
+    return room.opened(CrashDialog(room.window, lines, has_stacks=True).open)
+
+
 def _of_models(room: Room, act: str) -> QWidget:
     room.models()
     return room.opened(getattr(room.window._acts, act), QMenu if act.endswith("menu") else QDialog)
@@ -140,7 +147,39 @@ def _live(room: Room) -> QWidget:
     return room.window
 
 
+def _attached(room: Room) -> QWidget:
+    from app.conversation import Attachment
+    from app.draft_attachments import Attached, Measure
+
+    report = Attachment("Quartalsbericht der Wärmeversorgung.pdf", "word " * 900, "pdf", 84)
+    items = [
+        Attached("1", report.name, report, Measure(51_230, 2_816, 900)),
+        Attached("2", "notes.txt", Attachment("notes.txt", "words", "text"), Measure(412, 0, 0)),
+        Attached("3", "still being read.txt"),
+    ]
+    draft = room.page.composer.draft
+    draft._items = {item.id: item for item in items}
+    draft.changed.emit()
+    walk.settle()
+    return room.window
+
+
+def _attachment(room: Room) -> QWidget:
+    _attached(room)
+    return room.opened(lambda: room.page.composer._open_attached("1"))
+
+
+def _context(room: Room) -> QWidget:
+    room.page.composer.set_count(CountResult(1_290, 4_096, 3_072, True, 12, 2))
+    room.window.chat_context._open_popup()
+    walk.settle()
+    return room.window.chat_context.popup
+
+
 PLACES: dict[str, Open] = {
+    "a message with attachments": _attached,
+    "an attachment's text": _attachment,
+    "menu: the context": _context,
     "a chat": lambda room: room.window,
     "a new chat": lambda room: room.new_chat(),
     "an answer being written": _writing,
@@ -153,6 +192,7 @@ PLACES: dict[str, Open] = {
     "models: a repository": lambda room: _hub(room, "o/name"),
     "live": lambda room: _live(room),
     "settings": lambda room: room.opened(room.window.open_settings),
+    "after a crash": _after_a_crash,
     "about": lambda room: room.opened(room.window.open_about),
     "a model's details": lambda room: room.act("PowerInfer/b", "details"),
     "a model is prepared": lambda room: room.act("PowerInfer/b", "prepare"),

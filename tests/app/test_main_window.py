@@ -232,7 +232,7 @@ def test_geometry_sidebar_and_zoom_are_remembered(arrive: Arrive) -> None:
     settings, problem = load_settings(person.places.settings_file)
     assert problem is None
     assert not settings.sidebar_open
-    assert settings.zoom == 1.1
+    assert settings.text_px == 16
     again = arrive(settings=settings)
     assert again.window.sidebar.is_rail
 
@@ -276,7 +276,7 @@ from app.settings import AppSettings
 places = bootstrap.folders_in(Path({folder!r}))
 places.log.mkdir(parents=True, exist_ok=True)
 app = bootstrap.QApplication([])
-bootstrap.theme.apply(app, "light", 1.0)
+bootstrap.apply_look(AppSettings())
 fake = [sys.executable, fake_host.__file__]
 makers = {{"process": lambda emit: ProcessHost(emit, places.log, fake)}}
 hearth = bootstrap.Hearth(places, AppSettings(), None, "fake", makers)

@@ -32,7 +32,8 @@ def test_no_file_means_defaults_and_no_problem(file: Path) -> None:
 
 def test_every_field_comes_back_as_it_was(file: Path) -> None:
     changed = AppSettings(
-        theme="dark", zoom=1.25, engine_location="in-thread", mode="exact", threads=3, context=2048, temperature=0.0,
+        theme="dark", text_px=20, contrast="high", motion="reduced", notify=False, stay_awake=False, tray=True,
+        engine_location="in-thread", mode="exact", threads=3, context=2048, temperature=0.0,
         device="cpu", vram_budget_gib=11.5,
         top_k=5, top_p=0.5, min_p=0.1, repeat_penalty=1.1, max_tokens=99, seed=7, system_prompt="Sei kurz: \ud83d 火",
         sidebar_open=False, window_geometry="QUJD", last_conversation="abc", model="a/b", offer_dismissed=True,
@@ -46,7 +47,8 @@ def test_every_field_comes_back_as_it_was(file: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("zoom", 9.0), ("zoom", "big"), ("zoom", True), ("zoom", float("nan")), ("zoom", float("inf")), ("zoom", None),
+        ("min_p", 9.0), ("min_p", "big"), ("min_p", True), ("min_p", float("nan")), ("min_p", float("inf")),
+        ("text_px", 9), ("text_px", 25), ("text_px", 15.0), ("text_px", None),
         ("theme", "purple"), ("theme", ["dark"]), ("mode", "sparser"), ("threads", 0), ("threads", 1.5),
         ("threads", 10**400), ("seed", -1), ("temperature", -0.1), ("system_prompt", 5),
         ("system_prompt", "x" * 20_001), ("sidebar_open", 1), ("window_geometry", None),
@@ -64,10 +66,10 @@ def test_a_value_out_of_bounds_gives_its_default_and_a_note(file: Path, name: st
 
 
 def test_two_bad_values_are_both_named(file: Path) -> None:
-    write(file, {"schema_version": 1, "zoom": 9, "threads": 0})
+    write(file, {"schema_version": 1, "text_px": 9, "threads": 0})
     _, problem = load_settings(file)
     assert problem is not None
-    assert "zoom is 9; it must lie between 0.8 and 1.6." in problem
+    assert "text_px is 9; it must lie between 10 and 24." in problem
     assert "threads is 0" in problem
 
 
@@ -123,11 +125,19 @@ def test_an_older_file_is_migrated_step_by_step(file: Path, monkeypatch: pytest.
     monkeypatch.setattr(module, "SCHEMA_VERSION", 3)
     steps = {
         1: lambda values: {**values, "theme": values["colours"]},
-        2: lambda values: {**values, "zoom": values["zoom"] / 100},
+        2: lambda values: {**values, "min_p": values["min_p"] / 100},
     }
     monkeypatch.setattr(module, "_MIGRATIONS", steps)
-    write(file, {"schema_version": 1, "colours": "dark", "zoom": 120})
-    assert load_settings(file) == (AppSettings(theme="dark", zoom=1.2), None)
+    write(file, {"schema_version": 1, "colours": "dark", "min_p": 12})
+    assert load_settings(file) == (AppSettings(theme="dark", min_p=0.12), None)
+
+
+@pytest.mark.parametrize(
+    ("zoom", "px"), [(1.0, 15), (0.8, 12), (1.6, 24), (1.1, 16), ("big", 15), (True, 15), (9.0, 15), (None, 15)]
+)
+def test_the_zoom_of_the_first_version_becomes_a_text_size(file: Path, zoom: object, px: int) -> None:
+    write(file, {"schema_version": 1, "zoom": zoom, "theme": "dark"})
+    assert load_settings(file) == (AppSettings(theme="dark", text_px=px), None)
 
 
 def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:

@@ -242,12 +242,12 @@ def test_a_message_that_goes_is_bridged_and_comes_back(store: Store) -> None:
     store.remove_message(first.id)
     assert [(m.text, m.parent) for m in store.messages(made.id)] == [
         ("q", ""), ("a2", messages[0].id), ("q2", messages[0].id)]  # fmt: skip
-    store.put_back(first.id, [messages[3].id])
+    store.put_back(first.id, messages[0].id, [messages[3].id])
     assert store.messages(made.id) == messages
     store.remove_message(messages[0].id)
     assert [m.parent for m in store.messages(made.id)] == ["", "", first.id]
     assert store.purge_deleted(time.time() + 1) == 0
-    store.put_back(messages[0].id, [])
+    store.put_back(messages[0].id, "", [])
     assert len(store.messages(made.id)) == 3
 
 

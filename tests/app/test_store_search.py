@@ -111,7 +111,7 @@ def test_what_changes_after_it_was_indexed_is_found_as_it_is_now(store: Store) -
     assert found(store, "rewritten") == [("t", second.id)]
     store.remove_message(second.id)
     assert found(store, "rewritten") == []
-    store.put_back(second.id, [])
+    store.put_back(second.id, first.id, [])
     assert found(store, "rewritten") == [("t", second.id)]
 
 
@@ -161,6 +161,31 @@ def test_a_long_text_is_looked_for_by_a_few_of_its_pieces(store: Store) -> None:
     index_all(store)
     assert found(store, text) == [("t", one.id)]
     assert found(store, text + "x") == []
+
+
+def test_a_very_long_message_is_found_without_the_index(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_search, "LONGEST_INDEXED", 100)
+    _, (short, long) = chat(store, "t", "needle", "x" * 200 + "needle")
+    index_all(store)
+    assert unknown(store) == 1
+    assert found(store, "needle") == [("t", long.id)]
+    assert found(store, "xneedle") == [("t", long.id)]
+    store.remove_message(long.id)
+    assert found(store, "needle") == [("t", short.id)]
+
+
+def test_a_large_purge_lets_others_to_the_file(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_search, "STEP_CHARACTERS", 1000)
+    gone, _ = chat(store, "gone", *(f"message {number} " + "word " * 50 for number in range(40)))
+    chat(store, "kept", "word")
+    index_all(store)
+    store.delete(gone.id)
+    waits: list[float] = []
+    monkeypatch.setattr("app.store.time.sleep", waits.append)
+    assert store.purge_deleted(time.time() + 1) == 1
+    assert len(waits) >= 9
+    assert found(store, "message") == []
+    assert [title for title, _ in found(store, "word")] == ["kept"]
 
 
 # ------------------------------------------------------------------ marks

@@ -70,7 +70,7 @@ def every_message() -> Iterator[UserMessage]:
             yield describe(RescueReport(error, 1, 1, in_memory=True))
     yield describe(SettingsError("Errno 28: no space.", Path("/home/ann/settings.json")))
     yield describe(KeyError("x"))
-    yield describe_settings_problem("zoom is 9; it must lie between 0.8 and 1.6.")
+    yield describe_settings_problem("text_px is 9; it must lie between 10 and 24.")
     yield describe_engine_death("The engine's process crashed (SIGSEGV).", restarting=True)
     yield describe_engine_death("The engine's process crashed (SIGSEGV).", restarting=False)
     yield describe_library_death("The library's process crashed (SIGSEGV).")

@@ -345,13 +345,13 @@ def streaming(folder: Path) -> Figures:
         repaints = 0
 
         def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-            self.repaints += event.type() == QEvent.Type.UpdateRequest
+            self.repaints += event.type() == QEvent.Type.Paint
             return False
 
     chat = fill_long_chat(folder, LONG)
     seat = Seat(folder, fake=True).show()
     counter = Counter()
-    seat.window.installEventFilter(counter)
+    seat.window.ground.installEventFilter(counter)  # what lies under everything is painted with whatever is
     seat.ready()
     out: Figures = {}
     for name in ("short", "long"):
@@ -396,7 +396,7 @@ def rates(folder: Path) -> Figures:
     seat = Seat(folder, model="starter-chat", temperature=0.0).show()
     seat.ready()
     seat.say(QUESTIONS[0])
-    shown_off, ttft_off, meter_off, first = [], [], [], list[float]()
+    shown_off, shown_late, ttft_off, meter_off, first = [], [], [], [], list[float]()
     seat.chat.text_appended.connect(lambda *_: first.append(time.perf_counter()))
     for question in QUESTIONS * 2:
         first.clear()
@@ -406,15 +406,18 @@ def rates(folder: Path) -> Figures:
         words = _last_stat_words(seat)
         if found := re.search(r"([\d.]+)\s*tok/s", words):
             shown_off.append(abs(float(found[1]) / stats["decode_tok_s"] - 1))
+        if found := re.search(r"first after ([\d.]+)\s*(ms|s)", words):
+            shown_late.append(abs(float(found[1]) * (1 if found[2] == "ms" else 1000) - 1000 * stats["ttft_s"]))
         ttft_off.append(1000 * abs(first[0] - began - stats["ttft_s"]))
         used = seat.chat.status.context_used
         if used:
             meter_off.append(abs(used / stats["context_used"] - 1))
     seat.close()
     return {
-        "shown_rate_off_percent": round(100 * max(shown_off), 2), "ttft_off_ms": spread(ttft_off),
+        "shown_rate_off_percent": round(100 * max(shown_off), 2), "shown_ttft_off_ms": spread(shown_late),
+        "first_word_in_the_window_after_that_ms": spread(ttft_off),
         "meter_off_percent": round(100 * max(meter_off), 2) if meter_off else None,
-        "reached": bool(shown_off) and max(shown_off) < 0.02 and sorted(ttft_off)[len(ttft_off) // 2] < 20
+        "reached": bool(shown_off) and max(shown_off) < 0.02 and bool(shown_late) and max(shown_late) < 20
         and bool(meter_off) and max(meter_off) < 0.01,
     }  # fmt: skip
 

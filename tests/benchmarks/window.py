@@ -150,7 +150,7 @@ def chat(folder: Path, engine: str, threads: int | None = None) -> dict[str, Any
 
     from app.engine_status import Phase
 
-    app, hearth = window(folder, engine, threads)
+    _app, hearth = window(folder, engine, threads)
     late: list[float] = []
     last = [0.0]
 

@@ -1,0 +1,147 @@
+"""A word from the desktop when a long answer ends while Hearth is in the background. It holds no text of a chat.
+
+Linux shows it over D-Bus, other systems through the tray. It decides when; what a click does is whoever wires it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+from PySide6.QtCore import QObject, Qt, QTimer, Signal
+from PySide6.QtGui import QGuiApplication
+
+from app.desktop_bus import DesktopBus, Place
+from app.engine_status import EngineStatus, seconds
+from app.single_instance import Wish, take_activation
+
+LONG_S = 10.0  # who waits longer than this does something else meanwhile
+
+_NOTES = Place("org.freedesktop.Notifications", "/org/freedesktop/Notifications", "org.freedesktop.Notifications")
+
+
+class Poster(Protocol):
+    """A way of showing a notification."""
+
+    clicked: Any  # Signal()
+
+    def show(self, title: str, sentence: str) -> None: ...
+    def withdraw(self) -> None: ...
+
+
+class AnswerNotices(QObject):
+    """Hears when answers begin and end."""
+
+    wanted = Signal(str)  # a chat: its notification was clicked
+
+    def __init__(self, poster: Poster, in_front: Callable[[], bool] | None = None) -> None:
+        """in_front: whether the person has the window before them."""
+        super().__init__()
+        self._poster = poster
+        self._in_front = in_front or is_in_front
+        self.allowed = True
+        self._chat = ""  # that is being answered
+        self._began = 0.0
+        self._failed = False
+        self._status = EngineStatus()
+        self._shown_for = ""
+        poster.clicked.connect(self._clicked)
+
+    def set_status(self, status: EngineStatus) -> None:
+        """What the engine does now; after an answer it knows its tokens."""
+        self._status = status
+
+    def set_running(self, chat: str | None) -> None:
+        """This chat is being answered now, or none is."""
+        if self._chat and chat != self._chat:
+            # What failed, and how many tokens it came to, is told in the same turn of the event loop.
+            QTimer.singleShot(0, partial(self._ended, self._chat, time.monotonic() - self._began))
+        if chat:
+            self._failed = False
+            self._began = time.monotonic()
+        self._chat = chat or ""
+
+    def set_failed(self, *_: object) -> None:
+        """The answer that has just ended was cut short by a failure."""
+        self._failed = True
+
+    def come_to_front(self, state: Qt.ApplicationState) -> None:
+        """The person is back: what was shown for them has served."""
+        if state is Qt.ApplicationState.ApplicationActive and self._shown_for:
+            self._shown_for = ""
+            self._poster.withdraw()
+
+    def _ended(self, chat: str, took_s: float) -> None:
+        if not self.allowed or took_s < LONG_S or self._in_front():
+            return
+        self._shown_for = chat
+        if self._failed:
+            self._poster.show("The answer was not finished", "Hearth says why.")
+            return
+        model, tokens = self._status.model or "The model", self._status.tokens
+        wrote = f"wrote {tokens:,} token{'' if tokens == 1 else 's'}" if tokens else "ended"
+        self._poster.show("The answer is there", f"{model} {wrote} in {seconds(took_s)}.")
+
+    def _clicked(self) -> None:
+        chat, self._shown_for = self._shown_for, ""
+        if chat:
+            self.wanted.emit(chat)
+
+
+def is_in_front() -> bool:
+    """Whether a window of Hearth has the keyboard, which is the best that a desktop tells."""
+    return QGuiApplication.applicationState() is Qt.ApplicationState.ApplicationActive
+
+
+class DesktopPoster(QObject):
+    """Notifications of a Linux desktop; one of Hearth's at a time."""
+
+    clicked = Signal()
+
+    def __init__(self, bus: DesktopBus | None = None) -> None:
+        super().__init__()
+        self._bus = bus or DesktopBus("SESSION")
+        self._number = 0  # of the one that is shown, as the desktop counts
+        self._heard = False
+        self._bus.signalled.connect(self._hear)
+
+    def show(self, title: str, sentence: str) -> None:
+        if not self._heard:
+            self._heard = True
+            self._bus.hear(_NOTES)
+        hints = {"desktop-entry": ("s", "io.github.hearth.Hearth"), "category": ("s", "transfer.complete")}
+        self._bus.call(
+            _NOTES, "Notify", "susssasa{sv}i",
+            ("Hearth", self._number, "io.github.hearth.Hearth", title, sentence, ["default", "Show"], hints, -1),
+            self._take_number,
+        )  # fmt: skip
+
+    def withdraw(self) -> None:
+        number, self._number = self._number, 0
+        if number:
+            self._bus.call(_NOTES, "CloseNotification", "u", (number,))
+
+    def close(self) -> None:
+        self._bus.close()
+
+    def _take_number(self, body: tuple[Any, ...]) -> None:
+        self._number = int(body[0])
+
+    def _hear(self, interface: str, member: str, body: tuple[Any, ...]) -> None:
+        if interface != _NOTES.interface or not self._number or body[:1] != (self._number,):
+            return  # every program's notifications are told
+        if member == "ActivationToken":
+            take_activation(Wish(activation=str(body[1])))
+        elif member == "ActionInvoked":
+            self._number = 0
+            self.clicked.emit()
+        elif member == "NotificationClosed":
+            self._number = 0
+
+
+def poster_of_this_system(tray: Poster) -> Poster:
+    """tray: what shows a notification where the desktop has no other way."""
+    return DesktopPoster() if sys.platform.startswith("linux") else tray

@@ -1,0 +1,153 @@
+"""The log again, without anything that could be a person's: it is what a report holds, so that it can be shown around.
+
+Nothing is searched for and struck out, which would miss something. Only what the program itself brings is written:
+the texts that stand in its source, numbers, names of exceptions and the lines of its own files. Every other text that
+a message holds (a name, a path, a question, what another library says) is left out where it stands.
+"""
+
+from __future__ import annotations
+
+import builtins
+import logging
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+LEFT_OUT = "…"
+_OURS = ("app", "engine", "native_kernels")
+_KNOWN_FAULTS = frozenset(name for name, kind in vars(builtins).items() if isinstance(kind, type)
+                          and issubclass(kind, BaseException))  # fmt: skip
+_FROZEN = frozenset({"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>", "<frozen runpy>"})
+_DEADLY = re.compile(
+    r"Fatal Python error: (Segmentation fault|Aborted|Bus error|Illegal instruction|Floating-point exception|"
+    r"Stack overflow)|Windows fatal exception: (access violation|stack overflow|code 0x[0-9a-f]{8})"
+)
+_FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+),? in (<?[A-Za-z_][\w.]{0,99}>?)\s*$')
+_THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]{1,16}")
+_FAULT = re.compile(r"^(?:[a-z_.]{1,60}\.)?([A-Z][A-Za-z]{2,60})(?::|$)")
+
+
+class ShareableFormatter(logging.Formatter):
+    """What of a record may be read by anybody."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        parts = record.name.split(".")
+        ours = parts[0] in _OURS
+        name = record.name if ours else parts[0] if parts[0] == "qt" or parts[0] in sys.modules else LEFT_OUT
+        said = _message(record) if ours else LEFT_OUT
+        lines = [f"{self.formatTime(record)} {record.levelname} {name}: {said}"]
+        if record.exc_info and record.exc_info[1] is not None:
+            lines += told(record.exc_info[1], record.exc_info[2])
+        return "\n".join(lines)
+
+
+def _message(record: logging.LogRecord) -> str:
+    """The message's own text, which stands in the source, with numbers in it and nothing else."""
+    if not isinstance(record.msg, str):
+        return LEFT_OUT
+    args: Any = record.args
+    if not args:
+        return record.msg
+    try:
+        if isinstance(args, Mapping):
+            return record.msg % {key: _plain(value) for key, value in args.items()}
+        return record.msg % tuple(_plain(value) for value in args)
+    except (TypeError, ValueError, KeyError):
+        return LEFT_OUT
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Enum):
+        return _LeftOut() if value.__class__.__module__.partition(".")[0] not in _OURS else str(value.value)
+    if isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, BaseException):
+        return fault_name(value)
+    return _LeftOut()
+
+
+class _LeftOut:
+    """Stands for a text in whatever way a message writes it."""
+
+    def __str__(self) -> str:
+        return LEFT_OUT
+
+    __repr__ = __str__
+
+
+def fault_name(error: BaseException) -> str:
+    """An exception by its class, and a failure of the system by its number; never by what it says."""
+    name = type(error).__name__
+    known = type(error).__module__.partition(".")[0] in (*_OURS, "builtins")
+    if isinstance(error, OSError) and error.errno is not None:
+        return f"{name if known else 'OSError'} {error.errno}"
+    return name if known else "Exception"
+
+
+def told(error: BaseException, trace: TracebackType | None) -> list[str]:
+    """An exception and those that led to it, line by line: classes and places in the source, no values."""
+    lines: list[str] = []
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        lines.append(f"  {fault_name(current)}")
+        for frame in traceback.extract_tb(trace if current is error else current.__traceback__):
+            lines.append(f"    {place(frame.filename)}:{frame.lineno} {frame.name}")
+        current = current.__cause__ or current.__context__
+    return lines
+
+
+def place(path: str) -> str:
+    """A file of the program or of its parts from its package on; of any other file not even the name."""
+    if path in _FROZEN:
+        return path
+    parts = Path(path.replace("\\", "/")).parts
+    for mark in ("site-packages", "dist-packages"):
+        if mark in parts:
+            return "/".join(parts[parts.index(mark) + 1 :])
+    roots = {name: Path(__file__).resolve().parents[1] / name for name in _OURS}
+    for root in roots.values():
+        if Path(path).is_relative_to(root):
+            return Path(path).relative_to(root.parent).as_posix()
+    if Path(path).is_relative_to(_standard()):
+        return Path(path).relative_to(_standard()).as_posix()
+    return LEFT_OUT
+
+
+def _standard() -> Path:
+    return Path(traceback.__file__).parent
+
+
+def stacks_in(text: str) -> list[str]:
+    """What of a crash note or another process's log is a stack: kinds of faults and places, nothing else of it."""
+    return list(_stacks(text.splitlines()))
+
+
+def _stacks(lines: list[str]) -> Iterator[str]:
+    in_stack = False
+    for line in lines:
+        if (match := _DEADLY.search(line)) or (match := _THREAD.match(line)):
+            in_stack = True
+            yield match[0]
+        elif match := _FRAME.match(line):
+            in_stack = True
+            function = match[3] if place(match[1]) != LEFT_OUT else LEFT_OUT
+            yield f"    {place(match[1])}:{match[2]} {function}"
+        elif in_stack and (match := _FAULT.match(line)) and _is_fault(match[1]):
+            in_stack = False
+            yield f"  {match[1]}"
+
+
+def _is_fault(name: str) -> bool:
+    from engine import errors
+
+    return name in _KNOWN_FAULTS or name in vars(errors)

@@ -1,0 +1,180 @@
+"""One Hearth for a person and a data folder: a second start hands over what it was given, and ends.
+
+A lock file says who is first; a local socket beside it takes what others hand over. Both lie in the folder that the
+system keeps for this person's running programs, never in one that other people can write. It opens no window.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import hashlib
+import json
+import logging
+import os
+import stat
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from PySide6.QtCore import QLockFile, QObject, Signal
+
+if TYPE_CHECKING:
+    from PySide6.QtNetwork import QLocalServer, QLocalSocket
+
+log = logging.getLogger(__name__)
+
+MAX_BYTES = 1 << 16  # of what is handed over
+MAX_FILES = 100
+ANSWER_WITHIN_S = 5.0  # the first one may be painting, or waiting for a slow disk
+_TAKEN = b"taken\n"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a start was given. files: absolute paths to be opened. model: an id or a path, empty: none was named.
+
+    activation: what the desktop gives a program that was just started, so that it may come to the front.
+    """
+
+    files: tuple[str, ...] = ()
+    model: str = ""
+    activation: str = ""
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+    @staticmethod
+    def from_bytes(line: bytes) -> Wish:
+        """Raises ValueError for what no Hearth says."""
+        values: Any = json.loads(line)
+        if not isinstance(values, dict):
+            raise ValueError("no object")
+        files, model, activation = (values.get(name) for name in ("files", "model", "activation"))
+        if not isinstance(files, list) or len(files) > MAX_FILES or not all(isinstance(file, str) for file in files):
+            raise ValueError("files are no list of paths")
+        if not isinstance(model, str) or not isinstance(activation, str):
+            raise ValueError("model and activation are no text")
+        return Wish(tuple(files), model, activation)
+
+
+def wish_of_this_start(files: list[str], model: str) -> Wish:
+    """What this start was given, with the desktop's leave to come to the front."""
+    leave = os.environ.get("XDG_ACTIVATION_TOKEN", "")
+    return Wish(tuple(str(Path(file).expanduser().absolute()) for file in files[:MAX_FILES]), model, leave[:1000])
+
+
+class SingleInstance(QObject):
+    """`claim` first; whoever gets it calls `listen` once its window is there, anybody else `hand_over`."""
+
+    wished = Signal(object)  # Wish, of a later start
+
+    def __init__(self, data_folder: Path, runtime_folder: Path | None = None) -> None:
+        """runtime_folder: where lock and socket lie, instead of the system's place for them."""
+        super().__init__()
+        self._folder = runtime_folder or _runtime_folder()
+        key = f"{getpass.getuser() if os.name == 'nt' else os.getuid()}\0{os.path.normcase(data_folder.resolve())}"
+        name = f"hearth-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+        # A named pipe of Windows lies in no folder.
+        self._socket = name if os.name == "nt" else str(self._folder / f"{name}.socket")
+        self._lock = QLockFile(str(self._folder / f"{name}.lock"))
+        self._lock.setStaleLockTime(0)  # however old: it is stale when its process has ended
+        self._server: QLocalServer | None = None
+
+    def claim(self) -> bool:
+        """Whether this is the first. Where the lock cannot be made at all, everybody is."""
+        if self._lock.tryLock(0):
+            return True
+        if self._lock.error() == QLockFile.LockError.LockFailedError:
+            return False
+        log.warning("no lock can be made, so a second start is not noticed")
+        return True
+
+    def hand_over(self, wish: Wish, within_s: float = ANSWER_WITHIN_S) -> bool:
+        """Give the first one what this start was given; whether it took it. Waits without an event loop."""
+        from PySide6.QtNetwork import QLocalSocket  # some 10 ms, which the first start has no use for yet
+
+        _let_it_come_forward()
+        ends = time.monotonic() + within_s
+        while (left_ms := int(1000 * (ends - time.monotonic()))) > 0:
+            socket = QLocalSocket()
+            socket.connectToServer(self._socket)
+            if socket.waitForConnected(left_ms):
+                socket.write(wish.to_bytes())
+                socket.waitForBytesWritten(left_ms)
+                if socket.waitForReadyRead(max(left_ms, 1)) and bytes(socket.readLine(16).data()) == _TAKEN:
+                    return True
+            socket.abort()
+            time.sleep(0.05)
+        return False
+
+    def listen(self) -> None:
+        """Take what later starts hand over."""
+        from PySide6.QtNetwork import QLocalServer
+
+        QLocalServer.removeServer(self._socket)  # one that a killed Hearth left behind; the lock says that it is dead
+        self._server = QLocalServer(self)
+        self._server.setSocketOptions(QLocalServer.SocketOption.UserAccessOption)
+        self._server.newConnection.connect(self._greet)
+        if not self._server.listen(self._socket):
+            log.warning("later starts cannot hand anything over: %s", self._server.errorString())
+
+    def close(self) -> None:
+        """Let another start be the first."""
+        if self._server is not None:
+            self._server.close()
+        self._lock.unlock()
+
+    def _greet(self) -> None:
+        assert self._server is not None
+        while (caller := self._server.nextPendingConnection()) is not None:
+            caller.setReadBufferSize(MAX_BYTES + 1)
+            caller.readyRead.connect(lambda caller=caller: self._hear(caller))
+            caller.disconnected.connect(caller.deleteLater)
+            self._hear(caller)
+
+    def _hear(self, caller: QLocalSocket) -> None:
+        if not caller.canReadLine() and caller.bytesAvailable() <= MAX_BYTES:
+            return  # the rest is on its way
+        try:
+            wish = Wish.from_bytes(bytes(caller.readLine(MAX_BYTES + 1).data()))
+        except (ValueError, RecursionError) as error:
+            log.warning("something else than Hearth called: %s", type(error).__name__)
+            caller.abort()
+            return
+        caller.write(_TAKEN)
+        caller.flush()
+        caller.disconnectFromServer()
+        self.wished.emit(wish)
+
+
+def take_activation(wish: Wish) -> None:
+    """Use a later start's leave to come to the front; Qt's Wayland window takes it from where it looks for its own."""
+    if wish.activation and sys.platform.startswith("linux"):
+        os.environ["XDG_ACTIVATION_TOKEN"] = wish.activation
+
+
+def _let_it_come_forward() -> None:
+    """Only the program that a person has just started may let another one come to the front."""
+    if sys.platform == "win32":
+        import ctypes
+
+        ctypes.windll.user32.AllowSetForegroundWindow(-1)  # whichever it is
+
+
+def _runtime_folder() -> Path:
+    """A folder that is this person's alone and empties itself."""
+    if os.name == "nt":
+        return Path(tempfile.gettempdir())  # below the person's own folder
+    wanted = [Path(os.environ["XDG_RUNTIME_DIR"])] if os.environ.get("XDG_RUNTIME_DIR") else []
+    for folder in (*wanted, Path(f"/run/user/{os.getuid()}"), Path(f"/tmp/hearth-{os.getuid()}")):
+        with contextlib.suppress(OSError):
+            if folder.parent == Path("/tmp"):
+                folder.mkdir(mode=0o700, exist_ok=True)
+            about = folder.lstat()  # of the folder itself: somebody else's link leads elsewhere
+            if stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid() and not about.st_mode & 0o022:
+                return folder
+    return Path(tempfile.mkdtemp(prefix="hearth-"))

@@ -1,0 +1,215 @@
+"""Attached texts as small tiles: name, how much of it the model reads, and a way to take it off again.
+
+They read no file and count nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QPaintEvent
+from PySide6.QtWidgets import QApplication, QBoxLayout, QHBoxLayout, QSizePolicy, QWidget
+
+from app import attachments
+from app.conversation import Attachment
+from app.draft_attachments import Attached
+from app.ui import theme
+from app.ui.controls import Button, IconButton, Label
+from app.ui.flow import Flow
+from app.ui.painting import antialiased, block, outline
+
+HEIGHT, NAME_PX, RADIUS = 32, 200, 8
+GLYPHS = {"pasted": "lines", "text": "file", "pdf": "file"}
+
+
+def _tokens(n: int) -> str:
+    return f"{n:,} token{'' if n == 1 else 's'}"
+
+
+def facts_of(item: Attached) -> tuple[str, str]:
+    """What a tile says of a draft's attachment, and the token it is written in."""
+    if item.attachment is None:
+        return "Reading", "ink3"
+    measure = item.measure
+    if measure is None:
+        return size_of(item.attachment), "ink3"
+    if not item.has_room:
+        return f"No room for {_tokens(measure.tokens)}", "bad"
+    if measure.kept_tokens < measure.tokens:
+        return f"first {measure.kept_tokens:,} of {_tokens(measure.tokens)}", "warn"
+    return _tokens(measure.tokens), "ink3"
+
+
+def size_of(attachment: Attachment) -> str:
+    """How much of it was sent, else its pages, else its characters."""
+    kept = attachments.kept_of(attachment)
+    if kept is not None:
+        return f"first {kept[0]:,} of {_tokens(kept[1])}"
+    if attachment.n_pages:
+        return f"{attachment.n_pages:,} page{'' if attachment.n_pages == 1 else 's'}"
+    n = len(attachment.text)
+    return f"{n:,} character{'' if n == 1 else 's'}"
+
+
+class _Name(Button):
+    """The name as a quiet button without a ground of its own: the tile around it is its ground."""
+
+    def __init__(self, words: str, glyph: str) -> None:
+        super().__init__(words.replace("&", "&&"), "quiet", glyph)
+        self.padding_px, self.glyph_px, self.height_px, self.radius_px = 8, 15, HEIGHT, RADIUS
+        self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
+        self._restyle()
+
+    def _restyle(self) -> None:
+        super()._restyle()
+        self.setFont(theme.font("chip"))
+
+    def sizeHint(self) -> QSize:
+        return super().sizeHint().boundedTo(QSize(theme.px(NAME_PX), theme.px(HEIGHT)))
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(theme.px(64), theme.px(HEIGHT)).boundedTo(self.sizeHint())
+
+
+class AttachmentChip(QWidget):
+    """One attached text. opened: the person wants to see it; removed: it is not to go along."""
+
+    opened = Signal(str)  # its id
+    removed = Signal(str)
+
+    def __init__(self, name: str, glyph: str, item_id: str, can_remove: bool, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.id = item_id
+        self.name = _Name(name, glyph)
+        self.facts = Label("", "meta")
+        self._row = QHBoxLayout(self)
+        self._row.addWidget(self.name)
+        self._row.addWidget(self.facts)
+        self.remove: IconButton | None = None
+        if can_remove:
+            self.remove = IconButton("close", f"Remove {name}", parent=self)
+            self.remove.glyph_px = 12
+            self.remove.clicked.connect(lambda: self.removed.emit(self.id))
+            self._row.addWidget(self.remove)
+        self.name.clicked.connect(lambda: self.opened.emit(self.id))
+        self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+
+    def say(self, facts: str, token: str, tooltip: str = "") -> None:
+        """What is known of it."""
+        if self.facts.words != facts:
+            self.facts.setText(facts)
+        if self.facts.token != token:
+            self.facts.set_look("meta", token)
+        words = self.name.text().replace("&&", "&")
+        self.name.setAccessibleName(f"{words}, {facts}")
+        self.name.setToolTip(tooltip or f"Show {words}")
+        self.updateGeometry()
+
+    def _restyle(self) -> None:
+        self.setFixedHeight(theme.px(HEIGHT))
+        end = 0 if self.remove is not None else theme.px(10)
+        self._row.setContentsMargins(0, 0, end if not self.isRightToLeft() else 0, 0)
+        self._row.setSpacing(theme.px(2))
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter, rect, radius = antialiased(self), QRectF(self.rect()), theme.px(RADIUS)
+        block(painter, rect, theme.colour("sunken"), radius)
+        outline(painter, rect, theme.colour("edge"), radius)
+
+
+class AttachmentRow(QWidget):
+    """The attachments of the message that is being written; hidden while there are none."""
+
+    opened = Signal(str)
+    removed = Signal(str)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.chips: dict[str, AttachmentChip] = {}
+        self._flow = Flow(self)
+        policy = QSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        policy.setHeightForWidth(True)
+        self.setSizePolicy(policy)
+        self.setAccessibleName("Attached to this message")
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+        self.hide()
+
+    def show_items(self, items: Sequence[Attached]) -> bool:
+        """Bring the tiles in line; whether one with the focus went."""
+        wanted = {item.id for item in items}
+        had_focus = False
+        for item_id in [known for known in self.chips if known not in wanted]:
+            chip = self.chips.pop(item_id)
+            focus = QApplication.focusWidget()
+            had_focus = had_focus or (focus is not None and chip.isAncestorOf(focus))
+            self._flow.removeWidget(chip)
+            chip.hide()
+            chip.deleteLater()
+        for item in items:
+            if item.id not in self.chips:
+                kind = item.attachment.kind if item.attachment is not None else "text"
+                chip = AttachmentChip(item.name, GLYPHS[kind], item.id, can_remove=True, parent=self)
+                chip.opened.connect(self.opened)
+                chip.removed.connect(self.removed)
+                self._flow.addWidget(chip)
+                self.chips[item.id] = chip
+                chip.show()
+            facts, token = facts_of(item)
+            self.chips[item.id].say(facts, token, _tooltip(item))
+        self.setVisible(bool(items))
+        self._flow.invalidate()
+        self.updateGeometry()
+        return had_focus
+
+    def sizeHint(self) -> QSize:
+        return QSize(0, self._flow.heightForWidth(max(self.width(), theme.px(160))))
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(0, theme.px(HEIGHT))
+
+    def _restyle(self) -> None:
+        self._flow.setSpacing(theme.px(6))
+
+
+class SentAttachments(QWidget):
+    """The attachments of a message that was sent. opened: which of them to show, by its place."""
+
+    opened = Signal(int)
+
+    def __init__(self, given: Sequence[Attachment], parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._chips: list[AttachmentChip] = []
+        self._box = QBoxLayout(QBoxLayout.Direction.LeftToRight, self)
+        self._box.setContentsMargins(0, 0, 0, 0)
+        self._box.setSpacing(theme.px(6))
+        for place, attachment in enumerate(given):
+            glyph = GLYPHS.get(attachment.kind, "file")
+            chip = AttachmentChip(attachment.name, glyph, str(place), can_remove=False, parent=self)
+            chip.say(size_of(attachment), "ink2")
+            chip.opened.connect(lambda place: self.opened.emit(int(place)))
+            self._box.addWidget(chip, 0, Qt.AlignmentFlag.AlignTrailing)
+            self._chips.append(chip)
+
+    def fit(self, most: int) -> None:
+        """Stand in a row where there is room for one, else one below the other."""
+        widths = [chip.sizeHint().width() for chip in self._chips]
+        gap, in_a_row = self._box.spacing(), sum(widths) + self._box.spacing() * (len(widths) - 1)
+        rows = 1 if in_a_row <= most else len(widths)
+        direction = QBoxLayout.Direction.LeftToRight if rows == 1 else QBoxLayout.Direction.TopToBottom
+        self._box.setDirection(direction)
+        wide = min(in_a_row if rows == 1 else max(widths), most)
+        self.setFixedSize(wide, rows * theme.px(HEIGHT) + (rows - 1) * gap)
+
+
+def _tooltip(item: Attached) -> str:
+    if item.attachment is None:
+        return f"Reading {item.name}"
+    parts = [f"Show {item.name}", size_of(item.attachment)]
+    if item.measure is not None and item.has_room and item.measure.kept_tokens < item.measure.tokens:
+        parts.append("The context has room for its beginning only")
+    return "\n".join(parts)

@@ -1,0 +1,331 @@
+"""The same prompt answered both ways, side by side: both rates, both texts, what differs marked.
+
+It shows a Comparison and asks for one; the engine and the chat are not its business.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from PySide6.QtCore import QRectF, Qt
+from PySide6.QtGui import QCloseEvent, QPaintEvent, QResizeEvent, QTextCharFormat, QTextCursor
+from PySide6.QtWidgets import (
+    QBoxLayout,
+    QDialog,
+    QFrame,
+    QHBoxLayout,
+    QPlainTextEdit,
+    QSizePolicy,
+    QTextEdit,
+    QVBoxLayout,
+    QWidget,
+)
+
+from app.comparison import Comparison, Side, SideState, differences, verdict
+from app.engine_status import rate, seconds
+from app.markdown_blocks import displayable
+from app.ui import focus_ring, theme
+from app.ui.controls import Button, Dot, Label
+from app.ui.floating import announce, resize_within_screen
+from app.ui.painting import antialiased, block
+
+WIDE, HIGH = 880, 640
+SIDE_BY_SIDE_FROM = 640  # px of the dialog; below, one card stands above the other
+PROMPT_LINES = 3
+MOST_MARKS = 2_000
+_LINE = re.compile(r"[^\s](?:[^\n]*[^\s])?")
+WAITS = {SideState.WAITING: "Comes next", SideState.RUNNING: "Answering", SideState.STOPPED: "Stopped",
+         SideState.FAILED: "Not finished"}  # fmt: skip
+
+Start = Callable[[str], Comparison]
+
+
+class RateBar(QWidget):
+    """A rate as a length beside the other's: ink, because it is neither the GPU nor the CPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._share = 0.0
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+
+    def set_share(self, share: float) -> None:
+        """Its length, as a share of the faster one's."""
+        self._share = min(max(share, 0.0), 1.0)
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter, radius = antialiased(self), self.height() / 2
+        block(painter, QRectF(self.rect()), theme.colour("bubble"), radius)
+        wide = max(self._share * self.width(), self.height()) if self._share else 0
+        x = self.width() - wide if self.isRightToLeft() else 0
+        if wide:
+            block(painter, QRectF(x, 0, wide, self.height()), theme.colour("ink2"), radius)
+
+    def _restyle(self) -> None:
+        self.setFixedHeight(theme.px(6))
+        self.update()
+
+
+class SideCard(QFrame):
+    """One way: its name, its rate, its figures and its words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setProperty("kind", "card")
+        self.title = Label("", "heading")
+        self.dot = Dot("hot_fill", working=True)
+        self.state = Label("", "small")
+        self.rate = Label("", "number")
+        self.bar = RateBar()
+        self.facts = Label("", "meta", elide=True)
+        self.words = QPlainTextEdit()
+        self.words.setReadOnly(True)
+        self.words.setProperty("kind", "plain")
+        self.words.setFrameShape(QFrame.Shape.NoFrame)
+        self.words.viewport().setAutoFillBackground(False)
+        self.words.document().setDocumentMargin(0)
+        self.words.setTabChangesFocus(True)
+        self.words.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self._head = QHBoxLayout()
+        for part in (self.title, self.dot, self.state):
+            self._head.addWidget(part)
+        self._head.addStretch(1)
+        self._head.addWidget(self.rate)
+        self._column = QVBoxLayout(self)
+        self._column.addLayout(self._head)
+        self._column.addWidget(self.bar)
+        self._column.addWidget(self.facts)
+        self._column.addWidget(self.words, 1)
+        self._shown = ""
+        self._marks: tuple[tuple[int, int], ...] = ()
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+
+    def show_side(self, side: Side, fastest: float) -> None:
+        """Show how it stands. fastest: the higher rate of the two, in tokens/s; 0 while none is known."""
+        result, running = side.result, side.state is SideState.RUNNING
+        self.title.setText(side.title)
+        self.dot.setVisible(running)
+        self.state.setText(WAITS.get(side.state, ""))
+        self.state.setVisible(bool(self.state.words))
+        self.rate.setText(rate(side.tok_s) if side.tok_s else "")
+        self.bar.set_share((side.tok_s or 0.0) / fastest if fastest else 0.0)
+        self.facts.setText("  ·  ".join(facts(side)))
+        self._show_words(side.text)
+        if result is not None:
+            self.setAccessibleName(f"{side.title}: {rate(side.tok_s)}, {', '.join(facts(side))}")
+        self.words.setAccessibleName(f"Answer, {side.title.lower()}")
+
+    def mark(self, spans: tuple[tuple[int, int], ...]) -> None:
+        """Mark the words that the other one does not have there."""
+        self._marks = spans
+        look = QTextCharFormat()
+        look.setBackground(theme.colour("warn_soft"))
+        look.setForeground(theme.colour("ink"))
+        look.setFontUnderline(True)  # colour is never the only sign
+        look.setUnderlineColor(theme.colour("warn"))
+        selections = []
+        for start, end in by_line(self._shown, spans)[:MOST_MARKS]:
+            one = QTextEdit.ExtraSelection()
+            cursor = QTextCursor(self.words.document())
+            cursor.setPosition(units(self._shown, start))
+            cursor.setPosition(units(self._shown, end), QTextCursor.MoveMode.KeepAnchor)
+            one.cursor, one.format = cursor, look
+            selections.append(one)
+        self.words.setExtraSelections(selections)
+
+    def _show_words(self, text: str) -> None:
+        words = displayable(text)
+        if words == self._shown:
+            return
+        bar = self.words.verticalScrollBar()
+        follows = bar.value() >= bar.maximum() - theme.px(8)
+        if words.startswith(self._shown):
+            cursor = QTextCursor(self.words.document())
+            cursor.movePosition(QTextCursor.MoveOperation.End)
+            cursor.insertText(words[len(self._shown) :])
+        else:
+            self.words.setPlainText(words)
+        self._shown = words
+        if follows:
+            bar.setValue(bar.maximum())
+
+    def _restyle(self) -> None:
+        px = theme.px
+        self._column.setContentsMargins(px(16), px(12), px(12), px(10))
+        self._column.setSpacing(px(8))
+        self._head.setSpacing(px(8))
+        self.words.setFont(theme.font("row"))
+        self.mark(self._marks)
+
+
+def by_line(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same spans, each within one line: the ends of lines are not marked."""
+    return [(start + m.start(), start + m.end()) for start, end in spans for m in _LINE.finditer(text[start:end])]
+
+
+def units(text: str, place: int) -> int:
+    """Where Qt counts a character of a text: those beyond the first 65,536 count twice."""
+    return place + sum(character > "\uffff" for character in text[:place])
+
+
+def facts(side: Side) -> list[str]:
+    """The figures of a side beside its rate."""
+    result = side.result
+    if result is None:
+        return []
+    words = ["1 token" if result.tokens == 1 else f"{result.tokens:,} tokens"]
+    if result.ttft_s is not None:
+        words.append(f"first after {seconds(result.ttft_s)}")
+    share = 1.0 if result.mode == "dense" else result.active_share
+    if share is not None:
+        words.append(f"{100 * share:.0f}% of neurons" if share >= 0.01 else "under 1% of neurons")
+    return words
+
+
+class CompareDialog(QDialog):
+    """start: begins a comparison of a prompt. It ends with the dialog."""
+
+    def __init__(self, parent: QWidget, prompt: str, start: Start, cannot: str = "") -> None:
+        super().__init__(parent)
+        self.setWindowTitle("Compare with dense")
+        self.setAccessibleName("Compare with dense")
+        self.setProperty("kind", "page")
+        self._start = start
+        self.comparison: Comparison | None = None
+        self.title = Label("Compare with dense", "title")
+        self.line = Label(
+            "The same prompt, answered twice on this PC: as this chat is answered, then with every neuron. "
+            "Nothing of it is kept.", "small", wrap=True,
+        )  # fmt: skip
+        self.prompt = QPlainTextEdit(prompt)
+        self.prompt.setProperty("kind", "field")
+        self.prompt.setTabChangesFocus(True)
+        self.prompt.setAccessibleName("Prompt")
+        self.prompt.setPlaceholderText("Write what both are to answer")
+        self.go = Button("Compare", "primary")
+        self.close_button = Button("Close")
+        self.cards = (SideCard(), SideCard())
+        self.says = Label("", "label", wrap=True)
+        self._across = QHBoxLayout()
+        self._across.addWidget(self.prompt, 1)
+        self._across.addWidget(self.go, 0, Qt.AlignmentFlag.AlignBottom)
+        self._sides = QBoxLayout(QBoxLayout.Direction.LeftToRight)
+        for card in self.cards:
+            self._sides.addWidget(card, 1)
+        self._foot = QHBoxLayout()
+        self._foot.addWidget(self.says, 1)
+        self._foot.addWidget(self.close_button, 0, Qt.AlignmentFlag.AlignBottom)
+        self._column = QVBoxLayout(self)
+        self._column.addWidget(self.title)
+        self._column.addWidget(self.line)
+        self._column.addLayout(self._across)
+        self._column.addLayout(self._sides, 1)
+        self._column.addLayout(self._foot)
+        for card in self.cards:
+            card.hide()
+        self._spare = QWidget()
+        self._column.insertWidget(4, self._spare, 1)
+        self.go.clicked.connect(self._press)
+        self.close_button.clicked.connect(self.close)
+        self.prompt.textChanged.connect(self._tell)
+        self._cannot = cannot
+        focus_ring.install(self)
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+        self._tell()
+        resize_within_screen(self, theme.px(WIDE), theme.px(HIGH))
+        (self.go if prompt.strip() and not cannot else self.prompt).setFocus()
+
+    def set_cannot(self, why: str) -> None:
+        """Why nothing can be compared now; empty: it can."""
+        self._cannot = why
+        self._tell()
+
+    @property
+    def _is_running(self) -> bool:
+        return self.comparison is not None and self.comparison.is_running
+
+    def _press(self) -> None:
+        if self.comparison is not None and self.comparison.is_running:
+            self.comparison.stop()
+            return
+        self.comparison = self._start(self.prompt.toPlainText().strip())
+        self.comparison.changed.connect(self._show)
+        self.comparison.ended.connect(self._show_end)
+        self._spare.hide()
+        for card in self.cards:
+            card.mark(())
+            card.show()
+        self._show()
+
+    def _show(self) -> None:
+        if self.comparison is None:
+            return
+        fastest = max((side.tok_s or 0.0 for side in self.comparison.sides), default=0.0)
+        for card, side in zip(self.cards, self.comparison.sides, strict=True):
+            card.show_side(side, fastest)
+        self._tell()
+
+    def _show_end(self) -> None:
+        comparison = self.comparison
+        if comparison is None:
+            return
+        self._show()
+        first, second = comparison.sides
+        if first.text and second.text:
+            found = differences(displayable(first.text), displayable(second.text))
+            self.cards[0].mark(found.left)
+            self.cards[1].mark(found.right)
+            for card in self.cards:  # both are read from where they begin
+                card.words.verticalScrollBar().setValue(0)
+        announce(self, self.says.words)
+
+    def _tell(self) -> None:
+        comparison, running = self.comparison, self._is_running
+        self.go.setText("Stop" if running else "Compare again" if comparison is not None else "Compare")
+        self.go.set_look("secondary" if running else "primary")
+        self.go.setEnabled(running or (bool(self.prompt.toPlainText().strip()) and not self._cannot))
+        self.prompt.setReadOnly(running)
+        words, token = self._cannot, "ink2"
+        if comparison is not None and running:
+            words = comparison.status_words
+        elif comparison is not None and comparison.problem:
+            words, token = comparison.problem, "bad"
+        elif comparison is not None:
+            words, token = " ".join(verdict(*comparison.sides)), "ink"
+            words = words or "Stopped before both had answered."
+        self.says.set_look("label", token)
+        self.says.setText(words)
+
+    def done(self, result: int) -> None:
+        self._end()
+        super().done(result)
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        self._end()
+        super().closeEvent(event)
+
+    def _end(self) -> None:
+        if self.comparison is not None:
+            self.comparison.stop()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        wide = self.width() >= theme.px(SIDE_BY_SIDE_FROM)
+        way = QBoxLayout.Direction
+        self._sides.setDirection(way.LeftToRight if wide else way.TopToBottom)
+
+    def _restyle(self) -> None:
+        px = theme.px
+        self._column.setContentsMargins(px(24), px(20), px(24), px(20))
+        self._column.setSpacing(px(12))
+        self._across.setSpacing(px(8))
+        self._sides.setSpacing(px(14))
+        self._foot.setSpacing(px(12))
+        self.prompt.setFont(theme.font("row"))
+        self.prompt.setFixedHeight(PROMPT_LINES * theme.line_height("row") + px(18))
+        self.setMinimumSize(px(480), px(460))

@@ -1,0 +1,105 @@
+"""The line across a chat that says what the model no longer reads of it, and explains why when it is pressed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QColor
+from PySide6.QtWidgets import QHBoxLayout, QWidget
+
+from app.conversation import Message, Role
+from app.ui import theme
+from app.ui.controls import Button, Label, Rule
+from app.ui.popover import Popover
+
+NAMED_CHARS = 60  # of the first and of the last message that were left out
+
+
+def left_out(messages: Sequence[Message], count: int, at: int) -> list[Message]:
+    """The messages of a chat that an answer was given without: `count` of those that were sent, behind the first
+    `at`. Questions without an answer are not sent again, so they do not count."""
+    said: list[Message] = []
+    for message, after in zip(messages, [*messages[1:], None], strict=True):
+        answered = after is not None and after.role is Role.ASSISTANT and after.text.strip()
+        if message.role is Role.USER and after is not None and answered:
+            said += [message, after]
+    return said[at : at + count]
+
+
+class _Words(Button):
+    """The words of the line, which can be pressed."""
+
+    def __init__(self) -> None:
+        super().__init__("", "quiet")
+        self.padding_px, self.height_px = 10, 32
+        self._restyle()
+
+    def _restyle(self) -> None:
+        super()._restyle()
+        self.setFont(theme.font("meta"))
+
+    def colours(self) -> tuple[QColor, QColor, QColor]:
+        ground, border, ink = super().colours()
+        return ground, border, ink if self.underMouse() or self.isDown() else theme.colour("ink3")
+
+
+class ContextMark(QWidget):
+    """Stands above the newest question whose answer was given without earlier messages."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.words = _Words()
+        self.words.clicked.connect(self.explain)
+        self._why = ""
+        row = QHBoxLayout(self)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(theme.px(4))
+        row.addWidget(Rule(), 1)
+        row.addWidget(self.words)
+        row.addWidget(Rule(), 1)
+
+    def set_left_out(self, count: int, at: int = 0, messages: Sequence[Message] = ()) -> None:
+        """count: messages that were left out; at: how many stand before them and stayed; messages: those themselves."""
+        some = "1 message" if count == 1 else f"{count:,} messages"
+        earlier = "1 earlier message" if count == 1 else f"{count:,} earlier messages"
+        verb = "is" if count == 1 else "are"
+        line = f"{some} after the first answer {verb}" if at else f"{earlier} {verb}"
+        self.words.setText(f"{line} no longer in the context")
+        self.words.updateGeometry()
+        stay = "It stays" if count == 1 else "They stay"
+        self._why = (
+            f"The chat is longer than what the model can read at once. {_named(messages, some)} {stay} here to read. "
+            "Press the figure below the message to choose what happens when the context is full."
+        )
+        self.words.setToolTip("Why is that?")
+        self.words.setAccessibleName(self.words.text())
+        self.words.setAccessibleDescription(self._why)
+        self.setAccessibleName(self.words.text())
+
+    def explain(self) -> Popover:
+        """Say what is not read any more, and why."""
+        card = Popover("What the model reads", self.window())
+        card.body.setSpacing(theme.px(6))
+        card.body.addWidget(Label("What the model reads", "label"))
+        card.body.addWidget(Label(self._why, "small", wrap=True))
+        card.closed.connect(card.deleteLater)
+        card.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        card.open_at(self.words)
+        card.setFocus(Qt.FocusReason.PopupFocusReason)  # so that Esc reaches it
+        return card
+
+
+def _named(messages: Sequence[Message], some: str) -> str:
+    """What was left out, by its first and last words."""
+    if not messages:
+        return f"{some} {'was' if some == '1 message' else 'were'} left out."
+    first, last = _beginning(messages[0]), _beginning(messages[-1])
+    if len(messages) == 1:
+        return f"Left out was “{first}”."
+    return f"Left out were {some}, from “{first}” to “{last}”."
+
+
+def _beginning(message: Message) -> str:
+    words = " ".join(message.text.split()) or (message.attachments[0].name if message.attachments else "")
+    return words if len(words) <= NAMED_CHARS else words[:NAMED_CHARS].rsplit(" ", 1)[0].rstrip(",;:.") + "…"

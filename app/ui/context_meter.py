@@ -1,0 +1,164 @@
+"""How full the context is: a ring with words in the composer, and what happens when it is full, to choose.
+
+It counts nothing: it is told what the engine counted.
+"""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QFontMetrics, QPaintEvent
+from PySide6.QtWidgets import QSizePolicy, QWidget
+
+from app.engine_status import EngineStatus
+from app.ui import theme
+from app.ui.controls import Button, Label, Rule, Segments
+from app.ui.direction import order
+from app.ui.painting import antialiased, block
+from app.ui.popover import Popover
+from app.ui.signs import paint_ring
+from engine.protocol import CountResult
+
+POLICIES = (("roll", "Oldest go"), ("middle", "Middle goes"), ("stop", "Stop"))
+EFFECTS = {
+    "roll": "The oldest messages are left out. The chat goes on, and they stay here to read.",
+    "middle": "The first question and its answer stay, and so do the newest messages. What is between is left out.",
+    "stop": "Nothing is left out. When the chat no longer fits, the next message is not answered.",
+}
+
+
+def plural(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
+class ContextMeter(Button):
+    """Share of the context that the next message takes, or the answer under way has taken. Opens the popup."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__("", "quiet", parent=parent)
+        self.padding_px = 8
+        self.share = 0.0
+        self.is_known = False
+        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+        self._restyle()
+        self.hide()
+
+    def _restyle(self) -> None:
+        super()._restyle()
+        self.setFont(theme.font("meta"))
+
+    def show_figures(self, used: int | None, total: int | None, left_out: int = 0, fits: bool = True) -> None:
+        """Tokens used and in all; left_out: messages that will not be read; fits: whether it is answered at all."""
+        self.is_known = used is not None and bool(total) and used > 0
+        self.setVisible(self.is_known)
+        if used is None or not total:
+            return
+        self.share = min(used / total, 1.0)
+        percent = 100 * used / total
+        words = f"{percent:.0f}% of {total:,}" if fits else f"Over {total:,}"
+        about = f"{used:,} of {plural(total, 'token')} of context"
+        if left_out:
+            about += f"\n{plural(left_out, 'earlier message')} left out"
+        if not fits:
+            about += "\nThe next message does not fit"
+        if words != self.text():
+            self.setText(words)
+            self.updateGeometry()
+        self.setToolTip(f"{about}\nWhat happens when it is full")
+        self.setAccessibleName(f"Context used, {min(percent, 100):.0f} percent")
+        self.setAccessibleDescription(about.replace("\n", ". "))
+        self.update()
+
+    def sizeHint(self) -> QSize:
+        words = QFontMetrics(self.font()).horizontalAdvance(self.text())
+        return QSize(words + theme.px(18 + 6) + 2 * theme.px(self.padding_px), theme.px(self.height_px))
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = antialiased(self)
+        ground, _, _ = self.colours()
+        if ground.alpha():
+            block(painter, QRectF(self.rect()), ground, theme.px(self.radius_px))
+        side, pad, mirrored = theme.px(18), theme.px(self.padding_px), self.isRightToLeft()
+        ring = QRectF(self.width() - pad - side if mirrored else pad, (self.height() - side) / 2, side, side)
+        paint_ring(painter, ring, self.share)
+        painter.setPen(QColor(theme.colour("ink2" if self.underMouse() or self.isDown() else "ink3")))
+        words = QRectF(pad if mirrored else ring.right() + theme.px(6), 0, self.width(), self.height())
+        if mirrored:
+            words.setRight(ring.left() - theme.px(6))
+        edge = Qt.AlignmentFlag.AlignRight if mirrored else Qt.AlignmentFlag.AlignLeft
+        flags = edge | Qt.AlignmentFlag.AlignAbsolute | Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextSingleLine
+        painter.drawText(words, flags | order(self.text()), self.text())
+
+
+class ContextPopup(Popover):
+    """picked: the policy that the person chose for this chat. size_asked: the context is to be of another size."""
+
+    picked = Signal(str)
+    size_asked = Signal()
+
+    def __init__(self, window: QWidget) -> None:
+        super().__init__("Context", window)
+        self.figure = Label("", "label", wrap=True)
+        self.note = Label("", "small", wrap=True)
+        self.policy = Segments(POLICIES, "roll", "When the context is full")
+        self.effect = Label("", "meta", wrap=True)
+        self.body.setSpacing(theme.px(6))
+        self.body.addWidget(self.figure)
+        self.body.addWidget(self.note)
+        self.body.addSpacing(theme.px(4))
+        self.body.addWidget(Rule())
+        self.body.addSpacing(theme.px(4))
+        self.body.addWidget(Label("When the context is full", "label"))
+        self.body.addWidget(self.policy, 0, Qt.AlignmentFlag.AlignLeading)
+        self.body.addWidget(self.effect)
+        self.size = Button("Change its size", "secondary")
+        self.size.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+        self.body.addSpacing(theme.px(4))
+        self.body.addWidget(self.size, 0, Qt.AlignmentFlag.AlignLeading)
+        self.size.clicked.connect(self._ask_size)
+        self.policy.picked.connect(self._pick)
+        self.set_policy("roll")
+
+    def width_px(self) -> int:
+        return 356
+
+    def set_policy(self, policy: str) -> None:
+        """What counts for this chat."""
+        known = policy if policy in EFFECTS else "roll"
+        self.policy.set_value(known)
+        self.effect.setText(EFFECTS[known])
+        self.place()
+
+    def show_count(self, status: EngineStatus, count: CountResult | None) -> None:
+        """What is known now."""
+        if count is not None and not status.answering:
+            free = max(count.context_total - count.tokens, 0)
+            self.figure.setText(f"The next message takes {count.tokens:,} of {plural(count.context_total, 'token')}")
+            note = f"{plural(free, 'token')} are left for the answer." if free != 1 else "1 token is left."
+            if not count.fits:
+                note = "That leaves no room for an answer."
+            if count.dropped_messages:
+                left = "1 message is" if count.dropped_messages == 1 else f"{count.dropped_messages:,} messages are"
+                where = "after the first answer" if count.dropped_at else "at the beginning"
+                note += f" {left} left out {where}."
+            self.note.setText(note)
+        elif status.context_used is not None and status.context_total:
+            used, total = status.context_used, status.context_total
+            self.figure.setText(f"{used:,} of {plural(total, 'token')} are in use")
+            self.note.setText("The question, what came before it, and the answer so far.")
+        else:
+            self.figure.setText("Not known yet")
+            self.note.setText("It is counted once the model is there.")
+        self.place()
+
+    def open_at(self, anchor: QWidget) -> None:
+        super().open_at(anchor)
+        chosen = self.policy.buttons[self.policy.value() or "roll"]
+        chosen.setFocus(Qt.FocusReason.PopupFocusReason)
+
+    def _ask_size(self) -> None:
+        self.dismiss()
+        self.size_asked.emit()
+
+    def _pick(self, policy: str) -> None:
+        self.set_policy(policy)
+        self.picked.emit(policy)

@@ -1,0 +1,176 @@
+"""The field a message is written in: plain text that grows to eight lines, with what was said before behind arrow up.
+
+It sends and attaches nothing itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from PySide6.QtCore import QMimeData, Qt, Signal
+from PySide6.QtGui import (
+    QFocusEvent,
+    QInputMethodEvent,
+    QKeyEvent,
+    QPainter,
+    QPaintEvent,
+    QTextBlockFormat,
+    QTextCursor,
+)
+from PySide6.QtWidgets import QFrame, QSizePolicy, QTextEdit, QWidget
+
+from app.attachments import PASTE_FROM_CHARS
+from app.markdown_blocks import displayable
+from app.ui import theme
+
+MAX_LINES = 8
+PLACEHOLDER = "Write a message"
+
+
+def files_in(source: QMimeData) -> list[Path]:
+    """The local files that are pasted or dropped."""
+    if not source.hasUrls():
+        return []
+    return [Path(url.toLocalFile()) for url in source.urls() if url.isLocalFile() and url.toLocalFile()]
+
+
+class MessageField(QTextEdit):
+    """Plain text of 1 to 8 lines, then it scrolls. Enter sends, Shift+Enter breaks the line."""
+
+    send_requested = Signal()
+    focus_changed = Signal(bool)
+    files_given = Signal(list)  # paths that were pasted or dropped
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._composing = False
+        self.take_paste: Callable[[str], bool] = lambda text: False  # whether a paste went elsewhere
+        # What the person wrote before, oldest first: arrow up goes back through it.
+        self.history: Callable[[], Sequence[str]] = lambda: ()
+        self._history: Sequence[str] = ()  # the same, while it is walked through
+        self._back = 0  # how far back in it; 0: what is being written
+        self._draft = ""  # that, while something older is shown
+        self.setAccessibleName("Message")
+        self.setAccessibleDescription("Enter sends, Shift and Enter break the line")
+        self.setProperty("kind", "plain")
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setAcceptRichText(False)
+        self.setTabChangesFocus(True)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self.setProperty("focusRing", False)
+        self.viewport().setAutoFillBackground(False)
+        self.document().setDocumentMargin(0)
+        self.document().documentLayout().documentSizeChanged.connect(self._fit)
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+
+    def text(self) -> str:
+        """What stands in it, as plain text."""
+        return self.toPlainText()
+
+    def set_text(self, text: str) -> None:
+        """Put this in, the cursor behind it."""
+        self._back = 0
+        self._show(text)
+
+    def _show(self, text: str) -> None:
+        self.setPlainText(displayable(text))
+        self._set_line_height()
+        self.moveCursor(QTextCursor.MoveOperation.End)
+
+    def _restyle(self) -> None:
+        self.setFont(theme.font("body"))
+        self.document().setDefaultFont(theme.font("body"))
+        self._set_line_height()
+        self._fit()
+
+    def _set_line_height(self) -> None:
+        shape = QTextBlockFormat()
+        shape.setLineHeight(theme.line_height("body"), QTextBlockFormat.LineHeightTypes.MinimumHeight.value)
+        cursor = QTextCursor(self.document())
+        cursor.select(QTextCursor.SelectionType.Document)
+        cursor.mergeBlockFormat(shape)
+
+    def _fit(self) -> None:
+        line = theme.line_height("body")
+        wanted = math.ceil(self.document().size().height())
+        most = MAX_LINES * line
+        self.setFixedHeight(min(max(wanted, line), most))
+        policy = Qt.ScrollBarPolicy
+        self.setVerticalScrollBarPolicy(policy.ScrollBarAsNeeded if wanted > most + 1 else policy.ScrollBarAlwaysOff)
+
+    def insertFromMimeData(self, source: QMimeData) -> None:
+        """Files go along with the message, and so does a long text; a short one goes in, as a layout can hold it."""
+        if paths := files_in(source):
+            self.files_given.emit(paths)
+        elif source.hasText() and not (len(source.text()) > PASTE_FROM_CHARS and self.take_paste(source.text())):
+            self.insertPlainText(displayable(source.text()))
+            self.ensureCursorVisible()
+
+    def canInsertFromMimeData(self, source: QMimeData) -> bool:
+        return source.hasText() or bool(files_in(source))
+
+    def inputMethodEvent(self, event: QInputMethodEvent) -> None:
+        self._composing = bool(event.preeditString())
+        super().inputMethodEvent(event)
+        self.viewport().update()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() in {Qt.Key.Key_Return, Qt.Key.Key_Enter} and not self._composing:
+            if event.modifiers() & (Qt.KeyboardModifier.ShiftModifier | Qt.KeyboardModifier.AltModifier):
+                self.textCursor().insertBlock()
+                self.ensureCursorVisible()
+            else:
+                self.send_requested.emit()
+        elif event.key() == Qt.Key.Key_Escape and not self._composing:
+            event.ignore()  # the composer or the page stops the answer
+        elif event.key() in {Qt.Key.Key_Up, Qt.Key.Key_Down} and self._walks(event):
+            self._walk(1 if event.key() == Qt.Key.Key_Up else -1)
+        else:
+            super().keyPressEvent(event)
+
+    def _walks(self, event: QKeyEvent) -> bool:
+        """Whether the arrow goes through the history: from an empty field, or where nothing was changed since."""
+        if self._composing or event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier:
+            return False
+        if self._back and self.text() != displayable(self._history[-self._back]):
+            return False
+        if event.key() == Qt.Key.Key_Up:
+            if not self._back and not self.text():
+                self._history = self.history()
+            at_edge = not self._can_move(QTextCursor.MoveOperation.Up)
+            return at_edge and self._back < len(self._history) and (self._back > 0 or not self.text())
+        return self._back > 0 and not self._can_move(QTextCursor.MoveOperation.Down)
+
+    def _can_move(self, where: QTextCursor.MoveOperation) -> bool:
+        return QTextCursor(self.textCursor()).movePosition(where)
+
+    def _walk(self, step: int) -> None:
+        if self._back == 0:
+            self._draft = self.text()
+        self._back += step
+        self._show(self._history[-self._back] if self._back else self._draft)
+        if step > 0:  # so that the next press goes on, also from a message of several lines
+            self.moveCursor(QTextCursor.MoveOperation.Start)
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        super().focusInEvent(event)
+        self.focus_changed.emit(True)
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        super().focusOutEvent(event)
+        self.focus_changed.emit(False)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        if not self.document().isEmpty() or self._composing:
+            return
+        painter = QPainter(self.viewport())
+        painter.setFont(self.font())
+        painter.setPen(theme.colour("ink3"))
+        # Qt's own placeholder does not know of the line height and would stand higher than what is typed.
+        room = self.viewport().rect().adjusted(0, theme.line_height("body") - painter.fontMetrics().height(), 0, 0)
+        painter.drawText(room, Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeading, PLACEHOLDER)

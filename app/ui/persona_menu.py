@@ -1,0 +1,120 @@
+"""The menu of personas: who answers in this chat. Typing filters. What was picked is a signal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QKeyEvent
+from PySide6.QtWidgets import QLineEdit, QVBoxLayout, QWidget
+
+from app.personas import NO_PERSONA, Persona
+from app.ui import icons, theme
+from app.ui.controls import Label
+from app.ui.model_list import is_typed
+from app.ui.pick_menu import PickMenu, clear
+from app.ui.pick_row import INSET as ROW_INSET
+from app.ui.pick_row import PickRow
+
+WIDTH = 380
+FIELD_FROM = 9  # personas from which on a field to filter them is shown before anybody types
+
+
+def first_words(persona: Persona) -> str:
+    """What a persona's instructions begin with, on one line."""
+    return " ".join(persona.instructions[:200].split())
+
+
+class PersonaMenu(PickMenu):
+    """picked: id of a persona, NO_PERSONA for none. edit_asked: open the list of personas."""
+
+    picked = Signal(str)
+    edit_asked = Signal()
+
+    def __init__(self, window: QWidget) -> None:
+        super().__init__("Personas", window, WIDTH)
+        self._personas: Sequence[Persona] = ()
+        self._chosen = NO_PERSONA
+        self.field = QLineEdit()
+        self.field.setProperty("kind", "field")
+        self.field.setProperty("glyph", "true")
+        self.field.setPlaceholderText("Type to filter")
+        self.field.setAccessibleName("Filter personas")
+        self._sign = self.field.addAction(icons.icon("search", "ink3", 16), QLineEdit.ActionPosition.LeadingPosition)
+        self.body.addWidget(self.field)
+        self._column = QVBoxLayout()
+        self.body.addLayout(self._column)
+        self._nobody = Label("", "small", "ink3", wrap=True)
+        self.body.addWidget(self._nobody)
+        self.add_rule()
+        self.edit = PickRow("Edit personas", "pen")
+        self.body.addWidget(self.edit)
+        self.edit.clicked.connect(self._edit)
+        self.field.textChanged.connect(self._fill)
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+
+    def show_personas(self, personas: Sequence[Persona], chosen: str, plain: str) -> None:
+        """Who there is. plain: what the model is told without a persona."""
+        self._personas, self._chosen, self._plain = personas, chosen, plain
+        self._fill()
+
+    def rows(self) -> list[PickRow]:
+        """The personas' rows that match what was typed."""
+        found = (self._column.itemAt(i) for i in range(self._column.count()))
+        return [row for item in found if item is not None and isinstance(row := item.widget(), PickRow)]
+
+    def _fill(self) -> None:
+        clear(self._column)
+        words = self.field.text().casefold().split()
+        shown = [one for one in self._personas if all(w in f"{one.name} {one.instructions}".casefold() for w in words)]
+        if not words:
+            self._add(NO_PERSONA, "No persona", "As in the settings" if self._plain.strip() else "", self._plain)
+        for persona in shown:
+            self._add(persona.id, persona.name, first_words(persona), persona.instructions)
+        self._nobody.setVisible(not shown and bool(words))
+        self._nobody.setText(f"No persona has “{self.field.text().strip()}”.")
+        self.field.setVisible(len(self._personas) >= FIELD_FROM or bool(words))
+        self.place()
+
+    def _add(self, persona_id: str, name: str, figure: str, tooltip: str) -> None:
+        row = PickRow(name, figure=figure)
+        row.setToolTip(tooltip[:400])
+        row.set_picked(persona_id == self._chosen)
+        row.clicked.connect(lambda: self._pick(persona_id))
+        self._column.addWidget(row)
+        row.show()  # at once, so that the card knows how high it is
+
+    def _pick(self, persona_id: str) -> None:
+        self.dismiss()
+        self.picked.emit(persona_id)
+
+    def _edit(self) -> None:
+        self.dismiss()
+        self.edit_asked.emit()
+
+    def open_at(self, anchor: QWidget) -> None:
+        if self.is_open:
+            return
+        self.field.clear()
+        super().open_at(anchor)
+        self.focus_first()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Escape and self.field.text():
+            self.field.clear()
+        elif event.key() in {Qt.Key.Key_Return, Qt.Key.Key_Enter} and self.field.hasFocus():
+            if rows := self.rows():
+                rows[0].click()
+        elif is_typed(event):
+            self.field.setVisible(True)
+            self.field.setFocus(Qt.FocusReason.OtherFocusReason)
+            self.field.insert(event.text())
+        else:
+            super().keyPressEvent(event)
+
+    def _restyle(self) -> None:
+        self._sign.setIcon(icons.icon("search", "ink3", 16))
+        self.field.setFont(theme.font("row"))
+        side = theme.px(ROW_INSET)
+        self._nobody.setContentsMargins(side, theme.px(8), side, theme.px(8))

@@ -1,0 +1,77 @@
+"""A card that floats with rows to pick from: arrows, Home and End go through them as Tab does. Basis of the menus of
+presets and of personas.
+"""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QKeyEvent
+from PySide6.QtWidgets import QApplication, QVBoxLayout, QWidget
+
+from app.ui import tab_order, theme
+from app.ui.controls import Label, Rule
+from app.ui.pick_row import INSET as ROW_INSET
+from app.ui.pick_row import PickRow
+from app.ui.popover import Popover
+
+INSET = 6
+
+
+class PickMenu(Popover):
+    """width: px at zoom 1."""
+
+    def __init__(self, name: str, window: QWidget, width: int) -> None:
+        super().__init__(name, window, INSET)
+        self._width = width
+        self.body.setSpacing(0)
+
+    def width_px(self) -> int:
+        return self._width
+
+    def outdent_px(self) -> int:
+        return INSET + 1  # signs of its rows below the sign of the button: 10 of padding here, 9 there
+
+    def add_head(self, words: str, column: QVBoxLayout | None = None) -> Label:
+        """The name of a section."""
+        head = Label(words, "metastrong")
+        head.setContentsMargins(theme.px(ROW_INSET), theme.px(6), theme.px(ROW_INSET), theme.px(4))
+        (column or self.body).addWidget(head)
+        return head
+
+    def add_rule(self) -> None:
+        """A hairline between two sections."""
+        self.body.addSpacing(theme.px(5))
+        self.body.addWidget(Rule())
+        self.body.addSpacing(theme.px(5))
+
+    def focus_first(self) -> None:
+        """Begin at the row that is in force, else at the first stop."""
+        rows = [row for row in self.findChildren(PickRow) if row.is_picked and row.isVisibleTo(self)]
+        target = rows[0] if rows else next(iter(tab_order.stops(self)), None)
+        if target is not None:
+            target.setFocus(Qt.FocusReason.PopupFocusReason)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        key = event.key()
+        if key in {Qt.Key.Key_Down, Qt.Key.Key_Up}:
+            tab_order.move_on(self, key == Qt.Key.Key_Down)
+        elif key in {Qt.Key.Key_Home, Qt.Key.Key_End}:
+            order = tab_order.stops(self)
+            if order:
+                order[0 if key == Qt.Key.Key_Home else -1].setFocus(Qt.FocusReason.TabFocusReason)
+        elif key in {Qt.Key.Key_Return, Qt.Key.Key_Enter}:
+            focus = QApplication.focusWidget()
+            if isinstance(focus, PickRow):
+                focus.click()
+        else:
+            super().keyPressEvent(event)
+
+
+def clear(column: QVBoxLayout) -> None:
+    """Take every widget out of a column."""
+    while column.count():
+        item = column.takeAt(0)
+        if item is not None and (old := item.widget()) is not None:
+            old.hide()
+            old.setParent(None)
+            old.deleteLater()

@@ -1,0 +1,166 @@
+"""The menu behind the preset's name in the composer: preset, persona, which neurons are computed and what that costs,
+and the comparison. It decides nothing: what was picked is a signal.
+"""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QVBoxLayout, QWidget
+
+from app.answer_setup import Offer
+from app.mode_rates import MODE_WORDS, in_words
+from app.presets import BALANCED, Preset
+from app.ui import theme
+from app.ui.controls import Label, Rule, Segments
+from app.ui.pick_menu import PickMenu, clear
+from app.ui.pick_row import INSET as ROW_INSET
+from app.ui.pick_row import PickRow
+
+WIDTH = 380
+ABOUT = {"auto": "Chosen for this model", "sparse": "Only the neurons that the predictors expect",
+         "exact": "Skips neurons that do not fire; the same words as dense", "dense": "Every neuron"}  # fmt: skip
+
+
+def figure(preset: Preset, settings_decide: bool) -> str:
+    """A preset in a few words."""
+    if preset.id == BALANCED:
+        return "As in Settings" if settings_decide else "The model's own"
+    if preset.about:
+        return preset.about
+    names = {"temperature": "temperature", "top_p": "top p", "top_k": "top k", "min_p": "min p", "seed": "seed"}
+    parts = [f"{names[name]} {value:.10g}" for name, value in preset.values.items() if name in names]
+    return ", ".join(parts[:2])
+
+
+def mode_words(offer: Offer) -> str:
+    """What the mode in force does."""
+    mode = offer.chosen.mode
+    if mode == "sparse" and not offer.has_predictors:
+        became = MODE_WORDS.get(offer.loaded_mode, "").lower()
+        return f"This model brings no predictors, so it answers {became or 'without'} instead."
+    words = ABOUT[mode]
+    if mode == "auto" and offer.loaded_mode in MODE_WORDS:
+        words = f"{words}: {MODE_WORDS[offer.loaded_mode].lower()}"
+    return f"{words}."
+
+
+class PresetMenu(PickMenu):
+    """picked: id of a preset. mode_picked: auto, sparse, exact or dense. The others: the acts of its rows."""
+
+    picked = Signal(str)
+    mode_picked = Signal(object)
+    adjust_asked = Signal()
+    persona_asked = Signal()
+    compare_asked = Signal()
+    keep_asked = Signal(bool)  # for every chat with the model, or no longer
+    edit_asked = Signal()
+
+    def __init__(self, window: QWidget) -> None:
+        super().__init__("How answers are made", window, WIDTH)
+        self.add_head("Preset")
+        self._presets = QVBoxLayout()
+        self.body.addLayout(self._presets)
+        self.adjust = PickRow("Adjust sampling", "settings")
+        self.edit = PickRow("Edit presets", "pen")
+        self.body.addWidget(self.adjust)
+        self.body.addWidget(self.edit)
+        self.add_rule()
+        self.persona = PickRow("Persona", "chat")
+        self.body.addWidget(self.persona)
+        self.add_rule()
+        self.add_head("Neurons")
+        self.modes = Segments(tuple(MODE_WORDS.items()), "auto", "Neurons")
+        self._mode_place = QVBoxLayout()
+        self._mode_place.addWidget(self.modes, 0, Qt.AlignmentFlag.AlignLeading)
+        self.says = Label("", "small", wrap=True)
+        self.costs = Label("", "meta", wrap=True)
+        self._mode_place.addWidget(self.says)
+        self._mode_place.addWidget(self.costs)
+        self.body.addLayout(self._mode_place)
+        self.compare = PickRow("Compare with dense", "table")
+        self.body.addWidget(self.compare)
+        self._last = QWidget()
+        last = QVBoxLayout(self._last)
+        last.setContentsMargins(0, 0, 0, 0)
+        last.setSpacing(0)
+        self.keep = PickRow("", "models")
+        last.addSpacing(theme.px(5))
+        last.addWidget(Rule())
+        last.addSpacing(theme.px(5))
+        last.addWidget(self.keep)
+        self.body.addWidget(self._last)
+        self._offer: Offer | None = None
+        for row in (self.adjust, self.persona, self.compare):
+            row.leads_on = True
+        self.adjust.clicked.connect(lambda: self._act(self.adjust_asked))
+        self.edit.clicked.connect(lambda: self._act(self.edit_asked))
+        self.persona.clicked.connect(lambda: self._act(self.persona_asked))
+        self.compare.clicked.connect(lambda: self._act(self.compare_asked))
+        self.keep.clicked.connect(self._keep)
+        self.modes.picked.connect(self.mode_picked)
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+
+    def show_offer(self, offer: Offer) -> None:
+        """What there is to pick from, and what is in force."""
+        before, self._offer, chosen = self._offer, offer, offer.chosen
+        if (
+            before is None
+            or (before.presets, before.settings_decide) != (offer.presets, offer.settings_decide)
+            or self._presets.count() == 0
+        ):
+            clear(self._presets)
+            for preset in offer.presets:
+                row = PickRow(preset.name, figure=figure(preset, offer.settings_decide))
+                row.setProperty("preset", preset.id)
+                row.setToolTip(preset.about)
+                row.clicked.connect(lambda _=False, preset=preset: self._pick(preset.id))
+                self._presets.addWidget(row)
+                row.show()  # at once, so that the card knows how high it is
+        for row in self.rows():
+            row.set_picked(row.property("preset") == chosen.preset.id)
+        self.adjust.set_figure("Changed for this chat" if chosen.is_changed else "")
+        self.persona.set_figure(chosen.persona.name if chosen.persona is not None else "None")
+        self.modes.set_value(chosen.mode)
+        self.says.setText(mode_words(offer))
+        self.costs.setText(in_words(offer.rates) if offer.model else "")
+        self.costs.setVisible(bool(offer.model))
+        self.compare.setEnabled(not offer.cannot_compare)
+        self.compare.setToolTip(offer.cannot_compare)
+        self.compare.set_figure("" if not offer.cannot_compare else "Not now")
+        self._last.setVisible(bool(offer.model) and (not offer.is_default or offer.has_default))
+        forget = offer.is_default and offer.has_default
+        self.keep.set_words(f"Stop using this for every {offer.model} chat" if forget
+                            else f"Use this for every chat with {offer.model}")  # fmt: skip
+        self.keep.set_glyph("close" if forget else "models")
+        self.place()
+
+    def rows(self) -> list[PickRow]:
+        """The presets' rows."""
+        found = (self._presets.itemAt(i) for i in range(self._presets.count()))
+        return [row for item in found if item is not None and isinstance(row := item.widget(), PickRow)]
+
+    def open_at(self, anchor: QWidget) -> None:
+        if self.is_open:
+            return
+        super().open_at(anchor)
+        self.focus_first()
+
+    def _pick(self, preset_id: str) -> None:
+        self.dismiss()
+        self.picked.emit(preset_id)
+
+    def _act(self, signal: object) -> None:
+        self.dismiss()
+        signal.emit()  # type: ignore[attr-defined]
+
+    def _keep(self) -> None:
+        offer = self._offer
+        self.dismiss()
+        if offer is not None:
+            self.keep_asked.emit(not (offer.is_default and offer.has_default))
+
+    def _restyle(self) -> None:
+        px = theme.px
+        self._mode_place.setContentsMargins(px(ROW_INSET), px(2), px(ROW_INSET), px(6))
+        self._mode_place.setSpacing(px(4))

@@ -1,0 +1,120 @@
+"""What the settings are laid out in: groups of rows in a card, rows that open something, and the field to find them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtCore import QRectF, Qt
+from PySide6.QtGui import QColor, QKeyEvent, QPaintEvent
+from PySide6.QtWidgets import QFrame, QLineEdit, QVBoxLayout, QWidget
+
+from app.ui import icons, theme
+from app.ui.controls import Button, Label, Rule
+from app.ui.painting import antialiased, block
+from app.ui.setting_rows import ROW_PX
+
+
+class Group(QFrame):
+    """A head and, under it, a card with rows parted by hairlines."""
+
+    def __init__(self, title: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._column = QVBoxLayout(self)
+        self._column.setSpacing(0)
+        self.title = Label(title, "metastrong")
+        self._column.addWidget(self.title)
+        card = QFrame()
+        card.setProperty("kind", "card")
+        self._inside = QVBoxLayout(card)
+        self._inside.setContentsMargins(1, 1, 1, 1)
+        self._inside.setSpacing(0)
+        self._column.addWidget(card)
+        self._rows: list[tuple[Rule, QWidget, Callable[[list[str]], bool]]] = []
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+
+    def add(self, row: QWidget, is_found_by: Callable[[list[str]], bool]) -> None:
+        """Append a row. is_found_by: whether it is among what these words, in lower case, look for."""
+        rule = Rule()
+        rule.setVisible(bool(self._rows))
+        self._inside.addWidget(rule)
+        self._inside.addWidget(row)
+        self._rows.append((rule, row, is_found_by))
+
+    def show_found(self, words: list[str]) -> bool:
+        """Show only the rows that these words look for; whether there is one."""
+        some = False
+        for rule, row, is_found_by in self._rows:
+            found = is_found_by(words)
+            row.setVisible(found)
+            rule.setVisible(found and some)
+            some = some or found
+        self.setVisible(some)
+        return some
+
+    def _restyle(self) -> None:
+        self._column.setContentsMargins(0, 0, 0, theme.px(18))
+        self.title.setContentsMargins(theme.px(4), 0, 0, theme.px(6))
+
+
+class LinkRow(Button):
+    """A row that opens something: words at the left, a figure and a chevron at the right."""
+
+    def __init__(self, words: str, line: str, parent: QWidget | None = None) -> None:
+        super().__init__(words, "quiet", parent=parent)
+        self.line = line
+        self.height_px, self.radius_px = ROW_PX, 11
+        self.setAccessibleDescription(line)
+        self._restyle()
+
+    def is_found_by(self, words: list[str]) -> bool:
+        """Whether every one of the words, in lower case, stands in the row."""
+        return all(word in f"{self.text()} {self.line}".casefold() for word in words)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = antialiased(self)
+        ground, _, _ = self.colours()
+        if ground.alpha():
+            block(painter, QRectF(self.rect()), QColor(ground), theme.px(self.radius_px))
+        inset, side = theme.px(16), theme.px(17)
+        box = self.rect().adjusted(inset, 0, -inset, 0)
+        painter.setFont(theme.font("label"))
+        painter.setPen(theme.colour("ink"))
+        painter.drawText(box, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, self.text())
+        painter.setFont(theme.font("small"))
+        painter.setPen(theme.colour("ink2"))
+        beside = box.adjusted(0, 0, -side - theme.px(6), 0)
+        painter.drawText(beside, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, self.line)
+        mark = QRectF(box.right() - side + 4, box.center().y() - side / 2 + 0.5, side, side)
+        icons.paint(painter, "right", mark, theme.colour("ink2"))
+
+
+class FindField(QLineEdit):
+    """Where the name of a setting is typed. Esc empties it; once more, and whatever is around it hears of the key."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setProperty("kind", "field")
+        self.setProperty("glyph", "true")
+        self.setPlaceholderText("Search settings")
+        self.setAccessibleName("Search settings")
+        self._sign = self.addAction(icons.icon("search", "ink3", 16), QLineEdit.ActionPosition.LeadingPosition)
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+
+    def words(self) -> list[str]:
+        """What is looked for, in lower case; empty: everything."""
+        return self.text().casefold().split()
+
+    def _restyle(self) -> None:
+        self._sign.setIcon(icons.icon("search", "ink3", 16))
+        self.setFont(theme.font("row"))
+        self.setFixedWidth(theme.px(220))
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Escape and self.text():
+            self.clear()
+        elif event.key() in {Qt.Key.Key_Return, Qt.Key.Key_Enter}:
+            self.focusNextChild()
+        else:
+            super().keyPressEvent(event)

@@ -1,0 +1,317 @@
+"""Things under a name, to be made, changed, handed out and taken in: the list at the left, the chosen one at the right.
+
+Basis of the dialogs of personas and of presets. Every change applies at once; whoever owns the shelf keeps it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QCloseEvent
+from PySide6.QtWidgets import (
+    QDialog,
+    QFileDialog,
+    QFrame,
+    QHBoxLayout,
+    QLineEdit,
+    QScrollArea,
+    QVBoxLayout,
+    QWidget,
+)
+
+from app.shelf import NAME_LENGTH, Named, Shelf, ShelfError, checked_name, new_id
+from app.ui import focus_ring, tab_order, theme
+from app.ui.controls import Button, Label
+from app.ui.floating import Toast, resize_within_screen
+from app.ui.pick_menu import clear
+from app.ui.pick_row import PickRow
+
+WIDE, HIGH, LIST_PX, TYPING_MS = 780, 560, 224, 400
+FILES = "JSON (*.json)"
+
+T = TypeVar("T", bound=Named)
+
+
+class Editor(QWidget):
+    """What shows a thing's content. `edited`: something of it was changed."""
+
+    edited = Signal()
+
+    def show_thing(self, thing: Any, editable: bool) -> None:
+        """Show it, without telling of that."""
+        raise NotImplementedError  # every kind shows its own; a QWidget cannot be an abstract base class
+
+    def taken(self, thing: Any) -> Any:
+        """The thing with what stands in the editor."""
+        raise NotImplementedError
+
+
+class ShelfDialog(QDialog, Generic[T]):
+    """words: what the things are called, one and many, and their sign. changed: the shelf is another now."""
+
+    changed = Signal()
+
+    def __init__(
+        self, parent: QWidget | None, shelf: Shelf[T], editor: Editor, words: tuple[str, str, str], blank: T
+    ) -> None:
+        """blank: what a new one begins as; its id does not count."""
+        super().__init__(parent)
+        self.one, self.many, self._glyph = words
+        self.setWindowTitle(self.many)
+        self.setAccessibleName(self.many)
+        self.setProperty("kind", "page")
+        self.shelf, self.editor, self._blank = shelf, editor, blank
+        self.current = ""
+        self._build()
+        self._rest = QTimer(self, singleShot=True, interval=TYPING_MS)
+        self._rest.timeout.connect(self.flush)
+        self.editor.edited.connect(self._rest.start)
+        self.name.textEdited.connect(lambda _: self._rest.start())
+        self.name.editingFinished.connect(self.flush)
+        self.new.clicked.connect(self.add_new)
+        self.copy.clicked.connect(self.duplicate)
+        self.delete.clicked.connect(self.remove)
+        self.take.clicked.connect(self._ask_file_to_take)
+        self.give.clicked.connect(self._ask_file_to_give)
+        self.close_button.clicked.connect(self.close)
+        focus_ring.install(self)
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+        self._fill()
+        first = shelf.own or shelf.things
+        self.show_thing(first[0].id)
+        resize_within_screen(self, theme.px(WIDE), theme.px(HIGH))
+
+    def _build(self) -> None:
+        self.title = Label(self.many, "title")
+        self.take, self.give = Button("Import", "secondary", "get"), Button("Export", "secondary")
+        self.take.setToolTip(f"Take {self.many.lower()} in from a file")
+        self.give.setToolTip(f"Write your own {self.many.lower()} into a file")
+        self.new = PickRow(f"New {self.one.lower()}", "plus")
+        self.name = QLineEdit()
+        self.name.setProperty("kind", "field")
+        self.name.setMaxLength(NAME_LENGTH)
+        self.name.setAccessibleName(f"Name of the {self.one.lower()}")
+        self.fixed = Label("", "small", "ink3", wrap=True)
+        self.copy, self.delete = Button("Duplicate"), Button("Delete", "danger")
+        self.close_button = Button("Close")
+        head = self._head = QHBoxLayout()
+        head.addWidget(self.title, 1)
+        head.addWidget(self.take)
+        head.addWidget(self.give)
+        self._list_host = QFrame()
+        self._list_host.setAutoFillBackground(False)
+        within = QVBoxLayout(self._list_host)
+        within.setContentsMargins(0, 0, 0, 0)
+        within.setSpacing(0)
+        self._rows = QVBoxLayout()
+        self._rows.setSpacing(0)
+        within.addLayout(self._rows)
+        within.addWidget(self.new)
+        within.addStretch(1)
+        self._area = QScrollArea()
+        self._area.setProperty("kind", "plain")
+        self._area.setFrameShape(QFrame.Shape.NoFrame)
+        self._area.setWidgetResizable(True)
+        self._area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self._area.viewport().setAutoFillBackground(False)
+        self._area.setWidget(self._list_host)
+        self._list_host.setAutoFillBackground(False)
+        self._card = QFrame()
+        self._card.setProperty("kind", "card")
+        self._inside = QVBoxLayout(self._card)
+        self._inside.addWidget(self.name)
+        self._inside.addWidget(self.fixed)
+        self._inside.addWidget(self.editor, 1)
+        self._acts = QHBoxLayout()
+        self._acts.addWidget(self.delete)
+        self._acts.addStretch(1)
+        self._acts.addWidget(self.copy)
+        self._inside.addLayout(self._acts)
+        self._across = QHBoxLayout()
+        self._across.addWidget(self._area)
+        self._across.addWidget(self._card, 1)
+        foot = QHBoxLayout()
+        foot.addStretch(1)
+        foot.addWidget(self.close_button)
+        self._column = QVBoxLayout(self)
+        self._column.addLayout(head)
+        self._column.addLayout(self._across, 1)
+        self._column.addLayout(foot)
+
+    # -------------------------------------------------------------- what is shown
+
+    def rows(self) -> list[PickRow]:
+        """One for each thing."""
+        found = (self._rows.itemAt(i) for i in range(self._rows.count()))
+        return [row for item in found if item is not None and isinstance(row := item.widget(), PickRow)]
+
+    def _fill(self) -> None:
+        clear(self._rows)
+        for thing in self.shelf.things:
+            row = PickRow(thing.name, self._glyph, "" if self.shelf.is_own(thing.id) else "Hearth's")
+            row.setProperty("thing", thing.id)
+            row.set_shown(thing.id == self.current)
+            row.clicked.connect(lambda _=False, thing_id=thing.id: self.show_thing(thing_id))
+            self._rows.addWidget(row)
+            row.show()
+        self.give.setEnabled(bool(self.shelf.own))
+        self.new.setEnabled(not self.shelf.is_full)
+
+    def show_thing(self, thing_id: str) -> None:
+        """Show one of them at the right."""
+        self.flush()
+        thing = self.shelf.get(thing_id)
+        if thing is None:
+            return
+        self.current = thing_id
+        own = self.shelf.is_own(thing_id)
+        self.name.setText(thing.name)
+        self.name.setEnabled(own)
+        self.fixed.setVisible(not own)
+        self.fixed.setText("It comes with Hearth and stays as it is. Duplicate it to make it yours.")
+        self.delete.setVisible(own)
+        self.editor.show_thing(thing, own)
+        for row in self.rows():
+            row.set_shown(row.property("thing") == thing_id)
+
+    # -------------------------------------------------------------- what the person does
+
+    def flush(self) -> None:
+        """Take up what was typed, without waiting."""
+        self._rest.stop()
+        thing = self.shelf.get(self.current)
+        if thing is None or not self.shelf.is_own(self.current):
+            return
+        changed = self.editor.taken(thing)
+        try:
+            changed = replace(changed, name=checked_name(self.name.text()))
+        except ValueError:
+            if not self.name.hasFocus():  # a thing without a name keeps the one it had
+                self.name.setText(thing.name)
+        if changed == thing:
+            return
+        kept = self.shelf.put(changed)
+        if kept.name != self.name.text() and not self.name.hasFocus():
+            self.name.setText(kept.name)
+        for row in self.rows():
+            if row.property("thing") == kept.id:
+                row.set_words(kept.name)
+        self._tell()
+
+    def _tell(self) -> None:
+        self.changed.emit()
+
+    def _add(self, thing: T) -> None:
+        try:
+            kept = self.shelf.put(thing)
+        except ShelfError as error:
+            Toast.show_on(self, str(error).rstrip("."))
+            return
+        self._fill()
+        self.show_thing(kept.id)
+        self._area.ensureWidgetVisible(self.new)
+        self.name.setFocus(Qt.FocusReason.OtherFocusReason)
+        self.name.selectAll()
+        self._tell()
+
+    def add_new(self) -> None:
+        """A new one, to be filled."""
+        self.flush()
+        self._add(replace(self._blank, id=new_id(), name=f"New {self.one.lower()}"))
+
+    def duplicate(self) -> None:
+        """One of the person's own that begins as the one shown."""
+        self.flush()
+        thing = self.shelf.get(self.current)
+        if thing is not None:
+            self._add(replace(self.editor.taken(thing), id=new_id()))
+
+    def remove(self) -> None:
+        """Take the one shown away; it can be brought back for a while."""
+        self.flush()
+        thing = self.shelf.get(self.current)
+        if thing is None or not self.shelf.is_own(thing.id):
+            return
+        things = self.shelf.things
+        place = next(i for i, one in enumerate(things) if one.id == thing.id)
+        after = things[place + 1] if place + 1 < len(things) else things[place - 1]
+        at = self.shelf.remove(thing.id)
+        self._fill()
+        self.show_thing(after.id)
+        self.new.setFocus(Qt.FocusReason.OtherFocusReason)
+        self._tell()
+
+        def undo() -> None:
+            self.shelf.put(thing, at)
+            self._fill()
+            self.show_thing(thing.id)
+            self._tell()
+
+        Toast.show_on(self, f"{thing.name} deleted", undo)
+
+    def _ask_file_to_take(self) -> None:
+        path, _ = QFileDialog.getOpenFileName(self, f"Import {self.many.lower()}", "", FILES)
+        if path:
+            self.take_in(Path(path))
+
+    def take_in(self, path: Path) -> None:
+        """Add what a file holds, and say what came of it."""
+        self.flush()
+        try:
+            added, left_out = self.shelf.take_in(path)
+        except ShelfError as error:
+            Toast.show_on(self, str(error).rstrip("."))
+            return
+        words = f"{len(added)} added" if added else "They are all here already"
+        if left_out:
+            words += f", {left_out} left out: they make no sense here"
+        if added:
+            self._fill()
+            self.show_thing(added[0].id)
+            self._tell()
+        Toast.show_on(self, words)
+
+    def _ask_file_to_give(self) -> None:
+        name = f"hearth-{self.shelf.kind}.json"
+        path, _ = QFileDialog.getSaveFileName(self, f"Export {self.many.lower()}", name, FILES)
+        if path:
+            self.hand_out(Path(path))
+
+    def hand_out(self, path: Path) -> None:
+        """Write the person's own into a file, and say so."""
+        self.flush()
+        try:
+            self.shelf.hand_out(path, self.shelf.own)
+        except OSError as error:
+            Toast.show_on(self, f"{path.name} could not be written: {error.strerror or error}")
+            return
+        Toast.show_on(self, f"{len(self.shelf.own)} written to {path.name}")
+
+    def focusNextPrevChild(self, forward: bool) -> bool:
+        return tab_order.move_on(self, forward)
+
+    def done(self, result: int) -> None:
+        self.flush()
+        super().done(result)
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        self.flush()
+        super().closeEvent(event)
+
+    def _restyle(self) -> None:
+        px = theme.px
+        self._column.setContentsMargins(px(24), px(20), px(24), px(20))
+        self._column.setSpacing(px(14))
+        self._head.setSpacing(px(8))
+        self._across.setSpacing(px(14))
+        self._area.setFixedWidth(px(LIST_PX))
+        self._inside.setContentsMargins(px(16), px(14), px(16), px(14))
+        self._inside.setSpacing(px(10))
+        self._acts.setSpacing(px(8))
+        self.name.setFont(theme.font("row"))
+        self.setMinimumSize(px(560), px(420))

@@ -1,0 +1,107 @@
+"""Hearth's icon in the desktop's tray: what the engine does as its tooltip, and a short menu.
+
+It knows no settings; whoever wires it says whether it is there. It also shows notifications where a desktop has no
+other way than the tray.
+"""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QObject, Signal
+from PySide6.QtGui import QAction, QColor, QIcon
+from PySide6.QtWidgets import QMenu, QSystemTrayIcon
+
+from app.engine_status import EngineStatus
+from app.ui import icons, theme
+
+
+class Tray(QObject):
+    """Not there until `set_there`. opened: the person wants the window."""
+
+    opened = Signal()
+    new_chat = Signal()
+    stop = Signal()
+    quit = Signal()
+    clicked = Signal()  # of the notification that was shown last
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._icon: QSystemTrayIcon | None = None
+        self._menu: QMenu | None = None
+        self._stop: QAction | None = None
+        self._status = EngineStatus()
+        self.is_wanted = False
+
+    @property
+    def is_there(self) -> bool:
+        """Whether a person can find Hearth there."""
+        return self.is_wanted and self._icon is not None and self._icon.isVisible()
+
+    @staticmethod
+    def can_be() -> bool:
+        """Whether this desktop has a tray."""
+        return QSystemTrayIcon.isSystemTrayAvailable()
+
+    def set_there(self, there: bool) -> None:
+        self.is_wanted = there and self.can_be()
+        if self.is_wanted:
+            self._made().show()
+        elif self._icon is not None:
+            self._icon.hide()
+
+    def set_status(self, status: EngineStatus) -> None:
+        """What the engine does now."""
+        self._status = status
+        if self._icon is not None:
+            words = f"Hearth: {status.word}" if status.working else "Hearth"
+            if words != self._icon.toolTip():
+                self._icon.setToolTip(words)
+        if self._stop is not None:
+            self._stop.setEnabled(status.answering)
+
+    def show(self, title: str, sentence: str) -> None:
+        """Show a notification; the icon is there as long as that, whether it is wanted otherwise or not."""
+        if self.can_be():
+            icon = self._made()
+            icon.show()
+            icon.showMessage(title, sentence, icons.app_icon())
+
+    def withdraw(self) -> None:
+        """The notification has served. A tray cannot take it back, only the icon that was there for it."""
+        if self._icon is not None and not self.is_wanted:
+            self._icon.hide()
+
+    def close(self) -> None:
+        if self._icon is not None:
+            self._icon.hide()
+
+    def _made(self) -> QSystemTrayIcon:
+        if self._icon is None:
+            self._menu = menu = QMenu()
+            menu.addAction("Open Hearth", self.opened.emit)
+            menu.addAction("New chat", self.new_chat.emit)
+            self._stop = menu.addAction("Stop the answer", self.stop.emit)
+            menu.addSeparator()
+            menu.addAction("Quit", self.quit.emit)
+            self._icon = QSystemTrayIcon(tray_icon(), self)
+            self._icon.setContextMenu(menu)
+            self._icon.activated.connect(self._activated)
+            self._icon.messageClicked.connect(self.clicked)
+            theme.current().changed.connect(self._restyle)
+            self.set_status(self._status)
+        return self._icon
+
+    def _restyle(self) -> None:
+        if self._icon is not None:
+            self._icon.setIcon(tray_icon())
+
+    def _activated(self, reason: QSystemTrayIcon.ActivationReason) -> None:
+        if reason in (QSystemTrayIcon.ActivationReason.Trigger, QSystemTrayIcon.ActivationReason.DoubleClick):
+            self.opened.emit()
+
+
+def tray_icon() -> QIcon:
+    """Arch and flame as one stroke, in the ink that the desktop's own theme asks for, not Hearth's."""
+    tokens = theme.DARK if theme.desktop_is_dark() else theme.LIGHT
+    out = icons.line_icon("hearth", QColor(tokens.ink), (16, 20, 22, 24, 32, 44, 48))
+    out.setIsMask(True)
+    return out
