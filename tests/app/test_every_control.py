@@ -149,6 +149,11 @@ def _filter_menu(room: Room) -> QWidget:
     return room.opened(room.window.models_page.filters.sort.open_menu, QMenu)
 
 
+def _live(room: Room) -> QWidget:
+    room.window.show_live()
+    return room.window
+
+
 def _attached(room: Room) -> QWidget:
     from app.conversation import Attachment
     from app.draft_attachments import Attached, Measure
@@ -220,6 +225,7 @@ PLACES: dict[str, Open] = {
     "models": lambda room: room.models(),
     "models: hits on the hub": lambda room: _hub(room, "relu"),
     "models: a repository": lambda room: _hub(room, "o/name"),
+    "live": lambda room: _live(room),
     "settings": lambda room: room.opened(room.window.open_settings),
     "after a crash": _after_a_crash,
     "about": lambda room: room.opened(room.window.open_about),
