@@ -122,10 +122,6 @@ class LivePage(QFrame):
         if self._watching:
             self._show_soon()
 
-    def set_still(self, still: bool) -> None:
-        """Whether nothing is to move by itself."""
-        self.neurons.still = still
-
     # -------------------------------------------------------------- showing
 
     def _show_soon(self) -> None:
