@@ -122,10 +122,6 @@ class LivePage(QFrame):
         if self._watching:
             self._show_soon()
 
-    def set_still(self, still: bool) -> None:
-        """Whether nothing is to move by itself."""
-        self.neurons.still = still
-
     # -------------------------------------------------------------- showing
 
     def _show_soon(self) -> None:
@@ -150,7 +146,7 @@ class LivePage(QFrame):
     def _show_model(self) -> None:
         figures, live, status = self._figures, self._figures.live, self._figures.status
         self.speed.set_speed(figures.speed(self._clock()), figures_only=not self._machine_is_new)
-        if self._machine_is_new:
+        if self._machine_is_new or self.token.is_empty:
             self.token.set_times(figures.token_times())
         is_loaded = bool(status.model) and status.phase not in {Phase.OFF, Phase.FAILED, Phase.LOADING}
         self.neurons.set_places(live.on_gpu, bool(status.card), figures.neurons(), NOT_TOLD if is_loaded else NO_MODEL)

@@ -49,7 +49,6 @@ class NeuronMap(LiveCard):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setProperty("focusRadius", 12)
-        self.still = False  # nothing moves by itself: cells go out at once
         self._on_gpu: tuple[float, ...] = ()
         self._fired: list[list[int]] = []  # [layers][groups], in a hundred
         self._faded = 0  # how far what fired last has gone out
@@ -88,7 +87,7 @@ class NeuronMap(LiveCard):
         """No token is computed any more: what is lit goes out."""
         if not self._fired or self._faded >= FADES or self._fade.isActive():
             return
-        if self.still or not self.isVisible():
+        if theme.current().still or not self.isVisible():
             self._faded = FADES
             self.update()
         else:

@@ -76,7 +76,7 @@ class SamplingRow(QWidget):
     def restyle(self) -> None:
         """Take up measures anew."""
         self.across.setSpacing(theme.px(8))
-        self.title.setMinimumWidth(theme.px(TITLE_PX))
+        self.title.setMinimumWidth(max(self.title.sizeHint().width(), theme.px(TITLE_PX)))
         self.setFixedHeight(theme.px(34))
 
 
@@ -92,6 +92,7 @@ class SliderField(SamplingRow):
         high = _REACH.get(setting.name, setting.high)
         self.slider.setRange(0, round((high - setting.low) / self.step))
         self.slider.setPageStep(max(self.slider.maximum() // 10, 1))
+        self.slider.setMinimumWidth(theme.px(48))  # longer words beside it come first
         self.figure = Label("", "small", align=Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         self.figure.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Preferred)
         for part in (self.slider, self.figure, self.back):
@@ -121,7 +122,7 @@ class SliderField(SamplingRow):
     def restyle(self) -> None:
         super().restyle()
         needed = QFontMetrics(theme.font("small")).horizontalAdvance("The model's") + 2
-        self.figure.setMinimumWidth(max(needed, theme.px(VALUE_PX)))
+        self.figure.setMinimumWidth(max(needed, self.figure.sizeHint().width(), theme.px(VALUE_PX)))
 
 
 class NumberField(SamplingRow):

@@ -38,6 +38,11 @@ class TokenTime(LiveCard):
             self.high_px = LOW_PX if low else SPEED_PX
             self.restyle()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no time is shown."""
+        return self._times.total is None
+
     def set_times(self, times: TokenTimes) -> None:
         """Show this."""
         self._times = times

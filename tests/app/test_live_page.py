@@ -128,6 +128,15 @@ def test_what_is_lit_goes_out_when_the_answer_ends(qtbot: QtBot) -> None:
     qtbot.waitUntil(lambda: not cells._fade.isActive(), timeout=3000)  # nothing moves any more
 
 
+def test_nothing_moves_by_itself_where_that_is_not_wanted(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    room = Room(qtbot, live=a_live())
+    room.show(a_live())
+    monkeypatch.setattr(theme.current(), "still", True)
+    room.page.neurons.go_out()
+    assert not room.page.neurons._fade.isActive()
+    assert "fired" not in room.page.neurons.cell_words(0, 0)
+
+
 def test_hovering_tells_more(qtbot: QtBot) -> None:
     room = Room(qtbot, live=a_live())
     room.show(a_live())
