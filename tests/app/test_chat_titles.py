@@ -155,7 +155,8 @@ def test_words_on_the_side_never_hold_up_an_answer(make_desk: MakeDesk) -> None:
     assert len(desk.statuses) == statuses, "nobody sees it"
     assert len(desk.messages) == 2
     cancelled: list[str] = []
-    desk.engine._worker.cancel, cancel = cancelled.append, desk.engine._worker.cancel  # type: ignore[method-assign]
+    cancel = desk.engine._worker.cancel
+    desk.engine._worker.cancel = lambda target: (cancelled.append(target), cancel(target))  # type: ignore
     desk.engine.ask_aside(desk.controller.next_request("words 200 pace 0.02"), heard.append)
     desk.controller.send("second")
     desk.wait(lambda: len(desk.shown) == 4 and desk.last.state is not MessageState.WRITING)
