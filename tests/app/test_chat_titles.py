@@ -20,7 +20,7 @@ def exchange(question: str, answer: str = "An answer.") -> list[Message]:
     ("question", "title"),
     [
         ("How do I sort nearly sorted data?", "How do I sort nearly sorted data?"),
-        ("Hi, could you please tell me how herons nest?", "How herons nest?"),
+        ("Hi, could you please tell me how herons nest?", "How herons nest"),
         ("Hello! Can you help me with my tax return", "My tax return"),
         ("I'd like to know what a monad is", "What a monad is"),
         ("please translate this into French:\nGood morning", "Translate this into French"),
