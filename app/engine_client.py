@@ -40,6 +40,7 @@ class EngineClient(QObject):
     died = Signal(object)  # EngineDied
     unloaded = Signal()  # no model is loaded now, and none is on its way
     noted = Signal(str)  # what became of the model that is loaded, one sentence
+    lived = Signal(object)  # protocol.Live, while somebody watches
     counted = Signal(object)  # protocol.CountResult of what was asked last, or None where it could not be counted
     process_started = Signal(int)  # its pid, 0 in the window's own process
 
@@ -58,6 +59,7 @@ class EngineClient(QObject):
         self._patience = QTimer(self, singleShot=True, interval=CANCEL_WITHIN_MS)
         self._patience.timeout.connect(self._end_the_load)
         self._notes: tuple[str, ...] = ()  # what was said of where the model lies
+        self._watching = False
         self._threads = ""  # how many work on an answer, in words
         self.status = EngineStatus()
         worker.happened.connect(self._hear)
@@ -180,6 +182,12 @@ class EngineClient(QObject):
             self._set(phase=Phase.STOPPING)
             self._worker.cancel(self._answer_id)
 
+    def watch(self, on: bool) -> None:
+        """Whether somebody sees what the model does from now on: `lived` tells it then, and never otherwise."""
+        if on != self._watching:
+            self._watching = on
+            self._worker.watch(protocol.Watch(f"watch-{next(self._numbers)}", on))
+
     def move(self, location: str) -> None:
         """Run the engine at the other place. What is under way ends without a word; a load has to follow."""
         self._loaded, self._load_id, self._answer_id = False, "", ""
@@ -208,6 +216,8 @@ class EngineClient(QObject):
         match event:
             case EngineStarted():
                 self.process_started.emit(event.pid)
+                if self._watching:  # this engine does not know of it yet
+                    self._worker.watch(protocol.Watch(f"watch-{next(self._numbers)}"))
                 if not self._load_id and self.status.phase is not Phase.OFF:
                     self._set(phase=Phase.FAILED if self.status.phase is Phase.RESTARTING else Phase.STARTING)
             case EngineDied():
@@ -238,6 +248,8 @@ class EngineClient(QObject):
                 self._answer_ended(tok_s=None)
                 self.failed.emit(event)
                 self._next()
+            case protocol.Live() if self._watching:
+                self.lived.emit(event)
             case protocol.Finished() if event.id == self._count_id:
                 self._count_id = ""
                 self.counted.emit(protocol.CountResult.from_dict(event.result))

@@ -275,11 +275,7 @@ class ProcessHost(QObject):
             raise protocol.ProtocolError(
                 f"The {self._name}'s process began with a {message.type} message, not with a hello."
             )
-        elif isinstance(
-            message, protocol.Progress | protocol.Token | protocol.Stats | protocol.News | protocol.Heartbeat
-        ):
-            self._emit(message)
-        elif isinstance(message, protocol.Finished | protocol.Failed):
+        elif isinstance(message, protocol.Event):
             if isinstance(message, protocol.Failed) and self._last_load and message.id == self._last_load.id:
                 self._last_load = None  # the same would fail the same way after a restart
             self._emit(message)

@@ -141,6 +141,9 @@ class EngineWorker(QObject):
     def unload(self, request: protocol.Unload) -> None:
         self._submit_later(request)
 
+    def watch(self, request: protocol.Watch) -> None:
+        self._submit_later(request)
+
     def cancel(self, target: str) -> None:
         """Stop the request with that id between two tokens."""
         request = protocol.Cancel(f"cancel-{target}", target)

@@ -156,10 +156,9 @@ class Manners(QObject):
                 self._shelf.import_chats(path)
             else:
                 texts.append(file)
-        attach = getattr(self._window.page.composer, "attach", None)
-        if texts and attach is not None:
+        if texts:
             self._window.show_chat()
-            attach(texts)
+            self._window.page.composer.attach(texts)
 
     def _show_chat(self, chat: str) -> None:
         self._window.come_forward()

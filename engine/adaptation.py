@@ -105,6 +105,10 @@ class Adaptation:
         except EngineError as error:
             log.info("What was learned of %s is not kept: %s", self._opened.name, error)
 
+    def rates(self, layer: int) -> Rates:
+        """How often each neuron of the layer fires, as far as is known [F]."""
+        return merged_rates(self._stats, self.activity, layer)
+
     def learned_hot(self, placed: Sequence[I32]) -> tuple[I32, ...] | None:
         """The hot neurons that earlier runs exchanged this placement's for, in the order of their slots; None: none."""
         same = self.activity.hot and self.activity.placement == placement_fingerprint(placed)

@@ -46,6 +46,7 @@ class GenerationStats:
     prefill_s: float = 0.0
     decode_s: float = 0.0  # from the first token to the last
     decode_steps: int = 0
+    sampling_s: float = 0.0  # of those steps: choosing tokens by their logits
     total_s: float = 0.0
     context_full: bool = False
     active_share: float | None = None
@@ -195,8 +196,10 @@ def generate(
             except Cancelled:
                 reason = "cancelled"
                 break
+        computed = time.perf_counter()
         token = sampler(logits, history)
         now = time.perf_counter()
+        stats.sampling_s += now - computed if stats.decode_steps else 0.0
         if stats.ttft_s is None:
             stats.ttft_s = now - started
         stats.decode_s = now - started - stats.ttft_s

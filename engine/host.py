@@ -21,6 +21,7 @@ from engine import __version__, protocol
 from engine.chat_room import checked_overflow
 from engine.cpu_and_ram import process_ram_bytes
 from engine.errors import InvalidRequestError
+from engine.live import LiveFeed
 from engine.request_course import Emit, failure_of, progress_of
 
 if TYPE_CHECKING:
@@ -51,15 +52,18 @@ class EngineHost:
         self._session: ChatSession | None = None
         self._told: dict[str, Any] = {}  # of the model's placement, and of which
         self._told_generation = 0
+        self._live = LiveFeed(emit)
 
     def submit(self, request: protocol.Request) -> None:
-        """Take a request. Cancel is answered at once; the rest runs in order in `run_pending`."""
+        """Take a request. Cancel and Watch take effect at once; the rest runs in order in `run_pending`."""
         if isinstance(request, protocol.Cancel):
             with self._lock:
                 if self._known[request.target]:
                     self._cancelled.add(request.target)
             self._emit(protocol.Finished(request.id))
             return
+        if isinstance(request, protocol.Watch):
+            self._live.watch(request.on)  # also of the answer under way
         with self._lock:
             self._known[request.id] += 1
         self._queue.put(request)
@@ -159,12 +163,22 @@ class EngineHost:
     def _dispatch(self, request: protocol.Request) -> dict[str, Any]:
         match request:
             case protocol.Load():
-                return self._load(request)
+                found = self._load(request)
+                self._live.rest(self._session)
+                return found
             case protocol.Unload():
                 self._unload()
+                self._live.rest(None)
                 return {}
             case protocol.Generate():
-                return self._generate(request)
+                self._live.begin(request.id)
+                try:
+                    return self._generate(request)
+                finally:
+                    self._live.end(self._session)
+            case protocol.Watch():
+                self._live.rest(self._session)
+                return {}
             case protocol.Count():
                 return self._count(request)
             case protocol.Shutdown():
@@ -283,6 +297,8 @@ class EngineHost:
             if event.text:
                 text.append(event.text)
                 waiting.append(event.text)
+            if event.token_id is not None:
+                self._live.token(session, stats)
             now = time.perf_counter()
             if waiting and (now - last_text >= TEXT_EVERY_S or event.finish_reason):
                 self._emit(protocol.Token(request.id, "".join(waiting), stats.tokens))

@@ -118,6 +118,16 @@ class Serve:
 
 
 @dataclass(frozen=True)
+class Watch:
+    """Somebody watches the model at work from now on, or no longer; answered at once by `finished`. While somebody
+    does, `live` events come a few times a second, and one whenever an answer begins or ends."""
+
+    type: ClassVar[str] = "watch"
+    id: str
+    on: bool = True
+
+
+@dataclass(frozen=True)
 class Shutdown:
     """End the process in good order."""
 
@@ -163,6 +173,37 @@ class Stats:
     context_used: int
     context_total: int
     gpu_neuron_load: float | None = None  # share of the computed neurons that a card computed; None without one
+
+
+@dataclass(frozen=True)
+class Live:
+    """What the model does now; figures since the event before it, unless said otherwise, None where nobody knows.
+
+    mode: "" where no model is loaded. token_s, cpu_s, gpu_s: seconds of a token, in all and by stage: attention,
+    predictor, ffn (neurons), wait (for the other side), head, sampling, other; empty where nobody measures them. Both
+    sides work at the same time. on_gpu: [layers], the share of each layer's neurons that the card computes. fired:
+    [layers][groups], of one token: in each group of a layer's neurons, the card's before the processor's and the
+    busiest first, how many in a hundred fired; of a sample. Empty where neurons are not told apart.
+    """
+
+    type: ClassVar[str] = "live"
+    id: str  # of the answer under way; "" between answers
+    mode: str = ""
+    tokens: int = 0
+    tok_s: float | None = None
+    mean_tok_s: float | None = None  # over the answer up to now
+    ttft_s: float | None = None
+    prefill_tok_s: float | None = None
+    active_share: float | None = None  # of the neurons, those computed for a token
+    fired_share: float | None = None
+    gpu_neuron_load: float | None = None
+    token_s: float | None = None
+    cpu_s: dict[str, float] = field(default_factory=dict)
+    gpu_s: dict[str, float] = field(default_factory=dict)
+    has_zeros: bool = True  # whether there are neurons that add nothing to a token; else all of them fire
+    is_counted: bool = True  # whether it is known which of them fire
+    on_gpu: list[float] = field(default_factory=list)
+    fired: list[list[int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -307,14 +348,14 @@ class CountResult:
         return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
 
 
-Request = Load | Unload | Generate | Count | Cancel | Job | Serve | Shutdown
-Event = Progress | Token | Stats | Finished | Failed | News | Heartbeat
+Request = Load | Unload | Generate | Count | Cancel | Job | Serve | Watch | Shutdown
+Event = Progress | Token | Stats | Live | Finished | Failed | News | Heartbeat
 Message = Hello | Request | Event
 
 _TYPES: dict[str, type[Any]] = {
     cls.type: cls
-    for cls in (Hello, Load, Unload, Generate, Count, Cancel, Job, Serve, Shutdown,
-                Progress, Token, Stats, Finished, Failed, News, Heartbeat)
+    for cls in (Hello, Load, Unload, Generate, Count, Cancel, Job, Serve, Watch, Shutdown,
+                Progress, Token, Stats, Live, Finished, Failed, News, Heartbeat)
 }  # fmt: skip
 
 

@@ -331,6 +331,11 @@ class ChatSession:
         self._texts = AttachedTexts(model.tokenizer.encode)
 
     @property
+    def transformer(self) -> Transformer:
+        """What computes the answers in the mode of now."""
+        return self._transformer
+
+    @property
     def gpu_neuron_load(self) -> float | None:
         """Share of the neurons computed that a card computed, of the answer under way or the last; None without one."""
         return self._transformer.executor.counters.gpu_neuron_load

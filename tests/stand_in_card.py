@@ -11,6 +11,7 @@ import bisect
 import ctypes
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -61,6 +62,19 @@ class StandInWork:
 
     def close(self) -> None:
         self._card.works.pop(self.handle, None)
+
+
+class StandInMark:
+    reached_at = 0.0
+
+    def reach(self) -> None:
+        self.reached_at = time.perf_counter()
+
+    def seconds_since(self, earlier: StandInMark) -> float:
+        return self.reached_at - earlier.reached_at
+
+    def close(self) -> None:
+        """Nothing was taken."""
 
 
 class StandInCard(StandInOperators):
@@ -134,6 +148,12 @@ class StandInCard(StandInOperators):
         self._handles += 1
         self.works[self._handles] = StandInWork(self, steps, self._handles)
         return self.works[self._handles]
+
+    def mark(self) -> StandInMark:
+        assert self._captured is not None, "marks are points of captured work"
+        mark = StandInMark()
+        self.do("mark", mark.reach)
+        return mark
 
     def launch(self, work: StandInWork) -> None:
         assert self._captured is None, "nothing is launched while work is captured"

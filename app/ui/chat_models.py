@@ -33,6 +33,7 @@ class ChatModels(QObject):
         super().__init__(window)
         self._page, self._sidebar, self._chat, self._models = page, sidebar, chat, models
         self._status = EngineStatus()
+        self._shown: tuple[bool, bool, Placed] | None = None  # loading, loaded, and how it lies
         self._offered: ModelRow | None = None
         self._fetching = ""  # row of the offer that was taken: it is shown until it answers
         self.menu, self.popup = ModelMenu(window), PlacementPopup(window)
@@ -105,12 +106,16 @@ class ChatModels(QObject):
         self._status = status
         loading = status.phase is Phase.LOADING and not status.cancelling
         loaded = bool(status.device) and status.phase not in (Phase.OFF, Phase.FAILED, Phase.LOADING)
+        budget = self._models.choices.of(self._chat.model).vram_budget_gib
+        placed = Placed(status.model, status.placement, budget, status.device, status.device_reason)
+        if (loading, loaded, placed) == self._shown:
+            return  # an answer tells of itself a hundred times a second, and changes nothing of this
+        self._shown = (loading, loaded, placed)
         self.menu.set_state(status.model or "the model", loading, loaded)
         if not loaded:
             self.popup.dismiss()
             return
-        budget = self._models.choices.of(self._chat.model).vram_budget_gib
-        self.popup.show_model(Placed(status.model, status.placement, budget, status.device, status.device_reason))
+        self.popup.show_model(placed)
 
     def _take_rows(self, rows: list[ModelRow]) -> None:
         self._chat.learn_names({

@@ -31,8 +31,10 @@ from app.ui.floating import announce, resize_within_screen
 from app.ui.painting import antialiased, block
 
 WIDE, HIGH = 880, 640
-SIDE_BY_SIDE_FROM = 640  # px of the dialog; below, one card stands above the other
-PROMPT_LINES = 3
+# px of the dialog: narrower, and as high as that, one card stands above the other. Where both lack, side by side shows
+# more words.
+SIDE_BY_SIDE_FROM, STACKED_FROM = 640, 640
+PROMPT_LINES = 2
 MOST_MARKS = 2_000
 _LINE = re.compile(r"[^\s](?:[^\n]*[^\s])?")
 WAITS = {SideState.WAITING: "Comes next", SideState.RUNNING: "Answering", SideState.STOPPED: "Stopped",
@@ -315,7 +317,7 @@ class CompareDialog(QDialog):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        wide = self.width() >= theme.px(SIDE_BY_SIDE_FROM)
+        wide = self.width() >= theme.px(SIDE_BY_SIDE_FROM) or self.height() < theme.px(STACKED_FROM)
         way = QBoxLayout.Direction
         self._sides.setDirection(way.LeftToRight if wide else way.TopToBottom)
 

@@ -171,15 +171,17 @@ class EmptyPage(QScrollArea):
 
     def set_status(self, status: EngineStatus) -> None:
         """What the engine is doing, as the page's title; the model in one sentence."""
-        self._title.setText(_TITLES.get(status.phase, status.word))
+        title = _TITLES.get(status.phase, status.word)
         about = f"{status.model} is {status.description[:1].lower()}{status.description[1:]}"
-        if status.phase in (Phase.OFF, Phase.FAILED):
-            self._about.setText("Load one to go on. Your chats and drafts stay.")
-            self._lay_out()
-            return
         # Its line is kept while there is nothing to say yet: the composer must not move once the model is there.
-        self._about.setText(f"{about} It works offline." if status.description else " ")
-        self._lay_out()
+        line = f"{about} It works offline." if status.description else " "
+        if status.phase in (Phase.OFF, Phase.FAILED):
+            line = "Load one to go on. Your chats and drafts stay."
+        before = (self._title.words, self._about.words)
+        self._title.setText(title)
+        if (title, line) != before:  # an answer tells of itself a hundred times a second
+            self._about.setText(line)
+            self._lay_out()
 
     def set_offer(self, row: ModelRow | None) -> None:
         """A bigger model to offer, or how far it is; None: nothing."""

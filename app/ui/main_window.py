@@ -6,6 +6,7 @@ It places and wires widgets. What the acts mean is the controller's business.
 from __future__ import annotations
 
 import base64
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QMainWindow, QS
 from app.chat_controller import ChatController
 from app.conversation import Conversation, Message
 from app.engine_status import EngineStatus, sentence, short_name, why_there
+from app.live_figures import LiveFigures
 from app.settings import AppPaths, AppSettings, description_of
 from app.ui import focus_ring, tab_order, theme
 from app.ui.chat_page import ChatPage
@@ -27,7 +29,7 @@ from app.ui.sidebar import Sidebar
 from app.ui.status_strip import StatusStrip
 from app.user_messages import Action, UserMessage, plain_figures
 from engine.monitor import MachineSample
-from engine.protocol import LoadedModelInfo
+from engine.protocol import GenerationResult, Live, LoadedModelInfo
 
 if TYPE_CHECKING:
     from app.answer_setup import AnswerSetup
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from app.ui.answer_menus import AnswerMenus
     from app.ui.chat_acts import ChatActs
     from app.ui.chat_models import ChatModels
+    from app.ui.live_page import LivePage
     from app.ui.model_acts import ModelActs
     from app.ui.models_page import ModelsPage
 
@@ -52,6 +55,7 @@ class MainWindow(QMainWindow):
 
     visible_changed = Signal(bool)
     settings_changed = Signal(AppSettings)
+    watching_changed = Signal(bool)  # whether the Live page is in sight
     closing = Signal()
     report_wanted = Signal()  # a report on this PC, to be saved
     log_wanted = Signal()  # the folder of the log, to be opened
@@ -74,6 +78,9 @@ class MainWindow(QMainWindow):
         self.chat_models: ChatModels | None = None
         self.answer_menus: AnswerMenus | None = None
         self._acts: ModelActs | None = None
+        self.live_page: LivePage | None = None  # built when it is first asked for
+        self._figures = LiveFigures()
+        self._answered = ""  # the chat that is being answered
         self._chat_acts: ChatActs | None = None
         self.commands = Commands(self)
         self.setWindowTitle("Hearth")
@@ -104,6 +111,7 @@ class MainWindow(QMainWindow):
         self.sidebar.conversation_selected.connect(lambda _: self.show_chat(focus=False))
         self.sidebar.hit_selected.connect(lambda *_: self.show_chat(focus=False))
         self.sidebar.models_requested.connect(self.show_models)
+        self.sidebar.live_requested.connect(self.show_live)
         self.sidebar.set_page("chat")
         self.sidebar.settings_requested.connect(self.open_settings)
         self.sidebar.about_requested.connect(self.open_about)
@@ -117,6 +125,7 @@ class MainWindow(QMainWindow):
         for act, do in {
             "new_chat": lambda: self.sidebar.new_chat.emit(),
             "search_chats": self.sidebar.open_search,
+            "live": self.show_live,
             "settings": self.open_settings,
             "about": self.open_about,
             "sidebar": self.sidebar.toggle,
@@ -149,6 +158,7 @@ class MainWindow(QMainWindow):
         controller.conversations_changed.connect(sidebar.set_conversations)
         controller.search_results.connect(sidebar.set_search_hits)
         controller.running_changed.connect(sidebar.set_running)
+        controller.running_changed.connect(self._show_answered)
         controller.status_changed.connect(self._show_status)
         controller.conversation_opened.connect(self._show_conversation)
         controller.chat_status_changed.connect(page.set_status)
@@ -265,6 +275,42 @@ class MainWindow(QMainWindow):
         self._show_title()
         self.models_page.search.setFocus(Qt.FocusReason.OtherFocusReason)
 
+    def show_live(self) -> None:
+        """Show the machine and the model at work."""
+        if self.live_page is None:
+            from app.ui.live_page import LivePage
+
+            self.live_page = LivePage(self._figures)
+            self.live_page.watching.connect(self.watching_changed)
+            self.live_page.set_seen(self._seen)
+            self.live_page.set_chat(self._chat_in_answer())
+            self.pages.addWidget(self.live_page)
+        self.pages.setCurrentWidget(self.live_page)
+        self.sidebar.set_page("live")
+        self.sidebar.set_current(None)
+        self._show_title()
+        self.live_page.neurons.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def show_live_event(self, live: Live) -> None:
+        """Show the model at this moment."""
+        self._figures.take_live(live)
+        if self.live_page is not None:
+            self.live_page.set_live(live)
+
+    def take_result(self, result: GenerationResult) -> None:
+        """An answer has ended."""
+        self._figures.take_result(result)
+
+    def _show_answered(self, conversation_id: str | None) -> None:
+        self._answered = conversation_id or ""
+        if self.live_page is not None:
+            self.live_page.set_chat(self._chat_in_answer())
+
+    def _chat_in_answer(self) -> str:
+        """The title of the chat that is being answered, where it is the one that is open."""
+        is_open = self._conversation is not None and self._conversation.id == self._answered
+        return self._title if is_open else ""
+
     def _show_models_problem(self, message: UserMessage) -> None:
         page = self.models_page
         if page is not None and self.pages.currentWidget() is page:
@@ -294,12 +340,16 @@ class MainWindow(QMainWindow):
         self._show_title()
 
     def _show_title(self) -> None:
-        title = self._title if self.pages.currentWidget() is self.page else "Models"
+        page = self.pages.currentWidget()
+        title = self._title if page is self.page else "Live" if page is self.live_page else "Models"
         self.setWindowTitle(f"{title} – Hearth" if title else "Hearth")
 
     def _show_status(self, status: EngineStatus) -> None:
         self._status = status
+        self._figures.take_status(status)
         self.sidebar.set_status(status)
+        if self.live_page is not None:
+            self.live_page.set_status()
         if self.models_page is not None:
             self.models_page.set_status(status)
 
@@ -307,10 +357,14 @@ class MainWindow(QMainWindow):
         """Show the machine at this moment."""
         self.strip.set_sample(sample)
         self.sidebar.set_sample(sample)
+        self._figures.take_sample(sample, time.monotonic())
+        if self.live_page is not None:
+            self.live_page.show_machine()
 
     def show_toast(self, words: str, undo: Callable[[], None] | None) -> None:
-        if self.models_page is not None and self.pages.currentWidget() is self.models_page:
-            Toast.show_on(self.models_page, words, undo)
+        page = self.pages.currentWidget()
+        if page is not None and page is not self.page:
+            Toast.show_on(page, words, undo)
         else:
             Toast.show_on(self.page, words, undo, lambda: 24 if self.page.is_empty else TOAST_ABOVE_COMPOSER)
 
@@ -409,6 +463,8 @@ class MainWindow(QMainWindow):
         seen = self.isVisible() and not self.isMinimized()
         if seen != self._seen:
             self._seen = seen
+            if self.live_page is not None:
+                self.live_page.set_seen(seen)
             self.visible_changed.emit(seen)
 
     def showEvent(self, event: QShowEvent) -> None:

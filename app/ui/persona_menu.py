@@ -103,7 +103,7 @@ class PersonaMenu(PickMenu):
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Escape and self.field.text():
             self.field.clear()
-        elif event.key() in {Qt.Key.Key_Return, Qt.Key.Key_Enter} and self.field.hasFocus():
+        elif event.key() in {Qt.Key.Key_Return, Qt.Key.Key_Enter} and self.window().focusWidget() is self.field:
             if rows := self.rows():
                 rows[0].click()
         elif is_typed(event):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QApplication, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from app.ui import tab_order, theme
 from app.ui.controls import Label, Rule
@@ -60,7 +60,7 @@ class PickMenu(Popover):
             if order:
                 order[0 if key == Qt.Key.Key_Home else -1].setFocus(Qt.FocusReason.TabFocusReason)
         elif key in {Qt.Key.Key_Return, Qt.Key.Key_Enter}:
-            focus = QApplication.focusWidget()
+            focus = self.window().focusWidget()
             if isinstance(focus, PickRow):
                 focus.click()
         else:
@@ -68,10 +68,9 @@ class PickMenu(Popover):
 
 
 def clear(column: QVBoxLayout) -> None:
-    """Take every widget out of a column."""
+    """Take every widget out of a column. They go once their own events are through: one may be the row just pressed."""
     while column.count():
         item = column.takeAt(0)
         if item is not None and (old := item.widget()) is not None:
             old.hide()
-            old.setParent(None)
             old.deleteLater()

@@ -31,7 +31,10 @@ class _Content(QWidget):
     """Is as high as its words need at its width. By itself Qt would ask for what they need at the least width."""
 
     def minimumSizeHint(self) -> QSize:
-        return QSize(0, 0)
+        layout = self.layout()
+        if layout is None or layout.hasHeightForWidth():
+            return QSize(0, 0)
+        return QSize(0, layout.totalMinimumSize().height())  # where nothing wraps, what is higher than the card scrolls
 
 
 class Popover(QFrame):

@@ -10,7 +10,7 @@ from typing import Any
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QFontMetrics
-from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QPlainTextEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QPlainTextEdit, QSizePolicy, QVBoxLayout, QWidget
 
 from app.presets import MAX_STOPS, STOP_LENGTH, fields_of_sampling
 from app.settings import Setting
@@ -37,6 +37,7 @@ class SamplingRow(QWidget):
         self.across = QHBoxLayout(self)
         self.across.setContentsMargins(0, 0, 0, 0)
         self.title = Label(setting.title, "small", "ink")
+        self.title.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Preferred)
         self.across.addWidget(self.title)
         self.back = IconButton("redo", f"{setting.title}: as it was")
         self.back.glyph_px = 15
@@ -75,7 +76,7 @@ class SamplingRow(QWidget):
     def restyle(self) -> None:
         """Take up measures anew."""
         self.across.setSpacing(theme.px(8))
-        self.title.setFixedWidth(theme.px(TITLE_PX))
+        self.title.setMinimumWidth(max(self.title.sizeHint().width(), theme.px(TITLE_PX)))
         self.setFixedHeight(theme.px(34))
 
 
@@ -91,7 +92,9 @@ class SliderField(SamplingRow):
         high = _REACH.get(setting.name, setting.high)
         self.slider.setRange(0, round((high - setting.low) / self.step))
         self.slider.setPageStep(max(self.slider.maximum() // 10, 1))
+        self.slider.setMinimumWidth(theme.px(48))  # longer words beside it come first
         self.figure = Label("", "small", align=Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        self.figure.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Preferred)
         for part in (self.slider, self.figure, self.back):
             self.across.addWidget(part)
         self.slider.valueChanged.connect(self._slid)
@@ -119,7 +122,7 @@ class SliderField(SamplingRow):
     def restyle(self) -> None:
         super().restyle()
         needed = QFontMetrics(theme.font("small")).horizontalAdvance("The model's") + 2
-        self.figure.setFixedWidth(max(needed, theme.px(VALUE_PX)))
+        self.figure.setMinimumWidth(max(needed, self.figure.sizeHint().width(), theme.px(VALUE_PX)))
 
 
 class NumberField(SamplingRow):
@@ -242,6 +245,14 @@ class SamplingEditor(QWidget):
         for row in self.rows.values():
             self._column.addWidget(row)
             row.edited.connect(self._tell)
+        theme.current().changed.connect(self._line_up)
+        self._line_up()
+
+    def _line_up(self) -> None:
+        """The controls begin on one line, however long the longest title is."""
+        widest = max(row.title.sizeHint().width() for row in self.rows.values())
+        for row in self.rows.values():
+            row.title.setMinimumWidth(max(widest, theme.px(TITLE_PX)))
 
     def values(self) -> dict[str, Any]:
         """Every value that is chosen."""

@@ -14,7 +14,7 @@ from app.ui.painting import antialiased, block
 
 
 class Toggle(QCheckBox):
-    """On or off, 38 x 22, ink when on."""
+    """On or off, drawn 38 x 22 in a place to press of 24, ink when on."""
 
     def __init__(self, name: str, on: bool = False, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -26,11 +26,11 @@ class Toggle(QCheckBox):
         self._restyle()
 
     def _restyle(self) -> None:
-        self.setFixedSize(theme.px(38), theme.px(22))
+        self.setFixedSize(theme.px(38), theme.px(24))
         self.update()
 
     def sizeHint(self) -> QSize:
-        return QSize(theme.px(38), theme.px(22))
+        return QSize(theme.px(38), theme.px(24))
 
     def hitButton(self, pos: Any) -> bool:
         return self.rect().contains(pos)
@@ -42,11 +42,11 @@ class Toggle(QCheckBox):
             ground = t.edge
         elif self.underMouse():
             ground = theme.mix(ground, t.page, 0.12)
-        block(painter, QRectF(self.rect()), ground, self.height() / 2)
-        inset = theme.px(3)
-        side = self.height() - 2 * inset
+        high, inset = theme.px(22), theme.px(3)
+        top, side = (self.height() - high) / 2, high - 2 * inset
+        block(painter, QRectF(0, top, self.width(), high), ground, high / 2)
         x = self.width() - inset - side if on != self.isRightToLeft() else inset
-        block(painter, QRectF(x, inset, side, side), t.on_ink if on else t.card, side / 2)
+        block(painter, QRectF(x, top + inset, side, side), t.on_ink if on else t.card, side / 2)
 
 
 class _Segment(QRadioButton):

@@ -401,7 +401,7 @@ class Transcript(QScrollArea):
         """Lay out what was built or taken down before anything else happens, and stand where we stood."""
         turns = self._turns
         turns.settle()
-        turns.resize(turns.width(), max(turns.sizeHint().height(), self.viewport().height()))
+        turns.resize(turns.width(), max(turns.minimumSizeHint().height(), self.viewport().height()))
         turns.settle()
         self._on_range(0, self.verticalScrollBar().maximum())
 

@@ -6,6 +6,8 @@ weights and places no neurons. Paper: PowerInfer, sections 4 and 5.3.
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -35,6 +37,9 @@ from native_kernels.cuda.card import Card
 from native_kernels.cuda.driver import CudaError
 from native_kernels.kv_blocks import KvLayout
 
+log = logging.getLogger(__name__)
+
+MARK_EVERY_S = 0.5
 PATIENCE_S = 10.0  # for one exchange, which takes some 15 us; a card that also shows a picture may be busy with it
 
 
@@ -70,7 +75,8 @@ class CardDecodeProgram:
         self._region = region
         self._execution: Execution = execution
         self._patience_s = patience_s
-        self._timed = False
+        self._timed = self._marks = False
+        self._marked_at = 0.0
         vocabulary = weights.head.n_rows
         self._memory = TokenMemory(card, config, model, vocabulary)
         self._shared = SharedMemory(card, config, vocabulary)
@@ -115,14 +121,23 @@ class CardDecodeProgram:
         ours = isinstance(cache, CardCache) and cache.region is self._region
         return ours and (not length or self._rotary.keys_serve(cache.sequence_length, length + 1))
 
-    def measure_stages(self) -> None:
+    def measure_stages(self, on: bool = True, on_card: bool = False) -> None:
         """As Decoder says."""
-        self._timed = True
+        self._timed, self._marks = on, on and on_card
         self._runner.forget_times()
 
     def stage_seconds(self) -> dict[str, float]:
         """As Decoder says. exchange: waiting for the card; run eagerly, the card's operators are there by name."""
         return self._runner.stage_seconds()
+
+    def card_seconds(self) -> dict[str, float]:
+        """As Decoder says."""
+        try:
+            self._card.enter()
+            return self._runner.card_seconds()
+        except CudaError as error:  # the next token will say so too, to somebody who can do something about it
+            log.info("The card's stages cannot be read: %s", error)
+            return {}
 
     def program_for(self, layout: KvLayout) -> Program:
         """The calls of a token with its logits, over caches of the region's layout. Raises: CudaError."""
@@ -175,7 +190,8 @@ class CardDecodeProgram:
             self._prepare(token, cache, length)
             finished = False
             try:
-                finished = self._runner.run(ending, cancelled, self._timed)
+                marked = ending == "logits" and self._is_to_be_marked()
+                finished = self._runner.run(ending, cancelled, self._timed, marked)
             finally:
                 if not finished:
                     self._recover()
@@ -187,6 +203,14 @@ class CardDecodeProgram:
         cache.advance(1)
         self._count()
         return self._runner.plan(ending).result.copy()
+
+    def _is_to_be_marked(self) -> bool:
+        """Whether the card's times are taken of this token: now and then, for marks take time themselves."""
+        now = time.perf_counter()
+        if not self._marks or now - self._marked_at < MARK_EVERY_S:
+            return False
+        self._marked_at = now
+        return True
 
     def _prepare(self, token: int, cache: CardCache, length: int) -> None:
         graph = self._processor.graph

@@ -7,6 +7,7 @@ the card waits for the processor. eager: every operator is launched from here an
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -15,15 +16,19 @@ from typing import Literal
 
 import numpy as np
 
+from engine.card.card_stages import CardStages
 from engine.card.token_memory import SharedMemory, TokenPlaces
 from engine.card.token_plan import TokenPlan, TokenPlans
-from engine.card.token_steps import Step
+from engine.card.token_steps import Step, stage_begins
 from engine.errors import DeviceFailedError
 from native_kernels.backend import I64
 from native_kernels.cpu.call import Call, aligned_empty
 from native_kernels.cpu.handover import LATE, await_call, launch_call, tell_call
 from native_kernels.cpu.pool import Pool, Program, ticks_per_s
 from native_kernels.cuda.card import Card, Work
+from native_kernels.cuda.driver import CudaError
+
+log = logging.getLogger(__name__)
 
 Execution = Literal["segments", "token", "eager"]
 Ending = Literal["logits", "hidden"]
@@ -59,15 +64,26 @@ class TokenRunner:
         self._programs: dict[Ending, Program] = {}
         self._pieces: dict[Ending, list[Program]] = {}
         self._eager_s: dict[str, float] = defaultdict(float)
+        self._stages = CardStages(card)
+        self._marked: Program | None = None  # a token with its logits, with marks
+        self._cannot_mark = execution == "eager"
+        self._card_s: dict[str, float] = {}
+        self._is_read = True  # the times of the last token with marks
 
-    def run(self, ending: Ending, cancelled: Callable[[], bool], timed: bool = False) -> bool:
-        """One token; False where it was stopped on the way.
+    def run(
+        self, ending: Ending, cancelled: Callable[[], bool], timed: bool = False, marked: bool = False
+    ) -> bool:  # fmt: skip
+        """One token; False where it was stopped on the way. marked: `card_seconds` is of this one, where it can be;
+        it ends with its logits then.
 
         Raises: CudaError; DeviceFailedError where one side did not come in time, or a launch failed.
         """
         if self._execution == "eager":
             return self._run_eagerly(ending, cancelled, timed)
-        finished = self._pool.run(self.program(ending), cancelled, timed)
+        program = self._with_marks() if marked else None
+        finished = self._pool.run(program or self.program(ending), cancelled, timed)
+        if program is not None:
+            self._is_read = not finished
         failure = int(self._status[0] or self._shared.card_status.array[0])
         if finished and failure:
             raise DeviceFailedError(self._words_for(failure))
@@ -117,8 +133,20 @@ class TokenRunner:
                 found[stage] += seconds
         return dict(found)
 
+    def card_seconds(self) -> dict[str, float]:
+        """Seconds of the card's stages in the last token with marks; empty before one. Waits for what runs there.
+
+        Raises: CudaError.
+        """
+        if not self._is_read:
+            self._card.synchronize()
+            self._card_s, self._is_read = self._stages.seconds(), True
+        return self._card_s
+
     def close(self) -> None:
         """Gives the captured work back. A second time does nothing."""
+        self._marked = None
+        self._stages.close()
         works, self._works = self._works, {}
         self._programs.clear()
         for work in works.values():
@@ -126,24 +154,44 @@ class TokenRunner:
 
     # -------------------------------------------------------------- ways to run
 
-    def _by_turns(self, plan: TokenPlan) -> list[Call]:
+    def _with_marks(self) -> Program | None:
+        """The program of a token with marks; None where they cannot be had."""
+        if self._marked is None and not self._cannot_mark:
+            plan = self.plan("logits")
+            try:
+                calls = self._in_one_go(plan, True) if self._execution == "token" else self._by_turns(plan, True)
+                self._marked = Program(calls)
+            except CudaError as error:
+                log.info("The card's stages are not measured: %s", error)
+                self._cannot_mark = True
+                self._stages.close()
+        return self._marked
+
+    def _by_turns(self, plan: TokenPlan, marked: bool = False) -> list[Call]:
         first, *rest = plan.calls
         calls = list(first)
+        captured = self._stages.captured if marked else self._captured
         for steps, behind in zip(plan.stretches, rest, strict=True):
-            calls += [self._launch(self._captured(steps)), self._await(), *behind]
+            calls += [self._launch(captured(steps)), self._await(), *behind]
         return calls
 
-    def _in_one_go(self, plan: TokenPlan) -> list[Call]:
+    def _in_one_go(self, plan: TokenPlan, marked: bool = False) -> list[Call]:
         first, *rest = plan.calls
         shared, card = self._shared, self._card
         wait = partial(
             card.wait, shared.told.address, self._places.seen, shared.stop.address, shared.card_status.address,
             int(self._patience_s * 1e6),
         )  # fmt: skip
-        steps: list[Step] = []
-        for stretch in plan.stretches:
-            steps += [wait, *stretch] if steps else stretch
-        work = self._works[id(plan)] = card.captured(lambda: _ask_for(steps))
+        ask = self._stages.ask_for if marked else _ask_for
+
+        def ask_for_all() -> None:
+            for number, stretch in enumerate(plan.stretches):
+                if number:
+                    wait()
+                ask(stretch)
+
+        work = card.captured(ask_for_all)
+        self._works[-id(plan) if marked else id(plan)] = work
         calls = [*first, self._launch(work), self._await(), *rest[0]]
         for behind in rest[1:]:
             calls += [tell_call(shared.told.array.ctypes.data, self._status), self._await(), *behind]
@@ -157,6 +205,8 @@ class TokenRunner:
             if cancelled() or (piece.calls and not self._pool.run(piece, cancelled, timed)):
                 return False
             for step in steps:
+                if step.func is stage_begins:
+                    continue
                 started = time.perf_counter()
                 step()
                 self._card.synchronize()
@@ -177,7 +227,8 @@ class TokenRunner:
         return await_call(shared.flag.array.ctypes.data, self._seen, limit, shared.stop.array, self._status)
 
     def _all_programs(self) -> list[Program]:
-        return [*self._programs.values(), *(piece for pieces in self._pieces.values() for piece in pieces)]
+        marked = [] if self._marked is None else [self._marked]
+        return [*self._programs.values(), *marked, *(piece for pieces in self._pieces.values() for piece in pieces)]
 
     def _words_for(self, failure: int) -> str:
         if failure == LATE:

@@ -22,6 +22,10 @@ ACTIVATIONS: dict[str, Activation] = {
 }  # fmt: skip
 
 
+def stage_begins(stage: str) -> None:
+    """Nothing to do: the steps from here on are of another stage, for whoever takes their times."""
+
+
 @dataclass
 class _Pending:
     """What is still to be added to the stream: partial sums, then others; through a norm of its own where there is
@@ -72,6 +76,7 @@ class TokenSteps:
         """The position and the processor's stream, and once a token the angles."""
         places, config = self._places, self._config
         words = STATE_WORDS + config.d_model
+        self._begin("other")
         self._do(partial(self._card.copy, self._shared.state.address, places.state, words))
         if config.norms == "post" and places.stream.bytes:
             self._do(partial(self._card.quantise, places.stream))
@@ -85,6 +90,7 @@ class TokenSteps:
 
     def leave(self) -> None:
         """The whole stream to the processor, and what was counted."""
+        self._begin("other")
         self._advance()
         self._counts()
         self._publish(self._places.stream.values, self._shared.stream.address)
@@ -94,6 +100,7 @@ class TokenSteps:
     def layer(self, i: int, layer: CardLayer) -> None:
         """Layer i. Where it has cold neurons, the processor is told once it can begin with them; the next step takes
         its sum along."""
+        self._begin("attention")
         if self._config.norms == "post":
             self._post_norm_block(i, layer)
         elif self._config.parallel:
@@ -123,6 +130,7 @@ class TokenSteps:
             x = places.also_normed
             self._do(partial(self._card.norm, places.stream.values, layer.ffn_norm, x))
         bits = self._exchange(i, layer, x)
+        self._begin("attention")
         self._attention(i, layer, places.normed)
         self._hot(i, layer, x, bits)
         self._pending.others.insert(0, places.attended)
@@ -175,6 +183,7 @@ class TokenSteps:
         places, card, predictor = self._places, self._card, layer.predictor
         if predictor is None or (predictor.low_rank is None and predictor.copy is None):
             return 0
+        self._begin("predictor")
         among, copy = 0, predictor.copy
         if (part := predictor.low_rank) is not None:
             source = places.stream if predictor.reads_residual else x
@@ -198,6 +207,7 @@ class TokenSteps:
     def _hot(self, i: int, layer: CardLayer, x: CardVector, bits: int) -> None:
         places, card, config = self._places, self._card, self._config
         parts = places.parts
+        self._begin("ffn")
         for block in layer.blocks:
             threshold = config.activation_threshold
             gate_first = config.gated and config.has_zeros and not bits and self._mode != "dense"
@@ -236,6 +246,7 @@ class TokenSteps:
 
     def last_norm(self) -> None:
         """What the head reads."""
+        self._begin("head")
         places, final = self._places, self._places.final
         if self._model.final_norm is not None:
             self._advance(self._model.final_norm, final)
@@ -282,6 +293,9 @@ class TokenSteps:
         self._do(partial(self._card.copy, places.logits, shared.logits.address, len(shared.logits.array)))
 
     # -------------------------------------------------------------- pieces
+
+    def _begin(self, stage: str) -> None:
+        self._do(partial(stage_begins, stage))
 
     def _do(self, step: Step) -> None:
         self._steps.append(step)

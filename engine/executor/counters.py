@@ -48,6 +48,18 @@ class FfnCounters:
         self._collect()
         self.per_neuron, self._taken = np.zeros(self._shape, np.int64), self._visited
 
+    def stop_per_neuron(self) -> None:
+        """Counts no neuron by itself any more."""
+        self._collect()
+        self.per_neuron = None
+
+    def look(self, neurons: I64) -> I64:
+        """How often each of these has fired since they were last taken; neurons [K]: layer x F + neuron."""
+        assert self.per_neuron is not None, "neurons are counted where record_per_neuron asked for it"
+        self._collect()
+        found: I64 = self.per_neuron.reshape(-1)[neurons]
+        return found
+
     def reset(self) -> None:
         """Back to nothing counted; a switched-on per-neuron count stays on."""
         self.reset_sums()

@@ -99,15 +99,19 @@ class DecodeProgram:
         """The program of the last token; of float32 in the cache before the first one."""
         return self.program_for(self._layout)
 
-    def measure_stages(self) -> None:
+    def measure_stages(self, on: bool = True, on_card: bool = False) -> None:
         """As Decoder says."""
-        self._timed = True
+        self._timed = on
         if self._program is not None:
             self._program.forget_times()
 
     def stage_seconds(self) -> dict[str, float]:
         """As Decoder says. They add up to what the program took."""
         return self.program.stage_seconds()
+
+    def card_seconds(self) -> dict[str, float]:
+        """As Decoder says: there is no card."""
+        return {}
 
     def accepts(self, cache: KVCache) -> bool:
         """Whether the program can run on this cache."""

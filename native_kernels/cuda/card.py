@@ -124,6 +124,15 @@ class Work(Protocol):
     def close(self) -> None: ...
 
 
+class Mark(Protocol):
+    """A point in captured work, and when it was last reached."""
+
+    def seconds_since(self, earlier: Any) -> float:
+        """Between two marks of a card that have been reached."""
+
+    def close(self) -> None: ...
+
+
 class Card(Protocol):
     """One card's memory, stream and operators. All addresses are the card's unless said otherwise; 0: none.
 
@@ -160,6 +169,9 @@ class Card(Protocol):
 
     def captured(self, work: Callable[[], None]) -> Work:
         """The operators that `work` asks for, to be launched later; they do not run now."""
+
+    def mark(self) -> Mark:
+        """A point of the work that is being captured."""
 
     def launch(self, work: Work) -> None:
         """Puts captured work into the stream."""

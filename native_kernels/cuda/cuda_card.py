@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from native_kernels.cuda.card import Work
-from native_kernels.cuda.driver import Device, DeviceMemory, Graph, PinnedMemory, Stream
+from native_kernels.cuda.driver import Device, DeviceMemory, Event, Graph, PinnedMemory, Stream
 from native_kernels.cuda.neurons import CardNeurons
 from native_kernels.cuda.products import CardProducts
 from native_kernels.cuda.token_ops import CardTokenOps
@@ -72,6 +72,15 @@ class CudaCard:
 
     def captured(self, work: Callable[[], None]) -> Graph:
         return self.stream.captured(work)
+
+    def mark(self) -> Event:
+        event = Event(self.device)
+        try:
+            event.record_in_graph(self.stream)
+        except BaseException:
+            event.close()
+            raise
+        return event
 
     def launch(self, work: Work) -> None:
         self.device.driver.call("cuGraphLaunch", work.handle, self.stream_handle)

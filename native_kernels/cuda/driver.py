@@ -75,6 +75,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuEventCreate": (POINTER(c_void_p), c_uint),
     "cuEventDestroy_v2": (c_void_p,),
     "cuEventRecord": (c_void_p, c_void_p),
+    "cuEventRecordWithFlags": (c_void_p, c_void_p, c_uint),
     "cuEventSynchronize": (c_void_p,),
     "cuEventElapsedTime": (POINTER(c_float), c_void_p, c_void_p),
     "cuModuleLoadData": (POINTER(c_void_p), c_char_p),
@@ -349,6 +350,10 @@ class Event:
 
     def record(self, stream: Stream) -> None:
         self._driver.call("cuEventRecord", self.handle, stream.handle)
+
+    def record_in_graph(self, stream: Stream) -> None:
+        """Within a capture: recorded whenever the graph comes here."""
+        self._driver.call("cuEventRecordWithFlags", self.handle, stream.handle, 1)  # 1: for those outside the graph
 
     def hold(self, stream: Stream) -> None:
         """What is put into another stream from now on runs when this point, as last recorded, has been reached."""

@@ -112,6 +112,9 @@ class Room(Person):
         for toast in self.window.findChildren(Toast):
             toast.deleteLater()
         self.page.clear_banner()
+        self.page.composer.set_text("")
+        for item in list(self.page.composer.draft.items):
+            self.page.composer.draft.remove(item.id)
         self.window.resize(*size)
         glides = self.window.sidebar.width() < 200
         self.window.sidebar.set_collapsed(False)

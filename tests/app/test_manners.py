@@ -262,6 +262,11 @@ def test_what_is_given_is_opened_as_what_it_is(arrive: Arrive, tmp_path: Path, m
     monkeypatch.setattr(person.hearth.models, "import_path", lambda path, copy: taken.append((path, copy)))
     folder = tmp_path / "a model"
     folder.mkdir()
+    texts: list[list[str]] = []
+    monkeypatch.setattr(person.page.composer, "attach", texts.append)
+    manners_of(person).open_files([str(tmp_path / "notes.txt"), str(tmp_path / "a.pdf")])
+    assert texts == [[str(tmp_path / "notes.txt"), str(tmp_path / "a.pdf")]]
+    assert person.window.pages.currentWidget() is person.page
     chats: list[Path] = []
     monkeypatch.setattr(person.hearth.shelf, "import_chats", chats.append)
     manners_of(person).open_files([str(tmp_path / "my chats.json")])

@@ -286,7 +286,7 @@ def grow(transcript: Transcript, message: Message, qtbot: QtBot) -> None:
 def streaming(transcript: Transcript, qtbot: QtBot) -> Message:
     transcript.show_messages(chat(10))
     message = start_answer(transcript, "First.\n\n")
-    settle(qtbot)
+    wait_built(transcript, qtbot, 21)
     return message
 
 

@@ -388,3 +388,13 @@ def test_a_window_that_no_longer_listens_ends_the_process(child: Child) -> None:
     child.process.stdout.close()
     assert child.process.wait(timeout=10) == 0  # its next heartbeat finds nobody, though stdin is open
     child.process.stdout = None
+
+
+def test_an_answer_that_is_to_be_fresh_reads_nothing_of_the_kv_cache(heard: Heard) -> None:
+    heard.run(protocol.Generate("f1", HELLO, {"temperature": 0, "max_tokens": 4}))
+    heard.run(protocol.Generate("f2", HELLO, {"temperature": 0, "max_tokens": 4}))
+    heard.run(protocol.Generate("f3", HELLO, {"temperature": 0, "max_tokens": 4}, fresh=True))
+    warm, fresh = (GenerationResult.from_dict(heard.of(name)[-1].result) for name in ("f2", "f3"))
+    assert warm.reused_tokens == warm.prompt_tokens - 1
+    assert fresh.reused_tokens == 0
+    assert fresh.text == warm.text

@@ -21,6 +21,7 @@ from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import LayerWeights, ModelWeights, load_weights, open_model
 from native_kernels.cuda.card import Card
+from native_kernels.cuda.driver import CudaError
 from native_kernels.reference import ReferenceOperators
 
 CLOSE = 1e-4  # only the order of additions differs
@@ -307,3 +308,48 @@ def test_stages_and_room(any_card: Card, tiny: Loaded) -> None:
         assert not ours.decoder.accepts(KVCache(config, CONTEXT))
         ours.close()
         ours.decoder.close()
+
+
+@pytest.mark.parametrize("execution", ["segments", "token", "eager"])
+def test_the_card_s_stages_are_measured_now_and_then_and_change_nothing(
+    tiny: Loaded, execution: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.card.decode_program.MARK_EVERY_S", 0.0)
+    card, (config, weights) = StandInCard(), tiny
+    ours = put_on_card(card, config, weights, "exact", some_hot(config, "random"), execution=execution)
+    wanted = logits_of(ours.decoder.step, ours.cache(), TOKENS)
+    works = len(card.works)
+    ours.decoder.measure_stages()
+    logits_of(ours.decoder.step, ours.cache(), TOKENS)
+    assert not ours.decoder.card_seconds()
+    assert len(card.works) == works
+    ours.decoder.measure_stages(on_card=True)
+    found = logits_of(ours.decoder.step, ours.cache(), TOKENS)
+    assert (found == wanted).all()
+    seconds = ours.decoder.card_seconds()
+    if execution == "eager":
+        assert not seconds
+    else:
+        assert {"attention", "ffn", "wait", "head"} <= set(seconds)
+        assert all(took >= 0 for took in seconds.values())
+    assert ours.decoder.card_seconds() == seconds
+    ours.close()
+    ours.decoder.close()
+    assert not card.works
+    card.close()
+
+
+def test_where_marks_cannot_be_had_tokens_run_without(tiny: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(card: StandInCard) -> Any:
+        raise CudaError("cuEventRecordWithFlags", 801, "CUDA_ERROR_NOT_SUPPORTED")
+
+    monkeypatch.setattr(StandInCard, "mark", refuse)
+    card, (config, weights) = StandInCard(), tiny
+    ours = put_on_card(card, config, weights, "exact", some_hot(config, "random"))
+    wanted = logits_of(ours.decoder.step, ours.cache(), TOKENS)
+    ours.decoder.measure_stages(on_card=True)
+    assert (logits_of(ours.decoder.step, ours.cache(), TOKENS) == wanted).all()
+    assert not ours.decoder.card_seconds()
+    ours.close()
+    ours.decoder.close()
+    card.close()

@@ -1,0 +1,318 @@
+"""What the live panel shows, as plain data and words: sixty seconds of the machine, and the model at work. Knows no Qt.
+
+Every figure is the monitor's or the engine's; what neither knows is "–".
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from app.engine_status import NARROW, EngineStatus, Phase, rate, seconds
+from engine.monitor import GpuSample, MachineSample
+from engine.protocol import GenerationResult, Live
+
+UNKNOWN = "–"
+WINDOW_S = 60.0
+
+Points = list[tuple[float, float | None]]  # how many seconds ago, and what was; None: nobody knows
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One graph with its words. hot: of the GPU, else of the CPU. top: the value at the upper edge, 0: the highest
+    that there was. others: what other programs had. say: a value in words."""
+
+    title: str
+    value: str
+    line: str
+    hot: bool
+    top: float
+    points: Points
+    others: Points
+    say: Callable[[float], str]
+    spoken: str = ""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A secondary figure: "0.34 s", "first token". more: told where the mouse rests."""
+
+    value: str
+    words: str
+    more: str = ""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """The rate of now, what it is of, sixty seconds of it, and what belongs to it."""
+
+    value: str
+    of: str
+    facts: tuple[Fact, ...]
+    points: Points
+    working: bool
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Part of a token's time. side: "gpu" or "cpu"."""
+
+    key: str
+    side: str
+    words: str
+    seconds: float
+    more: str = ""
+
+
+@dataclass(frozen=True)
+class TokenTimes:
+    """Where a token's time goes: stages in their order, the GPU's before the CPU's. total: None before a token."""
+
+    total: float | None
+    stages: tuple[Stage, ...]
+    has_gpu: bool
+
+
+def percent(value: float | None) -> str:
+    """A percentage, or that it is not known."""
+    return UNKNOWN if value is None else f"{value:.0f}%"
+
+
+def share(value: float | None) -> str:
+    """A share as a percentage; one decimal where it says more than the whole number."""
+    if value is None:
+        return UNKNOWN
+    return f"{100 * value:.1f}%" if 0 < value < 0.2 else f"{100 * value:.0f}%"
+
+
+def size(n_bytes: float | None) -> str:
+    """Memory as it is sold: 1 GB of it is 2^30 bytes."""
+    if n_bytes is None:
+        return UNKNOWN
+    return f"{n_bytes / 2**30:.1f}{NARROW}GB" if n_bytes >= 100 << 20 else f"{n_bytes / 2**20:.0f}{NARROW}MB"
+
+
+def whole(n_bytes: float) -> str:
+    """The same of a capacity."""
+    amount = n_bytes / 2**30
+    return f"{amount:.0f}{NARROW}GB" if amount >= 10 else f"{amount:.1f}{NARROW}GB"
+
+
+def milliseconds(value: float) -> str:
+    """A time within a token."""
+    return f"{1000 * value:.1f}{NARROW}ms" if value < 0.9995 else seconds(value)
+
+
+class LiveFigures:
+    """Gathers what comes in, and says what is to be seen. Times are seconds of any clock that only runs forward."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, MachineSample]] = deque()
+        self._rates: deque[tuple[float, float | None]] = deque()
+        self._tokens = 0
+        self._told_at: float | None = None
+        self.status = EngineStatus()
+        self.live = Live("")  # the newest
+        self.measured: Live | None = None  # the newest of this model with the time of a token
+        self.result: GenerationResult | None = None  # of this model's last answer
+
+    # -------------------------------------------------------------- what comes in
+
+    def take_status(self, status: EngineStatus) -> None:
+        """The engine at this moment."""
+        if status.model != self.status.model:
+            self.measured = self.result = None
+        if status.phase in {Phase.LOADING, Phase.OFF, Phase.RESTARTING, Phase.FAILED}:
+            self.live, self.measured = Live(""), None
+        self.status = status
+
+    def take_live(self, live: Live) -> None:
+        """The model at this moment."""
+        self.live = live
+        if live.token_s is not None:
+            self.measured = live
+
+    def take_result(self, result: GenerationResult) -> None:
+        """An answer has ended."""
+        self.result = result
+
+    def take_sample(self, sample: MachineSample, now: float) -> None:
+        """The machine at this moment; the rate is what was written since the sample before."""
+        self._samples.append((now, sample))
+        status, before, self._told_at = self.status, self._told_at, now
+        tokens, self._tokens = self._tokens, status.tokens
+        written = status.tokens - tokens if status.tokens >= tokens else status.tokens
+        known = before is not None and 0 < now - before < 3
+        self._rates.append((now, written / (now - before) if known and before is not None else None))
+        for kept in (self._samples, self._rates):
+            while kept and now - kept[0][0] > WINDOW_S + 1:
+                kept.popleft()
+
+    # -------------------------------------------------------------- what is to be seen
+
+    def state(self, chat: str = "") -> str:
+        """One line on what goes on. chat: the title of the one that is answered."""
+        status = self.status
+        if not status.model:
+            return "No model is loaded" if status.phase in {Phase.OFF, Phase.FAILED} else status.word
+        if status.phase is Phase.WRITING:
+            return f"{status.model} is answering" + (f" in “{chat}”" if chat else "")
+        return f"{status.model} · {status.word}"
+
+    def speed(self, now: float) -> Speed:
+        """The rate of now while an answer is written, else of the last one."""
+        status, live, result = self.status, self.live, self.result
+        writing = status.phase is Phase.WRITING
+        answer = live if status.answering and live.id else None
+        if writing:
+            value = rate(live.tok_s if answer is not None and live.tok_s is not None else status.tok_s)
+            mean = live.mean_tok_s if answer is not None else status.tok_s
+            of = "" if mean is None else f"mean {rate(mean)} over this answer"
+        else:
+            value = rate(None if result is None or status.answering else result.decode_tok_s)
+            of = "" if result is None or status.answering else "mean over the last answer"
+        told: Live | GenerationResult | None = answer if status.answering else result
+        return Speed(value, of, self._facts(told), self._aged(self._rates, now), writing)
+
+    def _facts(self, told: Live | GenerationResult | None) -> tuple[Fact, ...]:
+        prefill = None if told is None else told.prefill_tok_s
+        active = "Of all neurons, those computed for a token."
+        if told is not None and told.fired_share is not None:
+            active += f" Another value than zero had {share(told.fired_share)}."
+        facts = [
+            Fact(seconds(None if told is None else told.ttft_s), "first token", "From sending to the first token"),
+            Fact(UNKNOWN if prefill is None else rate(prefill), "reading", "How fast the prompt was read"),
+            Fact(share(None if told is None else told.active_share), "neurons active", active),
+        ]
+        if self.status.card:
+            load = self.status.gpu_share if told is None or told.gpu_neuron_load is None else told.gpu_neuron_load
+            facts.append(Fact(share(load), "on the GPU", "Of the neurons computed, those that the GPU computes"))
+        return tuple(facts)
+
+    def token_times(self) -> TokenTimes:
+        """Where the time of a token goes."""
+        has_gpu, live = bool(self.status.card), self.measured
+        if live is None:
+            return TokenTimes(None, (), has_gpu)
+        gpu = [(f"gpu-{key}", "gpu", _WORDS[key], live.gpu_s[key]) for key in _ORDER if live.gpu_s.get(key)]
+        cpu = [(f"cpu-{key}", "cpu", _WORDS[key], live.cpu_s[key]) for key in _ORDER if live.cpu_s.get(key)]
+        stages = []
+        for key, side, words, took in (*gpu, *cpu):
+            if key.endswith("-ffn") and has_gpu:
+                words = "Hot neurons" if side == "gpu" else "Cold neurons"
+            stages.append(Stage(key, side, words, took, _MORE.get(key, "")))
+        return TokenTimes(live.token_s, tuple(stages), has_gpu)
+
+    def neurons(self) -> str:
+        """What the map of neurons shows, in one line."""
+        live = self.live
+        if not live.on_gpu:
+            return ""
+        if not live.has_zeros:
+            return "one column a layer · every neuron of this model works for every token"
+        parts = ["one column a layer, busiest at the bottom"]
+        on_gpu = sum(live.on_gpu) / len(live.on_gpu)
+        if on_gpu > 0 and self.status.gpu_share is not None:
+            parts = [
+                "one column a layer",
+                f"the {share(on_gpu)} on the GPU do {share(self.status.gpu_share)} of the work",
+            ]
+        seen = "bright: fired for one token" if live.is_counted else "which of them fire is not counted here"
+        return " · ".join([*parts, seen])
+
+    def graphs(self, now: float) -> list[Graph]:
+        """The machine: of each card load and memory, then processor and RAM."""
+        newest = self._samples[-1][1] if self._samples else None
+        gpus = () if newest is None else newest.gpus
+        graphs = [graph for gpu in gpus for graph in self._of_card(gpu, len(gpus), now)]
+        return [*graphs, self._cpu(newest, now), self._ram(newest, now)]
+
+    def why_no_gpu(self) -> str:
+        """Why no card is shown; empty where one is, or nothing is known yet."""
+        return self._samples[-1][1].gpu_reason if self._samples and not self._samples[-1][1].gpus else ""
+
+    def _of_card(self, gpu: GpuSample, n_gpus: int, now: float) -> list[Graph]:
+        name = "GPU" if n_gpus == 1 else f"GPU {gpu.index}"
+        facts = [] if gpu.power_w is None else [f"{gpu.power_w:.0f}{NARROW}W"]
+        facts += [] if gpu.temperature_c is None else [f"{gpu.temperature_c:.0f}{NARROW}°C"]
+        held = self._held(gpu, self.status)
+        memory = []
+        if gpu.vram_total_bytes:
+            memory.append(f"of {whole(gpu.vram_total_bytes)}")
+        if gpu.vram_used_bytes is not None and held is not None:
+            memory.append(f"other programs {size(max(0, gpu.vram_used_bytes - held))}")
+        lost = gpu.reason
+        load = self._of_gpu(gpu.index, lambda one: one.load_percent, now)
+        used = self._of_gpu(gpu.index, lambda one: one.vram_used_bytes, now)
+        others = self._of_gpu(gpu.index, self._others, now)
+        return [
+            Graph(f"{name} load", percent(gpu.load_percent), lost or " · ".join(facts), True, 100.0, load, [], percent,
+                  f"{gpu.name}, load"),
+            Graph("VRAM" if n_gpus == 1 else f"VRAM {gpu.index}", size(gpu.vram_used_bytes if held is None else held),
+                  lost or " · ".join(memory), True, float(gpu.vram_total_bytes or 0), used, others, size,
+                  f"{gpu.name}, memory"),
+        ]  # fmt: skip
+
+    def _held(self, gpu: GpuSample, status: EngineStatus) -> int | None:
+        """Hearth's bytes on the card; where the driver does not tell, what the engine says it holds on its card."""
+        if gpu.vram_process_bytes is not None or gpu.vram_used_bytes is None:
+            return gpu.vram_process_bytes
+        return (status.vram_bytes or 0) if not status.card or gpu.name == status.card else 0
+
+    def _others(self, gpu: GpuSample) -> float | None:
+        held = self._held(gpu, self.status)
+        return None if gpu.vram_used_bytes is None or held is None else max(0, gpu.vram_used_bytes - held)
+
+    def _cpu(self, newest: MachineSample | None, now: float) -> Graph:
+        ours = None if newest is None else newest.process_cpu_percent
+        line = "" if ours is None else f"Hearth {percent(ours)}"
+        if newest is not None and self.status.device:
+            threads = self.status.device.rpartition(", ")[2]
+            line = f"{line} · {threads}" if line else threads
+        points = [(age, one.cpu_percent) for age, one in self._ages(now)]
+        others = [
+            (age, None if one.cpu_percent is None or one.process_cpu_percent is None
+             else max(0.0, one.cpu_percent - one.process_cpu_percent))
+            for age, one in self._ages(now)
+        ]  # fmt: skip
+        value = percent(None if newest is None else newest.cpu_percent)
+        return Graph("CPU", value, line, False, 100.0, points, others, percent, "Processor, load")
+
+    def _ram(self, newest: MachineSample | None, now: float) -> Graph:
+        value, line, top = UNKNOWN, "", 0.0
+        if newest is not None:
+            free, top = max(0, newest.ram_total_bytes - newest.ram_used_bytes), float(newest.ram_total_bytes)
+            value, line = size(newest.process_ram_bytes), f"of {whole(top)} · {size(free)} free"
+        points: Points = [(age, float(one.ram_used_bytes)) for age, one in self._ages(now)]
+        others: Points = [
+            (age, float(max(0, one.ram_used_bytes - one.process_ram_bytes))) for age, one in self._ages(now)
+        ]
+        return Graph("RAM", value, line, False, top, points, others, size, "Memory of Hearth")
+
+    def _of_gpu(self, index: int, figure: Callable[[GpuSample], float | None], now: float) -> Points:
+        found: Points = []
+        for age, sample in self._ages(now):
+            gpu = next((one for one in sample.gpus if one.index == index), None)
+            found.append((age, None if gpu is None else figure(gpu)))
+        return found
+
+    def _ages(self, now: float) -> list[tuple[float, MachineSample]]:
+        return [(now - at, sample) for at, sample in self._samples]
+
+    @staticmethod
+    def _aged(points: deque[tuple[float, float | None]], now: float) -> Points:
+        return [(now - at, value) for at, value in points]
+
+
+_ORDER = ("attention", "predictor", "wait", "ffn", "head", "sampling", "other")
+_WORDS = {"attention": "Attention", "predictor": "Predictor", "ffn": "Neurons", "wait": "Waiting", "head": "Head",
+          "sampling": "Sampling", "other": "Other"}  # fmt: skip
+_MORE = {
+    "cpu-wait": "The CPU waits for the GPU, which works meanwhile",
+    "gpu-wait": "The GPU waits for the CPU, which works meanwhile",
+    "cpu-sampling": "Choosing the token",
+    "cpu-other": "Norms, the embedding, and what lies between two tokens",
+    "gpu-other": "Norms and exchange",
+}

@@ -1,0 +1,256 @@
+"""The Live page: the machine and the model at work. Rate, time of a token, sixty seconds of each figure, the neurons.
+
+While it is out of sight it asks for nothing and paints nothing; what has come meanwhile is there when it is shown.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QHideEvent, QKeyEvent, QResizeEvent, QShowEvent
+from PySide6.QtWidgets import QBoxLayout, QFrame, QGridLayout, QHBoxLayout, QScrollArea, QVBoxLayout
+
+from app.engine_status import Phase
+from app.live_figures import LiveFigures
+from app.ui import theme
+from app.ui.controls import Chip, Dot, Label
+from app.ui.engine_card import dot_token
+from app.ui.live_graph import LiveGraph, SpeedCard
+from app.ui.neuron_map import NeuronMap
+from app.ui.token_time import TokenTime
+from engine.protocol import Live
+
+COLUMN_PX, MARGIN_PX, GAP_PX = 960, 24, 14
+TOKEN_PX, STACKED_BELOW_PX = 372, 900
+SHOW_MS = 300  # figures change no faster, whatever comes in
+GRAPH_PX = 190  # the narrowest that a small graph gets
+NO_MODEL = "The neurons of a model are seen here once one is loaded."
+NOT_TOLD = "Where the neurons lie is not known yet."
+
+
+class LivePage(QFrame):
+    """watching: whether somebody sees the page, so that the engine is to tell what it does."""
+
+    watching = Signal(bool)
+
+    def __init__(self, figures: LiveFigures, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self.setProperty("kind", "page")
+        self.setAccessibleName("Live")
+        self._figures, self._clock = figures, clock
+        self._chat = ""
+        self._seen = True  # the window, by somebody
+        self._watching = False
+        self._phase: Phase | None = None
+        self._fired: list[list[int]] = []  # for the token that was looked at last, until it is shown
+        self._machine_is_new = True
+        self._soon = QTimer(self, singleShot=True, interval=SHOW_MS)
+        self._soon.timeout.connect(self._show)
+        self.speed, self.token, self.neurons = SpeedCard(), TokenTime(), NeuronMap()
+        self.graphs: list[LiveGraph] = []
+        self._build_head()
+        self._build_body()
+        theme.current().changed.connect(self._lay_out)
+        self._lay_out()
+
+    def _build_head(self) -> None:
+        self.title, self.dot, self.state = Label("Live", "title"), Dot("ok"), Label("", "small", elide=True)
+        self.mode = Chip("")
+        words, line = QVBoxLayout(), QHBoxLayout()
+        line.setSpacing(6)
+        line.addWidget(self.dot)
+        line.addWidget(self.state, 1)
+        words.setSpacing(4)
+        words.addWidget(self.title)
+        words.addLayout(line)
+        self._head = QHBoxLayout()
+        self._head.addLayout(words, 1)
+        self._head.addWidget(self.mode, 0, Qt.AlignmentFlag.AlignBottom)
+
+    def _build_body(self) -> None:
+        self._upper = QBoxLayout(QBoxLayout.Direction.LeftToRight)
+        self._upper.addWidget(self.speed, 1)
+        self._upper.addWidget(self.token)
+        self._grid = QGridLayout()
+        self.note = Label("", "meta", wrap=True)
+        self._content = QFrame()
+        self._column = QVBoxLayout(self._content)
+        self._column.addLayout(self._head)
+        self._column.addLayout(self._upper)
+        self._column.addLayout(self._grid)
+        self._column.addWidget(self.note)
+        self._column.addWidget(self.neurons, 1)
+        self.area = QScrollArea()
+        self.area.setProperty("kind", "plain")
+        self.area.setAccessibleName("Live")
+        self.area.setFrameShape(QFrame.Shape.NoFrame)
+        self.area.setWidgetResizable(True)
+        self.area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.area.viewport().setAutoFillBackground(False)
+        self.area.setWidget(self._content)
+        self._content.setAutoFillBackground(False)
+        whole = QVBoxLayout(self)
+        whole.setContentsMargins(0, 0, 0, 0)
+        whole.addWidget(self.area)
+
+    # -------------------------------------------------------------- what comes in
+
+    def set_status(self) -> None:
+        """The engine is at another point; the figures have it already."""
+        if self._watching and self._figures.status.phase is not self._phase:  # not with every token
+            self._phase = self._figures.status.phase
+            self._show_soon()
+
+    def set_live(self, live: Live) -> None:
+        """The model at this moment; the figures have it already."""
+        if self._watching:
+            self._fired = live.fired or self._fired
+            self._show_soon()
+
+    def show_machine(self) -> None:
+        """The machine at this moment; the figures have it already."""
+        if self._watching:
+            self._machine_is_new = True
+            self._show_soon()
+
+    def set_chat(self, title: str) -> None:
+        """The title of the chat that is being answered; empty: none that has one."""
+        self._chat = title
+        if self._watching:
+            self._show_soon()
+
+    # -------------------------------------------------------------- showing
+
+    def _show_soon(self) -> None:
+        """In a moment, with all that comes until then."""
+        if not self._soon.isActive():
+            self._soon.start()
+
+    def _show(self) -> None:
+        if not self._watching:
+            return
+        self._show_state()
+        self._show_model()
+        if self._machine_is_new:
+            self._machine_is_new = False
+            self._show_graphs()
+
+    def _show_state(self) -> None:
+        status = self._figures.status
+        self.dot.set_state(dot_token(status), status.working)
+        self.state.setText(self._figures.state(self._chat))
+
+    def _show_model(self) -> None:
+        figures, live, status = self._figures, self._figures.live, self._figures.status
+        self.speed.set_speed(figures.speed(self._clock()), figures_only=not self._machine_is_new)
+        if self._machine_is_new or self.token.is_empty:
+            self.token.set_times(figures.token_times())
+        is_loaded = bool(status.model) and status.phase not in {Phase.OFF, Phase.FAILED, Phase.LOADING}
+        self.neurons.set_places(live.on_gpu, bool(status.card), figures.neurons(), NOT_TOLD if is_loaded else NO_MODEL)
+        fired, self._fired = self._fired, []
+        if fired:
+            self.neurons.set_fired(fired)
+        if not status.answering:
+            self.neurons.go_out()
+        words = f"{live.mode.capitalize()} mode" if live.mode else ""
+        if words != self.mode.text():
+            self.mode.setText(words)
+            self.mode.setVisible(bool(words))
+
+    def _show_graphs(self) -> None:
+        graphs = self._figures.graphs(self._clock())
+        if len(graphs) != len(self.graphs):
+            for card in self.graphs[len(graphs) :]:
+                card.hide()
+                card.deleteLater()
+            del self.graphs[len(graphs) :]
+            self.graphs += [LiveGraph(self._content) for _ in range(len(graphs) - len(self.graphs))]
+            self._place_graphs()
+        for card, graph in zip(self.graphs, graphs, strict=True):
+            card.set_graph(graph)
+        why = self._figures.why_no_gpu()
+        words = f"No GPU is measured: {why}." if why else ""
+        if words != self.note.words:
+            self.note.setText(words)
+            self.note.setVisible(bool(words))
+
+    # -------------------------------------------------------------- who sees it
+
+    def set_seen(self, seen: bool) -> None:
+        """Whether anybody can see the window."""
+        self._seen = seen
+        self._look()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._look()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self._look()
+
+    def _look(self) -> None:
+        watching = self._seen and self.isVisible()
+        if watching == self._watching:
+            return
+        self._watching = watching
+        if watching:
+            self._machine_is_new = True
+            self._show()
+        else:
+            self._soon.stop()
+        self.watching.emit(watching)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Scrolls with the keys that scroll: nothing on the page wants them."""
+        bar = self.area.verticalScrollBar()
+        key, page = event.key(), bar.pageStep()
+        steps = {Qt.Key.Key_PageDown: page, Qt.Key.Key_PageUp: -page}
+        if key in steps:
+            bar.setValue(bar.value() + steps[Qt.Key(key)])
+        elif key in (Qt.Key.Key_Home, Qt.Key.Key_End):
+            bar.setValue(bar.minimum() if key == Qt.Key.Key_Home else bar.maximum())
+        else:
+            super().keyPressEvent(event)
+
+    # -------------------------------------------------------------- layout
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        px, gap = theme.px, theme.px(GAP_PX)
+        side = max(px(MARGIN_PX), (self.width() - px(COLUMN_PX)) // 2)
+        self._column.setContentsMargins(side, px(MARGIN_PX), side, px(MARGIN_PX))
+        self._column.setSpacing(gap)
+        room = self.width() - 2 * side
+        stacked = room < px(STACKED_BELOW_PX) - 2 * px(MARGIN_PX)
+        directions = QBoxLayout.Direction
+        self._upper.setDirection(directions.TopToBottom if stacked else directions.LeftToRight)
+        self._upper.setSpacing(gap)
+        self.token.set_low(stacked)
+        self.token.setMaximumWidth(16_777_215 if stacked else px(TOKEN_PX))
+        self.token.setMinimumWidth(0 if stacked else px(TOKEN_PX))
+        self._grid.setSpacing(gap)
+        self.note.setVisible(bool(self.note.words))
+        self.mode.setVisible(bool(self.mode.text()))
+        self._place_graphs()
+
+    def _place_graphs(self) -> None:
+        room = self.width() - 2 * self._column.contentsMargins().left()
+        fitting = max(1, (room + theme.px(GAP_PX)) // theme.px(GRAPH_PX + GAP_PX))
+        n = len(self.graphs)
+        columns = next((k for k in (4, 2) if k <= min(fitting, n)), 1)  # a card's load and memory stay side by side
+        for graph in self.graphs:
+            self._grid.removeWidget(graph)
+        for number, graph in enumerate(self.graphs):
+            row, column = divmod(number, columns)
+            span = 2 if columns == 4 and n - row * 4 == 2 else 1
+            self._grid.addWidget(graph, row, column * span, 1, span)
+            graph.show()
+        for column in range(self._grid.columnCount()):
+            self._grid.setColumnStretch(column, 1 if column < columns else 0)

@@ -1,0 +1,297 @@
+"""The map of neurons: a column for each layer, its busiest neurons at the bottom, bright where they fired for a token.
+
+The cells are one small picture that is drawn enlarged under all the rest, which is painted once: a token costs little.
+"""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QPointF, QRectF, QSize, Qt, QTimer
+from PySide6.QtGui import (
+    QColor,
+    QFocusEvent,
+    QFontMetrics,
+    QHideEvent,
+    QImage,
+    QKeyEvent,
+    QPainter,
+    QPainterPath,
+    QPaintEvent,
+    QPen,
+    QPixmap,
+    QResizeEvent,
+)
+from PySide6.QtWidgets import QSizePolicy, QWidget
+
+from app.live_figures import share
+from app.ui import theme
+from app.ui.card_frame import elided
+from app.ui.live_graph import LiveCard
+from app.ui.painting import block
+
+ROWS = 22  # where the engine has not said how many groups there are
+LEVELS = 100  # of brightness, from idle to all of a cell's neurons
+GLOW = "#FFD9A8"
+GLOWS_FROM = 86  # in the dark, on the GPU
+IDLE = {False: 0.10, True: 0.12}  # tint of an idle cell, by whether it is dark
+FADE_MS, FADES = 100, 3
+LEAST_PX = 240
+_STEPS = {Qt.Key.Key_Left: (-1, 0), Qt.Key.Key_Right: (1, 0), Qt.Key.Key_Up: (0, 1), Qt.Key.Key_Down: (0, -1)}
+
+
+class NeuronMap(LiveCard):
+    """Tab reaches it; the arrow keys read it cell by cell."""
+
+    high_px = LEAST_PX
+    side_px, top_px = 18, 12
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.setProperty("focusRadius", 12)
+        self._on_gpu: tuple[float, ...] = ()
+        self._fired: list[list[int]] = []  # [layers][groups], in a hundred
+        self._faded = 0  # how far what fired last has gone out
+        self._line, self._has_gpu, self._why = "", False, ""
+        self._grid: QPixmap | None = None
+        self._colours: list[int] = []
+        self._cell: tuple[int, int] | None = None  # layer and group that the keyboard reads
+        self._fade = QTimer(self, interval=FADE_MS)
+        self._fade.timeout.connect(self._fade_on)
+        self._tell()
+
+    # -------------------------------------------------------------- what is shown
+
+    def set_places(self, on_gpu: list[float], has_gpu: bool, line: str, why: str) -> None:
+        """on_gpu: of each layer, the share of its neurons on the GPU; empty: nothing is known, and `why` says why."""
+        if (tuple(on_gpu), has_gpu, line, why) == (self._on_gpu, self._has_gpu, self._line, self._why):
+            return
+        self._grid = None
+        if len(on_gpu) != len(self._on_gpu):
+            self._fired, self._cell = [], None
+        self._on_gpu, self._has_gpu, self._line, self._why = tuple(on_gpu), has_gpu, line, why
+        self._tell()
+        self.update()
+
+    def set_fired(self, fired: list[list[int]]) -> None:
+        """What fired for a token: [layers][groups], in a hundred, the busiest group first."""
+        if len(fired) != len(self._on_gpu):
+            return
+        if not self._fired or len(fired[0]) != len(self._fired[0]):
+            self._grid = None
+        self._fired, self._faded = fired, 0
+        self._fade.stop()
+        self.update()
+
+    def go_out(self) -> None:
+        """No token is computed any more: what is lit goes out."""
+        if not self._fired or self._faded >= FADES or self._fade.isActive():
+            return
+        if theme.current().still or not self.isVisible():
+            self._faded = FADES
+            self.update()
+        else:
+            self._fade.start()
+
+    def _fade_on(self) -> None:
+        self._faded += 1
+        if self._faded >= FADES:
+            self._fade.stop()
+        self.update()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        if self._fade.isActive():
+            self._fade.stop()
+            self._faded = FADES
+
+    # -------------------------------------------------------------- painting
+
+    def restyle(self) -> None:
+        self._grid, self._colours = None, []
+        super().restyle()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._grid = None
+
+    def sizeHint(self) -> QSize:
+        return QSize(theme.px(400), theme.px(LEAST_PX))
+
+    @property
+    def _rows(self) -> int:
+        return len(self._fired[0]) if self._fired else ROWS
+
+    def _field(self) -> QRectF:
+        """Where the cells are, in whole pixels."""
+        room, px = self.inside(), theme.px
+        top = room.y() + theme.line_height("heading") + px(10)
+        high = room.bottom() - theme.line_height("axis") - px(4) - top
+        return QRectF(int(room.x()), int(top), int(room.width()), max(int(high), 1))
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter, field = QPainter(self), self._field()
+        if self._on_gpu:
+            painter.drawImage(field, self._picture())
+        painter.drawPixmap(0, 0, self._still_part(field))
+        if self._cell is not None and self.hasFocus():
+            painter.setPen(QPen(theme.colour("hot"), 2))
+            painter.setBrush(Qt.BrushStyle.NoBrush)
+            painter.drawRoundedRect(self._box(field, *self._cell), 2, 2)
+
+    def _paint_legend(self, painter: QPainter, room: QRectF) -> float:
+        px, x = theme.px, room.right()
+        for words, token in (("on the CPU", "cold_fill"), ("on the GPU", "hot_fill")):
+            wide, dot = elided(words, "meta", 10_000)[1], px(7)
+            self.write(painter, words, QRectF(x - wide - 1, room.y(), wide + 1, room.height()), "meta")
+            sign = QRectF(x - wide - px(6) - dot, room.center().y() - dot / 2, dot, dot)
+            block(painter, self.mirrored(sign), theme.colour(token), dot / 2)
+            x = sign.left() - px(14)
+        return room.right() - x
+
+    def _picture(self) -> QImage:
+        """A pixel a cell: 0 to LEVELS on the CPU, as many more on the GPU."""
+        rows, layers = self._rows, len(self._on_gpu)
+        stride = -(-layers // 4) * 4
+        cells = bytearray(stride * rows)
+        left = 1.0 - self._faded / FADES
+        brightness = [round(LEVELS * left * (level / 100) ** 0.6) for level in range(101)]
+        for layer, on_gpu in enumerate(self._on_gpu):
+            hot = round(on_gpu * rows)
+            fired = self._fired[layer] if self._fired else None
+            for group in range(rows):
+                level = brightness[fired[group]] if fired is not None else 0
+                cells[(rows - 1 - group) * stride + layer] = level + (LEVELS + 1 if group < hot else 0)
+        image = QImage(bytes(cells), layers, rows, stride, QImage.Format.Format_Indexed8).copy()
+        image.setColorTable(self._colours or self._colour_table())
+        return image
+
+    def _colour_table(self) -> list[int]:
+        tokens = theme.current().tokens
+        idle = IDLE[tokens.dark]
+        for on_gpu, full in ((False, tokens.cold_fill), (True, tokens.hot_fill)):
+            rest = theme.mix(tokens.card, full, idle)
+            for level in range(LEVELS + 1):
+                glows = tokens.dark and on_gpu and level > GLOWS_FROM
+                brightest = theme.mix(full, GLOW, 0.5) if glows else full
+                self._colours.append(QColor(theme.mix(rest, brightest, level / LEVELS)).rgb())
+        return self._colours
+
+    def _still_part(self, field: QRectF) -> QPixmap:
+        """All but the cells, with holes where they are: painted anew only when it is another."""
+        if self._grid is None or self._grid.devicePixelRatio() != self.devicePixelRatioF():
+            ratio = self.devicePixelRatioF()
+            grid = QPixmap(QSize(round(self.width() * ratio), round(self.height() * ratio)))
+            grid.setDevicePixelRatio(ratio)
+            grid.fill(Qt.GlobalColor.transparent)
+            painter = QPainter(grid)
+            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+            self.paint_ground(painter)
+            self._paint_head(painter)
+            if self._on_gpu:
+                painter.setCompositionMode(QPainter.CompositionMode.CompositionMode_Clear)
+                painter.setPen(Qt.PenStyle.NoPen)
+                painter.setBrush(Qt.GlobalColor.black)
+                for layer in range(len(self._on_gpu)):
+                    for group in range(self._rows):
+                        painter.drawRoundedRect(self._box(field, layer, group), 2, 2)
+                painter.setCompositionMode(QPainter.CompositionMode.CompositionMode_SourceOver)
+                self._paint_steps(painter, field)
+                self._paint_axis(painter, field)
+            else:
+                self.write(painter, self._why, field, "small", "ink3", middle=True)
+            painter.end()
+            self._grid = grid
+        return self._grid
+
+    def _paint_head(self, painter: QPainter) -> None:
+        room, px = self.inside(), theme.px
+        head = QRectF(room.x(), room.y(), room.width(), theme.line_height("heading"))
+        wide = self.write(painter, "Neurons", head, "heading") + px(8)
+        lower = head.adjusted(wide, px(2), 0, px(2))
+        end = self._paint_legend(painter, lower) if self._on_gpu and self._has_gpu else 0.0
+        self.write(painter, self._line, lower.adjusted(0, 0, -end, 0), "meta")
+
+    def _box(self, field: QRectF, layer: int, group: int) -> QRectF:
+        """A cell without the gap around it."""
+        wide, high = field.width() / len(self._on_gpu), field.height() / self._rows
+        across, down = min(1.0, wide / 6), min(1.0, high / 6)
+        x, y = field.x() + layer * wide, field.bottom() - (group + 1) * high
+        return QRectF(x + across, y + down, wide - 2 * across, high - 2 * down)
+
+    def _paint_steps(self, painter: QPainter, field: QRectF) -> None:
+        """The line between what is on the GPU and what is on the CPU."""
+        if not any(self._on_gpu):
+            return
+        path, wide = QPainterPath(), field.width() / len(self._on_gpu)
+        for layer, on_gpu in enumerate(self._on_gpu):
+            y = field.bottom() - field.height() * round(on_gpu * self._rows) / self._rows
+            point = QPointF(field.x() + layer * wide, y)
+            path.lineTo(point) if layer else path.moveTo(point)
+            path.lineTo(QPointF(point.x() + wide, y))
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        painter.setPen(QPen(theme.colour("ink2"), 1.5))
+        painter.drawPath(path)
+
+    def _paint_axis(self, painter: QPainter, field: QRectF) -> None:
+        layers, wide = len(self._on_gpu), field.width() / len(self._on_gpu)
+        painter.setFont(theme.font("axis"))
+        painter.setPen(theme.colour("ink3"))
+        room = QFontMetrics(painter.font()).horizontalAdvance("000") + theme.px(8)
+        step = next((n for n in (1, 2, 4, 8, 16, 32, 64, 128) if n * wide >= room), layers)
+        last = (layers - 1) - (layers - 1) % step
+        for layer in {*range(0, layers, step), layers - 1}:
+            if layer == last != layers - 1 and (layers - 1 - last) * wide < room:
+                continue  # the last one stands there
+            middle = field.x() + (layer + 0.5) * wide
+            box = QRectF(middle - room / 2, field.bottom() + theme.px(4), room, theme.line_height("axis"))
+            painter.drawText(box, Qt.AlignmentFlag.AlignCenter, str(layer))
+
+    # -------------------------------------------------------------- mouse, keys, words
+
+    def told_at(self, place: QPointF) -> str:
+        field = self._field()
+        if not self._on_gpu or not field.contains(place):
+            return self._line
+        layer = int((place.x() - field.x()) / field.width() * len(self._on_gpu))
+        group = int((field.bottom() - place.y()) / field.height() * self._rows)
+        return self.cell_words(min(layer, len(self._on_gpu) - 1), min(group, self._rows - 1))
+
+    def cell_words(self, layer: int, group: int) -> str:
+        """A cell as it is read out."""
+        rows = self._rows
+        where = "on the GPU" if group < round(self._on_gpu[layer] * rows) else "on the CPU"
+        part = f"neurons {100 * group / rows:.0f} to {100 * (group + 1) / rows:.0f}% by how busy they are"
+        words = f"Layer {layer}, {part}, {where}"
+        if not self._fired or self._faded:
+            return words
+        return f"{words}, {self._fired[layer][group]}% of them fired"
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        step = _STEPS.get(Qt.Key(event.key()))
+        if step is None or not self._on_gpu:
+            super().keyPressEvent(event)
+            return
+        layer, group = self._cell or (0, 0)
+        if self._cell is not None:
+            layer = min(max(layer + step[0], 0), len(self._on_gpu) - 1)
+            group = min(max(group + step[1], 0), self._rows - 1)
+        self._cell = layer, group
+        self._tell()
+        self.update()
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        super().focusOutEvent(event)
+        self._cell = None
+        self._tell()
+        self.update()
+
+    def _tell(self) -> None:
+        if not self._on_gpu:
+            self.say(f"Map of neurons. {self._why}".strip())
+            return
+        if self._cell is not None:
+            self.say(self.cell_words(*self._cell))
+            return
+        there = share(sum(self._on_gpu) / len(self._on_gpu))
+        self.say(f"Map of neurons, {len(self._on_gpu)} layers, {there} of the neurons on the GPU")

@@ -1,0 +1,129 @@
+"""Where the time of a token goes: one lane for the GPU, one for the CPU, on one axis, and the stages with their times.
+
+The two sides work at the same time: lanes are never stacked into one bar.
+"""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QRectF
+from PySide6.QtGui import QPainter, QPaintEvent
+from PySide6.QtWidgets import QWidget
+
+from app.live_figures import UNKNOWN, Stage, TokenTimes, milliseconds
+from app.ui import theme
+from app.ui.card_frame import elided
+from app.ui.live_graph import SPEED_PX, LiveCard
+from app.ui.painting import antialiased, block
+
+LANE_PX, LANE_GAP_PX, ROW_PX = 22, 6, 22
+LOW_PX, THREE_COLUMNS_PX = 188, 560
+# How strongly a stage is tinted with the colour of its side.
+TINTS = {"attention": 0.62, "predictor": 0.42, "ffn": 1.0, "wait": 0.18, "head": 0.5, "sampling": 0.34, "other": 0.24}
+
+
+class TokenTime(LiveCard):
+    """The lanes above, the legend below; where the mouse rests on a part of a lane, its stage is named."""
+
+    high_px = SPEED_PX
+    side_px, top_px = 16, 12
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._times = TokenTimes(None, (), False)
+        self.set_times(self._times)
+
+    def set_low(self, low: bool) -> None:
+        """Whether it has the width of the page, and needs less height."""
+        if (LOW_PX if low else SPEED_PX) != self.high_px:
+            self.high_px = LOW_PX if low else SPEED_PX
+            self.restyle()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no time is shown."""
+        return self._times.total is None
+
+    def set_times(self, times: TokenTimes) -> None:
+        """Show this."""
+        self._times = times
+        total = UNKNOWN if times.total is None else milliseconds(times.total)
+        stages = [f"{_in_full(stage, times.has_gpu)} {milliseconds(stage.seconds)}" for stage in times.stages]
+        self.say(", ".join([f"Time of a token {total}", *stages]))
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter, times, room, px = antialiased(self), self._times, self.inside(), theme.px
+        self.paint_ground(painter)
+        head = QRectF(room.x(), room.y(), room.width(), theme.line_height("heading"))
+        total = UNKNOWN if times.total is None else milliseconds(times.total)
+        wide = self.write(painter, total, head, "heading", at_end=True)
+        self.write(painter, "Time of a token", head.adjusted(0, 0, -wide - px(8), 0), "small")
+        sides = ("gpu", "cpu") if times.has_gpu else ("cpu",)
+        labels = max(elided(side.upper(), "meta", 1000)[1] for side in sides) + px(8)
+        y = head.bottom() + px(10)
+        for side in sides:
+            lane = QRectF(room.x() + labels, y, room.width() - labels, px(LANE_PX))
+            label = QRectF(room.x(), y, labels, lane.height())
+            self.write(painter, side.upper(), label, "meta")
+            block(painter, self.mirrored(lane), theme.colour("sunken"), px(5))
+            self._paint_lane(painter, lane, side)
+            y = lane.bottom() + px(LANE_GAP_PX)
+        self._paint_legend(painter, QRectF(room.x(), y + px(5), room.width(), room.bottom() - y - px(5)))
+
+    def _paint_lane(self, painter: QPainter, lane: QRectF, side: str) -> None:
+        times = self._times
+        if not times.total:
+            return
+        scale = lane.width() / max(times.total, _longest(times))
+        x = lane.x()
+        for stage in times.stages:
+            if stage.side != side:
+                continue
+            wide = stage.seconds * scale
+            part = QRectF(x, lane.y(), max(wide - 1.5, 1.0), lane.height())
+            block(painter, self.mirrored(part), _tint(stage), min(theme.px(4), part.width() / 2))
+            self.tell_at(QRectF(x, lane.y(), max(wide, 4.0), lane.height()), _told(stage, times))
+            x += wide
+
+    def _paint_legend(self, painter: QPainter, room: QRectF) -> None:
+        px, times = theme.px, self._times
+        if not times.stages:
+            words = "Seen while an answer is written" if times.total is None else "Its parts are not measured"
+            self.write(painter, words, QRectF(room.x(), room.y(), room.width(), px(ROW_PX)), "meta")
+            return
+        gap, rows = px(20), max(1, int(room.height() // px(ROW_PX)))
+        columns = 3 if room.width() >= px(THREE_COLUMNS_PX) else 2
+        width = (room.width() - gap * (columns - 1)) / columns
+        shown = times.stages
+        if len(shown) > columns * rows:  # the least ones give way; the lanes still name them
+            least = sorted(shown, key=lambda stage: stage.seconds)[: len(shown) - columns * rows]
+            shown = tuple(stage for stage in shown if stage not in least)
+        for number, stage in enumerate(shown):
+            x = room.x() + (number % columns) * (width + gap)
+            row = QRectF(x, room.y() + (number // columns) * px(ROW_PX), width, px(ROW_PX))
+            side = px(10)
+            sign = QRectF(row.x(), row.center().y() - side / 2, side, side)
+            block(painter, self.mirrored(sign), _tint(stage), px(3))
+            wide = self.write(painter, milliseconds(stage.seconds), row, "metastrong", "ink", at_end=True)
+            self.write(painter, stage.words, row.adjusted(side + px(8), 0, -wide - px(6), 0), "meta", "ink2")
+            self.tell_at(row, _told(stage, times))
+
+
+def _tint(stage: Stage) -> str:
+    tokens, key = theme.current().tokens, stage.key.partition("-")[2]
+    return theme.mix(tokens.card, tokens.hot_fill if stage.side == "gpu" else tokens.cold_fill, TINTS[key])
+
+
+def _in_full(stage: Stage, sided: bool) -> str:
+    return f"{stage.words} on the {stage.side.upper()}" if sided else stage.words
+
+
+def _told(stage: Stage, times: TokenTimes) -> str:
+    of = f", {100 * stage.seconds / times.total:.0f}% of the time" if times.total else ""
+    first = f"{_in_full(stage, times.has_gpu)}: {milliseconds(stage.seconds)}{of}"
+    return f"{first}\n{stage.more}" if stage.more else first
+
+
+def _longest(times: TokenTimes) -> float:
+    sides = ("gpu", "cpu")
+    return max(sum(stage.seconds for stage in times.stages if stage.side == side) for side in sides)

@@ -1,0 +1,207 @@
+"""What the model does at this moment, told a few times a second while somebody watches, and not at all otherwise.
+
+Figures come from the executors' counters and from the stages that a token's program measures by itself. Of the neurons
+only a sample is looked at: which of them fired for one token. It decides nothing and computes no answer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from engine import protocol
+from engine.request_course import Emit
+
+if TYPE_CHECKING:
+    from engine.executor.counters import FfnCounters
+    from engine.generate import GenerationStats
+    from engine.model.transformer import Transformer
+    from engine.neuron_sample import NeuronSample
+    from engine.session import ChatSession
+    from native_kernels.backend import I64
+
+EVERY_S = 0.5
+
+# Stages of programs by what they are called here; the rest is "other".
+_STAGES = {"attention": "attention", "predictor": "predictor", "ffn": "ffn", "exchange": "wait", "head": "head"}
+
+
+@dataclass
+class _Totals:
+    """Sums up to a moment, or between two. at: seconds; stages: of programs, by name."""
+
+    at: float
+    tokens: int = 0
+    steps: int = 0
+    computed: int = 0
+    fired: int = 0
+    on_card: int | None = None
+    sampling_s: float = 0.0
+    stages: dict[str, float] = field(default_factory=dict)
+
+
+class LiveFeed:
+    """`watch` may be called from any thread, all else where answers are computed."""
+
+    def __init__(self, emit: Emit, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._emit = emit
+        self._clock = clock
+        self._watched = False
+        self._id = ""
+        self._stats: GenerationStats | None = None  # of the answer under way; it goes on changing
+        self._graph: Transformer | None = None  # whose stages are measured
+        self._own_counters: FfnCounters | None = None  # which count neurons one by one for nobody else
+        self._sample: NeuronSample | None = None
+        self._is_counted = False  # which neurons fire
+        self._sampled: tuple[object, ...] = ()  # what the sample was taken of
+        self._before: _Totals | None = None
+        self._fired: I64 | None = None  # by the sampled neurons, before the token that is looked at
+
+    def watch(self, on: bool) -> None:
+        """Whether somebody watches from now on."""
+        self._watched = on
+
+    def rest(self, session: ChatSession | None) -> None:
+        """Between answers: where the neurons lie, or that no model is there. Does nothing where nobody watches."""
+        if not self._watched or session is None:
+            self._let_go()
+        if self._watched:
+            if session is not None:
+                self._look_at(session)
+            self._emit(self._live(session))
+
+    def begin(self, request_id: str) -> None:
+        """An answer begins."""
+        self._id, self._stats, self._before, self._fired = request_id, None, None, None
+
+    def token(self, session: ChatSession, stats: GenerationStats) -> None:
+        """A token was written. Costs nothing where nobody watches."""
+        if not self._watched:
+            if self._graph is not None:
+                self._let_go()
+            return
+        self._stats = stats
+        if self._before is None or self._graph is not session.transformer:
+            self._look_at(session)
+            self._before, self._fired = self._totals(session, stats), None
+        elif self._fired is not None:  # this was the token that is looked at
+            self._tell(session, stats)
+        elif self._clock() - self._before.at >= EVERY_S:
+            if self._sample is None or not self._is_counted:
+                self._tell(session, stats)
+            else:
+                self._fired = self._sample.look(session.transformer)
+
+    def end(self, session: ChatSession | None) -> None:
+        """The answer has ended, however it did."""
+        self._fired = None  # the counters were taken meanwhile
+        stats, self._stats = self._stats, None
+        is_ours = session is not None and self._graph is session.transformer
+        if self._watched and session is not None and is_ours and stats is not None and self._before is not None:
+            self._tell(session, stats)
+        self._id, self._before = "", None
+        self.rest(session)
+
+    # -------------------------------------------------------------- within
+
+    def _look_at(self, session: ChatSession) -> None:
+        """Measure what computes this session's answers."""
+        from engine.neuron_sample import is_counted, sample_of
+
+        graph, model = session.transformer, session.model
+        if graph is not self._graph:
+            self._let_go()
+            self._graph = graph
+            if graph.decoder is not None:
+                graph.decoder.measure_stages(on_card=True)
+            counters = graph.executor.counters
+            self._is_counted = is_counted(model)
+            if self._is_counted and counters.per_neuron is None:
+                counters.record_per_neuron()
+                self._own_counters = counters
+        of = (model, model.generation, 0 if session.adaptation is None else session.adaptation.moved)
+        if of != self._sampled:
+            self._sample, self._sampled = sample_of(session), of
+
+    def _let_go(self) -> None:
+        graph, self._graph = self._graph, None
+        if graph is not None and graph.decoder is not None:
+            graph.decoder.measure_stages(False)
+        if self._own_counters is not None:
+            self._own_counters.stop_per_neuron()
+        self._own_counters = self._sample = self._fired = self._before = None
+        self._sampled = ()
+
+    def _totals(self, session: ChatSession, stats: GenerationStats) -> _Totals:
+        graph = session.transformer
+        counters, decoder = graph.executor.counters, graph.decoder
+        return _Totals(
+            self._clock(), counters.tokens, stats.decode_steps, counters.computed, counters.fired, counters.on_card,
+            stats.sampling_s, {} if decoder is None else decoder.stage_seconds(),
+        )  # fmt: skip
+
+    def _tell(self, session: ChatSession, stats: GenerationStats) -> None:
+        assert self._before is not None, "the answer has begun"
+        now, before = self._totals(session, stats), self._before
+        self._before, fired, self._fired = now, self._fired, None
+        if now.steps > before.steps:
+            self._emit(self._live(session, stats, _between(before, now), fired))
+
+    def _live(
+        self,
+        session: ChatSession | None,
+        stats: GenerationStats | None = None,
+        since: _Totals | None = None,
+        fired: I64 | None = None,
+    ) -> protocol.Live:
+        if session is None:
+            return protocol.Live("")
+        model, sample = session.model, self._sample
+        mode, on_gpu = model.resolve_mode(session.mode), [] if sample is None else sample.on_gpu
+        config = model.opened.config
+        if stats is None or since is None:
+            return protocol.Live("", mode, has_zeros=config.has_zeros, is_counted=self._is_counted, on_gpu=on_gpu)
+        neurons = since.tokens * config.n_layers * config.n_neurons
+        seen = None if sample is None or fired is None else sample.look(session.transformer) - fired
+        return protocol.Live(
+            self._id,
+            mode=mode,
+            tokens=stats.tokens,
+            tok_s=since.steps / since.at,
+            mean_tok_s=stats.decode_tok_s,
+            ttft_s=stats.ttft_s,
+            prefill_tok_s=stats.prefill_tok_s,
+            active_share=since.computed / neurons if neurons else None,
+            fired_share=since.fired / neurons if neurons else None,
+            gpu_neuron_load=None if since.on_card is None or not since.computed else since.on_card / since.computed,
+            token_s=since.at / since.steps,
+            cpu_s=_split(since),
+            gpu_s={} if session.transformer.decoder is None else session.transformer.decoder.card_seconds(),
+            has_zeros=config.has_zeros,
+            is_counted=self._is_counted,
+            on_gpu=on_gpu,
+            fired=[] if sample is None or seen is None else sample.percent(seen),
+        )
+
+
+def _between(before: _Totals, now: _Totals) -> _Totals:
+    on_card = None if now.on_card is None else now.on_card - (before.on_card or 0)
+    return _Totals(
+        now.at - before.at, now.tokens - before.tokens, now.steps - before.steps, now.computed - before.computed,
+        now.fired - before.fired, on_card, now.sampling_s - before.sampling_s,
+        {name: max(0.0, seconds - before.stages.get(name, 0.0)) for name, seconds in now.stages.items()},
+    )  # fmt: skip
+
+
+def _split(since: _Totals) -> dict[str, float]:
+    """Seconds of a token on the processor by stage; where the stages of its program are measured, they are all of it:
+    "other" is what lies between two programs, beside the choice of the token."""
+    found = {"sampling": since.sampling_s}
+    for name, seconds in since.stages.items():
+        stage = _STAGES.get(name, "other")
+        found[stage] = found.get(stage, 0.0) + seconds
+    if since.stages:
+        found["other"] = found.get("other", 0.0) + max(0.0, since.at - sum(found.values()))
+    return {stage: seconds / since.steps for stage, seconds in found.items()}

@@ -1,0 +1,94 @@
+"""Some neurons of every layer, to be looked at while a model answers: where they lie, and which fire for a token.
+
+A layer's neurons stand in groups of as many each: the card's before the processor's, and the busiest before others.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.errors import EngineError
+from engine.model_artefacts import read_stats
+from native_kernels.backend import I64
+
+if TYPE_CHECKING:
+    from engine.model.transformer import Transformer
+    from engine.session import ChatSession, LoadedModel
+
+log = logging.getLogger(__name__)
+
+GROUPS = 22  # of a layer
+SAMPLED = 16  # neurons of a group that are looked at
+
+
+class NeuronSample:
+    """on_gpu: [L], the share of a layer's neurons that the card computes."""
+
+    def __init__(self, orders: list[I64], n_neurons: int, on_gpu: list[float]) -> None:
+        """orders: [L] of i64 [F], the neurons of a layer as they stand."""
+        self.on_gpu = on_gpu
+        places = ((np.arange(GROUPS * SAMPLED) + 0.5) * n_neurons / (GROUPS * SAMPLED)).astype(np.int64)
+        rows = [order[places] + layer * n_neurons for layer, order in enumerate(orders)]
+        self._ids: I64 = np.concatenate(rows)
+
+    def look(self, graph: Transformer) -> I64:
+        """How often the sampled neurons have fired up to now. The graph counts neurons one by one."""
+        return graph.executor.counters.look(self._ids)
+
+    @staticmethod
+    def percent(fired: I64) -> list[list[int]]:
+        """[L][GROUPS]: how many of a group's neurons fired for the token, in a hundred."""
+        shares = (fired > 0).reshape(-1, GROUPS, SAMPLED).mean(axis=2)
+        found: list[list[int]] = np.rint(100 * shares).astype(np.int64).tolist()
+        return found
+
+
+def is_counted(model: LoadedModel) -> bool:
+    """Whether what computes the model can tell which of its neurons fire. A card does where they have slots."""
+    return model.opened.config.has_zeros and (model.card is None or model.hot_blocks is not None)
+
+
+def sample_of(session: ChatSession) -> NeuronSample:
+    """The neurons of the session's model as they lie.
+
+    Cost: all neurons of all layers are sorted once, half a second for the largest models.
+    """
+    model, config = session.model, session.model.opened.config
+    counted = None if session.adaptation is not None else _counted(model)
+    orders, on_gpu = [], []
+    for layer in range(config.n_layers):
+        busiest: I64 = np.arange(config.n_neurons, dtype=np.int64)
+        if session.adaptation is not None:
+            busiest = np.argsort(-session.adaptation.rates(layer), kind="stable")
+        elif counted is not None:
+            busiest = np.argsort(-counted[layer], kind="stable")
+        hot = _on_card(model, layer, config.n_neurons)[busiest]
+        orders.append(np.concatenate((busiest[hot], busiest[~hot])))
+        on_gpu.append(float(np.count_nonzero(hot)) / config.n_neurons)
+    return NeuronSample(orders, config.n_neurons, on_gpu)
+
+
+def _counted(model: LoadedModel) -> I64 | None:
+    """How often neurons fired when that was counted [L, F]; None where it was not."""
+    try:
+        stats = read_stats(model.opened)
+    except EngineError as error:
+        log.info("The statistics of %s cannot be used: %s", model.name, error)
+        return None
+    config = model.opened.config
+    if stats is None or stats.counts.shape != (config.n_layers, config.n_neurons):
+        return None
+    return stats.counts
+
+
+def _on_card(model: LoadedModel, layer: int, n_neurons: int) -> NDArray[np.bool_]:
+    """Which neurons of the layer the card computes, [F]."""
+    found: NDArray[np.bool_] = np.zeros(n_neurons, bool)
+    if model.card is not None:
+        blocks = model.hot_blocks
+        found[model.card.placement.in_slots[layer] if blocks is None else blocks.tables[layer].neuron_in] = True
+    return found

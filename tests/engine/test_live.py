@@ -1,0 +1,249 @@
+"""What the model does, told while somebody watches: the figures are the answer's own, and unwatched nothing is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from on_a_stand_in import StandInMachine
+from tiny_model import make_tiny_gguf, make_tiny_model
+
+from engine import protocol
+from engine.adaptation import Adaptation
+from engine.config import EngineConfig, SamplingConfig
+from engine.host import EngineHost
+from engine.live import EVERY_S, LiveFeed
+from engine.neuron_sample import GROUPS, SAMPLED, NeuronSample, is_counted, sample_of
+from engine.session import ChatSession, LoadedModel
+
+STORY = [{"role": "user", "content": "Tell me a long story about a shy robot called Bolt."}]
+PROMPT = [1, 5, 9, 40, 7]
+
+
+class Heard:
+    """A host, and what it said."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+        self.host = EngineHost(self.events.append)
+
+    def run(self, *requests: protocol.Request) -> list[protocol.Live]:
+        self.events.clear()
+        for request in requests:
+            self.host.submit(request)
+        self.host.run_pending()
+        return [event for event in self.events if isinstance(event, protocol.Live)]
+
+    @property
+    def result(self) -> dict[str, Any]:
+        return dict(self.events[-1].result)
+
+
+@pytest.fixture(scope="module")
+def heard() -> Iterator[Heard]:
+    heard = Heard()
+    heard.run(protocol.Load("load", "starter-chat"))
+    yield heard
+    heard.host.close()
+
+
+def test_nobody_watches_and_nothing_is_told_or_measured(heard: Heard) -> None:
+    assert not heard.run(protocol.Generate("a", STORY, {"max_tokens": 20}))
+    session = heard.host._session
+    assert session is not None
+    assert session.transformer.decoder is not None
+    assert sum(session.transformer.decoder.stage_seconds().values()) == 0
+
+
+def test_between_answers_it_tells_where_neurons_lie(heard: Heard) -> None:
+    (live,) = heard.run(protocol.Watch("w"))
+    assert (live.id, live.mode, live.on_gpu) == ("", "sparse", [0.0] * 8)
+    assert live.tok_s is live.token_s is None
+    assert not heard.run(protocol.Watch("w", on=False))
+
+
+def test_an_answer_is_told_in_its_own_figures(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.live.EVERY_S", 0.02)
+    heard.run(protocol.Watch("w"))
+    *lives, last, rest = heard.run(protocol.Generate("b", STORY, {"temperature": 0, "max_tokens": 120}))
+    result = heard.result
+    assert len(lives) > 2
+    assert {live.id for live in (*lives, last)} == {"b"}
+    assert rest.id == ""
+    for live in lives:
+        assert live.tok_s is not None
+        assert live.token_s == pytest.approx(1 / live.tok_s)
+        assert {"attention", "predictor", "ffn", "head", "sampling", "other"} == set(live.cpu_s)
+        assert sum(live.cpu_s.values()) == pytest.approx(live.token_s, rel=0.02)
+        assert not live.gpu_s
+        assert live.gpu_neuron_load is None
+        assert live.ttft_s == result["ttft_s"]
+        assert np.shape(live.fired) == (8, GROUPS)
+        assert 0 < np.mean(live.fired) < 20, "of this model some three in a hundred neurons fire"
+        assert np.mean([layer[:4] for layer in live.fired]) > np.mean([layer[-4:] for layer in live.fired])
+    assert np.mean([live.active_share for live in lives]) == pytest.approx(result["active_share"], rel=0.3)
+    assert last.mean_tok_s == result["decode_tok_s"]
+    heard.run(protocol.Watch("w", on=False))
+
+
+def test_who_stops_watching_in_mid_answer_hears_no_more(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.live.EVERY_S", 0.0)
+    host, told = heard.host, heard.events
+    heard.run(protocol.Watch("w"))
+    seen: list[protocol.Live] = []
+
+    def stop(event: Any) -> None:
+        told.append(event)
+        if isinstance(event, protocol.Live) and event.id:
+            seen.append(event)
+            host._live.watch(False)
+
+    monkeypatch.setattr(host._live, "_emit", stop)
+    heard.run(protocol.Generate("c", STORY, {"max_tokens": 40}))
+    assert len(seen) == 1
+    assert host._live._graph is None
+
+
+def test_without_a_model_it_says_so() -> None:
+    heard = Heard()
+    assert heard.run(protocol.Watch("w")) == [protocol.Live("")]
+    heard.host.close()
+
+
+# ------------------------------------------------------------------ neurons
+
+
+class Steps:
+    """A clock that runs on by as much as makes every token worth telling."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 2 * EVERY_S
+        return self.now
+
+
+def told(session: ChatSession, n_tokens: int = 8, prompt: list[int] = PROMPT) -> list[protocol.Live]:
+    """What an answer of the session tells somebody who watches."""
+    events: list[Any] = []
+    feed = LiveFeed(events.append, Steps())
+    feed.watch(True)
+    feed.rest(session)
+    feed.begin("a")
+    for event in session.generate(prompt, SamplingConfig().changed({"temperature": 0, "max_tokens": n_tokens})):
+        if event.token_id is not None:
+            feed.token(session, event.stats)
+    feed.end(session)
+    return [event for event in events if event.id]
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    return make_tiny_model(tmp_path / "m", d_ff=256)
+
+
+def on_processor(path: Path, **changes: Any) -> LoadedModel:
+    return LoadedModel.load(path, EngineConfig(device="cpu", threads=1, **changes))
+
+
+def test_the_sample_is_what_fired_for_that_very_token(tiny: Path) -> None:
+    session = ChatSession(on_processor(tiny, mode="exact"))
+    counters = session.transformer.executor.counters
+    counters.record_per_neuron()
+    sample, config = sample_of(session), session.model.opened.config
+    stats = SamplingConfig().changed({"temperature": 0, "max_tokens": 5})
+    before, whole = sample.look(session.transformer), counters.per_neuron.copy()  # type: ignore[union-attr]
+    for event in session.generate(PROMPT, stats):
+        if event.token_id is None:
+            break
+        assert counters.per_neuron is not None
+        seen = sample.percent(sample.look(session.transformer) - before)
+        fired = (counters.per_neuron - whole > 0).mean(axis=1)
+        assert np.shape(seen) == (config.n_layers, GROUPS)
+        if event.stats.decode_steps:
+            np.testing.assert_allclose(np.mean(seen, axis=1) / 100, fired, atol=0.12)
+        before, whole = sample.look(session.transformer), counters.per_neuron.copy()
+
+
+def test_the_busiest_come_first_and_the_card_s_before_the_processor_s() -> None:
+    orders = [np.arange(100)[::-1].astype(np.int64)]
+    sample = NeuronSample(orders, 100, [0.0])
+    assert len(sample._ids) == GROUPS * SAMPLED
+    assert sample._ids[0] == 99
+    assert sample._ids[-1] == 0
+
+
+def test_whoever_counts_neurons_anyway_goes_on_doing_so(tiny: Path, tmp_path: Path) -> None:
+    model = on_processor(tiny, mode="exact")
+    learning = ChatSession(model, adaptation=Adaptation(model.opened, tmp_path / "learned"))
+    assert told(learning)
+    assert learning.transformer.executor.counters.per_neuron is not None
+    alone = ChatSession(model)
+    events: list[Any] = []
+    feed = LiveFeed(events.append)
+    feed.watch(True)
+    feed.rest(alone)
+    assert alone.transformer.executor.counters.per_neuron is not None
+    feed.watch(False)
+    feed.rest(alone)
+    assert alone.transformer.executor.counters.per_neuron is None
+    assert len(events) == 1
+
+
+def test_a_model_all_of_whose_neurons_work_says_so(tmp_path: Path) -> None:
+    session = ChatSession(on_processor(make_tiny_model(tmp_path / "s", activation="silu")))
+    lives = told(session)
+    assert lives
+    assert not any(live.has_zeros or live.is_counted or live.fired for live in lives)
+
+
+# ------------------------------------------------------------------ a card
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInMachine]:
+    made = StandInMachine(tmp_path, monkeypatch)
+    yield made
+    for card in made.cards:
+        card.close()
+
+
+def test_with_a_card_its_share_and_the_waiting_are_told(machine: StandInMachine, tiny: Path) -> None:
+    model = machine.load(tiny, mode="exact")
+    theirs, ours = told(ChatSession(model)), told(ChatSession(on_processor(tiny, mode="exact")))
+    assert theirs[0].on_gpu == [1.0] * model.opened.config.n_layers
+    assert theirs[0].gpu_neuron_load == 1
+    assert theirs[0].cpu_s["wait"] > 0
+    assert {"attention", "ffn", "head"} <= set(theirs[-1].gpu_s)
+    assert all(seconds >= 0 for seconds in theirs[-1].gpu_s.values())
+    assert not ours[-1].gpu_s
+    assert [live.fired for live in theirs if live.fired], "the card's neurons are looked at too"
+    assert [np.sum(live.fired) > 0 for live in theirs] == [np.sum(live.fired) > 0 for live in ours]
+    model.close()
+
+
+def test_a_card_that_is_given_up_in_mid_watch_leaves_the_processor_s_figures(
+    machine: StandInMachine, tiny: Path
+) -> None:
+    model = machine.load(tiny, mode="exact")
+    session = ChatSession(model)
+    assert told(session)[0].on_gpu[0] == 1
+    assert model.card is not None
+    model.card.give_up("the card fell off the bus")
+    after = told(session)
+    assert after[-1].on_gpu == [0.0] * model.opened.config.n_layers
+    assert after[-1].gpu_neuron_load is None
+    model.close()
+
+
+def test_where_a_card_counts_no_neurons_none_are_told_apart(machine: StandInMachine, tmp_path: Path) -> None:
+    model = machine.load(make_tiny_gguf(tmp_path / "m.gguf"))
+    assert not is_counted(model)
+    lives = told(ChatSession(model))
+    assert lives
+    assert not any(live.is_counted or live.fired for live in lives)
+    model.close()
