@@ -51,6 +51,8 @@ def title_of(exchange: Sequence[Message]) -> str:
         answer = next((m.text for m in exchange if m.role is Role.ASSISTANT), "")
         heading = re.search(r"^#{1,6}\s+(.+)$", answer, re.MULTILINE)
         return title_from(heading[1]) if heading else whole
+    if short != line:
+        short = short.rstrip("?") or line  # what follows "could you tell me" is no question
     return title_from(short[0].upper() + short[1:]) if short[0].islower() else title_from(short)
 
 

@@ -20,7 +20,7 @@ def exchange(question: str, answer: str = "An answer.") -> list[Message]:
     ("question", "title"),
     [
         ("How do I sort nearly sorted data?", "How do I sort nearly sorted data?"),
-        ("Hi, could you please tell me how herons nest?", "How herons nest?"),
+        ("Hi, could you please tell me how herons nest?", "How herons nest"),
         ("Hello! Can you help me with my tax return", "My tax return"),
         ("I'd like to know what a monad is", "What a monad is"),
         ("please translate this into French:\nGood morning", "Translate this into French"),
@@ -155,7 +155,8 @@ def test_words_on_the_side_never_hold_up_an_answer(make_desk: MakeDesk) -> None:
     assert len(desk.statuses) == statuses, "nobody sees it"
     assert len(desk.messages) == 2
     cancelled: list[str] = []
-    desk.engine._worker.cancel, cancel = cancelled.append, desk.engine._worker.cancel  # type: ignore[method-assign]
+    cancel = desk.engine._worker.cancel
+    desk.engine._worker.cancel = lambda target: (cancelled.append(target), cancel(target))  # type: ignore
     desk.engine.ask_aside(desk.controller.next_request("words 200 pace 0.02"), heard.append)
     desk.controller.send("second")
     desk.wait(lambda: len(desk.shown) == 4 and desk.last.state is not MessageState.WRITING)
