@@ -121,6 +121,7 @@ class SliderField(SamplingRow):
     def restyle(self) -> None:
         super().restyle()
         needed = QFontMetrics(theme.font("small")).horizontalAdvance("The model's") + 2
+        self.slider.setMinimumWidth(theme.px(56))  # it gives way before the words do
         self.figure.setMinimumWidth(max(needed, theme.px(VALUE_PX)))
 
 

@@ -15,7 +15,7 @@ from app.ui.controls import Button, Label
 from app.ui.popover import Popover
 from app.ui.sampling_editor import SamplingEditor
 
-WIDTH, INSET = 420, 18
+WIDTH, INSET = 460, 18
 
 
 class SamplingPopup(Popover):
