@@ -179,7 +179,7 @@ class Hearth(QObject):
             AnswerChoices(Personas(places.personas_file), Presets(places.presets_file), places.answers_file),
             ModeRates(places.rates_file),
             settings,
-            lambda name, save: self.reads.run(name, save, on_failure=_log_failure),
+            self._save_small,
         )
         self.monitor = MachineMonitor()
         self.manners: Manners | None = None  # from the first paint on
@@ -282,6 +282,10 @@ class Hearth(QObject):
 
     def _set_setting(self, **values: Any) -> None:
         self.window.take_settings(replace(self.window.settings, **values))
+
+    def _save_small(self, name: str, save: Callable[[], object]) -> None:
+        if not self._closed:  # an answer that ends with the window has nothing more to say of this
+            self.reads.run(name, save, on_failure=_log_failure)
 
     def _save_choices(self, values: dict[str, Any]) -> None:
         self.reads.run("save the choices for models", lambda: self.choices.save(values), on_failure=_log_failure)

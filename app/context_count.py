@@ -46,8 +46,8 @@ class ContextCount(QObject):
     def __init__(
         self, engine: EngineClient, draft: DraftAttachments, words: Callable[[], str], prompt: MakePrompt
     ) -> None:
-        """words: what is typed so far."""
-        super().__init__(draft)  # its timer must not outlive the field that it reads
+        """words: what is typed so far. It goes when the draft goes."""
+        super().__init__(draft)
         self._engine = engine
         self._draft = draft
         self._words = words

@@ -86,13 +86,13 @@ class OwnMessage(MessageView):
             tiles.addWidget(self._attached)
             self.column.addLayout(tiles)
             self.column.addSpacing(theme.px(4))
-        self._bubble.setVisible(self._has_words)
         self._row = QHBoxLayout()
         self._row.addStretch(1)
         for button in self._buttons:
             self._row.addWidget(button)
         self._row.addWidget(self._bubble)
         self.column.addLayout(self._row)
+        self._bubble.setVisible(self._has_words)  # only now: without a parent it would be a window of its own
         self._versions: VersionSwitch | None = None
         self._editor: MessageEditor | None = None
         self._width = 0
