@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtGui import QFontMetrics
+from PySide6.QtCore import QSize, Qt, QTimer, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QPlainTextEdit, QSizePolicy, QVBoxLayout, QWidget
 
 from app.presets import MAX_STOPS, STOP_LENGTH, fields_of_sampling
@@ -18,9 +17,24 @@ from app.ui import theme
 from app.ui.controls import IconButton, Label, Slider
 from app.ui.setting_rows import MAX_STEPS, in_words
 
-TITLE_PX, VALUE_PX, TYPING_MS = 112, 78, 400
+TITLE_PX, VALUE_PX, TYPING_MS = 112, 80, 400
 # Above 100 nobody aims by hand, and a slider has a hundred places that a hand can find.
 _REACH: dict[str, float] = {"top_k": 100}
+
+
+class ColumnLabel(Label):
+    """Words that are at least so wide, so that what follows them lines up, and wider where they need it."""
+
+    def __init__(self, least_px: int, token: str, align: Qt.AlignmentFlag | None = None) -> None:
+        self.least_px = least_px
+        super().__init__("", "small", token, align=align)
+        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Preferred)
+
+    def sizeHint(self) -> QSize:
+        return super().sizeHint().expandedTo(QSize(theme.px(self.least_px), 0))
+
+    def minimumSizeHint(self) -> QSize:
+        return self.sizeHint()
 
 
 class SamplingRow(QWidget):
@@ -36,8 +50,8 @@ class SamplingRow(QWidget):
         self.setToolTip(setting.description)
         self.across = QHBoxLayout(self)
         self.across.setContentsMargins(0, 0, 0, 0)
-        self.title = Label(setting.title, "small", "ink")
-        self.title.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Preferred)
+        self.title = ColumnLabel(TITLE_PX, "ink")
+        self.title.setText(setting.title)
         self.across.addWidget(self.title)
         self.back = IconButton("redo", f"{setting.title}: as it was")
         self.back.glyph_px = 15
@@ -76,7 +90,6 @@ class SamplingRow(QWidget):
     def restyle(self) -> None:
         """Take up measures anew."""
         self.across.setSpacing(theme.px(8))
-        self.title.setMinimumWidth(max(self.title.sizeHint().width(), theme.px(TITLE_PX)))
         self.setFixedHeight(theme.px(34))
 
 
@@ -92,9 +105,7 @@ class SliderField(SamplingRow):
         high = _REACH.get(setting.name, setting.high)
         self.slider.setRange(0, round((high - setting.low) / self.step))
         self.slider.setPageStep(max(self.slider.maximum() // 10, 1))
-        self.slider.setMinimumWidth(theme.px(48))  # longer words beside it come first
-        self.figure = Label("", "small", align=Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
-        self.figure.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Preferred)
+        self.figure = ColumnLabel(VALUE_PX, "ink3", Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         for part in (self.slider, self.figure, self.back):
             self.across.addWidget(part)
         self.slider.valueChanged.connect(self._slid)
@@ -121,8 +132,7 @@ class SliderField(SamplingRow):
 
     def restyle(self) -> None:
         super().restyle()
-        needed = QFontMetrics(theme.font("small")).horizontalAdvance("The model's") + 2
-        self.figure.setMinimumWidth(max(needed, self.figure.sizeHint().width(), theme.px(VALUE_PX)))
+        self.slider.setMinimumWidth(theme.px(56))  # it gives way before the words do
 
 
 class NumberField(SamplingRow):
@@ -245,14 +255,6 @@ class SamplingEditor(QWidget):
         for row in self.rows.values():
             self._column.addWidget(row)
             row.edited.connect(self._tell)
-        theme.current().changed.connect(self._line_up)
-        self._line_up()
-
-    def _line_up(self) -> None:
-        """The controls begin on one line, however long the longest title is."""
-        widest = max(row.title.sizeHint().width() for row in self.rows.values())
-        for row in self.rows.values():
-            row.title.setMinimumWidth(max(widest, theme.px(TITLE_PX)))
 
     def values(self) -> dict[str, Any]:
         """Every value that is chosen."""
