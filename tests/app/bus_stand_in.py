@@ -27,7 +27,7 @@ NOTES = DBusAddress("/org/freedesktop/Notifications", interface="org.freedesktop
 
 
 def say(*words: Any) -> None:
-    print(json.dumps(words), flush=True)
+    os.write(1, json.dumps(words).encode() + b"\n")  # in one piece: two threads say something
 
 
 def tell_of_the_end(descriptor: int) -> None:
