@@ -65,6 +65,9 @@ def main() -> int:
     print(json.dumps(figures, indent=2))
     if flags.record:
         file = RESULTS / f"desktop-{datetime.datetime.now(datetime.UTC):%Y-%m-%d}.json"
+        if flags.names and file.exists():  # measured again: the others of that day stay, each with its own load
+            before = json.loads(file.read_text(encoding="utf-8"))["measured"]
+            figures["measured"] = {**before, **figures["measured"]}
         file.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
     return 0
 
