@@ -198,24 +198,29 @@ def test_tab_goes_through_a_chat_as_it_is_read(window: QMainWindow) -> None:
     settle()
     page.focus_composer()
     names = []
-    for _ in range(7):
+    for _ in range(12):
         QTest.keyClick(QApplication.focusWidget(), Qt.Key.Key_Tab)
         focus = QApplication.focusWidget()
         assert focus is not None
         names.append(focus.accessibleName())
     assert names == [
+        "Attach text or PDF files",
         "Model: Pip",
         "Chat menu",
         "Messages",
+        "More for this message",
+        "Edit message",
         "Copy message",
         "Copy python code",
         "Copy answer",
+        "Answer again",
+        "More for this answer",
         "Message",
     ]
     QTest.keyClick(QApplication.focusWidget(), Qt.Key.Key_Backtab)
     focus = QApplication.focusWidget()
     assert focus is not None
-    assert focus.accessibleName() == "Copy answer"
+    assert focus.accessibleName() == "More for this answer"
 
 
 def test_tab_passes_over_what_cannot_be_used(qtbot: QtBot) -> None:
