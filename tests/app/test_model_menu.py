@@ -20,6 +20,7 @@ from app.models_controller import ModelsController
 from app.ui import focus_ring, tab_order, theme
 from app.ui.chat_models import ChatModels
 from app.ui.chat_page import ChatPage
+from app.ui.commands import Commands
 from app.ui.model_list import about, can_answer, figure, spoken
 from app.ui.model_menu import ModelMenu
 from app.ui.offer_card import pitch
@@ -169,8 +170,10 @@ def test_a_reader_hears_name_state_and_rate() -> None:
 # ------------------------------------------------------------------ opening, choosing, closing
 
 
-def test_ctrl_l_opens_it_and_typing_filters_and_enter_chooses(scene: MakeScene) -> None:
+def test_its_key_opens_it_and_typing_filters_and_enter_chooses(scene: MakeScene) -> None:
     s = scene(OWN)
+    commands = Commands(s.window)
+    commands.bind("model_menu", s.parts.open_menu)
     s.page.composer.set_text("a draft")
     s.page.focus_composer()
     press(Qt.Key.Key_L, Qt.KeyboardModifier.ControlModifier)
