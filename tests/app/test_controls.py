@@ -20,7 +20,6 @@ from app.ui.controls import (
     IconButton,
     Label,
     Progress,
-    Ring,
     Rule,
     Segments,
     ShareBar,
@@ -68,12 +67,11 @@ def test_whatever_takes_the_focus_has_a_name(page: QFrame) -> None:
 
 
 def test_painted_signs_tell_their_value(qtbot: QtBot) -> None:
-    bar, ring, progress = ShareBar(0.83), Ring(0.31), Progress("Loading")
-    for widget in (bar, ring, progress):
+    bar, progress = ShareBar(0.83), Progress("Loading")
+    for widget in (bar, progress):
         qtbot.addWidget(widget)
     progress.set_done(0.42)
     assert bar.accessibleName() == "Share on the GPU, 83 percent"
-    assert ring.accessibleName() == "Context used, 31 percent"
     assert progress.accessibleName() == "Loading, 42 percent"
 
 
@@ -129,7 +127,7 @@ def test_everything_paints_in_both_themes(page: QFrame, qapp: QApplication, zoom
     off = Button("Off", "danger")
     off.setEnabled(False)
     put(page, Button("A", "primary"), Button("B", "quiet", "copy"), off, Chip("x"), Rule(), Dot("hot_fill", True),
-        ShareBar(0.4, rest=0.2), Ring(0.95), Toggle("t", True), Slider("s"), Progress("p"))  # fmt: skip
+        ShareBar(0.4, rest=0.2), Toggle("t", True), Slider("s"), Progress("p"))  # fmt: skip
     shots = []
     for choice in ("light", "dark"):
         theme.apply(qapp, choice, zoom)

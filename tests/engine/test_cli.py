@@ -19,6 +19,7 @@ import pytest
 from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine import cli, generate
+from engine.chat_room import Fitted
 from engine.config import KV_CODECS
 from engine.console import ProgressBar
 from engine.generate import TokenEvent
@@ -379,9 +380,9 @@ def test_a_perplexity_beyond_every_number_is_null(capsys: pytest.CaptureFixture[
 def test_a_new_chat_keeps_the_system_message(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
 
-    def chat(session: ChatSession, messages: list[ChatMessage], *rest: Any) -> tuple[int, Iterator[TokenEvent]]:
+    def chat(session: ChatSession, messages: list[ChatMessage], *rest: Any) -> tuple[Fitted, Iterator[TokenEvent]]:
         asked.append([message["content"] for message in messages])
-        return 0, iter([TokenEvent("Yes.", 5, finish_reason="stop")])
+        return Fitted([]), iter([TokenEvent("Yes.", 5, finish_reason="stop")])
 
     monkeypatch.setattr(ChatSession, "chat", chat)
     monkeypatch.setattr("sys.stdin", io.StringIO("One?\nTwo?\n/new\nThree?\n"))
