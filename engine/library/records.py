@@ -20,7 +20,7 @@ Record = TypeVar("Record")
 
 
 def to_json(record: Any) -> dict[str, Any]:
-    """A record as a JSON object; tuples become lists."""
+    """A record as a JSON object; its tuples become lists where it is written."""
     return asdict(record)
 
 

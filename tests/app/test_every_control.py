@@ -267,6 +267,13 @@ PLACES: dict[str, Open] = {
 EVERYWHERE = pytest.mark.parametrize("place", PLACES)
 
 
+def every_other(first: int) -> pytest.MarkDecorator:
+    """Half of the places every day, the others with `-m slow`."""
+    rest = pytest.mark.slow
+    places = [place if i % 2 == first else pytest.param(place, marks=rest) for i, place in enumerate(PLACES)]
+    return pytest.mark.parametrize("place", places)
+
+
 @pytest.fixture(scope="module")
 def shared_room(
     request: pytest.FixtureRequest, qapp: QApplication, tmp_path_factory: pytest.TempPathFactory
@@ -317,7 +324,7 @@ def test_no_word_is_cut_in_a_small_window(room: Room, place: str) -> None:
             faults(walk.cut(root))
 
 
-@EVERYWHERE
+@every_other(0)
 def test_no_word_is_cut_at_the_largest_type(room: Room, qapp: QApplication, place: str) -> None:
     theme.apply(qapp, "light", theme.MAX_ZOOM)
     room.window.resize(*NARROW)
@@ -325,7 +332,7 @@ def test_no_word_is_cut_at_the_largest_type(room: Room, qapp: QApplication, plac
     faults(walk.cut(PLACES[place](room)))
 
 
-@EVERYWHERE
+@every_other(1)
 def test_every_word_has_contrast(room: Room, qapp: QApplication, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     """In both themes and with a desktop that asks for more contrast, also where the theme changes while it is open."""
     theme.apply(qapp, "dark", 1.0)

@@ -110,8 +110,14 @@ def test_all_stages_in_a_process_of_its_own(shelf: OneModel, everything: EngineC
     assert [child for child in psutil.Process().children() if "engine" in child.cmdline()] == []
 
 
+# Each in a process of its own, which takes seconds to start: every day those that write most.
+SOME_STAGES = [
+    stage if stage in ("convert", "train") else pytest.param(stage, marks=pytest.mark.slow) for stage in STAGES
+]
+
+
 @posix
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", SOME_STAGES)
 def test_a_stage_whose_process_is_killed_goes_on(shelf: OneModel, everything: EngineConfig, stage: str) -> None:
     reports = 0
 
@@ -135,7 +141,7 @@ def test_a_stage_whose_process_is_killed_goes_on(shelf: OneModel, everything: En
     is_whole(shelf)
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", SOME_STAGES)
 def test_a_stage_is_stopped_within_a_second(shelf: OneModel, everything: EngineConfig, stage: str) -> None:
     wanted: list[float] = []
 
@@ -153,7 +159,7 @@ def test_a_stage_is_stopped_within_a_second(shelf: OneModel, everything: EngineC
 
 
 @posix
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", SOME_STAGES)
 def test_preparing_that_is_killed_itself_goes_on(
     gguf: Path, shelf: OneModel, everything: EngineConfig, stage: str
 ) -> None:

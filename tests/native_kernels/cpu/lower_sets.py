@@ -4,8 +4,8 @@ Each set has byte products of its own, but many sets share everything else: what
 float16 make of a kernel without byte products is the same code for all that have the same number of lanes. Such kernels
 are compiled once for each kind of set and not for every set; this process itself stands for the kind of the best one.
 
-Compiling is what these tests cost, so every day each set gets its share of the codecs, and each codec some of the sets;
-marked `slow` is the run of all codecs on all sets.
+Compiling is what these tests cost, so every day the commonest sets share the codecs between them; marked `slow` are the
+other sets, and the run of all codecs on all sets.
 """
 
 from __future__ import annotations
@@ -35,11 +35,18 @@ def _first_of_their_kind() -> list[str]:
 OTHER_KINDS = _first_of_their_kind()
 
 
+# What most processors have, and what all have; the sets between them with `-m slow`.
+DAILY = [name for name in LOWER if name in ("avx2", "generic")] or LOWER
+LOWER_SETS = pytest.mark.parametrize(
+    "name", [name if name in DAILY else pytest.param(name, marks=pytest.mark.slow) for name in LOWER]
+)
 THOROUGH = pytest.mark.parametrize("thorough", [False, pytest.param(True, id="all", marks=pytest.mark.slow)])
 
 
 def dealt(codecs: Sequence[str], name: str, sets: Sequence[str], thorough: bool) -> list[str]:
     """The codecs whose turn it is on the set `name`, at least one: each codec has its turn on one of `sets` or more."""
+    if sets is LOWER and name in DAILY:
+        sets = DAILY
     turn = sets.index(name)
     n = max(len(codecs), len(sets))
     return [*codecs] if thorough else sorted({codecs[i % len(codecs)] for i in range(n) if i % len(sets) == turn})

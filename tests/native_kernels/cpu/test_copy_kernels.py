@@ -7,7 +7,7 @@ from pathlib import Path
 import copy_checks
 import numpy as np
 import pytest
-from lower_sets import LOWER, THOROUGH, dealt, run_limited
+from lower_sets import LOWER, LOWER_SETS, THOROUGH, dealt, run_limited
 from row_checks import matrix, random
 
 from native_kernels.cpu.operators import CpuOperators
@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 
 @pytest.mark.timeout(600)
 @THOROUGH
-@pytest.mark.parametrize("name", LOWER)
+@LOWER_SETS
 def test_every_lower_instruction_set_here(name: str, thorough: bool) -> None:
     codecs = dealt(("copy3", "copy4"), name, LOWER, thorough)  # planes of 1 and 2 bits, and of 4
     assert run_limited([str(HERE / "copy_checks.py"), *codecs], name).strip() == name

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import row_checks
-from lower_sets import LOWER, OTHER_KINDS, THOROUGH, dealt, run_limited
+from lower_sets import LOWER, LOWER_SETS, OTHER_KINDS, THOROUGH, dealt, run_limited
 
 from native_kernels.cpu import activations, call, gemv, sparse_ffn
 
@@ -17,7 +17,7 @@ CASES = [(codec, n_cols) for codec in row_checks.CODECS for n_cols in row_checks
 
 @pytest.mark.timeout(600)
 @THOROUGH
-@pytest.mark.parametrize("name", LOWER)
+@LOWER_SETS
 def test_every_lower_instruction_set_here(name: str, thorough: bool) -> None:
     """Byte products of both layouts on every set; plain numbers where the vectors are of another kind."""
     codecs = dealt(("q8_0", "q4_0"), name, LOWER, thorough)
