@@ -104,7 +104,7 @@ def test_whoever_switches_it_off_is_obeyed_at_once(arrive: Arrive) -> None:
     person = arrive(settings=AppSettings(stay_awake=False, notify=False))
     person.wait_ready()
     hold = awake(person)
-    person.ask("words 5")
+    person.ask("words 5 pace 0.01")
     assert hold.calls == []
     assert not manners_of(person).notices.allowed
     person.window.take_settings(replace(person.window.settings, stay_awake=True, notify=True))
@@ -114,7 +114,7 @@ def test_whoever_switches_it_off_is_obeyed_at_once(arrive: Arrive) -> None:
 def test_a_notice_leads_to_its_chat(arrive: Arrive) -> None:
     person = arrive()
     person.wait_ready()
-    person.ask("words 3")
+    person.ask("words 3 pace 0.01")
     chat = person.hearth.controller.open_conversation
     person.window.sidebar.new_chat.emit()
     person.window.showMinimized()
