@@ -46,7 +46,7 @@ class Editor(QWidget):
 
     def taken(self, thing: Any) -> Any:
         """The thing with what stands in the editor."""
-        raise NotImplementedError
+        raise NotImplementedError  # as above
 
 
 class ShelfDialog(QDialog, Generic[T]):
