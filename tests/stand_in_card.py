@@ -132,7 +132,7 @@ class StandInCard(StandInOperators):
         self.do("fill", lambda: self.bytes_at(to, n_bytes).fill(value))
 
     def synchronize(self) -> None:
-        if not self._reached():
+        if not self.settle():
             raise CudaError("cuStreamSynchronize", 702, "CUDA_ERROR_LAUNCH_TIMEOUT")
         error, self._error = self._error, None
         if error is not None:
@@ -166,8 +166,8 @@ class StandInCard(StandInOperators):
             self._queue.put(None)
             self._thread.join()
 
-    def _reached(self) -> bool:
-        """Waits until the stream has come here; False where that takes a minute."""
+    def settle(self) -> bool:
+        """Waits until the stream has come here, failed or not; False where that takes a minute."""
         reached = threading.Event()
         self._queue.put((reached.set, True))
         return reached.wait(60)
@@ -183,7 +183,7 @@ class StandInCard(StandInOperators):
 
     def take_out(self, memory: StandInMemory) -> None:
         if not self.closed:
-            self._reached()
+            self.settle()
         with self._lock:
             self._starts.remove(memory.device_address)
             del self._memory[memory.device_address]

@@ -273,15 +273,14 @@ class CardBatch:
         self.counters.on_card = (self.counters.on_card or 0) + n_on_card
 
     def _recover(self) -> None:
-        """Both sides agree again, whatever went wrong."""
+        """Both sides agree again, whatever went wrong, where the card still computes."""
         memory = self._memory
         memory.stop[0] = 1
-        try:
+        with contextlib.suppress(CudaError):  # an error of earlier work is told here once, and is known already
             self._card.synchronize()
-        finally:
-            for word in (memory.flag, memory.stop, memory.status, self._seen):
-                word[0] = 0
-            self._steps.host_counts[:] = 0
+        for word in (memory.flag, memory.stop, memory.status, self._seen):
+            word[0] = 0
+        self._steps.host_counts[:] = 0
         self._card.fill(memory.epoch, 0, 8)
         self._card.synchronize()
 

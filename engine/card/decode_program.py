@@ -230,9 +230,11 @@ class CardDecodeProgram:
         self._counters.add_decoded(layers, on_card)
 
     def _recover(self) -> None:
-        self._runner.recover()
-        self._card.download(self._counted.ctypes.data, self._memory.places.counts, self._counted.nbytes)
-        self._card.synchronize()
+        try:
+            self._runner.recover()
+        finally:
+            self._card.download(self._counted.ctypes.data, self._memory.places.counts, self._counted.nbytes)
+            self._card.synchronize()
 
     # -------------------------------------------------------------- what is laid out
 

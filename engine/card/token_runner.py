@@ -109,15 +109,19 @@ class TokenRunner:
         """Both sides agree again. Raises: CudaError for what has gone wrong on the card."""
         shared = self._shared
         shared.stop.array[0] = 1  # a card that waits goes on
+        failure: CudaError | None = None
         try:
             self._card.synchronize()
-        finally:
-            for word in (shared.flag, shared.told, shared.stop, shared.card_status):
-                word.array[0] = 0
-            self._seen[0] = self._status[0] = 0
+        except CudaError as error:
+            failure = error
+        for word in (shared.flag, shared.told, shared.stop, shared.card_status):
+            word.array[0] = 0
+        self._seen[0] = self._status[0] = 0
         self._card.fill(self._places.epoch, 0, 8)
         self._card.fill(self._places.seen, 0, 8)
         self._card.synchronize()
+        if failure is not None:
+            raise failure
 
     def forget_times(self) -> None:
         """Back to nothing measured."""

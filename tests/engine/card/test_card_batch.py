@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,8 @@ def test_what_cannot_be_is_refused(tiny: Loaded) -> None:
     card.close()
 
 
-def test_a_card_that_fails_is_told_and_the_caches_stay(tiny: Loaded) -> None:
+@pytest.mark.parametrize("known", ["before the step", "while it runs"])
+def test_a_card_that_fails_is_told_and_the_caches_stay(tiny: Loaded, known: str) -> None:
     card = StandInCard()
     model = Batched(card, tiny, "exact", some_hot(tiny[0], "random"), 2)
     caches = [model.on_card.cache() for _ in range(2)]
@@ -75,7 +77,14 @@ def test_a_card_that_fails_is_told_and_the_caches_stay(tiny: Loaded) -> None:
     def fails() -> None:
         raise RuntimeError("an illegal address")
 
+    going_on = threading.Event()
+    card.between(lambda: going_on.wait(10) and None)
     card.between(fails)
+    if known == "before the step":
+        going_on.set()
+        card.settle()
+    else:
+        threading.Timer(0.05, going_on.set).start()
     with pytest.raises(DeviceFailedError):
         decode_batch(model.together, [3, 4], caches)
     assert [cache.length for cache in caches] == [1, 1]
