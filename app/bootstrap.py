@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ENGINE_ENDS_WITHIN_S = 5.0
+THREADS_END_WITHIN_S = 5.0
 
 
 def run(
@@ -269,8 +269,8 @@ class Hearth(QObject):
             self.manners.close()
         self.models.close()
         self.library.begin_close()
-        self._ended = self.worker.shutdown(ENGINE_ENDS_WITHIN_S) and self.monitor.close()
-        self._ended = self.library.close(ENGINE_ENDS_WITHIN_S) and self._ended
+        self._ended = self.worker.shutdown(THREADS_END_WITHIN_S) and self.monitor.close(THREADS_END_WITHIN_S)
+        self._ended = self.library.close(THREADS_END_WITHIN_S) and self._ended
         for operations in (self.saves, self.reads):
             if left := operations.close():
                 log.error("not done at the end: %s", ", ".join(left))
