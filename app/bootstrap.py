@@ -42,7 +42,7 @@ from app.presets import Presets
 from app.settings import AppPaths, AppSettings, load_settings, paths, save_settings
 from app.single_instance import SingleInstance, Wish, wish_of_this_start
 from app.store import Store
-from app.ui import icons
+from app.ui import icons, language
 from app.ui.main_window import FirstPaint, MainWindow, apply_look
 from app.user_messages import describe, describe_settings_problem
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ENGINE_ENDS_WITHIN_S = 5.0
+THREADS_END_WITHIN_S = 5.0
 
 
 def run(
@@ -89,7 +89,8 @@ def run(
     app.setDesktopFileName("io.github.hearth.Hearth")
     app.setWindowIcon(icons.app_icon())
 
-    # 4. The look.
+    # 4. The language and the look.
+    language.speak(settings.language)
     apply_look(settings)
 
     # 5. The window, painted.
@@ -268,8 +269,8 @@ class Hearth(QObject):
             self.manners.close()
         self.models.close()
         self.library.begin_close()
-        self._ended = self.worker.shutdown(ENGINE_ENDS_WITHIN_S) and self.monitor.close()
-        self._ended = self.library.close(ENGINE_ENDS_WITHIN_S) and self._ended
+        self._ended = self.worker.shutdown(THREADS_END_WITHIN_S) and self.monitor.close(THREADS_END_WITHIN_S)
+        self._ended = self.library.close(THREADS_END_WITHIN_S) and self._ended
         for operations in (self.saves, self.reads):
             if left := operations.close():
                 log.error("not done at the end: %s", ", ".join(left))

@@ -41,7 +41,7 @@ class Desk:
         self.qtbot = qtbot
         self.path = folder / "chats.db"
         self.saves, self.reads = Operations(retry_s=0.05), Operations()
-        patience = Patience(silence_s=5.0, backoff_s=(0.01,))
+        patience = Patience(backoff_s=(0.01,))
         self.worker = EngineWorker(
             location,
             {
@@ -131,7 +131,7 @@ class Desk:
         return self.shown[-1]
 
     def wait(self, condition: Callable[[], object]) -> None:
-        self.qtbot.waitUntil(lambda: bool(condition()), timeout=30_000)
+        self.qtbot.waitUntil(lambda: bool(condition()))
 
     def wait_ready(self) -> None:
         self.wait(lambda: self.engine.is_ready and self.is_open)
@@ -153,9 +153,9 @@ class Desk:
         if not self.closed:
             self.closed = True
             self.controller.close()
-            assert self.worker.shutdown()
-            assert self.saves.close() == []
-            assert self.reads.close() == []
+            assert self.worker.shutdown(60.0)
+            assert self.saves.close(60.0) == []
+            assert self.reads.close(60.0) == []
 
 
 MakeDesk = Callable[..., Desk]
