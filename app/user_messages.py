@@ -156,6 +156,7 @@ _ENGINE_WORDS: dict[str, _Words] = {
         "A setting has a value that this model does not take.", during="answer",
         remedies=(Action.OPEN_SETTINGS, Action.SEND_AGAIN),
     ),
+    "ServerError": _Words("{fact}", "The local server could not be switched on.", during="answer"),
     "EngineProcessError": _Words(
         "The engine stopped in the middle of it. What was written until then is kept.", during="answer"
     ),

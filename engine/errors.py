@@ -146,6 +146,12 @@ class InvalidRequestError(EngineError):
     hint = "Correct the value."
 
 
+class ServerError(EngineError):
+    """The local API cannot be served: its port is taken or forbidden, or this engine serves nobody."""
+
+    hint = "Choose another port."
+
+
 class EngineProcessError(EngineError):
     """The engine's process died or stopped answering."""
 
