@@ -42,7 +42,7 @@ from app.presets import Presets
 from app.settings import AppPaths, AppSettings, load_settings, paths, save_settings
 from app.single_instance import SingleInstance, Wish, wish_of_this_start
 from app.store import Store
-from app.ui import icons
+from app.ui import icons, language
 from app.ui.main_window import FirstPaint, MainWindow, apply_look
 from app.user_messages import describe, describe_settings_problem
 
@@ -89,7 +89,8 @@ def run(
     app.setDesktopFileName("io.github.hearth.Hearth")
     app.setWindowIcon(icons.app_icon())
 
-    # 4. The look.
+    # 4. The language and the look.
+    language.speak(settings.language)
     apply_look(settings)
 
     # 5. The window, painted.
