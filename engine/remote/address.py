@@ -36,7 +36,7 @@ def checked_address(text: str) -> str:
         raise InvalidRequestError("An address holds no name, password or question mark.", _HINT)
     if parts.scheme == "http" and not is_near(host):
         raise InvalidRequestError(
-            f"{host} is not in this PC's own network, and http is not encrypted.", "Use its address with https."
+            "That server is not in this PC's own network, and http is not encrypted.", "Use its address with https."
         )
     path = parts.path.rstrip("/")
     for ending in _ENDINGS:
