@@ -18,8 +18,9 @@ from app.chat_memory import ChatMemory
 from app.conversation import Attachment, Conversation, Message, MessageState, Role, branch, siblings
 from app.message_act import MessageAct, can_continue
 from app.thinking import ThoughtClock
+from app.translation import figure, noted, tr, tr_n
 
-STILL_ANSWERING = "Still answering: stop it first, or wait"
+STILL_ANSWERING = noted("Still answering: stop it first, or wait")
 
 
 def versions_of(messages: Sequence[Message], shown: Sequence[Message]) -> dict[str, tuple[int, int]]:
@@ -109,7 +110,7 @@ class ChatTurns(QObject):
         if act.act == "switch":
             self._switch(chat, message, act.step)
         elif self._answers.of(chat) is not None:
-            self.said.emit(STILL_ANSWERING, None)
+            self.said.emit(tr(STILL_ANSWERING), None)
         elif act.act == "edit":
             self._edit(chat, message, act.text.strip())
         elif act.act == "regenerate":
@@ -172,13 +173,15 @@ class ChatTurns(QObject):
         leaf = ""
         if message.role is Role.USER:
             going = [m for m in messages if m.parent == message.id and m.role is Role.ASSISTANT]
-            words = "Question and answer deleted" if going else "Message deleted"
+            words = tr("Question and answer deleted") if going else tr("Message deleted")
             going = [*going, message]
         elif others:
             going = _below(messages, message)[::-1]
-            words, leaf = "Answer deleted" if len(going) == 1 else f"{len(going):,} messages deleted", others[-1]
+            words, leaf = tr("Answer deleted"), others[-1]
+            if len(going) > 1:
+                words = tr_n("{n} message deleted", "{n} messages deleted", len(going), n=figure(len(going)))
         else:
-            going, words = [message], "Answer deleted"
+            going, words = [message], tr("Answer deleted")
         for gone in going:
             self._memory.remove(chat, gone.id)
         if leaf:

@@ -12,8 +12,10 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QHideEvent, QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QBoxLayout, QFrame, QGridLayout, QHBoxLayout, QScrollArea, QVBoxLayout
 
+from app.answer_words import MODES
 from app.engine_status import Phase
 from app.live_figures import LiveFigures
+from app.translation import noted, tr
 from app.ui import theme
 from app.ui.controls import Chip, Dot, Label
 from app.ui.engine_card import dot_token
@@ -26,8 +28,8 @@ COLUMN_PX, MARGIN_PX, GAP_PX = 960, 24, 14
 TOKEN_PX, STACKED_BELOW_PX = 372, 900
 SHOW_MS = 300  # figures change no faster, whatever comes in
 GRAPH_PX = 190  # the narrowest that a small graph gets
-NO_MODEL = "The neurons of a model are seen here once one is loaded."
-NOT_TOLD = "Where the neurons lie is not known yet."
+NO_MODEL = noted("The neurons of a model are seen here once one is loaded.")
+NOT_TOLD = noted("Where the neurons lie is not known yet.")
 
 
 class LivePage(QFrame):
@@ -38,7 +40,7 @@ class LivePage(QFrame):
     def __init__(self, figures: LiveFigures, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self.setProperty("kind", "page")
-        self.setAccessibleName("Live")
+        self.setAccessibleName(tr("Live"))
         self._figures, self._clock = figures, clock
         self._chat = ""
         self._seen = True  # the window, by somebody
@@ -56,7 +58,7 @@ class LivePage(QFrame):
         self._lay_out()
 
     def _build_head(self) -> None:
-        self.title, self.dot, self.state = Label("Live", "title"), Dot("ok"), Label("", "small", elide=True)
+        self.title, self.dot, self.state = Label(tr("Live"), "title"), Dot("ok"), Label("", "small", elide=True)
         self.mode = Chip("")
         words, line = QVBoxLayout(), QHBoxLayout()
         line.setSpacing(6)
@@ -84,7 +86,7 @@ class LivePage(QFrame):
         self._column.addWidget(self.neurons, 1)
         self.area = QScrollArea()
         self.area.setProperty("kind", "plain")
-        self.area.setAccessibleName("Live")
+        self.area.setAccessibleName(tr("Live"))
         self.area.setFrameShape(QFrame.Shape.NoFrame)
         self.area.setWidgetResizable(True)
         self.area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
@@ -149,13 +151,15 @@ class LivePage(QFrame):
         if self._machine_is_new or self.token.is_empty:
             self.token.set_times(figures.token_times())
         is_loaded = bool(status.model) and status.phase not in {Phase.OFF, Phase.FAILED, Phase.LOADING}
-        self.neurons.set_places(live.on_gpu, bool(status.card), figures.neurons(), NOT_TOLD if is_loaded else NO_MODEL)
+        self.neurons.set_places(
+            live.on_gpu, bool(status.card), figures.neurons(), tr(NOT_TOLD if is_loaded else NO_MODEL)
+        )
         fired, self._fired = self._fired, []
         if fired:
             self.neurons.set_fired(fired)
         if not status.answering:
             self.neurons.go_out()
-        words = f"{live.mode.capitalize()} mode" if live.mode else ""
+        words = tr("{mode} mode", mode=tr(MODES[live.mode])) if live.mode in MODES else ""
         if words != self.mode.text():
             self.mode.setText(words)
             self.mode.setVisible(bool(words))
@@ -172,7 +176,7 @@ class LivePage(QFrame):
         for card, graph in zip(self.graphs, graphs, strict=True):
             card.set_graph(graph)
         why = self._figures.why_no_gpu()
-        words = f"No GPU is measured: {why}." if why else ""
+        words = tr("No GPU is measured: {why}.", why=why) if why else ""
         if words != self.note.words:
             self.note.setText(words)
             self.note.setVisible(bool(words))

@@ -12,6 +12,7 @@ from app.answer_words import count, facts_of, figures_of, state_words
 from app.conversation import Message
 from app.engine_status import EngineStatus, Phase, rate
 from app.message_act import can_continue
+from app.translation import tr
 from app.ui import theme
 from app.ui.controls import Button, Dot, Label, ShareBar
 from app.ui.message_buttons import CopyButton, HoverButton, VersionSwitch
@@ -33,11 +34,11 @@ class StatLine(QWidget):
         self._bar = ShareBar(0.0, width=44)
         self._rate = Label("", "metastrong")
         self._facts = Label("", "meta", elide=True)
-        self.go_on = Button("Continue", "quiet", "go-on", "Have this answer written on")
+        self.go_on = Button(tr("Continue"), "quiet", "go-on", tr("Have this answer written on"))
         self.go_on.glyph_px = 15
-        self.copy = CopyButton("Copy answer")
-        self.again = HoverButton("redo", "Answer again")
-        self.more = HoverButton("more", "More for this answer")
+        self.copy = CopyButton(tr("Copy answer"))
+        self.again = HoverButton("redo", tr("Answer again"))
+        self.more = HoverButton("more", tr("More for this answer"))
         self._versions: VersionSwitch | None = None
         self._place = (1, 1)
         self._is_last = self._running = False
@@ -67,7 +68,7 @@ class StatLine(QWidget):
         facts = count(status.tokens)
         status = replace(status, phase=Phase.THINKING) if thinking and writing else status
         self._show(
-            working=True, state=status.word if status.answering or status.working else "Waiting",
+            working=True, state=status.word if status.answering or status.working else tr("Waiting"),
             rate_words="", facts=f"{rate(status.tok_s)}  ·  {facts}" if writing and status.tokens else "",
         )  # fmt: skip
         self._running = True
@@ -135,7 +136,7 @@ class StatLine(QWidget):
         self._rate.setVisible(bool(rate_words))
         self._rate.setText(rate_words)
         self._facts.setText(facts)
-        self.setAccessibleName(f"Statistics: {self.words()}")
+        self.setAccessibleName(tr("Statistics: {words}", words=self.words()))
 
     def _restyle(self) -> None:
         self.setFixedHeight(theme.px(32))
