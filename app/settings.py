@@ -61,6 +61,10 @@ class AppPaths:
         return self.config / "answers.json"
 
     @property
+    def servers_file(self) -> Path:
+        return self.config / "servers.json"
+
+    @property
     def rates_file(self) -> Path:
         return self.data / "rates.json"
 
@@ -108,7 +112,7 @@ class Setting:
     def fault(self, value: object) -> str | None:
         """Why the value does not do, as one sentence; None when it does."""
         if value is None:
-            return None if self.none else f"{self.name} has no value."
+            return None if self.none else tr("{name} has no value.", name=self.name)
         shown = reprlib.repr(value)  # cut, whatever a damaged file holds
         if self.kind == "choice":
             allowed = [choice for choice, _ in self.choices]
