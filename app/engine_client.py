@@ -18,6 +18,7 @@ from app.asking import AnswerRequest
 from app.engine_process import EngineDied, EngineStarted
 from app.engine_status import EngineStatus, Phase, sentence, short_name, why_there
 from app.engine_worker import EngineWorker
+from app.translation import tr_n
 from app.user_messages import plain_figures
 from engine import protocol
 
@@ -350,7 +351,7 @@ class EngineClient(QObject):
             return
         info = protocol.LoadedModelInfo.from_dict(event.result)
         self._loaded, self._notes = True, tuple(info.card_notes)
-        self._threads = f"{info.threads} thread{'' if info.threads == 1 else 's'}"
+        self._threads = tr_n("{n} thread", "{n} threads", info.threads)
         card = "" if info.device == "cpu" else info.card or "GPU"
         reason = sentence(why_there(info.device_reason), *info.card_notes)
         self._set(phase=Phase.READY, model=info.name, done=0, total=0, load_s=info.load_s, context_used=None,

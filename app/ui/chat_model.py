@@ -16,16 +16,19 @@ from PySide6.QtCore import QAbstractListModel, QModelIndex, QPersistentModelInde
 from PySide6.QtWidgets import QWidget
 
 from app.conversation import Conversation, SearchHit
+from app.translation import noted, tr, tr_n
 
 Index = QModelIndex | QPersistentModelIndex
-UNTITLED = "New chat"
+UNTITLED = noted("New chat")
 FOLDER_LENGTH = 60  # characters of a folder's name that are kept
-MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
-          "November", "December")  # fmt: skip
+MONTHS = (
+    noted("January"), noted("February"), noted("March"), noted("April"), noted("May"), noted("June"), noted("July"),
+    noted("August"), noted("September"), noted("October"), noted("November"), noted("December"),
+)  # fmt: skip
 REGROUP_MS = 600_000  # how often the list looks whether another day has begun
 
 
-PINNED, FOLDERS = "Pinned", "Folders"
+PINNED, FOLDERS = noted("Pinned"), noted("Folders")
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class ChatRow:
 
     @property
     def title(self) -> str:
-        return self.conversation.title or UNTITLED
+        return self.conversation.title or tr(UNTITLED)
 
 
 @dataclass(frozen=True)
@@ -69,10 +72,10 @@ def grouped(conversations: Sequence[Conversation], today: date, closed: Set[str]
     newest = sorted(conversations, key=lambda c: c.updated_at, reverse=True)
     rows: list[Row] = [ChatRow(c) for c in newest if c.pinned]
     if rows:
-        rows.insert(0, PINNED)
+        rows.insert(0, tr(PINNED))
     loose = [c for c in newest if not c.pinned]
     if names := folders_of(newest):
-        rows.append(FOLDERS)
+        rows.append(tr(FOLDERS))
         inside: dict[str, list[Conversation]] = {name: [] for name in names}
         for c in loose:
             if c.folder:
@@ -89,7 +92,7 @@ def _by_date(newest_first: Sequence[Conversation], today: date) -> list[Row]:
     def starts(days: int) -> float:
         return (midnight - timedelta(days=days)).timestamp()
 
-    recent = ((starts(0), "Today"), (starts(1), "Yesterday"), (starts(7), "Last 7 days"))
+    recent = ((starts(0), tr("Today")), (starts(1), tr("Yesterday")), (starts(7), tr("Last 7 days")))
     rows: list[Row] = []
     head, is_recent = "", True
     for conversation in newest_first:
@@ -98,8 +101,8 @@ def _by_date(newest_first: Sequence[Conversation], today: date) -> list[Row]:
             is_recent = bool(group)
         if not is_recent:
             day = time.localtime(conversation.updated_at)  # a tenth of what a datetime costs, for thousands of chats
-            month = MONTHS[day.tm_mon - 1]
-            group = month if day.tm_year == today.year else f"{month} {day.tm_year}"
+            month = tr(MONTHS[day.tm_mon - 1])
+            group = month if day.tm_year == today.year else tr("{month} {year}", month=month, year=day.tm_year)
         if group != head:
             rows.append(group)
             head = group
@@ -235,8 +238,8 @@ class ChatModel(QAbstractListModel):
         if role == Qt.ItemDataRole.EditRole:
             return row.conversation.title
         if role == Qt.ItemDataRole.AccessibleTextRole:
-            running = ", writing" if row.conversation.id == self.running else ""
-            return f"{row.title}{running}" + (f": {row.snippet}" if row.snippet else "")
+            title = tr("{title}, writing", title=row.title) if row.conversation.id == self.running else row.title
+            return f"{title}: {row.snippet}" if row.snippet else title
         return None
 
     def setData(self, index: Index, value: Any, role: int = Qt.ItemDataRole.EditRole) -> bool:
@@ -264,8 +267,9 @@ def _hit_row(hit: SearchHit) -> ChatRow:
 
 def _folder_data(row: FolderRow, role: int) -> str | None:
     if role == Qt.ItemDataRole.AccessibleTextRole:
-        chats = "1 chat" if row.count == 1 else f"{row.count} chats"
-        return f"{row.name}, folder, {chats}, {'open' if row.is_open else 'closed'}"
+        chats = tr_n("{n} chat", "{n} chats", row.count)
+        words = noted("{name}, folder, {chats}, open") if row.is_open else noted("{name}, folder, {chats}, closed")
+        return tr(words, name=row.name, chats=chats)
     return row.name if role in {Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.EditRole} else None
 
 

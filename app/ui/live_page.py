@@ -13,9 +13,11 @@ from PySide6.QtGui import QHideEvent, QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QBoxLayout, QFrame, QGridLayout, QHBoxLayout, QScrollArea, QVBoxLayout
 
 from app.answer_setup import Offer
+from app.answer_words import MODES
 from app.engine_status import Phase
 from app.live_figures import LiveFigures
 from app.mode_rates import MODE_WORDS
+from app.translation import noted, tr
 from app.ui import theme
 from app.ui.controls import Button, Chip, Dot, Label, Segments
 from app.ui.engine_card import dot_token
@@ -29,8 +31,8 @@ COLUMN_PX, MARGIN_PX, GAP_PX = 960, 24, 14
 TOKEN_PX, STACKED_BELOW_PX = 372, 900
 SHOW_MS = 300  # figures change no faster, whatever comes in
 GRAPH_PX = 190  # the narrowest that a small graph gets
-NO_MODEL = "The neurons of a model are seen here once one is loaded."
-NOT_TOLD = "Where the neurons lie is not known yet."
+NO_MODEL = noted("The neurons of a model are seen here once one is loaded.")
+NOT_TOLD = noted("Where the neurons lie is not known yet.")
 
 
 class LivePage(QFrame):
@@ -44,7 +46,7 @@ class LivePage(QFrame):
     def __init__(self, figures: LiveFigures, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self.setProperty("kind", "page")
-        self.setAccessibleName("Live")
+        self.setAccessibleName(tr("Live"))
         self._figures, self._clock = figures, clock
         self._chat = ""
         self._offer: Offer | None = None  # what the open chat is answered with
@@ -63,10 +65,10 @@ class LivePage(QFrame):
         self._lay_out()
 
     def _build_head(self) -> None:
-        self.title, self.dot, self.state = Label("Live", "title"), Dot("ok"), Label("", "small", elide=True)
+        self.title, self.dot, self.state = Label(tr("Live"), "title"), Dot("ok"), Label("", "small", elide=True)
         self.mode = Chip("")
-        self.modes = Segments(tuple(MODE_WORDS.items()), "auto", "Neurons")
-        self.compare = Button("Compare", "secondary")
+        self.modes = Segments([(mode, tr(words)) for mode, words in MODE_WORDS.items()], "auto", tr("Neurons"))
+        self.compare = Button(tr("Compare"), "secondary")
         words, first, line, ways = QVBoxLayout(), QHBoxLayout(), QHBoxLayout(), QHBoxLayout()
         first.setSpacing(8)
         first.addWidget(self.title)
@@ -104,7 +106,7 @@ class LivePage(QFrame):
         self._column.addWidget(self.neurons, 1)
         self.area = QScrollArea()
         self.area.setProperty("kind", "plain")
-        self.area.setAccessibleName("Live")
+        self.area.setAccessibleName(tr("Live"))
         self.area.setFrameShape(QFrame.Shape.NoFrame)
         self.area.setWidgetResizable(True)
         self.area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
@@ -152,7 +154,7 @@ class LivePage(QFrame):
             self.modes.set_value(offer.chosen.mode)
             self.modes.setToolTip(mode_words(offer))
             self.compare.setEnabled(not offer.cannot_compare)
-            self.compare.setToolTip(offer.cannot_compare or "The same prompt both ways")
+            self.compare.setToolTip(offer.cannot_compare or tr("Compare with dense"))
         self._show_mode()
 
     # -------------------------------------------------------------- showing
@@ -182,7 +184,9 @@ class LivePage(QFrame):
         if self._machine_is_new or self.token.is_empty:
             self.token.set_times(figures.token_times())
         is_loaded = bool(status.model) and status.phase not in {Phase.OFF, Phase.FAILED, Phase.LOADING}
-        self.neurons.set_places(live.on_gpu, bool(status.card), figures.neurons(), NOT_TOLD if is_loaded else NO_MODEL)
+        self.neurons.set_places(
+            live.on_gpu, bool(status.card), figures.neurons(), tr(NOT_TOLD if is_loaded else NO_MODEL)
+        )
         fired, self._fired = self._fired, []
         if fired:
             self.neurons.set_fired(fired)
@@ -195,7 +199,7 @@ class LivePage(QFrame):
         offer = self._offer
         mode = self._figures.live.mode or (offer.loaded_mode if offer is not None else "")
         told = offer is not None and bool(offer.model) and offer.chosen.mode == mode
-        words = f"{mode.capitalize()} mode" if mode and not told else ""
+        words = tr("{mode} mode", mode=tr(MODES[mode])) if mode in MODES and not told else ""
         self.mode.setText(words)
         self.mode.setVisible(bool(words))
 
@@ -211,7 +215,7 @@ class LivePage(QFrame):
         for card, graph in zip(self.graphs, graphs, strict=True):
             card.set_graph(graph)
         why = self._figures.why_no_gpu()
-        words = f"No GPU is measured: {why}." if why else ""
+        words = tr("No GPU is measured: {why}.", why=why) if why else ""
         if words != self.note.words:
             self.note.setText(words)
             self.note.setVisible(bool(words))

@@ -8,6 +8,7 @@ from PySide6.QtCore import QRectF, Qt, QTimerEvent
 from PySide6.QtGui import QColor, QHideEvent, QPainter, QPainterPath, QPaintEvent, QPen, QShowEvent
 from PySide6.QtWidgets import QWidget
 
+from app.translation import figure, tr
 from app.ui import theme
 from app.ui.painting import antialiased, block, say_changed
 
@@ -95,7 +96,7 @@ class ShareBar(QWidget):
     def set_share(self, share: float, rest: float = 0.0) -> None:
         """share: GPU's part of what is used, 0 to 1; rest: part of the bar that stays empty."""
         self.share, self.rest = min(max(share, 0.0), 1.0), min(max(rest, 0.0), 1.0)
-        self.setAccessibleName(f"Share on the GPU, {self.share:.0%}".replace("%", " percent"))
+        self.setAccessibleName(tr("Share on the GPU, {share} percent", share=figure(100 * self.share, ".0f")))
         say_changed(self)
         self.update()
 
@@ -142,7 +143,11 @@ class MemoryBar(QWidget):
     def set_parts(self, ours: float, used: float) -> None:
         """ours: Hearth's part of the card's memory; used: everybody's, ours included. 0 to 1."""
         parts = min(max(ours, 0.0), 1.0), min(max(used, ours, 0.0), 1.0)
-        name = f"GPU memory: {parts[0]:.0%} Hearth, {parts[1] - parts[0]:.0%} other programs".replace("%", " percent")
+        name = tr(
+            "GPU memory: {ours} percent Hearth, {others} percent other programs",
+            ours=figure(100 * parts[0], ".0f"),
+            others=figure(100 * (parts[1] - parts[0]), ".0f"),
+        )
         if (parts, name) == ((self.ours, self.used), self.accessibleName()):
             return
         self.ours, self.used = parts
@@ -183,7 +188,7 @@ class Progress(QWidget):
     def set_done(self, done: float) -> None:
         """done: 0 to 1."""
         self.done = min(max(done, 0.0), 1.0)
-        self.setAccessibleName(f"{self.name}, {100 * self.done:.0f} percent")
+        self.setAccessibleName(tr("{name}, {done} percent", name=self.name, done=figure(100 * self.done, ".0f")))
         self.update()
 
     def _restyle(self) -> None:

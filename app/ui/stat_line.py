@@ -14,6 +14,7 @@ from app.answer_words import count, facts_of, figures_of, state_words
 from app.conversation import Message
 from app.engine_status import EngineStatus, Phase, rate
 from app.message_act import can_continue
+from app.translation import tr
 from app.ui import theme
 from app.ui.controls import Button, Dot, Label, ShareBar
 from app.ui.message_buttons import CopyButton, HoverButton, VersionSwitch
@@ -40,9 +41,9 @@ class StatLine(QWidget):
         self.go_on: Button | None = None
         self._versions: VersionSwitch | None = None
         self._facts = Label("", "meta", elide=True)
-        self.copy = CopyButton("Copy answer")
-        self.again = HoverButton("redo", "Answer again")
-        self.more = HoverButton("more", "More for this answer")
+        self.copy = CopyButton(tr("Copy answer"))
+        self.again = HoverButton("redo", tr("Answer again"))
+        self.more = HoverButton("more", tr("More for this answer"))
         self._place = (1, 1)
         self._is_last = self._running = False
         self._message: Message | None = None
@@ -77,7 +78,7 @@ class StatLine(QWidget):
         facts = count(status.tokens)
         status = replace(status, phase=Phase.THINKING) if thinking and writing else status
         self._show(
-            working=True, state=status.word if status.answering or status.working else "Waiting",
+            working=True, state=status.word if status.answering or status.working else tr("Waiting"),
             rate_words="", facts=f"{rate(status.tok_s)}  ·  {facts}" if writing and status.tokens else "",
         )  # fmt: skip
         self._running = True
@@ -125,7 +126,7 @@ class StatLine(QWidget):
         self.more.setVisible(rests and message is not None)
         goes_on = rests and self._is_last and message is not None and can_continue(message)
         if goes_on and self.go_on is None:
-            self.go_on = Button("Continue", "quiet", "go-on", "Have this answer written on")
+            self.go_on = Button(tr("Continue"), "quiet", "go-on", tr("Have this answer written on"))
             self.go_on.glyph_px = 15
             self.go_on.clicked.connect(self._ask_to_go_on)
             self._put(self.go_on, before=(self.copy,))
@@ -166,7 +167,7 @@ class StatLine(QWidget):
         if self._bar is not None:
             self._bar.setVisible(False)
         self._facts.setText(facts)
-        self.setAccessibleName(f"Statistics: {self.words()}")
+        self.setAccessibleName(tr("Statistics: {words}", words=self.words()))
 
     def _put(self, part: Part, before: Sequence[QWidget | None]) -> Part:
         """Place a part in front of the first of those that are there."""

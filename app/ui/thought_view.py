@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from app.answer_words import count, thought_words
 from app.markdown_blocks import displayable
+from app.translation import tr
 from app.ui import theme
 from app.ui.controls import Button, Dot, Label
 from app.ui.direction import set_margins
@@ -25,7 +26,7 @@ class _Words(TextView):
     """The thought as it was written, small; text is added at its end."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__("Thought", parent)
+        super().__init__(tr("Thought"), parent)
         self._text = ""
         self._restyle()
 
@@ -96,7 +97,7 @@ class ThoughtView(QWidget):
 
     def begin(self) -> None:
         """The model is thinking now."""
-        self._show("Thinking", "", working=True)
+        self._show(tr("Thinking"), "", working=True)
         if not self._chosen:
             self._set_open(True)
 
@@ -124,7 +125,7 @@ class ThoughtView(QWidget):
 
     def _name(self) -> None:
         self._head.setAccessibleName(f"{self._head.text()}, {'shown' if self._open else 'hidden'}")
-        self._head.setToolTip("Hide the thought" if self._open else "Show the thought")
+        self._head.setToolTip(tr("Hide the thought") if self._open else tr("Show the thought"))
 
     def _toggle(self) -> None:
         self._chosen = True

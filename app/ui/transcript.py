@@ -16,6 +16,7 @@ from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
 
 from app.conversation import Message, MessageState, Role
 from app.engine_status import EngineStatus
+from app.translation import tr
 from app.ui import theme
 from app.ui.context_mark import left_out
 from app.ui.controls import Button
@@ -54,7 +55,7 @@ class Transcript(QScrollArea):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setProperty("kind", "plain")
-        self.setAccessibleName("Messages")
+        self.setAccessibleName(tr("Messages"))
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setWidgetResizable(True)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -78,7 +79,7 @@ class Transcript(QScrollArea):
         self._flush_timer = self._timer(self.flush)
         self._slice_timer = self._timer(self._build_slice)
         self._leap_timer = self._timer(self._leap)
-        self._jump = Button("Jump to end", "secondary", "end", parent=self)
+        self._jump = Button(tr("Jump to end"), "secondary", "end", parent=self)
         self._jump.radius_px = 16
         self._jump.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self._jump.clicked.connect(self.jump_to_end)
