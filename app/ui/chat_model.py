@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
@@ -103,10 +104,10 @@ def _group_of(when: float, today: date) -> tuple[str, float]:
         since = (midnight - timedelta(days=days)).timestamp()
         if when >= since:
             return words, since
-    day = datetime.fromtimestamp(when)
-    month = tr(MONTHS[day.month - 1])
-    words = month if day.year == today.year else tr("{month} {year}", month=month, year=day.year)
-    return words, datetime(day.year, day.month, 1).timestamp()
+    day = time.localtime(when)
+    month = tr(MONTHS[day.tm_mon - 1])
+    words = month if day.tm_year == today.year else tr("{month} {year}", month=month, year=day.tm_year)
+    return words, time.mktime((day.tm_year, day.tm_mon, 1, 0, 0, 0, 0, 0, -1))
 
 
 class ChatModel(QStringListModel):
