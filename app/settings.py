@@ -59,6 +59,10 @@ class AppPaths:
         return self.config / "answers.json"
 
     @property
+    def servers_file(self) -> Path:
+        return self.config / "servers.json"
+
+    @property
     def rates_file(self) -> Path:
         return self.data / "rates.json"
 
@@ -159,6 +163,9 @@ class AppSettings:
     theme: str = _setting(
         "choice", "system", "Theme", "Light, dark, or as the desktop has it.", group=_APPEARANCE,
         choices=(("system", "System"), ("light", "Light"), ("dark", "Dark")))  # fmt: skip
+    language: str = _setting(
+        "choice", "system", "Language", "Counts from the next start of Hearth on.", group=_APPEARANCE,
+        choices=(("system", "System"), ("en", "English"), ("de", "Deutsch"), ("zh_CN", "简体中文")))  # fmt: skip
     text_px: int = _setting(
         "whole", 15, "Text size", "Ctrl + and Ctrl - work everywhere.",
         group=_APPEARANCE, low=10, high=24, step=1, unit="px")  # fmt: skip
