@@ -95,6 +95,8 @@ class ApiAnswers:
             session = self._session()
             model = session.model
             prompt, sampling, opened = self._asked(session, turn)
+            if sampling.seed is not None:  # the same answer again needs the same steps: a prefix found was other ones
+                session.forget()
             if not has_begun:
                 turn.tell(Begun())
                 has_begun = True

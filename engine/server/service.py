@@ -197,7 +197,7 @@ class RunningServer:
         self._server = uvicorn.Server(
             uvicorn.Config(
                 access, http=Connection, ws="none", lifespan="off", loop="asyncio", interface="asgi3",
-                access_log=False, log_config=None, log_level="error", server_header=False, proxy_headers=False,
+                access_log=False, log_config=None, log_level="critical", server_header=False, proxy_headers=False,
                 timeout_keep_alive=int(KEEP_ALIVE_S), timeout_graceful_shutdown=int(LAST_WORDS_S),
             )
         )  # fmt: skip
