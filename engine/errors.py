@@ -104,6 +104,24 @@ class DownloadDamagedError(HubError):
     hint = "Download it again: only the damaged file is fetched."
 
 
+class RemoteServerError(EngineError):
+    """A server elsewhere, which a person chose for a chat, does not answer as it should."""
+
+    hint = "Look at the server's address, or answer on this PC."
+
+
+class RemoteUnreachableError(RemoteServerError):
+    """It cannot be reached, or the connection was lost."""
+
+    hint = "Look at the network, or answer on this PC."
+
+
+class RemoteKeyError(RemoteServerError):
+    """It does not accept the key, or wants one."""
+
+    hint = "Enter another key."
+
+
 class LibraryError(EngineError):
     """The list of installed models cannot be read or written, or does not allow what was asked."""
 

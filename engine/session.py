@@ -353,7 +353,6 @@ class ChatSession:
     def set_mode(self, mode: str | None) -> None:
         """Compute the next answer in another mode; the cache stays valid."""
         if mode != self.mode:
-            self.model.make_ready(mode)
             self.mode, self._transformer = mode, self._graph(mode)
 
     def forget(self) -> None:
@@ -464,6 +463,7 @@ class ChatSession:
             self.adaptation.keep(self.model.hot_blocks)
 
     def _graph(self, mode: str | None) -> Transformer:
+        self.model.make_ready(mode)
         transformer = self.model.transformer(mode)
         if self.adaptation is not None:
             transformer.executor.counters.record_per_neuron()

@@ -19,6 +19,7 @@ from app.engine_process import Patience, ProcessHost
 from app.engine_status import EngineStatus
 from app.engine_worker import EngineWorker, InThreadHost
 from app.operations import Operations
+from app.remote_client import RemoteClient
 from app.settings import AppSettings
 from app.store import Store
 from app.user_messages import UserMessage
@@ -37,6 +38,7 @@ class Desk:
         model: str = "fake",
         settings: AppSettings | None = None,
         store: type[Store] = Store,
+        remote: RemoteClient | None = None,
     ) -> None:
         self.qtbot = qtbot
         self.path = folder / "chats.db"
@@ -51,7 +53,7 @@ class Desk:
         )
         self.engine = EngineClient(self.worker)
         self.memory = ChatMemory(lambda: store.rescue(self.path), self.saves, self.reads)
-        self.controller = ChatController(self.engine, self.memory, settings or AppSettings(), model)
+        self.controller = ChatController(self.engine, self.memory, settings or AppSettings(), model, remote)
         self.messages: dict[str, Message] = {}  # as the page would show them
         self.order: list[str] = []
         self.opened: Conversation | None = None
