@@ -25,7 +25,9 @@ def test_no_other_picture_is_kept() -> None:
 
 
 def test_a_bar_that_was_not_measured_is_left_out() -> None:
-    chart = grouped_bars("Rates", "<of what>", ("ours", "theirs"), [Group("a", (2.0, None)), Group("b & c", (1.0, 4.0))])
+    chart = grouped_bars(
+        "Rates", "<of what>", ("ours", "theirs"), [Group("a", (2.0, None)), Group("b & c", (1.0, 4.0))]
+    )
     assert "&lt;of what&gt;" in chart
     assert "b &amp; c" in chart
     assert re.findall(r">(\d\.\d)<", chart) == ["2.0", "1.0", "4.0"]
