@@ -13,6 +13,7 @@ from dataclasses import fields
 from typing import Any
 
 from app.conversation import Attachment, Conversation, Message, MessageState, Role, WholeChat
+from app.servers import CHOICE
 from engine.protocol import GenerationResult
 
 FORMAT = "hearth-chats"
@@ -32,6 +33,7 @@ LAST_TIME = 253_402_214_400.0  # the last day of the year 9999, behind which dat
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _NUMBER = {"int", "float", "int | None", "float | None"}
+NOT_IN_FILES = (CHOICE,)  # that a chat is sent elsewhere is chosen in the window, never by a file
 _STATS: dict[str, str] = {field.name: str(field.type) for field in fields(GenerationResult)}
 
 
@@ -81,6 +83,8 @@ def _chat(values: Any, where: str) -> WholeChat:
     pinned = values.get("pinned", False)
     _check(isinstance(pinned, bool), where, "pinned")
     choices = _plain(values.get("choices", {}), where, "the choices")
+    for name in NOT_IN_FILES:
+        choices.pop(name, None)
     conversation = Conversation(
         _id(values, where), _text(values, "title", LONGEST_TITLE, where, ""), _time(values, "created_at", where),
         _time(values, "updated_at", where), pinned, _text(values, "folder", LONGEST_TITLE, where, ""), leaf,

@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO
 
-from app.chat_file_check import FORMAT, VERSION, ChatFileError, parsed
+from app.chat_file_check import FORMAT, NOT_IN_FILES, VERSION, ChatFileError, parsed
 from app.conversation import Attachment, Message, MessageState, Role, WholeChat, branch
 
 __all__ = ["ChatFileError", "file_name", "plain", "read_json", "write_json", "write_markdown", "write_markdown_folder"]
@@ -61,10 +61,11 @@ def write_json(path: Path, chats: Iterable[WholeChat]) -> int:
 def plain(chat: WholeChat) -> dict[str, Any]:
     """A chat as JSON values. The draft is not among them: it was not sent."""
     c = chat.conversation
+    choices = {name: value for name, value in c.choices.items() if name not in NOT_IN_FILES}
     leaf = c.leaf if any(message.id == c.leaf for message in chat.messages) else ""
     values = {
         "id": c.id, "title": c.title, "created_at": float(c.created_at), "updated_at": float(c.updated_at),
-        "pinned": c.pinned, "folder": c.folder, "leaf": leaf, "choices": c.choices,
+        "pinned": c.pinned, "folder": c.folder, "leaf": leaf, "choices": choices,
         "messages": [_plain_message(m) for m in chat.messages],
     }  # fmt: skip
     return dict(_storable(values))

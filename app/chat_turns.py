@@ -17,7 +17,9 @@ from app.asking import AnswerRequest, Asking, request_for
 from app.chat_memory import ChatMemory
 from app.conversation import Attachment, Conversation, Message, MessageState, Role, branch, siblings
 from app.message_act import MessageAct, can_continue
+from app.servers import Place
 from app.thinking import ThoughtClock
+from app.translation import tr
 
 STILL_ANSWERING = "Still answering: stop it first, or wait"
 
@@ -65,7 +67,11 @@ class ChatTurns(QObject):
 
     def _new_answer(self, chat: str, question: Message) -> Answer:
         message = Message(Role.ASSISTANT, "", state=MessageState.WRITING, parent=question.id)
-        return Answer(chat, message, lambda: self.request(chat, question))
+        return Answer(chat, message, lambda: self.request(chat, question), place=self._place_of(chat))
+
+    def _place_of(self, chat: str) -> Place | None:
+        """The server that a chat is sent to as things stand now; None: none."""
+        return self.asking_of(self._memory.conversation(chat)).place
 
     def request(self, chat: str, question: Message) -> AnswerRequest:
         """What is asked for a question of a chat, as things stand now."""
@@ -139,6 +145,9 @@ class ChatTurns(QObject):
     def _continue(self, chat: str, message: Message) -> None:
         shown = self._memory.branch_of(chat) or []
         if not can_continue(message) or not shown or shown[-1].id != message.id:
+            return
+        if self._place_of(chat) is not None:  # such servers have no word for it, and would answer twice
+            self.said.emit(tr("Only this PC writes answers on: have it answered anew"), None)
             return
         stats = message.stats or {}
 

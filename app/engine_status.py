@@ -53,6 +53,8 @@ class EngineStatus:
     queued: bool = False  # an answer waits for the engine, so that Send is Stop already
     cancelling: bool = False  # loading: the person wants it no longer
     can_load: str = ""  # no model is loaded: the name of the one that a press brings back
+    server: str = ""  # name of the server elsewhere that the chat is sent to; empty: it is answered on this PC
+    host: str = ""  # of that server
     # How the model lies on GPU and CPU: `placement` of protocol.LoadedModelInfo; empty while none is loaded.
     placement: Mapping[str, Any] = field(default_factory=dict)
 

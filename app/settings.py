@@ -59,6 +59,10 @@ class AppPaths:
         return self.config / "answers.json"
 
     @property
+    def servers_file(self) -> Path:
+        return self.config / "servers.json"
+
+    @property
     def rates_file(self) -> Path:
         return self.data / "rates.json"
 

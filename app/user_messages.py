@@ -37,6 +37,8 @@ class Action(StrEnum):
     RETRY_SAVE = "retry-save"  # Operations.retry_now()
     REPAIR_CHATS = "repair-chats"  # Store.repair() in the background
     REOPEN_CHATS = "reopen-chats"  # the same, for chats that are in memory only
+    ANSWER_HERE = "answer-here"  # have this PC answer a chat that was sent to a server elsewhere
+    ENTER_KEY = "enter-key"  # of the server that the chat is sent to
     USE_CPU = "use-cpu"  # keep to the processor from now on
     USE_ANY = "use-any"  # let the engine choose between graphics card and processor
     OPEN_SETTINGS = "open-settings"
@@ -79,6 +81,8 @@ _BUTTONS = {
     Action.LOAD_STARTER: "Load the starter model",
     Action.RESTART_ENGINE: "Restart the engine",
     Action.SEND_AGAIN: "Send again",
+    Action.ANSWER_HERE: "Answer on this PC",
+    Action.ENTER_KEY: "Enter a key",
     Action.NEW_CHAT: "Start a new chat",
     Action.RETRY_SAVE: "Try again",
     Action.REPAIR_CHATS: "Repair",
@@ -92,6 +96,7 @@ _BUTTONS = {
 _TITLES: dict[During, str] = {
     "load": "{model} was not loaded",
     "answer": "The answer was not finished",
+    "server": "The server was not asked",
     **library_words.TITLES,
 }
 _REMEDIES: dict[During, tuple[Action, ...]] = {"load": (Action.RETRY_LOAD,), "answer": (Action.SEND_AGAIN,)}
@@ -132,6 +137,19 @@ _ENGINE_WORDS: dict[str, _Words] = {
     "RepositoryNotFoundError": _Words("", during="look"),
     "GatedModelError": _Words("", during="download"),
     "DownloadDamagedError": _Words("", during="download"),
+    "RemoteServerError": _Words(
+        "{fact} {hint}", "The server does not answer as it should. What was written until then is kept.",
+        during="answer", remedies=(Action.SEND_AGAIN, Action.ANSWER_HERE),
+    ),
+    "RemoteUnreachableError": _Words(
+        "{fact} What was written until then is kept.",
+        "The server cannot be reached. What was written until then is kept.",
+        during="answer", remedies=(Action.SEND_AGAIN, Action.ANSWER_HERE),
+    ),
+    "RemoteKeyError": _Words(
+        "{fact}", "The server does not accept the key.", during="answer",
+        remedies=(Action.ENTER_KEY, Action.ANSWER_HERE),
+    ),
     "LibraryError": _Words("{fact}", "The list of models on this PC cannot be used.", remedies=_OTHER_MODEL),
     "DeviceMemoryError": _Words(
         "{fact} Close programs that use the graphics card.",
@@ -156,6 +174,7 @@ _ENGINE_WORDS: dict[str, _Words] = {
         "A setting has a value that this model does not take.", during="answer",
         remedies=(Action.OPEN_SETTINGS, Action.SEND_AGAIN),
     ),
+    "ServerError": _Words("{fact}", "The local server could not be switched on.", during="answer"),
     "EngineProcessError": _Words(
         "The engine stopped in the middle of it. What was written until then is kept.", during="answer"
     ),
@@ -169,6 +188,9 @@ _ENGINE_WORDS: dict[str, _Words] = {
         during="answer", remedies=(Action.RETRY_LOAD, Action.LOAD_STARTER),
     ),
 }  # fmt: skip
+
+# What was asked of a server while it was being entered: there is nothing to press, it is asked again beside the words.
+_SERVER_WORDS = _Words("{fact} {hint}", "The server does not answer as such servers do. Look at its address.")
 
 # The same failures in a job beside the chat, which they leave alone.
 _JOB_WORDS = {
@@ -280,6 +302,8 @@ def _engine_message(
     words = _find(_ENGINE_WORDS, type(error), class_name)
     if during in library_words.TITLES or words.during in library_words.TITLES:
         words = replace(_find(_JOB_WORDS, type(error), class_name), during=words.during)
+    if during == "server":
+        words = _SERVER_WORDS
     during = during or words.during
     name = model or "The model"
     fact = plain_figures(error.message)

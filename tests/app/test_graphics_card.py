@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from desk import MakeDesk
@@ -128,7 +129,7 @@ def test_the_engines_card_shows_whose_the_memory_is(qtbot: QtBot) -> None:
 # ------------------------------------------------------------------ switching
 
 
-def test_switching_loads_the_model_there_and_the_chat_goes_on(make_desk: MakeDesk) -> None:
+def test_switching_loads_the_model_there_and_the_chat_goes_on(make_desk: MakeDesk, tmp_path: Path) -> None:
     desk = make_desk(model="fake-gpu")
     desk.wait_ready()
     status = desk.engine.status
@@ -137,8 +138,9 @@ def test_switching_loads_the_model_there_and_the_chat_goes_on(make_desk: MakeDes
     desk.say("words 3 pace 0")
     assert 0.83 in [status.gpu_share for status in desk.statuses], "while it is written"
     assert desk.engine.status.gpu_share == desk.chat_statuses[-1].gpu_share == 0.84
-    desk.controller.send("words 20 pace 0.01")
+    desk.controller.send(f"words 20 until {tmp_path / 'go_on'}")
     desk.controller.settings_changed(AppSettings(device="cpu"))
+    (tmp_path / "go_on").touch()
     desk.wait(lambda: desk.last.state is MessageState.COMPLETE)
     assert desk.last.text.endswith("word19 "), "the answer that runs is not cut short"
     desk.wait(lambda: desk.engine.status.device == "CPU, 1 thread" and desk.engine.is_ready)

@@ -124,8 +124,8 @@ def test_what_is_lit_goes_out_when_the_answer_ends(qtbot: QtBot) -> None:
     assert "fired" in cells.cell_words(0, 0)
     room.figures.take_status(replace(ON_CARD, phase=Phase.READY))
     room.page.set_status()
-    qtbot.waitUntil(lambda: "fired" not in cells.cell_words(0, 0), timeout=3000)
-    qtbot.waitUntil(lambda: not cells._fade.isActive(), timeout=3000)  # nothing moves any more
+    qtbot.waitUntil(lambda: "fired" not in cells.cell_words(0, 0))
+    qtbot.waitUntil(lambda: not cells._fade.isActive())  # nothing moves any more
 
 
 def test_nothing_moves_by_itself_where_that_is_not_wanted(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +172,7 @@ def test_no_gpu_is_said_and_two_have_a_row_each(qtbot: QtBot) -> None:
 def test_from_the_row_to_the_engine_and_back(arrive: Arrive, qtbot: QtBot) -> None:
     person = arrive()
     window, engine = person.window, person.hearth.engine
-    qtbot.waitUntil(lambda: engine.is_ready, timeout=30_000)
+    qtbot.waitUntil(lambda: engine.is_ready)
     window.sidebar.live_requested.emit()
     page = window.live_page
     assert page is not None

@@ -380,7 +380,7 @@ def test_a_finished_answer_shows_its_figures_and_copies(transcript: Transcript, 
     qtbot.mouseClick(view.stats.copy, Qt.MouseButton.LeftButton)
     assert QGuiApplication.clipboard().text() == "The **answer** is 42"
     assert view.stats.copy.accessibleName() == "Copied"
-    qtbot.waitUntil(lambda: view.stats.copy.accessibleName() == "Copy answer", timeout=4000)
+    qtbot.waitUntil(lambda: view.stats.copy.accessibleName() == "Copy answer")
 
 
 @pytest.mark.parametrize(
@@ -500,7 +500,7 @@ def test_code_copies_and_is_coloured_when_it_is_whole(qtbot: QtBot) -> None:
     qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
     assert QGuiApplication.clipboard().text() == "def f(): pass"
     assert button.text() == "Copied"
-    qtbot.waitUntil(lambda: button.text() == "Copy", timeout=4000)
+    qtbot.waitUntil(lambda: button.text() == "Copy")
 
 
 def _fragments(line: Any) -> list[Any]:
