@@ -19,6 +19,8 @@ from typing import Any, Literal
 
 import platformdirs
 
+from app.translation import noted, tr
+
 SCHEMA_VERSION = 2
 MAX_FILE_BYTES = 1 << 20  # a larger file is no settings file of ours
 
@@ -57,6 +59,10 @@ class AppPaths:
     @property
     def answers_file(self) -> Path:
         return self.config / "answers.json"
+
+    @property
+    def servers_file(self) -> Path:
+        return self.config / "servers.json"
 
     @property
     def rates_file(self) -> Path:
@@ -106,7 +112,7 @@ class Setting:
     def fault(self, value: object) -> str | None:
         """Why the value does not do, as one sentence; None when it does."""
         if value is None:
-            return None if self.none else f"{self.name} has no value."
+            return None if self.none else tr("{name} has no value.", name=self.name)
         shown = reprlib.repr(value)  # cut, whatever a damaged file holds
         if self.kind == "choice":
             allowed = [choice for choice, _ in self.choices]
@@ -146,10 +152,12 @@ def _setting(
     return field(default=default, metadata=words)
 
 
-_APPEARANCE, _MANNERS = "Appearance", "In the background"
-_ANSWERS, _SAMPLING, _ENGINE = "Answers", "How words are chosen, in the preset Balanced", "Engine"
-_OWN = "The model's own"
-_AUTOMATIC = "Automatic"
+# What stands in the calls of `_setting` is noted for those who translate by standing there.
+_APPEARANCE, _MANNERS = noted("Appearance"), noted("In the background")
+_ANSWERS, _ENGINE = noted("Answers"), noted("Engine")
+_SAMPLING = noted("How words are chosen, in the preset Balanced")
+_OWN = noted("The model's own")
+_AUTOMATIC = noted("Automatic")
 
 
 @dataclass(frozen=True)
@@ -159,6 +167,9 @@ class AppSettings:
     theme: str = _setting(
         "choice", "system", "Theme", "Light, dark, or as the desktop has it.", group=_APPEARANCE,
         choices=(("system", "System"), ("light", "Light"), ("dark", "Dark")))  # fmt: skip
+    language: str = _setting(
+        "choice", "system", "Language", "Counts from the next start of Hearth on.", group=_APPEARANCE,
+        choices=(("system", "System"), ("en", "English"), ("de", "Deutsch"), ("zh_CN", "简体中文")))  # fmt: skip
     text_px: int = _setting(
         "whole", 15, "Text size", "Ctrl + and Ctrl - work everywhere.",
         group=_APPEARANCE, low=10, high=24, step=1, unit="px")  # fmt: skip
@@ -266,6 +277,19 @@ def described() -> tuple[Setting, ...]:
     if _described is None:
         _described = tuple(Setting(f.name, default=f.default, **f.metadata) for f in dataclasses.fields(AppSettings))
     return _described
+
+
+def worded(setting: Setting) -> Setting:
+    """The same with its words in the person's language."""
+    return dataclasses.replace(
+        setting,
+        title=tr(setting.title),
+        description=tr(setting.description),
+        group=tr(setting.group),
+        unit=tr(setting.unit),
+        none=tr(setting.none),
+        choices=tuple((value, tr(words)) for value, words in setting.choices),
+    )
 
 
 def description_of(name: str) -> Setting:

@@ -80,7 +80,7 @@ class StandInMark:
 class StandInCard(StandInOperators):
     """The card. memory_bytes: all that can be allocated. n_launches: of captured work, so far.
 
-    Errors of what runs are raised by `synchronize`.
+    Errors of what runs are raised by `synchronize`. Threads other than the one that made it must `enter` it first.
     """
 
     stream_handle = 0x5EA
@@ -97,6 +97,7 @@ class StandInCard(StandInOperators):
         self._captured: list[tuple[str, Callable[[], None]]] | None = None
         self._handles = 0
         self._lock = threading.Lock()
+        self._entered = {threading.get_ident()}
         self._error: BaseException | None = None
         self._queue: queue.SimpleQueue[tuple[Callable[[], None], bool] | None] = queue.SimpleQueue()
         self._launch = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(self._launched)
@@ -107,15 +108,21 @@ class StandInCard(StandInOperators):
     # ------------------------------------------------------------ memory and execution
 
     def enter(self) -> None:
-        """There is but one."""
+        self._entered.add(threading.get_ident())
+
+    def _entered_for(self, call: str) -> None:
+        if threading.get_ident() not in self._entered:
+            raise CudaError(call, 201, "CUDA_ERROR_INVALID_CONTEXT")
 
     def allocate(self, n_bytes: int) -> StandInMemory:
+        self._entered_for("cuMemAlloc_v2")
         if self.used_bytes + n_bytes > self.memory_bytes:
             raise CudaOutOfMemoryError("cuMemAlloc_v2", 2, "CUDA_ERROR_OUT_OF_MEMORY")
         self.used_bytes += n_bytes
         return StandInMemory(self, n_bytes, pinned=False)
 
     def pin(self, n_bytes: int) -> StandInMemory:
+        self._entered_for("cuMemHostAlloc")
         return StandInMemory(self, n_bytes, pinned=True)
 
     def upload(self, to: int, source: int, n_bytes: int) -> None:
@@ -140,6 +147,7 @@ class StandInCard(StandInOperators):
 
     def captured(self, work: Callable[[], None]) -> StandInWork:
         assert self._captured is None, "one capture at a time"
+        self._entered_for("cuStreamBeginCapture_v2")
         self._captured = steps = []
         try:
             work()
@@ -211,6 +219,7 @@ class StandInCard(StandInOperators):
                 self._error = error
 
     def do(self, name: str, step: Callable[[], None]) -> None:
+        self._entered_for(name)
         if self._captured is not None:
             self._captured.append((name, step))
         else:

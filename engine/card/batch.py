@@ -129,8 +129,8 @@ class CardBatch:
                     "Load the model for a larger context, or decode fewer sequences together.",
                 )
             renew(self._transformer, cache)
-        self._card.enter()
         try:
+            self._card.enter()
             self._region.take_together(own)
             logits = self._run(tokens, own)
         except BaseException as error:

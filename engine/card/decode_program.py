@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 import numpy as np
 
@@ -63,7 +64,7 @@ class CardDecodeProgram:
     ) -> None:
         """model: what of these weights is on the card. tables: [L], which neurons are hot; None: none are.
 
-        Raises: CudaError, CudaOutOfMemoryError.
+        Raises: CudaError, CudaOutOfMemoryError; nothing is held then.
         """
         card.enter()
         self.mode: Mode = mode
@@ -78,15 +79,19 @@ class CardDecodeProgram:
         self._timed = self._marks = False
         self._marked_at = 0.0
         vocabulary = weights.head.n_rows
-        self._memory = TokenMemory(card, config, model, vocabulary)
-        self._shared = SharedMemory(card, config, vocabulary)
-        self._processor = ProcessorCalls(
-            config, weights, model, mode, Products(pool.n_threads), predictor, tables, self._shared, region.rows
-        )
         self._rotary = RotaryPositions(config, weights)
         self._rotation: Rotation | None = None  # whose frequencies are on the card
         self._counted = np.zeros(COUNTS * config.n_layers, np.uint32)  # by the card up to now
-        self._runner = self._laid_out(self._rotary.rotation(1).scale)
+        with ExitStack() as held:
+            self._memory = TokenMemory(card, config, model, vocabulary)
+            held.callback(self._memory.free)
+            self._shared = SharedMemory(card, config, vocabulary)
+            held.callback(self._shared.free)
+            self._processor = ProcessorCalls(
+                config, weights, model, mode, Products(pool.n_threads), predictor, tables, self._shared, region.rows
+            )
+            self._runner = self._laid_out(self._rotary.rotation(1).scale)
+            held.pop_all()
 
     @staticmethod
     def bytes_for(card: Card, config: ModelConfig, model: CardModel, vocabulary: int) -> int:
@@ -139,8 +144,19 @@ class CardDecodeProgram:
             log.info("The card's stages cannot be read: %s", error)
             return {}
 
+    def capture(self) -> None:
+        """Captures a token with its logits, so that `program_for` needs the card no more.
+
+        Raises: CudaError, CudaOutOfMemoryError.
+        """
+        self._card.enter()
+        self._runner.capture("logits")
+
     def program_for(self, layout: KvLayout) -> Program:
-        """The calls of a token with its logits, over caches of the region's layout. Raises: CudaError."""
+        """The calls of a token with its logits, over the region's caches; in any thread, once it was captured.
+
+        Raises: CudaError, where it was not.
+        """
         assert layout.codec == self._region.codec, "the card keeps keys and values in one way"
         return self._runner.program("logits")
 
@@ -169,8 +185,8 @@ class CardDecodeProgram:
         """What `hidden` gave, [T, D] -> logits [T, V], where the card has the head. Raises: DeviceFailedError."""
         assert self._model.head is not None, "the processor has the head"
         found = np.empty((len(hidden), self._model.head.n_rows), np.float32)
-        self._card.enter()
         try:
+            self._card.enter()
             for row, out in zip(hidden, found, strict=True):
                 self._shared.hidden.array[:] = row
                 self._runner.run_head()
@@ -184,8 +200,8 @@ class CardDecodeProgram:
     def _run(self, ending: Ending, token: int, cache: KVCache, length: int, cancelled: Callable[[], bool]) -> F32:
         check_tokens(self._config, np.array([token], np.int64), cache)
         assert isinstance(cache, CardCache), "the program runs on caches of its region"
-        self._card.enter()
         try:
+            self._card.enter()
             cache.take()
             self._prepare(token, cache, length)
             finished = False

@@ -28,11 +28,14 @@ class CardPart(PlacedPart):
     """As PlacedPart, and how it gets on with others. reopen: how a card that was given back is opened once more."""
 
     def make_ready(self, mode: Mode) -> None:
-        """So that `transformer` has it: placed anew where there is no room for what the mode needs. Between answers."""
+        """So that `transformer` has it: placed anew where there is no room for what the mode needs, and given up where
+        the card fails. Between answers."""
         try:
             self.transformer(mode)
-        except DeviceMemoryError:
+        except (DeviceMemoryError, CudaOutOfMemoryError):
             self._load_again(mode)
+        except CudaError as error:
+            self.give_up(str(error))
 
     # ------------------------------------------------------------ giving back
 

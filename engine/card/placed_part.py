@@ -230,6 +230,7 @@ class PlacedPart:
             predictor, tables, self._opened.execution, PATIENCE_S,
         )  # fmt: skip
         try:
+            program.capture()  # here: the program is compiled in a thread that has not entered the card
             if self._prompts is None and isinstance(self._card, CudaCard):
                 self._prompts = self._open_prompts(self._card, executor, whole.backend.kernels.pool)
             many = None if self._prompts is None else self._prompts.of_mode(executor)

@@ -84,11 +84,15 @@ class TokenMemory:
     """The card's part. n_bytes: what it takes there."""
 
     def __init__(self, card: Card, config: ModelConfig, model: CardModel, vocabulary: int) -> None:
-        """Raises: CudaError, CudaOutOfMemoryError."""
+        """Raises: CudaError, CudaOutOfMemoryError; nothing is held then."""
         _, self.n_bytes = _lay_out(0, card, config, model, vocabulary)
         self._memory = card.allocate(self.n_bytes)
         self.places, _ = _lay_out(self._memory.address, card, config, model, vocabulary)
-        card.fill(self._memory.address, 0, self.n_bytes)
+        try:
+            card.fill(self._memory.address, 0, self.n_bytes)
+        except BaseException:
+            self._memory.free()
+            raise
 
     @staticmethod
     def bytes_for(card: Card, config: ModelConfig, model: CardModel, vocabulary: int) -> int:

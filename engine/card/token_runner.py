@@ -26,7 +26,7 @@ from native_kernels.cpu.call import Call, aligned_empty
 from native_kernels.cpu.handover import LATE, await_call, launch_call, tell_call
 from native_kernels.cpu.pool import Pool, Program, ticks_per_s
 from native_kernels.cuda.card import Card, Work
-from native_kernels.cuda.driver import CudaError
+from native_kernels.cuda.driver import OUT_OF_MEMORY, CudaError, CudaOutOfMemoryError
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,8 @@ class TokenRunner:
         """One token; False where it was stopped on the way. marked: `card_seconds` is of this one, where it can be;
         it ends with its logits then.
 
-        Raises: CudaError; DeviceFailedError where one side did not come in time, or a launch failed.
+        Raises: CudaError, CudaOutOfMemoryError; DeviceFailedError where one side did not come in time, or a launch
+        failed.
         """
         if self._execution == "eager":
             return self._run_eagerly(ending, cancelled, timed)
@@ -85,6 +86,8 @@ class TokenRunner:
         if program is not None:
             self._is_read = not finished
         failure = int(self._status[0] or self._shared.card_status.array[0])
+        if finished and failure == OUT_OF_MEMORY:
+            raise CudaOutOfMemoryError("cuGraphLaunch", failure, "CUDA_ERROR_OUT_OF_MEMORY")
         if finished and failure:
             raise DeviceFailedError(self._words_for(failure))
         return finished
@@ -99,6 +102,18 @@ class TokenRunner:
             lay_out = self._in_one_go if self._execution == "token" else self._by_turns
             self._programs[ending] = Program(lay_out(self.plan(ending)))
         return self._programs[ending]
+
+    def capture(self, ending: Ending) -> None:
+        """Captures what `program` launches; then that needs the card no more, and may run in any thread.
+
+        Raises: CudaError, CudaOutOfMemoryError.
+        """
+        plan = self.plan(ending)
+        if self._execution == "token":
+            self._captured_whole(plan)
+        elif self._execution == "segments":
+            for steps in plan.stretches:
+                self._captured(steps)
 
     def run_head(self) -> None:
         """From what the head reads to the logits, where the head is on the card. Raises: CudaError."""
@@ -181,6 +196,16 @@ class TokenRunner:
 
     def _in_one_go(self, plan: TokenPlan, marked: bool = False) -> list[Call]:
         first, *rest = plan.calls
+        told = self._shared.told.array.ctypes.data
+        calls = [*first, self._launch(self._captured_whole(plan, marked)), self._await(), *rest[0]]
+        for behind in rest[1:]:
+            calls += [tell_call(told, self._status), self._await(), *behind]
+        return calls
+
+    def _captured_whole(self, plan: TokenPlan, marked: bool = False) -> Work:
+        key = -id(plan) if marked else id(plan)
+        if key in self._works:
+            return self._works[key]
         shared, card = self._shared, self._card
         wait = partial(
             card.wait, shared.told.address, self._places.seen, shared.stop.address, shared.card_status.address,
@@ -194,12 +219,8 @@ class TokenRunner:
                     wait()
                 ask(stretch)
 
-        work = card.captured(ask_for_all)
-        self._works[-id(plan) if marked else id(plan)] = work
-        calls = [*first, self._launch(work), self._await(), *rest[0]]
-        for behind in rest[1:]:
-            calls += [tell_call(shared.told.array.ctypes.data, self._status), self._await(), *behind]
-        return calls
+        self._works[key] = card.captured(ask_for_all)
+        return self._works[key]
 
     def _run_eagerly(self, ending: Ending, cancelled: Callable[[], bool], timed: bool) -> bool:
         plan = self.plan(ending)

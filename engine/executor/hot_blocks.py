@@ -58,8 +58,8 @@ class HotBlocks:
         """
         table = self.tables[layer]
         before = table.neuron_in.copy()
+        fired = self.hot.take_fired(layer)  # first, for where a device fails nothing has changed yet
         table.put(slots, neurons)
-        fired = self.hot.take_fired(layer)
         if fired.any():
             self._held.append((layer, before, fired))
         self.hot.load(layer, slots, neurons)

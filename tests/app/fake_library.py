@@ -144,7 +144,7 @@ class FakeLibrary(QObject):
     # -------------------------------------------------------------- the client's interface
 
     def ask(self, job: str, arguments: Values | None = None, done: Any = None, failed: Any = None,
-            progress: Any = None) -> str:  # fmt: skip
+            progress: Any = None, said: Any = None) -> str:  # fmt: skip
         self._numbers += 1
         request = f"fake-{self._numbers}"
         given = dict(arguments or {})

@@ -53,11 +53,11 @@ class Person:
         self.hearth.controller.message_finished.connect(self.finished.append)
         self.hearth.engine.process_started.connect(self.pids.append)
         self.window.resize(1280, 832)
-        with qtbot.waitSignal(self.hearth.painted, timeout=30_000):
+        with qtbot.waitSignal(self.hearth.painted):
             self.hearth.show()
 
     def wait(self, condition: Callable[[], object]) -> None:
-        self.qtbot.waitUntil(lambda: bool(condition()), timeout=60_000)
+        self.qtbot.waitUntil(lambda: bool(condition()))
 
     def wait_ready(self) -> None:
         self.wait(lambda: self.page.composer._status.phase is Phase.READY)

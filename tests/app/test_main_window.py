@@ -143,10 +143,10 @@ def test_chats_are_switched_renamed_deleted_and_brought_back(arrive: Arrive) -> 
     assert [m.text for m in person.shown] == ["first chat", "first chat "]
 
 
-def test_two_chats_at_once_and_the_running_one_shown_live(arrive: Arrive) -> None:
+def test_two_chats_at_once_and_the_running_one_shown_live(arrive: Arrive, tmp_path: Path) -> None:
     person = arrive()
     person.wait_ready()
-    person.send("words 400 pace 0.005")
+    person.send(f"words 400 until {tmp_path / 'go_on'}")
     person.wait(person.writing("word3 "))
     running = person.hearth.controller.open_conversation
     assert running is not None
@@ -154,6 +154,8 @@ def test_two_chats_at_once_and_the_running_one_shown_live(arrive: Arrive) -> Non
     person.send("me too")
     assert person.shown[-1].state is MessageState.WRITING
     person.window.sidebar.conversation_selected.emit(running)
+    assert not person.finished
+    (tmp_path / "go_on").touch()
     person.wait(person.writing("word399 "))
     person.wait(lambda: person.finished)
     other = next(c for c in person.hearth.memory.conversations() if c.id != running)
@@ -241,7 +243,7 @@ def test_geometry_sidebar_and_zoom_are_remembered(arrive: Arrive) -> None:
 
 def test_nothing_is_sampled_while_nobody_can_see_it(arrive: Arrive) -> None:
     person = arrive()
-    with person.qtbot.waitSignal(person.hearth.monitor.sampled, timeout=30_000):
+    with person.qtbot.waitSignal(person.hearth.monitor.sampled):
         pass
     seen: list[bool] = []
     person.window.visible_changed.connect(seen.append)
@@ -317,7 +319,7 @@ def test_kill_9_of_the_whole_program_loses_at_most_the_last_second(tmp_path: Pat
     assert answer.text.startswith("word0 word1 ")
     assert store.mark_interrupted() == 1
     store.close()
-    qtbot.waitUntil(lambda: not _is_alive(engine_pid), timeout=30_000)  # it ends with its window
+    qtbot.waitUntil(lambda: not _is_alive(engine_pid))  # it ends with its window
 
 
 def _is_alive(pid: int) -> bool:
