@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from app.answer_setup import AnswerSetup
     from app.ui.chat_page import ChatPage
     from app.ui.compare_dialog import CompareDialog
+    from app.ui.live_page import LivePage
     from app.ui.persona_menu import PersonaMenu
     from app.ui.popover import Popover
     from app.ui.preset_menu import PresetMenu
@@ -78,6 +79,13 @@ class AnswerMenus(QObject):
         return {"presets": self.open_presets, "personas": self.open_personas, "sampling": self.open_sampling,
                 "compare": self.open_comparison, "edit_presets": self.edit_presets,
                 "edit_personas": self.edit_personas}  # fmt: skip
+
+    def serve(self, live: LivePage) -> None:
+        """Have the switch of the Live page choose for the open chat, and show what is chosen there."""
+        live.mode_picked.connect(self.setup.pick_mode)
+        live.compare_asked.connect(self.open_comparison)
+        self.setup.changed.connect(lambda: live.set_offer(self.setup.offer))
+        live.set_offer(self.setup.offer)
 
     # -------------------------------------------------------------- opening
 

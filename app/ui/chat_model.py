@@ -5,14 +5,15 @@ It paints and stores nothing.
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
-from PySide6.QtCore import QAbstractListModel, QModelIndex, QPersistentModelIndex, Qt, QTimer, Signal
+from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QStringListModel, Qt, QTimer, Signal
 from PySide6.QtWidgets import QWidget
 
 from app.conversation import Conversation, SearchHit
@@ -31,8 +32,7 @@ REGROUP_MS = 600_000  # how often the list looks whether another day has begun
 PINNED, FOLDERS = noted("Pinned"), noted("Folders")
 
 
-@dataclass(frozen=True)
-class ChatRow:
+class ChatRow(NamedTuple):
     """A chat in the list. Of a hit: the passage that was found, from which message, and what to mark in it."""
 
     conversation: Conversation
@@ -87,31 +87,34 @@ def grouped(conversations: Sequence[Conversation], today: date, closed: Set[str]
 
 
 def _by_date(newest_first: Sequence[Conversation], today: date) -> list[Row]:
-    midnight = datetime(today.year, today.month, today.day).astimezone()
-
-    def starts(days: int) -> float:
-        return (midnight - timedelta(days=days)).timestamp()
-
-    recent = ((starts(0), tr("Today")), (starts(1), tr("Yesterday")), (starts(7), tr("Last 7 days")))
     rows: list[Row] = []
-    head, is_recent = "", True
+    since = math.inf  # where the group that is being filled begins
     for conversation in newest_first:
-        if is_recent:
-            group = next((words for start, words in recent if conversation.updated_at >= start), "")
-            is_recent = bool(group)
-        if not is_recent:
-            day = time.localtime(conversation.updated_at)  # a tenth of what a datetime costs, for thousands of chats
-            month = tr(MONTHS[day.tm_mon - 1])
-            group = month if day.tm_year == today.year else tr("{month} {year}", month=month, year=day.tm_year)
-        if group != head:
-            rows.append(group)
-            head = group
+        if conversation.updated_at < since:
+            words, since = _group_of(conversation.updated_at, today)
+            rows.append(words)
         rows.append(ChatRow(conversation))
     return rows
 
 
-class ChatModel(QAbstractListModel):
-    """Section words, folders and chats as one flat list. Renaming shows at once and is told."""
+def _group_of(when: float, today: date) -> tuple[str, float]:
+    """The words that a chat of that time stands under, and the time from which on they are right."""
+    midnight = datetime(today.year, today.month, today.day).astimezone()
+    for days, words in ((0, tr("Today")), (1, tr("Yesterday")), (7, tr("Last 7 days"))):
+        since = (midnight - timedelta(days=days)).timestamp()
+        if when >= since:
+            return words, since
+    day = time.localtime(when)
+    month = tr(MONTHS[day.tm_mon - 1])
+    words = month if day.tm_year == today.year else tr("{month} {year}", month=month, year=day.tm_year)
+    return words, time.mktime((day.tm_year, day.tm_mon, 1, 0, 0, 0, 0, 0, -1))
+
+
+class ChatModel(QStringListModel):
+    """Section words, folders and chats as one flat list. Renaming shows at once and is told.
+
+    Qt's own list counts the rows: a view that lays out 5,000 chats asks for their number 10,000 times.
+    """
 
     renamed = Signal(str, str)  # a chat
     folder_renamed = Signal(str, str)
@@ -183,16 +186,15 @@ class ChatModel(QAbstractListModel):
             rows = grouped(self._conversations, self._day, self.closed)
         else:
             rows = [_hit_row(hit) for hit in self._hits]
-        if _shape(rows) == _shape(self.rows):
-            # Nothing moved: no reset, so scroll position and cursor stay.
+        if not _moved(self.rows, rows):
+            # No reset, so scroll position and cursor stay.
             self.rows = rows
             if rows:
                 self.dataChanged.emit(self.index(0), self.index(len(rows) - 1))
             return
-        self.beginResetModel()
         self.rows = rows
         self._places = {row.conversation.id: i for i, row in enumerate(rows) if isinstance(row, ChatRow)}
-        self.endResetModel()
+        self.setStringList([""] * len(rows))
 
     def chat(self, index: Index) -> ChatRow | None:
         """The chat of a row; None for a section and for no row."""
@@ -216,9 +218,6 @@ class ChatModel(QAbstractListModel):
         """The row of a chat, invalid if it is not shown."""
         place = self._places.get(conversation_id)
         return QModelIndex() if place is None else self.index(place)
-
-    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008 - Qt's own signature
-        return 0 if parent.isValid() else len(self.rows)
 
     def flags(self, index: Index) -> Qt.ItemFlag:
         if isinstance(self.row(index), str | None):
@@ -254,7 +253,7 @@ class ChatModel(QAbstractListModel):
             or title == row.conversation.title
         ):
             return False
-        self.rows[index.row()] = replace(row, conversation=replace(row.conversation, title=title))
+        self.rows[index.row()] = row._replace(conversation=replace(row.conversation, title=title))
         self.dataChanged.emit(index, index)
         self.renamed.emit(row.conversation.id, title)
         return True
@@ -273,11 +272,14 @@ def _folder_data(row: FolderRow, role: int) -> str | None:
     return row.name if role in {Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.EditRole} else None
 
 
-def _shape(rows: Sequence[Row]) -> list[tuple[str, str]]:
-    """What stands where; two lists of one shape differ only in what is painted."""
-    return [
-        ("", row) if isinstance(row, str)
-        else ("folder", row.name) if isinstance(row, FolderRow)
-        else (row.folder, row.conversation.id)
-        for row in rows
-    ]  # fmt: skip
+def _moved(before: Sequence[Row], after: Sequence[Row]) -> bool:
+    """Whether other things stand there, or in another order; else the two differ only in what is painted."""
+    return len(before) != len(after) or not all(map(_is_same, before, after))
+
+
+def _is_same(a: Row, b: Row) -> bool:
+    if isinstance(a, ChatRow):
+        return isinstance(b, ChatRow) and a.conversation.id == b.conversation.id and a.folder == b.folder
+    if isinstance(a, FolderRow):
+        return isinstance(b, FolderRow) and a.name == b.name
+    return a == b

@@ -285,6 +285,8 @@ class MainWindow(QMainWindow):
             self.live_page.watching.connect(self.watching_changed)
             self.live_page.set_seen(self._seen)
             self.live_page.set_chat(self._chat_in_answer())
+            if self.answer_menus is not None:
+                self.answer_menus.serve(self.live_page)
             self.pages.addWidget(self.live_page)
         self.pages.setCurrentWidget(self.live_page)
         self.sidebar.set_page("live")

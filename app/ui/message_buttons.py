@@ -37,23 +37,23 @@ class CopyButton(HoverButton):
         self._words = words
         self.text_to_copy = ""
         self.clicked.connect(self._copy)
-        self._timer = QTimer(self)
-        self._timer.setSingleShot(True)
-        self._timer.setInterval(COPIED_MS)
-        self._timer.timeout.connect(self._rest)
+        self._resting: QTimer | None = None  # runs while it says that it copied
 
     def _copy(self) -> None:
         QGuiApplication.clipboard().setText(self.text_to_copy)
         self.set_words(tr("Copied"))
         self.set_glyph("check")
-        self._timer.start()
+        if self._resting is None:
+            self._resting = QTimer(self, singleShot=True, interval=COPIED_MS)
+            self._resting.timeout.connect(self._rest)
+        self._resting.start()
 
     def _rest(self) -> None:
         self.set_words(self._words)
         self.set_glyph("copy")
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        if self._timer.isActive():
+        if self._resting is not None and self._resting.isActive():
             IconButton.paintEvent(self, event)
         else:
             super().paintEvent(event)

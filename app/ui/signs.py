@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from PySide6.QtCore import QRectF, Qt, QTimerEvent
 from PySide6.QtGui import QColor, QHideEvent, QPainter, QPainterPath, QPaintEvent, QPen, QShowEvent
 from PySide6.QtWidgets import QWidget
@@ -18,19 +20,22 @@ class Dot(QWidget):
 
     def __init__(self, token: str = "ok", working: bool = False, name: str = "", parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.token, self.working, self.phase = token, working, 0.0
+        self.token, self.working = token, working
+        self._painted_at = 0.0  # time.monotonic()
         self.setAccessibleName(name)
         self._timer = 0
         theme.current().changed.connect(self._restyle)
         self._restyle()
 
     def set_state(self, token: str, working: bool = False) -> None:
-        """Take another colour; `working` lights the halo."""
-        if (token, working) == (self.token, self.working):
-            return
-        self.token, self.working = token, working
-        self._run()
-        self.update()
+        """Take another colour; `working` lights the halo. The same again while it works: the halo moves along with
+        what else is painted now, instead of on a beat of its own."""
+        if (token, working) != (self.token, self.working):
+            self.token, self.working = token, working
+            self._run()
+            self.update()
+        elif working:
+            self.update()
 
     def _restyle(self) -> None:
         self.setFixedSize(theme.px(14), theme.px(14))
@@ -50,8 +55,8 @@ class Dot(QWidget):
         return self._timer != 0
 
     def timerEvent(self, event: QTimerEvent) -> None:
-        self.phase = (self.phase + self.TICK_MS / self.PERIOD_MS) % 1.0
-        self.update()
+        if time.monotonic() - self._painted_at > self.TICK_MS / 2000:
+            self.update()
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -62,7 +67,9 @@ class Dot(QWidget):
         self._run()
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        paint_dot(antialiased(self), QRectF(self.rect()), theme.colour(self.token), self.working, self.phase)
+        self._painted_at = time.monotonic()
+        phase = 1000 * self._painted_at / self.PERIOD_MS % 1.0
+        paint_dot(antialiased(self), QRectF(self.rect()), theme.colour(self.token), self.working, phase)
 
 
 def paint_dot(painter: QPainter, rect: QRectF, colour: QColor, halo: bool, phase: float = 0.35) -> None:
