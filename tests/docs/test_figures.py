@@ -55,8 +55,13 @@ def said() -> list[tuple[str, str]]:
         ("how-it-works.md", f"took {1e6 * record('gpu-anchors-13b-2026-11-22')['hardware']['sync_s']:.0f} us"),
         ("how-it-works.md", f"wins back {100 * wins:.0f} %"),
     ]  # fmt: skip
-    lines = {"all rows of a matrix": ("gemv", "100%"), "feed-forward block, every neuron": ("ffn", "100%"),
-             "20 % of its neurons, by a list": ("ffn", "20%"), "10 %": ("ffn", "10%"), "5 %": ("ffn", "5%")}  # fmt: skip
+    lines = {
+        "all rows of a matrix": ("gemv", "100%"),
+        "feed-forward block, every neuron": ("ffn", "100%"),
+        "20 % of its neurons, by a list": ("ffn", "20%"),
+        "10 %": ("ffn", "10%"),
+        "5 %": ("ffn", "5%"),
+    }
     for name, (operator, share) in lines.items():
         shares = (100 * kernels(codec, operator, share) for codec in ("f16", "q4_0", "q4_0.lanes"))
         rows.append(("how-it-works.md", f"| {name} | " + " | ".join(f"{one:.0f} %" for one in shares) + " |"))
