@@ -68,13 +68,15 @@ def test_a_writer_that_dies_leaves_the_old_one_or_none(tmp_path: Path, monkeypat
     def dies(*paths: object) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", dies)
-        activity.save(tmp_path)
+        with pytest.raises(KeyboardInterrupt):
+            activity.save(tmp_path)
     np.testing.assert_array_equal(NeuronActivity.load(tmp_path).counts, some_activity().counts)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(os, "replace", dies)
-        activity.save(tmp_path)
+        with pytest.raises(KeyboardInterrupt):
+            activity.save(tmp_path)
     with pytest.raises(ModelNotFoundError):
         NeuronActivity.load(tmp_path)
 
