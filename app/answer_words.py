@@ -7,6 +7,7 @@ from typing import Any
 
 from app.conversation import MessageState
 from app.engine_status import rate, seconds
+from app.translation import tr
 
 _MODES = {"exact": "Exact", "sparse": "Sparse", "dense": "Dense"}
 
@@ -25,7 +26,7 @@ def state_words(state: MessageState, stats: Mapping[str, Any]) -> str:
 
 def facts_of(stats: Mapping[str, Any]) -> list[str]:
     """The figures of a finished answer in words; what is unknown is left out."""
-    facts = []
+    facts = [tr("from {server}, not on this PC", server=str(stats["server"]))] if stats.get("server") else []
     tokens = stats.get("tokens")
     if tokens is not None:
         words = count(tokens)
@@ -46,6 +47,7 @@ def figures_of(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
             rows.append((name, words(stats[key])))
 
     add("Model", "model", str)
+    add("Server, not on this PC", "server", str)
     add("Neurons", "mode", lambda mode: _MODES.get(str(mode), str(mode)))
     add("Answer", "tokens", count)
     add("Thought", "thought_tokens", lambda n: f"{count(n)} in {seconds(stats.get('thought_s'))}")

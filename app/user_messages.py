@@ -97,6 +97,7 @@ _TITLES: dict[During, str] = {
     "load": "{model} was not loaded",
     "answer": "The answer was not finished",
     "server": "The server was not asked",
+    "serve": "The local server is not on",
     **library_words.TITLES,
 }
 _REMEDIES: dict[During, tuple[Action, ...]] = {"load": (Action.RETRY_LOAD,), "answer": (Action.SEND_AGAIN,)}

@@ -21,6 +21,7 @@ from PySide6.QtWidgets import (
 
 from app.engine_status import EngineStatus, Phase
 from app.model_rows import ModelRow
+from app.translation import tr
 from app.ui import icons, theme
 from app.ui.controls import Label
 from app.ui.direction import leading, order
@@ -133,7 +134,8 @@ class EmptyPage(QScrollArea):
         privacy = QHBoxLayout()
         privacy.setSpacing(theme.px(4))
         privacy.addStretch(1)
-        privacy.addWidget(icons.Glyph("lock", "ink3", 14))
+        self._lock = icons.Glyph("lock", "ink3", 14)
+        privacy.addWidget(self._lock)
         privacy.addWidget(self._privacy)
         privacy.addStretch(1)
         self.composer_place = QVBoxLayout()
@@ -175,6 +177,14 @@ class EmptyPage(QScrollArea):
         about = f"{status.model} is {status.description[:1].lower()}{status.description[1:]}"
         # Its line is kept while there is nothing to say yet: the composer must not move once the model is there.
         line = f"{about} It works offline." if status.description else " "
+        self._privacy.setText(
+            tr("What you write in this chat is sent to {server}.", server=status.server)
+            if status.server
+            else "Nothing you type leaves this computer."
+        )
+        self._lock.set_look("away" if status.server else "lock", "away" if status.server else "ink3")
+        if status.server:
+            line = tr("{model} on {server}, not on this PC.", model=status.model, server=status.server)
         if status.phase in (Phase.OFF, Phase.FAILED):
             line = "Load one to go on. Your chats and drafts stay."
         before = (self._title.words, self._about.words)

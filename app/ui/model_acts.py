@@ -15,6 +15,7 @@ from PySide6.QtWidgets import QFileDialog
 from app import model_words
 from app.model_rows import ModelRow
 from app.model_selection import what_would_fit
+from app.translation import tr
 from app.ui.floating import Menu
 from app.ui.hub_results import HUB_PAGE
 from app.ui.model_details import DetailsSheet
@@ -193,6 +194,7 @@ class ModelActs(QObject):
     def _import_menu(self) -> None:
         menu_at(self.page.head.import_button, "Add a model", [
             ("A GGUF file", "plus", self._pick_file), ("A model folder", "folder", self._pick_folder),
+            (tr("A server elsewhere"), "away", self.page.servers.add_asked.emit),
         ])  # fmt: skip
 
     def _more_menu(self) -> None:

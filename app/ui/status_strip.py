@@ -12,6 +12,7 @@ from PySide6.QtGui import QFontMetrics, QHelpEvent, QPaintEvent
 from PySide6.QtWidgets import QFrame, QSizePolicy, QToolTip, QWidget
 
 from app.engine_status import NARROW, EngineStatus, memory_of, rate, sentence
+from app.translation import tr
 from app.ui import theme
 from app.ui.direction import leading, order
 from app.ui.painting import antialiased, say_changed
@@ -44,6 +45,9 @@ def percent(value: float | None) -> str:
 def engine_facts(status: EngineStatus) -> list[Fact]:
     """What the strip says of the engine, from the left."""
     facts = [Fact(status.model or "No model", f"Model {status.model or 'none'}", 3)]
+    if status.server:
+        facts.append(Fact(tr("Sent to {server}", server=status.server),
+                          tr("Sent to {server}, not on this PC", server=status.server), 2))  # fmt: skip
     if status.device:
         spoken = f"Runs on {status.device}"
         facts.append(Fact(status.device, spoken, 8, more=sentence(spoken, status.device_reason)))
