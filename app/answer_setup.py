@@ -18,12 +18,13 @@ from app.chat_memory import ChatMemory
 from app.comparison import Comparison
 from app.conversation import Conversation, Message, Role
 from app.engine_client import EngineClient
-from app.mode_rates import ModeRate, ModeRates, in_words
+from app.mode_rates import ModeRate, ModeRates, costs
 from app.model_rows import listed_id
 from app.presets import Preset
 from app.servers import Place
 from app.settings import AppSettings
 from app.shelf import Shelf, ShelfError, new_id
+from app.translation import tr
 from engine import protocol
 
 Save = Callable[[str, Callable[[], object]], None]  # what is saved, and how: run in the background
@@ -137,8 +138,7 @@ class AnswerSetup(QObject):
     def cost_note(self) -> str:
         """What each mode costs with the model that is loaded, in a sentence; empty while nothing was measured."""
         offer = self.offer
-        words = in_words(offer.rates)
-        return f"{offer.model} here: {words[0].lower()}{words[1:]}." if offer.rates else ""
+        return tr("{model} here: {costs}.", model=offer.model, costs=costs(offer.rates)) if offer.rates else ""
 
     def asking_of(self, conversation: Conversation | None) -> Asking:
         """How a chat wants to be answered."""
@@ -188,7 +188,12 @@ class AnswerSetup(QObject):
         own = self._own
         self._chat.choices.set(**dict.fromkeys(NAMES))
         undo = _undo(lambda: self._set_default(self._model, before), lambda: self._chat.choices.set(**own))
-        self.said.emit(f"Every chat with {name} begins so now" if keep else f"{name} has no choices of its own", undo)
+        self.said.emit(
+            tr("Every chat with {name} begins so now", name=name)
+            if keep
+            else tr("{name} has no choices of its own", name=name),
+            undo,
+        )
 
     def _set_default(self, model: str, values: Mapping[str, Any] | None) -> None:
         self.choices.set_default(model, values)
@@ -207,7 +212,7 @@ class AnswerSetup(QObject):
             return
         self.shelf_changed(self.choices.presets)
         self.pick_preset(preset.id)
-        self.said.emit(f"Saved as {preset.name}", None)
+        self.said.emit(tr("Saved as {name}", name=preset.name), None)
 
     def shelf_changed(self, shelf: Shelf[Any]) -> None:
         """Personas or presets were changed: keep them."""
@@ -221,11 +226,11 @@ class AnswerSetup(QObject):
     def cannot_compare(self) -> str:
         """Why the two ways cannot be compared now; empty where they can."""
         if self._chat.place is not None:
-            return "This chat is sent to a server: only what this PC answers can be compared."
+            return tr("This chat is sent to a server: only what this PC answers can be compared.")
         if self._info is None:
-            return "No model is loaded."
+            return tr("No model is loaded.")
         if self._info.mode == "dense":
-            return "This model computes every neuron anyway, so there is nothing to compare."
+            return tr("This model computes every neuron anyway, so there is nothing to compare.")
         return ""
 
     @property

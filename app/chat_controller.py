@@ -186,7 +186,7 @@ class ChatController(QObject):
             return
         if self._open is not None and self._answers.of(self._open) is not None:
             self.draft_restored.emit(text)
-            self.toast.emit(STILL_ANSWERING, None)
+            self.toast.emit(tr(STILL_ANSWERING), None)
             return
         self._solved("answer")
         if self._open is None:
@@ -340,7 +340,7 @@ class ChatController(QObject):
         self._memory.delete(conversation_id)
         if was_open:
             self.new_chat()
-        self.toast.emit("Chat deleted", partial(self._undo_delete, conversation_id, was_open))
+        self.toast.emit(tr("Chat deleted"), partial(self._undo_delete, conversation_id, was_open))
 
     def _undo_delete(self, conversation_id: str, reopen: bool) -> None:
         if self._memory.restore(conversation_id) and reopen and self._open is None:
@@ -392,8 +392,8 @@ class ChatController(QObject):
     def _tell_what_sparse_becomes(self) -> None:
         """The choice of sparse mode stays for models that can; one that cannot answers all the same, and it is said."""
         if self._settings.mode == "sparse" and not self._has_predictors:
-            name = self._engine.status.model or "This model"
-            self.toast.emit(f"{name} brings no predictors: its neurons are chosen automatically", None)
+            name = self._engine.status.model or tr("This model")
+            self.toast.emit(tr("{name} brings no predictors: its neurons are chosen automatically", name=name), None)
 
     # -------------------------------------------------------------- the model
 

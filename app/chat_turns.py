@@ -19,9 +19,9 @@ from app.conversation import Attachment, Conversation, Message, MessageState, Ro
 from app.message_act import MessageAct, can_continue
 from app.servers import Place
 from app.thinking import ThoughtClock
-from app.translation import tr
+from app.translation import figure, noted, tr, tr_n
 
-STILL_ANSWERING = "Still answering: stop it first, or wait"
+STILL_ANSWERING = noted("Still answering: stop it first, or wait")
 
 
 def versions_of(messages: Sequence[Message], shown: Sequence[Message]) -> dict[str, tuple[int, int]]:
@@ -115,7 +115,7 @@ class ChatTurns(QObject):
         if act.act == "switch":
             self._switch(chat, message, act.step)
         elif self._answers.of(chat) is not None:
-            self.said.emit(STILL_ANSWERING, None)
+            self.said.emit(tr(STILL_ANSWERING), None)
         elif act.act == "edit":
             self._edit(chat, message, act.text.strip())
         elif act.act == "regenerate":
@@ -181,13 +181,15 @@ class ChatTurns(QObject):
         leaf = ""
         if message.role is Role.USER:
             going = [m for m in messages if m.parent == message.id and m.role is Role.ASSISTANT]
-            words = "Question and answer deleted" if going else "Message deleted"
+            words = tr("Question and answer deleted") if going else tr("Message deleted")
             going = [*going, message]
         elif others:
             going = _below(messages, message)[::-1]
-            words, leaf = "Answer deleted" if len(going) == 1 else f"{len(going):,} messages deleted", others[-1]
+            words, leaf = tr("Answer deleted"), others[-1]
+            if len(going) > 1:
+                words = tr_n("{n} message deleted", "{n} messages deleted", len(going), n=figure(len(going)))
         else:
-            going, words = [message], "Answer deleted"
+            going, words = [message], tr("Answer deleted")
         for gone in going:
             self._memory.remove(chat, gone.id)
         if leaf:

@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import platformdirs
 
+from app.translation import noted, tr
 from engine.protocol import DEFAULT_PORT
 
 SCHEMA_VERSION = 2
@@ -112,7 +113,7 @@ class Setting:
     def fault(self, value: object) -> str | None:
         """Why the value does not do, as one sentence; None when it does."""
         if value is None:
-            return None if self.none else f"{self.name} has no value."
+            return None if self.none else tr("{name} has no value.", name=self.name)
         shown = reprlib.repr(value)  # cut, whatever a damaged file holds
         if self.kind == "choice":
             allowed = [choice for choice, _ in self.choices]
@@ -152,11 +153,13 @@ def _setting(
     return field(default=default, metadata=words)
 
 
-_APPEARANCE, _MANNERS = "Appearance", "In the background"
-_SERVER = "For other programs"
-_ANSWERS, _SAMPLING, _ENGINE = "Answers", "How words are chosen, in the preset Balanced", "Engine"
-_OWN = "The model's own"
-_AUTOMATIC = "Automatic"
+# What stands in the calls of `_setting` is noted for those who translate by standing there.
+_APPEARANCE, _MANNERS = noted("Appearance"), noted("In the background")
+_SERVER = noted("For other programs")
+_ANSWERS, _ENGINE = noted("Answers"), noted("Engine")
+_SAMPLING = noted("How words are chosen, in the preset Balanced")
+_OWN = noted("The model's own")
+_AUTOMATIC = noted("Automatic")
 
 
 @dataclass(frozen=True)
@@ -282,6 +285,19 @@ def described() -> tuple[Setting, ...]:
     if _described is None:
         _described = tuple(Setting(f.name, default=f.default, **f.metadata) for f in dataclasses.fields(AppSettings))
     return _described
+
+
+def worded(setting: Setting) -> Setting:
+    """The same with its words in the person's language."""
+    return dataclasses.replace(
+        setting,
+        title=tr(setting.title),
+        description=tr(setting.description),
+        group=tr(setting.group),
+        unit=tr(setting.unit),
+        none=tr(setting.none),
+        choices=tuple((value, tr(words)) for value, words in setting.choices),
+    )
 
 
 def description_of(name: str) -> Setting:

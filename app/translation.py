@@ -17,6 +17,7 @@ ready; their names stand in braces and are the same in every language.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -61,6 +62,17 @@ def tr_n(one: str, many: str, count: int, /, **values: Any) -> str:
     else:
         text = one if count == 1 else many
     return text.format(**{"n": count, **values})
+
+
+def unfigured(words: str) -> str:
+    """A number as a person typed it, in Python's spelling. Where thousands are parted by points, one point followed
+    by other than three digits is taken for the decimal mark, as keyboards and habits have it."""
+    words = words.strip().replace("\u202f", "").replace("\u00a0", "")
+    if _marks.get(ord("."), ".") == ".":
+        return words.replace(",", "")
+    if "," in words:
+        return words.replace(".", "").replace(",", ".")
+    return words.replace(".", "") if re.fullmatch(r"[+-]?\d{1,3}(\.\d{3})+", words) else words
 
 
 def noted(text: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -375,7 +375,7 @@ class ChatSession:
         on_progress: Progress = lambda done, total: None,
         continues: bool = False,
         make: MakeSampler = make_sampler,
-    ) -> Iterator[TokenEvent]:
+    ) -> Generator[TokenEvent]:
         """The answer to a prompt of token ids. continues: the prompt ends within a text, which is written on.
         make: makes what chooses the tokens.
 
@@ -400,7 +400,7 @@ class ChatSession:
         on_progress: Progress,
         continues: bool,
         make: MakeSampler,
-    ) -> Iterator[TokenEvent]:
+    ) -> Generator[TokenEvent]:
         for attempt in range(_TRIES):
             has_begun = False
             try:

@@ -1,4 +1,4 @@
-"""Reads README and docs: the commands that they show, their fenced blocks, and where their links lead. It runs nothing."""
+"""Reads README and docs: the commands that they show, their fenced blocks, where their links lead. It runs nothing."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from PySide6.QtCore import Qt, QUrl, qVersion
 from PySide6.QtGui import QDesktopServices, QTextOption
 from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QTextBrowser, QVBoxLayout, QWidget
 
+from app.translation import noted, tr
 from app.ui import focus_ring, theme
 from app.ui.controls import Button, Label, Segments
 from app.ui.floating import resize_within_screen
@@ -23,11 +24,11 @@ from app.ui.icons import Glyph
 from engine import __version__
 from engine.assets import asset_root
 
-SENTENCE = (
+SENTENCE = noted(
     "Hearth chats with language models on this PC, with an engine of its own that skips the neurons which do not fire. "
     "Where there is an NVIDIA GPU, it computes the busy neurons there and the others on the CPU at the same time."
 )
-NOTICE = "Hearth's own code is under the MIT licence. The starter model and the parts below are under their own."
+NOTICE = noted("Hearth's own code is under the MIT licence. The starter model and the parts below are under their own.")
 # Distribution, name for people, licence.
 PARTS = (
     ("pyside6-essentials", "Qt for Python", "LGPL 3.0"),
@@ -58,7 +59,8 @@ def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        return f"This text cannot be read: {path} ({getattr(error, 'strerror', None) or error}). Install Hearth again."
+        why = getattr(error, "strerror", None) or error
+        return tr("This text cannot be read: {path} ({why}). Install Hearth again.", path=path, why=why)
 
 
 def built_with() -> str:
@@ -70,7 +72,9 @@ def built_with() -> str:
         except metadata.PackageNotFoundError:
             version = "–"
         rows.append(f"| {name} | {version} | {licence} |")
-    return "\n".join((NOTICE, "", "| Part | Version | Licence |", "| --- | --- | --- |", *rows))
+    return "\n".join(
+        (tr(NOTICE), "", f"| {tr('Part')} | {tr('Version')} | {tr('Licence')} |", "| --- | --- | --- |", *rows)
+    )
 
 
 class Page(QTextBrowser):
@@ -125,8 +129,8 @@ class AboutDialog(QDialog):
 
     def __init__(self, parent: QWidget | None = None, card: Path | None = None) -> None:
         super().__init__(parent)
-        self.setWindowTitle("About Hearth")
-        self.setAccessibleName("About Hearth")
+        self.setWindowTitle(tr("About Hearth"))
+        self.setAccessibleName(tr("About Hearth"))
         self.setProperty("kind", "page")
         self._column = QVBoxLayout(self)
         self._head = QHBoxLayout()
@@ -134,18 +138,18 @@ class AboutDialog(QDialog):
         words = QVBoxLayout()
         words.setSpacing(2)
         words.addWidget(Label("Hearth", "title"))
-        words.addWidget(Label(f"Version {__version__}", "meta"))
+        words.addWidget(Label(tr("Version {version}", version=__version__), "meta"))
         words.addSpacing(4)
-        words.addWidget(Label(SENTENCE, "small", wrap=True))
+        words.addWidget(Label(tr(SENTENCE), "small", wrap=True))
         self._head.addLayout(words, 1)
         self._column.addLayout(self._head)
         self.pages = {
-            "model": Page("Starter model", _read(card or model_card())),
-            "licence": Page("Licence", _read(asset_root() / "licences" / "hearth.txt")),
-            "parts": Page("Built with", built_with()),
+            "model": Page(tr("Starter model"), _read(card or model_card())),
+            "licence": Page(tr("Licence"), _read(asset_root() / "licences" / "hearth.txt")),
+            "parts": Page(tr("Built with"), built_with()),
         }
-        choices = [("model", "Starter model"), ("licence", "Licence"), ("parts", "Built with")]
-        self.segments = Segments(choices, "model", "Text")
+        choices = [("model", tr("Starter model")), ("licence", tr("Licence")), ("parts", tr("Built with"))]
+        self.segments = Segments(choices, "model", tr("Text"))
         self.segments.picked.connect(self.show_page)
         self._column.addWidget(self.segments, 0, Qt.AlignmentFlag.AlignLeft)
         card_frame = QFrame()
@@ -156,7 +160,7 @@ class AboutDialog(QDialog):
         self._column.addWidget(card_frame, 1)
         self._foot = QHBoxLayout()
         self._foot.addStretch(1)
-        self.close_button = Button("Close")
+        self.close_button = Button(tr("Close"))
         self.close_button.clicked.connect(self.reject)
         self._foot.addWidget(self.close_button)
         self._column.addLayout(self._foot)

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QWidget
 
 from app.engine_status import EngineStatus, Phase
 from app.model_rows import ModelRow
+from app.translation import tr
 from app.ui.model_menu import ModelMenu
 from app.ui.placement_popup import Placed, PlacementPopup
 from engine.library.records import Estimate
@@ -116,7 +117,7 @@ class ChatModels(QObject):
         if (loading, loaded, placed) == self._shown:
             return  # an answer tells of itself a hundred times a second, and changes nothing of this
         self._shown = (loading, loaded, placed)
-        self.menu.set_state(status.model or "the model", loading, loaded)
+        self.menu.set_state(status.model or tr("the model"), loading, loaded)
         if not loaded:
             self.popup.dismiss()
             return

@@ -10,6 +10,7 @@ from PySide6.QtGui import QFontMetricsF, QGuiApplication, QTextBlockFormat, QTex
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from app.markdown_blocks import CodeBlock
+from app.translation import tr, tr_n
 from app.ui import theme
 from app.ui.controls import Button, IconButton, Label
 from app.ui.direction import set_margins
@@ -27,7 +28,7 @@ class CodeText(TextView):
     overflows = Signal(bool)  # whether a line is longer than there is room
 
     def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__("Code", parent)
+        super().__init__(tr("Code"), parent)
         self.code = ""
         self.language = ""
         self.max_lines: int | None = None
@@ -160,14 +161,14 @@ class CodeBlockView(QFrame):
         super().__init__(parent)
         self.setProperty("kind", "code")
         self._label = Label("", "meta")
-        self._copy = Button("Copy", "quiet", "copy")
+        self._copy = Button(tr("Copy"), "quiet", "copy")
         self._copy.glyph_px = 15
         self._copy.clicked.connect(self.copy)
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
         self._timer.setInterval(COPIED_MS)
         self._timer.timeout.connect(self._show_copy)
-        self._wrap = IconButton("wrap", "Wrap long lines")
+        self._wrap = IconButton("wrap", tr("Wrap long lines"))
         self._wrap.glyph_px = 16
         self._wrap.setCheckable(True)
         self._wrap.toggled.connect(self._set_wrapped)
@@ -211,10 +212,10 @@ class CodeBlockView(QFrame):
         """Take the block as it stands now."""
         if block.language != self.text.language or not self._label.words:
             self.text.language = block.language
-            self._label.setText(block.language or "code")
-            words = f"{block.language} code" if block.language else "Code"
-            self.text.setAccessibleName(words)
-            self._copy.setAccessibleName(f"Copy {words[0].lower()}{words[1:]}")
+            self._label.setText(block.language or tr("code"))
+            language = block.language
+            self.text.setAccessibleName(tr("{language} code", language=language) if language else tr("Code"))
+            self._copy.setAccessibleName(tr("Copy {language} code", language=language) if language else tr("Copy code"))
         self.text.set_code(block.code)
         if block.closed:
             self.text.highlight()
@@ -230,16 +231,16 @@ class CodeBlockView(QFrame):
     def copy(self) -> None:
         """Put the code on the clipboard, and say so for a moment."""
         QGuiApplication.clipboard().setText(self.text.code)
-        self._copy.setText("Copied")
+        self._copy.setText(tr("Copied"))
         self._copy.set_glyph("check")
         self._timer.start()
 
     def _set_wrapped(self, wrapped: bool) -> None:
-        self._wrap.set_words("Let long lines scroll" if wrapped else "Wrap long lines")
+        self._wrap.set_words(tr("Let long lines scroll") if wrapped else tr("Wrap long lines"))
         self.text.set_wrapped(wrapped)
 
     def _show_copy(self) -> None:
-        self._copy.setText("Copy")
+        self._copy.setText(tr("Copy"))
         self._copy.set_glyph("copy")
 
     def _toggle(self) -> None:
@@ -249,7 +250,7 @@ class CodeBlockView(QFrame):
     def _show_fold(self) -> None:
         self._fold.setVisible(self._folds)
         lines = self.text.code.count("\n") + 1
-        self._fold.setText("Show fewer lines" if self._opened else f"Show {lines} lines")
+        self._fold.setText(tr("Show fewer lines") if self._opened else tr_n("Show {n} line", "Show {n} lines", lines))
         self._fold.set_glyph("up" if self._opened else "down")
         self.text.set_max_lines(FOLDED_LINES if self._folds and not self._opened else None)
 

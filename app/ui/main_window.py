@@ -20,6 +20,7 @@ from app.conversation import Conversation, Message
 from app.engine_status import EngineStatus, sentence, short_name, why_there
 from app.live_figures import LiveFigures
 from app.settings import AppPaths, AppSettings, description_of
+from app.translation import tr
 from app.ui import focus_ring, tab_order, theme
 from app.ui.chat_page import ChatPage
 from app.ui.commands import Commands
@@ -314,6 +315,8 @@ class MainWindow(QMainWindow):
             self.live_page.watching.connect(self.watching_changed)
             self.live_page.set_seen(self._seen)
             self.live_page.set_chat(self._chat_in_answer())
+            if self.answer_menus is not None:
+                self.answer_menus.serve(self.live_page)
             self.pages.addWidget(self.live_page)
         self.pages.setCurrentWidget(self.live_page)
         self.sidebar.set_page("live")
@@ -371,7 +374,7 @@ class MainWindow(QMainWindow):
 
     def _show_title(self) -> None:
         page = self.pages.currentWidget()
-        title = self._title if page is self.page else "Live" if page is self.live_page else "Models"
+        title = self._title if page is self.page else tr("Live") if page is self.live_page else tr("Models")
         self.setWindowTitle(f"{title} – Hearth" if title else "Hearth")
 
     def _show_status(self, status: EngineStatus) -> None:
@@ -551,7 +554,12 @@ def apply_look(settings: AppSettings) -> None:
 
 def where_it_runs(info: LoadedModelInfo) -> str:
     """Where the model runs now, and why."""
-    now = "Now on the CPU" if info.device == "cpu" else f"Now on {short_name(info.card) or 'the GPU'} and the CPU"
+    if info.device == "cpu":
+        now = tr("Now on the CPU")
+    elif info.card:
+        now = tr("Now on {card} and the CPU", card=short_name(info.card))
+    else:
+        now = tr("Now on the GPU and the CPU")
     return plain_figures(sentence(now, why_there(info.device_reason), *info.card_notes))
 
 

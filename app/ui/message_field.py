@@ -23,11 +23,11 @@ from PySide6.QtWidgets import QFrame, QSizePolicy, QTextEdit, QWidget
 
 from app.attachments import PASTE_FROM_CHARS
 from app.markdown_blocks import displayable
-from app.translation import tr
+from app.translation import noted, tr
 from app.ui import theme
 
 MAX_LINES = 8
-PLACEHOLDER = "Write a message"
+PLACEHOLDER = noted("Write a message")
 
 
 def files_in(source: QMimeData) -> list[Path]:
@@ -53,9 +53,9 @@ class MessageField(QTextEdit):
         self._history: Sequence[str] = ()  # the same, while it is walked through
         self._back = 0  # how far back in it; 0: what is being written
         self._draft = ""  # that, while something older is shown
-        self._placeholder = PLACEHOLDER
-        self.setAccessibleName("Message")
-        self.setAccessibleDescription("Enter sends, Shift and Enter break the line")
+        self._placeholder = tr(PLACEHOLDER)
+        self.setAccessibleName(tr("Message"))
+        self.setAccessibleDescription(tr("Enter sends, Shift and Enter break the line"))
         self.setProperty("kind", "plain")
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setAcceptRichText(False)
@@ -71,7 +71,7 @@ class MessageField(QTextEdit):
 
     def set_destination(self, server: str) -> None:
         """The server elsewhere that what is written here is sent to; empty: it stays on this PC."""
-        self._placeholder = tr("Write to {server}", server=server) if server else PLACEHOLDER
+        self._placeholder = tr("Write to {server}", server=server) if server else tr(PLACEHOLDER)
         enter = tr("Enter sends, Shift and Enter break the line")
         self.setAccessibleDescription(tr("Sent to {server}, not on this PC.", server=server) + " " + enter if server
                                       else enter)  # fmt: skip

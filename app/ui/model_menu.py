@@ -35,8 +35,8 @@ class FilterField(QLineEdit):
         self.setProperty("kind", "field")
         self.setProperty("glyph", "true")
         self.setProperty("focusRing", False)
-        self.setPlaceholderText("Type to filter")
-        self.setAccessibleName("Filter models")
+        self.setPlaceholderText(tr("Type to filter"))
+        self.setAccessibleName(tr("Filter models"))
         self._sign = self.addAction(icons.icon("search", "ink3", 16), QLineEdit.ActionPosition.LeadingPosition)
         theme.current().changed.connect(self._restyle)
 
@@ -136,14 +136,14 @@ class ModelMenu(Popover):
     place_chosen = Signal(object)
 
     def __init__(self, window: QWidget) -> None:
-        super().__init__("Models", window, INSET)
+        super().__init__(tr("Models"), window, INSET)
         self.models = ModelList(self)
         self.view = ModelView(self.models)
         self.field = FilterField(self.view)
         self._none = Label("", "small", "ink3", wrap=True)
         self.letting_go = MenuRow("", "eject")
-        self.placement = MenuRow("How it runs here", "tune")
-        self.all = MenuRow("All models", "models")
+        self.placement = MenuRow(tr("How it runs here"), "tune")
+        self.all = MenuRow(tr("All models"), "models")
         self._loading = self._looking = self._loaded = False
         self._places: dict[Place, AwayRow] = {}
         self._place: Place | None = None
@@ -190,7 +190,7 @@ class ModelMenu(Popover):
         self._loading = loading
         self._loaded = loaded
         self.letting_go.setVisible(loading or loaded)
-        self.letting_go.setText("Stop loading" if loading else f"Unload {model}".replace("&", "&&"))
+        self.letting_go.setText(tr("Stop loading") if loading else tr("Unload {model}", model=model).replace("&", "&&"))
         self.letting_go.set_glyph("close" if loading else "eject")
         self._fit()
 
@@ -266,8 +266,8 @@ class ModelMenu(Popover):
         self._gap.changeSize(0, theme.px(4) if self.field.isVisibleTo(self) else 0)
         self.body.invalidate()
         self._none.setVisible(not found and not some)
-        nothing = "Looking what is on this PC" if self._looking else "No model lies on this PC yet."
-        self._none.setText(f"No model here is called “{typed}”." if typed else nothing)
+        nothing = tr("Looking what is on this PC") if self._looking else tr("No model lies on this PC yet.")
+        self._none.setText(tr("No model here is called “{typed}”.", typed=typed) if typed else nothing)
         self._none.setContentsMargins(theme.px(10), theme.px(8), theme.px(10), theme.px(8))
         self.place()
 

@@ -25,6 +25,7 @@ from app import model_words
 from app.engine_status import EngineStatus
 from app.model_rows import ModelRow
 from app.model_selection import families, repository, select
+from app.translation import tr
 from app.ui import theme
 from app.ui.banner import Banner, BannerPlace
 from app.ui.card_frame import CardGrid
@@ -62,7 +63,7 @@ class ModelsPage(QFrame):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setProperty("kind", "page")
-        self.setAccessibleName("Models")
+        self.setAccessibleName(tr("Models"))
         self.setAcceptDrops(True)
         self.rows: list[ModelRow] = []
         self.cards: dict[str, ModelCard] = {}
@@ -104,7 +105,7 @@ class ModelsPage(QFrame):
         self._upper.addLayout(self._banner_row)
 
     def _build_body(self) -> None:
-        self.grid, self.hub, self.note = CardGrid("Models"), HubHits(), Note()
+        self.grid, self.hub, self.note = CardGrid(tr("Models")), HubHits(), Note()
         for grid in (self.grid, self.hub.grid):
             grid.reached.connect(self._bring_into_view)
         self.note.remedy.connect(self._note_remedy)
@@ -122,7 +123,7 @@ class ModelsPage(QFrame):
         self._column.addStretch(1)
         self.area = QScrollArea()
         self.area.setProperty("kind", "plain")
-        self.area.setAccessibleName("Models")
+        self.area.setAccessibleName(tr("Models"))
         self.area.setFrameShape(QFrame.Shape.NoFrame)
         self.area.setWidgetResizable(True)
         self.area.setFocusPolicy(Qt.FocusPolicy.NoFocus)

@@ -24,16 +24,19 @@ def serve(arguments: argparse.Namespace) -> int:
     from engine.server.keys import find_key
 
     course = _Course(arguments, *find_key(arguments.key, arguments.key_file))
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     engine = threading.Thread(target=course.run, name="engine", daemon=True)
-    engine.start()
-    while engine.is_alive():
-        try:
-            engine.join(_LOOK_S)
-        except KeyboardInterrupt:
-            if course.host.is_closed:
-                raise
-            course.host.close()
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        engine.start()
+        while engine.is_alive():
+            try:
+                engine.join(_LOOK_S)
+            except KeyboardInterrupt:
+                if course.host.is_closed:
+                    raise
+                course.host.close()
+    finally:
+        signal.signal(signal.SIGTERM, before)
     course.clear()
     if course.failed is not None:
         raise course.failed.as_error()
@@ -41,17 +44,17 @@ def serve(arguments: argparse.Namespace) -> int:
 
 
 class _Course:
-    """Loads, then serves, and tells the terminal of it. failed: why it ended by itself."""
+    """Takes the port, then loads, and tells the terminal of it. failed: why it ended by itself."""
 
     def __init__(self, arguments: argparse.Namespace, key: str, is_new: bool) -> None:
         self._arguments, self._key, self._is_new = arguments, key, is_new
         self._bars = {"loading": ProgressBar("Loading"), "preparing": ProgressBar("Preparing the processor kernels")}
         self.host = EngineHost(self._hear)
         self.failed: protocol.Failed | None = None
+        self._address = ""
 
     def run(self) -> None:
-        engine = asdict(engine_config(self._arguments))
-        self.host.submit(protocol.Load("load", self._arguments.model, engine))
+        self.host.submit(protocol.Serve("serve", port=self._arguments.port, key=self._key))
         self.host.run_pending(block=True)
 
     def clear(self) -> None:
@@ -64,17 +67,19 @@ class _Course:
         elif isinstance(event, protocol.Failed):
             self.failed = event
             self.host.close()
-        elif isinstance(event, protocol.Finished) and event.id == "load" and not event.result.get("cancelled"):
-            self.host.submit(protocol.Serve("serve", port=self._arguments.port, key=self._key))
         elif isinstance(event, protocol.Finished) and event.id == "serve":
+            self._address = event.result["address"]
+            engine = asdict(engine_config(self._arguments))
+            self.host.submit(protocol.Load("load", self._arguments.model, engine))
+        elif isinstance(event, protocol.Finished) and event.id == "load" and not event.result.get("cancelled"):
             self.clear()
-            self._announce(protocol.ServerState.from_dict(event.result))
+            self._announce(event.result["name"])
 
-    def _announce(self, state: protocol.ServerState) -> None:
+    def _announce(self, model: str) -> None:
         if self._arguments.json:
-            print_json({"address": state.address, "key": self._key, "model": state.model})
+            print_json({"address": self._address, "key": self._key, "model": model})
             return
-        print(f"{state.model} answers at {state.address}", flush=True)
+        print(f"{model} answers at {self._address}", flush=True)
         if self._is_new:
             print(f"Key, made for this time: {self._key}", flush=True)
         print("Ctrl-C ends it.", file=sys.stderr)

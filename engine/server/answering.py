@@ -8,6 +8,7 @@ Everything here runs in the engine's thread.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import TYPE_CHECKING, Protocol
 
 from engine.chat_room import most_chars
@@ -15,10 +16,11 @@ from engine.errors import ContextOverflowError
 from engine.sampling import make_sampler
 from engine.server.failures import failure_of, interrupted, no_model
 from engine.server.likelihoods import Notes
+from engine.server.served import ServedModel
 from engine.server.turns import Begun, End, Line, Piece, Turn, TurnEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from engine.config import SamplingConfig
     from engine.generate import TokenEvent
@@ -52,10 +54,13 @@ class ApiAnswers:
     def __init__(self, line: Line, window: Window) -> None:
         self._line, self._window = line, window
         self._own: ChatSession | None = None  # made when first needed
+        self._events: Generator[TokenEvent] | None = None  # of the answer under way
 
     def forget(self) -> None:
-        """The model that was loaded is to go."""
-        self._own = None
+        """The model that was loaded is to go: an answer that pauses lets go of it first."""
+        if self._events is not None:
+            self._events.close()
+        self._own = self._events = None
 
     def answer_waiting(self) -> None:
         """Answers whoever waits, until nobody does. Raises nothing: what goes wrong, the clients are told."""
@@ -71,14 +76,16 @@ class ApiAnswers:
                 end = failure_of(error)
             self._line.finish(turn, end)
 
-    def _session(self) -> ChatSession:
+    def _session(self, model: str) -> ChatSession:
         """One with a cache of its own, or where there is no room for that, the window's.
 
-        Raises: ApiError where no model is loaded.
+        Raises: ApiError where no model is loaded, or by now another one than that.
         """
         window = self._window.session
         if window is None:
             raise no_model()
+        if not ServedModel.of(window.model).answers_to(model):
+            raise interrupted("Another model has been loaded meanwhile; /v1/models says which.")
         if self._own is None or self._own.model is not window.model:
             from engine.session import ChatSession
 
@@ -92,9 +99,11 @@ class ApiAnswers:
         """Raises: ApiError, EngineError."""
         has_begun = False
         while True:
-            session = self._session()
+            session = self._session(turn.wish.model)
             model = session.model
             prompt, sampling, opened = self._asked(session, turn)
+            if sampling.seed is not None:  # the same answer again needs the same steps: a prefix found was other ones
+                session.forget()
             if not has_begun:
                 turn.tell(Begun())
                 has_begun = True
@@ -104,8 +113,8 @@ class ApiAnswers:
             def stops(turn: Turn = turn) -> bool:
                 return turn.is_gone or self._window.is_closed or (not turn.tokens and self._window.waits())
 
-            events = session.generate(prompt, sampling, stops, make=make)
-            end = self._pass_on(turn, session, events, notes, opened)
+            with closing(session.generate(prompt, sampling, stops, make=make)) as self._events:
+                end = self._pass_on(turn, session, self._events, notes, opened)
             if self._window.is_closed:
                 raise interrupted("Hearth is closing.")
             if end.finish_reason != "cancelled" or turn.is_gone:

@@ -24,7 +24,7 @@ from engine.server.wishes import What, Wish, read_wish
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from engine.server.service import ServedModel
+    from engine.server.served import ServedModel
 
 log = logging.getLogger(__name__)
 

@@ -11,10 +11,9 @@ import logging
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from engine import protocol
 from engine.errors import InvalidRequestError, ServerError
@@ -22,6 +21,7 @@ from engine.request_course import Emit, failure_of
 from engine.server.access import Access
 from engine.server.answering import ApiAnswers, Window
 from engine.server.keys import KeyCheck
+from engine.server.served import ServedModel
 from engine.server.turns import Line
 
 if TYPE_CHECKING:
@@ -33,27 +33,6 @@ HOST = "127.0.0.1"
 NEWS_EVERY_S = 0.25
 LAST_WORDS_S = 2.0  # for connections that still send, once it is switched off
 KEEP_ALIVE_S = 30.0
-
-
-@dataclass(frozen=True)
-class ServedModel:
-    """What can be asked. created: seconds since 1970."""
-
-    name: str
-    folder: str
-    context: int  # tokens
-    created: int
-
-    @property
-    def values(self) -> dict[str, Any]:
-        return {
-            "id": self.name, "object": "model", "created": self.created, "owned_by": "hearth",
-            "max_model_len": self.context,
-        }  # fmt: skip
-
-    def answers_to(self, name: str) -> bool:
-        """Its name, and that of its folder or file, in whatever case."""
-        return name.casefold() in (self.name.casefold(), self.folder.casefold())
 
 
 class LocalApi:
@@ -71,7 +50,6 @@ class LocalApi:
         self._running: RunningServer | None = None
         self._refused = 0
         self._last_error = ""
-        self._started_at = int(time.time())
 
     def switch(self, request: protocol.Serve) -> None:
         """Does what the request says and emits its end. Takes about a second at worst: not in the engine's thread."""
@@ -119,10 +97,7 @@ class LocalApi:
 
     def served(self) -> ServedModel | None:
         session = self._window.session
-        if session is None:
-            return None
-        model = session.model
-        return ServedModel(model.name, model.opened.files.path.name, model.context, self._started_at)
+        return None if session is None else ServedModel.of(session.model)
 
     # -------------------------------------------------------------- within
 
@@ -197,7 +172,7 @@ class RunningServer:
         self._server = uvicorn.Server(
             uvicorn.Config(
                 access, http=Connection, ws="none", lifespan="off", loop="asyncio", interface="asgi3",
-                access_log=False, log_config=None, log_level="error", server_header=False, proxy_headers=False,
+                access_log=False, log_config=None, log_level="critical", server_header=False, proxy_headers=False,
                 timeout_keep_alive=int(KEEP_ALIVE_S), timeout_graceful_shutdown=int(LAST_WORDS_S),
             )
         )  # fmt: skip

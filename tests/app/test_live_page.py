@@ -15,8 +15,11 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+from app.answer_choices import Chosen
+from app.answer_setup import Offer
 from app.engine_status import NARROW, EngineStatus, Phase
 from app.live_figures import LiveFigures
+from app.presets import Preset
 from app.ui import theme
 from app.ui.live_graph import round_top
 from app.ui.live_page import NO_MODEL, LivePage
@@ -84,6 +87,29 @@ def test_it_says_all_that_it_shows(qtbot: QtBot) -> None:
     assert "Hot neurons on the GPU" in page.token.accessibleName()
     assert [card.accessibleName().split(",")[0] for card in page.graphs][1] == "NVIDIA GeForce RTX 4070"
     assert page.neurons.accessibleName() == f"Map of neurons, {LAYERS} layers, 39% of the neurons on the GPU"
+
+
+def test_the_mode_is_a_word_and_a_switch(qtbot: QtBot) -> None:
+    room = Room(qtbot, live=a_live())
+    room.show(a_live())
+    page, picked = room.page, list[str]()
+    page.mode_picked.connect(picked.append)
+    assert page.modes.isHidden(), "nobody has said what there is to choose"
+    balanced = Preset("balanced", "Balanced", {})
+    offer = Offer(Chosen(None, balanced, {}, "auto", ""), (balanced,), "Bamboo DPO 7B", "exact")
+    page.set_offer(offer)
+    assert page.modes.isVisible()
+    assert (page.modes.value(), page.mode.text()) == ("auto", "Sparse mode"), "what the answer is computed with"
+    page.modes.buttons["dense"].click()
+    assert picked == ["dense"]
+    page.set_offer(replace(offer, chosen=replace(offer.chosen, mode="sparse")))
+    assert page.mode.isHidden(), "the switch says it"
+    room.figures.live = Live("")
+    page.set_offer(offer)
+    assert page.mode.text() == "Exact mode", "what auto stands for with this model, before the first answer"
+    page.set_offer(replace(offer, model="", loaded_mode=""))
+    assert page.modes.isHidden()
+    assert page.mode.isHidden()
 
 
 def test_figures_change_at_most_three_times_a_second(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:

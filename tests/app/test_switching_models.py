@@ -265,7 +265,8 @@ def said(model: str) -> list[Message]:
 
 def names(transcript: Transcript) -> list[str]:
     views = [view for view in transcript.views if isinstance(view, Answer)]
-    return [view.stats._model.words if not view.stats._model.isHidden() else "" for view in views]
+    labels = [view.stats._model for view in views]
+    return [label.words if label and not label.isHidden() else "" for label in labels]
 
 
 def test_an_answer_names_its_model_where_another_one_gave_the_one_before(qtbot: QtBot) -> None:

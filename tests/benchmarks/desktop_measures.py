@@ -346,13 +346,13 @@ def streaming(folder: Path) -> Figures:
         repaints = 0
 
         def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-            self.repaints += event.type() == QEvent.Type.Paint
+            self.repaints += event.type() == QEvent.Type.UpdateRequest
             return False
 
     chat = fill_long_chat(folder, LONG)
     seat = Seat(folder, fake=True).show()
     counter = Counter()
-    seat.window.ground.installEventFilter(counter)  # what lies under everything is painted with whatever is
+    seat.window.installEventFilter(counter)  # it is asked once for everything that is to be painted anew
     seat.ready()
     out: Figures = {}
     for name in ("short", "long"):

@@ -2,8 +2,8 @@
 
     python tests/benchmarks/plots.py
 
-Each picture is one function that reads its figures and hands them to svg_charts.py. The curves of the activations come from
-the counts that the starter model ships with. A newer record of the same kind takes the place of an older one.
+Each picture is one function that reads its figures and hands them to svg_charts.py. The curves of the activations come
+from the counts that the starter model ships with. A newer record of the same kind takes the place of an older one.
 """
 
 from __future__ import annotations

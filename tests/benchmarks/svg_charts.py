@@ -1,7 +1,7 @@
 """Small charts as SVG text: bars in groups, bars in parts, and lines. It reads no figures and writes no files.
 
-A chart is plain text that is the same for the same figures, light enough to be kept, and readable in light and dark: the
-colours follow what the reader's system prefers. Lengths are in SVG's own units, of which a chart is WIDTH wide.
+A chart is plain text that is the same for the same figures, light enough to be kept, and readable in light and dark:
+the colours follow what the reader's system prefers. Lengths are in SVG's own units, of which a chart is WIDTH wide.
 """
 
 from __future__ import annotations
@@ -150,8 +150,9 @@ def _chart(title: str, caption: str, height: float, body: Sequence[str]) -> str:
     light, dark = (_colours(look) for look in LOOKS)
     fonts = "text{font:13px system-ui,'Segoe UI','DejaVu Sans',sans-serif}"
     fonts += ".title{font-size:16px;font-weight:600}.caption{font-size:12px}path{fill:none;stroke-linejoin:round}"
+    size = f'viewBox="0 0 {WIDTH} {high}" width="{WIDTH}" height="{high}"'
     head = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {WIDTH} {high}" width="{WIDTH}" height="{high}">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" {size}>',
         f"<title>{escape(title)}</title><desc>{escape(caption)}</desc>",
         f"<style>{fonts}{light}@media(prefers-color-scheme:dark){{{dark}}}</style>",
         f'<rect class="paper" width="{WIDTH}" height="{high}" rx="8"/>',

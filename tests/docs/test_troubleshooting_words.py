@@ -1,8 +1,7 @@
-"""The words that docs/troubleshooting.md quotes are those of the program: a person searches the page for what they see."""
+"""The words that docs/troubleshooting.md quotes are those of the program: the page is searched for what is seen."""
 
 from __future__ import annotations
 
-import ast
 import re
 from functools import cache
 
@@ -13,13 +12,9 @@ PAGE = ROOT / "docs" / "troubleshooting.md"
 
 @cache
 def texts_of_the_program() -> str:
-    """Every text that stands in the program's sources, docstrings among them, one a line."""
-    found: list[str] = []
-    for package in ("app", "engine", "installer"):
-        for file in sorted((ROOT / package).rglob("*.py")):
-            nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-            found += [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-    return "\n".join(found)
+    """The program's sources, with texts that are put together from several lines in one piece."""
+    files = [file for package in ("app", "engine", "installer") for file in sorted((ROOT / package).rglob("*.py"))]
+    return "\n".join(re.sub(r'"\s*\n\s*f?"', "", file.read_text(encoding="utf-8")) for file in files)
 
 
 def test_what_is_quoted_is_what_the_program_says() -> None:

@@ -69,7 +69,7 @@ def test_exchanges_are_made_and_measured(card: StandInCard) -> None:
     found = find(card, lambda _: ())
     assert found.failures == ()
     assert found.captures
-    assert 0 < found.exchange_s <= found.slow_exchange_s < 1
+    assert 0 < found.exchange_s <= found.slow_exchange_s
     assert found.host_bytes_per_s > 0
     assert card.n_launches >= self_test.N_EXCHANGES
     assert (card.used_bytes, card.works) == (0, {})
