@@ -4605,7 +4605,7 @@ Andere Programme: {others}</translation>
     <message>
         <location filename="../../app/ui/offer_card.py"/>
         <source>about {rate}</source>
-        <translation type="unfinished"></translation>
+        <translation>etwa {rate}</translation>
     </message>
     <message>
         <location filename="../../app/ui/offer_card.py"/>

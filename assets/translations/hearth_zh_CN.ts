@@ -4577,7 +4577,7 @@ Other programs: {others}</source>
     <message>
         <location filename="../../app/ui/offer_card.py"/>
         <source>about {rate}</source>
-        <translation type="unfinished"></translation>
+        <translation>约 {rate}</translation>
     </message>
     <message>
         <location filename="../../app/ui/offer_card.py"/>
