@@ -1266,7 +1266,7 @@
         <location filename="../../app/model_rows.py"/>
         <location filename="../../app/model_selection.py"/>
         <source>Fits the GPU</source>
-        <translation>Passt auf die GPU</translation>
+        <translation>Passt auf GPU</translation>
     </message>
     <message>
         <location filename="../../app/model_rows.py"/>
@@ -2173,8 +2173,20 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/shortcuts_sheet.py"/>
+        <source>Ctrl</source>
+        <translation>Strg</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>Dark theme</source>
         <translation>Dunkles Design</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/shortcuts_sheet.py"/>
+        <source>Del</source>
+        <translation>Entf</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2338,6 +2350,12 @@
         <location filename="../../app/ui/side_panel.py"/>
         <source>Settings</source>
         <translation>Einstellungen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/shortcuts_sheet.py"/>
+        <source>Shift</source>
+        <translation>Umschalt</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -3331,7 +3349,7 @@
     <message>
         <location filename="../../app/ui/context_meter.py"/>
         <source>Middle goes</source>
-        <translation>Mitte fällt weg</translation>
+        <translation>Mitte weg</translation>
     </message>
     <message>
         <location filename="../../app/ui/context_meter.py"/>
@@ -3346,7 +3364,7 @@
     <message>
         <location filename="../../app/ui/context_meter.py"/>
         <source>Oldest go</source>
-        <translation>Älteste fallen weg</translation>
+        <translation>Älteste weg</translation>
     </message>
     <message>
         <location filename="../../app/ui/context_meter.py"/>

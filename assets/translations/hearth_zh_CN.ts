@@ -2158,8 +2158,20 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/shortcuts_sheet.py"/>
+        <source>Ctrl</source>
+        <translation>Ctrl</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>Dark theme</source>
         <translation>深色主题</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/shortcuts_sheet.py"/>
+        <source>Del</source>
+        <translation>Del</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2323,6 +2335,12 @@
         <location filename="../../app/ui/side_panel.py"/>
         <source>Settings</source>
         <translation>设置</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/shortcuts_sheet.py"/>
+        <source>Shift</source>
+        <translation>Shift</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
