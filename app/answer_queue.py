@@ -1,6 +1,7 @@
 """Answers that are asked for: one runs, the others wait for their turn or for the engine.
 
-It hands conversations to the engine and the engine's words on. It stores and shows nothing.
+It hands conversations to the engine, or to the server elsewhere that the chat chose, and their words on. It stores and
+shows nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from PySide6.QtCore import QObject, Signal, Slot
 
@@ -17,6 +18,9 @@ from app.asking import AnswerRequest
 from app.conversation import Message, MessageState
 from app.engine_client import EngineClient
 from app.engine_process import EngineDied
+from app.engine_status import EngineStatus
+from app.remote_client import RemoteClient
+from app.servers import Place
 from app.thinking import ThoughtClock
 from engine import protocol
 
@@ -33,19 +37,33 @@ class Answer:
     may_start: bool = False  # its question is stored
     thoughts: ThoughtClock = field(default_factory=ThoughtClock)
     before: dict[str, Any] | None = None  # the figures of what is written on, where it is
+    place: Place | None = None  # the server that was chosen when it was asked for; None: this PC
+
+
+class Answerer(Protocol):
+    """Who gives answers: the engine, or a server elsewhere."""
+
+    @property
+    def is_ready(self) -> bool: ...
+
+    status: EngineStatus
+
+    def ask(self, request: AnswerRequest) -> None: ...
+
+    def stop(self) -> None: ...
 
 
 class AnswerQueue(QObject):
-    """First in, first out; an answer whose chat is left goes on."""
+    """First in, first out among those that wait for the same; an answer whose chat is left goes on."""
 
     grew = Signal(object, str)  # Answer, the new text
     ended = Signal(object, object)  # Answer in its final state, GenerationResult | None
     failed = Signal(object, object)  # Answer, protocol.Failed | EngineDied: why it ended so
     running_changed = Signal(object)  # id of the chat that is being answered, or None
 
-    def __init__(self, engine: EngineClient) -> None:
+    def __init__(self, engine: EngineClient, remote: RemoteClient | None = None) -> None:
         super().__init__()
-        self._engine = engine
+        self._engine, self._remote = engine, remote
         self._waiting: deque[Answer] = deque()
         self._running: Answer | None = None
         engine.ready.connect(self.advance)
@@ -53,6 +71,11 @@ class AnswerQueue(QObject):
         engine.answered.connect(self._answered)
         engine.failed.connect(self._failed)
         engine.died.connect(self._died)
+        if remote is not None:
+            remote.ready.connect(self.advance)
+            remote.text.connect(self._remote_text)
+            remote.answered.connect(self._remote_answered)
+            remote.failed.connect(self._remote_failed)
 
     def of(self, conversation_id: str | None) -> Answer | None:
         """The answer that runs or waits in a chat."""
@@ -70,10 +93,30 @@ class AnswerQueue(QObject):
     @Slot()
     def advance(self) -> None:
         """Begin the next answer, where the engine and the answer are ready for it."""
-        if self._running is None and self._waiting and self._waiting[0].may_start and self._engine.is_ready:
-            self._running = self._waiting.popleft()
-            self._engine.ask(self._running.request())
-            self.running_changed.emit(self._running.conversation_id)
+        answer = self._next() if self._running is None else None
+        if answer is not None:
+            self._waiting.remove(answer)
+            self._running = answer
+            self._who(answer).ask(replace(answer.request(), place=answer.place))
+            self.running_changed.emit(answer.conversation_id)
+
+    def _next(self) -> Answer | None:
+        """The first that can begin: what waits for the engine holds up nothing that is sent elsewhere, nor the other
+        way round."""
+        passed: set[bool] = set()
+        for answer in self._waiting:
+            elsewhere = answer.place is not None
+            if elsewhere not in passed and answer.may_start and self._who(answer).is_ready:
+                return answer
+            passed.add(elsewhere)
+        return None
+
+    def _who(self, answer: Answer) -> Answerer:
+        """Who gives an answer. Never another one than was chosen when it was asked for."""
+        if answer.place is None:
+            return self._engine
+        assert self._remote is not None, "a place is a server's"
+        return self._remote
 
     def allow_all(self) -> None:
         """Let the answers begin whose questions cannot be stored now."""
@@ -84,14 +127,16 @@ class AnswerQueue(QObject):
     def stop(self, answer: Answer) -> None:
         """End an answer: a waiting one at once, the running one as soon as the engine has ended it."""
         if answer is self._running:
-            self._engine.stop()
+            self._who(answer).stop()
         else:
             self._waiting.remove(answer)
             self._end(answer, MessageState.CANCELLED)
 
     def abandon(self, state: MessageState, waiting_too: bool) -> None:
-        """End the running answer without the engine."""
-        if self._running is not None:
+        """End the running answer without the engine; waiting_too: all there are, also elsewhere."""
+        if self._running is not None and (waiting_too or self._running.place is None):
+            if self._running.place is not None and self._remote is not None:
+                self._remote.leave()
             self._end_running(state)
         while waiting_too and self._waiting:
             self._end(self._waiting.popleft(), state)
@@ -100,29 +145,57 @@ class AnswerQueue(QObject):
 
     @Slot(str)
     def _text(self, text: str) -> None:
-        if self._running is not None:
-            message = self._running.message
-            self._running.message = replace(message, text=message.text + text)
-            before = int((self._running.before or {}).get("tokens") or 0)
-            self._running.thoughts.hear(text, time.monotonic(), before + self._engine.status.tokens)
-            self.grew.emit(self._running, text)
+        if self._running is not None and self._running.place is None:
+            self._take_text(self._running, text)
+
+    def _take_text(self, answer: Answer, text: str) -> None:
+        answer.message = replace(answer.message, text=answer.message.text + text)
+        before = int((answer.before or {}).get("tokens") or 0)
+        answer.thoughts.hear(text, time.monotonic(), before + self._who(answer).status.tokens)
+        self.grew.emit(answer, text)
 
     @Slot(object)
     def _answered(self, result: protocol.GenerationResult) -> None:
+        if self._running is None or self._running.place is not None:
+            return
         stats = {key: value for key, value in asdict(result).items() if key != "text"}
         self._end_running(_ENDS.get(result.finish_reason, MessageState.COMPLETE), stats, result)
 
     @Slot(object)
     def _failed(self, failed: protocol.Failed) -> None:
-        answer = self._end_running(MessageState.FAILED)
+        if self._running is not None and self._running.place is None:
+            self._fail(failed, MessageState.FAILED)
+
+    def _fail(
+        self, why: protocol.Failed | EngineDied, state: MessageState, stats: dict[str, Any] | None = None
+    ) -> None:
+        answer = self._end_running(state, stats)
         if answer is not None:
-            self.failed.emit(answer, failed)
+            self.failed.emit(answer, why)
 
     @Slot(object)
     def _died(self, died: EngineDied) -> None:
-        answer = self._end_running(MessageState.INTERRUPTED)
-        if answer is not None:
-            self.failed.emit(answer, died)
+        if self._running is not None and self._running.place is None:
+            self._fail(died, MessageState.INTERRUPTED)
+
+    # -------------------------------------------------------------- the words of a server elsewhere
+
+    @Slot(str)
+    def _remote_text(self, text: str) -> None:
+        if self._running is not None and self._running.place is not None:
+            self._take_text(self._running, text)
+
+    @Slot(dict)
+    def _remote_answered(self, figures: dict[str, Any]) -> None:
+        if self._running is not None and self._running.place is not None:
+            self._end_running(_ENDS.get(figures.get("finish_reason", ""), MessageState.COMPLETE), figures)
+
+    @Slot(object, dict)
+    def _remote_failed(self, failed: protocol.Failed, who: dict[str, Any]) -> None:
+        if self._running is not None and self._running.place is not None:
+            self._fail(failed, MessageState.FAILED, who)
+
+    # -------------------------------------------------------------- the end of an answer
 
     def _end_running(
         self,
@@ -144,8 +217,10 @@ class AnswerQueue(QObject):
         result: protocol.GenerationResult | None = None,
     ) -> None:
         tokens = (answer.before or {}).get("tokens") or 0
-        answer.thoughts.stop(time.monotonic(), tokens + (stats or {}).get("tokens", self._engine.status.tokens))
+        answer.thoughts.stop(time.monotonic(), tokens + (stats or {}).get("tokens", self._who(answer).status.tokens))
         figures = {**(joined(answer.before, stats) or {}), **answer.thoughts.figures()}
+        if answer.place is not None:
+            figures.pop("thought_tokens", None)  # nobody counts them
         answer.message = replace(answer.message, state=state, stats=figures or None)
         self.ended.emit(answer, result)
 

@@ -7,33 +7,38 @@ from typing import Any
 
 from app.conversation import MessageState
 from app.engine_status import rate, seconds
+from app.translation import figure, noted, tr, tr_n
 
-_MODES = {"exact": "Exact", "sparse": "Sparse", "dense": "Dense"}
+MODES = {"exact": noted("Exact"), "sparse": noted("Sparse"), "dense": noted("Dense")}
 
 
 def state_words(state: MessageState, stats: Mapping[str, Any]) -> str:
     """How an answer ended, when it did not end by itself."""
     if state is MessageState.CANCELLED:
-        return "Stopped"
+        return tr("Stopped")
     if state is MessageState.LENGTH:
         full = stats.get("context_full") or stats.get("finish_reason") == "context"
-        return "Cut off: the context is full" if full else "Cut off at the length limit"
+        return tr("Cut off: the context is full") if full else tr("Cut off at the length limit")
     if state is MessageState.INTERRUPTED:
-        return "Interrupted: Hearth closed in mid-answer"
-    return "Not finished: the engine failed" if state is MessageState.FAILED else ""
+        return tr("Interrupted: Hearth closed in mid-answer")
+    return tr("Not finished: the engine failed") if state is MessageState.FAILED else ""
 
 
 def facts_of(stats: Mapping[str, Any]) -> list[str]:
     """The figures of a finished answer in words; what is unknown is left out."""
-    facts = []
+    facts = [tr("from {server}, not on this PC", server=str(stats["server"]))] if stats.get("server") else []
     tokens = stats.get("tokens")
     if tokens is not None:
         words = count(tokens)
-        facts.append(f"{words} in {seconds(stats['total_s'])}" if stats.get("total_s") is not None else words)
+        facts.append(
+            tr("{tokens} in {time}", tokens=words, time=seconds(stats["total_s"]))
+            if stats.get("total_s") is not None
+            else words
+        )
     if stats.get("ttft_s") is not None:
-        facts.append(f"first after {seconds(stats['ttft_s'])}")
+        facts.append(tr("first after {time}", time=seconds(stats["ttft_s"])))
     if stats.get("active_share") is not None:
-        facts.append(f"{percent(float(stats['active_share']))} of neurons")
+        facts.append(tr("{share} of neurons", share=percent(float(stats["active_share"]))))
     return facts
 
 
@@ -45,38 +50,51 @@ def figures_of(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
         if stats.get(key) is not None:
             rows.append((name, words(stats[key])))
 
-    add("Model", "model", str)
-    add("Neurons", "mode", lambda mode: _MODES.get(str(mode), str(mode)))
-    add("Answer", "tokens", count)
-    add("Thought", "thought_tokens", lambda n: f"{count(n)} in {seconds(stats.get('thought_s'))}")
-    add("Time", "total_s", seconds)
-    add("First token after", "ttft_s", seconds)
-    add("Writing", "decode_tok_s", rate)
-    add("Prompt", "prompt_tokens", count)
+    add(tr("Model"), "model", str)
+    add(tr("Server, not on this PC"), "server", str)
+    add(tr("Neurons"), "mode", lambda mode: tr(MODES[mode]) if mode in MODES else str(mode))
+    add(tr("Answer"), "tokens", count)
+    add(
+        tr("Thought"),
+        "thought_tokens",
+        lambda n: tr("{tokens} in {time}", tokens=count(n), time=seconds(stats.get("thought_s"))),
+    )
+    add(tr("Time"), "total_s", seconds)
+    add(tr("First token after"), "ttft_s", seconds)
+    add(tr("Writing"), "decode_tok_s", rate)
+    add(tr("Prompt"), "prompt_tokens", count)
     if stats.get("reused_tokens"):
-        add("Of it already read", "reused_tokens", count)
-    add("Reading", "prefill_tok_s", rate)
-    add("Neurons computed", "active_share", lambda share: percent(float(share)))
-    add("Neurons that fired", "fired_share", lambda share: percent(float(share)))
-    add("Share on the GPU", "gpu_neuron_load", lambda share: percent(float(share)))
+        add(tr("Of it already read"), "reused_tokens", count)
+    add(tr("Reading"), "prefill_tok_s", rate)
+    add(tr("Neurons computed"), "active_share", lambda share: percent(float(share)))
+    add(tr("Neurons that fired"), "fired_share", lambda share: percent(float(share)))
+    add(tr("Share on the GPU"), "gpu_neuron_load", lambda share: percent(float(share)))
     if stats.get("context_total"):
-        add("Context", "context_used", lambda used: f"{used:,} of {stats['context_total']:,}")
+        add(
+            tr("Context"),
+            "context_used",
+            lambda used: tr("{used} of {total}", used=figure(used), total=figure(stats["context_total"])),
+        )
     if stats.get("dropped_messages"):
-        add("Left out of the context", "dropped_messages", lambda n: "1 message" if n == 1 else f"{n:,} messages")
+        add(
+            tr("Left out of the context"),
+            "dropped_messages",
+            lambda n: tr_n("{n} message", "{n} messages", n, n=figure(n)),
+        )
     return rows
 
 
 def count(tokens: int) -> str:
     """So many tokens."""
-    return f"{tokens:,} tokens" if tokens != 1 else "1 token"
+    return tr_n("{n} token", "{n} tokens", tokens, n=figure(tokens))
 
 
 def percent(share: float) -> str:
     """A share as the product writes it."""
-    return f"{100 * share:.0f}%" if share >= 0.01 or share == 0 else "under 1%"
+    return f"{figure(100 * share, '.0f')}%" if share >= 0.01 or share == 0 else tr("under 1%")
 
 
 def thought_words(stats: Mapping[str, Any]) -> str:
     """What the head of a thought says once it is over."""
     taken = stats.get("thought_s")
-    return f"Thought for {seconds(float(taken))}" if taken else "Thought"
+    return tr("Thought for {time}", time=seconds(float(taken))) if taken else tr("Thought")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.conversation import Message, Role
+from app.servers import Place
 from app.thinking import spoken
 
 OVERFLOWS = ("roll", "middle", "stop")
@@ -23,6 +24,7 @@ class Asking:
     sampling: dict[str, Any] = field(default_factory=dict)  # what differs from the model's own defaults
     mode: str | None = None  # sparse, exact or dense; None: as the model was loaded
     overflow: str = "roll"  # where the chat is too long for the context: "roll", "middle" or "stop"
+    place: Place | None = None  # the server it is sent to; None: it is answered on this PC
 
 
 def overflow_of(choices: Mapping[str, Any]) -> str:
@@ -33,13 +35,15 @@ def overflow_of(choices: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class AnswerRequest:
-    """One answer to be given. continues: the last message is the model's own and is written on."""
+    """One answer to be given. continues: the last message is the model's own and is written on. place: the server
+    that is to give it; None: this PC."""
 
     messages: list[dict[str, str]]
     sampling: dict[str, Any] = field(default_factory=dict)
     mode: str | None = None
     overflow: str = "roll"
     continues: bool = False
+    place: Place | None = None
 
 
 def history(
@@ -76,4 +80,4 @@ def request_for(
 ) -> AnswerRequest:
     """The request for an answer to a question, of a branch that leads to it."""
     said = history(messages, question_id, asking.system_prompt, words_of)
-    return AnswerRequest(said, asking.sampling, asking.mode, asking.overflow)
+    return AnswerRequest(said, asking.sampling, asking.mode, asking.overflow, place=asking.place)

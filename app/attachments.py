@@ -14,6 +14,7 @@ from pathlib import Path
 
 from app.conversation import Attachment
 from app.markdown_blocks import displayable
+from app.translation import figure, tr
 
 PASTE_FROM_CHARS = 2_000  # a longer paste becomes an attachment
 MOST_FILES = 8  # with one message
@@ -69,23 +70,27 @@ def _bytes_of(path: Path, name: str) -> bytes:
         with open(number, "rb") as file:
             what = os.fstat(number)
             if stat.S_ISDIR(what.st_mode):
-                raise AttachmentError(f"{name} is a folder. Attach the files in it.")
+                raise AttachmentError(tr("{name} is a folder. Attach the files in it.", name=name))
             if not stat.S_ISREG(what.st_mode):
-                raise AttachmentError(f"{name} is no file.")
+                raise AttachmentError(tr("{name} is no file.", name=name))
             if what.st_size > MOST_FILE_BYTES:
                 raise AttachmentError(
-                    f"{name} has {what.st_size / 1e6:,.0f}\u202fMB. Files up to {MOST_FILE_BYTES / 1e6:.0f}\u202fMB "
-                    "are read."
+                    tr(
+                        "{name} has {size}\u202fMB. Files up to {most}\u202fMB are read.",
+                        name=name,
+                        size=figure(what.st_size / 1e6, ",.0f"),
+                        most=figure(MOST_FILE_BYTES / 1e6, ".0f"),
+                    )
                 )
             data = file.read(MOST_FILE_BYTES + 1)
     except IsADirectoryError:
-        raise AttachmentError(f"{name} is a folder. Attach the files in it.") from None
+        raise AttachmentError(tr("{name} is a folder. Attach the files in it.", name=name)) from None
     except OSError as error:
         if path.is_dir():
-            raise AttachmentError(f"{name} is a folder. Attach the files in it.") from None
-        raise AttachmentError(f"{name} could not be read: {error.strerror or error}.") from error
+            raise AttachmentError(tr("{name} is a folder. Attach the files in it.", name=name)) from None
+        raise AttachmentError(tr("{name} could not be read: {why}.", name=name, why=error.strerror or error)) from error
     if not data.strip():
-        raise AttachmentError(f"{name} is empty.")
+        raise AttachmentError(tr("{name} is empty.", name=name))
     return data
 
 
@@ -101,7 +106,7 @@ def decoded(data: bytes, name: str = "It") -> str:
         return data.decode(encoding, "replace")
     sample = data[:_CHARSET_SAMPLE_BYTES]
     if len(sample) - len(sample.translate(None, _CONTROL)) > len(sample) * _BINARY_SHARE:
-        raise AttachmentError(f"{name} holds no text. Hearth reads text and PDF files.")
+        raise AttachmentError(tr("{name} holds no text. Hearth reads text and PDF files.", name=name))
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -131,7 +136,7 @@ def _unmarked_utf16(data: bytes) -> str:
 def _bounded(attachment: Attachment) -> Attachment:
     text = attachment.text.strip("\n\f ")
     if not text.strip():
-        raise AttachmentError(f"{attachment.name} holds no text.")
+        raise AttachmentError(tr("{name} holds no text.", name=attachment.name))
     return replace(attachment, text=text[:MOST_CHARS])
 
 

@@ -37,12 +37,16 @@ from app.mode_rates import ModeRates
 from app.model_choices import ModelChoices
 from app.models_controller import ModelsController
 from app.operations import Operations
+from app.own_server import OwnServer
 from app.personas import Personas
 from app.presets import Presets
+from app.remote_client import RemoteClient
+from app.servers import ServerBook
+from app.servers_controller import ServersController
 from app.settings import AppPaths, AppSettings, load_settings, paths, save_settings
 from app.single_instance import SingleInstance, Wish, wish_of_this_start
 from app.store import Store
-from app.ui import icons
+from app.ui import icons, language
 from app.ui.main_window import FirstPaint, MainWindow, apply_look
 from app.user_messages import describe, describe_settings_problem
 
@@ -51,7 +55,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ENGINE_ENDS_WITHIN_S = 5.0
+THREADS_END_WITHIN_S = 5.0
 
 
 def run(
@@ -89,7 +93,8 @@ def run(
     app.setDesktopFileName("io.github.hearth.Hearth")
     app.setWindowIcon(icons.app_icon())
 
-    # 4. The look.
+    # 4. The language and the look.
+    language.speak(settings.language)
     apply_look(settings)
 
     # 5. The window, painted.
@@ -163,10 +168,17 @@ class Hearth(QObject):
         self.engine = EngineClient(self.worker)
         self.memory = ChatMemory(lambda: Store.rescue(places.chats_file), self.saves, self.reads)
         self._flagged_model = model
-        self.controller = ChatController(self.engine, self.memory, settings, model or settings.model or STARTER)
         self.library = library or LibraryClient(
             EngineWorker(settings.engine_location, library_makers(places.log), "library")
         )
+        self.remote = RemoteClient(self.library)
+        self.controller = ChatController(
+            self.engine, self.memory, settings, model or settings.model or STARTER, self.remote
+        )
+        self.servers = ServersController(
+            self.library, self.controller, self.remote, ServerBook(places.servers_file), self._save_small
+        )
+        self.own_server = OwnServer(self.engine, self.library, settings)
         self.choices = ModelChoices(places.choices_file)
         self.models = ModelsController(
             self.library, self.controller, self.choices, self._save_choices, offer=not settings.offer_dismissed
@@ -190,6 +202,8 @@ class Hearth(QObject):
         self.window.connect_shelf(self.shelf)
         self.window.connect_context(self.controller, self.engine, self.memory)
         self.window.connect_models(self.models)
+        self.window.connect_servers(self.servers)
+        self.window.connect_own_server(self.own_server)
         self.window.connect_answers(self.setup)
         self.controller.window_action.connect(self.models.remedy)
         self.controller.model_changed.connect(self._keep_model)
@@ -216,6 +230,7 @@ class Hearth(QObject):
         self.painted.emit()
         self.worker.start()
         self.choices.read()  # a small file, before the model is loaded as the person chose
+        self.servers.read()  # before any chat is opened
         self.setup.read()  # small files too: they are what the first answer is made with
         self.controller.start()
         self.models.start()
@@ -268,8 +283,8 @@ class Hearth(QObject):
             self.manners.close()
         self.models.close()
         self.library.begin_close()
-        self._ended = self.worker.shutdown(ENGINE_ENDS_WITHIN_S) and self.monitor.close()
-        self._ended = self.library.close(ENGINE_ENDS_WITHIN_S) and self._ended
+        self._ended = self.worker.shutdown(THREADS_END_WITHIN_S) and self.monitor.close(THREADS_END_WITHIN_S)
+        self._ended = self.library.close(THREADS_END_WITHIN_S) and self._ended
         for operations in (self.saves, self.reads):
             if left := operations.close():
                 log.error("not done at the end: %s", ", ".join(left))

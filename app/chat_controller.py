@@ -23,8 +23,11 @@ from app.engine_process import EngineDied
 from app.engine_status import EngineStatus, Phase
 from app.message_act import MessageAct
 from app.model_switch import LOAD_LAST, STARTER, ModelSwitch
+from app.remote_client import RemoteClient
+from app.servers import CHOICE, Place
 from app.settings import AppSettings
 from app.store import RescueReport, StoreError
+from app.translation import tr
 from app.user_messages import Action, UserMessage, describe, describe_engine_death, plain_figures
 from engine import protocol
 
@@ -57,16 +60,27 @@ class ChatController(QObject):
     model_changed = Signal(str)  # this model is loaded now
     window_action = Signal(str)  # a remedy that only the window can do: settings, folder
 
-    def __init__(self, engine: EngineClient, memory: ChatMemory, settings: AppSettings, model: str = STARTER) -> None:
+    def __init__(
+        self,
+        engine: EngineClient,
+        memory: ChatMemory,
+        settings: AppSettings,
+        model: str = STARTER,
+        remote: RemoteClient | None = None,
+    ) -> None:
+        """remote: who talks to servers elsewhere, for the chats that chose one."""
         super().__init__()
-        self._engine = engine
+        self._engine, self._remote = engine, remote
         self._memory = memory
         self._settings = settings
         # What is remembered for a model on this machine: fields of EngineConfig. Whoever remembers it sets this.
         self.choices_for: Callable[[str], Mapping[str, Any]] = lambda model: {}
         self.switch = ModelSwitch(engine, settings, model, lambda model: self.choices_for(model))
         self.choices = ChatChoices(memory)
-        self._answers = AnswerQueue(engine)
+        # The server that a chat with these choices is sent to, None: none. Whoever knows the servers sets this.
+        self.place_for: Callable[[Mapping[str, Any]], Place | None] = lambda choices: None
+        self._place: Place | None = None  # of the open chat, as it was told last
+        self._answers = AnswerQueue(engine, remote)
         self._turns = ChatTurns(memory, self._answers)
         self.asking_of = self._asking
         self._open: str | None = None
@@ -89,6 +103,9 @@ class ChatController(QObject):
         engine.load_failed.connect(self._load_failed)
         engine.ready.connect(partial(self._solved, "engine"))
         engine.died.connect(self._engine_died)
+        self.choices.changed.connect(self.look_where)
+        if remote is not None:
+            remote.status_changed.connect(self._tell_status)
         self._answers.grew.connect(self._answer_grew)
         self._answers.ended.connect(self._answer_ended)
         self._answers.failed.connect(self._answer_failed)
@@ -132,7 +149,33 @@ class ChatController(QObject):
         automatic = mode == "auto" or (mode == "sparse" and not self._has_predictors)
         overflow = overflow_of(self.choices.of(conversation))
         sampling = self._settings.sampling()
-        return Asking(self._settings.system_prompt, sampling, None if automatic else mode, overflow)
+        place = self.place_of(conversation)
+        return Asking(self._settings.system_prompt, sampling, None if automatic else mode, overflow, place)
+
+    def place_of(self, conversation: Conversation | None) -> Place | None:
+        """The server elsewhere that a chat is sent to because a person chose it there; None: this PC answers."""
+        return self.place_for(self.choices.of(conversation))
+
+    @property
+    def place(self) -> Place | None:
+        """Where the open chat, or the new one, is sent."""
+        return self.place_of(self._memory.conversation(self._open) if self._open else None)
+
+    def set_place(self, place: Place | None) -> bool:
+        """Send the open chat there from its next message on, None: have it answered on this PC. False while an answer
+        is on its way into it."""
+        if self._answers.of(self._open) is not None and place != self.place:
+            self.toast.emit(tr(STILL_ANSWERING), None)
+            return False
+        self.choices.set(**{CHOICE: place.choice if place is not None else None})
+        return True
+
+    def look_where(self) -> None:
+        """Tell it where the open chat goes elsewhere than it did."""
+        if self.place != self._place:
+            self._place = self.place
+            if self._open is None or self._memory.conversation(self._open) is not None:
+                self._tell_status()
 
     @Slot(str)
     @Slot(str, object)
@@ -143,7 +186,7 @@ class ChatController(QObject):
             return
         if self._open is not None and self._answers.of(self._open) is not None:
             self.draft_restored.emit(text)
-            self.toast.emit(STILL_ANSWERING, None)
+            self.toast.emit(tr(STILL_ANSWERING), None)
             return
         self._solved("answer")
         if self._open is None:
@@ -207,6 +250,18 @@ class ChatController(QObject):
             self.open(chat)
         self._turns.send_again(chat)
         self._tell_status()
+
+    def _answer_here(self) -> None:
+        """Have this PC answer the chat, and its last question now."""
+        chat = self._unanswered or self._open
+        if chat is not None and chat != self._open:
+            self.open(chat)
+        if chat is None or chat != self._open or not self.set_place(None):
+            return
+        if self._engine.status.phase in (Phase.OFF, Phase.FAILED):
+            self.load_last()
+        self._solved("answer", "engine")
+        self._send_again()
 
     # -------------------------------------------------------------- chats
 
@@ -285,7 +340,7 @@ class ChatController(QObject):
         self._memory.delete(conversation_id)
         if was_open:
             self.new_chat()
-        self.toast.emit("Chat deleted", partial(self._undo_delete, conversation_id, was_open))
+        self.toast.emit(tr("Chat deleted"), partial(self._undo_delete, conversation_id, was_open))
 
     def _undo_delete(self, conversation_id: str, reopen: bool) -> None:
         if self._memory.restore(conversation_id) and reopen and self._open is None:
@@ -337,8 +392,8 @@ class ChatController(QObject):
     def _tell_what_sparse_becomes(self) -> None:
         """The choice of sparse mode stays for models that can; one that cannot answers all the same, and it is said."""
         if self._settings.mode == "sparse" and not self._has_predictors:
-            name = self._engine.status.model or "This model"
-            self.toast.emit(f"{name} brings no predictors: its neurons are chosen automatically", None)
+            name = self._engine.status.model or tr("This model")
+            self.toast.emit(tr("{name} brings no predictors: its neurons are chosen automatically", name=name), None)
 
     # -------------------------------------------------------------- the model
 
@@ -394,6 +449,8 @@ class ChatController(QObject):
                 self.load_model()
             case _ if action == LOAD_LAST:
                 self.load_last()
+            case Action.ANSWER_HERE:
+                self._answer_here()
             case Action.SEND_AGAIN:
                 self._solved("answer", "engine")
                 self._send_again()
@@ -423,10 +480,13 @@ class ChatController(QObject):
         self.chat_status_changed.emit(self._chat_status())
 
     def _chat_status(self) -> EngineStatus:
+        answer = self._answers.of(self._open)
+        place = answer.place if answer is not None else self.place
+        if place is not None:
+            return self._status_elsewhere(place)
         status = self._engine.status
         if status.phase in (Phase.OFF, Phase.FAILED):
             status = replace(status, can_load=self.switch.name_to_bring_back)
-        answer = self._answers.of(self._open)
         if answer is not None and answer is self._answers.running:
             return status
         if answer is not None:  # it waits: for the engine, or for another chat's answer
@@ -442,6 +502,18 @@ class ChatController(QObject):
             context_used=stats.get("context_used"),
             gpu_share=stats.get("gpu_neuron_load") if status.card else None,
         )
+
+    def _status_elsewhere(self, place: Place) -> EngineStatus:
+        """The same for a chat that is sent to a server: what the engine does is nothing to it."""
+        server, answer = place.server, self._answers.of(self._open)
+        if answer is not None and answer is self._answers.running and self._remote is not None:
+            return self._remote.status
+        status = EngineStatus(Phase.READY, place.model, server=server.name, host=server.host)
+        if answer is not None:
+            return replace(status, phase=Phase.THINKING, queued=True)
+        shown = (self._memory.branch_of(self._open) if self._open else None) or []
+        stats = next((m.stats for m in reversed(shown) if m.stats and m.stats.get("server") == server.name), {})
+        return replace(status, tok_s=stats.get("decode_tok_s"), tokens=stats.get("tokens") or 0)
 
     def _answer_grew(self, answer: Answer, text: str) -> None:
         self._memory.update(answer.conversation_id, answer.message)
@@ -459,7 +531,9 @@ class ChatController(QObject):
     def _answer_failed(self, answer: Answer, why: protocol.Failed | EngineDied) -> None:
         self._unanswered = answer.conversation_id
         if isinstance(why, protocol.Failed):
-            self._show("answer", self._describe(why, "answer"))
+            elsewhere = answer.place
+            self._show("answer", self._describe(why, "answer") if elsewhere is None else
+                       describe(why, during="answer", model=elsewhere.server.name))  # fmt: skip
             if why.error == "DeviceFailedError":  # the card is lost to that process, not to another one
                 self._engine.restart()
                 self.load_model()

@@ -13,6 +13,8 @@ from dataclasses import fields
 from typing import Any
 
 from app.conversation import Attachment, Conversation, Message, MessageState, Role, WholeChat
+from app.servers import CHOICE
+from app.translation import tr
 from engine.protocol import GenerationResult
 
 FORMAT = "hearth-chats"
@@ -32,6 +34,7 @@ LAST_TIME = 253_402_214_400.0  # the last day of the year 9999, behind which dat
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _NUMBER = {"int", "float", "int | None", "float | None"}
+NOT_IN_FILES = (CHOICE,)  # that a chat is sent elsewhere is chosen in the window, never by a file
 _STATS: dict[str, str] = {field.name: str(field.type) for field in fields(GenerationResult)}
 
 
@@ -46,41 +49,47 @@ class ChatFileError(Exception):
 def parsed(data: bytes) -> list[WholeChat]:
     """The chats of a file's bytes. Raises ChatFileError. Cost: about ten times the bytes in memory."""
     if data.count(b"{") + data.count(b"[") > MOST_BRACKETS:
-        raise ChatFileError("This file holds more values than Hearth reads.")
+        raise ChatFileError(tr("This file holds more values than Hearth reads."))
     try:
         file = json.loads(data.decode("utf-8-sig"), parse_constant=_refuse_constant)
     except UnicodeDecodeError:
-        raise ChatFileError("This file is not a text in UTF-8.") from None
+        raise ChatFileError(tr("This file is not a text in UTF-8.")) from None
     except (ValueError, RecursionError):
-        raise ChatFileError("This file is not JSON, or it is cut off.") from None
+        raise ChatFileError(tr("This file is not JSON, or it is cut off.")) from None
     if not isinstance(file, dict) or file.get("format") != FORMAT:
-        raise ChatFileError("This file does not hold chats that Hearth exported.")
+        raise ChatFileError(tr("This file does not hold chats that Hearth exported."))
     version = file.get("version")
     if isinstance(version, int) and version > VERSION:
-        raise ChatFileError("This file was written by a later version of Hearth.")
-    _check(version == VERSION, "the file", "the version")
-    chats = _list(file, "chats", MOST_CHATS, "the file")
-    found = [_chat(chat, f"chat {number}") for number, chat in enumerate(chats, 1)]
-    _check_unique([c.conversation.id for c in found], "the file")
-    _check_unique([m.id for c in found for m in c.messages], "the file")
+        raise ChatFileError(tr("This file was written by a later version of Hearth."))
+    _check(version == VERSION, tr("the file"), tr("the version"))
+    chats = _list(file, "chats", MOST_CHATS, tr("the file"))
+    found = [_chat(chat, tr("chat {number}", number=number)) for number, chat in enumerate(chats, 1)]
+    _check_unique([c.conversation.id for c in found], tr("the file"))
+    _check_unique([m.id for c in found for m in c.messages], tr("the file"))
     return found
 
 
 def _chat(values: Any, where: str) -> WholeChat:
-    _check(isinstance(values, dict), where, "the chat itself")
+    _check(isinstance(values, dict), where, tr("the chat itself"))
     messages: list[Message] = []
     known = {""}
     for number, one in enumerate(_list(values, "messages", MOST_MESSAGES, where), 1):
-        message = _message(one, f"{where}, message {number}")
+        message = _message(one, tr("{where}, message {number}", where=where, number=number))
         # A parent stands before its children, so that no way leads round in a circle.
-        _check(message.parent in known and message.id not in known, f"{where}, message {number}", "the parent")
+        _check(
+            message.parent in known and message.id not in known,
+            tr("{where}, message {number}", where=where, number=number),
+            tr("the parent"),
+        )
         known.add(message.id)
         messages.append(message)
     leaf = _text(values, "leaf", 64, where, "")
-    _check(leaf in known, where, "the leaf")
+    _check(leaf in known, where, tr("the leaf"))
     pinned = values.get("pinned", False)
     _check(isinstance(pinned, bool), where, "pinned")
-    choices = _plain(values.get("choices", {}), where, "the choices")
+    choices = _plain(values.get("choices", {}), where, tr("the choices"))
+    for name in NOT_IN_FILES:
+        choices.pop(name, None)
     conversation = Conversation(
         _id(values, where), _text(values, "title", LONGEST_TITLE, where, ""), _time(values, "created_at", where),
         _time(values, "updated_at", where), pinned, _text(values, "folder", LONGEST_TITLE, where, ""), leaf,
@@ -90,31 +99,34 @@ def _chat(values: Any, where: str) -> WholeChat:
 
 
 def _message(values: Any, where: str) -> Message:
-    _check(isinstance(values, dict), where, "the message itself")
+    _check(isinstance(values, dict), where, tr("the message itself"))
     role, state = values.get("role"), values.get("state", "complete")
-    _check(isinstance(role, str) and role in set(Role), where, "the role")
-    _check(isinstance(state, str) and state in set(MessageState), where, "the state")
+    _check(isinstance(role, str) and role in set(Role), where, tr("the role"))
+    _check(isinstance(state, str) and state in set(MessageState), where, tr("the state"))
     state = MessageState(state)
     attachments = _list(values, "attachments", MOST_ATTACHMENTS, where) if "attachments" in values else []
     stats = None
     if values.get("stats") is not None:
-        stats = _plain(values["stats"], where, "the statistics")
+        stats = _plain(values["stats"], where, tr("the statistics"))
         for name, value in stats.items():
-            _check(_is_statistic(name, value), where, f"the statistic {name[:40]}")
+            _check(_is_statistic(name, value), where, tr("the statistic {name}", name=name[:40]))
     return Message(
         Role(role), _text(values, "text", LONGEST_TEXT, where), _id(values, where), _time(values, "created_at", where),
         MessageState.INTERRUPTED if state is MessageState.WRITING else state, stats,
         _text(values, "parent", 64, where, ""),
-        tuple(_attachment(one, f"{where}, attachment {number}") for number, one in enumerate(attachments, 1)),
+        tuple(_attachment(one, tr("{where}, attachment {number}", where=where, number=number))
+              for number, one in enumerate(attachments, 1)),
     )  # fmt: skip
 
 
 def _attachment(values: Any, where: str) -> Attachment:
-    _check(isinstance(values, dict), where, "the attachment itself")
+    _check(isinstance(values, dict), where, tr("the attachment itself"))
     kind, n_pages = values.get("kind"), values.get("n_pages", 0)
-    _check(isinstance(kind, str) and kind in {"pasted", "text", "pdf"}, where, "the kind")
+    _check(isinstance(kind, str) and kind in {"pasted", "text", "pdf"}, where, tr("the kind"))
     _check(
-        isinstance(n_pages, int) and n_pages is not True and 0 <= n_pages <= MOST_PAGES, where, "the number of pages"
+        isinstance(n_pages, int) and n_pages is not True and 0 <= n_pages <= MOST_PAGES,
+        where,
+        tr("the number of pages"),
     )
     name, text = _text(values, "name", LONGEST_TITLE, where), _text(values, "text", LONGEST_TEXT, where)
     return Attachment(name, text, kind, n_pages)
@@ -140,7 +152,9 @@ def _is_statistic(name: str, value: Any) -> bool:
 
 def _check(is_right: bool, where: str, what: str) -> None:
     if not is_right:
-        raise ChatFileError(f"This file is damaged: in {where}, {what} is not what it should be.")
+        raise ChatFileError(
+            tr("This file is damaged: in {where}, {what} is not what it should be.", where=where, what=what)
+        )
 
 
 def _refuse_constant(word: str) -> float:
@@ -148,7 +162,7 @@ def _refuse_constant(word: str) -> float:
 
 
 def _check_unique(ids: list[str], where: str) -> None:
-    _check(len(set(ids)) == len(ids), where, "an id that two share")
+    _check(len(set(ids)) == len(ids), where, tr("an id that two share"))
 
 
 def _list(values: dict[str, Any], name: str, most: int, where: str) -> list[Any]:
@@ -170,7 +184,7 @@ def _is_utf8(text: str) -> bool:
 
 def _id(values: dict[str, Any], where: str) -> str:
     found = _text(values, "id", 64, where)
-    _check(_ID.fullmatch(found) is not None, where, "the id")
+    _check(_ID.fullmatch(found) is not None, where, tr("the id"))
     return found
 
 

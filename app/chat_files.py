@@ -18,18 +18,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO
 
-from app.chat_file_check import FORMAT, VERSION, ChatFileError, parsed
+from app.chat_file_check import FORMAT, NOT_IN_FILES, VERSION, ChatFileError, parsed
 from app.conversation import Attachment, Message, MessageState, Role, WholeChat, branch
+from app.translation import noted, tr, tr_n
 
 __all__ = ["ChatFileError", "file_name", "plain", "read_json", "write_json", "write_markdown", "write_markdown_folder"]
 
 MOST_FILE_BYTES = 128 << 20
-UNTITLED = "New chat"
+UNTITLED = noted("New chat")
 _LONGEST_NAME = 80  # characters of a file's name: at most 240 bytes, and every file system takes 255
 _RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com[0-9]|lpt[0-9])")  # names that Windows keeps for itself
 _STATES = {
-    MessageState.CANCELLED: "Stopped", MessageState.LENGTH: "Cut off at the limit", MessageState.FAILED: "Not finished",
-    MessageState.INTERRUPTED: "Interrupted", MessageState.WRITING: "Interrupted",
+    MessageState.CANCELLED: noted("Stopped"), MessageState.LENGTH: noted("Cut off at the limit"),
+    MessageState.FAILED: noted("Not finished"), MessageState.INTERRUPTED: noted("Interrupted"),
+    MessageState.WRITING: noted("Interrupted"),
 }  # fmt: skip
 
 
@@ -41,7 +43,12 @@ def read_json(path: Path) -> list[WholeChat]:
     with path.open("rb") as file:
         data = file.read(MOST_FILE_BYTES + 1)
     if len(data) > MOST_FILE_BYTES:
-        raise ChatFileError(f"This file is larger than {MOST_FILE_BYTES >> 20} MiB, which Hearth does not read.")
+        raise ChatFileError(
+            tr(
+                "This file is larger than {most} MiB, which Hearth does not read.",
+                most=MOST_FILE_BYTES >> 20,
+            )
+        )
     return parsed(data)
 
 
@@ -61,10 +68,11 @@ def write_json(path: Path, chats: Iterable[WholeChat]) -> int:
 def plain(chat: WholeChat) -> dict[str, Any]:
     """A chat as JSON values. The draft is not among them: it was not sent."""
     c = chat.conversation
+    choices = {name: value for name, value in c.choices.items() if name not in NOT_IN_FILES}
     leaf = c.leaf if any(message.id == c.leaf for message in chat.messages) else ""
     values = {
         "id": c.id, "title": c.title, "created_at": float(c.created_at), "updated_at": float(c.updated_at),
-        "pinned": c.pinned, "folder": c.folder, "leaf": leaf, "choices": c.choices,
+        "pinned": c.pinned, "folder": c.folder, "leaf": leaf, "choices": choices,
         "messages": [_plain_message(m) for m in chat.messages],
     }  # fmt: skip
     return dict(_storable(values))
@@ -138,11 +146,11 @@ def file_name(title: str) -> str:
         name = name[:-1].strip(" .")
     if _RESERVED.fullmatch(name.split(".")[0].strip()):
         name = f"_{name}"
-    return name or UNTITLED
+    return name or tr(UNTITLED)
 
 
 def _markdown(chat: WholeChat) -> Iterator[str]:
-    title = " ".join(chat.conversation.title.split()) or UNTITLED
+    title = " ".join(chat.conversation.title.split()) or tr(UNTITLED)
     yield f"# {title}\n\n*{_day(chat.conversation.created_at)}*\n"
     for message in branch(chat.messages, chat.conversation.leaf):
         yield f"\n## {_speaker(message)}\n"
@@ -151,20 +159,21 @@ def _markdown(chat: WholeChat) -> Iterator[str]:
         if text := message.text.strip("\n"):
             yield f"\n{text}\n"
         if words := _STATES.get(message.state):
-            yield f"\n*{words}*\n"
+            yield f"\n*{tr(words)}*\n"
 
 
 def _speaker(message: Message) -> str:
     if message.role is Role.USER:
-        return "You"
+        return tr("You")
     if message.role is Role.SYSTEM:
-        return "Instructions"
+        return tr("Instructions")
     model = (message.stats or {}).get("model")
-    return " ".join(model.split()) if isinstance(model, str) and model.strip() else "Answer"
+    return " ".join(model.split()) if isinstance(model, str) and model.strip() else tr("Answer")
 
 
 def _attached(attachment: Attachment) -> Iterator[str]:
-    pages = {0: "", 1: " (1 page)"}.get(attachment.n_pages, f" ({attachment.n_pages} pages)")
+    n = attachment.n_pages
+    pages = f" ({tr_n('{n} page', '{n} pages', n)})" if n else ""
     longest = max(map(len, re.findall("`+", attachment.text)), default=0)
     fence = "`" * max(3, longest + 1)
     end = "" if attachment.text.endswith("\n") else "\n"

@@ -14,6 +14,7 @@ from PySide6.QtCore import QObject, QSignalBlocker, Signal
 
 from app.chat_memory import ChatMemory
 from app.conversation import Conversation
+from app.translation import figure, tr, tr_n
 from app.user_messages import UserMessage, describe
 
 
@@ -33,9 +34,13 @@ class ChatShelf(QObject):
         if chat is None or (chat.pinned, chat.folder) == (pinned, folder):
             return
         if folder != chat.folder:
-            words = f"Moved to “{folder}”" if folder else f"Taken out of “{chat.folder}”"
+            words = (
+                tr("Moved to “{folder}”", folder=folder)
+                if folder
+                else tr("Taken out of “{folder}”", folder=chat.folder)
+            )
         else:
-            words = "Chat pinned" if pinned else "Chat unpinned"
+            words = tr("Chat pinned") if pinned else tr("Chat unpinned")
         self._put(conversation_id, pinned, folder)
         self.toast.emit(words, partial(self._put, conversation_id, chat.pinned, chat.folder))
 
@@ -54,14 +59,20 @@ class ChatShelf(QObject):
         before = {c.id: c.folder for c in moved}
         self._memory.set_folders(dict.fromkeys(before, new_name))
         if merges:
-            self.toast.emit(f"Moved into “{new_name}”, which was there already", partial(self._put_back, before))
+            self.toast.emit(
+                tr("Moved into “{folder}”, which was there already", folder=new_name),
+                partial(self._put_back, before),
+            )
 
     def take_out(self, name: str) -> None:
         """Take every chat out of a folder; it is gone then."""
         before = {c.id: c.folder for c in self._memory.conversations() if c.folder == name}
         if before:
             self._memory.set_folders(dict.fromkeys(before, ""))
-            self.toast.emit(f"Taken out of “{name}”: {_chats(len(before))}", partial(self._put_back, before))
+            self.toast.emit(
+                tr("Taken out of “{folder}”: {chats}", folder=name, chats=_chats(len(before))),
+                partial(self._put_back, before),
+            )
 
     # -------------------------------------------------------------- files
 
@@ -72,18 +83,23 @@ class ChatShelf(QObject):
         )
 
     def _exported(self, path: Path, count: int) -> None:
-        self.toast.emit(f"{_chats(count)} exported to {path.name}", None)
+        self.toast.emit(
+            tr_n("{n} chat exported to {name}", "{n} chats exported to {name}", count, n=figure(count), name=path.name),
+            None,
+        )
 
     def import_chats(self, path: Path) -> None:
         """Read the chats of a JSON file, all or none of them."""
         self._memory.import_chats(path, self._imported, partial(self._not_done, "import"))
 
     def _imported(self, added: list[Conversation], known: int) -> None:
-        here = "" if not known else " was here already" if known == 1 else " were here already"
         if not added:
-            self.toast.emit(f"{_chats(known)}{here}" if known else "There is no chat in this file", None)
+            here = tr_n("{n} chat was here already", "{n} chats were here already", known, n=figure(known))
+            self.toast.emit(here if known else tr("There is no chat in this file"), None)
             return
-        words = f"{_chats(len(added))} imported" + (f", {known}{here}" if known else "")
+        words = tr_n("{n} chat imported", "{n} chats imported", len(added), n=figure(len(added)))
+        if known:
+            words += ", " + tr_n("{n} was here already", "{n} were here already", known)
         self.toast.emit(words, partial(self._delete, [chat.id for chat in added]))
 
     def _delete(self, conversation_ids: Sequence[str]) -> None:
@@ -102,4 +118,4 @@ class ChatShelf(QObject):
 
 
 def _chats(count: int) -> str:
-    return "1 chat" if count == 1 else f"{count:,} chats"
+    return tr_n("{n} chat", "{n} chats", count, n=figure(count))

@@ -118,6 +118,8 @@ class ChatTitles(QObject):
 
     def _is_cheap(self, answer: Message) -> bool:
         stats = answer.stats or {}
+        if stats.get("server"):  # asking this PC would have it read the whole chat first
+            return False
         reading, writing = stats.get("prefill_tok_s"), stats.get("decode_tok_s")
         if self._parameters < FEWEST_PARAMETERS or not reading or not writing:
             return False
@@ -140,6 +142,8 @@ class ChatTitles(QObject):
         if len(exchange) != 2 or self._chat.open_conversation != conversation_id:
             return  # it went on, or another one is shown: asking would no longer be cheap
         request = self._chat.next_request(REQUEST)
+        if request.place is not None:
+            return  # a chat that is sent elsewhere is named by its words: nothing is sent that nobody wrote
         request = replace(request, sampling={"temperature": 0.0, "max_tokens": MOST_TOKENS})
         self._engine.ask_aside(request, partial(self._take, conversation_id, title))
 

@@ -17,9 +17,11 @@ from app.asking import AnswerRequest, Asking, request_for
 from app.chat_memory import ChatMemory
 from app.conversation import Attachment, Conversation, Message, MessageState, Role, branch, siblings
 from app.message_act import MessageAct, can_continue
+from app.servers import Place
 from app.thinking import ThoughtClock
+from app.translation import figure, noted, tr, tr_n
 
-STILL_ANSWERING = "Still answering: stop it first, or wait"
+STILL_ANSWERING = noted("Still answering: stop it first, or wait")
 
 
 def versions_of(messages: Sequence[Message], shown: Sequence[Message]) -> dict[str, tuple[int, int]]:
@@ -65,7 +67,11 @@ class ChatTurns(QObject):
 
     def _new_answer(self, chat: str, question: Message) -> Answer:
         message = Message(Role.ASSISTANT, "", state=MessageState.WRITING, parent=question.id)
-        return Answer(chat, message, lambda: self.request(chat, question))
+        return Answer(chat, message, lambda: self.request(chat, question), place=self._place_of(chat))
+
+    def _place_of(self, chat: str) -> Place | None:
+        """The server that a chat is sent to as things stand now; None: none."""
+        return self.asking_of(self._memory.conversation(chat)).place
 
     def request(self, chat: str, question: Message) -> AnswerRequest:
         """What is asked for a question of a chat, as things stand now."""
@@ -109,7 +115,7 @@ class ChatTurns(QObject):
         if act.act == "switch":
             self._switch(chat, message, act.step)
         elif self._answers.of(chat) is not None:
-            self.said.emit(STILL_ANSWERING, None)
+            self.said.emit(tr(STILL_ANSWERING), None)
         elif act.act == "edit":
             self._edit(chat, message, act.text.strip())
         elif act.act == "regenerate":
@@ -139,6 +145,9 @@ class ChatTurns(QObject):
     def _continue(self, chat: str, message: Message) -> None:
         shown = self._memory.branch_of(chat) or []
         if not can_continue(message) or not shown or shown[-1].id != message.id:
+            return
+        if self._place_of(chat) is not None:  # such servers have no word for it, and would answer twice
+            self.said.emit(tr("Only this PC writes answers on: have it answered anew"), None)
             return
         stats = message.stats or {}
 
@@ -172,13 +181,15 @@ class ChatTurns(QObject):
         leaf = ""
         if message.role is Role.USER:
             going = [m for m in messages if m.parent == message.id and m.role is Role.ASSISTANT]
-            words = "Question and answer deleted" if going else "Message deleted"
+            words = tr("Question and answer deleted") if going else tr("Message deleted")
             going = [*going, message]
         elif others:
             going = _below(messages, message)[::-1]
-            words, leaf = "Answer deleted" if len(going) == 1 else f"{len(going):,} messages deleted", others[-1]
+            words, leaf = tr("Answer deleted"), others[-1]
+            if len(going) > 1:
+                words = tr_n("{n} message deleted", "{n} messages deleted", len(going), n=figure(len(going)))
         else:
-            going, words = [message], "Answer deleted"
+            going, words = [message], tr("Answer deleted")
         for gone in going:
             self._memory.remove(chat, gone.id)
         if leaf:

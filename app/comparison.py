@@ -20,6 +20,7 @@ from app.engine_client import EngineClient
 from app.engine_process import EngineDied
 from app.engine_status import Phase
 from app.mode_rates import MODE_WORDS
+from app.translation import figure, noted, tr, tr_n
 from app.user_messages import describe
 from engine import protocol
 
@@ -73,7 +74,10 @@ class Comparison(QObject):
         limits = {"max_tokens": longest, "seed": random.getrandbits(31) if seed is None else seed}
         self.request = replace(request, sampling={**request.sampling, **limits})
         mode = request.mode
-        self.sides = [Side(mode, MODE_WORDS.get(mode or loaded_mode, "As set")), Side("dense", MODE_WORDS["dense"])]
+        self.sides = [
+            Side(mode, tr(MODE_WORDS.get(mode or loaded_mode, noted("As set")))),
+            Side("dense", tr(MODE_WORDS["dense"])),
+        ]
         self.problem = ""  # why it ended before its time, in a sentence
         self.is_running = False
         self._now: int | None = None  # the side that is being answered
@@ -123,10 +127,18 @@ class Comparison(QObject):
         if not self.is_running:
             return ""
         if self._now is None:
-            return "Waiting for the answer that runs" if self._engine.status.answering else "Waiting for the model"
+            return (
+                tr("Waiting for the answer that runs") if self._engine.status.answering else tr("Waiting for the model")
+            )
         status = self._engine.status
-        word = status.word if status.phase is Phase.READING else "Answering"
-        return f"{word}: {self.sides[self._now].title}, {self._now + 1} of {len(self.sides)}"
+        word = status.word if status.phase is Phase.READING else tr("Answering")
+        return tr(
+            "{state}: {side}, {now} of {sides}",
+            state=word,
+            side=self.sides[self._now].title,
+            now=self._now + 1,
+            sides=len(self.sides),
+        )
 
     @Slot(str)
     def _text(self, text: str) -> None:
@@ -155,12 +167,12 @@ class Comparison(QObject):
     @Slot(object)
     def _died(self, died: EngineDied) -> None:
         if self.is_running:
-            self._fail("The engine stopped unexpectedly. Compare again once it is back.")
+            self._fail(tr("The engine stopped unexpectedly. Compare again once it is back."))
 
     @Slot()
     def _other_model(self) -> None:
         if self.is_running and any(side.state is not SideState.WAITING for side in self.sides):
-            self._fail("The model was changed meanwhile. Compare again with the new one.")
+            self._fail(tr("The model was changed meanwhile. Compare again with the new one."))
 
     def _fail(self, why: str) -> None:
         self.problem = why
@@ -214,18 +226,31 @@ def verdict(first: Side, second: Side) -> list[str]:
     if first.text and second.text:
         found = differences(first.text, second.text)
         if found.are_none:
-            said.append("Both wrote the same words.")
+            said.append(tr("Both wrote the same words."))
         elif found.same_words == 0:
-            said.append("They differ from the first word on.")
+            said.append(tr("They differ from the first word on."))
         else:
-            begin = "The first word is" if found.same_words == 1 else f"The first {found.same_words:,} words are"
-            said.append(f"{begin} the same; then they go apart.")
+            said.append(
+                tr_n(
+                    "The first word is the same; then they go apart.",
+                    "The first {n} words are the same; then they go apart.",
+                    found.same_words,
+                    n=figure(found.same_words),
+                )
+            )
     if first.tok_s and second.tok_s:
         ratio = first.tok_s / second.tok_s
         if abs(ratio - 1) < ABOUT_AS_FAST:
-            said.append("Both are about as fast here.")
+            said.append(tr("Both are about as fast here."))
         else:
             faster, slower = (first, second) if ratio > 1 else (second, first)
             times = max(ratio, 1 / ratio)
-            said.append(f"{faster.title} is {times:.1f} times as fast as {slower.title.lower()} here.")
+            said.append(
+                tr(
+                    "{faster} is {times} times as fast as {slower} here.",
+                    faster=faster.title,
+                    times=figure(times, ".1f"),
+                    slower=slower.title.lower(),
+                )
+            )
     return said

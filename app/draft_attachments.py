@@ -16,6 +16,7 @@ from PySide6.QtCore import QObject, Qt, Signal, Slot
 from app import attachments
 from app.attachments import MOST_FILES, AttachmentError
 from app.conversation import Attachment, new_id
+from app.translation import tr
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ class DraftAttachments(QObject):
     def _has_room(self, name: str) -> bool:
         if len(self._items) < MOST_FILES:
             return True
-        self.refused.emit(f"{name} is not attached: {MOST_FILES} go along with one message.")
+        self.refused.emit(tr("{name} is not attached: {most} go along with one message.", name=name, most=MOST_FILES))
         return False
 
     # -------------------------------------------------------------- the threads
@@ -144,7 +145,9 @@ class DraftAttachments(QObject):
         except AttachmentError as error:
             result = error
         except Exception as error:  # noqa: BLE001 - a file that breaks its reader is refused like any other
-            result = AttachmentError(f"{attachments.display_name(path)} could not be read: {error}.")
+            result = AttachmentError(
+                tr("{name} could not be read: {why}.", name=attachments.display_name(path), why=error)
+            )
         with contextlib.suppress(RuntimeError):  # the window is gone
             self._read.emit(item_id, result)
 

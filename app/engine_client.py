@@ -18,11 +18,13 @@ from app.asking import AnswerRequest
 from app.engine_process import EngineDied, EngineStarted
 from app.engine_status import EngineStatus, Phase, sentence, short_name, why_there
 from app.engine_worker import EngineWorker
+from app.translation import tr_n
 from app.user_messages import plain_figures
 from engine import protocol
 
 log = logging.getLogger(__name__)
 
+TELL_MS = 40  # figures of an answer under way are told no more often: nobody reads faster
 SHARE_AFTER_S = 1.0  # of reading: then it is told how far it is
 CANCEL_WITHIN_MS = 800  # an engine that has not let go of a load by then is ended and started anew
 
@@ -42,6 +44,8 @@ class EngineClient(QObject):
     noted = Signal(str)  # what became of the model that is loaded, one sentence
     lived = Signal(object)  # protocol.Live, while somebody watches
     counted = Signal(object)  # protocol.CountResult of what was asked last, or None where it could not be counted
+    served = Signal(object)  # protocol.ServerState: the local server as it is now
+    serve_failed = Signal(object)  # protocol.Failed: it could not be switched on
     process_started = Signal(int)  # its pid, 0 in the window's own process
 
     def __init__(self, worker: EngineWorker) -> None:
@@ -56,12 +60,15 @@ class EngineClient(QObject):
         # A load that waits for the answer's end; "unload": no model is wanted after it.
         self._wanted: tuple[str, dict[str, Any], str] | Literal["unload"] | None = None
         self._loaded = False
+        self.status = self._told = EngineStatus()  # as it is, and as it was told last
+        self._rest_after_telling = QTimer(self, singleShot=True, interval=TELL_MS)
+        self._rest_after_telling.timeout.connect(self._tell_soon)
         self._patience = QTimer(self, singleShot=True, interval=CANCEL_WITHIN_MS)
         self._patience.timeout.connect(self._end_the_load)
         self._notes: tuple[str, ...] = ()  # what was said of where the model lies
         self._watching = False
+        self._serve_id = ""  # of what was said last about the local server
         self._threads = ""  # how many work on an answer, in words
-        self.status = EngineStatus()
         worker.happened.connect(self._hear)
 
     @property
@@ -188,6 +195,11 @@ class EngineClient(QObject):
             self._watching = on
             self._worker.watch(protocol.Watch(f"watch-{next(self._numbers)}", on))
 
+    def serve(self, on: bool, port: int, key: str) -> None:
+        """Switch the local server on or off, at once, whatever is under way. `served` or `serve_failed` follows."""
+        self._serve_id = f"serve-{next(self._numbers)}"
+        self._worker.serve(protocol.Serve(self._serve_id, on, port, key))
+
     def move(self, location: str) -> None:
         """Run the engine at the other place. What is under way ends without a word; a load has to follow."""
         self._loaded, self._load_id, self._answer_id = False, "", ""
@@ -206,10 +218,20 @@ class EngineClient(QObject):
     # -------------------------------------------------------------- hearing
 
     def _set(self, **values: Any) -> None:
-        status = replace(self.status, **values)
-        if status != self.status:
-            self.status = status
-            self.status_changed.emit(status)
+        """The status is another one, and everybody hears of it now."""
+        self.status = replace(self.status, **values)
+        self._tell()
+
+    def _tell(self) -> None:
+        if self.status != self._told:
+            self._told = self.status
+            self.status_changed.emit(self.status)
+
+    def _tell_soon(self) -> None:
+        """Tell the figures that come with every word: at once, then no more often than every TELL_MS."""
+        if not self._rest_after_telling.isActive() and self.status != self._told:
+            self._rest_after_telling.start()
+            self._tell()
 
     @Slot(object)
     def _hear(self, event: object) -> None:
@@ -248,6 +270,12 @@ class EngineClient(QObject):
                 self._answer_ended(tok_s=None)
                 self.failed.emit(event)
                 self._next()
+            case protocol.Finished() if event.id == self._serve_id:
+                self.served.emit(protocol.ServerState.from_dict(event.result))
+            case protocol.Failed() if event.id == self._serve_id:
+                self.serve_failed.emit(event)
+            case protocol.News() if event.topic == "server":
+                self.served.emit(protocol.ServerState.from_dict(event.values))
             case protocol.Live() if self._watching:
                 self.lived.emit(event)
             case protocol.Finished() if event.id == self._count_id:
@@ -288,12 +316,16 @@ class EngineClient(QObject):
                 brief = time.monotonic() - self._asked_at < SHARE_AFTER_S
                 self._set(phase=Phase.READING, done=event.done, total=event.total, brief=brief)
         elif isinstance(event, protocol.Token):
-            self._set(phase=Phase.STOPPING if stopping else Phase.WRITING, tokens=event.tokens)
+            phase = Phase.STOPPING if stopping else Phase.WRITING
+            self.status = replace(self.status, phase=phase, tokens=event.tokens)
             self.text.emit(event.text)
+            self._tell_soon()
         else:
-            self._set(tokens=event.tokens, tok_s=event.decode_tok_s,
-                      context_used=event.context_used, context_total=event.context_total,
-                      **self._on_the_card(event))  # fmt: skip
+            self.status = replace(
+                self.status, tokens=event.tokens, tok_s=event.decode_tok_s, context_used=event.context_used,
+                context_total=event.context_total, **self._on_the_card(event),
+            )  # fmt: skip
+            self._tell_soon()
 
     def _on_the_card(self, event: protocol.Stats | protocol.GenerationResult) -> dict[str, Any]:
         """Figures of the graphics card, where one computes; what is not known just now stays as it was."""
@@ -333,7 +365,7 @@ class EngineClient(QObject):
             return
         info = protocol.LoadedModelInfo.from_dict(event.result)
         self._loaded, self._notes = True, tuple(info.card_notes)
-        self._threads = f"{info.threads} thread{'' if info.threads == 1 else 's'}"
+        self._threads = tr_n("{n} thread", "{n} threads", info.threads)
         card = "" if info.device == "cpu" else info.card or "GPU"
         reason = sentence(why_there(info.device_reason), *info.card_notes)
         self._set(phase=Phase.READY, model=info.name, done=0, total=0, load_s=info.load_s, context_used=None,

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from app.translation import figure, noted, tr, tr_n
+
 NARROW = "\u202f"  # narrow no-break space, between a number and its unit
 
 
@@ -26,7 +28,18 @@ class Phase(StrEnum):
     OFF = "off"  # no model is wanted
 
 
-_WORDS = {Phase.STARTING: "Loading", Phase.RESTARTING: "Restarting", Phase.FAILED: "Not loaded", Phase.OFF: "No model"}
+_WORDS = {
+    Phase.STARTING: noted("Loading"),
+    Phase.LOADING: noted("Loading"),
+    Phase.READY: noted("Ready"),
+    Phase.READING: noted("Reading"),
+    Phase.THINKING: noted("Thinking"),
+    Phase.WRITING: noted("Writing"),
+    Phase.STOPPING: noted("Stopping"),
+    Phase.RESTARTING: noted("Restarting"),
+    Phase.FAILED: noted("Not loaded"),
+    Phase.OFF: noted("No model"),
+}
 
 
 @dataclass(frozen=True)
@@ -53,6 +66,8 @@ class EngineStatus:
     queued: bool = False  # an answer waits for the engine, so that Send is Stop already
     cancelling: bool = False  # loading: the person wants it no longer
     can_load: str = ""  # no model is loaded: the name of the one that a press brings back
+    server: str = ""  # name of the server elsewhere that the chat is sent to; empty: it is answered on this PC
+    host: str = ""  # of that server
     # How the model lies on GPU and CPU: `placement` of protocol.LoadedModelInfo; empty while none is loaded.
     placement: Mapping[str, Any] = field(default_factory=dict)
 
@@ -75,15 +90,19 @@ class EngineStatus:
     @property
     def word(self) -> str:
         """The state in words, with its figure where there is one: "Reading 512 tokens, 61%"."""
-        word = _WORDS.get(self.phase, self.phase.value.capitalize())
+        word = tr(_WORDS[self.phase])
         if self.cancelling:
-            return "Stopping"
+            return tr("Stopping")
         if self.phase is Phase.LOADING and self.compiling:
-            return f"Preparing the processor kernels, {min(self.done + 1, self.total)} of {self.total}"
+            return tr(
+                "Preparing the processor kernels, {done} of {total}",
+                done=min(self.done + 1, self.total),
+                total=self.total,
+            )
         if self.phase is Phase.LOADING and self.total:
             return f"{word}, {100 * self.done // self.total}%"
         if self.phase is Phase.READING and self.total:
-            what = f"{word} {self.total:,} token{'' if self.total == 1 else 's'}"
+            what = tr_n("Reading {n} token", "Reading {n} tokens", self.total, n=figure(self.total))
             return what if self.brief else f"{what}, {100 * self.done // self.total}%"
         return word
 
@@ -110,7 +129,7 @@ def rate(tok_s: float | None) -> str:
     """A rate as the product writes it: one decimal below 100, none above, "–" when unknown."""
     if tok_s is None:
         return f"–{NARROW}tok/s"
-    return f"{tok_s:.1f}{NARROW}tok/s" if tok_s < 100 else f"{tok_s:.0f}{NARROW}tok/s"
+    return f"{figure(tok_s, '.1f' if tok_s < 100 else '.0f')}{NARROW}tok/s"
 
 
 def seconds(value: float | None) -> str:
@@ -120,7 +139,7 @@ def seconds(value: float | None) -> str:
     if value < 0.9995:
         return f"{value * 1000:.0f}{NARROW}ms"
     if value < 59.95:
-        return f"{value:.1f}{NARROW}s"
+        return f"{figure(value, '.1f')}{NARROW}s"
     whole = round(value)
     if whole < 3600:
         return f"{whole // 60}{NARROW}min" + (f" {whole % 60}{NARROW}s" if whole % 60 else "")
@@ -133,13 +152,12 @@ def memory_of(used: float | None, total: float | None) -> str:
     if used is None or total is None:
         return "–"
     size = total / 2**30
-    return (
-        f"{used / 2**30:.1f} of {size:.0f}{NARROW}GB" if size >= 10 else f"{used / 2**30:.1f} of {size:.1f}{NARROW}GB"
-    )
+    whole = figure(size, ".0f" if size >= 10 else ".1f")
+    return tr("{used} of {total}\u202fGB", used=figure(used / 2**30, ".1f"), total=whole)
 
 
 def gigabytes(n_bytes: float | None) -> str:
     """A size in GB of 10^9 bytes with one decimal (MB below 0.1 GB)."""
     if n_bytes is None:
         return "–"
-    return f"{n_bytes / 1e9:.1f}{NARROW}GB" if n_bytes >= 1e8 else f"{n_bytes / 1e6:.0f}{NARROW}MB"
+    return f"{figure(n_bytes / 1e9, '.1f')}{NARROW}GB" if n_bytes >= 1e8 else f"{n_bytes / 1e6:.0f}{NARROW}MB"

@@ -10,6 +10,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -52,7 +53,7 @@ class InThreadHost:
             if self._make_engine is None:
                 from engine.host import EngineHost
 
-                self._make_engine = EngineHost
+                self._make_engine = partial(EngineHost, serves=False)  # it rests between requests
             self._engine = self._make_engine(self._emit)
             self._emit(EngineStarted())
 
@@ -139,6 +140,9 @@ class EngineWorker(QObject):
         self._submit_later(request)
 
     def unload(self, request: protocol.Unload) -> None:
+        self._submit_later(request)
+
+    def serve(self, request: protocol.Serve) -> None:
         self._submit_later(request)
 
     def watch(self, request: protocol.Watch) -> None:

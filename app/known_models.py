@@ -38,7 +38,8 @@ class Library(Protocol):
     died: Any  # Signal(object): EngineDied
 
     def ask(self, job: str, arguments: Values | None = None, done: Done | None = None,
-            failed: FailedThen | None = None, progress: Told | None = None) -> str: ...  # fmt: skip
+            failed: FailedThen | None = None, progress: Told | None = None,
+            said: Callable[[protocol.Token], None] | None = None) -> str: ...  # fmt: skip
 
     def cancel(self, request_id: str) -> None: ...
 

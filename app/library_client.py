@@ -40,6 +40,7 @@ class _Asked:
     done: Callable[[Values], None] | None
     failed: Callable[[protocol.Failed], None] | None
     progress: Callable[[protocol.Progress], None] | None
+    said: Callable[[protocol.Token], None] | None = None
     tries: int = 1
     cancelled: bool = False
 
@@ -84,10 +85,12 @@ class LibraryClient(QObject):
         done: Callable[[Values], None] | None = None,
         failed: Callable[[protocol.Failed], None] | None = None,
         progress: Callable[[protocol.Progress], None] | None = None,
+        said: Callable[[protocol.Token], None] | None = None,
     ) -> str:
-        """Ask for a job; its id. done: with the result, {"cancelled": True} of one that was cancelled."""
+        """Ask for a job; its id. done: with the result, {"cancelled": True} of one that was cancelled. said: with the
+        text of an answer, piece by piece."""
         request = protocol.Job(f"library-{next(self._numbers)}", job, dict(arguments or {}))
-        self._asked[request.id] = _Asked(request, done, failed, progress)
+        self._asked[request.id] = _Asked(request, done, failed, progress, said)
         self.open()
         self._worker.job(request)
         return request.id
@@ -120,6 +123,10 @@ class LibraryClient(QObject):
                 asked = self._asked.get(event.id)
                 if asked is not None and asked.progress is not None:
                     asked.progress(event)
+            case protocol.Token():
+                asked = self._asked.get(event.id)
+                if asked is not None and asked.said is not None:
+                    asked.said(event)
             case protocol.Finished():
                 asked = self._asked.pop(event.id, None)
                 if asked is not None and asked.done is not None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from app.translation import noted
+
 
 class ModelAction(StrEnum):
     """What a remedy button asks for, of those that have to do with finding and keeping models."""
@@ -17,79 +19,87 @@ class ModelAction(StrEnum):
 
 
 BUTTONS: dict[str, str] = {
-    ModelAction.OPEN_MODELS: "Choose another model",
-    ModelAction.REFRESH_MODELS: "Try again",
-    ModelAction.ENTER_TOKEN: "Enter a token",
+    ModelAction.OPEN_MODELS: noted("Choose another model"),
+    ModelAction.REFRESH_MODELS: noted("Try again"),
+    ModelAction.ENTER_TOKEN: noted("Enter a token"),
 }
 
 # By the name of the job. {model}: the model's display name.
 TITLES: dict[str, str] = {
-    "machine": "This PC was not looked at",
-    "catalogue": "The models to choose from were not read",
-    "estimate": "No estimate was made for {model}",
-    "library": "The models on this PC were not read",
-    "downloads": "The downloads were not read",
-    "search": "The search was not made",
-    "look": "{model} was not looked into",
-    "download": "{model} was not downloaded",
-    "pause": "The download was not paused",
-    "resume": "The download did not go on",
-    "cancel_download": "The download was not ended",
-    "forget_download": "The download stays on the list",
-    "import": "The model was not imported",
-    "remove": "{model} was not deleted",
-    "restore": "{model} did not come back",
-    "relocate": "The models were not moved",
-    "verify": "{model} was not checked",
-    "repair": "{model} was not repaired",
-    "prepare_plan": "It is not known what preparing {model} would bring",
-    "prepare": "{model} was not prepared",
-    "idle": "Nothing was trained in idle time",
-    "token": "The access token was not kept",
-    "measured": "The rate was not kept",
+    "machine": noted("This PC was not looked at"),
+    "catalogue": noted("The models to choose from were not read"),
+    "estimate": noted("No estimate was made for {model}"),
+    "library": noted("The models on this PC were not read"),
+    "downloads": noted("The downloads were not read"),
+    "search": noted("The search was not made"),
+    "look": noted("{model} was not looked into"),
+    "download": noted("{model} was not downloaded"),
+    "pause": noted("The download was not paused"),
+    "resume": noted("The download did not go on"),
+    "cancel_download": noted("The download was not ended"),
+    "forget_download": noted("The download stays on the list"),
+    "import": noted("The model was not imported"),
+    "remove": noted("{model} was not deleted"),
+    "restore": noted("{model} did not come back"),
+    "relocate": noted("The models were not moved"),
+    "verify": noted("{model} was not checked"),
+    "repair": noted("{model} was not repaired"),
+    "prepare_plan": noted("It is not known what preparing {model} would bring"),
+    "prepare": noted("{model} was not prepared"),
+    "idle": noted("Nothing was trained in idle time"),
+    "token": noted("The access token was not kept"),
+    "measured": noted("The rate was not kept"),
 }
 
 # By class name: the sentence, what takes its place where the fact holds a name from inside, and what can be pressed.
 _AGAIN = (ModelAction.REFRESH_MODELS,)
 SENTENCES: dict[str, tuple[str, str, tuple[str, ...]]] = {
-    "EngineError": ("{fact}", "It could not be done; the details say why.", _AGAIN),
-    "HubError": ("The hub does not answer as it should. What was downloaded is kept. Try again later.", "", _AGAIN),
+    "EngineError": ("{fact}", noted("It could not be done; the details say why."), _AGAIN),
+    "HubError": (
+        noted("The hub does not answer as it should. What was downloaded is kept. Try again later."), "", _AGAIN,
+    ),
     "OfflineError": (
-        "The hub cannot be reached. Connect to the network, or import a model that lies on this PC.", "", _AGAIN,
+        noted("The hub cannot be reached. Connect to the network, or import a model that lies on this PC."), "", _AGAIN,
     ),
     "RepositoryNotFoundError": (
-        "The hub has nothing of that name, or shows it only to those with an access token. Check the name.", "",
+        noted("The hub has nothing of that name, or shows it only to those with an access token. Check the name."), "",
         (ModelAction.ENTER_TOKEN, ModelAction.REFRESH_MODELS),
     ),
     "GatedModelError": (
-        "Its makers give it to those who accepted their terms. Accept them on its page, then enter an access token.",
+        noted(
+            "Its makers give it to those who accepted their terms. Accept them on its page, then enter an access token."
+        ),
         "", (ModelAction.ENTER_TOKEN, ModelAction.REFRESH_MODELS),
     ),
     "DownloadDamagedError": (
-        "A file came down with other contents than it should have. Trying again fetches that file alone.", "", _AGAIN,
+        noted("A file came down with other contents than it should have. Trying again fetches that file alone."), "",
+        _AGAIN,
     ),
-    "LibraryError": ("{fact}", "The models folder does not allow it; the details say why.", _AGAIN),
+    "LibraryError": ("{fact}", noted("The models folder does not allow it; the details say why."), _AGAIN),
     "DiskSpaceError": (
-        "{fact} Free some space there, or choose a folder on another disk.",
-        "The disk is full. Free some space there, or choose a folder on another disk.", _AGAIN,
+        noted("{fact} Free some space there, or choose a folder on another disk."),
+        noted("The disk is full. Free some space there, or choose a folder on another disk."), _AGAIN,
     ),
     "HostMemoryError": (
-        "{fact} Close other programs.", "There is not enough free memory. Close other programs.", _AGAIN,
+        noted("{fact} Close other programs."), noted("There is not enough free memory. Close other programs."), _AGAIN,
     ),
     "DeviceMemoryError": (
-        "{fact} Close programs that use the graphics card.",
-        "There is not enough free memory on the graphics card. Close programs that use it.", _AGAIN,
+        noted("{fact} Close programs that use the graphics card."),
+        noted("There is not enough free memory on the graphics card. Close programs that use it."), _AGAIN,
     ),
-    "ModelNotFoundError": ("{fact}", "It is no longer where it was.", _AGAIN),
-    "ModelFormatError": ("One of the files is damaged or incomplete. Fetch it again, or use another model.", "", ()),
-    "UnsupportedModelError": ("{fact}", "The model is of a kind that Hearth does not run.", ()),
-    "TokenizerMismatchError": ("The tokenizer beside the model's weights belongs to another model.", "", ()),
-    "InvalidRequestError": ("{fact}", "It was asked for with a value that does not do.", ()),
+    "ModelNotFoundError": ("{fact}", noted("It is no longer where it was."), _AGAIN),
+    "ModelFormatError": (
+        noted("One of the files is damaged or incomplete. Fetch it again, or use another model."), "", (),
+    ),
+    "UnsupportedModelError": ("{fact}", noted("The model is of a kind that Hearth does not run."), ()),
+    "TokenizerMismatchError": (noted("The tokenizer beside the model's weights belongs to another model."), "", ()),
+    "InvalidRequestError": ("{fact}", noted("It was asked for with a value that does not do."), ()),
     "EngineProcessError": (
-        "What looks after your models stopped in the middle of it, and starts again by itself.", "", _AGAIN,
+        noted("What looks after your models stopped in the middle of it, and starts again by itself."), "", _AGAIN,
     ),
     "ProtocolError": (
-        "The window and what looks after your models are of different versions. Install Hearth again.", "", _AGAIN,
+        noted("The window and what looks after your models are of different versions. Install Hearth again."), "",
+        _AGAIN,
     ),
 }  # fmt: skip
-BUG = "This was not done. Your chats and your models are safe."
+BUG = noted("This was not done. Your chats and your models are safe.")

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.engine_status import NARROW, EngineStatus, Phase, rate, seconds
+from app.translation import figure, noted, tr
 from engine.monitor import GpuSample, MachineSample
 from engine.protocol import GenerationResult, Live
 
@@ -84,25 +85,25 @@ def share(value: float | None) -> str:
     """A share as a percentage; one decimal where it says more than the whole number."""
     if value is None:
         return UNKNOWN
-    return f"{100 * value:.1f}%" if 0 < value < 0.2 else f"{100 * value:.0f}%"
+    return f"{figure(100 * value, '.1f' if 0 < value < 0.2 else '.0f')}%"
 
 
 def size(n_bytes: float | None) -> str:
     """Memory as it is sold: 1 GB of it is 2^30 bytes."""
     if n_bytes is None:
         return UNKNOWN
-    return f"{n_bytes / 2**30:.1f}{NARROW}GB" if n_bytes >= 100 << 20 else f"{n_bytes / 2**20:.0f}{NARROW}MB"
+    return f"{figure(n_bytes / 2**30, '.1f')}{NARROW}GB" if n_bytes >= 100 << 20 else f"{n_bytes / 2**20:.0f}{NARROW}MB"
 
 
 def whole(n_bytes: float) -> str:
     """The same of a capacity."""
     amount = n_bytes / 2**30
-    return f"{amount:.0f}{NARROW}GB" if amount >= 10 else f"{amount:.1f}{NARROW}GB"
+    return f"{figure(amount, '.0f' if amount >= 10 else '.1f')}{NARROW}GB"
 
 
 def milliseconds(value: float) -> str:
     """A time within a token."""
-    return f"{1000 * value:.1f}{NARROW}ms" if value < 0.9995 else seconds(value)
+    return f"{figure(1000 * value, '.1f')}{NARROW}ms" if value < 0.9995 else seconds(value)
 
 
 class LiveFigures:
@@ -156,9 +157,11 @@ class LiveFigures:
         """One line on what goes on. chat: the title of the one that is answered."""
         status = self.status
         if not status.model:
-            return "No model is loaded" if status.phase in {Phase.OFF, Phase.FAILED} else status.word
+            return tr("No model is loaded") if status.phase in {Phase.OFF, Phase.FAILED} else status.word
         if status.phase is Phase.WRITING:
-            return f"{status.model} is answering" + (f" in “{chat}”" if chat else "")
+            if chat:
+                return tr("{model} is answering in “{chat}”", model=status.model, chat=chat)
+            return tr("{model} is answering", model=status.model)
         return f"{status.model} · {status.word}"
 
     def speed(self, now: float) -> Speed:
@@ -169,26 +172,30 @@ class LiveFigures:
         if writing:
             value = rate(live.tok_s if answer is not None and live.tok_s is not None else status.tok_s)
             mean = live.mean_tok_s if answer is not None else status.tok_s
-            of = "" if mean is None else f"mean {rate(mean)} over this answer"
+            of = "" if mean is None else tr("mean {rate} over this answer", rate=rate(mean))
         else:
             value = rate(None if result is None or status.answering else result.decode_tok_s)
-            of = "" if result is None or status.answering else "mean over the last answer"
+            of = "" if result is None or status.answering else tr("mean over the last answer")
         told: Live | GenerationResult | None = answer if status.answering else result
         return Speed(value, of, self._facts(told), self._aged(self._rates, now), writing)
 
     def _facts(self, told: Live | GenerationResult | None) -> tuple[Fact, ...]:
         prefill = None if told is None else told.prefill_tok_s
-        active = "Of all neurons, those computed for a token."
+        active = tr("Of all neurons, those computed for a token.")
         if told is not None and told.fired_share is not None:
-            active += f" Another value than zero had {share(told.fired_share)}."
+            active += " " + tr("Another value than zero had {share}.", share=share(told.fired_share))
         facts = [
-            Fact(seconds(None if told is None else told.ttft_s), "first token", "From sending to the first token"),
-            Fact(UNKNOWN if prefill is None else rate(prefill), "reading", "How fast the prompt was read"),
-            Fact(share(None if told is None else told.active_share), "neurons active", active),
+            Fact(
+                seconds(None if told is None else told.ttft_s), tr("first token"), tr("From sending to the first token")
+            ),
+            Fact(UNKNOWN if prefill is None else rate(prefill), tr("reading"), tr("How fast the prompt was read")),
+            Fact(share(None if told is None else told.active_share), tr("neurons active"), active),
         ]
         if self.status.card:
             load = self.status.gpu_share if told is None or told.gpu_neuron_load is None else told.gpu_neuron_load
-            facts.append(Fact(share(load), "on the GPU", "Of the neurons computed, those that the GPU computes"))
+            facts.append(
+                Fact(share(load), tr("on the GPU"), tr("Of the neurons computed, those that the GPU computes"))
+            )
         return tuple(facts)
 
     def token_times(self) -> TokenTimes:
@@ -196,13 +203,13 @@ class LiveFigures:
         has_gpu, live = bool(self.status.card), self.measured
         if live is None:
             return TokenTimes(None, (), has_gpu)
-        gpu = [(f"gpu-{key}", "gpu", _WORDS[key], live.gpu_s[key]) for key in _ORDER if live.gpu_s.get(key)]
-        cpu = [(f"cpu-{key}", "cpu", _WORDS[key], live.cpu_s[key]) for key in _ORDER if live.cpu_s.get(key)]
+        gpu = [(f"gpu-{key}", "gpu", tr(_WORDS[key]), live.gpu_s[key]) for key in _ORDER if live.gpu_s.get(key)]
+        cpu = [(f"cpu-{key}", "cpu", tr(_WORDS[key]), live.cpu_s[key]) for key in _ORDER if live.cpu_s.get(key)]
         stages = []
         for key, side, words, took in (*gpu, *cpu):
             if key.endswith("-ffn") and has_gpu:
-                words = "Hot neurons" if side == "gpu" else "Cold neurons"
-            stages.append(Stage(key, side, words, took, _MORE.get(key, "")))
+                words = tr("Hot neurons") if side == "gpu" else tr("Cold neurons")
+            stages.append(Stage(key, side, words, took, tr(_MORE.get(key, ""))))
         return TokenTimes(live.token_s, tuple(stages), has_gpu)
 
     def neurons(self) -> str:
@@ -211,15 +218,19 @@ class LiveFigures:
         if not live.on_gpu:
             return ""
         if not live.has_zeros:
-            return "one column a layer · every neuron of this model works for every token"
-        parts = ["one column a layer, busiest at the bottom"]
+            return tr("one column a layer · every neuron of this model works for every token")
+        parts = [tr("one column a layer, busiest at the bottom")]
         on_gpu = sum(live.on_gpu) / len(live.on_gpu)
         if on_gpu > 0 and self.status.gpu_share is not None:
             parts = [
-                "one column a layer",
-                f"the {share(on_gpu)} on the GPU do {share(self.status.gpu_share)} of the work",
+                tr("one column a layer"),
+                tr(
+                    "the {part} on the GPU do {share} of the work",
+                    part=share(on_gpu),
+                    share=share(self.status.gpu_share),
+                ),
             ]
-        seen = "bright: fired for one token" if live.is_counted else "which of them fire is not counted here"
+        seen = tr("bright: fired for one token") if live.is_counted else tr("which of them fire is not counted here")
         return " · ".join([*parts, seen])
 
     def graphs(self, now: float) -> list[Graph]:
@@ -240,19 +251,19 @@ class LiveFigures:
         held = self._held(gpu, self.status)
         memory = []
         if gpu.vram_total_bytes:
-            memory.append(f"of {whole(gpu.vram_total_bytes)}")
+            memory.append(tr("of {total}", total=whole(gpu.vram_total_bytes)))
         if gpu.vram_used_bytes is not None and held is not None:
-            memory.append(f"other programs {size(max(0, gpu.vram_used_bytes - held))}")
+            memory.append(tr("other programs {size}", size=size(max(0, gpu.vram_used_bytes - held))))
         lost = gpu.reason
         load = self._of_gpu(gpu.index, lambda one: one.load_percent, now)
         used = self._of_gpu(gpu.index, lambda one: one.vram_used_bytes, now)
         others = self._of_gpu(gpu.index, self._others, now)
         return [
-            Graph(f"{name} load", percent(gpu.load_percent), lost or " · ".join(facts), True, 100.0, load, [], percent,
-                  f"{gpu.name}, load"),
+            Graph(tr("{name} load", name=name), percent(gpu.load_percent), lost or " · ".join(facts), True, 100.0, load,
+                  [], percent, tr("{name}, load", name=gpu.name)),
             Graph("VRAM" if n_gpus == 1 else f"VRAM {gpu.index}", size(gpu.vram_used_bytes if held is None else held),
                   lost or " · ".join(memory), True, float(gpu.vram_total_bytes or 0), used, others, size,
-                  f"{gpu.name}, memory"),
+                  tr("{name}, memory", name=gpu.name)),
         ]  # fmt: skip
 
     def _held(self, gpu: GpuSample, status: EngineStatus) -> int | None:
@@ -278,24 +289,27 @@ class LiveFigures:
             for age, one in self._ages(now)
         ]  # fmt: skip
         value = percent(None if newest is None else newest.cpu_percent)
-        return Graph("CPU", value, line, False, 100.0, points, others, percent, "Processor, load")
+        return Graph("CPU", value, line, False, 100.0, points, others, percent, tr("Processor, load"))
 
     def _ram(self, newest: MachineSample | None, now: float) -> Graph:
         value, line, top = UNKNOWN, "", 0.0
         if newest is not None:
             free, top = max(0, newest.ram_total_bytes - newest.ram_used_bytes), float(newest.ram_total_bytes)
-            value, line = size(newest.process_ram_bytes), f"of {whole(top)} · {size(free)} free"
+            value, line = (
+                size(newest.process_ram_bytes),
+                tr("of {total} · {free} free", total=whole(top), free=size(free)),
+            )
         points: Points = [(age, float(one.ram_used_bytes)) for age, one in self._ages(now)]
         others: Points = [
             (age, float(max(0, one.ram_used_bytes - one.process_ram_bytes))) for age, one in self._ages(now)
         ]
-        return Graph("RAM", value, line, False, top, points, others, size, "Memory of Hearth")
+        return Graph("RAM", value, line, False, top, points, others, size, tr("Memory of Hearth"))
 
-    def _of_gpu(self, index: int, figure: Callable[[GpuSample], float | None], now: float) -> Points:
+    def _of_gpu(self, index: int, figure_of: Callable[[GpuSample], float | None], now: float) -> Points:
         found: Points = []
         for age, sample in self._ages(now):
             gpu = next((one for one in sample.gpus if one.index == index), None)
-            found.append((age, None if gpu is None else figure(gpu)))
+            found.append((age, None if gpu is None else figure_of(gpu)))
         return found
 
     def _ages(self, now: float) -> list[tuple[float, MachineSample]]:
@@ -307,12 +321,19 @@ class LiveFigures:
 
 
 _ORDER = ("attention", "predictor", "wait", "ffn", "head", "sampling", "other")
-_WORDS = {"attention": "Attention", "predictor": "Predictor", "ffn": "Neurons", "wait": "Waiting", "head": "Head",
-          "sampling": "Sampling", "other": "Other"}  # fmt: skip
+_WORDS = {
+    "attention": noted("Attention"),
+    "predictor": noted("Predictor"),
+    "ffn": noted("Neurons"),
+    "wait": noted("Waiting"),
+    "head": noted("Head"),
+    "sampling": noted("Sampling"),
+    "other": noted("Other"),
+}
 _MORE = {
-    "cpu-wait": "The CPU waits for the GPU, which works meanwhile",
-    "gpu-wait": "The GPU waits for the CPU, which works meanwhile",
-    "cpu-sampling": "Choosing the token",
-    "cpu-other": "Norms, the embedding, and what lies between two tokens",
-    "gpu-other": "Norms and exchange",
+    "cpu-wait": noted("The CPU waits for the GPU, which works meanwhile"),
+    "gpu-wait": noted("The GPU waits for the CPU, which works meanwhile"),
+    "cpu-sampling": noted("Choosing the token"),
+    "cpu-other": noted("Norms, the embedding, and what lies between two tokens"),
+    "gpu-other": noted("Norms and exchange"),
 }

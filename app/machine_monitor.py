@@ -53,7 +53,7 @@ class MachineMonitor(QObject):
         """Count the engine's process with the window's."""
         self._watched.emit(pid)
 
-    def close(self, timeout_s: float = 2.0) -> bool:
+    def close(self, timeout_s: float = 5.0) -> bool:
         """End the thread; whether it ended in time."""
         if not self._thread.isRunning():
             return True

@@ -26,6 +26,7 @@ from app.operations import Operations
 from app.settings import AppPaths, AppSettings
 from app.single_instance import SingleInstance, Wish, take_activation
 from app.sleep_inhibitor import SleepInhibitor
+from app.translation import noted, tr
 from app.ui import theme
 from app.ui.main_window import MainWindow
 from app.ui.tray import Tray
@@ -93,7 +94,9 @@ class Manners(QObject):
         self.tray.set_there(settings.tray)
         self._window.stays_in_tray = self.tray.is_wanted
         QApplication.setQuitOnLastWindowClosed(not self.tray.is_wanted)
-        self._window.set_note("tray", "This desktop has no tray." if settings.tray and not self.tray.can_be() else "")
+        self._window.set_note(
+            "tray", tr("This desktop has no tray.") if settings.tray and not self.tray.can_be() else ""
+        )
         theme.set_still(settings.motion == "reduced")
         if settings.motion == "system":
             self.motion.ask(theme.set_still)
@@ -115,14 +118,14 @@ class Manners(QObject):
     # -------------------------------------------------------------- work
 
     def _take_status(self, status: EngineStatus) -> None:
-        self.sleep.set_reason("answering", status.answering)
+        self.sleep.set_reason(noted("answering"), status.answering)
         self.notices.set_status(status)
         self.tray.set_status(status)
 
     def _look_at_models(self, *_: object) -> None:
         known = self._models.known
-        self.sleep.set_reason("downloading", any(download.state in _AT_WORK for download in known.downloads))
-        self.sleep.set_reason("preparing a model", known.preparing is not None)
+        self.sleep.set_reason(noted("downloading"), any(download.state in _AT_WORK for download in known.downloads))
+        self.sleep.set_reason(noted("preparing a model"), known.preparing is not None)
 
     def _leave_session(self, *_: object) -> None:
         """The person logs out: closing the window must end Hearth now, or it would hold up the desktop."""
@@ -185,7 +188,7 @@ class Manners(QObject):
         documents = QStandardPaths.writableLocation(QStandardPaths.StandardLocation.DocumentsLocation)
         suggested = Path(documents) / diagnostics.suggested_name(datetime.now().astimezone())
         parent = QApplication.activeModalWidget() or self._window
-        chosen, _ = QFileDialog.getSaveFileName(parent, "Save a report", str(suggested), "Report (*.zip)")
+        chosen, _ = QFileDialog.getSaveFileName(parent, tr("Save a report"), str(suggested), tr("Report (*.zip)"))
         if chosen:
             self.write_report(Path(chosen))
 
@@ -202,8 +205,8 @@ class Manners(QObject):
         )  # fmt: skip
         self._reads.run(
             "save a report", lambda: diagnostics.save(target, self._places, moment),
-            lambda _: self._window.show_toast("Report saved", None),
-            lambda error: self._window.show_toast(f"The report was not saved: {_reason(error)}", None),
+            lambda _: self._window.show_toast(tr("Report saved"), None),
+            lambda error: self._window.show_toast(tr("The report was not saved: {why}", why=_reason(error)), None),
         )  # fmt: skip
 
     def show_log(self) -> None:
@@ -224,8 +227,8 @@ def say_that_it_is_open() -> None:
     """Another Hearth has the lock and does not answer: said in a window of its own, or nobody would know."""
     from PySide6.QtWidgets import QMessageBox
 
-    sentence = "It does not answer right now. Wait a moment and start it again, or end it first."
-    sys.stderr.write(f"Hearth is already open. {sentence}\n")
-    box = QMessageBox(QMessageBox.Icon.Information, "Hearth", "Hearth is already open")
+    sentence = tr("It does not answer right now. Wait a moment and start it again, or end it first.")
+    sys.stderr.write(f"{tr('Hearth is already open.')} {sentence}\n")
+    box = QMessageBox(QMessageBox.Icon.Information, "Hearth", tr("Hearth is already open"))
     box.setInformativeText(sentence)
     box.exec()

@@ -23,5 +23,7 @@ class MessageAct:
 
 
 def can_continue(message: Message) -> bool:
-    """Whether an answer ended before its end, with words that can be written on."""
+    """Whether an answer ended before its end, with words that can be written on. Only this PC can do that."""
+    if (message.stats or {}).get("server"):
+        return False
     return message.role is Role.ASSISTANT and message.state in _CUT and bool(message.text.strip())

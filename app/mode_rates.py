@@ -14,13 +14,14 @@ from typing import Any
 
 from app.engine_status import rate
 from app.shelf import ShelfError, read_json, write_json
+from app.translation import noted, tr, tr_n
 from engine.protocol import GenerationResult
 
 SCHEMA_VERSION = 1
 KEPT = 16  # rates of each kind; older ones go, the PC may be another by now
 FEWEST_TOKENS = 16  # a shorter answer says little about speed
 MAX_MODELS, MAX_FILE_BYTES = 500, 1 << 20
-MODE_WORDS = {"auto": "Auto", "sparse": "Sparse", "exact": "Exact", "dense": "Dense"}
+MODE_WORDS = {"auto": noted("Auto"), "sparse": noted("Sparse"), "exact": noted("Exact"), "dense": noted("Dense")}
 MODES_TOLD = ("sparse", "exact", "dense")  # what auto can become
 
 
@@ -103,8 +104,15 @@ def _is_rate(value: object) -> bool:
 def in_words(rates: Mapping[str, ModeRate]) -> str:
     """What the modes cost here, in one line: "Exact 38.2 tok/s, dense 21.0 tok/s, in 12 answers on this PC"."""
     if not rates:
-        return "Not measured yet: it shows here what each costs, once there were answers."
-    parts = [f"{MODE_WORDS[mode].lower()} {rate(one.tok_s)}" for mode, one in rates.items()]
-    answers = sum(one.answers for one in rates.values())
-    words = f"{', '.join(parts)}, in {answers} {'answer' if answers == 1 else 'answers'} on this PC"
+        return tr("Not measured yet: it shows here what each costs, once there were answers.")
+    words = costs(rates)
     return words[0].upper() + words[1:]
+
+
+def costs(rates: Mapping[str, ModeRate]) -> str:
+    """The same within a sentence; there is at least one rate."""
+    parts = [f"{tr(MODE_WORDS[mode]).lower()} {rate(one.tok_s)}" for mode, one in rates.items()]
+    answers = sum(one.answers for one in rates.values())
+    return tr_n(
+        "{rates}, in {n} answer on this PC", "{rates}, in {n} answers on this PC", answers, rates=", ".join(parts)
+    )

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from app.engine_status import NARROW
+from app.translation import figure, noted, tr
 from engine.library.records import CatalogueEntry, Download, Estimate, InstalledModel
 
 SHIPPED_RANK, OWN_RANK, FETCHED_RANK = 900, 1000, 1100  # after whatever the catalogue recommends
@@ -18,7 +18,11 @@ SHIPPED_ID = "hearth/starter-chat"  # of the model that comes with Hearth, as in
 STARTER = "starter-chat"  # how the chat asks for it
 SHIPPED_NAMES = (STARTER, "pip")  # what it is also called, as in engine/opening.py
 
-_FITS = {"gpu": ("Fits the GPU", "ok"), "hybrid": ("GPU + CPU", "cold"), "cpu": ("CPU only", "warn")}
+_FITS = {
+    "gpu": (noted("Fits the GPU"), "ok"),
+    "hybrid": (noted("GPU + CPU"), "cold"),
+    "cpu": (noted("CPU only"), "warn"),
+}
 
 
 @dataclass(frozen=True)
@@ -132,7 +136,7 @@ def _row(
         )  # fmt: skip
     if model is not None:
         return ModelRow(
-            row_id, model.name, "comes with Hearth" if shipped else _owner(model.id), "", model.kind, model.licence,
+            row_id, model.name, tr("comes with Hearth") if shipped else _owner(model.id), "", model.kind, model.licence,
             model.reason if model.state == "broken" else "", 0, "", model.n_bytes, None, model, download, estimate,
             mine, used, comes, SHIPPED_RANK if shipped else OWN_RANK, verdict, token,
         )  # fmt: skip
@@ -158,17 +162,17 @@ def verdict_of(
 ) -> tuple[str, str]:
     """The words of a row's chip, and its colour; what is going on now counts before what could be."""
     if preparing:
-        return "Preparing", "hot"
+        return tr("Preparing"), "hot"
     if loading:
-        return "Loading", "hot"
+        return tr("Loading"), "hot"
     if in_use:
-        return "In use", "hot"
+        return tr("In use"), "hot"
     if model is not None and model.state == "broken":
-        return "Broken", "bad"
+        return tr("Broken"), "bad"
     if estimate is not None and estimate.fits == "no":
         return too_big(estimate.short_bytes), "bad"
     if model is not None and (model.state == "ready" or estimate is None):
-        return "Ready", "ok"
+        return tr("Ready"), "ok"
     return fit_words(estimate)
 
 
@@ -178,15 +182,18 @@ def fit_words(estimate: Estimate | None) -> tuple[str, str]:
         return "", ""
     if estimate.fits == "no":
         return too_big(estimate.short_bytes), "bad"
-    return _FITS[estimate.fits]
+    words, token = _FITS[estimate.fits]
+    return tr(words), token
 
 
 def too_big(short_bytes: int) -> str:
     """ "8 GB too big": rounded up, so that this much freed is enough, and counted as memory is sold (2^30 bytes)."""
     gigabytes = short_bytes / 2**30
     if gigabytes <= 0.9:
-        return f"{max(1, math.ceil(10 * gigabytes)) / 10:.1f}{NARROW}GB too big"
-    return f"{math.ceil(gigabytes)}{NARROW}GB too big"
+        size = figure(max(1, math.ceil(10 * gigabytes)) / 10, ".1f")
+    else:
+        size = figure(math.ceil(gigabytes), "d")
+    return tr("{size}\u202fGB too big", size=size)
 
 
 def recommended(rows: Iterable[ModelRow], disk_free_bytes: int | None = None, offered: str = "") -> ModelRow | None:

@@ -11,21 +11,22 @@ from dataclasses import dataclass
 from typing import Literal
 
 from app.model_rows import ModelRow
+from app.translation import noted
 
 Filter = Literal["recommended", "here", "gpu", "chat", "base", "all"]
 Sort = Literal["best", "speed", "size", "name"]
 
 FILTERS: tuple[tuple[Filter, str], ...] = (
-    ("recommended", "Recommended"), ("here", "On this PC"), ("gpu", "Fits the GPU"), ("chat", "Chat"),
-    ("base", "Base"), ("all", "All"),
+    ("recommended", noted("Recommended")), ("here", noted("On this PC")), ("gpu", noted("Fits the GPU")),
+    ("chat", noted("Chat")), ("base", noted("Base")), ("all", noted("All")),
 )  # fmt: skip
 SORTS: tuple[tuple[Sort, str], ...] = (
-    ("best", "recommended"), ("speed", "speed here"), ("size", "size"), ("name", "name"),
+    ("best", noted("recommended")), ("speed", noted("speed here")), ("size", noted("size")), ("name", noted("name")),
 )  # fmt: skip
 GB = 10**9
 SIZES: tuple[tuple[str, str, int, int], ...] = (
-    ("", "any", 0, 10**18), ("s", "up to 5 GB", 0, 5 * GB), ("m", "5 to 15 GB", 5 * GB, 15 * GB),
-    ("l", "15 to 40 GB", 15 * GB, 40 * GB), ("xl", "over 40 GB", 40 * GB, 10**18),
+    ("", noted("any"), 0, 10**18), ("s", noted("up to 5 GB"), 0, 5 * GB), ("m", noted("5 to 15 GB"), 5 * GB, 15 * GB),
+    ("l", noted("15 to 40 GB"), 15 * GB, 40 * GB), ("xl", noted("over 40 GB"), 40 * GB, 10**18),
 )  # fmt: skip
 RECOMMENDED = 12  # of the catalogue, beside what is already here
 SLOWEST_TOK_S = 2.0  # slower than this, a model is nothing to recommend for chatting

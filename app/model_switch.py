@@ -14,11 +14,12 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.engine_client import EngineClient
 from app.settings import AppSettings
+from app.translation import noted, tr
 from app.user_messages import Action, UserMessage
 from engine import protocol
 
 STARTER = "starter-chat"
-STARTER_NAME = "the starter model"
+STARTER_NAME = noted("the starter model")
 LOAD_LAST = "load-last"  # a remedy: the model that was loaded before this trouble
 TYPING_MS = 600
 
@@ -40,7 +41,7 @@ class ModelSwitch(QObject):
         self._engine = engine
         self._choices_for = choices_for
         self._last = ""  # that was loaded last, should the one that is wanted not come
-        self._names = {STARTER: STARTER_NAME}  # by model, as far as they are known
+        self._names = {STARTER: tr(STARTER_NAME)}  # by model, as far as they are known
         self._soon = QTimer(self, singleShot=True, interval=TYPING_MS)  # a number is typed digit by digit
         self._soon.timeout.connect(self.load)
         engine.loaded.connect(self._is_there)
@@ -77,7 +78,7 @@ class ModelSwitch(QObject):
         self.wanted = model
         self.load()
         if self._engine.is_waiting:
-            self.said.emit(f"{self.name} is loaded after this answer")
+            self.said.emit(tr("{name} is loaded after this answer", name=self.name))
 
     def load(self) -> None:
         """Load the model that is wanted, with what is set and remembered for it now."""
@@ -100,10 +101,10 @@ class ModelSwitch(QObject):
         """Give the model's memory back, after the answer that runs."""
         self._soon.stop()
         self.chosen.emit()
-        name = self._engine.status.model or "The model"
+        name = self._engine.status.model or tr("The model")
         self._engine.unload()
         if self._engine.is_waiting:
-            self.said.emit(f"{name} is unloaded after this answer")
+            self.said.emit(tr("{name} is unloaded after this answer", name=name))
 
     def cancel_load(self) -> None:
         """End the load that is under way; no model is loaded then."""
@@ -122,7 +123,7 @@ class ModelSwitch(QObject):
         """A load that failed: the message, offering the model that was there before, which surely works."""
         if not self._last or self._last == self.wanted:
             return message
-        words = f"Load {self._name_of(self._last)}"
+        words = tr("Load {model}", model=self._name_of(self._last))
         if message.remedy_action not in ("", Action.RETRY_LOAD, Action.LOAD_STARTER):
             return replace(message, second=(words, LOAD_LAST))
         offered = [(message.remedy, message.remedy_action), message.second or ("", "")]

@@ -6,17 +6,29 @@ Files are counted in GB of 10^9 bytes, as the hub counts them; memory as it is s
 from __future__ import annotations
 
 from app.engine_status import NARROW, gigabytes, rate, short_name
+from app.translation import figure, noted, tr, tr_n
 from engine.library.records import Download, Estimate, MachineLine
 
-STAGE_WORDS = {"convert": "Convert", "profile": "Profile", "train": "Predictors", "solve": "Placement"}
-STAGES_DOING = {"convert": "Converting", "profile": "Profiling", "train": "Training predictors", "solve": "Placing"}
+STAGE_WORDS = {
+    "convert": noted("Convert"),
+    "profile": noted("Profile"),
+    "train": noted("Predictors"),
+    "solve": noted("Placement"),
+}
+STAGES_DOING = {
+    "convert": noted("Converting"),
+    "profile": noted("Profiling"),
+    "train": noted("Training predictors"),
+    "solve": noted("Placing"),
+}
+ESTIMATED = noted("estimated")
 _ROOM_BYTES = 5e7  # memory below this is not worth a word
 
 
 def memory(n_bytes: float) -> str:
     """An amount of memory: "9.4 GB", "65 MB"."""
     if n_bytes >= 0.095 * 2**30:
-        return f"{n_bytes / 2**30:.1f}{NARROW}GB"
+        return f"{figure(n_bytes / 2**30, '.1f')}{NARROW}GB"
     return f"{n_bytes / 2**20:.0f}{NARROW}MB"
 
 
@@ -32,7 +44,7 @@ def parameters(count: int) -> str:
     for unit, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
         value = count / unit
         if value >= 0.9995:
-            text = f"{value:.0f}" if value >= 9.95 else f"{value:.1f}".removesuffix(".0")
+            text = f"{value:.0f}" if value >= 9.95 else figure(round(value, 1), "g")
             return f"{text}{letter}"
     return f"{count / 1e3:.0f}K"
 
@@ -46,9 +58,9 @@ def place(estimate: Estimate) -> str:
     """Where a model's bytes lie: "9.4 GB on the GPU, 6.2 GB in RAM"."""
     parts = []
     if estimate.vram_bytes > 0:
-        parts.append(f"{memory(estimate.vram_bytes)} on the GPU")
+        parts.append(tr("{memory} on the GPU", memory=memory(estimate.vram_bytes)))
     if estimate.ram_bytes > _ROOM_BYTES or not parts:
-        parts.append(f"{memory(estimate.ram_bytes)} in RAM")
+        parts.append(tr("{memory} in RAM", memory=memory(estimate.ram_bytes)))
     return ", ".join(parts)
 
 
@@ -64,26 +76,26 @@ def bar(estimate: Estimate) -> tuple[float, float]:
 
 def estimated(tok_s: float) -> str:
     """A foretold rate without its unit: whole from 10 on."""
-    return f"{tok_s:,.0f}" if tok_s >= 9.95 else f"{tok_s:.1f}"
+    return figure(tok_s, ",.0f" if tok_s >= 9.95 else ".1f")
 
 
 def speed(estimate: Estimate | None, measured_tok_s: float | None = None) -> tuple[str, str]:
     """A rate and, below it, how far it can be trusted: ("≈ 24 tok/s", "20 to 27"), ("39.1 tok/s", "measured here")."""
     if measured_tok_s is not None:
-        return rate(measured_tok_s), "measured here"
+        return rate(measured_tok_s), tr("measured here")
     if estimate is None:
         return "–", ""
     if estimate.fits == "no":
-        return "No estimate", "does not fit"
+        return tr("No estimate"), tr("does not fit")
     if estimate.predicted_tok_s is None:
-        return "No estimate", ""
+        return tr("No estimate"), ""
     words = f"≈{NARROW}{estimated(estimate.predicted_tok_s)}{NARROW}tok/s"
     low, high = estimate.low_tok_s, estimate.high_tok_s
     if low is None or high is None:
-        return words, "estimated"
+        return words, tr(ESTIMATED)
     digits = 0 if estimate.predicted_tok_s >= 9.95 else 1  # as the rate above it has them
-    span = [f"{end:,.{digits}f}" for end in (low, high)]
-    return words, f"{span[0]} to {span[1]}" if span[0] != span[1] else "estimated"
+    least, most = (figure(end, f",.{digits}f") for end in (low, high))
+    return words, tr("{least} to {most}", least=least, most=most) if least != most else tr(ESTIMATED)
 
 
 def short_of(estimate: Estimate) -> str:
@@ -91,23 +103,33 @@ def short_of(estimate: Estimate) -> str:
     need = estimate.vram_bytes + estimate.ram_bytes
     room = max(need - estimate.short_bytes, 0) or estimate.vram_budget_bytes + estimate.ram_budget_bytes
     say = memory if need - room < 3 * 2**30 else whole_memory  # rounded, the two would hardly differ
-    return f"Needs {say(need)}. This PC can give it {say(room)}."
+    return tr("Needs {need}. This PC can give it {room}.", need=say(need), room=say(room))
 
 
 def machine(line: MachineLine) -> str:
     """This PC, as the page's second line has it."""
-    whose = "this PC" if line.measured else "PCs like this"
-    free = f"{whole_memory(line.ram_free_bytes)} RAM free"
+    free = tr("{memory} RAM free", memory=whole_memory(line.ram_free_bytes))
     if not line.gpu:
-        cores = f"{line.cores} core" + ("" if line.cores == 1 else "s")
-        return f"Estimates for {whose}: no GPU, {cores}, {free}"
-    return f"Estimates for {whose}: {short_name(line.gpu)} with {memory(line.vram_budget_bytes)} for models, {free}"
+        cores = tr_n("{n} core", "{n} cores", line.cores)
+        words = noted("Estimates for PCs like this: no GPU, {cores}, {free}")
+        if line.measured:
+            words = noted("Estimates for this PC: no GPU, {cores}, {free}")
+        return tr(words, cores=cores, free=free)
+    words = noted("Estimates for PCs like this: {gpu} with {memory} for models, {free}")
+    if line.measured:
+        words = noted("Estimates for this PC: {gpu} with {memory} for models, {free}")
+    return tr(
+        words,
+        gpu=short_name(line.gpu),
+        memory=memory(line.vram_budget_bytes),
+        free=free,
+    )
 
 
 def time_left(eta_s: float | None) -> str:
     """A remaining time, rounded: "about 4 min left"; "" where nothing is known."""
     words = duration(eta_s)
-    return f"{words} left" if words else ""
+    return tr("{time} left", time=words) if words else ""
 
 
 def duration(value_s: float | None) -> str:
@@ -115,12 +137,12 @@ def duration(value_s: float | None) -> str:
     if value_s is None:
         return ""
     if value_s < 55:
-        return f"about {max(5 * round(value_s / 5), 5)}{NARROW}s"
+        return tr("about {time}", time=f"{max(5 * round(value_s / 5), 5)}{NARROW}s")
     minutes = max(round(value_s / 60), 1)
     if minutes < 60:
-        return f"about {minutes}{NARROW}min"
+        return tr("about {time}", time=f"{minutes}{NARROW}min")
     hours, rest = divmod(5 * round(minutes / 5) if minutes < 600 else 60 * round(minutes / 60), 60)
-    return f"about {hours}{NARROW}h" + (f" {rest}{NARROW}min" if rest else "")
+    return tr("about {time}", time=f"{hours}{NARROW}h" + (f" {rest}{NARROW}min" if rest else ""))
 
 
 def fetched(done: int, total: int) -> str:
@@ -128,8 +150,8 @@ def fetched(done: int, total: int) -> str:
     if total <= 0:
         return gigabytes(done)
     if total >= 1e8:
-        return f"{done / 1e9:.1f} of {gigabytes(total)}"
-    return f"{done / 1e6:.0f} of {gigabytes(total)}"
+        return tr("{done} of {total}", done=figure(done / 1e9, ".1f"), total=gigabytes(total))
+    return tr("{done} of {total}", done=figure(done / 1e6, ".0f"), total=gigabytes(total))
 
 
 def pace(bytes_per_s: float | None) -> str:
@@ -137,8 +159,10 @@ def pace(bytes_per_s: float | None) -> str:
     if bytes_per_s is None or bytes_per_s <= 0:
         return ""
     if bytes_per_s >= 9.95e6:
-        return f"{bytes_per_s / 1e6:.0f}{NARROW}MB/s"
-    return f"{bytes_per_s / 1e6:.1f}{NARROW}MB/s" if bytes_per_s >= 1e6 else f"{bytes_per_s / 1e3:.0f}{NARROW}kB/s"
+        return f"{figure(bytes_per_s / 1e6, '.0f')}{NARROW}MB/s"
+    if bytes_per_s >= 1e6:
+        return f"{figure(bytes_per_s / 1e6, '.1f')}{NARROW}MB/s"
+    return f"{bytes_per_s / 1e3:.0f}{NARROW}kB/s"
 
 
 def download_lines(download: Download) -> tuple[str, str]:
@@ -148,14 +172,14 @@ def download_lines(download: Download) -> tuple[str, str]:
         case "downloading":
             return " · ".join(part for part in (here, pace(download.bytes_per_s)) if part), time_left(download.eta_s)
         case "queued":
-            return "Queued", here if download.done_bytes else gigabytes(download.total_bytes)
+            return tr("Queued"), here if download.done_bytes else gigabytes(download.total_bytes)
         case "paused":
-            return f"Paused · {here}", ""
+            return f"{tr('Paused')} · {here}", ""
         case "waiting":
-            return "Waiting for the network", here
+            return tr("Waiting for the network"), here
         case "checking":
-            return "Checking the file", time_left(download.eta_s)
+            return tr("Checking the file"), time_left(download.eta_s)
         case "failed":
-            return "Stopped", here
+            return tr("Stopped"), here
         case _:
             return here, ""

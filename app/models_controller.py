@@ -22,6 +22,7 @@ from app.known_models import Chat, Done, KnownModels, Library, Values
 from app.library_words import ModelAction
 from app.model_choices import Choice, ModelChoices
 from app.model_rows import STARTER, ModelRow, Preparing, listed_id
+from app.translation import tr
 from app.user_messages import UserMessage, describe, describe_library_death
 from engine import protocol
 from engine.library.records import (
@@ -277,7 +278,7 @@ class ModelsController(QObject):
         if row is None or row.installed is None:
             return
         if self._prepare_id:
-            self.toast.emit("Another model is being prepared: stop that first, or wait", None)
+            self.toast.emit(tr("Another model is being prepared: stop that first, or wait"), None)
             return
         model = row.installed
         self._choose(model.id, predictors=predictors)
@@ -418,7 +419,10 @@ class ModelsController(QObject):
         undo = values.get("undo", "")
         self.known.take_away(model.id)
         restore = partial(self._ask, "restore", {"undo": undo}, self._restored, model.name) if undo else None
-        self.toast.emit(f"{model.name} deleted" if model.owned else f"{model.name} taken off the list", restore)
+        self.toast.emit(
+            tr("{name} deleted", name=model.name) if model.owned else tr("{name} taken off the list", name=model.name),
+            restore,
+        )
 
     def _restored(self, values: Values) -> None:
         if values.get("model"):
@@ -429,7 +433,7 @@ class ModelsController(QObject):
         self._restored(values)
         model = from_json(InstalledModel, values["model"], "model")
         self.imported.emit(model)
-        self.toast.emit(f"{model.name} is on this PC's list now", None)
+        self.toast.emit(tr("{name} is on this PC's list now", name=model.name), None)
 
     def _relocated(self, values: Values) -> None:
         self.relocated.emit(values["folder"])
@@ -456,7 +460,7 @@ class ModelsController(QObject):
         if values.get("cancelled"):
             return
         self._restored(values)
-        self.toast.emit(f"{model.name} is prepared for this PC", None)
+        self.toast.emit(tr("{name} is prepared for this PC", name=model.name), None)
         if self._uses(model.id):
             self._chat.load_model()  # so that it answers as it was prepared to
 

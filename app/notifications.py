@@ -17,6 +17,7 @@ from PySide6.QtGui import QGuiApplication
 from app.desktop_bus import DesktopBus, Place
 from app.engine_status import EngineStatus, seconds
 from app.single_instance import Wish, take_activation
+from app.translation import figure, tr, tr_n
 
 LONG_S = 10.0  # who waits longer than this does something else meanwhile
 
@@ -79,11 +80,20 @@ class AnswerNotices(QObject):
             return
         self._shown_for = chat
         if self._failed:
-            self._poster.show("The answer was not finished", "Hearth says why.")
+            self._poster.show(tr("The answer was not finished"), tr("Hearth says why."))
             return
-        model, tokens = self._status.model or "The model", self._status.tokens
-        wrote = f"wrote {tokens:,} token{'' if tokens == 1 else 's'}" if tokens else "ended"
-        self._poster.show("The answer is there", f"{model} {wrote} in {seconds(took_s)}.")
+        model, tokens = self._status.model or tr("The model"), self._status.tokens
+        sentence = tr("{model} ended in {time}.", model=model, time=seconds(took_s))
+        if tokens:
+            sentence = tr_n(
+                "{model} wrote {n} token in {time}.",
+                "{model} wrote {n} tokens in {time}.",
+                tokens,
+                n=figure(tokens),
+                model=model,
+                time=seconds(took_s),
+            )
+        self._poster.show(tr("The answer is there"), sentence)
 
     def _clicked(self) -> None:
         chat, self._shown_for = self._shown_for, ""
@@ -115,7 +125,7 @@ class DesktopPoster(QObject):
         hints = {"desktop-entry": ("s", "io.github.hearth.Hearth"), "category": ("s", "transfer.complete")}
         self._bus.call(
             _NOTES, "Notify", "susssasa{sv}i",
-            ("Hearth", self._number, "io.github.hearth.Hearth", title, sentence, ["default", "Show"], hints, -1),
+            ("Hearth", self._number, "io.github.hearth.Hearth", title, sentence, ["default", tr("Show")], hints, -1),
             self._take_number,
         )  # fmt: skip
 

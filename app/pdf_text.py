@@ -16,11 +16,21 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from app.translation import figure, noted, tr
+
 WITHIN_S = 60.0
 MOST_MEMORY_BYTES = 2 << 30  # of the process
 MOST_PAGES = 5_000
 MOST_CHARS = 1_000_000
 LOOK_EVERY_S = 0.05
+
+# By what the process answers with.
+_WHY_NOT = {
+    "too-much": noted("{name} could not be read: it is damaged, or too large to take apart."),
+    "damaged": noted("{name} could not be read: it is damaged."),
+    "locked": noted("{name} is protected by a password."),
+    "pictures": noted("{name} holds no text: its pages are pictures, as of a scan."),
+}
 
 
 def read(data: bytes, name: str, cancelled: Callable[[], bool] = lambda: False) -> tuple[str, int]:
@@ -39,13 +49,15 @@ def read(data: bytes, name: str, cancelled: Callable[[], bool] = lambda: False) 
         if talk.is_alive():
             process.kill()
             talk.join()
-            raise AttachmentError(f"{name} could not be read within {WITHIN_S:.0f}\u202fs.")
+            raise AttachmentError(
+                tr("{name} could not be read within {seconds}\u202fs.", name=name, seconds=figure(WITHIN_S, ".0f"))
+            )
     try:
         answer = json.loads(out[0])
     except (ValueError, IndexError):
-        raise AttachmentError(f"{name} could not be read: it is damaged, or too large to take apart.") from None
+        raise AttachmentError(tr(_WHY_NOT["too-much"], name=name)) from None
     if "why_not" in answer:
-        raise AttachmentError(f"{name} {answer['why_not']}")
+        raise AttachmentError(tr(_WHY_NOT.get(str(answer["why_not"]), _WHY_NOT["damaged"]), name=name))
     return str(answer["text"]), int(answer["n_pages"])
 
 
@@ -72,9 +84,9 @@ def main() -> int:
     try:
         answer: dict[str, object] = _taken_apart(sys.stdin.buffer.read())
     except (MemoryError, RecursionError):
-        answer = {"why_not": "could not be read: it is damaged, or too large to take apart."}
+        answer = {"why_not": "too-much"}
     except Exception:  # noqa: BLE001 - whatever a stranger's file does to its reader, the reason is the file
-        answer = {"why_not": "could not be read: it is damaged."}
+        answer = {"why_not": "damaged"}
     sys.stdout.write(json.dumps(answer))
     return 0
 
@@ -101,7 +113,7 @@ def _taken_apart(data: bytes) -> dict[str, object]:
         except (DependencyError, NotImplementedError):
             opened = False
         if not opened:
-            return {"why_not": "is protected by a password."}
+            return {"why_not": "locked"}
     n_pages, parts, chars = len(reader.pages), [], 0
     for page in reader.pages[:MOST_PAGES]:
         text = page.extract_text()
@@ -111,7 +123,7 @@ def _taken_apart(data: bytes) -> dict[str, object]:
             break
     text = "\n\n".join(part.strip() for part in parts if part.strip())
     if not text:
-        return {"why_not": "holds no text: its pages are pictures, as of a scan."}
+        return {"why_not": "pictures"}
     return {"text": text, "n_pages": n_pages}
 
 

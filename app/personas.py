@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from app.shelf import Shelf, checked_name
+from app.translation import noted, tr
 
 MAX_INSTRUCTIONS = 20_000  # characters
 NO_PERSONA = ""  # its id: the instructions of the settings count
@@ -23,19 +24,22 @@ class Persona:
 
 
 BUILT_IN = (
-    Persona("concise", "Concise", "Answer in as few words as will do. No introduction, no summary, no pleasantries."),
     Persona(
-        "teacher", "Patient teacher",
+        "concise", noted("Concise"),
+        "Answer in as few words as will do. No introduction, no summary, no pleasantries.",
+    ),
+    Persona(
+        "teacher", noted("Patient teacher"),
         "You are a patient teacher. Explain step by step in plain words, with one small example. Say what a term means "
         "when you first use it. End with one question that checks whether it was understood.",
     ),
     Persona(
-        "programmer", "Programmer",
+        "programmer", noted("Programmer"),
         "You are an experienced programmer. Give working code first, then at most three sentences on why it is so. "
         "Name the language of every code block. Say plainly what you are not sure of.",
     ),
     Persona(
-        "editor", "Copy editor",
+        "editor", noted("Copy editor"),
         "Correct spelling, grammar and punctuation of the text that you are given. Keep its meaning, its tone and its "
         "language. Give the corrected text first, then a short list of what was changed.",
     ),
@@ -46,9 +50,10 @@ class Personas(Shelf[Persona]):
     """Those that come with Hearth, and a person's own."""
 
     kind: ClassVar[str] = "personas"
+    holds_none: ClassVar[str] = noted("{name} holds no personas.")
 
     def __init__(self, path: Path | None = None) -> None:
-        super().__init__(BUILT_IN, path)
+        super().__init__([replace(one, name=tr(one.name)) for one in BUILT_IN], path)
 
     def from_json(self, values: Mapping[str, Any]) -> Persona:
         instructions = values.get("instructions")

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from app.settings import Setting, described
 from app.shelf import Shelf, checked_name
+from app.translation import noted, tr
 
 BALANCED = "balanced"  # the preset that is in force where none was chosen
 MAX_STOPS, STOP_LENGTH = 8, 100
@@ -32,9 +33,14 @@ class Preset:
 
 
 BUILT_IN = (
-    Preset("precise", "Precise", {"temperature": 0.2, "top_p": 0.9}, "Facts, code, translations"),
-    Preset(BALANCED, "Balanced", {}, "As in the settings, else as the model's makers advise"),
-    Preset("creative", "Creative", {"temperature": 1.0, "top_p": 0.98, "top_k": 0, "min_p": 0.05}, "Stories, ideas"),
+    Preset("precise", noted("Precise"), {"temperature": 0.2, "top_p": 0.9}, noted("Facts, code, translations")),
+    Preset(BALANCED, noted("Balanced"), {}, noted("As in the settings, else as the model's makers advise")),
+    Preset(
+        "creative",
+        noted("Creative"),
+        {"temperature": 1.0, "top_p": 0.98, "top_k": 0, "min_p": 0.05},
+        noted("Stories, ideas"),
+    ),
 )
 
 
@@ -42,9 +48,10 @@ class Presets(Shelf[Preset]):
     """Those that come with Hearth, and a person's own."""
 
     kind: ClassVar[str] = "presets"
+    holds_none: ClassVar[str] = noted("{name} holds no presets.")
 
     def __init__(self, path: Path | None = None) -> None:
-        super().__init__(BUILT_IN, path)
+        super().__init__([replace(one, name=tr(one.name), about=tr(one.about)) for one in BUILT_IN], path)
 
     def from_json(self, values: Mapping[str, Any]) -> Preset:
         given = values.get("values")
@@ -62,7 +69,7 @@ class Presets(Shelf[Preset]):
 def fields_of_sampling() -> tuple[Setting, ...]:
     """What a preset can decide, stop texts apart, as the settings describe it; None is: the preset says nothing."""
     by_name = {setting.name: setting for setting in described()}
-    return tuple(replace(by_name[name], default=None, none="As is") for name in SAMPLING)
+    return tuple(replace(by_name[name], default=None, none=noted("As is")) for name in SAMPLING)
 
 
 def checked_sampling(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,9 @@ from typing import Any, Literal
 
 import platformdirs
 
+from app.translation import noted, tr
+from engine.protocol import DEFAULT_PORT
+
 SCHEMA_VERSION = 2
 MAX_FILE_BYTES = 1 << 20  # a larger file is no settings file of ours
 
@@ -57,6 +60,10 @@ class AppPaths:
     @property
     def answers_file(self) -> Path:
         return self.config / "answers.json"
+
+    @property
+    def servers_file(self) -> Path:
+        return self.config / "servers.json"
 
     @property
     def rates_file(self) -> Path:
@@ -106,7 +113,7 @@ class Setting:
     def fault(self, value: object) -> str | None:
         """Why the value does not do, as one sentence; None when it does."""
         if value is None:
-            return None if self.none else f"{self.name} has no value."
+            return None if self.none else tr("{name} has no value.", name=self.name)
         shown = reprlib.repr(value)  # cut, whatever a damaged file holds
         if self.kind == "choice":
             allowed = [choice for choice, _ in self.choices]
@@ -146,10 +153,13 @@ def _setting(
     return field(default=default, metadata=words)
 
 
-_APPEARANCE, _MANNERS = "Appearance", "In the background"
-_ANSWERS, _SAMPLING, _ENGINE = "Answers", "How words are chosen, in the preset Balanced", "Engine"
-_OWN = "The model's own"
-_AUTOMATIC = "Automatic"
+# What stands in the calls of `_setting` is noted for those who translate by standing there.
+_APPEARANCE, _MANNERS = noted("Appearance"), noted("In the background")
+_SERVER = noted("For other programs")
+_ANSWERS, _ENGINE = noted("Answers"), noted("Engine")
+_SAMPLING = noted("How words are chosen, in the preset Balanced")
+_OWN = noted("The model's own")
+_AUTOMATIC = noted("Automatic")
 
 
 @dataclass(frozen=True)
@@ -159,6 +169,9 @@ class AppSettings:
     theme: str = _setting(
         "choice", "system", "Theme", "Light, dark, or as the desktop has it.", group=_APPEARANCE,
         choices=(("system", "System"), ("light", "Light"), ("dark", "Dark")))  # fmt: skip
+    language: str = _setting(
+        "choice", "system", "Language", "Counts from the next start of Hearth on.", group=_APPEARANCE,
+        choices=(("system", "System"), ("en", "English"), ("de", "Deutsch"), ("zh_CN", "简体中文")))  # fmt: skip
     text_px: int = _setting(
         "whole", 15, "Text size", "Ctrl + and Ctrl - work everywhere.",
         group=_APPEARANCE, low=10, high=24, step=1, unit="px")  # fmt: skip
@@ -221,6 +234,12 @@ class AppSettings:
     tray: bool = _setting(
         "switch", False, "Stay in the tray", "Closing the window then leaves Hearth in the tray; Ctrl Q ends it.",
         group=_MANNERS)  # fmt: skip
+    serve: bool = _setting(
+        "switch", False, "Local server", "Lets other programs on this PC ask the model that is loaded, over OpenAI's "
+        "API. Nothing outside this PC can reach it, and every program needs the key.", group=_SERVER)  # fmt: skip
+    serve_port: int = _setting(
+        "whole", DEFAULT_PORT, "Port", "Another one where a program has this already.", group=_SERVER,
+        low=1024, high=65535, step=1)  # fmt: skip
     engine_location: str = _setting(
         "choice", "process", "Engine runs in",
         "In a process of its own the window stays smooth and survives a failure.",
@@ -266,6 +285,19 @@ def described() -> tuple[Setting, ...]:
     if _described is None:
         _described = tuple(Setting(f.name, default=f.default, **f.metadata) for f in dataclasses.fields(AppSettings))
     return _described
+
+
+def worded(setting: Setting) -> Setting:
+    """The same with its words in the person's language."""
+    return dataclasses.replace(
+        setting,
+        title=tr(setting.title),
+        description=tr(setting.description),
+        group=tr(setting.group),
+        unit=tr(setting.unit),
+        none=tr(setting.none),
+        choices=tuple((value, tr(words)) for value, words in setting.choices),
+    )
 
 
 def description_of(name: str) -> Setting:

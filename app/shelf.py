@@ -19,6 +19,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from app.translation import tr
+
 log = logging.getLogger(__name__)
 
 MAX_FILE_BYTES = 8 << 20
@@ -48,6 +50,7 @@ class Shelf(ABC, Generic[T]):
     """What comes with Hearth, then a person's own in the order in which they came."""
 
     kind: ClassVar[str]  # what the file calls itself
+    holds_none: ClassVar[str]  # the sentence for a file, {name}, without any
     schema_version: ClassVar[int] = 1
 
     def __init__(self, built_in: Sequence[T], path: Path | None = None) -> None:
@@ -98,7 +101,7 @@ class Shelf(ABC, Generic[T]):
         if index is not None:
             self._own[index] = thing
         elif self.is_full:
-            raise ShelfError(f"More than {MAX_THINGS} cannot be kept.")
+            raise ShelfError(tr("More than {most} cannot be kept.", most=MAX_THINGS))
         else:
             self._own.insert(len(self._own) if at is None else at, thing)
         return thing
@@ -165,13 +168,15 @@ class Shelf(ABC, Generic[T]):
         try:
             values = _parsed(path)
         except OSError as error:
-            raise ShelfError(f"{path.name} could not be read: {error.strerror or error}.") from error
+            raise ShelfError(
+                tr("{name} could not be read: {why}.", name=path.name, why=error.strerror or error)
+            ) from error
         version = values.get("schema_version")
         if type(version) is int and version > self.schema_version:
-            raise ShelfError(f"{path.name} was written by a newer Hearth.")
+            raise ShelfError(tr("{name} was written by a newer Hearth.", name=path.name))
         found, left_out = self._checked(values, keep_ids=False)
         if not found:
-            raise ShelfError(f"{path.name} holds no {self.kind}.")
+            raise ShelfError(tr(self.holds_none, name=path.name))
         added = []
         for thing in found:
             if any(self.to_json_values(thing) == self.to_json_values(old) for old in self.things):
@@ -255,15 +260,15 @@ def read_json(path: Path, most_bytes: int = MAX_FILE_BYTES) -> Any:
     with path.open("rb") as file:
         data = file.read(most_bytes + 1)
     if len(data) > most_bytes:
-        raise ShelfError(f"{path.name} is larger than {most_bytes >> 20} MB.")
+        raise ShelfError(tr("{name} is larger than {most} MB.", name=path.name, most=most_bytes >> 20))
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise ShelfError(f"{path.name} is no JSON file.") from error
+        raise ShelfError(tr("{name} is no JSON file.", name=path.name)) from error
 
 
 def _parsed(path: Path) -> dict[str, Any]:
     values = read_json(path)
     if not isinstance(values, dict):
-        raise ShelfError(f"{path.name} holds nothing of Hearth's.")
+        raise ShelfError(tr("{name} holds nothing of Hearth's.", name=path.name))
     return values

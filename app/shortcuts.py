@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+from app.translation import noted, tr
+
 
 @dataclass(frozen=True)
 class Command:
@@ -27,7 +29,8 @@ class Command:
     also: str = ""
 
 
-_CHATS, _ANSWER, _WRITING, _PAGES, _VIEW = "Chats", "Answers", "Writing", "Pages", "Window"
+_CHATS, _ANSWER, _WRITING = noted("Chats"), noted("Answers"), noted("Writing")
+_PAGES, _VIEW = noted("Pages"), noted("Window")
 
 COMMANDS: tuple[Command, ...] = (
     Command("new_chat", "New chat", _CHATS, ("Ctrl+N",), "plus", also="begin start conversation"),
@@ -94,4 +97,5 @@ def keys(act: str) -> str:
 def tooltip(act: str, words: str = "") -> str:
     """What stands in a tooltip: the words, the command's own by default, and its keys."""
     shown = keys(act)
-    return f"{words or command(act).words}  ({shown})" if shown else words or command(act).words
+    words = words or tr(command(act).words)
+    return f"{words}  ({shown})" if shown else words

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from PySide6.QtCore import QObject, QTimer
 
 from app.desktop_bus import DesktopBus, Place
+from app.translation import tr
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ class SleepInhibitor(QObject):
         if self._reasons and self._allowed:
             self._ending.stop()
             if not self.holds:
-                self._why = f"Hearth is {', '.join(sorted(self._reasons))}"
+                self._why = tr("Hearth is {reasons}", reasons=", ".join(map(tr, sorted(self._reasons))))
                 log.info("keeps the PC awake")
                 self._hold.begin(self._why)
         elif self.holds and not self._ending.isActive():

@@ -20,6 +20,7 @@ from app.library_words import ModelAction
 from app.settings import SettingsError
 from app.store_file import StoreError
 from app.store_rescue import RescueReport
+from app.translation import figure, noted, tr, tr_n
 from engine import errors, protocol
 
 Severity = Literal["bad", "warn", "info"]
@@ -37,6 +38,8 @@ class Action(StrEnum):
     RETRY_SAVE = "retry-save"  # Operations.retry_now()
     REPAIR_CHATS = "repair-chats"  # Store.repair() in the background
     REOPEN_CHATS = "reopen-chats"  # the same, for chats that are in memory only
+    ANSWER_HERE = "answer-here"  # have this PC answer a chat that was sent to a server elsewhere
+    ENTER_KEY = "enter-key"  # of the server that the chat is sent to
     USE_CPU = "use-cpu"  # keep to the processor from now on
     USE_ANY = "use-any"  # let the engine choose between graphics card and processor
     OPEN_SETTINGS = "open-settings"
@@ -75,23 +78,27 @@ class _Words:
 
 
 _BUTTONS = {
-    Action.RETRY_LOAD: "Try again",
-    Action.LOAD_STARTER: "Load the starter model",
-    Action.RESTART_ENGINE: "Restart the engine",
-    Action.SEND_AGAIN: "Send again",
-    Action.NEW_CHAT: "Start a new chat",
-    Action.RETRY_SAVE: "Try again",
-    Action.REPAIR_CHATS: "Repair",
-    Action.REOPEN_CHATS: "Try again",
-    Action.USE_CPU: "Use the CPU only",
-    Action.USE_ANY: "Choose automatically",
-    Action.OPEN_SETTINGS: "Open settings",
-    Action.OPEN_DATA_FOLDER: "Open the folder",
+    Action.RETRY_LOAD: noted("Try again"),
+    Action.LOAD_STARTER: noted("Load the starter model"),
+    Action.RESTART_ENGINE: noted("Restart the engine"),
+    Action.SEND_AGAIN: noted("Send again"),
+    Action.ANSWER_HERE: noted("Answer on this PC"),
+    Action.ENTER_KEY: noted("Enter a key"),
+    Action.NEW_CHAT: noted("Start a new chat"),
+    Action.RETRY_SAVE: noted("Try again"),
+    Action.REPAIR_CHATS: noted("Repair"),
+    Action.REOPEN_CHATS: noted("Try again"),
+    Action.USE_CPU: noted("Use the CPU only"),
+    Action.USE_ANY: noted("Choose automatically"),
+    Action.OPEN_SETTINGS: noted("Open settings"),
+    Action.OPEN_DATA_FOLDER: noted("Open the folder"),
     **{Action(action): words for action, words in library_words.BUTTONS.items()},
 }
 _TITLES: dict[During, str] = {
-    "load": "{model} was not loaded",
-    "answer": "The answer was not finished",
+    "load": noted("{model} was not loaded"),
+    "answer": noted("The answer was not finished"),
+    "server": noted("The server was not asked"),
+    "serve": noted("The local server is not on"),
     **library_words.TITLES,
 }
 _REMEDIES: dict[During, tuple[Action, ...]] = {"load": (Action.RETRY_LOAD,), "answer": (Action.SEND_AGAIN,)}
@@ -99,76 +106,98 @@ _OTHER_MODEL = (Action.LOAD_STARTER, Action.RETRY_LOAD)
 
 # By class name: some classes live in modules that the window's process never loads.
 _ENGINE_WORDS: dict[str, _Words] = {
-    "EngineError": _Words("{fact}", "The engine could not do what was asked.", during="answer"),
+    "EngineError": _Words("{fact}", noted("The engine could not do what was asked."), during="answer"),
     "ModelNotFoundError": _Words("{fact}", remedies=_OTHER_MODEL),
     "ModelFormatError": _Words(
-        "One of the model's files is damaged or incomplete. Fetch it again, or use another model.",
+        noted("One of the model's files is damaged or incomplete. Fetch it again, or use another model."),
         remedies=_OTHER_MODEL,
     ),
-    "UnsupportedModelError": _Words("The model is of a kind that Hearth does not run.", remedies=_OTHER_MODEL),
+    "UnsupportedModelError": _Words(noted("The model is of a kind that Hearth does not run."), remedies=_OTHER_MODEL),
     "TokenizerMismatchError": _Words(
-        "The tokenizer beside the model's weights belongs to another model.", remedies=_OTHER_MODEL
+        noted("The tokenizer beside the model's weights belongs to another model."), remedies=_OTHER_MODEL
     ),
     "ChatTemplateError": _Words(
-        "The model's chat template, which lays a chat out for it, does not work.",
+        noted("The model's chat template, which lays a chat out for it, does not work."),
         during="answer", remedies=(Action.LOAD_STARTER,),
     ),
     "ContextOverflowError": _Words(
-        "{fact}", "The message is longer than what the model can see at once.", title="The message was not answered",
-        during="answer", remedies=(Action.NEW_CHAT, Action.OPEN_SETTINGS),
+        "{fact}", noted("The message is longer than what the model can see at once."),
+        title=noted("The message was not answered"), during="answer", remedies=(Action.NEW_CHAT, Action.OPEN_SETTINGS),
     ),
     "HostMemoryError": _Words(
         "{fact} {hint}",
-        "There is not enough free memory. Close other programs, or give the model a smaller context.",
-        title="{model} does not fit right now", remedies=(Action.RETRY_LOAD, Action.OPEN_SETTINGS),
+        noted("There is not enough free memory. Close other programs, or give the model a smaller context."),
+        title=noted("{model} does not fit right now"), remedies=(Action.RETRY_LOAD, Action.OPEN_SETTINGS),
     ),
     "DiskSpaceError": _Words(
-        "{fact} Free some space there, or choose a folder on another disk.",
-        "The disk is full. Free some space there, or choose a folder on another disk.",
-        title="The disk is full", remedies=(Action.OPEN_DATA_FOLDER,),
+        noted("{fact} Free some space there, or choose a folder on another disk."),
+        noted("The disk is full. Free some space there, or choose a folder on another disk."),
+        title=noted("The disk is full"), remedies=(Action.OPEN_DATA_FOLDER,),
     ),
     "HubError": _Words("", during="search"),
     "OfflineError": _Words("", during="search"),
     "RepositoryNotFoundError": _Words("", during="look"),
     "GatedModelError": _Words("", during="download"),
     "DownloadDamagedError": _Words("", during="download"),
-    "LibraryError": _Words("{fact}", "The list of models on this PC cannot be used.", remedies=_OTHER_MODEL),
+    "RemoteServerError": _Words(
+        "{fact} {hint}", noted("The server does not answer as it should. What was written until then is kept."),
+        during="answer", remedies=(Action.SEND_AGAIN, Action.ANSWER_HERE),
+    ),
+    "RemoteUnreachableError": _Words(
+        noted("{fact} What was written until then is kept."),
+        noted("The server cannot be reached. What was written until then is kept."),
+        during="answer", remedies=(Action.SEND_AGAIN, Action.ANSWER_HERE),
+    ),
+    "RemoteKeyError": _Words(
+        "{fact}", noted("The server does not accept the key."), during="answer",
+        remedies=(Action.ENTER_KEY, Action.ANSWER_HERE),
+    ),
+    "LibraryError": _Words("{fact}", noted("The list of models on this PC cannot be used."), remedies=_OTHER_MODEL),
     "DeviceMemoryError": _Words(
-        "{fact} Close programs that use the graphics card.",
-        "There is not enough free memory on the graphics card. Close programs that use it.",
-        title="{model} does not fit right now", remedies=(Action.RETRY_LOAD, Action.USE_CPU),
+        noted("{fact} Close programs that use the graphics card."),
+        noted("There is not enough free memory on the graphics card. Close programs that use it."),
+        title=noted("{model} does not fit right now"), remedies=(Action.RETRY_LOAD, Action.USE_CPU),
     ),
     "DeviceUnavailableError": _Words(
-        "{fact}", "The graphics card cannot be used on this PC.",
+        "{fact}", noted("The graphics card cannot be used on this PC."),
         remedies=(Action.USE_ANY, Action.RETRY_LOAD),
     ),
     "DeviceFailedError": _Words(
-        "{fact} What was written until then is kept, and the model is being loaded again.",
-        "The graphics card stopped working. What was written until then is kept, and the model is being loaded again.",
+        noted("{fact} What was written until then is kept, and the model is being loaded again."),
+        noted(
+            "The graphics card stopped working. What was written until then is kept, and the model is being loaded "
+            "again."
+        ),
         during="answer", remedies=(Action.SEND_AGAIN, Action.USE_CPU),
     ),
-    "KernelUnavailableError": _Words("{fact}", "A part of the engine does not run on this PC's processor."),
+    "KernelUnavailableError": _Words("{fact}", noted("A part of the engine does not run on this PC's processor.")),
     "ArtifactMismatchError": _Words(
-        "What was prepared for this model does not fit it. Let its neurons be chosen automatically in the settings.",
+        noted(
+            "What was prepared for this model does not fit it. Let its neurons be chosen automatically in the settings."
+        ),
         remedies=(Action.OPEN_SETTINGS, Action.SEND_AGAIN),
     ),
     "InvalidRequestError": _Words(
-        "A setting has a value that this model does not take.", during="answer",
+        noted("A setting has a value that this model does not take."), during="answer",
         remedies=(Action.OPEN_SETTINGS, Action.SEND_AGAIN),
     ),
+    "ServerError": _Words("{fact}", noted("The local server could not be switched on."), during="answer"),
     "EngineProcessError": _Words(
-        "The engine stopped in the middle of it. What was written until then is kept.", during="answer"
+        noted("The engine stopped in the middle of it. What was written until then is kept."), during="answer"
     ),
     "ProtocolError": _Words(
-        "The window and the engine do not understand each other: they are of different versions. "
-        "Install Hearth again.",
-        title="The engine was not started", remedies=(Action.RESTART_ENGINE,),
+        noted("The window and the engine do not understand each other: they are of different versions. "
+        "Install Hearth again."),
+        title=noted("The engine was not started"), remedies=(Action.RESTART_ENGINE,),
     ),
     "BrokenLogitsError": _Words(
-        "The model's computation went wrong. If it happens again, its files are damaged.",
+        noted("The model's computation went wrong. If it happens again, its files are damaged."),
         during="answer", remedies=(Action.RETRY_LOAD, Action.LOAD_STARTER),
     ),
 }  # fmt: skip
+
+# What was asked of a server while it was being entered: there is nothing to press, it is asked again beside the words.
+_SERVER_WORDS = _Words("{fact} {hint}", noted("The server does not answer as such servers do. Look at its address."))
 
 # The same failures in a job beside the chat, which they leave alone.
 _JOB_WORDS = {
@@ -176,14 +205,14 @@ _JOB_WORDS = {
     for name, (sentence, instead, actions) in library_words.SENTENCES.items()
 }
 
-_FILE_TITLES = {"export": "The chats were not exported", "import": "The chats were not imported"}
+_FILE_TITLES = {"export": noted("The chats were not exported"), "import": noted("The chats were not imported")}
 
 _BUG_SENTENCES: dict[During | None, str] = {
-    "load": "The model could not be loaded. Your chats are safe.",
-    "answer": "The answer ends here; what was written until then is kept. Your chats are safe.",
-    None: "Something did not work as it should. Your chats are safe.",
+    "load": noted("The model could not be loaded. Your chats are safe."),
+    "answer": noted("The answer ends here; what was written until then is kept. Your chats are safe."),
+    None: noted("Something did not work as it should. Your chats are safe."),
 }
-_INSTALL_AGAIN = " If it stays so, install Hearth again."
+_INSTALL_AGAIN = noted("If it stays so, install Hearth again.")
 
 
 def describe(
@@ -210,8 +239,11 @@ def describe(
         return _file_message(error, during)
     if isinstance(error, SettingsError):
         return _message(
-            "Your settings were not saved",
-            f"The folder {error.path.parent} cannot be written, so they hold only until Hearth is closed.",
+            tr("Your settings were not saved"),
+            tr(
+                "The folder {folder} cannot be written, so they hold only until Hearth is closed.",
+                folder=error.path.parent,
+            ),
             error.message,
             "warn",
             Action.OPEN_SETTINGS,
@@ -224,8 +256,8 @@ def describe(
 def describe_settings_problem(problem: str) -> UserMessage:
     """The words for what `load_settings` found wrong."""
     return _message(
-        "Some of your settings were not read",
-        "Hearth uses its defaults in their place.",
+        tr("Some of your settings were not read"),
+        tr("Hearth uses its defaults in their place."),
         problem,
         "warn",
         Action.OPEN_SETTINGS,
@@ -237,15 +269,15 @@ def describe_engine_death(reason: str, restarting: bool, details: str = "") -> U
     details = f"{reason}\n\n{details}".strip()
     if restarting:
         return _message(
-            "The engine stopped",
-            "It is starting again by itself. Every word of the chat is kept.",
+            tr("The engine stopped"),
+            tr("It is starting again by itself. Every word of the chat is kept."),
             details,
             "warn",
             Action.SEND_AGAIN,
         )
     return _message(
-        "The engine does not stay up",
-        "It stopped several times in a row and is not started again by itself. Every word of the chat is kept.",
+        tr("The engine does not stay up"),
+        tr("It stopped several times in a row and is not started again by itself. Every word of the chat is kept."),
         details,
         "bad",
         Action.RESTART_ENGINE,
@@ -256,8 +288,8 @@ def describe_engine_death(reason: str, restarting: bool, details: str = "") -> U
 def describe_library_death(reason: str, details: str = "") -> UserMessage:
     """The words for a process of the library that ended so often that it is not started again."""
     return _message(
-        "Models cannot be managed right now",
-        "What looks after your models stopped several times in a row. Chatting goes on, and nothing is lost.",
+        tr("Models cannot be managed right now"),
+        tr("What looks after your models stopped several times in a row. Chatting goes on, and nothing is lost."),
         f"{reason}\n\n{details}".strip(),
         "warn",
         Action.REFRESH_MODELS,
@@ -267,8 +299,8 @@ def describe_library_death(reason: str, details: str = "") -> UserMessage:
 def _message(title: str, sentence: str, details: str, severity: Severity, *actions: Action) -> UserMessage:
     if not actions:  # the details are all there is to see
         return UserMessage(title, sentence, details=details, severity=severity)
-    second = (_BUTTONS[actions[1]], actions[1].value) if len(actions) > 1 else None
-    return UserMessage(title, sentence, _BUTTONS[actions[0]], details, severity, actions[0].value, second)
+    second = (tr(_BUTTONS[actions[1]]), actions[1].value) if len(actions) > 1 else None
+    return UserMessage(title, sentence, tr(_BUTTONS[actions[0]]), details, severity, actions[0].value, second)
 
 
 # ------------------------------------------------------------------ the engine
@@ -280,8 +312,10 @@ def _engine_message(
     words = _find(_ENGINE_WORDS, type(error), class_name)
     if during in library_words.TITLES or words.during in library_words.TITLES:
         words = replace(_find(_JOB_WORDS, type(error), class_name), during=words.during)
+    if during == "server":
+        words = _SERVER_WORDS
     during = during or words.during
-    name = model or "The model"
+    name = model or tr("The model")
     fact = plain_figures(error.message)
     sentence = words.sentence
     hint = plain_figures(error.hint)
@@ -291,13 +325,13 @@ def _engine_message(
         and not _is_plain(fact.replace(name, ""), hint if "{hint}" in sentence else "")
     ):
         sentence = words.instead
-    sentence = sentence.replace("{fact}", fact).replace("{hint}", hint).replace("{model}", name)
+    sentence = tr(sentence).replace("{fact}", fact).replace("{hint}", hint).replace("{model}", name)
     actions = words.remedies or _REMEDIES.get(during, ())
     if is_starter and Action.LOAD_STARTER in actions:
         actions = tuple(action for action in actions if action != Action.LOAD_STARTER) or (Action.RETRY_LOAD,)
-        sentence += _INSTALL_AGAIN
+        sentence += " " + tr(_INSTALL_AGAIN)
     details = "\n".join(part for part in (f"{class_name}: {error.message}", error.hint, details) if part)
-    return _message((words.title or _TITLES[during]).replace("{model}", name), sentence, details, "bad", *actions)
+    return _message(tr(words.title or _TITLES[during]).replace("{model}", name), sentence, details, "bad", *actions)
 
 
 def _find(words: dict[str, _Words], cls: type[errors.EngineError], class_name: str) -> _Words:
@@ -307,9 +341,9 @@ def _find(words: dict[str, _Words], cls: type[errors.EngineError], class_name: s
 
 
 def _bug(during: During | None, details: str) -> UserMessage:
-    sentence = library_words.BUG if during in library_words.TITLES else _BUG_SENTENCES[during]
+    sentence = tr(library_words.BUG if during in library_words.TITLES else _BUG_SENTENCES[during])
     actions = _REMEDIES.get(during or "", ())
-    return _message("Hearth found a fault of its own", sentence, details, "bad", *actions)
+    return _message(tr("Hearth found a fault of its own"), sentence, details, "bad", *actions)
 
 
 # ------------------------------------------------------------------ chats on disk
@@ -319,18 +353,18 @@ def _store_message(error: StoreError) -> UserMessage:
     details = _store_details(error)
     if error.kind == "damaged":
         return _message(
-            "A part of your chats was not read",
-            "Their file is damaged. Repairing copies everything readable into a new file and keeps the old one.",
+            tr("A part of your chats was not read"),
+            tr("Their file is damaged. Repairing copies everything readable into a new file and keeps the old one."),
             details,
             "bad",
             Action.REPAIR_CHATS,
             Action.OPEN_DATA_FOLDER,
         )
     if error.kind == "newer":
-        return _message("Your chats were not opened", _why(error), details, "bad", Action.OPEN_DATA_FOLDER)
+        return _message(tr("Your chats were not opened"), _why(error), details, "bad", Action.OPEN_DATA_FOLDER)
     return _message(
-        "Your chats are not saved right now",
-        f"{_why(error)} What is said meanwhile is kept in memory and saved as soon as it can be.",
+        tr("Your chats are not saved right now"),
+        f"{_why(error)} {tr('What is said meanwhile is kept in memory and saved as soon as it can be.')}",
         details,
         "bad",
         Action.RETRY_SAVE,
@@ -340,59 +374,62 @@ def _store_message(error: StoreError) -> UserMessage:
 
 def _file_message(error: ChatFileError | OSError, during: During) -> UserMessage:
     if isinstance(error, ChatFileError):
-        sentence = f"{error.message} Nothing of it was taken in."
+        sentence = f"{error.message} {tr('Nothing of it was taken in.')}"
     elif error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        sentence = "The disk is full. Free some space there, or choose a folder on another disk."
+        sentence = tr("The disk is full. Free some space there, or choose a folder on another disk.")
     elif during == "export":
-        sentence = "The file cannot be written there. Choose another folder."
+        sentence = tr("The file cannot be written there. Choose another folder.")
     else:
-        sentence = "The file cannot be read. Choose one that is on this PC and that you may open."
-    return UserMessage(_FILE_TITLES[during], sentence, details=str(error))
+        sentence = tr("The file cannot be read. Choose one that is on this PC and that you may open.")
+    return UserMessage(tr(_FILE_TITLES[during]), sentence, details=str(error))
 
 
 def _rescue_message(report: RescueReport) -> UserMessage:
     error = report.error
     details = _store_details(error)
     if not report.in_memory:
-        found = f"{_count(report.conversations, 'chat')} with {_count(report.messages, 'message')} could be read."
-        aside = f"\nThe damaged file is kept as {report.kept_aside}." if report.kept_aside else ""
+        found = tr("Nothing in it could be read.")
+        if report.messages:
+            chats = tr_n("{n} chat", "{n} chats", report.conversations, n=figure(report.conversations))
+            messages = tr_n("{n} message", "{n} messages", report.messages, n=figure(report.messages))
+            found = tr("{chats} with {messages} could be read.", chats=chats, messages=messages)
+        if report.kept_aside:
+            details += "\n" + tr("The damaged file is kept as {name}.", name=report.kept_aside)
         return _message(
-            "The file of your chats was damaged",
-            f"{found if report.messages else 'Nothing in it could be read.'} It is kept beside a new one.",
-            details + aside,
+            tr("The file of your chats was damaged"),
+            f"{found} {tr('It is kept beside a new one.')}",
+            details,
             "warn",
             Action.OPEN_DATA_FOLDER,
         )
-    sentence = f"{_why(error)} What you write now is lost when Hearth is closed."
+    sentence = f"{_why(error)} {tr('What you write now is lost when Hearth is closed.')}"
     if error.kind == "newer":
-        return _message("Your chats were not opened", sentence, details, "bad", Action.OPEN_DATA_FOLDER)
+        return _message(tr("Your chats were not opened"), sentence, details, "bad", Action.OPEN_DATA_FOLDER)
     return _message(
-        "Your chats cannot be saved", sentence, details, "bad", Action.REOPEN_CHATS, Action.OPEN_DATA_FOLDER
+        tr("Your chats cannot be saved"), sentence, details, "bad", Action.REOPEN_CHATS, Action.OPEN_DATA_FOLDER
     )
 
 
 def _why(error: StoreError) -> str:
     match error.kind:
         case "full":
-            free = "" if error.free_bytes is None else f": {gigabytes(error.free_bytes)} is free"
-            return f"The disk is full{free}."
+            if error.free_bytes is None:
+                return tr("The disk is full.")
+            return tr("The disk is full: {size} is free.", size=gigabytes(error.free_bytes))
         case "read-only":
-            folder = "The folder of your chats" if error.path is None else f"The folder {error.path.parent}"
-            return f"{folder} cannot be written."
+            if error.path is None:
+                return tr("The folder of your chats cannot be written.")
+            return tr("The folder {folder} cannot be written.", folder=error.path.parent)
         case "locked":
-            return "Another program holds the file of your chats."
+            return tr("Another program holds the file of your chats.")
         case "damaged":
-            return "The file of your chats is damaged, and no new one can be written beside it."
+            return tr("The file of your chats is damaged, and no new one can be written beside it.")
         case "newer":
-            return "They were saved by a newer Hearth and stay untouched. Install the newer version to read them."
+            return tr("They were saved by a newer Hearth and stay untouched. Install the newer version to read them.")
 
 
 def _store_details(error: StoreError) -> str:
     return f"{error.path}: {error.message}" if error.path else error.message
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 # ------------------------------------------------------------------ figures

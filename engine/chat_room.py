@@ -32,6 +32,11 @@ def checked_overflow(name: str) -> Overflow:
     raise InvalidRequestError(f"There is no overflow policy {name!r}.", f"Use one of {', '.join(get_args(Overflow))}.")
 
 
+def most_chars(capacity: int) -> int:
+    """A text with more characters does not fit into a context of so many tokens, whatever it says."""
+    return capacity * _MOST_CHARS
+
+
 @dataclass(frozen=True)
 class Fitted:
     """A prompt that fits. dropped: messages left out of it; dropped_at: messages before them, instructions not
@@ -113,7 +118,7 @@ class ChatRoom:
         """The newest messages, as many as can matter: with those alone the chat is too long, where there are more."""
         chars, kept = 0, []
         for message in reversed(messages):
-            if chars > self.capacity * _MOST_CHARS:
+            if chars > most_chars(self.capacity):
                 break
             chars += len(message["content"])
             kept.append(message)

@@ -12,10 +12,11 @@ import sys
 from collections.abc import Callable, Sequence
 
 from engine.chat_templates import TEMPLATE_NAMES
-from engine.commands import answers, catalogue, files, library, machine, measures, profile, pull, solve, train
+from engine.commands import answers, catalogue, files, library, machine, measures, profile, pull, serve, solve, train
 from engine.config import DEVICES, KV_CODECS, MODES
 from engine.console import drop_output, make_streams_safe
 from engine.errors import EngineError
+from engine.protocol import DEFAULT_PORT
 
 Handler = Callable[[argparse.Namespace], int]
 
@@ -247,6 +248,20 @@ def build_parser() -> argparse.ArgumentParser:
     )
     sub.add_argument("--file", metavar="F", help="which of a repository's variants: the name of its file, or its codec")
     sub.add_argument("--json", action="store_true", help="print one JSON object a line")
+
+    sub = command(
+        "serve", serve.serve, "Lets other programs on this PC ask a model, as they would ask OpenAI's.",
+        "starter-chat --port 8434",
+    )  # fmt: skip
+    add_model(sub)
+    sub.add_argument("--port", type=int, default=DEFAULT_PORT, help=f"0: any free one (default: {DEFAULT_PORT})")
+    given = sub.add_mutually_exclusive_group()
+    given.add_argument("--key-file", metavar="FILE", help="read the key that programs must send from this file")
+    given.add_argument(
+        "--key", help="the key itself, which others on this PC may see among the processes; "
+        "default: $HEARTH_API_KEY, else a new one, which is shown"
+    )  # fmt: skip
+    add_json(sub)
 
     sub = command("host", machine.host, "The engine process that the window drives, over stdin and stdout.", "")
     sub.add_argument("--library", action="store_true", help="the process that finds, fetches and prepares models")

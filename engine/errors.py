@@ -104,6 +104,24 @@ class DownloadDamagedError(HubError):
     hint = "Download it again: only the damaged file is fetched."
 
 
+class RemoteServerError(EngineError):
+    """A server elsewhere, which a person chose for a chat, does not answer as it should."""
+
+    hint = "Look at the server's address, or answer on this PC."
+
+
+class RemoteUnreachableError(RemoteServerError):
+    """It cannot be reached, or the connection was lost."""
+
+    hint = "Look at the network, or answer on this PC."
+
+
+class RemoteKeyError(RemoteServerError):
+    """It does not accept the key, or wants one."""
+
+    hint = "Enter another key."
+
+
 class LibraryError(EngineError):
     """The list of installed models cannot be read or written, or does not allow what was asked."""
 
@@ -144,6 +162,12 @@ class InvalidRequestError(EngineError):
     """A value given by the caller is out of its range; the message names value and range."""
 
     hint = "Correct the value."
+
+
+class ServerError(EngineError):
+    """The local API cannot be served: its port is taken or forbidden, or this engine serves nobody."""
+
+    hint = "Choose another port."
 
 
 class EngineProcessError(EngineError):

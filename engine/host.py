@@ -12,21 +12,23 @@ import queue
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from engine import __version__, protocol
 from engine.chat_room import checked_overflow
 from engine.cpu_and_ram import process_ram_bytes
-from engine.errors import InvalidRequestError
+from engine.errors import InvalidRequestError, ServerError
 from engine.live import LiveFeed
 from engine.request_course import Emit, failure_of, progress_of
 
 if TYPE_CHECKING:
     from engine.chat_room import Fitted
     from engine.generate import GenerationStats
+    from engine.server.service import LocalApi
     from engine.session import ChatSession, LoadedModel
 
 log = logging.getLogger(__name__)
@@ -38,12 +40,22 @@ IDLE_AFTER_S = 2.0  # without a request: what was learned may be worked on then
 LAST_BREATH_S = 1.5  # for the running request, once the window is gone
 
 
-class EngineHost:
-    """Runs requests in whichever thread calls `run_pending`. `submit` and `close` may be called from any thread."""
+class _ApiWaits:
+    """In the queue of requests: somebody waits at the local API."""
 
-    def __init__(self, emit: Emit) -> None:
+
+class EngineHost:
+    """Runs requests in whichever thread calls `run_pending`. `submit` and `close` may be called from any thread.
+
+    To the local API it is the window, whose wishes go first.
+    """
+
+    def __init__(self, emit: Emit, serves: bool = True) -> None:
+        """serves: whether it may offer the local API: `run_pending` then has to go on between requests."""
         self._emit = emit
-        self._queue: queue.Queue[protocol.Request | None] = queue.Queue()
+        self._serves = serves
+        self._queue: queue.Queue[protocol.Request | _ApiWaits | None] = queue.Queue()
+        self._held: deque[protocol.Request | None] = deque()  # taken from the queue, and not run yet
         self._lock = threading.Lock()
         self._cancelled: set[str] = set()
         self._known: Counter[str] = Counter()  # waiting or running; how many, should an id come twice
@@ -53,14 +65,19 @@ class EngineHost:
         self._told: dict[str, Any] = {}  # of the model's placement, and of which
         self._told_generation = 0
         self._live = LiveFeed(emit)
+        self._api: LocalApi | None = None  # made when first asked for
+        self._switches: ThreadPoolExecutor | None = None  # switch it, one after another
 
     def submit(self, request: protocol.Request) -> None:
-        """Take a request. Cancel and Watch take effect at once; the rest runs in order in `run_pending`."""
+        """Take a request. Cancel, Watch and Serve take effect at once; the rest runs in order in `run_pending`."""
         if isinstance(request, protocol.Cancel):
             with self._lock:
                 if self._known[request.target]:
                     self._cancelled.add(request.target)
             self._emit(protocol.Finished(request.id))
+            return
+        if isinstance(request, protocol.Serve):
+            self._switch_api(request)
             return
         if isinstance(request, protocol.Watch):
             self._live.watch(request.on)  # also of the answer under way
@@ -81,7 +98,7 @@ class EngineHost:
         wait: float | None = None  # until there is something to do for the model
         while not self._closed.is_set():
             try:
-                request = self._queue.get(block=block, timeout=wait)
+                request = self._held.popleft() if self._held else self._queue.get(block=block, timeout=wait)
             except queue.Empty:
                 if not block:
                     return
@@ -89,9 +106,61 @@ class EngineHost:
                 continue
             if request is None:
                 break
-            self._run(request)
+            if isinstance(request, _ApiWaits):
+                assert self._api is not None, "it put that there"
+                self._api.answer_waiting()
+            else:
+                self._run(request)
             wait = None if self._session is None else IDLE_AFTER_S
+        if self._switches is not None and self._api is not None:
+            self._switches.shutdown(cancel_futures=True)
+            self._api.close()
         self._unload()
+
+    # -------------------------------------------------------------- what the local API sees of the window
+
+    @property
+    def session(self) -> ChatSession | None:
+        return self._session
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed.is_set()
+
+    def waits(self) -> bool:
+        """What needs no computing by the model is done here and now."""
+        while not self._held and not self._closed.is_set():
+            try:
+                request = self._queue.get_nowait()
+            except queue.Empty:
+                return False
+            if isinstance(request, protocol.Count):
+                self._run(request)
+            elif not isinstance(request, _ApiWaits):
+                self._held.append(request)
+        return True
+
+    def go_first(self) -> None:
+        while self.waits() and not self._closed.is_set():
+            request = self._held.popleft()
+            if request is not None:
+                self._run(request)
+
+    def _switch_api(self, request: protocol.Serve) -> None:
+        if not self._serves:
+            error = ServerError("This engine runs within the window and serves nobody.", "Run it as a process.")
+            self._emit(failure_of(request, error))
+            return
+        with self._lock:
+            if self._api is None or self._switches is None:
+                from engine.server.service import LocalApi
+
+                self._api = LocalApi(self._emit, self, lambda: self._queue.put(_ApiWaits()))
+                self._switches = ThreadPoolExecutor(1, "local-api-switch")
+        try:
+            self._switches.submit(self._api.switch, request)
+        except RuntimeError:  # it is closing
+            self._emit(failure_of(request, ServerError("The engine is ending.", "Start Hearth again.")))
 
     def _idle(self) -> float | None:
         """A piece of what there is to do while nobody asks; the seconds after which it goes on, None for nothing."""
@@ -163,11 +232,15 @@ class EngineHost:
     def _dispatch(self, request: protocol.Request) -> dict[str, Any]:
         match request:
             case protocol.Load():
-                found = self._load(request)
+                try:
+                    found = self._load(request)
+                finally:
+                    self._tell_api()
                 self._live.rest(self._session)
                 return found
             case protocol.Unload():
                 self._unload()
+                self._tell_api()
                 self._live.rest(None)
                 return {}
             case protocol.Generate():
@@ -186,17 +259,22 @@ class EngineHost:
                 return {}
             case protocol.Job():
                 return self._job(request)
-            case protocol.Serve():
-                raise InvalidRequestError("This version has no local API.", "Update Hearth.")
-            case protocol.Cancel():
-                raise AssertionError("cancel is answered in submit")
+            case protocol.Serve() | protocol.Cancel():
+                raise AssertionError("they are answered in submit")
 
     def _stop_wanted(self, request_id: str) -> Callable[[], bool]:
         return lambda: request_id in self._cancelled or self._closed.is_set()
 
     # -------------------------------------------------------------- load
 
+    def _tell_api(self) -> None:
+        """Another model is loaded, or none."""
+        if self._api is not None:
+            self._api.changed()
+
     def _unload(self) -> None:
+        if self._api is not None:
+            self._api.forget()
         if self._session is not None:
             self._session.keep()
         if self._model is not None:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from engine.errors import EngineError, error_class
 
 PROTOCOL_VERSION = 1
+DEFAULT_PORT = 8434  # of the local API
 MAX_LINE_BYTES = 64 << 20  # a longer line is a broken partner, not a message
 
 
@@ -109,12 +110,15 @@ class Job:
 
 @dataclass(frozen=True)
 class Serve:
-    """Start or stop the local API."""
+    """Switch the local API on or off, or give it another port or key; answered by `finished` (ServerState), also in
+    the middle of an answer. What changes later comes as news. The engine's process forgets port and key when it ends.
+    """
 
     type: ClassVar[str] = "serve"
     id: str
-    port: int = 0
     on: bool = True
+    port: int = DEFAULT_PORT  # of this machine's loopback; 0: any that is free
+    key: str = ""  # what programs must send
 
 
 @dataclass(frozen=True)
@@ -239,6 +243,7 @@ class News:
     topic: "downloads" {"downloads": [Download]}, "library" {"models": [InstalledModel]}; records of
     engine/library/records.py. "model": of the model that is loaded, whose place is another now: placement (as
     LoadedModelInfo has it), notes [sentences], name, device, device_reason, card, vram_bytes, vram_parts_bytes.
+    "server": a ServerState, at most 4 a second.
     """
 
     type: ClassVar[str] = "news"
@@ -345,6 +350,26 @@ class CountResult:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> CountResult:
+        return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """The local API as it is now."""
+
+    on: bool = False
+    address: str = ""  # "http://127.0.0.1:8434/v1", what clients take as base URL
+    model: str = ""  # what answers; "" while none is loaded
+    active: int = 0  # requests being answered
+    waiting: int = 0
+    answered: int = 0  # since it was switched on
+    refused: int = 0  # for a wrong key or host, a bad request, a full line
+    last_error: str = ""  # one sentence
+    # Who talks to it: client (what it calls itself), what (chat, completion), state (waiting, answering), tokens.
+    talking: list[dict[str, Any]] = field(default_factory=list)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> ServerState:
         return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +37,7 @@ from engine.offline.model_bytes import ModelBytes
 from engine.offline.oversized import Room, fitting_context
 from engine.opening import choose_context, find_model, read_tokenizer
 from engine.opening import resolve_model as resolve_model
-from engine.sampling import make_sampler
+from engine.sampling import Sampler, make_sampler
 from engine.stoppable import run_unless
 from engine.tokenizer import Tokenizer
 from native_kernels.backend import I32
@@ -47,6 +47,7 @@ from native_kernels.kv_blocks import KvLayout
 log = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
+MakeSampler = Callable[[SamplingConfig], Sampler]
 
 _HELD: dict[Hold, str] = {
     "f32": "Held as 32-bit numbers",
@@ -373,8 +374,10 @@ class ChatSession:
         cancelled: Callable[[], bool] = lambda: False,
         on_progress: Progress = lambda done, total: None,
         continues: bool = False,
-    ) -> Iterator[TokenEvent]:
+        make: MakeSampler = make_sampler,
+    ) -> Generator[TokenEvent]:
         """The answer to a prompt of token ids. continues: the prompt ends within a text, which is written on.
+        make: makes what chooses the tokens.
 
         Raises: ContextOverflowError when the prompt alone is too long.
         """
@@ -387,7 +390,7 @@ class ChatSession:
         vocabulary = self.model.opened.config.vocab_size
         if bad := next((token for token in prompt if not 0 <= token < vocabulary), None):
             raise InvalidRequestError(f"Token {bad} lies outside the vocabulary of {vocabulary}.")
-        return self._generate(list(prompt), sampling, cancelled, on_progress, continues)
+        return self._generate(list(prompt), sampling, cancelled, on_progress, continues, make)
 
     def _generate(
         self,
@@ -396,11 +399,12 @@ class ChatSession:
         cancelled: Callable[[], bool],
         on_progress: Progress,
         continues: bool,
-    ) -> Iterator[TokenEvent]:
+        make: MakeSampler,
+    ) -> Generator[TokenEvent]:
         for attempt in range(_TRIES):
             has_begun = False
             try:
-                for event in self._answer(prompt, sampling, cancelled, on_progress, continues):
+                for event in self._answer(prompt, sampling, cancelled, on_progress, continues, make):
                     has_begun = has_begun or event.token_id is not None
                     yield event
                 return
@@ -421,6 +425,7 @@ class ChatSession:
         cancelled: Callable[[], bool],
         on_progress: Progress,
         continues: bool,
+        make: MakeSampler,
     ) -> Iterator[TokenEvent]:
         self._keep_up()
         self._cache.truncate(min(shared_prefix(self._tokens, prompt), len(prompt) - 1))
@@ -429,7 +434,7 @@ class ChatSession:
             self._transformer,
             self._cache,
             prompt,
-            make_sampler(sampling),
+            make(sampling),
             self.model.tokenizer.stream(continues),
             stop_token_ids=self.model.stop_token_ids,
             stop_texts=sampling.stop,

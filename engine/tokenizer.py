@@ -328,6 +328,10 @@ class Tokenizer:
         """The token for people's eyes: its own characters, or its name where it is special."""
         return self._bytes_of(token_id).decode("utf-8", "replace")
 
+    def token_bytes(self, token_id: int) -> bytes:
+        """What the token stands for in UTF-8, perhaps half a character; of a special one its name."""
+        return self._bytes_of(token_id)
+
     def _stream(self, skip_special: bool, begins: bool = True) -> TextStream:
         def visible(token_id: int) -> bytes:
             return b"" if self._is_special(token_id) else self._bytes_of(token_id)

@@ -59,12 +59,12 @@ class PlainShelf:
 def downloads_in(folder: Path, **more: Any) -> tuple[Downloads, PlainShelf]:
     """A queue over `folder`, with a hub that gives up on silence after `stall_s`."""
     shelf = PlainShelf(folder / "models")
-    hub = more.pop("hub", None) or Hub(stall_s=more.pop("stall_s", 5.0))
+    hub = more.pop("hub", None) or Hub(stall_s=more.pop("stall_s", 30.0))
     more.setdefault("patience", QUICK)
     return Downloads(shelf, hub, home=folder / "queue", **more), shelf
 
 
-def wait_for(what: Callable[[], Any], seconds: float = 20.0) -> Any:
+def wait_for(what: Callable[[], Any], seconds: float = 60.0) -> Any:
     """What it gives as soon as that is something."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:

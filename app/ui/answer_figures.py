@@ -10,6 +10,7 @@ from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QGridLayout, QWidget
 
 from app.answer_words import figures_of
+from app.translation import tr
 from app.ui import theme
 from app.ui.controls import Label
 from app.ui.popover import Popover
@@ -19,10 +20,10 @@ class AnswerFigures(Popover):
     """Names at the left, figures at the right. It goes on a click elsewhere or Esc, and is deleted then."""
 
     def __init__(self, stats: Mapping[str, Any], window: QWidget) -> None:
-        super().__init__("Figures of this answer", window)
+        super().__init__(tr("Figures of this answer"), window)
         rows = figures_of(stats)
         self.body.setSpacing(theme.px(10))
-        self.body.addWidget(Label("This answer, measured on this PC", "smallstrong"))
+        self.body.addWidget(Label(tr("This answer, measured on this PC"), "smallstrong"))
         grid = QGridLayout()
         grid.setHorizontalSpacing(theme.px(20))
         grid.setVerticalSpacing(theme.px(6))

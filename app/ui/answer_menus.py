@@ -14,11 +14,13 @@ from PySide6.QtWidgets import QApplication, QWidget
 
 from app.personas import NO_PERSONA
 from app.shelf import Shelf
+from app.translation import tr
 
 if TYPE_CHECKING:
     from app.answer_setup import AnswerSetup
     from app.ui.chat_page import ChatPage
     from app.ui.compare_dialog import CompareDialog
+    from app.ui.live_page import LivePage
     from app.ui.persona_menu import PersonaMenu
     from app.ui.popover import Popover
     from app.ui.preset_menu import PresetMenu
@@ -77,6 +79,13 @@ class AnswerMenus(QObject):
         return {"presets": self.open_presets, "personas": self.open_personas, "sampling": self.open_sampling,
                 "compare": self.open_comparison, "edit_presets": self.edit_presets,
                 "edit_personas": self.edit_personas}  # fmt: skip
+
+    def serve(self, live: LivePage) -> None:
+        """Have the switch of the Live page choose for the open chat, and show what is chosen there."""
+        live.mode_picked.connect(self.setup.pick_mode)
+        live.compare_asked.connect(self.open_comparison)
+        self.setup.changed.connect(lambda: live.set_offer(self.setup.offer))
+        live.set_offer(self.setup.offer)
 
     # -------------------------------------------------------------- opening
 
@@ -142,12 +151,12 @@ class AnswerMenus(QObject):
 
         choices = self.setup.choices
         for title, shelf, act in (
-            ("Personas", choices.personas, self.edit_personas),
-            ("Presets", choices.presets, self.edit_presets),
+            (tr("Personas"), choices.personas, self.edit_personas),
+            (tr("Presets"), choices.presets, self.edit_presets),
         ):
             row = LinkRow(title, _count(shelf))
             row.clicked.connect(partial(self._edit_from, row, shelf, act))
-            dialog.add_row("Answers", row, row.is_found_by)
+            dialog.add_row(tr("Answers"), row, row.is_found_by)
 
     @staticmethod
     def _edit_from(row: LinkRow, shelf: Shelf[Any], act: Callable[[], ShelfDialog[Any]]) -> None:
@@ -184,10 +193,10 @@ class AnswerMenus(QObject):
 
     def _show(self) -> None:
         chosen = self.setup.chosen
-        words = [f"{chosen.preset.name}, changed" if chosen.is_changed else chosen.preset.name]
+        words = [tr("{name}, changed", name=chosen.preset.name) if chosen.is_changed else chosen.preset.name]
         if chosen.persona is not None:
             words.append(chosen.persona.name)
-        about = "\n".join(["Preset, persona, neurons", *([chosen.preset.about] if chosen.preset.about else [])])
+        about = "\n".join([tr("Preset, persona, neurons"), *([chosen.preset.about] if chosen.preset.about else [])])
         self._page.composer.set_preset(" · ".join(words), about)
         if "presets" in self.__dict__ and self.presets.is_open:
             self.presets.show_offer(self.setup.offer)
@@ -199,4 +208,8 @@ class AnswerMenus(QObject):
 
 def _count(shelf: Shelf[Any]) -> str:
     own = len(shelf.own)
-    return f"{own} of yours, {len(shelf.built_in)} of Hearth's" if own else f"{len(shelf.built_in)} of Hearth's"
+    return (
+        tr("{own} of yours, {built_in} of Hearth's", own=own, built_in=len(shelf.built_in))
+        if own
+        else tr("{built_in} of Hearth's", built_in=len(shelf.built_in))
+    )

@@ -14,6 +14,7 @@ from PySide6.QtWidgets import QApplication, QBoxLayout, QHBoxLayout, QSizePolicy
 from app import attachments
 from app.conversation import Attachment
 from app.draft_attachments import Attached
+from app.translation import figure, tr, tr_n
 from app.ui import theme
 from app.ui.controls import Button, IconButton, Label
 from app.ui.flow import Flow
@@ -24,20 +25,20 @@ GLYPHS = {"pasted": "lines", "text": "file", "pdf": "file"}
 
 
 def _tokens(n: int) -> str:
-    return f"{n:,} token{'' if n == 1 else 's'}"
+    return tr_n("{n} token", "{n} tokens", n, n=figure(n))
 
 
 def facts_of(item: Attached) -> tuple[str, str]:
     """What a tile says of a draft's attachment, and the token it is written in."""
     if item.attachment is None:
-        return "Reading", "ink3"
+        return tr("Reading"), "ink3"
     measure = item.measure
     if measure is None:
         return size_of(item.attachment), "ink3"
     if not item.has_room:
-        return f"No room for {_tokens(measure.tokens)}", "bad"
+        return tr("No room for {tokens}", tokens=_tokens(measure.tokens)), "bad"
     if measure.kept_tokens < measure.tokens:
-        return f"first {measure.kept_tokens:,} of {_tokens(measure.tokens)}", "warn"
+        return tr("first {kept} of {tokens}", kept=figure(measure.kept_tokens), tokens=_tokens(measure.tokens)), "warn"
     return _tokens(measure.tokens), "ink3"
 
 
@@ -45,11 +46,11 @@ def size_of(attachment: Attachment) -> str:
     """How much of it was sent, else its pages, else its characters."""
     kept = attachments.kept_of(attachment)
     if kept is not None:
-        return f"first {kept[0]:,} of {_tokens(kept[1])}"
+        return tr("first {kept} of {tokens}", kept=figure(kept[0]), tokens=_tokens(kept[1]))
     if attachment.n_pages:
-        return f"{attachment.n_pages:,} page{'' if attachment.n_pages == 1 else 's'}"
+        return tr_n("{n} page", "{n} pages", attachment.n_pages, n=figure(attachment.n_pages))
     n = len(attachment.text)
-    return f"{n:,} character{'' if n == 1 else 's'}"
+    return tr_n("{n} character", "{n} characters", n, n=figure(n))
 
 
 class _Name(Button):
@@ -88,7 +89,7 @@ class AttachmentChip(QWidget):
         self._row.addWidget(self.facts)
         self.remove: IconButton | None = None
         if can_remove:
-            self.remove = IconButton("close", f"Remove {name}", parent=self)
+            self.remove = IconButton("close", tr("Remove {name}", name=name), parent=self)
             self.remove.glyph_px = 12
             self.remove.clicked.connect(lambda: self.removed.emit(self.id))
             self._row.addWidget(self.remove)
@@ -105,7 +106,7 @@ class AttachmentChip(QWidget):
             self.facts.set_look("meta", token)
         words = self.name.text().replace("&&", "&")
         self.name.setAccessibleName(f"{words}, {facts}")
-        self.name.setToolTip(tooltip or f"Show {words}")
+        self.name.setToolTip(tooltip or tr("Show {name}", name=words))
         self.updateGeometry()
 
     def _restyle(self) -> None:
@@ -134,7 +135,7 @@ class AttachmentRow(QWidget):
         policy = QSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         policy.setHeightForWidth(True)
         self.setSizePolicy(policy)
-        self.setAccessibleName("Attached to this message")
+        self.setAccessibleName(tr("Attached to this message"))
         theme.current().changed.connect(self._restyle)
         self._restyle()
         self.hide()
@@ -208,8 +209,8 @@ class SentAttachments(QWidget):
 
 def _tooltip(item: Attached) -> str:
     if item.attachment is None:
-        return f"Reading {item.name}"
-    parts = [f"Show {item.name}", size_of(item.attachment)]
+        return tr("Reading {name}", name=item.name)
+    parts = [tr("Show {name}", name=item.name), size_of(item.attachment)]
     if item.measure is not None and item.has_room and item.measure.kept_tokens < item.measure.tokens:
-        parts.append("The context has room for its beginning only")
+        parts.append(tr("The context has room for its beginning only"))
     return "\n".join(parts)

@@ -8,6 +8,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFrame, QPlainTextEdit, QWidget
 
 from app.conversation import Attachment
+from app.translation import tr
 from app.ui import theme
 from app.ui.attachment_chip import size_of
 from app.ui.controls import Button
@@ -28,16 +29,16 @@ class AttachmentSheet(Sheet):
         self.text.setReadOnly(True)
         self.text.setFrameShape(QFrame.Shape.NoFrame)
         self.text.setFont(theme.font("code"))
-        self.text.setAccessibleName(f"Text of {attachment.name}")
+        self.text.setAccessibleName(tr("Text of {name}", name=attachment.name))
         shown = attachment.text[:MOST_SHOWN_CHARS]
         self.text.setPlainText(shown if len(shown) == len(attachment.text) else f"{shown}\n…")
         self.text.document().setDocumentMargin(0)
         self.text.setFixedHeight(ROWS * theme.line_height("small"))
         self.body.addWidget(self.text)
         if put_back is not None:
-            into = self.add_button(Button("Put into the message"), at_start=True)
+            into = self.add_button(Button(tr("Put into the message")), at_start=True)
             into.clicked.connect(self.accept)
             into.clicked.connect(put_back)
-        copy = self.add_button(Button("Copy"))
+        copy = self.add_button(Button(tr("Copy")))
         copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(attachment.text))
         self.add_close()

@@ -6,6 +6,7 @@ from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QGuiApplication, QResizeEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QPlainTextEdit, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
+from app.translation import tr
 from app.ui import theme
 from app.ui.controls import Button, IconButton, Label
 from app.ui.direction import set_margins
@@ -42,8 +43,8 @@ class Banner(QFrame):
         self._buttons = Flow()
         self._remedy = Button("", "primary")
         self._second = Button("", "secondary")
-        self._details = Button("Details", "quiet")
-        self._copy = Button("Copy details", "quiet")
+        self._details = Button(tr("Details"), "quiet")
+        self._copy = Button(tr("Copy details"), "quiet")
         for button in (self._remedy, self._second, self._details, self._copy):
             self._buttons.addWidget(button)
         self._column.addSpacing(4)
@@ -51,10 +52,10 @@ class Banner(QFrame):
         self._text = QPlainTextEdit()
         self._text.setReadOnly(True)
         self._text.setProperty("kind", "field")
-        self._text.setAccessibleName("Details")
+        self._text.setAccessibleName(tr("Details"))
         self._text.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
         self._column.addWidget(self._text)
-        self._close = IconButton("close", "Close")
+        self._close = IconButton("close", tr("Close"))
         self._close.glyph_px = 16
         self._row.addWidget(self._close, 0, Qt.AlignmentFlag.AlignTop)
         self._remedy.clicked.connect(self._choose_remedy)
@@ -83,7 +84,7 @@ class Banner(QFrame):
         self._fit_details()
         self._text.hide()
         self._copy.hide()
-        self._details.setText("Details")
+        self._details.setText(tr("Details"))
         theme.set_property(self, "severity", message.severity)
         words = f"{message.title}. {message.sentence}"
         self.setAccessibleName(words)
@@ -119,12 +120,12 @@ class Banner(QFrame):
         shown = not self._text.isVisibleTo(self)
         self._text.setVisible(shown)
         self._copy.setVisible(shown)
-        self._copy.setText("Copy details")
-        self._details.setText("Hide details" if shown else "Details")
+        self._copy.setText(tr("Copy details"))
+        self._details.setText(tr("Hide details") if shown else tr("Details"))
 
     def _copy_details(self) -> None:
         QGuiApplication.clipboard().setText(self._text.toPlainText())
-        self._copy.setText("Copied")
+        self._copy.setText(tr("Copied"))
 
     def _close_by_hand(self) -> None:
         self.clear()

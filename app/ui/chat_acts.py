@@ -15,6 +15,7 @@ from PySide6.QtWidgets import QFileDialog, QWidget
 
 from app.chat_files import file_name
 from app.conversation import Conversation
+from app.translation import tr
 from app.ui import chat_menus
 from app.ui.folder_sheet import FolderSheet
 
@@ -73,7 +74,7 @@ class ChatActs(QObject):
         elif act == "import_chats":
             self._import()
         elif act == "export_all":
-            self._export("Hearth chats", "json", None)
+            self._export(tr("Hearth chats"), "json", None)
         elif act == "export_all_markdown":
             self._export_folder()
         elif chat is None:
@@ -108,19 +109,19 @@ class ChatActs(QObject):
     # -------------------------------------------------------------- files
 
     def _export(self, name: str, ending: str, conversation_ids: list[str] | None) -> None:
-        title = "Export this chat" if conversation_ids else "Export all chats"
-        kind = "Markdown (*.md)" if ending == "md" else "JSON, which Hearth can import (*.json)"
+        title = tr("Export this chat") if conversation_ids else tr("Export all chats")
+        kind = tr("Markdown (*.md)") if ending == "md" else tr("JSON, which Hearth can import (*.json)")
         path, _ = QFileDialog.getSaveFileName(self._window, title, str(_documents() / f"{name}.{ending}"), kind)
         if path:
             self._shelf.export_chats(_with_ending(Path(path), ending), conversation_ids)
 
     def _export_folder(self) -> None:
-        path = QFileDialog.getExistingDirectory(self._window, "Where the chats should lie", str(_documents()))
+        path = QFileDialog.getExistingDirectory(self._window, tr("Where the chats should lie"), str(_documents()))
         if path:
-            self._shelf.export_chats(Path(path) / "Hearth chats")
+            self._shelf.export_chats(Path(path) / tr("Hearth chats"))
 
     def _import(self) -> None:
-        path, _ = QFileDialog.getOpenFileName(self._window, "Import chats", str(_documents()), "Chats (*.json)")
+        path, _ = QFileDialog.getOpenFileName(self._window, tr("Import chats"), str(_documents()), tr("Chats (*.json)"))
         if path:
             self._shelf.import_chats(Path(path))
 

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QWidget
 from app.attachments import content_of
 from app.context_count import ContextCount
 from app.conversation import Message
+from app.translation import tr
 from app.ui.context_meter import ContextPopup
 from app.ui.file_drop import FileDrop
 from app.user_messages import UserMessage
@@ -37,6 +38,7 @@ class ChatContext(QObject):
         FileDrop(page, composer)
         chat.words_of = _words_of
         self.counter = ContextCount(engine, composer.draft, composer.text, chat.next_request)
+        self.counter.is_elsewhere = lambda: chat.place is not None
         self.counter.setParent(self)  # it reads the field, so it must not outlive it
         self.counter.counted.connect(self._counted)
         self.popup = ContextPopup(window)
@@ -71,7 +73,7 @@ class ChatContext(QObject):
 
     @Slot(str)
     def _refused(self, sentence: str) -> None:
-        self._page.show_banner(UserMessage("That was not attached", sentence, severity="warn"))
+        self._page.show_banner(UserMessage(tr("That was not attached"), sentence, severity="warn"))
 
 
 def _words_of(message: Message) -> str:

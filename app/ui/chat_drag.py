@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QMimeData, QPoint, QRectF, Qt
 from PySide6.QtGui import QDrag, QPainter, QPixmap
 
+from app.translation import tr
 from app.ui import theme
 from app.ui.chat_model import FOLDERS, PINNED, ChatModel, ChatRow, FolderRow
 from app.ui.marked_line import paint_line
@@ -40,7 +41,7 @@ def place_of(model: ChatModel, row: int) -> Place | None:
         return Place(folder=found.name)
     if isinstance(found, ChatRow):
         return Place(found.conversation.pinned, found.folder)
-    return None if found == FOLDERS else Place(pinned=found == PINNED)
+    return None if found == tr(FOLDERS) else Place(pinned=found == tr(PINNED))
 
 
 def rows_of(model: ChatModel, place: Place) -> frozenset[int]:

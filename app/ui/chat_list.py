@@ -28,6 +28,7 @@ from PySide6.QtWidgets import (
 )
 
 from app.conversation import Conversation, SearchHit
+from app.translation import tr
 from app.ui import chat_drag, chat_menus, theme
 from app.ui.chat_model import ChatModel, ChatRow, FolderRow, Row
 from app.ui.chat_rows import GAP, ROW, SCROLL_BAR, ChatDelegate
@@ -60,7 +61,7 @@ class ChatList(QListView):
         self.drop_rows: frozenset[int] = frozenset()  # marked while a chat hangs over them
         self._pressed_at = QPoint()
         self._waiting: list[Conversation] | None = None  # a new list that came in the middle of a rename
-        self.setAccessibleName("Chats")
+        self.setAccessibleName(tr("Chats"))
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setProperty("kind", "chats")
         self.viewport().setAutoFillBackground(False)

@@ -9,6 +9,7 @@ from PySide6.QtCore import Qt
 
 from app.conversation import Conversation
 from app.shortcuts import keys
+from app.translation import tr
 from app.ui import icons
 from app.ui.floating import Menu
 
@@ -18,45 +19,45 @@ if TYPE_CHECKING:
 
 def chat_menu(view: ChatList, chat: Conversation) -> Menu:
     """What can be done with one chat."""
-    menu = _menu("Chat", view)
-    menu.add("Rename", "pen", lambda: view.rename(chat.id), keys("rename_in_list"))
+    menu = _menu(tr("Chat"), view)
+    menu.add(tr("Rename"), "pen", lambda: view.rename(chat.id), keys("rename_in_list"))
     add_rows(menu, view, chat)
     menu.addSeparator()
-    menu.add("Delete", "trash", lambda: view.delete_requested.emit(chat.id), keys("delete_in_list"), "bad")
+    menu.add(tr("Delete"), "trash", lambda: view.delete_requested.emit(chat.id), keys("delete_in_list"), "bad")
     return menu
 
 
 def add_rows(menu: Menu, view: ChatList, chat: Conversation) -> None:
     """Where a chat is kept, and its way into a file: in its menu, and in that of the title bar."""
-    pin = ("Unpin", "unpin") if chat.pinned else ("Pin", "pin")
+    pin = (tr("Unpin"), "unpin") if chat.pinned else (tr("Pin"), "pin")
     menu.add(*pin, lambda: view.placed.emit(chat.id, not chat.pinned, chat.folder))
     _add_folders(menu, view, chat)
     menu.addSeparator()
-    menu.add("Export as Markdown", "put", lambda: view.asked.emit("export_markdown", chat.id))
-    menu.add("Export as JSON", "put", lambda: view.asked.emit("export_json", chat.id))
+    menu.add(tr("Export as Markdown"), "put", lambda: view.asked.emit("export_markdown", chat.id))
+    menu.add(tr("Export as JSON"), "put", lambda: view.asked.emit("export_json", chat.id))
 
 
 def folders_menu(view: ChatList, chat: Conversation) -> Menu:
     """The folders that a chat can be moved to."""
-    menu = _menu("Move to folder", view)
+    menu = _menu(tr("Move to folder"), view)
     _fill_folders(menu, view, chat, view.chats.folders)
     return menu
 
 
 def folder_menu(view: ChatList, name: str) -> Menu:
     """What can be done with a folder."""
-    menu = _menu("Folder", view)
-    menu.add("Rename", "pen", lambda: view.rename_folder(name), keys("rename_in_list"))
-    menu.add("Take all chats out", "folder", lambda: view.asked.emit("take_out", name))
+    menu = _menu(tr("Folder"), view)
+    menu.add(tr("Rename"), "pen", lambda: view.rename_folder(name), keys("rename_in_list"))
+    menu.add(tr("Take all chats out"), "folder", lambda: view.asked.emit("take_out", name))
     return menu
 
 
 def list_menu(view: ChatList) -> Menu:
     """What can be done with all chats."""
-    menu = _menu("All chats", view)
-    menu.add("Import chats", "get", lambda: view.asked.emit("import_chats", ""))
-    menu.add("Export all as JSON", "put", lambda: view.asked.emit("export_all", ""))
-    menu.add("Export all as Markdown", "put", lambda: view.asked.emit("export_all_markdown", ""))
+    menu = _menu(tr("All chats"), view)
+    menu.add(tr("Import chats"), "get", lambda: view.asked.emit("import_chats", ""))
+    menu.add(tr("Export all as JSON"), "put", lambda: view.asked.emit("export_all", ""))
+    menu.add(tr("Export all as Markdown"), "put", lambda: view.asked.emit("export_all_markdown", ""))
     return menu
 
 
@@ -69,10 +70,10 @@ def _menu(name: str, view: ChatList) -> Menu:
 def _add_folders(menu: Menu, view: ChatList, chat: Conversation) -> None:
     folders = view.chats.folders
     if not folders:
-        menu.add("Move to a new folder", "folder-new", lambda: view.asked.emit("new_folder", chat.id))
+        menu.add(tr("Move to a new folder"), "folder-new", lambda: view.asked.emit("new_folder", chat.id))
         return
-    inner = Menu("Move to folder", menu)
-    inner.setTitle("Move to folder")
+    inner = Menu(tr("Move to folder"), menu)
+    inner.setTitle(tr("Move to folder"))
     inner.setIcon(icons.icon("folder", "ink2", 16))
     _fill_folders(inner, view, chat, folders)
     menu.addMenu(inner)
@@ -87,6 +88,6 @@ def _fill_folders(menu: Menu, view: ChatList, chat: Conversation, folders: Seque
         menu.add(shown, "check" if name == chat.folder else "folder", move(name))
     if folders:
         menu.addSeparator()
-    menu.add("New folder", "folder-new", lambda: view.asked.emit("new_folder", chat.id))
+    menu.add(tr("New folder"), "folder-new", lambda: view.asked.emit("new_folder", chat.id))
     if chat.folder:
-        menu.add("Out of the folder", "close", move(""))
+        menu.add(tr("Out of the folder"), "close", move(""))

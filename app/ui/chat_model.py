@@ -5,31 +5,34 @@ It paints and stores nothing.
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
-from PySide6.QtCore import QAbstractListModel, QModelIndex, QPersistentModelIndex, Qt, QTimer, Signal
+from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QStringListModel, Qt, QTimer, Signal
 from PySide6.QtWidgets import QWidget
 
 from app.conversation import Conversation, SearchHit
+from app.translation import noted, tr, tr_n
 
 Index = QModelIndex | QPersistentModelIndex
-UNTITLED = "New chat"
+UNTITLED = noted("New chat")
 FOLDER_LENGTH = 60  # characters of a folder's name that are kept
-MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
-          "November", "December")  # fmt: skip
+MONTHS = (
+    noted("January"), noted("February"), noted("March"), noted("April"), noted("May"), noted("June"), noted("July"),
+    noted("August"), noted("September"), noted("October"), noted("November"), noted("December"),
+)  # fmt: skip
 REGROUP_MS = 600_000  # how often the list looks whether another day has begun
 
 
-PINNED, FOLDERS = "Pinned", "Folders"
+PINNED, FOLDERS = noted("Pinned"), noted("Folders")
 
 
-@dataclass(frozen=True)
-class ChatRow:
+class ChatRow(NamedTuple):
     """A chat in the list. Of a hit: the passage that was found, from which message, and what to mark in it."""
 
     conversation: Conversation
@@ -41,7 +44,7 @@ class ChatRow:
 
     @property
     def title(self) -> str:
-        return self.conversation.title or UNTITLED
+        return self.conversation.title or tr(UNTITLED)
 
 
 @dataclass(frozen=True)
@@ -69,10 +72,10 @@ def grouped(conversations: Sequence[Conversation], today: date, closed: Set[str]
     newest = sorted(conversations, key=lambda c: c.updated_at, reverse=True)
     rows: list[Row] = [ChatRow(c) for c in newest if c.pinned]
     if rows:
-        rows.insert(0, PINNED)
+        rows.insert(0, tr(PINNED))
     loose = [c for c in newest if not c.pinned]
     if names := folders_of(newest):
-        rows.append(FOLDERS)
+        rows.append(tr(FOLDERS))
         inside: dict[str, list[Conversation]] = {name: [] for name in names}
         for c in loose:
             if c.folder:
@@ -84,31 +87,34 @@ def grouped(conversations: Sequence[Conversation], today: date, closed: Set[str]
 
 
 def _by_date(newest_first: Sequence[Conversation], today: date) -> list[Row]:
-    midnight = datetime(today.year, today.month, today.day).astimezone()
-
-    def starts(days: int) -> float:
-        return (midnight - timedelta(days=days)).timestamp()
-
-    recent = ((starts(0), "Today"), (starts(1), "Yesterday"), (starts(7), "Last 7 days"))
     rows: list[Row] = []
-    head, is_recent = "", True
+    since = math.inf  # where the group that is being filled begins
     for conversation in newest_first:
-        if is_recent:
-            group = next((words for start, words in recent if conversation.updated_at >= start), "")
-            is_recent = bool(group)
-        if not is_recent:
-            day = time.localtime(conversation.updated_at)  # a tenth of what a datetime costs, for thousands of chats
-            month = MONTHS[day.tm_mon - 1]
-            group = month if day.tm_year == today.year else f"{month} {day.tm_year}"
-        if group != head:
-            rows.append(group)
-            head = group
+        if conversation.updated_at < since:
+            words, since = _group_of(conversation.updated_at, today)
+            rows.append(words)
         rows.append(ChatRow(conversation))
     return rows
 
 
-class ChatModel(QAbstractListModel):
-    """Section words, folders and chats as one flat list. Renaming shows at once and is told."""
+def _group_of(when: float, today: date) -> tuple[str, float]:
+    """The words that a chat of that time stands under, and the time from which on they are right."""
+    midnight = datetime(today.year, today.month, today.day).astimezone()
+    for days, words in ((0, tr("Today")), (1, tr("Yesterday")), (7, tr("Last 7 days"))):
+        since = (midnight - timedelta(days=days)).timestamp()
+        if when >= since:
+            return words, since
+    day = time.localtime(when)
+    month = tr(MONTHS[day.tm_mon - 1])
+    words = month if day.tm_year == today.year else tr("{month} {year}", month=month, year=day.tm_year)
+    return words, time.mktime((day.tm_year, day.tm_mon, 1, 0, 0, 0, 0, 0, -1))
+
+
+class ChatModel(QStringListModel):
+    """Section words, folders and chats as one flat list. Renaming shows at once and is told.
+
+    Qt's own list counts the rows: a view that lays out 5,000 chats asks for their number 10,000 times.
+    """
 
     renamed = Signal(str, str)  # a chat
     folder_renamed = Signal(str, str)
@@ -180,16 +186,15 @@ class ChatModel(QAbstractListModel):
             rows = grouped(self._conversations, self._day, self.closed)
         else:
             rows = [_hit_row(hit) for hit in self._hits]
-        if _shape(rows) == _shape(self.rows):
-            # Nothing moved: no reset, so scroll position and cursor stay.
+        if not _moved(self.rows, rows):
+            # No reset, so scroll position and cursor stay.
             self.rows = rows
             if rows:
                 self.dataChanged.emit(self.index(0), self.index(len(rows) - 1))
             return
-        self.beginResetModel()
         self.rows = rows
         self._places = {row.conversation.id: i for i, row in enumerate(rows) if isinstance(row, ChatRow)}
-        self.endResetModel()
+        self.setStringList([""] * len(rows))
 
     def chat(self, index: Index) -> ChatRow | None:
         """The chat of a row; None for a section and for no row."""
@@ -214,9 +219,6 @@ class ChatModel(QAbstractListModel):
         place = self._places.get(conversation_id)
         return QModelIndex() if place is None else self.index(place)
 
-    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008 - Qt's own signature
-        return 0 if parent.isValid() else len(self.rows)
-
     def flags(self, index: Index) -> Qt.ItemFlag:
         if isinstance(self.row(index), str | None):
             return Qt.ItemFlag.NoItemFlags
@@ -235,8 +237,8 @@ class ChatModel(QAbstractListModel):
         if role == Qt.ItemDataRole.EditRole:
             return row.conversation.title
         if role == Qt.ItemDataRole.AccessibleTextRole:
-            running = ", writing" if row.conversation.id == self.running else ""
-            return f"{row.title}{running}" + (f": {row.snippet}" if row.snippet else "")
+            title = tr("{title}, writing", title=row.title) if row.conversation.id == self.running else row.title
+            return f"{title}: {row.snippet}" if row.snippet else title
         return None
 
     def setData(self, index: Index, value: Any, role: int = Qt.ItemDataRole.EditRole) -> bool:
@@ -251,7 +253,7 @@ class ChatModel(QAbstractListModel):
             or title == row.conversation.title
         ):
             return False
-        self.rows[index.row()] = replace(row, conversation=replace(row.conversation, title=title))
+        self.rows[index.row()] = row._replace(conversation=replace(row.conversation, title=title))
         self.dataChanged.emit(index, index)
         self.renamed.emit(row.conversation.id, title)
         return True
@@ -264,16 +266,20 @@ def _hit_row(hit: SearchHit) -> ChatRow:
 
 def _folder_data(row: FolderRow, role: int) -> str | None:
     if role == Qt.ItemDataRole.AccessibleTextRole:
-        chats = "1 chat" if row.count == 1 else f"{row.count} chats"
-        return f"{row.name}, folder, {chats}, {'open' if row.is_open else 'closed'}"
+        chats = tr_n("{n} chat", "{n} chats", row.count)
+        words = noted("{name}, folder, {chats}, open") if row.is_open else noted("{name}, folder, {chats}, closed")
+        return tr(words, name=row.name, chats=chats)
     return row.name if role in {Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.EditRole} else None
 
 
-def _shape(rows: Sequence[Row]) -> list[tuple[str, str]]:
-    """What stands where; two lists of one shape differ only in what is painted."""
-    return [
-        ("", row) if isinstance(row, str)
-        else ("folder", row.name) if isinstance(row, FolderRow)
-        else (row.folder, row.conversation.id)
-        for row in rows
-    ]  # fmt: skip
+def _moved(before: Sequence[Row], after: Sequence[Row]) -> bool:
+    """Whether other things stand there, or in another order; else the two differ only in what is painted."""
+    return len(before) != len(after) or not all(map(_is_same, before, after))
+
+
+def _is_same(a: Row, b: Row) -> bool:
+    if isinstance(a, ChatRow):
+        return isinstance(b, ChatRow) and a.conversation.id == b.conversation.id and a.folder == b.folder
+    if isinstance(a, FolderRow):
+        return isinstance(b, FolderRow) and a.name == b.name
+    return a == b

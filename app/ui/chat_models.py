@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QWidget
 
 from app.engine_status import EngineStatus, Phase
 from app.model_rows import ModelRow
+from app.translation import tr
 from app.ui.model_menu import ModelMenu
 from app.ui.placement_popup import Placed, PlacementPopup
 from engine.library.records import Estimate
@@ -53,7 +54,7 @@ class ChatModels(QObject):
         composer, card, menu = self._page.composer, self._sidebar.panel.engine, self.menu
         composer.model_menu_asked.connect(self.open_menu)
         card.clicked.connect(lambda: self.open_placement(card))
-        menu.chosen.connect(self._models.use)
+        menu.chosen.connect(self._use)
         menu.unload.connect(self._chat.unload)
         menu.cancel_load.connect(self._chat.cancel_load)
         menu.placement_asked.connect(lambda: self.open_placement(composer.model_button))
@@ -100,6 +101,11 @@ class ChatModels(QObject):
                 self._models.refresh()
             self.menu.open_at(anchor)
 
+    def _use(self, row_id: str) -> None:
+        """A model of this PC: the chat is answered here with it, wherever it was sent before."""
+        if self._chat.set_place(None):
+            self._models.use(row_id)
+
     # -------------------------------------------------------------- what happens
 
     def _take_status(self, status: EngineStatus) -> None:
@@ -111,7 +117,7 @@ class ChatModels(QObject):
         if (loading, loaded, placed) == self._shown:
             return  # an answer tells of itself a hundred times a second, and changes nothing of this
         self._shown = (loading, loaded, placed)
-        self.menu.set_state(status.model or "the model", loading, loaded)
+        self.menu.set_state(status.model or tr("the model"), loading, loaded)
         if not loaded:
             self.popup.dismiss()
             return

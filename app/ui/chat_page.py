@@ -16,19 +16,22 @@ from app.conversation import Conversation, Message, Role
 from app.engine_status import EngineStatus, Phase
 from app.markdown_blocks import web_address
 from app.thinking import spoken
+from app.translation import noted, tr
 from app.ui import theme
+from app.ui.away_mark import SENT_TO
 from app.ui.banner import Banner, BannerPlace
 from app.ui.composer import Composer
 from app.ui.controls import IconButton, Label
 from app.ui.direction import set_margins
 from app.ui.empty_page import EmptyPage
 from app.ui.floating import ConfirmDialog, Menu, confirm
+from app.ui.own_message import MessageEditor
 from app.ui.transcript import Transcript, text_column
 
 if TYPE_CHECKING:
     from app.user_messages import UserMessage
 
-UNTITLED = "New chat"
+UNTITLED = noted("New chat")
 BAR, BANNER_GAP = 48, 12
 COMPOSER_OUTSET = 24  # the composer reaches this far beyond the text column
 
@@ -74,7 +77,7 @@ class ChatPage(QFrame):
         self._bar = QFrame()
         self._bar.setProperty("kind", "bar")
         self._title_label = Label("", "label", elide=True)
-        self._more = IconButton("more", "Chat menu")
+        self._more = IconButton("more", tr("Chat menu"))
         self._more.clicked.connect(self._open_menu)
         bar = QHBoxLayout(self._bar)
         bar.addWidget(self._title_label, 1)
@@ -118,6 +121,11 @@ class ChatPage(QFrame):
         self._lay_out()
 
     # ------------------------------------------------------------------ slots
+
+    @property
+    def status(self) -> EngineStatus:
+        """What was shown last."""
+        return self._status
 
     @property
     def is_empty(self) -> bool:
@@ -174,7 +182,11 @@ class ChatPage(QFrame):
         self.transcript.set_dropped(message_id, count)
 
     def set_status(self, status: EngineStatus) -> None:
-        """What the engine is doing."""
+        """What the engine is doing, or the server elsewhere that the chat is sent to."""
+        if status.server != self._status.server:
+            self.setProperty(SENT_TO, status.server)
+            for editor in self.findChildren(MessageEditor):
+                editor.set_server(status.server)
         self._status = status
         self.composer.set_status(status)
         self.empty.set_status(status)
@@ -197,7 +209,7 @@ class ChatPage(QFrame):
     def set_title(self, title: str) -> None:
         """The chat's title; an empty one is shown as "New chat"."""
         self._title = title
-        self._title_label.setText(title or UNTITLED)
+        self._title_label.setText(title or tr(UNTITLED))
 
     def focus_composer(self) -> None:
         """Let the person type."""
@@ -216,13 +228,13 @@ class ChatPage(QFrame):
         answer = self.transcript.last_answer()
         if answer is not None and answer.text:
             QGuiApplication.clipboard().setText(answer.text)
-            self.copied.emit("Answer copied")
+            self.copied.emit(tr("Answer copied"))
 
     def copy_chat(self) -> None:
         """Put the whole chat on the clipboard, as Markdown."""
-        text = chat_as_markdown(self._title or UNTITLED, self.transcript.messages)
+        text = chat_as_markdown(self._title or tr(UNTITLED), self.transcript.messages)
         QGuiApplication.clipboard().setText(text)
-        self.copied.emit("Chat copied as Markdown")
+        self.copied.emit(tr("Chat copied as Markdown"))
 
     def take_new_draft(self, text: str) -> None:
         """What stood in the composer of a new chat when the window was closed last."""
@@ -247,13 +259,13 @@ class ChatPage(QFrame):
 
     def make_menu(self) -> Menu:
         """The menu of the title bar."""
-        menu = Menu("Chat menu", self)
+        menu = Menu(tr("Chat menu"), self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        menu.add("Rename", "pen", lambda: self.title_menu.emit("rename"))
+        menu.add(tr("Rename"), "pen", lambda: self.title_menu.emit("rename"))
         self.more_rows(menu)
-        menu.add("Copy chat as Markdown", "copy", self.copy_chat)
+        menu.add(tr("Copy chat as Markdown"), "copy", self.copy_chat)
         menu.addSeparator()
-        menu.add("Delete", "trash", lambda: self.title_menu.emit("delete"), token="bad")
+        menu.add(tr("Delete"), "trash", lambda: self.title_menu.emit("delete"), token="bad")
         return menu
 
     def _ask_to_open(self, address: str) -> ConfirmDialog | None:
@@ -263,7 +275,7 @@ class ChatPage(QFrame):
         shown = address if len(address) <= 200 else address[:200] + "…"
         broken = "\u200b".join(shown[i : i + 24] for i in range(0, len(shown), 24))  # no spaces to wrap at
         dialog = confirm(
-            self, "Open this link in your browser?", broken, "Stay", "Open",
+            self, tr("Open this link in your browser?"), broken, tr("Stay"), tr("Open"),
             lambda: _open(address),
         )  # fmt: skip
         dialog.danger.set_look("secondary")  # it leaves the program; it destroys nothing

@@ -19,6 +19,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from app.translation import tr
 from app.ui import icons, theme
 from app.ui.chat_model import ChatRow, FolderRow, Index
 from app.ui.direction import leading
@@ -152,7 +153,7 @@ class ChatDelegate(QStyledItemDelegate):
         box = self.view.row_box(option.rect)
         words = row.title if isinstance(row, ChatRow) else row.name
         if self.more_rect(box).contains(event.pos()):
-            menu = "Chat menu" if isinstance(row, ChatRow) else "Folder menu"
+            menu = tr("Chat menu") if isinstance(row, ChatRow) else tr("Folder menu")
             QToolTip.showText(event.globalPos(), menu, view)
         else:
             room = box.width() - theme.px(10 + 20 + 34 if isinstance(row, FolderRow) or row.folder else 10 + 34)
@@ -165,7 +166,7 @@ class ChatDelegate(QStyledItemDelegate):
         editor.setProperty("kind", "field")
         editor.setProperty("place", "row")  # the words stay where they stood in the row
         editor.setProperty("focusRing", False)
-        editor.setAccessibleName("New name" if self.view.chats.folder(index) else "New title")
+        editor.setAccessibleName(tr("New name") if self.view.chats.folder(index) else tr("New title"))
         editor.setFont(theme.font("row"))
         return editor
 

@@ -10,6 +10,7 @@ from PySide6.QtGui import QFontMetricsF, QGuiApplication, QTextBlockFormat, QTex
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from app.markdown_blocks import CodeBlock
+from app.translation import tr, tr_n
 from app.ui import theme
 from app.ui.controls import Button, IconButton, Label
 from app.ui.direction import set_margins
@@ -27,7 +28,7 @@ class CodeText(TextView):
     overflows = Signal(bool)  # whether a line is longer than there is room
 
     def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__("Code", parent)
+        super().__init__(tr("Code"), parent)
         self.code = ""
         self.language = ""
         self.max_lines: int | None = None
@@ -160,21 +161,19 @@ class CodeBlockView(QFrame):
         super().__init__(parent)
         self.setProperty("kind", "code")
         self._label = Label("", "meta")
-        self._copy = Button("Copy", "quiet", "copy")
+        self._copy = Button(tr("Copy"), "quiet", "copy")
         self._copy.glyph_px = 15
         self._copy.clicked.connect(self.copy)
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
         self._timer.setInterval(COPIED_MS)
         self._timer.timeout.connect(self._show_copy)
-        self._wrap = IconButton("wrap", "Wrap long lines")
+        self._wrap = IconButton("wrap", tr("Wrap long lines"))
         self._wrap.glyph_px = 16
         self._wrap.setCheckable(True)
         self._wrap.toggled.connect(self._set_wrapped)
         self._wrap.hide()
-        self._fold = Button("", "quiet", "down")
-        self._fold.clicked.connect(self._toggle)
-        self._fold.hide()
+        self._fold: Button | None = None  # made for long blocks alone: most are short
         self.text = CodeText(self)
         self.text.overflows.connect(lambda over: self._wrap.setVisible(over or self._wrap.isChecked()))
         self._folds = block.closed and block.code.count("\n") >= FOLD_OVER
@@ -189,7 +188,6 @@ class CodeBlockView(QFrame):
         body.addWidget(self.text)
         self._body = body
         foot = QHBoxLayout()
-        foot.addWidget(self._fold)
         foot.addStretch(1)
         self._foot = foot
         self._column = QVBoxLayout(self)
@@ -211,10 +209,10 @@ class CodeBlockView(QFrame):
         """Take the block as it stands now."""
         if block.language != self.text.language or not self._label.words:
             self.text.language = block.language
-            self._label.setText(block.language or "code")
-            words = f"{block.language} code" if block.language else "Code"
-            self.text.setAccessibleName(words)
-            self._copy.setAccessibleName(f"Copy {words[0].lower()}{words[1:]}")
+            self._label.setText(block.language or tr("code"))
+            language = block.language
+            self.text.setAccessibleName(tr("{language} code", language=language) if language else tr("Code"))
+            self._copy.setAccessibleName(tr("Copy {language} code", language=language) if language else tr("Copy code"))
         self.text.set_code(block.code)
         if block.closed:
             self.text.highlight()
@@ -230,16 +228,16 @@ class CodeBlockView(QFrame):
     def copy(self) -> None:
         """Put the code on the clipboard, and say so for a moment."""
         QGuiApplication.clipboard().setText(self.text.code)
-        self._copy.setText("Copied")
+        self._copy.setText(tr("Copied"))
         self._copy.set_glyph("check")
         self._timer.start()
 
     def _set_wrapped(self, wrapped: bool) -> None:
-        self._wrap.set_words("Let long lines scroll" if wrapped else "Wrap long lines")
+        self._wrap.set_words(tr("Let long lines scroll") if wrapped else tr("Wrap long lines"))
         self.text.set_wrapped(wrapped)
 
     def _show_copy(self) -> None:
-        self._copy.setText("Copy")
+        self._copy.setText(tr("Copy"))
         self._copy.set_glyph("copy")
 
     def _toggle(self) -> None:
@@ -247,10 +245,14 @@ class CodeBlockView(QFrame):
         self._show_fold()
 
     def _show_fold(self) -> None:
-        self._fold.setVisible(self._folds)
-        lines = self.text.code.count("\n") + 1
-        self._fold.setText("Show fewer lines" if self._opened else f"Show {lines} lines")
-        self._fold.set_glyph("up" if self._opened else "down")
+        if self._folds:
+            if self._fold is None:
+                self._fold = Button("", "quiet", "down", parent=self)
+                self._fold.clicked.connect(self._toggle)
+                self._foot.insertWidget(0, self._fold)
+            n = self.text.code.count("\n") + 1
+            self._fold.setText(tr("Show fewer lines") if self._opened else tr_n("Show {n} line", "Show {n} lines", n))
+            self._fold.set_glyph("up" if self._opened else "down")
         self.text.set_max_lines(FOLDED_LINES if self._folds and not self._opened else None)
 
     def _restyle(self) -> None:

@@ -21,6 +21,7 @@ from PySide6.QtWidgets import (
 )
 
 from app.palette_search import Entry, marks, matching
+from app.translation import tr
 from app.ui import icons, theme
 from app.ui.chat_model import Index
 from app.ui.direction import leading
@@ -140,7 +141,7 @@ class PaletteView(QListView):
     def __init__(self, entries: PaletteModel, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.entries, self.is_pressed = entries, False
-        self.setAccessibleName("Found")
+        self.setAccessibleName(tr("Found"))
         self.setProperty("kind", "plain")
         self.setProperty("focusRing", False)  # the marked row is the sign
         self.setFrameShape(QFrame.Shape.NoFrame)
@@ -218,8 +219,8 @@ class PaletteField(QLineEdit):
         self.setProperty("kind", "field")
         self.setProperty("glyph", "true")
         self.setProperty("focusRing", False)
-        self.setPlaceholderText("Commands, chats, models, settings")
-        self.setAccessibleName("Find commands, chats, models and settings")
+        self.setPlaceholderText(tr("Commands, chats, models, settings"))
+        self.setAccessibleName(tr("Find commands, chats, models and settings"))
         self._sign = self.addAction(icons.icon("search", "ink3", 16), QLineEdit.ActionPosition.LeadingPosition)
         theme.current().changed.connect(self._restyle)
         self._restyle()
@@ -245,7 +246,7 @@ class CommandPalette(Popover):
     """
 
     def __init__(self, window: QWidget, source: Callable[[], Sequence[Entry]], further: Callable[[str], Entry]) -> None:
-        super().__init__("Find anything", window, INSET)
+        super().__init__(tr("Find anything"), window, INSET)
         self._source, self._further = source, further
         self._entries: list[Entry] = []
         self.entries = PaletteModel(self)

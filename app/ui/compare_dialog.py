@@ -25,6 +25,7 @@ from PySide6.QtWidgets import (
 from app.comparison import Comparison, Side, SideState, differences, verdict
 from app.engine_status import rate, seconds
 from app.markdown_blocks import displayable
+from app.translation import figure, noted, tr, tr_n
 from app.ui import focus_ring, theme
 from app.ui.controls import Button, Dot, Label
 from app.ui.floating import announce, resize_within_screen
@@ -37,8 +38,12 @@ SIDE_BY_SIDE_FROM, STACKED_FROM = 640, 640
 PROMPT_LINES = 2
 MOST_MARKS = 2_000
 _LINE = re.compile(r"[^\s](?:[^\n]*[^\s])?")
-WAITS = {SideState.WAITING: "Comes next", SideState.RUNNING: "Answering", SideState.STOPPED: "Stopped",
-         SideState.FAILED: "Not finished"}  # fmt: skip
+WAITS = {
+    SideState.WAITING: noted("Comes next"),
+    SideState.RUNNING: noted("Answering"),
+    SideState.STOPPED: noted("Stopped"),
+    SideState.FAILED: noted("Not finished"),
+}
 
 Start = Callable[[str], Comparison]
 
@@ -111,7 +116,7 @@ class SideCard(QFrame):
         result, running = side.result, side.state is SideState.RUNNING
         self.title.setText(side.title)
         self.dot.setVisible(running)
-        self.state.setText(WAITS.get(side.state, ""))
+        self.state.setText(tr(WAITS.get(side.state, "")))
         self.state.setVisible(bool(self.state.words))
         self.rate.setText(rate(side.tok_s) if side.tok_s else "")
         self.bar.set_share((side.tok_s or 0.0) / fastest if fastest else 0.0)
@@ -119,7 +124,7 @@ class SideCard(QFrame):
         self._show_words(side.text)
         if result is not None:
             self.setAccessibleName(f"{side.title}: {rate(side.tok_s)}, {', '.join(facts(side))}")
-        self.words.setAccessibleName(f"Answer, {side.title.lower()}")
+        self.words.setAccessibleName(tr("Answer, {side}", side=side.title.lower()))
 
     def mark(self, spans: tuple[tuple[int, int], ...]) -> None:
         """Mark the words that the other one does not have there."""
@@ -179,12 +184,14 @@ def facts(side: Side) -> list[str]:
     result = side.result
     if result is None:
         return []
-    words = ["1 token" if result.tokens == 1 else f"{result.tokens:,} tokens"]
+    words = [tr_n("{n} token", "{n} tokens", result.tokens, n=figure(result.tokens))]
     if result.ttft_s is not None:
-        words.append(f"first after {seconds(result.ttft_s)}")
+        words.append(tr("first after {time}", time=seconds(result.ttft_s)))
     share = 1.0 if result.mode == "dense" else result.active_share
     if share is not None:
-        words.append(f"{100 * share:.0f}% of neurons" if share >= 0.01 else "under 1% of neurons")
+        words.append(
+            tr("{share}% of neurons", share=figure(100 * share, ".0f")) if share >= 0.01 else tr("under 1% of neurons")
+        )
     return words
 
 
@@ -193,23 +200,23 @@ class CompareDialog(QDialog):
 
     def __init__(self, parent: QWidget, prompt: str, start: Start, cannot: str = "") -> None:
         super().__init__(parent)
-        self.setWindowTitle("Compare with dense")
-        self.setAccessibleName("Compare with dense")
+        self.setWindowTitle(tr("Compare with dense"))
+        self.setAccessibleName(tr("Compare with dense"))
         self.setProperty("kind", "page")
         self._start = start
         self.comparison: Comparison | None = None
-        self.title = Label("Compare with dense", "title")
+        self.title = Label(tr("Compare with dense"), "title")
         self.line = Label(
-            "The same prompt, answered twice on this PC: as this chat is answered, then with every neuron. "
-            "Nothing of it is kept.", "small", wrap=True,
+            tr("The same prompt, answered twice on this PC: as this chat is answered, then with every neuron. "
+            "Nothing of it is kept."), "small", wrap=True,
         )  # fmt: skip
         self.prompt = QPlainTextEdit(prompt)
         self.prompt.setProperty("kind", "field")
         self.prompt.setTabChangesFocus(True)
-        self.prompt.setAccessibleName("Prompt")
-        self.prompt.setPlaceholderText("Write what both are to answer")
-        self.go = Button("Compare", "primary")
-        self.close_button = Button("Close")
+        self.prompt.setAccessibleName(tr("Prompt"))
+        self.prompt.setPlaceholderText(tr("Write what both are to answer"))
+        self.go = Button(tr("Compare"), "primary")
+        self.close_button = Button(tr("Close"))
         self.cards = (SideCard(), SideCard())
         self.says = Label("", "label", wrap=True)
         self._across = QHBoxLayout()
@@ -288,7 +295,7 @@ class CompareDialog(QDialog):
 
     def _tell(self) -> None:
         comparison, running = self.comparison, self._is_running
-        self.go.setText("Stop" if running else "Compare again" if comparison is not None else "Compare")
+        self.go.setText(tr("Stop") if running else tr("Compare again") if comparison is not None else tr("Compare"))
         self.go.set_look("secondary" if running else "primary")
         self.go.setEnabled(running or (bool(self.prompt.toPlainText().strip()) and not self._cannot))
         self.prompt.setReadOnly(running)
@@ -299,7 +306,7 @@ class CompareDialog(QDialog):
             words, token = comparison.problem, "bad"
         elif comparison is not None:
             words, token = " ".join(verdict(*comparison.sides)), "ink"
-            words = words or "Stopped before both had answered."
+            words = words or tr("Stopped before both had answered.")
         self.says.set_look("label", token)
         self.says.setText(words)
 

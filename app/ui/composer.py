@@ -22,9 +22,11 @@ from PySide6.QtWidgets import QFileDialog, QFrame, QHBoxLayout, QSizePolicy, QVB
 
 from app.draft_attachments import DraftAttachments
 from app.engine_status import EngineStatus, Phase
-from app.shortcuts import keys
+from app.shortcuts import keys, tooltip
+from app.translation import tr
 from app.ui import theme
 from app.ui.attachment_chip import AttachmentRow
+from app.ui.away_mark import AwayMark
 from app.ui.context_meter import ContextMeter
 from app.ui.controls import Button, IconButton
 from app.ui.direction import set_margins
@@ -39,9 +41,10 @@ class ModelButton(Button):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__("", "quiet", "chip", parent=parent)
         self.glyph_px = 16
+        self._sign = "chip"
         self.dot = Dot("hot_fill", working=True, parent=self)
         self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
-        self.set_state("Loading", True)
+        self.set_state(tr("Loading"), True)
 
     @property
     def words(self) -> str:
@@ -53,9 +56,15 @@ class ModelButton(Button):
         if words != self.words:
             self.setText(words.replace("&", "&&"))
             self.updateGeometry()
-        self.glyph = "none" if working else "chip"
+        self.glyph = "none" if working else self._sign
         self.dot.setVisible(working)
         self._place_dot()
+        self.update()
+
+    def set_sign(self, glyph: str) -> None:
+        """Another icon: what answers is here, or it is not."""
+        self._sign = self.glyph = glyph
+        self.glyph_token = "away" if glyph == "away" else ""
         self.update()
 
     def minimumSizeHint(self) -> QSize:
@@ -95,6 +104,7 @@ class Composer(QFrame):
     changed = Signal()
     context_asked = Signal()
     preset_menu_asked = Signal()
+    stay_asked = Signal()  # have the chat answered on this PC again
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -110,9 +120,9 @@ class Composer(QFrame):
         self.attached = AttachmentRow()
         self.field = MessageField(self)
         self.field.setAcceptDrops(False)  # the whole card takes them
-        self.attach_button = IconButton("plus", "Attach text or PDF files", keys("attach"))
+        self.attach_button = IconButton("plus", tr("Attach text or PDF files"), keys("attach"))
         self._model = ModelButton()
-        self._stop_load = IconButton("close", "Stop loading")
+        self._stop_load = IconButton("close", tr("Stop loading"))
         self._stop_load.glyph_px = 15
         self._load = NameButton("", "secondary")
         self._load.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
@@ -132,7 +142,9 @@ class Composer(QFrame):
         self._bar.addStretch(1)
         self._bar.addWidget(self.meter)
         self._bar.addWidget(self.send)
+        self.away = AwayMark()
         self._column = QVBoxLayout(self)
+        self._column.addWidget(self.away)
         self._tiles = QHBoxLayout()
         self._tiles.addWidget(self.attached)
         self._words = QHBoxLayout()
@@ -159,6 +171,7 @@ class Composer(QFrame):
         self._stop_load.clicked.connect(self.load_stop_asked)
         self._load.clicked.connect(self.load_asked)
         self.preset_button.clicked.connect(self.preset_menu_asked)
+        self.away.back_asked.connect(self.stay_asked)
         theme.current().changed.connect(self._restyle)
         self._restyle()
         self.set_status(self._status)
@@ -184,10 +197,10 @@ class Composer(QFrame):
 
     def choose_files(self) -> None:
         """Ask which files are to go along."""
-        dialog = QFileDialog(self.window(), "Attach files")
+        dialog = QFileDialog(self.window(), tr("Attach files"))
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)
-        dialog.setNameFilters(["Text and PDF files (*)"])
+        dialog.setNameFilters([tr("Text and PDF files (*)")])
         dialog.filesSelected.connect(self.attach)
         dialog.open()
 
@@ -215,20 +228,31 @@ class Composer(QFrame):
 
     def set_status(self, status: EngineStatus) -> None:
         """What the engine is doing: it decides between Send and Stop, and what stands beside them."""
+        if status.server != self._status.server or status.host != self._status.host:
+            self._show_away(status)
         self._status = status
         settled = status.phase is Phase.READY or (status.answering and status.phase is not Phase.OFF)
         words = status.model if settled and status.model else status.word
         self._model.set_state(words, status.working and not settled)
-        self._model.setAccessibleName(f"Model: {words}")
+        self._model.setAccessibleName(tr("Model: {words}", words=words))
         about = " · ".join(part for part in (status.model, status.device) if part)
-        self._model.setToolTip("\n".join(part for part in ("Choose a model  (Ctrl+L)", about) if part))
+        self._model.setToolTip("\n".join(part for part in (tooltip("model_menu"), about) if part))
         loading = status.phase is Phase.LOADING and not status.cancelling
         self._show_part(self._stop_load, loading)
-        self._load.setText(f"Load {status.can_load}".replace("&", "&&"))
-        self._load.setToolTip(f"Load {status.can_load}; the chat stays")
+        self._load.setText(tr("Load {model}", model=status.can_load).replace("&", "&&"))
+        self._load.setToolTip(tr("Load {model}; the chat stays", model=status.can_load))
         self._show_part(self._load, bool(status.can_load))
         self._show_context()
         self._refresh()
+
+    def _show_away(self, status: EngineStatus) -> None:
+        """Whether what is written here leaves this PC."""
+        if self.away.back.hasFocus() and not status.server:
+            self.field.setFocus(Qt.FocusReason.OtherFocusReason)
+        self.away.show_server(status.server, status.host)
+        self._model.set_sign("away" if status.server else "chip")
+        self.field.set_destination(status.server)
+        theme.set_property(self, "away", "true" if status.server else "false")
 
     def set_count(self, count: CountResult | None) -> None:
         """What the next message would take; None: not known."""
@@ -246,7 +270,7 @@ class Composer(QFrame):
     def set_preset(self, words: str, tooltip: str) -> None:
         """What answers are made with, in a word or two, and more of it for the tooltip."""
         self.preset_button.setText(words.replace("&", "&&"))
-        self.preset_button.setAccessibleName(f"How answers are made: {words}")
+        self.preset_button.setAccessibleName(tr("How answers are made: {words}", words=words))
         self.preset_button.setToolTip(tooltip)
         self.preset_button.setVisible(bool(words))
         self.preset_button.updateGeometry()
@@ -269,31 +293,33 @@ class Composer(QFrame):
     def _why_not(self) -> str:
         """Why nothing can be sent now; empty when it can."""
         if not self._status.takes_messages:
-            return "No model is loaded"
+            return tr("No model is loaded")
         for item in self.draft.items:
             if item.attachment is None:
-                return f"Reading {item.name}"
+                return tr("Reading {name}", name=item.name)
             if not item.has_room:
-                return f"The context has no room for {item.name}: remove it"
+                return tr("The context has no room for {name}: remove it", name=item.name)
         if any(item.measure is None for item in self.draft.items):
-            return "What is attached is counted first"
+            return tr("What is attached is counted first")
         if not self.text().strip() and not self.draft.items:
-            return "Write a message first"
+            return tr("Write a message first")
         return ""
 
     def _refresh(self) -> None:
         status = self._status
         if status.answering:
             stopping = status.phase is Phase.STOPPING
-            self._name_button("Stopping" if stopping else "Stop", "Stopping" if stopping else "Stop  (Esc)", "stop")
+            self._name_button(
+                tr("Stopping") if stopping else tr("Stop"), tr("Stopping") if stopping else tr("Stop  (Esc)"), "stop"
+            )
             self.send.setEnabled(not stopping)
             return
         reason = why_not = self._why_not()
         if not why_not:
-            reason = "Send  (Enter)"
+            reason = tr("Send  (Enter)")
             if status.phase is not Phase.READY:
-                reason += f"\n{status.word}: the answer begins once the model is there"
-        self._name_button("Send", reason, "send")
+                reason += "\n" + tr("{state}: the answer begins once the model is there", state=status.word)
+        self._name_button(tr("Send"), reason, "send")
         self.send.setEnabled(not why_not)
 
     def _name_button(self, name: str, tooltip: str, glyph: str) -> None:

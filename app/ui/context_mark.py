@@ -9,6 +9,7 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from app.conversation import Message, Role
+from app.translation import figure, tr, tr_n
 from app.ui import theme
 from app.ui.controls import Button, Label, Rule
 from app.ui.popover import Popover
@@ -61,27 +62,41 @@ class ContextMark(QWidget):
 
     def set_left_out(self, count: int, at: int = 0, messages: Sequence[Message] = ()) -> None:
         """count: messages that were left out; at: how many stand before them and stayed; messages: those themselves."""
-        some = "1 message" if count == 1 else f"{count:,} messages"
-        earlier = "1 earlier message" if count == 1 else f"{count:,} earlier messages"
-        verb = "is" if count == 1 else "are"
-        line = f"{some} after the first answer {verb}" if at else f"{earlier} {verb}"
-        self.words.setText(f"{line} no longer in the context")
+        n = figure(count)
+        if at:
+            line = tr_n(
+                "{n} message after the first answer is no longer in the context",
+                "{n} messages after the first answer are no longer in the context",
+                count,
+                n=n,
+            )
+        else:
+            line = tr_n(
+                "{n} earlier message is no longer in the context",
+                "{n} earlier messages are no longer in the context",
+                count,
+                n=n,
+            )
+        self.words.setText(line)
         self.words.updateGeometry()
-        stay = "It stays" if count == 1 else "They stay"
-        self._why = (
-            f"The chat is longer than what the model can read at once. {_named(messages, some)} {stay} here to read. "
-            "Press the figure below the message to choose what happens when the context is full."
+        self._why = " ".join(
+            (
+                tr("The chat is longer than what the model can read at once."),
+                _named(messages, count),
+                tr_n("It stays here to read.", "They stay here to read.", count),
+                tr("Press the figure below the message to choose what happens when the context is full."),
+            )
         )
-        self.words.setToolTip("Why is that?")
+        self.words.setToolTip(tr("Why is that?"))
         self.words.setAccessibleName(self.words.text())
         self.words.setAccessibleDescription(self._why)
         self.setAccessibleName(self.words.text())
 
     def explain(self) -> Popover:
         """Say what is not read any more, and why."""
-        card = Popover("What the model reads", self.window())
+        card = Popover(tr("What the model reads"), self.window())
         card.body.setSpacing(theme.px(6))
-        card.body.addWidget(Label("What the model reads", "label"))
+        card.body.addWidget(Label(tr("What the model reads"), "label"))
         card.body.addWidget(Label(self._why, "small", wrap=True))
         card.closed.connect(card.deleteLater)
         card.setFocusPolicy(Qt.FocusPolicy.TabFocus)
@@ -90,14 +105,21 @@ class ContextMark(QWidget):
         return card
 
 
-def _named(messages: Sequence[Message], some: str) -> str:
+def _named(messages: Sequence[Message], count: int) -> str:
     """What was left out, by its first and last words."""
     if not messages:
-        return f"{some} {'was' if some == '1 message' else 'were'} left out."
+        return tr_n("{n} message was left out.", "{n} messages were left out.", count, n=figure(count))
     first, last = _beginning(messages[0]), _beginning(messages[-1])
     if len(messages) == 1:
-        return f"Left out was “{first}”."
-    return f"Left out were {some}, from “{first}” to “{last}”."
+        return tr("Left out was “{first}”.", first=first)
+    return tr_n(
+        "Left out was {n} message, from “{first}” to “{last}”.",
+        "Left out were {n} messages, from “{first}” to “{last}”.",
+        count,
+        n=figure(count),
+        first=first,
+        last=last,
+    )
 
 
 def _beginning(message: Message) -> str:

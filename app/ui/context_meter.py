@@ -10,6 +10,7 @@ from PySide6.QtGui import QColor, QFontMetrics, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from app.engine_status import EngineStatus
+from app.translation import figure, noted, tr, tr_n
 from app.ui import theme
 from app.ui.controls import Button, Label, Rule, Segments
 from app.ui.direction import order
@@ -18,16 +19,31 @@ from app.ui.popover import Popover
 from app.ui.signs import paint_ring
 from engine.protocol import CountResult
 
-POLICIES = (("roll", "Oldest go"), ("middle", "Middle goes"), ("stop", "Stop"))
+POLICIES = (("roll", noted("Oldest go")), ("middle", noted("Middle goes")), ("stop", noted("Stop")))
 EFFECTS = {
-    "roll": "The oldest messages are left out. The chat goes on, and they stay here to read.",
-    "middle": "The first question and its answer stay, and so do the newest messages. What is between is left out.",
-    "stop": "Nothing is left out. When the chat no longer fits, the next message is not answered.",
+    "roll": noted("The oldest messages are left out. The chat goes on, and they stay here to read."),
+    "middle": noted(
+        "The first question and its answer stay, and so do the newest messages. What is between is left out."
+    ),
+    "stop": noted("Nothing is left out. When the chat no longer fits, the next message is not answered."),
 }
 
 
-def plural(n: int, what: str) -> str:
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
+def _tokens(n: int) -> str:
+    return tr_n("{n} token", "{n} tokens", n, n=figure(n))
+
+
+def _left_out(n: int, at_the_start_stays: bool) -> str:
+    if at_the_start_stays:
+        return tr_n(
+            "{n} message is left out after the first answer.",
+            "{n} messages are left out after the first answer.",
+            n,
+            n=figure(n),
+        )
+    return tr_n(
+        "{n} message is left out at the beginning.", "{n} messages are left out at the beginning.", n, n=figure(n)
+    )
 
 
 class ContextMeter(Button):
@@ -54,17 +70,23 @@ class ContextMeter(Button):
             return
         self.share = min(used / total, 1.0)
         percent = 100 * used / total
-        words = f"{percent:.0f}% of {total:,}" if fits else f"Over {total:,}"
-        about = f"{used:,} of {plural(total, 'token')} of context"
+        words = (
+            tr("{percent}% of {total}", percent=figure(percent, ".0f"), total=figure(total))
+            if fits
+            else tr("Over {total}", total=figure(total))
+        )
+        about = tr("{used} of {tokens} of context", used=figure(used), tokens=_tokens(total))
         if left_out:
-            about += f"\n{plural(left_out, 'earlier message')} left out"
+            about += "\n" + tr_n(
+                "{n} earlier message left out", "{n} earlier messages left out", left_out, n=figure(left_out)
+            )
         if not fits:
-            about += "\nThe next message does not fit"
+            about += "\n" + tr("The next message does not fit")
         if words != self.text():
             self.setText(words)
             self.updateGeometry()
-        self.setToolTip(f"{about}\nWhat happens when it is full")
-        self.setAccessibleName(f"Context used, {min(percent, 100):.0f} percent")
+        self.setToolTip(about + "\n" + tr("What happens when it is full"))
+        self.setAccessibleName(tr("Context used, {percent} percent", percent=figure(min(percent, 100), ".0f")))
         self.setAccessibleDescription(about.replace("\n", ". "))
         self.update()
 
@@ -96,10 +118,12 @@ class ContextPopup(Popover):
     size_asked = Signal()
 
     def __init__(self, window: QWidget) -> None:
-        super().__init__("Context", window)
+        super().__init__(tr("Context"), window)
         self.figure = Label("", "label", wrap=True)
         self.note = Label("", "small", wrap=True)
-        self.policy = Segments(POLICIES, "roll", "When the context is full")
+        self.policy = Segments(
+            [(value, tr(words)) for value, words in POLICIES], "roll", tr("When the context is full")
+        )
         self.effect = Label("", "meta", wrap=True)
         self.body.setSpacing(theme.px(6))
         self.body.addWidget(self.figure)
@@ -107,10 +131,10 @@ class ContextPopup(Popover):
         self.body.addSpacing(theme.px(4))
         self.body.addWidget(Rule())
         self.body.addSpacing(theme.px(4))
-        self.body.addWidget(Label("When the context is full", "label"))
+        self.body.addWidget(Label(tr("When the context is full"), "label"))
         self.body.addWidget(self.policy, 0, Qt.AlignmentFlag.AlignLeading)
         self.body.addWidget(self.effect)
-        self.size_button = Button("Change its size", "secondary")
+        self.size_button = Button(tr("Change its size"), "secondary")
         self.size_button.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
         self.body.addSpacing(theme.px(4))
         self.body.addWidget(self.size_button, 0, Qt.AlignmentFlag.AlignLeading)
@@ -125,29 +149,33 @@ class ContextPopup(Popover):
         """What counts for this chat."""
         known = policy if policy in EFFECTS else "roll"
         self.policy.set_value(known)
-        self.effect.setText(EFFECTS[known])
+        self.effect.setText(tr(EFFECTS[known]))
         self.place()
 
     def show_count(self, status: EngineStatus, count: CountResult | None) -> None:
         """What is known now."""
         if count is not None and not status.answering:
             free = max(count.context_total - count.tokens, 0)
-            self.figure.setText(f"The next message takes {count.tokens:,} of {plural(count.context_total, 'token')}")
-            note = f"{plural(free, 'token')} are left for the answer." if free != 1 else "1 token is left."
+            self.figure.setText(
+                tr(
+                    "The next message takes {used} of {tokens}",
+                    used=figure(count.tokens),
+                    tokens=_tokens(count.context_total),
+                )
+            )
+            note = tr_n("{n} token is left.", "{n} tokens are left for the answer.", free, n=figure(free))
             if not count.fits:
-                note = "That leaves no room for an answer."
+                note = tr("That leaves no room for an answer.")
             if count.dropped_messages:
-                left = "1 message is" if count.dropped_messages == 1 else f"{count.dropped_messages:,} messages are"
-                where = "after the first answer" if count.dropped_at else "at the beginning"
-                note += f" {left} left out {where}."
+                note += " " + _left_out(count.dropped_messages, bool(count.dropped_at))
             self.note.setText(note)
         elif status.context_used is not None and status.context_total:
             used, total = status.context_used, status.context_total
-            self.figure.setText(f"{used:,} of {plural(total, 'token')} are in use")
-            self.note.setText("The question, what came before it, and the answer so far.")
+            self.figure.setText(tr("{used} of {tokens} are in use", used=figure(used), tokens=_tokens(total)))
+            self.note.setText(tr("The question, what came before it, and the answer so far."))
         else:
-            self.figure.setText("Not known yet")
-            self.note.setText("It is counted once the model is there.")
+            self.figure.setText(tr("Not known yet"))
+            self.note.setText(tr("It is counted once the model is there."))
         self.place()
 
     def open_at(self, anchor: QWidget) -> None:

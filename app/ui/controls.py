@@ -23,7 +23,7 @@ __all__ = [
 ]  # fmt: skip
 
 Look = Literal["primary", "secondary", "quiet", "danger"]
-Tone = Literal["", "hot", "cold", "ok", "warn", "bad"]
+Tone = Literal["", "hot", "cold", "ok", "warn", "bad", "away"]
 
 
 class Label(QLabel):
@@ -59,6 +59,8 @@ class Label(QLabel):
         self._restyle()
 
     def setText(self, text: str) -> None:
+        if text == self.words:  # figures are told again with every word of an answer
+            return
         self.words = text
         if self.elides:
             self.setAccessibleName(text)

@@ -6,16 +6,17 @@ from PySide6.QtCore import Signal
 from PySide6.QtGui import QTextOption
 from PySide6.QtWidgets import QPlainTextEdit, QWidget
 
+from app.translation import noted, tr
 from app.ui import theme
 from app.ui.controls import Button
 from app.ui.sheet import Sheet
 
-TITLE = "Hearth ended unexpectedly last time"
-SENTENCE = (
+TITLE = noted("Hearth ended unexpectedly last time")
+SENTENCE = noted(
     "Your chats are safe, up to the last second. Below is what a report would hold: no text of yours. Nothing is sent."
 )
 SHARE = 0.36  # of the window's height, at most
-WITHOUT_STACKS = "It was ended from outside, or stopped answering. " + SENTENCE
+WITHOUT_STACKS = noted("It was ended from outside, or stopped answering.")
 
 
 class CrashDialog(Sheet):
@@ -25,20 +26,21 @@ class CrashDialog(Sheet):
     log_wanted = Signal()
 
     def __init__(self, parent: QWidget, lines: list[str], has_stacks: bool) -> None:
-        super().__init__(parent, TITLE, SENTENCE if has_stacks else WITHOUT_STACKS, wide_px=640)
+        sentence = tr(SENTENCE) if has_stacks else f"{tr(WITHOUT_STACKS)} {tr(SENTENCE)}"
+        super().__init__(parent, tr(TITLE), sentence, wide_px=640)
         self._window = parent.window()
         self.text = QPlainTextEdit()
         self.text.setProperty("kind", "field")
         self.text.setReadOnly(True)
         self.text.setTabChangesFocus(True)
-        self.text.setAccessibleName("What is known of it")
+        self.text.setAccessibleName(tr("What is known of it"))
         self.text.setWordWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
-        self.text.setPlainText("\n".join(lines) or "Nothing was written down.")
+        self.text.setPlainText("\n".join(lines) or tr("Nothing was written down."))
         self.text.verticalScrollBar().setValue(0 if has_stacks else self.text.verticalScrollBar().maximum())
         self.body.addWidget(self.text)
-        self.log = self.add_button(Button("Show the log", "quiet"), at_start=True)
+        self.log = self.add_button(Button(tr("Show the log"), "quiet"), at_start=True)
         self.log.clicked.connect(self.log_wanted)
-        self.report = self.add_button(Button("Save a report"))
+        self.report = self.add_button(Button(tr("Save a report")))
         self.report.clicked.connect(self.report_wanted)
         self.close_button = self.add_close()
         theme.current().changed.connect(self._restyle)

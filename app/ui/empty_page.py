@@ -21,6 +21,7 @@ from PySide6.QtWidgets import (
 
 from app.engine_status import EngineStatus, Phase
 from app.model_rows import ModelRow
+from app.translation import noted, tr
 from app.ui import icons, theme
 from app.ui.controls import Label
 from app.ui.direction import leading, order
@@ -29,13 +30,16 @@ from app.ui.painting import antialiased, block, outline
 from app.ui.transcript import text_column
 
 PROMPTS = (
-    ("pen", "A story", "Tell me a story about a small fox"),
-    ("search", "A question", "What is the capital of Peru?"),
-    ("table", "A small sum", "Tom has 5 apples and gives away 2. How many are left?"),
+    ("pen", noted("A story"), noted("Tell me a story about a small fox")),
+    ("search", noted("A question"), noted("What is the capital of Peru?")),
+    ("table", noted("A small sum"), noted("Tom has 5 apples and gives away 2. How many are left?")),
 )
-_TITLES = {Phase.READY: "Ready when you are", Phase.FAILED: "No model is loaded", Phase.OFF: "No model is loaded"}
-
-
+_TITLES = {
+    Phase.READY: noted("Ready when you are"),
+    Phase.FAILED: noted("No model is loaded"),
+    Phase.OFF: noted("No model is loaded"),
+}
+STAYS_HERE = noted("Nothing you type leaves this computer.")
 CARD, CARD_GAP, INSET, GLYPH = 118, 12, 16, 18
 MARK, MARK_GAP = 56, 16
 
@@ -99,7 +103,7 @@ class EmptyPage(QScrollArea):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setProperty("kind", "plain")
-        self.setAccessibleName("New chat")
+        self.setAccessibleName(tr("New chat"))
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setWidgetResizable(True)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
@@ -115,8 +119,8 @@ class EmptyPage(QScrollArea):
         self._machine = Label("", "label")
         self._about = Label("", "small", "ink3", wrap=True, align=centre)
         self._gaps: list[tuple[QSpacerItem, int]] = []
-        self._privacy = Label("Nothing you type leaves this computer.", "meta")
-        self.cards = [PromptCard(*prompt) for prompt in PROMPTS]
+        self._privacy = Label(tr(STAYS_HERE), "meta")
+        self.cards = [PromptCard(glyph, tr(title), tr(prompt)) for glyph, title, prompt in PROMPTS]
         self.offer = OfferCard()
         self.offer.dismissed.connect(self._lay_out)
 
@@ -133,7 +137,8 @@ class EmptyPage(QScrollArea):
         privacy = QHBoxLayout()
         privacy.setSpacing(theme.px(4))
         privacy.addStretch(1)
-        privacy.addWidget(icons.Glyph("lock", "ink3", 14))
+        self._lock = icons.Glyph("lock", "ink3", 14)
+        privacy.addWidget(self._lock)
         privacy.addWidget(self._privacy)
         privacy.addStretch(1)
         self.composer_place = QVBoxLayout()
@@ -171,17 +176,26 @@ class EmptyPage(QScrollArea):
 
     def set_status(self, status: EngineStatus) -> None:
         """What the engine is doing, as the page's title; the model in one sentence."""
-        title = _TITLES.get(status.phase, status.word)
-        about = f"{status.model} is {status.description[:1].lower()}{status.description[1:]}"
+        title = tr(_TITLES[status.phase]) if status.phase in _TITLES else status.word
+        what = f"{status.description[:1].lower()}{status.description[1:]}"
         # Its line is kept while there is nothing to say yet: the composer must not move once the model is there.
-        line = f"{about} It works offline." if status.description else " "
+        line = tr("{model} is {what} It works offline.", model=status.model, what=what) if status.description else " "
+        self._show_where(status.server)
+        if status.server:
+            line = tr("{model} on {server}, not on this PC.", model=status.model, server=status.server)
         if status.phase in (Phase.OFF, Phase.FAILED):
-            line = "Load one to go on. Your chats and drafts stay."
+            line = tr("Load one to go on. Your chats and drafts stay.")
         before = (self._title.words, self._about.words)
         self._title.setText(title)
         if (title, line) != before:  # an answer tells of itself a hundred times a second
             self._about.setText(line)
             self._lay_out()
+
+    def _show_where(self, server: str) -> None:
+        """Whether what is typed stays on this PC."""
+        words = tr("What you write in this chat is sent to {server}.", server=server) if server else tr(STAYS_HERE)
+        self._privacy.setText(words)
+        self._lock.set_look("away" if server else "lock", "away" if server else "ink3")
 
     def set_offer(self, row: ModelRow | None) -> None:
         """A bigger model to offer, or how far it is; None: nothing."""

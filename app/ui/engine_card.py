@@ -9,6 +9,7 @@ from PySide6.QtGui import QPaintEvent, QPalette, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from app.engine_status import EngineStatus, Phase, memory_of, rate, seconds
+from app.translation import tr
 from app.ui import theme
 from app.ui.controls import Dot, IconButton, Label, MemoryBar, Progress
 from app.ui.direction import set_margins
@@ -31,7 +32,7 @@ def state_line(status: EngineStatus, memory: str = "") -> str:
     if status.phase is Phase.READY and memory:
         return f"{status.word} · {memory} VRAM"
     if status.phase is Phase.READY and status.load_s is not None:
-        return f"{status.word} · loaded in {seconds(status.load_s)}"
+        return f"{status.word} · {tr('loaded in {time}', time=seconds(status.load_s))}"
     return status.word
 
 
@@ -55,11 +56,11 @@ class EngineCard(QPushButton):
         self.name = Label("", "label", elide=True)
         self._head.addWidget(self.dot)
         self._head.addWidget(self.name, 1)
-        self.stop = IconButton("close", "Stop loading")
+        self.stop = IconButton("close", tr("Stop loading"))
         self.stop.glyph_px, self.stop.height_px = 14, 32
         self.stop.clicked.connect(self.load_stop_asked)
         self.stop.setParent(self)  # stands over the corner: the lines below must not make way for it
-        self.progress = Progress("Loading", height=4)
+        self.progress = Progress(tr("Loading"), height=4)
         self.line = Label("", "meta", elide=True)
         self._column.addLayout(self._head)
         self.memory = MemoryBar()
@@ -85,7 +86,7 @@ class EngineCard(QPushButton):
         gpu = card_of(self._sample, status.card) if self._sample is not None else None
         known = gpu is not None and gpu.vram_used_bytes is not None and gpu.vram_total_bytes is not None
         self.dot.set_state(dot_token(status), status.working)
-        self.name.setText(status.model or "Engine")
+        self.name.setText(status.model or tr("Engine"))
         line = state_line(status, memory_of(gpu.vram_used_bytes, gpu.vram_total_bytes) if gpu and known else "")
         self.line.setText(line)
         loading = status.phase is Phase.LOADING and status.total > 0
@@ -98,8 +99,8 @@ class EngineCard(QPushButton):
             self.memory.set_parts(ours / gpu.vram_total_bytes, gpu.vram_used_bytes / gpu.vram_total_bytes)
         self.stop.setVisible(status.phase is Phase.LOADING and not status.cancelling)
         self._place_stop()
-        self.setAccessibleName(f"{status.model or 'Engine'}, {line}")
-        self.setAccessibleDescription("How the model runs here")
+        self.setAccessibleName(f"{status.model or tr('Engine')}, {line}")
+        self.setAccessibleDescription(tr("How the model runs here"))
         self.setToolTip("\n".join(part for part in (status.description, status.device, status.device_reason) if part))
 
     def sizeHint(self) -> QSize:

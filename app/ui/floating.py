@@ -11,6 +11,7 @@ from PySide6.QtCore import QEasingCurve, QEvent, QObject, QPoint, QPropertyAnima
 from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QEnterEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QMenu, QVBoxLayout, QWidget
 
+from app.translation import tr
 from app.ui import compositor, focus_ring, icons, theme
 from app.ui.controls import Button, Label
 from app.ui.icons import Glyph
@@ -82,7 +83,7 @@ class Toast(QFrame):
         row.addWidget(self.words, 1)
         self.button: Button | None = None
         if undo is not None:
-            self.button = Button("Undo", "quiet")
+            self.button = Button(tr("Undo"), "quiet")
             self.button.clicked.connect(self._take_back)
             row.addWidget(self.button)
         self._clock = QTimer(self)

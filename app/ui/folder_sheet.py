@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QLineEdit, QWidget
 
+from app.translation import tr
 from app.ui import theme
 from app.ui.chat_model import FOLDER_LENGTH
 from app.ui.controls import Button, Label
@@ -19,20 +20,20 @@ class FolderSheet(Sheet):
     named = Signal(str)
 
     def __init__(self, parent: QWidget, folders: Sequence[str]) -> None:
-        super().__init__(parent, "New folder", "", 380)
+        super().__init__(parent, tr("New folder"), "", 380)
         self._folders = set(folders)
         self.field = QLineEdit()
         self.field.setProperty("kind", "field")
-        self.field.setPlaceholderText("Name")
-        self.field.setAccessibleName("Name of the folder")
+        self.field.setPlaceholderText(tr("Name"))
+        self.field.setAccessibleName(tr("Name of the folder"))
         self.field.setMaxLength(FOLDER_LENGTH)
         self.field.setFont(theme.font("row"))
         self.note = Label("", "meta", wrap=True)
         self.note.setMinimumHeight(theme.line_height("meta"))
         self.body.addWidget(self.field)
         self.body.addWidget(self.note)
-        cancel = self.add_button(Button("Cancel"))
-        self.confirm = self.add_button(Button("Move", "primary"))
+        cancel = self.add_button(Button(tr("Cancel")))
+        self.confirm = self.add_button(Button(tr("Move"), "primary"))
         self.confirm.setDefault(True)
         cancel.clicked.connect(self.reject)
         self.confirm.clicked.connect(self._take)
@@ -45,7 +46,9 @@ class FolderSheet(Sheet):
 
     def _typed(self, _: str) -> None:
         self.confirm.setEnabled(bool(self._name()))
-        self.note.setText("There is a folder of that name: the chat joins it." if self._name() in self._folders else "")
+        self.note.setText(
+            tr("There is a folder of that name: the chat joins it.") if self._name() in self._folders else ""
+        )
 
     def _take(self) -> None:
         name = self._name()

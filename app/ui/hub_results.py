@@ -11,6 +11,7 @@ from PySide6.QtCore import QRectF, Signal
 from PySide6.QtGui import QPainter
 from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
 
+from app.translation import figure, noted, tr, tr_n
 from app.ui import theme
 from app.ui.card_frame import CardFrame, CardGrid
 from app.ui.controls import Button, Label
@@ -25,14 +26,15 @@ HUB_CARD_PX = 104
 def count(number: int) -> str:
     """A large count, short: "1.2M", "34k", "812"."""
     if number >= 1_000_000:
-        return f"{number / 1e6:.1f}M".replace(".0M", "M")
-    return f"{number / 1e3:.0f}k" if number >= 10_000 else f"{number:,}"
+        return f"{figure(round(number / 1e6, 1), 'g')}M"
+    return f"{number / 1e3:.0f}k" if number >= 10_000 else figure(number)
 
 
 def hub_line(model: HubModel) -> str:
     """How a repository stands on the hub, in one line."""
-    likes = f"{count(model.likes)} like" + ("" if model.likes == 1 else "s")
-    parts = (model.licence, f"{count(model.downloads)} downloads", likes, model.updated[:10])
+    likes = tr_n("{n} like", "{n} likes", model.likes, n=count(model.likes))
+    downloads = tr("{downloads} downloads", downloads=count(model.downloads))
+    parts = (model.licence, downloads, likes, model.updated[:10])
     return " · ".join(part for part in parts if part)
 
 
@@ -46,11 +48,11 @@ class HubCard(CardFrame):
         self.high_px = HUB_CARD_PX
         self.model = model
         self.owner, _, self.name = model.repo.partition("/")
-        self.look = Button("Look inside", parent=self)
-        self.look.setAccessibleName(f"Look inside: {model.repo}")
+        self.look = Button(tr("Look inside"), parent=self)
+        self.look.setAccessibleName(tr("Look inside: {repo}", repo=model.repo))
         self.look.clicked.connect(lambda: self.looked_into.emit(model.repo))
         self.pressed.connect(lambda: self.looked_into.emit(model.repo))
-        access = "asks for access" if model.gated else ""
+        access = tr("asks for access") if model.gated else ""
         self.setAccessibleName(". ".join(part for part in (self.name, self.owner, hub_line(model), access) if part))
         self.restyle()
 
@@ -61,7 +63,7 @@ class HubCard(CardFrame):
 
     def paint_words(self, painter: QPainter) -> None:
         px, box = theme.px, self.inside()
-        taken = self.chip(painter, "Asks for access", box.right(), box.top(), "", True) if self.model.gated else 0
+        taken = self.chip(painter, tr("Asks for access"), box.right(), box.top(), "", True) if self.model.gated else 0
         room = box.width() - (taken + px(10) if taken else 0)
         self.write(painter, self.name, QRectF(box.left(), box.top(), room, px(20)), "heading")
         self.write(painter, self.owner, QRectF(box.left(), box.top() + px(21), room, px(16)), "meta")
@@ -82,11 +84,11 @@ class HubHits(QFrame):
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(theme.px(10))
-        self.head = Label("On the Hugging Face hub", "smallstrong")
-        self.line = Label("Searching", "small")
+        self.head = Label(tr("On the Hugging Face hub"), "smallstrong")
+        self.line = Label(tr("Searching"), "small")
         self.note = Note()
         self.note.remedy.connect(self.remedy)
-        self.grid = CardGrid("Models on the hub")
+        self.grid = CardGrid(tr("Models on the hub"))
         self.cards: list[HubCard] = []
         for widget in (self.head, self.line, self.note, self.grid):
             column.addWidget(widget)
@@ -123,5 +125,12 @@ class HubHits(QFrame):
         if isinstance(self.found, UserMessage):
             self.note.show_message(self.found)
         elif nothing:
-            more = "nothing more" if has_known else "nothing"
-            self.note.say(f"The hub has {more} for “{text}”", "Try fewer words, or paste a repository link.")
+            words = (
+                noted("The hub has nothing more for “{text}”")
+                if has_known
+                else noted("The hub has nothing for “{text}”")
+            )
+            self.note.say(
+                tr(words, text=text),
+                tr("Try fewer words, or paste a repository link."),
+            )

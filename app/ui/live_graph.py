@@ -21,8 +21,9 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
-from app.engine_status import NARROW
+from app.engine_status import NARROW, rate
 from app.live_figures import WINDOW_S, Graph, Points, Speed
+from app.translation import figure, tr
 from app.ui import theme
 from app.ui.card_frame import elided
 from app.ui.direction import order
@@ -31,6 +32,14 @@ from app.ui.painting import antialiased, block, outline, say_changed
 SMALL_PX, SPEED_PX = 124, 204
 GAP_S = 3.5  # further apart, two points are not joined
 END_DOT_PX, LINE_PX = 6, 1.6
+
+
+def _ago(age: float) -> str:
+    return tr("{age}\u202fs ago", age=figure(age, ".0f"))
+
+
+def _when(age: float) -> str:
+    return tr("Now") if age < 1 else _ago(age)
 
 
 class LiveCard(QWidget):
@@ -218,9 +227,12 @@ class LiveGraph(LiveCard):
             return "\n".join(part for part in (f"{graph.title}: {graph.value}", graph.line) if part)
         age = WINDOW_S * (self._plot.right() - place.x()) / self._plot.width()
         value, others = value_at(graph.points, age), value_at(graph.others, age)
-        when = "Now" if age < 1 else f"{age:.0f}{NARROW}s ago"
-        words = f"{when}: {'–' if value is None else graph.say(value)}"
-        return words if others is None else f"{words} in all\nOther programs: {graph.say(others)}"
+        words = f"{_when(age)}: {'–' if value is None else graph.say(value)}"
+        return (
+            words
+            if others is None
+            else tr("{figure} in all\nOther programs: {others}", figure=words, others=graph.say(others))
+        )
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter, graph, room, px = antialiased(self), self._graph, self.inside(), theme.px
@@ -258,9 +270,8 @@ class SpeedCard(LiveCard):
         """Show this. figures_only: the graph is as it was."""
         self._speed = speed
         facts = [f"{fact.words} {fact.value}" for fact in speed.facts]
-        self.say(
-            ", ".join([f"Speed {speed.value.replace('tok/s', 'tokens per second')}", *facts, speed.of]).rstrip(", ")
-        )
+        said = tr("Speed {rate}", rate=speed.value.replace("tok/s", tr("tokens per second")))
+        self.say(", ".join([said, *facts, speed.of]).rstrip(", "))
         if figures_only and self._plot.isValid():
             self.update(0, 0, self.width(), int(self._plot.top()) - 1)
         else:
@@ -271,8 +282,7 @@ class SpeedCard(LiveCard):
             return super().told_at(place)
         age = WINDOW_S * (self._plot.right() - place.x()) / self._plot.width()
         value = value_at(self._speed.points, age)
-        words = "–" if value is None else f"{value:.1f}{NARROW}tok/s" if value < 100 else f"{value:.0f}{NARROW}tok/s"
-        return f"{'Now' if age < 1 else f'{age:.0f}{NARROW}s ago'}: {words}"
+        return f"{_when(age)}: {'–' if value is None else rate(value)}"
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter, speed, room, px = antialiased(self), self._speed, self.inside(), theme.px
@@ -290,7 +300,7 @@ class SpeedCard(LiveCard):
             return
         foot = QRectF(room.x(), room.bottom() - theme.line_height("meta"), room.width(), theme.line_height("meta"))
         # Time runs to the right, whichever way the words run.
-        oldest, newest = f"{WINDOW_S:.0f}{NARROW}s ago", "now"
+        oldest, newest = _ago(WINDOW_S), tr("now")
         if self.isRightToLeft():
             oldest, newest = newest, oldest
         left = self.write(painter, oldest, foot, "meta")

@@ -12,13 +12,18 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QHideEvent, QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QBoxLayout, QFrame, QGridLayout, QHBoxLayout, QScrollArea, QVBoxLayout
 
+from app.answer_setup import Offer
+from app.answer_words import MODES
 from app.engine_status import Phase
 from app.live_figures import LiveFigures
+from app.mode_rates import MODE_WORDS
+from app.translation import noted, tr
 from app.ui import theme
-from app.ui.controls import Chip, Dot, Label
+from app.ui.controls import Button, Chip, Dot, Label, Segments
 from app.ui.engine_card import dot_token
 from app.ui.live_graph import LiveGraph, SpeedCard
 from app.ui.neuron_map import NeuronMap
+from app.ui.preset_menu import mode_words
 from app.ui.token_time import TokenTime
 from engine.protocol import Live
 
@@ -26,21 +31,25 @@ COLUMN_PX, MARGIN_PX, GAP_PX = 960, 24, 14
 TOKEN_PX, STACKED_BELOW_PX = 372, 900
 SHOW_MS = 300  # figures change no faster, whatever comes in
 GRAPH_PX = 190  # the narrowest that a small graph gets
-NO_MODEL = "The neurons of a model are seen here once one is loaded."
-NOT_TOLD = "Where the neurons lie is not known yet."
+NO_MODEL = noted("The neurons of a model are seen here once one is loaded.")
+NOT_TOLD = noted("Where the neurons lie is not known yet.")
 
 
 class LivePage(QFrame):
-    """watching: whether somebody sees the page, so that the engine is to tell what it does."""
+    """watching: whether somebody sees the page, so that the engine is to tell what it does. mode_picked: auto, sparse,
+    exact or dense, for the open chat. compare_asked: the same prompt both ways."""
 
     watching = Signal(bool)
+    mode_picked = Signal(object)
+    compare_asked = Signal()
 
     def __init__(self, figures: LiveFigures, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self.setProperty("kind", "page")
-        self.setAccessibleName("Live")
+        self.setAccessibleName(tr("Live"))
         self._figures, self._clock = figures, clock
         self._chat = ""
+        self._offer: Offer | None = None  # what the open chat is answered with
         self._seen = True  # the window, by somebody
         self._watching = False
         self._phase: Phase | None = None
@@ -56,18 +65,31 @@ class LivePage(QFrame):
         self._lay_out()
 
     def _build_head(self) -> None:
-        self.title, self.dot, self.state = Label("Live", "title"), Dot("ok"), Label("", "small", elide=True)
+        self.title, self.dot, self.state = Label(tr("Live"), "title"), Dot("ok"), Label("", "small", elide=True)
         self.mode = Chip("")
-        words, line = QVBoxLayout(), QHBoxLayout()
+        self.modes = Segments([(mode, tr(words)) for mode, words in MODE_WORDS.items()], "auto", tr("Neurons"))
+        self.compare = Button(tr("Compare"), "secondary")
+        words, first, line, ways = QVBoxLayout(), QHBoxLayout(), QHBoxLayout(), QHBoxLayout()
+        first.setSpacing(8)
+        first.addWidget(self.title)
+        first.addWidget(self.mode)
+        first.addStretch(1)
         line.setSpacing(6)
         line.addWidget(self.dot)
         line.addWidget(self.state, 1)
         words.setSpacing(4)
-        words.addWidget(self.title)
+        words.addLayout(first)
         words.addLayout(line)
-        self._head = QHBoxLayout()
+        ways.setSpacing(8)
+        ways.addWidget(self.modes)
+        ways.addWidget(self.compare)
+        ways.addStretch(1)
+        self._head = QBoxLayout(QBoxLayout.Direction.LeftToRight)
         self._head.addLayout(words, 1)
-        self._head.addWidget(self.mode, 0, Qt.AlignmentFlag.AlignBottom)
+        self._head.addLayout(ways)
+        self.modes.picked.connect(self.mode_picked)
+        self.compare.clicked.connect(lambda: self.compare_asked.emit())
+        self.set_offer(None)
 
     def _build_body(self) -> None:
         self._upper = QBoxLayout(QBoxLayout.Direction.LeftToRight)
@@ -84,7 +106,7 @@ class LivePage(QFrame):
         self._column.addWidget(self.neurons, 1)
         self.area = QScrollArea()
         self.area.setProperty("kind", "plain")
-        self.area.setAccessibleName("Live")
+        self.area.setAccessibleName(tr("Live"))
         self.area.setFrameShape(QFrame.Shape.NoFrame)
         self.area.setWidgetResizable(True)
         self.area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
@@ -122,6 +144,19 @@ class LivePage(QFrame):
         if self._watching:
             self._show_soon()
 
+    def set_offer(self, offer: Offer | None) -> None:
+        """How the open chat is answered, and what else there is; None: not known."""
+        self._offer = offer
+        loaded = offer is not None and bool(offer.model)
+        self.modes.setVisible(loaded)
+        self.compare.setVisible(loaded)
+        if offer is not None:
+            self.modes.set_value(offer.chosen.mode)
+            self.modes.setToolTip(mode_words(offer))
+            self.compare.setEnabled(not offer.cannot_compare)
+            self.compare.setToolTip(offer.cannot_compare or tr("Compare with dense"))
+        self._show_mode()
+
     # -------------------------------------------------------------- showing
 
     def _show_soon(self) -> None:
@@ -149,16 +184,24 @@ class LivePage(QFrame):
         if self._machine_is_new or self.token.is_empty:
             self.token.set_times(figures.token_times())
         is_loaded = bool(status.model) and status.phase not in {Phase.OFF, Phase.FAILED, Phase.LOADING}
-        self.neurons.set_places(live.on_gpu, bool(status.card), figures.neurons(), NOT_TOLD if is_loaded else NO_MODEL)
+        self.neurons.set_places(
+            live.on_gpu, bool(status.card), figures.neurons(), tr(NOT_TOLD if is_loaded else NO_MODEL)
+        )
         fired, self._fired = self._fired, []
         if fired:
             self.neurons.set_fired(fired)
         if not status.answering:
             self.neurons.go_out()
-        words = f"{live.mode.capitalize()} mode" if live.mode else ""
-        if words != self.mode.text():
-            self.mode.setText(words)
-            self.mode.setVisible(bool(words))
+        self._show_mode()
+
+    def _show_mode(self) -> None:
+        """The mode in force, where the switch does not say it: it stands on Auto, or this answer began before it."""
+        offer = self._offer
+        mode = self._figures.live.mode or (offer.loaded_mode if offer is not None else "")
+        told = offer is not None and bool(offer.model) and offer.chosen.mode == mode
+        words = tr("{mode} mode", mode=tr(MODES[mode])) if mode in MODES and not told else ""
+        self.mode.setText(words)
+        self.mode.setVisible(bool(words))
 
     def _show_graphs(self) -> None:
         graphs = self._figures.graphs(self._clock())
@@ -172,7 +215,7 @@ class LivePage(QFrame):
         for card, graph in zip(self.graphs, graphs, strict=True):
             card.set_graph(graph)
         why = self._figures.why_no_gpu()
-        words = f"No GPU is measured: {why}." if why else ""
+        words = tr("No GPU is measured: {why}.", why=why) if why else ""
         if words != self.note.words:
             self.note.setText(words)
             self.note.setVisible(bool(words))
@@ -232,12 +275,13 @@ class LivePage(QFrame):
         directions = QBoxLayout.Direction
         self._upper.setDirection(directions.TopToBottom if stacked else directions.LeftToRight)
         self._upper.setSpacing(gap)
+        self._head.setDirection(directions.TopToBottom if stacked else directions.LeftToRight)
+        self._head.setSpacing(px(10))
         self.token.set_low(stacked)
         self.token.setMaximumWidth(16_777_215 if stacked else px(TOKEN_PX))
         self.token.setMinimumWidth(0 if stacked else px(TOKEN_PX))
         self._grid.setSpacing(gap)
         self.note.setVisible(bool(self.note.words))
-        self.mode.setVisible(bool(self.mode.text()))
         self._place_graphs()
 
     def _place_graphs(self) -> None:

@@ -6,6 +6,7 @@ from PySide6.QtCore import QTimer, Signal
 from PySide6.QtGui import QGuiApplication, QPaintEvent
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
+from app.translation import figure, tr
 from app.ui.code_block import COPIED_MS
 from app.ui.controls import IconButton, Label
 
@@ -36,23 +37,23 @@ class CopyButton(HoverButton):
         self._words = words
         self.text_to_copy = ""
         self.clicked.connect(self._copy)
-        self._timer = QTimer(self)
-        self._timer.setSingleShot(True)
-        self._timer.setInterval(COPIED_MS)
-        self._timer.timeout.connect(self._rest)
+        self._resting: QTimer | None = None  # runs while it says that it copied
 
     def _copy(self) -> None:
         QGuiApplication.clipboard().setText(self.text_to_copy)
-        self.set_words("Copied")
+        self.set_words(tr("Copied"))
         self.set_glyph("check")
-        self._timer.start()
+        if self._resting is None:
+            self._resting = QTimer(self, singleShot=True, interval=COPIED_MS)
+            self._resting.timeout.connect(self._rest)
+        self._resting.start()
 
     def _rest(self) -> None:
         self.set_words(self._words)
         self.set_glyph("copy")
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        if self._timer.isActive():
+        if self._resting is not None and self._resting.isActive():
             IconButton.paintEvent(self, event)
         else:
             super().paintEvent(event)
@@ -65,8 +66,8 @@ class VersionSwitch(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.back = HoverButton("left", "Previous version")
-        self.on = HoverButton("right", "Next version")
+        self.back = HoverButton("left", tr("Previous version"))
+        self.on = HoverButton("right", tr("Next version"))
         self.label = Label("", "meta", "ink2")
         self._row = QHBoxLayout(self)
         self._row.setContentsMargins(0, 0, 0, 0)
@@ -79,7 +80,7 @@ class VersionSwitch(QWidget):
     def show_place(self, which: int, count: int) -> None:
         """This is the `which`-th version, from 1, of so many."""
         self.label.setText(f"{which:,} / {count:,}")
-        self.setAccessibleName(f"Version {which:,} of {count:,}")
+        self.setAccessibleName(tr("Version {which} of {count}", which=figure(which), count=figure(count)))
         self.back.setEnabled(which > 1)
         self.on.setEnabled(which < count)
 

@@ -17,6 +17,7 @@ from app.engine_status import EngineStatus, Phase
 from app.markdown_blocks import Block, BlockParser, CodeBlock, ProseBlock, TableBlock, parse
 from app.message_act import Act, MessageAct
 from app.thinking import ReplySplitter, split
+from app.translation import tr
 from app.ui import theme
 from app.ui.answer_figures import AnswerFigures
 from app.ui.code_block import CodeBlockView
@@ -97,7 +98,7 @@ class Answer(MessageView):
         self.column.addLayout(self._words)
         self.stats = StatLine(self)
         self.column.addWidget(self.stats)
-        self.setAccessibleName("Answer")
+        self.setAccessibleName(tr("Answer"))
         self.stats.acted.connect(self._act)
         if message.state is MessageState.WRITING:
             self._parser = BlockParser()
@@ -227,14 +228,14 @@ class Answer(MessageView):
 
     def make_menu(self) -> Menu:
         """What can be done with it."""
-        menu = Menu("This answer", self)
+        menu = Menu(tr("This answer"), self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         if figures_of(self.message.stats or {}):
-            menu.add("Figures of this answer", "table", self.show_figures)
-        menu.add("Copy", "copy", self.stats.copy.click)
-        menu.add("Answer again", "redo", lambda: self.do("regenerate"))
+            menu.add(tr("Figures of this answer"), "table", self.show_figures)
+        menu.add(tr("Copy"), "copy", self.stats.copy.click)
+        menu.add(tr("Answer again"), "redo", lambda: self.do("regenerate"))
         menu.addSeparator()
-        menu.add("Delete", "trash", lambda: self.do("delete"), token="bad")
+        menu.add(tr("Delete"), "trash", lambda: self.do("delete"), token="bad")
         return menu
 
     def show_figures(self) -> None:
@@ -278,7 +279,9 @@ class Answer(MessageView):
         if isinstance(block, CodeBlock):
             part: Part = CodeBlockView(block, self)
         else:
-            part = Table("Table in the answer", self) if isinstance(block, TableBlock) else Prose("Answer", self)
+            part = (
+                Table(tr("Table in the answer"), self) if isinstance(block, TableBlock) else Prose(tr("Answer"), self)
+            )
             part.link_activated.connect(self.link_activated)
         part.set_width(self._width)
         self._parts.append(part)

@@ -15,6 +15,7 @@ from PySide6.QtWidgets import QFileDialog
 from app import model_words
 from app.model_rows import ModelRow
 from app.model_selection import what_would_fit
+from app.translation import noted, tr
 from app.ui.floating import Menu
 from app.ui.hub_results import HUB_PAGE
 from app.ui.model_details import DetailsSheet
@@ -28,8 +29,12 @@ if TYPE_CHECKING:
     from app.models_controller import ModelsController
     from engine.protocol import Progress
 
-WORKS = {"import": "Adding", "relocate": "Moving the models to", "verify": "Checking"}
-_STAGES = {"copying": "Copying", "checking": "Checking", "moving": "Moving"}
+WORKS = {
+    "import": noted("Adding {name}"),
+    "relocate": noted("Moving the models to {name}"),
+    "verify": noted("Checking {name}"),
+}
+_STAGES = {"copying": noted("Copying {name}"), "checking": noted("Checking {name}"), "moving": noted("Moving {name}")}
 
 
 class ModelActs(QObject):
@@ -54,7 +59,9 @@ class ModelActs(QObject):
         controller.token_state.connect(self._show_token)
         controller.imported.connect(lambda model: page.show_here())
         controller.verified.connect(self._show_verified)
-        controller.relocated.connect(lambda folder: controller.toast.emit(f"Models lie in {folder} now", None))
+        controller.relocated.connect(
+            lambda folder: controller.toast.emit(tr("Models lie in {folder} now", folder=folder), None)
+        )
         page.shown.connect(controller.open_page)
         page.refresh_asked.connect(controller.refresh)
         page.search_asked.connect(lambda query: controller.search(query))
@@ -123,7 +130,7 @@ class ModelActs(QObject):
                 QDesktopServices.openUrl(QUrl(HUB_PAGE + repo_of(row)))
             case "copy":
                 QGuiApplication.clipboard().setText(repo_of(row))
-                c.toast.emit("Repository id copied", None)
+                c.toast.emit(tr("Repository id copied"), None)
 
     def _open_folder(self, row: ModelRow) -> None:
         if row.installed is not None:
@@ -136,26 +143,26 @@ class ModelActs(QObject):
         def add(words: str, glyph: str, act: str, token: str = "ink2") -> None:
             menu.add(words, glyph, lambda: self.act(row.id, act), token=token)
 
-        add("Details", "info", "details")
+        add(tr("Details"), "info", "details")
         model = row.installed
         busy = row.loading or row.preparing is not None or row.download is not None
         if model is not None and model.state != "broken" and not busy:
             if row.in_use:
-                add("Unload", "stop", "unload")
+                add(tr("Unload"), "stop", "unload")
             else:
-                add("Load", "chip", "load")
+                add(tr("Load"), "chip", "load")
             if model.origin != "shipped":
-                add("Prepare for this PC", "tune", "prepare")
+                add(tr("Prepare for this PC"), "tune", "prepare")
         if model is not None and model.owned and model.repo and not busy:
-            add("Check the files", "check", "verify")
+            add(tr("Check the files"), "check", "verify")
         if model is not None:
-            add("Open its folder", "folder", "folder")
+            add(tr("Open its folder"), "folder", "folder")
         if repo_of(row):
-            add("Open its page", "right", "page")
-            add("Copy the repository id", "copy", "copy")
+            add(tr("Open its page"), "right", "page")
+            add(tr("Copy the repository id"), "copy", "copy")
         if model is not None and model.origin != "shipped" and not busy:
             menu.addSeparator()
-            add("Delete" if model.owned else "Take off the list", "trash", "delete", "bad")
+            add(tr("Delete") if model.owned else tr("Take off the list"), "trash", "delete", "bad")
         return menu
 
     def _row_menu(self, row_id: str, at: QPoint) -> None:
@@ -191,29 +198,30 @@ class ModelActs(QObject):
     # -------------------------------------------------------------- taking in, folder, token
 
     def _import_menu(self) -> None:
-        menu_at(self.page.head.import_button, "Add a model", [
-            ("A GGUF file", "plus", self._pick_file), ("A model folder", "folder", self._pick_folder),
+        menu_at(self.page.head.import_button, tr("Add a model"), [
+            (tr("A GGUF file"), "plus", self._pick_file), (tr("A model folder"), "folder", self._pick_folder),
+            (tr("A server elsewhere"), "away", self.page.servers.add_asked.emit),
         ])  # fmt: skip
 
     def _more_menu(self) -> None:
-        menu_at(self.page.head.more, "More", [
-            ("Move the models folder", "folder", self._pick_models_folder),
-            ("Access token", "lock", self.ask_token),
-            ("Look again", "redo", self.controller.refresh),
+        menu_at(self.page.head.more, tr("More"), [
+            (tr("Move the models folder"), "folder", self._pick_models_folder),
+            (tr("Access token"), "lock", self.ask_token),
+            (tr("Look again"), "redo", self.controller.refresh),
         ])  # fmt: skip
 
     def _pick_file(self) -> None:
-        path, _ = QFileDialog.getOpenFileName(self.page, "Add a GGUF file", "", "GGUF models (*.gguf)")
+        path, _ = QFileDialog.getOpenFileName(self.page, tr("Add a GGUF file"), "", tr("GGUF models (*.gguf)"))
         if path:
             self.ask_import(path)
 
     def _pick_folder(self) -> None:
-        path = QFileDialog.getExistingDirectory(self.page, "Add a model folder")
+        path = QFileDialog.getExistingDirectory(self.page, tr("Add a model folder"))
         if path:
             self.ask_import(path)
 
     def _pick_models_folder(self) -> None:
-        path = QFileDialog.getExistingDirectory(self.page, "Where models should lie")
+        path = QFileDialog.getExistingDirectory(self.page, tr("Where models should lie"))
         if path:
             self.controller.relocate(path)
 
@@ -244,7 +252,7 @@ class ModelActs(QObject):
             self.page.set_work(key, None)
             return
         name = Path(what).name or what
-        words = f"{_STAGES.get(progress.stage, WORKS.get(job, 'Working'))} {name}"
+        words = tr(_STAGES.get(progress.stage, WORKS.get(job, noted("Working {name}"))), name=name)
         share = progress.done / progress.total if progress.total else None
         right = model_words.time_left(progress.eta_s)
         self.page.set_work(key, Work(key, words, right, share, can_stop=True))
@@ -256,7 +264,7 @@ class ModelActs(QObject):
         if damaged:
             RepairSheet(self.page, row, damaged, lambda: self.controller.repair(row_id)).open()
         else:
-            self.controller.toast.emit(f"{row.name}: every file is as it should be", None)
+            self.controller.toast.emit(tr("{name}: every file is as it should be", name=row.name), None)
 
     def _stop_work(self, key: str) -> None:
         job, _, what = key.partition(":")

@@ -15,6 +15,7 @@ from PySide6.QtWidgets import QWidget
 from app import model_words
 from app.engine_status import EngineStatus, Phase, gigabytes
 from app.model_rows import ModelRow
+from app.translation import noted, tr
 from app.ui import icons, theme
 from app.ui.card_frame import CardFrame, chip_width, elided
 from app.ui.controls import Button, IconButton
@@ -24,7 +25,7 @@ from app.user_messages import plain_figures
 
 RATE_PX = 118  # the column of rates, at the end of a card
 PROGRESS_MS = 200
-SHIPPED = "Tiny and always there. Good for a first try."
+SHIPPED = noted("Tiny and always there. Good for a first try.")
 STAGES = ("convert", "profile", "train", "solve")
 BASE_STAGES = ("profile", "train", "solve")  # converting is shown only where it is done
 
@@ -45,12 +46,12 @@ def going_on(row: ModelRow, status: EngineStatus | None = None) -> Going | None:
     """What is going on with a row's model; None if nothing is."""
     if row.loading:
         share = status.done / status.total if status is not None and status.total else None
-        words = status.word if status is not None and status.phase is Phase.LOADING else "Loading"
+        words = status.word if status is not None and status.phase is Phase.LOADING else tr("Loading")
         return Going(share, words, "", acts=("cancel-load",))
     if row.preparing is not None:
         now = row.preparing
         share = now.done / now.total if now.total else None
-        doing = model_words.STAGES_DOING.get(now.stage, "Preparing")
+        doing = tr(model_words.STAGES_DOING.get(now.stage, noted("Preparing")))
         words = f"{doing}, {100 * share:.0f}%" if share is not None else doing
         return Going(share, words, model_words.time_left(now.eta_s), stage=now.stage,
                      acts=("cancel-prepare",))  # fmt: skip
@@ -82,13 +83,13 @@ def main_acts(row: ModelRow) -> tuple[str, ...]:
 
 
 WORDS = {
-    "download": "Download", "fits": "What would fit?", "chat": "Chat", "unload": "Unload", "prepare": "Prepare",
-    "retry": "Try again", "delete": "Delete", "repair": "Repair",
+    "download": noted("Download"), "fits": noted("What would fit?"), "chat": noted("Chat"), "unload": noted("Unload"),
+    "prepare": noted("Prepare"), "retry": noted("Try again"), "delete": noted("Delete"), "repair": noted("Repair"),
 }  # fmt: skip
 GLYPHS = {
-    "pause": ("pause", "Pause the download"), "resume": ("go-on", "Go on with the download"),
-    "cancel": ("close", "Cancel the download"), "cancel-load": ("close", "Stop loading"),
-    "cancel-prepare": ("close", "Stop preparing"), "more": ("more", "More"),
+    "pause": ("pause", noted("Pause the download")), "resume": ("go-on", noted("Go on with the download")),
+    "cancel": ("close", noted("Cancel the download")), "cancel-load": ("close", noted("Stop loading")),
+    "cancel-prepare": ("close", noted("Stop preparing")), "more": ("more", noted("More")),
 }  # fmt: skip
 
 
@@ -190,7 +191,7 @@ class ModelCard(CardFrame):
     def by_line(self) -> str:
         """Maker, kind and licence."""
         row = self.row
-        gated = "asks for access" if row.entry is not None and row.entry.gated and row.installed is None else ""
+        gated = tr("asks for access") if row.entry is not None and row.entry.gated and row.installed is None else ""
         return " · ".join(part for part in (row.maker, row.kind, row.licence, gated) if part)
 
     def sentence(self) -> tuple[str, str]:
@@ -206,7 +207,7 @@ class ModelCard(CardFrame):
         if row.installed is not None and row.installed.state == "needs preparing" and row.installed.reason:
             return row.installed.reason, ""
         if row.installed is not None and row.installed.origin == "shipped" and not row.summary:
-            return SHIPPED, ""
+            return tr(SHIPPED), ""
         return row.summary, ""
 
     def rate(self) -> tuple[str, str]:
@@ -235,7 +236,7 @@ class ModelCard(CardFrame):
             if held is not None and held not in self.buttons:  # the keyboard stays where it was
                 self.buttons[acts[0] if self.going is not None else acts[-1]].setFocus()
         for act, button in self.buttons.items():
-            what = button.text() or GLYPHS.get(act, ("", ""))[1]
+            what = button.text() or tr(GLYPHS.get(act, ("", ""))[1])
             button.setAccessibleName(f"{what}: {self.row.name}")
         self.arrange()
 
@@ -248,12 +249,12 @@ class ModelCard(CardFrame):
         if act in GLYPHS:
             glyph, words = GLYPHS[act]
             kind = _More if act == "more" else IconButton
-            button: Button = kind(glyph, words, parent=self)
+            button: Button = kind(glyph, tr(words), parent=self)
         elif act == "download":
-            button = Button(WORDS[act], "primary" if self.suggested else "secondary", "get", parent=self)
+            button = Button(tr(WORDS[act]), "primary" if self.suggested else "secondary", "get", parent=self)
             button.glyph_px = 16
         else:
-            button = Button(WORDS[act], "quiet" if act == "prepare" else "secondary", parent=self)
+            button = Button(tr(WORDS[act]), "quiet" if act == "prepare" else "secondary", parent=self)
         button.clicked.connect(lambda _=False, act=act: self._act(act))
         button.hide()
         return button
@@ -344,7 +345,7 @@ class ModelCard(CardFrame):
         stages = STAGES if self._converts else BASE_STAGES
         at = stages.index(now) if now in stages else 0
         for i, stage in enumerate(stages):
-            sign, words = QRectF(x, top + px(1), px(14), px(14)), model_words.STAGE_WORDS[stage]
+            sign, words = QRectF(x, top + px(1), px(14), px(14)), tr(model_words.STAGE_WORDS[stage])
             if i < at:
                 icons.paint(painter, "check", self.mirrored(sign), theme.colour("ok"))
             else:

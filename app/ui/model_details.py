@@ -11,15 +11,17 @@ from PySide6.QtWidgets import QHBoxLayout, QWidget
 from app import model_words
 from app.engine_status import gigabytes
 from app.model_rows import ModelRow
+from app.translation import figure, noted, tr
 from app.ui import theme
 from app.ui.controls import Button, Chip, Label, ShareBar
 from app.ui.model_card import WORDS, main_acts
 from app.ui.sheet import Facts, Sheet
 
 ORIGINS = {
-    "download": "downloaded", "copied": "copied here", "in place": "used where it is; not Hearth's to delete",
-    "hub cache": "in the hub's cache; not Hearth's to delete", "shipped": "comes with Hearth",
-    "converted": "made here by converting",
+    "download": noted("downloaded"), "copied": noted("copied here"),
+    "in place": noted("used where it is; not Hearth's to delete"),
+    "hub cache": noted("in the hub's cache; not Hearth's to delete"), "shipped": noted("comes with Hearth"),
+    "converted": noted("made here by converting"),
 }  # fmt: skip
 MOST_FILES = 8
 
@@ -60,31 +62,35 @@ class DetailsSheet(Sheet):
     def _facts(self) -> list[tuple[str, str]]:
         row, entry, model = self.row, self.row.entry, self.row.installed
         facts = [
-            ("Made by", row.maker),
-            ("Kind", {"chat": "chat: answers", "base": "base: goes on with a text"}.get(row.kind, "")),
-            ("Licence", row.licence),
-            ("Parameters", model_words.parameters(row.parameters)),
-            ("Weights", model_words.codec(row.codec)),
-            ("Size", gigabytes(row.n_bytes) if row.n_bytes else ""),
+            (tr("Made by"), row.maker),
+            (tr("Kind"), {"chat": tr("chat: answers"), "base": tr("base: goes on with a text")}.get(row.kind, "")),
+            (tr("Licence"), row.licence),
+            (tr("Parameters"), model_words.parameters(row.parameters)),
+            (tr("Weights"), model_words.codec(row.codec)),
+            (tr("Size"), gigabytes(row.n_bytes) if row.n_bytes else ""),
         ]
         if entry is not None:
             share = entry.sparsity.active_share
-            active = f"about {100 * share:.0f}% a token" if share is not None else "all: a dense model"
+            active = (
+                tr("about {share}% a token", share=figure(100 * share, ".0f"))
+                if share is not None
+                else tr("all: a dense model")
+            )
             facts += [
-                ("Neurons in use", active),
-                ("That is from", entry.sparsity.source_note or _SOURCES[entry.sparsity.source]),
-                ("Context", f"up to {entry.shape.max_context:,} tokens"),
-                ("Repository", entry.repo),
-                ("Predictors", entry.predictor_repo),
-                ("Access", "Its makers ask who fetches it: an access token is needed." if entry.gated else ""),
+                (tr("Neurons in use"), active),
+                (tr("That is from"), entry.sparsity.source_note or tr(_SOURCES[entry.sparsity.source])),
+                (tr("Context"), tr("up to {max_context} tokens", max_context=figure(entry.shape.max_context))),
+                (tr("Repository"), entry.repo),
+                (tr("Predictors"), entry.predictor_repo),
+                (tr("Access"), tr("Its makers ask who fetches it: an access token is needed.") if entry.gated else ""),
             ]
         if model is not None:
             facts += [
-                ("Repository", model.repo if entry is None else ""),
-                ("Folder", model.folder),
-                ("Origin", ORIGINS[model.origin]),
-                ("Prepared", model.prepared),
-                ("State", model.reason if model.state != "ready" else ""),
+                (tr("Repository"), model.repo if entry is None else ""),
+                (tr("Folder"), model.folder),
+                (tr("Origin"), tr(ORIGINS[model.origin])),
+                (tr("Prepared"), model.prepared),
+                (tr("State"), model.reason if model.state != "ready" else ""),
             ]
         return [(name, value) for name, value in facts if value]
 
@@ -97,28 +103,28 @@ class DetailsSheet(Sheet):
         else:
             return
         more = len(files) - MOST_FILES
-        shown = files[:MOST_FILES] + ([f"and {more} more"] if more > 0 else [])
+        shown = files[:MOST_FILES] + ([tr("and {more} more", more=more)] if more > 0 else [])
         label = Label("\n".join(shown), "meta", "ink2", wrap=True)
         label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        label.setAccessibleName("Files: " + ", ".join(shown))
-        self.body.addWidget(Label("Files", "smallstrong"))
+        label.setAccessibleName(tr("Files: {names}", names=", ".join(shown)))
+        self.body.addWidget(Label(tr("Files"), "smallstrong"))
         self.body.addWidget(label)
 
     def _buttons(self) -> None:
         row, model = self.row, self.row.installed
         if model is not None and model.origin != "shipped":
-            words = "Delete" if model.owned else "Take off the list"
+            words = tr("Delete") if model.owned else tr("Take off the list")
             self._offer("delete", words, "danger", at_start=True)
         elif row.entry is not None and row.entry.repo:
-            self._offer("page", "Open its page", "quiet", at_start=True)
+            self._offer("page", tr("Open its page"), "quiet", at_start=True)
         if model is not None and model.owned and model.state == "broken":
-            self._offer("repair", "Repair", "secondary")
+            self._offer("repair", tr("Repair"), "secondary")
         elif model is not None and model.state != "broken" and not row.preparing and model.origin != "shipped":
-            self._offer("prepare", "Prepare for this PC", "secondary")
+            self._offer("prepare", tr("Prepare for this PC"), "secondary")
         self.add_close()
         acts = main_acts(row)
         if acts[-1] in {"download", "chat"} and not (row.download or row.preparing or row.loading):
-            self._offer(acts[-1], WORDS[acts[-1]], "primary")
+            self._offer(acts[-1], tr(WORDS[acts[-1]]), "primary")
 
     def _offer(self, act: str, words: str, look: str, at_start: bool = False) -> None:
         button = self.add_button(Button(words, look), at_start)  # type: ignore[arg-type]
@@ -130,7 +136,7 @@ class DetailsSheet(Sheet):
         self.asked.emit(self.row.id, act)
 
 
-_SOURCES = {"published": "published measurements of this model", "family": "what is usual in its family"}
+_SOURCES = {"published": noted("published measurements of this model"), "family": noted("what is usual in its family")}
 
 
 def fit_reasons(row: ModelRow) -> list[str]:
@@ -144,17 +150,31 @@ def fit_reasons(row: ModelRow) -> list[str]:
         out.append(model_words.short_of(estimate))
     elif estimate.vram_budget_bytes:
         out.append(
-            f"{where}, of {model_words.memory(estimate.vram_budget_bytes)} of VRAM and "
-            f"{model_words.whole_memory(estimate.ram_budget_bytes)} of RAM that models may take."
+            tr(
+                "{where}, of {vram} of VRAM and {ram} of RAM that models may take.",
+                where=where,
+                vram=model_words.memory(estimate.vram_budget_bytes),
+                ram=model_words.whole_memory(estimate.ram_budget_bytes),
+            )
         )
     else:
-        out.append(f"{where}, of {model_words.whole_memory(estimate.ram_budget_bytes)} that models may take.")
+        out.append(
+            tr(
+                "{where}, of {ram} that models may take.",
+                where=where,
+                ram=model_words.whole_memory(estimate.ram_budget_bytes),
+            )
+        )
     if estimate.gpu_neuron_load is not None and estimate.fits == "hybrid":
-        share = f"{100 * estimate.gpu_neuron_load:.0f}% of the active neurons"
-        out.append(f"The GPU computes {share}, the CPU the others at the same time.")
+        out.append(
+            tr(
+                "The GPU computes {share}% of the active neurons, the CPU the others at the same time.",
+                share=figure(100 * estimate.gpu_neuron_load, ".0f"),
+            )
+        )
     if estimate.fits != "no":
-        out.append(f"With a context of {estimate.context:,} tokens.")
+        out.append(tr("With a context of {context} tokens.", context=figure(estimate.context)))
     if estimate.predicted_from == "family" and estimate.fits != "no":
-        out.append("Foretold from models of its family, hence the range.")
+        out.append(tr("Foretold from models of its family, hence the range."))
     out += [note if note.endswith(".") else f"{note}." for note in estimate.notes]
     return out

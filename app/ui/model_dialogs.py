@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QVBoxLayout, QWidg
 from app import model_words
 from app.engine_status import NARROW, gigabytes
 from app.model_rows import ModelRow
+from app.translation import noted, tr, tr_n
 from app.ui import theme
 from app.ui.controls import Button, Chip, Label, Rule, Segments
 from app.ui.floating import ConfirmDialog, confirm
@@ -21,8 +22,8 @@ from app.user_messages import UserMessage
 from engine.library.records import PreparePlan, PrepareStep
 
 STEP_TITLES = {
-    "convert": "Lay the weights out for this PC", "profile": "Count which neurons fire",
-    "train": "Train predictors", "solve": "Place the neurons",
+    "convert": noted("Lay the weights out for this PC"), "profile": noted("Count which neurons fire"),
+    "train": noted("Train predictors"), "solve": noted("Place the neurons"),
 }  # fmt: skip
 
 
@@ -66,11 +67,13 @@ class PrepareSheet(Sheet):
     chosen = Signal(str)
 
     def __init__(self, parent: QWidget, row: ModelRow) -> None:
-        super().__init__(parent, f"Prepare {row.name} for this PC", "Working out what would pay", 480)
+        super().__init__(parent, tr("Prepare {name} for this PC", name=row.name), tr("Working out what would pay"), 480)
         self.row = row
-        self.predictors = Segments([("train", "Train now"), ("sign", "Train when idle")], "train", "Predictors")
-        self.later = self.add_close("Not now")
-        self.start = self.add_button(Button("Prepare", "primary"))
+        self.predictors = Segments(
+            [("train", tr("Train now")), ("sign", tr("Train when idle"))], "train", tr("Predictors")
+        )
+        self.later = self.add_close(tr("Not now"))
+        self.start = self.add_button(Button(tr("Prepare"), "primary"))
         self.start.setEnabled(False)
         self.start.clicked.connect(self._begin)
 
@@ -82,7 +85,7 @@ class PrepareSheet(Sheet):
         """It could not be worked out."""
         self.heading.setText(message.title)
         self.start.hide()
-        self.later.setText("Close")
+        self.later.setText(tr("Close"))
         self.say(message.sentence)
 
     def show_plan(self, plan: PreparePlan) -> None:
@@ -91,36 +94,38 @@ class PrepareSheet(Sheet):
         steps = [step for step in plan.steps if step.stage != "solve"] or list(plan.steps)
         if not plan.steps:
             self.start.hide()
-            self.later.setText("Close")
-            self.say("There is nothing to prepare: it already runs here as well as it can.")
+            self.later.setText(tr("Close"))
+            self.say(tr("There is nothing to prepare: it already runs here as well as it can."))
             return
         parts = [gain]
         if plan.interrupted:
-            parts.append("An earlier try is taken up where it ended.")
-        parts.append("You can go on chatting meanwhile.")
+            parts.append(tr("An earlier try is taken up where it ended."))
+        parts.append(tr("You can go on chatting meanwhile."))
         self.body.addWidget(card_of_rows([self._step(step) for step in steps]))
         if plan.can_use_sign and any(step.stage == "train" for step in plan.steps):
             foot = QHBoxLayout()
             foot.setSpacing(theme.px(12))
-            words = Label("Until predictors are trained, a simpler one serves: a little slower.", "small", wrap=True)
+            words = Label(
+                tr("Until predictors are trained, a simpler one serves: a little slower."), "small", wrap=True
+            )
             foot.addWidget(words, 1)
             foot.addWidget(self.predictors)
             self.body.addLayout(foot)
         else:
             self.predictors.hide()
-        disk = f"{gigabytes(plan.disk_bytes)} on the disk" if plan.disk_bytes else ""
+        disk = tr("{size} on the disk", size=gigabytes(plan.disk_bytes)) if plan.disk_bytes else ""
         total = model_words.duration(plan.eta_s)
-        needs = " and ".join(part for part in (total, disk) if part)
+        needs = tr("{time} and {room}", time=total, room=disk) if total and disk else total or disk
         if needs:
-            self.body.addWidget(Label(f"Needs {needs}.", "small", "ink", wrap=True))
-        self.start.setText("Go on" if plan.interrupted else "Prepare")
+            self.body.addWidget(Label(tr("Needs {needs}.", needs=needs), "small", "ink", wrap=True))
+        self.start.setText(tr("Go on") if plan.interrupted else tr("Prepare"))
         self.start.setEnabled(True)
         self.say(" ".join(part for part in parts if part))
 
     @staticmethod
     def _step(step: PrepareStep) -> QFrame:
         eta = Label(model_words.duration(step.eta_s), "meta", "ink2")
-        return two_lines(STEP_TITLES[step.stage], step.why, eta)
+        return two_lines(tr(STEP_TITLES[step.stage]), step.why, eta)
 
 
 def gain_words(plan: PreparePlan) -> str:
@@ -129,10 +134,10 @@ def gain_words(plan: PreparePlan) -> str:
         return ""
     then = f"≈{NARROW}{model_words.estimated(plan.then_tok_s)}{NARROW}tok/s"
     if plan.now_tok_s is None:
-        return f"It should reach {then}."
+        return tr("It should reach {then}.", then=then)
     if plan.then_tok_s < 1.05 * plan.now_tok_s:
-        return "It will hardly be faster than it is."
-    return f"From ≈{NARROW}{model_words.estimated(plan.now_tok_s)} to {then}."
+        return tr("It will hardly be faster than it is.")
+    return tr("From ≈\u202f{now} to {then}.", now=model_words.estimated(plan.now_tok_s), then=then)
 
 
 # ------------------------------------------------------------------ what would fit
@@ -146,17 +151,17 @@ class FitSheet(Sheet):
     def __init__(self, parent: QWidget, row: ModelRow, nearest: Sequence[ModelRow]) -> None:
         sentence = model_words.short_of(row.estimate) if row.estimate is not None else ""
         if nearest:
-            sentence += " These come nearest to it."
+            sentence += " " + tr("These come nearest to it.")
         else:
-            sentence += " No other model that Hearth knows of fits either."
-        super().__init__(parent, f"{row.name} does not fit", sentence, 480)
+            sentence += " " + tr("No other model that Hearth knows of fits either.")
+        super().__init__(parent, tr("{name} does not fit", name=row.name), sentence, 480)
         rows = []
         for near in nearest:
             measured = near.installed.measured_tok_s if near.installed is not None else None
             rate, span = model_words.speed(near.estimate, measured)
             line = " · ".join(part for part in (gigabytes(near.n_bytes), f"{rate}, {span}" if span else rate) if part)
-            button = Button("Show")
-            button.setAccessibleName(f"Show {near.name}")
+            button = Button(tr("Show"))
+            button.setAccessibleName(tr("Show {name}", name=near.name))
             button.clicked.connect(lambda _=False, near=near: self._choose(near.id))
             rows.append(two_lines(near.name, line, Chip(near.verdict, near.verdict_token), button))  # type: ignore[arg-type]
         if rows:
@@ -177,26 +182,26 @@ class ImportSheet(Sheet):
     chosen = Signal(str, bool)
 
     def __init__(self, parent: QWidget, path: str, name: str) -> None:
-        super().__init__(parent, f"Add {name}", "", 440)
+        super().__init__(parent, tr("Add {name}", name=name), "", 440)
         self.path = path
         where = Label(path, "meta", wrap=True)
         where.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.body.addWidget(where)
-        self.way = Segments([(False, "Use it where it is"), (True, "Copy it")], False, "How to add it")
+        self.way = Segments([(False, tr("Use it where it is")), (True, tr("Copy it"))], False, tr("How to add it"))
         self.body.addWidget(self.way, 0, Qt.AlignmentFlag.AlignLeft)
         self.says = Label("", "small", wrap=True)
         self.body.addWidget(self.says)
         self.way.picked.connect(self._explain)
         self._explain(False)
-        self.add_close("Cancel")
-        self.add = self.add_button(Button("Add", "primary"))
+        self.add_close(tr("Cancel"))
+        self.add = self.add_button(Button(tr("Add"), "primary"))
         self.add.clicked.connect(self._choose)
 
     def _explain(self, copy: bool) -> None:
         self.says.setText(
-            "It is copied and checked. The original may go afterwards."
+            tr("It is copied and checked. The original may go afterwards.")
             if copy
-            else "Takes no room. It must stay there; Hearth never changes or deletes it."
+            else tr("Takes no room. It must stay there; Hearth never changes or deletes it.")
         )
         self.fit()
 
@@ -211,14 +216,19 @@ def ask_remove(parent: QWidget, row: ModelRow, on_yes: Callable[[], None]) -> Co
     model = row.installed
     if not model.owned:
         return confirm(
-            parent, f"Take {row.name} off the list?", "Its files are not Hearth's and stay where they are.",
-            "Keep", "Take off", on_yes,
+            parent, tr("Take {name} off the list?", name=row.name),
+            tr("Its files are not Hearth's and stay where they are."), tr("Keep"), tr("Take off"), on_yes,
         )  # fmt: skip
     fetched = model.origin == "download" or bool(model.repo)
-    again = "Getting it back means downloading it again." if fetched else "It was copied here from elsewhere."
-    used = " It is unloaded first." if row.in_use or row.loading else ""
+    again = tr("Getting it back means downloading it again.") if fetched else tr("It was copied here from elsewhere.")
+    used = tr("It is unloaded first.") if row.in_use or row.loading else ""
     return confirm(
-        parent, f"Delete {row.name}?", f"Frees {gigabytes(model.n_bytes)}. {again}{used}", "Keep", "Delete", on_yes
+        parent,
+        tr("Delete {name}?", name=row.name),
+        " ".join(part for part in (tr("Frees {size}.", size=gigabytes(model.n_bytes)), again, used) if part),
+        tr("Keep"),
+        tr("Delete"),
+        on_yes,
     )
 
 
@@ -226,12 +236,15 @@ class RepairSheet(Sheet):
     """A check has found damaged files: fetch these again, or not."""
 
     def __init__(self, parent: QWidget, row: ModelRow, damaged: Sequence[str], on_yes: Callable[[], None]) -> None:
-        count = "One file of it is" if len(damaged) == 1 else f"{len(damaged)} files of it are"
-        sentence = f"{count} not as the hub has it. Repairing downloads only that."
-        super().__init__(parent, f"{row.name} is damaged", sentence, 440)
+        sentence = tr_n(
+            "One file of it is not as the hub has it. Repairing downloads only that.",
+            "{n} files of it are not as the hub has it. Repairing downloads only that.",
+            len(damaged),
+        )
+        super().__init__(parent, tr("{name} is damaged", name=row.name), sentence, 440)
         self.body.addWidget(Label("\n".join(damaged[:8]), "meta", "ink2", wrap=True))
-        self.add_close("Not now")
-        repair = self.add_button(Button("Repair", "primary"))
+        self.add_close(tr("Not now"))
+        repair = self.add_button(Button(tr("Repair"), "primary"))
         repair.clicked.connect(self.accept)
         self.accepted.connect(on_yes)
 
@@ -246,26 +259,26 @@ class TokenSheet(Sheet):
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(
-            parent, "Access token",
-            "Some makers ask who fetches their models. Agree on the model's page, then make a token that may read "
-            "in your account on the hub and paste it here.", 440,
+            parent, tr("Access token"),
+            tr("Some makers ask who fetches their models. Agree on the model's page, then make a token that may read "
+            "in your account on the hub and paste it here."), 440,
         )  # fmt: skip
         self.field = QLineEdit()
         self.field.setProperty("kind", "field")
         self.field.setEchoMode(QLineEdit.EchoMode.Password)
         self.field.setPlaceholderText("hf_…")
-        self.field.setAccessibleName("Access token")
+        self.field.setAccessibleName(tr("Access token"))
         self.field.setFont(theme.font("row"))
         self.field.textChanged.connect(self._typed)
         self.field.returnPressed.connect(self._keep)
         self.body.addWidget(self.field)
-        self.where = Label("It is kept in this system's keyring, and sent to the hub only.", "small", wrap=True)
+        self.where = Label(tr("It is kept in this system's keyring, and sent to the hub only."), "small", wrap=True)
         self.body.addWidget(self.where)
-        self.forget = self.add_button(Button("Take it away", "danger"), at_start=True)
+        self.forget = self.add_button(Button(tr("Take it away"), "danger"), at_start=True)
         self.forget.hide()
         self.forget.clicked.connect(lambda: self._tell(""))
-        self.add_close("Cancel")
-        self.keep = self.add_button(Button("Keep", "primary"))
+        self.add_close(tr("Cancel"))
+        self.keep = self.add_button(Button(tr("Keep"), "primary"))
         self.keep.setEnabled(False)
         self.keep.clicked.connect(self._keep)
         self.field.setFocus()
@@ -274,10 +287,10 @@ class TokenSheet(Sheet):
         """Whether there is a token, and where it is kept."""
         has, where, note = bool(state.get("has_token")), str(state.get("where", "")), str(state.get("note", ""))
         places = {
-            "keyring": "A token is kept in this system's keyring.",
-            "environment": "A token comes from the environment (HF_TOKEN); it counts before one that is kept here.",
-            "memory": "A token is kept until Hearth is closed.",
-            "file": "A token is kept in a file that only you can read.",
+            "keyring": tr("A token is kept in this system's keyring."),
+            "environment": tr("A token comes from the environment (HF_TOKEN); it counts before one that is kept here."),
+            "memory": tr("A token is kept until Hearth is closed."),
+            "file": tr("A token is kept in a file that only you can read."),
         }
         words = places.get(where, "") if has else ""
         self.forget.setVisible(has and where != "environment")

@@ -14,6 +14,7 @@ from PySide6.QtGui import QColor, QFontMetrics, QIcon, QKeyEvent, QPaintEvent, Q
 from PySide6.QtWidgets import QFrame, QRadioButton, QSizePolicy, QWidget
 
 from app.model_selection import FILTERS, SIZES, SORTS, Choice, Filter
+from app.translation import tr
 from app.ui import icons, theme
 from app.ui.controls import Button
 from app.ui.floating import Menu
@@ -136,18 +137,20 @@ class ModelFilters(QFrame):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setAccessibleName("Filters")
+        self.setAccessibleName(tr("Filters"))
         self.choice = Choice()
         self._before: Filter | None = None  # chosen before a search began
         self.pills: dict[Filter, Pill] = {}
         for key, words in FILTERS:
-            pill = Pill(words, self)
+            pill = Pill(tr(words), self)
             pill.clicked.connect(lambda _=False, key=key: self._pick(key))
             self.pills[key] = pill
         self.pills["recommended"].setChecked(True)
-        self.size_menu, self.family, self.sort = (MenuButton(title, self) for title in ("Size", "Family", "Sort"))
-        self.size_menu.set_choices([(size[0], size[1]) for size in SIZES], "")
-        self.sort.set_choices(SORTS, "best")
+        self.size_menu, self.family, self.sort = (
+            MenuButton(title, self) for title in (tr("Size"), tr("Family"), tr("Sort"))
+        )
+        self.size_menu.set_choices([(size[0], tr(size[1])) for size in SIZES], "")
+        self.sort.set_choices([(sort, tr(words)) for sort, words in SORTS], "best")
         self.set_families([])
         self.size_menu.chosen.connect(lambda value: self._set(size=value))
         self.family.chosen.connect(lambda value: self._set(family=value))
@@ -159,7 +162,7 @@ class ModelFilters(QFrame):
         """Which families there are to choose from."""
         if self.choice.family and self.choice.family not in families:
             families = [*families, self.choice.family]
-        self.family.set_choices([("", "any"), *((family, family) for family in families)], self.choice.family)
+        self.family.set_choices([("", tr("any")), *((family, family) for family in families)], self.choice.family)
         self._place()
 
     def set_gpu(self, has_gpu: bool) -> None:

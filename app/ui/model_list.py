@@ -22,6 +22,7 @@ from PySide6.QtWidgets import (
 
 from app import model_words
 from app.model_rows import ModelRow
+from app.translation import tr
 from app.ui import icons, theme
 from app.ui.direction import leading, order
 from app.ui.painting import block
@@ -40,9 +41,9 @@ def can_answer(row: ModelRow) -> bool:
 def figure(row: ModelRow) -> str:
     """What stands at the right of a model: its rate here, or what keeps it from answering."""
     if row.installed is not None and row.installed.state == "broken":
-        return "Broken"
+        return tr("Broken")
     if row.loading or row.preparing is not None:
-        return "Loading" if row.loading else "Preparing"
+        return tr("Loading") if row.loading else tr("Preparing")
     if row.estimate is not None and row.estimate.fits == "no":
         return row.verdict
     measured = row.installed.measured_tok_s if row.installed else None
@@ -53,8 +54,8 @@ def figure(row: ModelRow) -> str:
 
 def spoken(row: ModelRow) -> str:
     """A row as a screen reader says it."""
-    state = "in use" if row.in_use else ""
-    rate = figure(row).replace("tok/s", "tokens per second").replace("≈", "about")
+    state = tr("in use") if row.in_use else ""
+    rate = figure(row).replace("tok/s", tr("tokens per second")).replace("≈", tr("about"))
     return ", ".join(part for part in (row.name, state, rate) if part)
 
 
@@ -173,7 +174,7 @@ class ModelView(QListView):
     def __init__(self, models: ModelList, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.models, self.is_pressed = models, False
-        self.setAccessibleName("Models on this PC")
+        self.setAccessibleName(tr("Models on this PC"))
         self.setProperty("kind", "plain")
         self.setProperty("focusRing", False)  # the marked row is the sign
         self.setFrameShape(QFrame.Shape.NoFrame)

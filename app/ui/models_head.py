@@ -6,6 +6,7 @@ from PySide6.QtCore import QRectF, Qt
 from PySide6.QtGui import QPaintEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import QBoxLayout, QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
+from app.translation import tr
 from app.ui import theme
 from app.ui.controls import Button, IconButton, Label
 from app.ui.model_filters import OUTSET_PX
@@ -21,9 +22,9 @@ class ModelSearch(SearchField):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setPlaceholderText("Search, or paste a repository link")
-        self.setAccessibleName("Search models, or paste a repository link")
-        self._clear.setToolTip("Clear the search  (Esc)")
+        self.setPlaceholderText(tr("Search, or paste a repository link"))
+        self.setAccessibleName(tr("Search models, or paste a repository link"))
+        self._clear.setToolTip(tr("Clear the search  (Esc)"))
         self._clear.setVisible(False)
         self.textChanged.connect(lambda text: self._clear.setVisible(bool(text)))
         self.left.connect(self.clear)
@@ -39,8 +40,8 @@ class DropVeil(QWidget):
         painter.setPen(QPen(theme.colour("hot_fill"), 2))
         painter.drawRoundedRect(QRectF(self.rect()).adjusted(inset, inset, -inset, -inset), inset, inset)
         for role, words, lift in (
-            ("heading", "Drop a GGUF file or a model folder", -12),
-            ("small", "Hearth asks whether to copy it or to use it where it is.", 12),
+            ("heading", tr("Drop a GGUF file or a model folder"), -12),
+            ("small", tr("Hearth asks whether to copy it or to use it where it is."), 12),
         ):
             painter.setFont(theme.font(role))
             painter.setPen(theme.colour(theme.ROLES[role].token))
@@ -52,12 +53,12 @@ class PageHead(QFrame):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.title, self.line = Label("Models", "title"), Label("", "small", elide=True)
-        self.line.setText("Looking at this PC")
+        self.title, self.line = Label(tr("Models"), "title"), Label("", "small", elide=True)
+        self.line.setText(tr("Looking at this PC"))
         self.search = ModelSearch()
-        self.import_button = Button("Add", "secondary", "plus", tooltip="Add a model from this PC")
-        self.import_button.setAccessibleName("Add a model from this PC")
-        self.more = IconButton("more", "More")
+        self.import_button = Button(tr("Add"), "secondary", "plus", tooltip=tr("Add a model from this PC"))
+        self.import_button.setAccessibleName(tr("Add a model from this PC"))
+        self.more = IconButton("more", tr("More"))
         words = QVBoxLayout()
         words.setSpacing(2)
         words.addWidget(self.title)

@@ -23,6 +23,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from app.live_figures import share
+from app.translation import figure, tr
 from app.ui import theme
 from app.ui.card_frame import elided
 from app.ui.live_graph import LiveCard
@@ -141,7 +142,7 @@ class NeuronMap(LiveCard):
 
     def _paint_legend(self, painter: QPainter, room: QRectF) -> float:
         px, x = theme.px, room.right()
-        for words, token in (("on the CPU", "cold_fill"), ("on the GPU", "hot_fill")):
+        for words, token in ((tr("on the CPU"), "cold_fill"), (tr("on the GPU"), "hot_fill")):
             wide, dot = elided(words, "meta", 10_000)[1], px(7)
             self.write(painter, words, QRectF(x - wide - 1, room.y(), wide + 1, room.height()), "meta")
             sign = QRectF(x - wide - px(6) - dot, room.center().y() - dot / 2, dot, dot)
@@ -207,7 +208,7 @@ class NeuronMap(LiveCard):
     def _paint_head(self, painter: QPainter) -> None:
         room, px = self.inside(), theme.px
         head = QRectF(room.x(), room.y(), room.width(), theme.line_height("heading"))
-        wide = self.write(painter, "Neurons", head, "heading") + px(8)
+        wide = self.write(painter, tr("Neurons"), head, "heading") + px(8)
         lower = head.adjusted(wide, px(2), 0, px(2))
         end = self._paint_legend(painter, lower) if self._on_gpu and self._has_gpu else 0.0
         self.write(painter, self._line, lower.adjusted(0, 0, -end, 0), "meta")
@@ -260,12 +261,17 @@ class NeuronMap(LiveCard):
     def cell_words(self, layer: int, group: int) -> str:
         """A cell as it is read out."""
         rows = self._rows
-        where = "on the GPU" if group < round(self._on_gpu[layer] * rows) else "on the CPU"
-        part = f"neurons {100 * group / rows:.0f} to {100 * (group + 1) / rows:.0f}% by how busy they are"
-        words = f"Layer {layer}, {part}, {where}"
+        where = tr("on the GPU") if group < round(self._on_gpu[layer] * rows) else tr("on the CPU")
+        words = tr(
+            "Layer {layer}, neurons {first} to {last}% by how busy they are, {where}",
+            layer=layer,
+            first=figure(100 * group / rows, ".0f"),
+            last=figure(100 * (group + 1) / rows, ".0f"),
+            where=where,
+        )
         if not self._fired or self._faded:
             return words
-        return f"{words}, {self._fired[layer][group]}% of them fired"
+        return tr("{part}, {fired}% of them fired", part=words, fired=self._fired[layer][group])
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         step = _STEPS.get(Qt.Key(event.key()))
@@ -288,10 +294,16 @@ class NeuronMap(LiveCard):
 
     def _tell(self) -> None:
         if not self._on_gpu:
-            self.say(f"Map of neurons. {self._why}".strip())
+            self.say(f"{tr('Map of neurons.')} {self._why}".strip())
             return
         if self._cell is not None:
             self.say(self.cell_words(*self._cell))
             return
         there = share(sum(self._on_gpu) / len(self._on_gpu))
-        self.say(f"Map of neurons, {len(self._on_gpu)} layers, {there} of the neurons on the GPU")
+        self.say(
+            tr(
+                "Map of neurons, {layers} layers, {there} of the neurons on the GPU",
+                layers=len(self._on_gpu),
+                there=there,
+            )
+        )

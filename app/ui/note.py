@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
+from app.translation import tr
 from app.ui import theme
 from app.ui.controls import Button, Label
 from app.ui.icons import Glyph
@@ -65,11 +66,18 @@ class Note(QFrame):
 def say_why_empty(note: Note, loading: bool, any_known: bool, only_here: bool) -> None:
     """Why no model is shown. What its button gives: "refresh", "recommended" or "all"."""
     if loading:
-        note.say("Looking at what there is", "The models to choose from, and those on this PC.", "models")
+        note.say(tr("Looking at what there is"), tr("The models to choose from, and those on this PC."), "models")
     elif not any_known:
-        note.say("No models are known", "The list of models was not read.", "models", ("Try again", "refresh"))
+        note.say(
+            tr("No models are known"), tr("The list of models was not read."), "models", (tr("Try again"), "refresh")
+        )
     elif only_here:
-        words = "Those you download or add will be here."
-        note.say("No model is on this PC yet", words, "folder", ("Show the recommended ones", "recommended"))
+        words = tr("Those you download or add will be here.")
+        note.say(tr("No model is on this PC yet"), words, "folder", (tr("Show the recommended ones"), "recommended"))
     else:
-        note.say("No model is like that", "Try another filter, or any size and family.", "tune", ("Show all", "all"))
+        note.say(
+            tr("No model is like that"),
+            tr("Try another filter, or any size and family."),
+            "tune",
+            (tr("Show all"), "all"),
+        )

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QSizePolicy, QV
 from app import model_words
 from app.engine_status import NARROW, gigabytes
 from app.model_rows import ModelRow
+from app.translation import tr
 from app.ui import theme
 from app.ui.controls import Button, IconButton, Label, Progress
 from app.ui.direction import set_margins
@@ -21,16 +22,19 @@ def pitch(row: ModelRow) -> tuple[str, str]:
     """Title and line of the offer, or of what became of it."""
     download = row.download
     if row.preparing is not None:
-        return f"{row.name} is being prepared for this PC", "You can go on chatting meanwhile."
+        return tr("{name} is being prepared for this PC", name=row.name), tr("You can go on chatting meanwhile.")
     if download is not None:
         left, right = model_words.download_lines(download)
-        titles = {"failed": f"{row.name} was not downloaded", "paused": f"{row.name} is paused"}
+        titles = {
+            "failed": tr("{name} was not downloaded", name=row.name),
+            "paused": tr("{name} is paused", name=row.name),
+        }
         words = download.message if download.state == "failed" else "  ·  ".join(p for p in (left, right) if p)
         return titles.get(download.state, f"Downloading {row.name}"), words
     if row.installed is not None:
-        return f"{row.name} is on this PC", "Load it, and the next answer comes from it."
-    title = f"{row.name} runs well on this PC"
-    parts = ["better answers", f"{gigabytes(row.n_bytes)} to download"]
+        return tr("{name} is on this PC", name=row.name), tr("Load it, and the next answer comes from it.")
+    title = tr("{name} runs well on this PC", name=row.name)
+    parts = [tr("better answers"), tr("{size} to download", size=gigabytes(row.n_bytes))]
     if row.estimate is not None and row.estimate.predicted_tok_s is not None:
         parts.insert(0, f"about {model_words.estimated(row.estimate.predicted_tok_s)}{NARROW}tok/s")
     line = ", ".join(parts)
@@ -55,12 +59,12 @@ class OfferCard(QFrame):
         self.title = Label("", "label", elide=True)
         self.line = Label("", "small", "ink3", elide=True)
         self.figures = Label("", "meta")
-        self.progress = Progress("Download")
-        self.get = Button("Download", "secondary", "get")
-        self.load = Button("Load", "secondary")
-        self.hold = IconButton("pause", "Pause the download")
-        self.go_on = Button("Resume", "secondary")
-        self.close_button = IconButton("close", "Not now")
+        self.progress = Progress(tr("Download"))
+        self.get = Button(tr("Download"), "secondary", "get")
+        self.load = Button(tr("Load"), "secondary")
+        self.hold = IconButton("pause", tr("Pause the download"))
+        self.go_on = Button(tr("Resume"), "secondary")
+        self.close_button = IconButton("close", tr("Not now"))
         self.close_button.glyph_px = self.hold.glyph_px = 16
         words = self._words = QVBoxLayout()
         words.addStretch(1)
@@ -109,8 +113,8 @@ class OfferCard(QFrame):
         self._offer(self.load, fetched is None and row.installed is not None and row.preparing is None)
         self._offer(self.hold, runs and fetched is not None and fetched.state != "checking")
         self._offer(self.go_on, fetched is not None and not runs)
-        self.go_on.setText("Try again" if failed else "Resume")
-        self.close_button.set_words("Cancel the download" if fetched is not None else "Not now")
+        self.go_on.setText(tr("Try again") if failed else tr("Resume"))
+        self.close_button.set_words(tr("Cancel the download") if fetched is not None else tr("Not now"))
         self.setAccessibleName(f"{title}. {line}")
         self.show()
 

@@ -7,8 +7,10 @@ from PySide6.QtGui import QEnterEvent, QKeyEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from app.conversation import Message
+from app.translation import tr
 from app.ui import theme
 from app.ui.attachment_chip import SentAttachments
+from app.ui.away_mark import AwayMark, sent_to
 from app.ui.controls import Button, Label
 from app.ui.floating import Menu
 from app.ui.message_buttons import CopyButton, HoverButton, VersionSwitch, reveal_all
@@ -26,23 +28,30 @@ class MessageEditor(QFrame):
         super().__init__(parent)
         self.setProperty("kind", "composer")
         self.setProperty("state", "focus")
-        self.setAccessibleName("Edit your message")
+        self.setAccessibleName(tr("Edit your message"))
         self.field = MessageField()
-        self.field.setAccessibleName("Your message, changed")
+        self.field.setAccessibleName(tr("Your message, changed"))
         self.field.set_text(text)
-        self.note = Label("The chat goes on from here in a new branch", "meta", elide=True)
-        self.cancel = Button("Cancel", "quiet")
-        self.send = Button("Send", "secondary")
+        self.note = Label(tr("The chat goes on from here in a new branch"), "meta", elide=True)
+        self.cancel = Button(tr("Cancel"), "quiet")
+        self.send = Button(tr("Send"), "secondary")
+        self.mark = AwayMark(with_way_back=False)
         self._foot = QHBoxLayout()
         self._foot.addWidget(self.note, 1)
         self._foot.addWidget(self.cancel)
         self._foot.addWidget(self.send)
         self._column = QVBoxLayout(self)
+        self._column.addWidget(self.mark)
         self._column.addWidget(self.field)
         self._column.addLayout(self._foot)
         self.field.document().contentsChanged.connect(self._weigh)
         theme.current().changed.connect(self._restyle)
         self._restyle()
+
+    def set_server(self, server: str) -> None:
+        """The server elsewhere that the changed message is sent to; empty: none."""
+        self.mark.show_server(server)
+        theme.set_property(self, "away", "true" if server else "false")
 
     def _weigh(self) -> None:
         self.send.setEnabled(bool(self.field.text().strip()))
@@ -65,15 +74,15 @@ class OwnMessage(MessageView):
 
     def __init__(self, message: Message, parent: QWidget | None = None) -> None:
         super().__init__(message, parent)
-        self.setAccessibleName("Your message")
-        self._text = PlainText(message.text, f"You: {message.text[:200]}")
+        self.setAccessibleName(tr("Your message"))
+        self._text = PlainText(message.text, tr("You: {text}", text=message.text[:200]))
         self._bubble = QFrame()
         self._bubble.setProperty("kind", "bubble")
         self._inside = QHBoxLayout(self._bubble)
         self._inside.addWidget(self._text)
-        self._more = HoverButton("more", "More for this message", only_on_hover=True)
-        self._edit = HoverButton("pen", "Edit message", only_on_hover=True)
-        self._copy = CopyButton("Copy message", only_on_hover=True)
+        self._more = HoverButton("more", tr("More for this message"), only_on_hover=True)
+        self._edit = HoverButton("pen", tr("Edit message"), only_on_hover=True)
+        self._copy = CopyButton(tr("Copy message"), only_on_hover=True)
         self._copy.text_to_copy = message.text
         self._more.clicked.connect(self._open_menu)
         self._edit.clicked.connect(self.start_editing)
@@ -149,6 +158,7 @@ class OwnMessage(MessageView):
         if self._editor is not None:
             return
         editor = self._editor = MessageEditor(self.message.text)
+        editor.set_server(sent_to(self))
         editor.field.send_requested.connect(self._send)
         editor.send.clicked.connect(self._send)
         editor.cancel.clicked.connect(self.stop_editing)
@@ -188,12 +198,12 @@ class OwnMessage(MessageView):
 
     def make_menu(self) -> Menu:
         """What can be done with it."""
-        menu = Menu("Your message", self)
+        menu = Menu(tr("Your message"), self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        menu.add("Edit", "pen", self.start_editing)
-        menu.add("Copy", "copy", self._copy.click)
+        menu.add(tr("Edit"), "pen", self.start_editing)
+        menu.add(tr("Copy"), "copy", self._copy.click)
         menu.addSeparator()
-        menu.add("Delete with its answer", "trash", lambda: self.do("delete"), token="bad")
+        menu.add(tr("Delete with its answer"), "trash", lambda: self.do("delete"), token="bad")
         return menu
 
     def _open_menu(self) -> None:

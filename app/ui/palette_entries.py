@@ -8,8 +8,10 @@ from functools import partial
 from app.conversation import Conversation
 from app.model_rows import ModelRow
 from app.palette_search import Entry
-from app.settings import AppSettings, Setting, described
+from app.settings import AppSettings, Setting, described, worded
 from app.shortcuts import keys
+from app.translation import figure as number
+from app.translation import tr
 from app.ui.chat_model import UNTITLED
 from app.ui.commands import Commands
 from app.ui.model_list import can_answer, figure
@@ -20,8 +22,8 @@ RECENT = 4  # chats that are shown before anything is typed
 def of_commands(commands: Commands) -> list[Entry]:
     """Every command but the palette's own."""
     return [
-        Entry("Commands", known.words, partial(commands.run, known.act), known.glyph,
-              known.keys[0] if known.keys else "", f"{known.also} {known.group}")
+        Entry(tr("Commands"), tr(known.words), partial(commands.run, known.act), known.glyph,
+              known.keys[0] if known.keys else "", f"{tr(known.also)} {tr(known.group)}")
         for known in commands.listed() if known.act != "palette"
     ]  # fmt: skip
 
@@ -30,7 +32,7 @@ def of_chats(newest_first: Sequence[Conversation], shown: str, opened: Callable[
     """Every chat but the one that is shown; the newest before anything is typed."""
     others = [chat for chat in newest_first if chat.id != shown]
     return [
-        Entry("Chats", chat.title or UNTITLED, partial(opened, chat.id),
+        Entry(tr("Chats"), chat.title or tr(UNTITLED), partial(opened, chat.id),
               "pin" if chat.pinned else "chat", detail=chat.folder, is_first=place < RECENT)
         for place, chat in enumerate(others)
     ]  # fmt: skip
@@ -39,8 +41,8 @@ def of_chats(newest_first: Sequence[Conversation], shown: str, opened: Callable[
 def of_models(rows: Sequence[ModelRow], used: Callable[[str], object]) -> list[Entry]:
     """The models that can answer and do not do so already."""
     return [
-        Entry("Models", row.name, partial(used, row.id), "chip",
-              figure(row), "use load switch model", row.maker, is_first=False)
+        Entry(tr("Models"), row.name, partial(used, row.id), "chip",
+              figure(row), tr("use load switch model"), row.maker, is_first=False)
         for row in rows if can_answer(row) and not row.in_use
     ]  # fmt: skip
 
@@ -48,10 +50,10 @@ def of_models(rows: Sequence[ModelRow], used: Callable[[str], object]) -> list[E
 def of_settings(settings: AppSettings, opened: Callable[[str], object]) -> list[Entry]:
     """Every setting that people can change, with what it is now."""
     return [
-        Entry("Settings", setting.title, partial(opened, setting.name),
+        Entry(tr("Settings"), setting.title, partial(opened, setting.name),
               "settings", _value(setting, getattr(settings, setting.name)), setting.description, setting.group,
               is_first=False)
-        for setting in described() if setting.group
+        for setting in map(worded, described()) if setting.group
     ]  # fmt: skip
 
 
@@ -62,12 +64,19 @@ def _value(setting: Setting, value: object) -> str:
     if setting.kind == "choice":
         return dict(setting.choices).get(str(value), "")
     if setting.kind == "switch":
-        return "On" if value else "Off"
+        return tr("On") if value else tr("Off")
     if setting.kind == "text":
         return ""
-    return f"{value:g}\u202f{setting.unit}" if setting.unit else f"{value:g}"
+    words = number(value, "g")  # type: ignore[arg-type]
+    return f"{words}\u202f{setting.unit}" if setting.unit else words
 
 
 def in_messages(text: str, searched: Callable[[str], object]) -> Entry:
     """The way from the palette to the search in everything that was said."""
-    return Entry("Messages", f"Search all chats for “{text}”", partial(searched, text), "search", keys("search_chats"))
+    return Entry(
+        tr("Messages"),
+        tr("Search all chats for “{text}”", text=text),
+        partial(searched, text),
+        "search",
+        keys("search_chats"),
+    )

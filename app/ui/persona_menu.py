@@ -9,6 +9,7 @@ from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QLineEdit, QVBoxLayout, QWidget
 
 from app.personas import NO_PERSONA, Persona
+from app.translation import tr
 from app.ui import icons, theme
 from app.ui.controls import Label
 from app.ui.model_list import is_typed
@@ -32,14 +33,14 @@ class PersonaMenu(PickMenu):
     edit_asked = Signal()
 
     def __init__(self, window: QWidget) -> None:
-        super().__init__("Personas", window, WIDTH)
+        super().__init__(tr("Personas"), window, WIDTH)
         self._personas: Sequence[Persona] = ()
         self._chosen = NO_PERSONA
         self.field = QLineEdit()
         self.field.setProperty("kind", "field")
         self.field.setProperty("glyph", "true")
-        self.field.setPlaceholderText("Type to filter")
-        self.field.setAccessibleName("Filter personas")
+        self.field.setPlaceholderText(tr("Type to filter"))
+        self.field.setAccessibleName(tr("Filter personas"))
         self._sign = self.field.addAction(icons.icon("search", "ink3", 16), QLineEdit.ActionPosition.LeadingPosition)
         self.body.addWidget(self.field)
         self._column = QVBoxLayout()
@@ -47,7 +48,7 @@ class PersonaMenu(PickMenu):
         self._nobody = Label("", "small", "ink3", wrap=True)
         self.body.addWidget(self._nobody)
         self.add_rule()
-        self.edit = PickRow("Edit personas", "pen")
+        self.edit = PickRow(tr("Edit personas"), "pen")
         self.body.addWidget(self.edit)
         self.edit.clicked.connect(self._edit)
         self.field.textChanged.connect(self._fill)
@@ -69,11 +70,13 @@ class PersonaMenu(PickMenu):
         words = self.field.text().casefold().split()
         shown = [one for one in self._personas if all(w in f"{one.name} {one.instructions}".casefold() for w in words)]
         if not words:
-            self._add(NO_PERSONA, "No persona", "As in the settings" if self._plain.strip() else "", self._plain)
+            self._add(
+                NO_PERSONA, tr("No persona"), tr("As in the settings") if self._plain.strip() else "", self._plain
+            )
         for persona in shown:
             self._add(persona.id, persona.name, first_words(persona), persona.instructions)
         self._nobody.setVisible(not shown and bool(words))
-        self._nobody.setText(f"No persona has “{self.field.text().strip()}”.")
+        self._nobody.setText(tr("No persona has “{typed}”.", typed=self.field.text().strip()))
         self.field.setVisible(len(self._personas) >= FIELD_FROM or bool(words))
         self.place()
 

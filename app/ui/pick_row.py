@@ -6,6 +6,7 @@ from PySide6.QtCore import QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QFontMetrics, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
+from app.translation import tr
 from app.ui import icons, theme
 from app.ui.controls import Button
 from app.ui.direction import leading, order
@@ -52,7 +53,7 @@ class PickRow(Button):
 
     def _name(self) -> None:
         self.setAccessibleName(", ".join(part for part in (self.words, self.figure) if part))
-        self.setAccessibleDescription("in use" if self.is_picked else "shown" if self.is_shown else "")
+        self.setAccessibleDescription(tr("in use") if self.is_picked else tr("shown") if self.is_shown else "")
         self.update()
 
     def sizeHint(self) -> QSize:

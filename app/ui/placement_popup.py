@@ -17,6 +17,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLayout, QVBoxLayout, QWidget
 
 from app import model_words
 from app.engine_status import NARROW
+from app.translation import figure, tr
 from app.ui import theme
 from app.ui.controls import Button, Label, Rule, ShareBar, Slider
 from app.ui.direction import leading, set_margins
@@ -69,14 +70,15 @@ def tidy(words: str) -> str:
 def consequence(estimate: Estimate, asked_gib: float | None) -> tuple[str, str]:
     """What another budget would bring: the rate, and where the neurons and bytes would lie."""
     if estimate.fits == "no":
-        return "Does not fit", f"{model_words.memory(estimate.short_bytes)} of memory is missing."
+        missing = model_words.memory(estimate.short_bytes)
+        return tr("Does not fit"), tr("{memory} of memory is missing.", memory=missing)
     speed, how = model_words.speed(estimate)
-    first = f"{speed}, {how}" if how and how != "estimated" else speed
+    first = f"{speed}, {how}" if how and how != tr(model_words.ESTIMATED) else speed
     share = estimate.gpu_neuron_load
-    parts = [] if share is None else [f"{100 * share:.0f}% of the active neurons on the GPU"]
+    parts = [] if share is None else [tr("{share}% of the active neurons on the GPU", share=figure(100 * share, ".0f"))]
     parts.append(model_words.place(estimate))
     if asked_gib is not None and estimate.vram_budget_bytes < (asked_gib - 0.15) * GIB:
-        parts.append(f"only {model_words.memory(estimate.vram_budget_bytes)} of the GPU is free")
+        parts.append(tr("only {memory} of the GPU is free", memory=model_words.memory(estimate.vram_budget_bytes)))
     return first, ". ".join(f"{part[0].upper()}{part[1:]}" for part in parts) + "."
 
 
@@ -102,7 +104,7 @@ class PlacementPopup(Popover):
     unload = Signal()
 
     def __init__(self, window: QWidget) -> None:
-        super().__init__("How the model runs here", window, INSET)
+        super().__init__(tr("How the model runs here"), window, INSET)
         self._placed = Placed("")
         self._wanted: float | None = None  # what the slider says; None: automatic
         self._moved = False
@@ -110,19 +112,19 @@ class PlacementPopup(Popover):
         self.line = Label("", "small", "ink", wrap=True)
         self.share = ShareBar(height=6)
         self.where = Label("", "meta", wrap=True)
-        self.why_button = _Flat("Why?", "right")
+        self.why_button = _Flat(tr("Why?"), "right")
         self._why = QWidget()
         self._reasons = QVBoxLayout(self._why)
         self._budget = QWidget()
         budget = self._budget_column = QVBoxLayout(self._budget)
         budget.setContentsMargins(0, 0, 0, 0)
         self._head = QHBoxLayout()
-        self._head.addWidget(Label("GPU memory", "label"))
+        self._head.addWidget(Label(tr("GPU memory"), "label"))
         self._head.addStretch(1)
         self.value = Label("", "small", "ink")
         self._head.addWidget(self.value)
-        self.slider = Slider("GPU memory for this model")
-        self.slider.setToolTip("Double click: automatic")
+        self.slider = Slider(tr("GPU memory for this model"))
+        self.slider.setToolTip(tr("Double click: automatic"))
         self.slider.setPageStep(STEPS)
         self.speed = Label("", "smallstrong", "ink")
         self.effect = Label("", "meta", wrap=True)
@@ -131,9 +133,9 @@ class PlacementPopup(Popover):
         budget.addWidget(self.slider)
         budget.addWidget(self.speed)
         budget.addWidget(self.effect)
-        self.automatic = _Flat("Automatic")
-        self.unload_button = Button("Unload")
-        self.apply = Button("Apply", "primary")
+        self.automatic = _Flat(tr("Automatic"))
+        self.unload_button = Button(tr("Unload"))
+        self.apply = Button(tr("Apply"), "primary")
         self._buttons = QHBoxLayout()
         self._buttons.addWidget(self.automatic)
         self._buttons.addStretch(1)
@@ -178,8 +180,8 @@ class PlacementPopup(Popover):
         held, ram = int(placed.placement.get("vram_bytes") or 0), int(placed.placement.get("ram_bytes") or 0)
         self.share.setVisible(held > 0)
         self.share.set_share(held / max(held + ram, 1))
-        parts = [f"{model_words.memory(held)} on the GPU"] if held else []
-        parts += [f"{model_words.memory(ram)} in RAM"] if ram else []
+        parts = [tr("{memory} on the GPU", memory=model_words.memory(held))] if held else []
+        parts += [tr("{memory} in RAM", memory=model_words.memory(ram))] if ram else []
         self.where.setText(", ".join(parts))
         self.where.setVisible(held > 0)  # without a card the line has said it
         self._show_reasons(placed.why)
@@ -196,7 +198,7 @@ class PlacementPopup(Popover):
         bad = estimate.fits == "no"
         now = self._placed.placement.get("predicted_tok_s")
         if now and not bad:
-            speed += f"  ·  now about {model_words.estimated(float(now))}"
+            speed += "  ·  " + tr("now about {rate}", rate=model_words.estimated(float(now)))
         self.speed.set_look("smallstrong", "bad" if bad else "ink")
         self.speed.setText(speed)
         self.effect.setText(effect)
@@ -206,7 +208,7 @@ class PlacementPopup(Popover):
         """Open or close the reasons."""
         self._why.setVisible(shown)
         self.why_button.set_glyph("down" if shown else "right")
-        self.why_button.setAccessibleName("Hide the reasons" if shown else "Why?")
+        self.why_button.setAccessibleName(tr("Hide the reasons") if shown else tr("Why?"))
 
     def _show_reasons(self, reasons: list[str]) -> None:
         while self._reasons.count():
@@ -243,7 +245,7 @@ class PlacementPopup(Popover):
         self.slider.setValue(self._place_of(placed.budget_gib))
         self.slider.blockSignals(False)
         self.speed.setText("")
-        self.effect.setText("Less leaves room for other programs; more makes answers faster.")
+        self.effect.setText(tr("Less leaves room for other programs; more makes answers faster."))
 
     def _place_of(self, budget_gib: float | None) -> int:
         automatic = (self._placed.placement.get("vram_budget_bytes") or 0) / GIB
@@ -253,8 +255,10 @@ class PlacementPopup(Popover):
         placed, wanted = self._placed, self._wanted
         shown = self.slider.value() / STEPS
         total = placed.total_bytes / GIB
-        amount = f"{shown:.1f} of {total:.0f}{NARROW}GB" if total else ""
-        self.value.setText(f"Automatic, {amount}" if wanted is None else amount)
+        amount = ""
+        if total:
+            amount = tr("{used} of {total}\u202fGB", used=figure(shown, ".1f"), total=figure(total, ".0f"))
+        self.value.setText(tr("Automatic, {amount}", amount=amount) if wanted is None else amount)
         self.slider.set_automatic(wanted is None)
         said = (self.value.words, self.speed.words, self.effect.words)
         self.slider.setAccessibleDescription(". ".join(words.rstrip(".") for words in said if words))
@@ -263,8 +267,9 @@ class PlacementPopup(Popover):
         self.automatic.setVisible(wanted is not None and placed.total_bytes > 0)
         self.apply.setVisible(changed)
         self.apply.setEnabled(changed and fits)
-        self.apply.setToolTip("Loads the model again with this; the chat stays" if fits else "It does not fit so")
-        self.unload_button.setToolTip("Gives its memory back; the chat stays")
+        good, bad = tr("Loads the model again with this; the chat stays"), tr("It does not fit so")
+        self.apply.setToolTip(good if fits else bad)
+        self.unload_button.setToolTip(tr("Gives its memory back; the chat stays"))
 
     # -------------------------------------------------------------- what the person does
 

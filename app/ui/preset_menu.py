@@ -10,6 +10,8 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 from app.answer_setup import Offer
 from app.mode_rates import MODE_WORDS, in_words
 from app.presets import BALANCED, Preset
+from app.translation import figure as number
+from app.translation import noted, tr
 from app.ui import theme
 from app.ui.controls import Label, Rule, Segments
 from app.ui.pick_menu import PickMenu, clear
@@ -17,18 +19,28 @@ from app.ui.pick_row import INSET as ROW_INSET
 from app.ui.pick_row import PickRow
 
 WIDTH = 380
-ABOUT = {"auto": "Chosen for this model", "sparse": "Only the neurons that the predictors expect",
-         "exact": "Skips neurons that do not fire; the same words as dense", "dense": "Every neuron"}  # fmt: skip
+ABOUT = {
+    "auto": noted("Chosen for this model"),
+    "sparse": noted("Only the neurons that the predictors expect"),
+    "exact": noted("Skips neurons that do not fire; the same words as dense"),
+    "dense": noted("Every neuron"),
+}
+NAMES = {
+    "temperature": noted("temperature"),
+    "top_p": noted("top p"),
+    "top_k": noted("top k"),
+    "min_p": noted("min p"),
+    "seed": noted("seed"),
+}
 
 
 def figure(preset: Preset, settings_decide: bool) -> str:
     """A preset in a few words."""
     if preset.id == BALANCED:
-        return "As in Settings" if settings_decide else "The model's own"
+        return tr("As in Settings") if settings_decide else tr("The model's own")
     if preset.about:
         return preset.about
-    names = {"temperature": "temperature", "top_p": "top p", "top_k": "top k", "min_p": "min p", "seed": "seed"}
-    parts = [f"{names[name]} {value:.10g}" for name, value in preset.values.items() if name in names]
+    parts = [f"{tr(NAMES[name])} {number(value, '.10g')}" for name, value in preset.values.items() if name in NAMES]
     return ", ".join(parts[:2])
 
 
@@ -36,12 +48,13 @@ def mode_words(offer: Offer) -> str:
     """What the mode in force does."""
     mode = offer.chosen.mode
     if mode == "sparse" and not offer.has_predictors:
-        became = MODE_WORDS.get(offer.loaded_mode, "").lower()
-        return f"This model brings no predictors, so it answers {became or 'without'} instead."
-    words = ABOUT[mode]
+        if offer.loaded_mode not in MODE_WORDS:
+            return tr("This model brings no predictors, so it answers without instead.")
+        became = tr(MODE_WORDS[offer.loaded_mode]).lower()
+        return tr("This model brings no predictors, so it answers {mode} instead.", mode=became)
     if mode == "auto" and offer.loaded_mode in MODE_WORDS:
-        words = f"{words}: {MODE_WORDS[offer.loaded_mode].lower()}"
-    return f"{words}."
+        return tr("Chosen for this model: {mode}.", mode=tr(MODE_WORDS[offer.loaded_mode]).lower())
+    return f"{tr(ABOUT[mode])}."
 
 
 class PresetMenu(PickMenu):
@@ -56,20 +69,20 @@ class PresetMenu(PickMenu):
     edit_asked = Signal()
 
     def __init__(self, window: QWidget) -> None:
-        super().__init__("How answers are made", window, WIDTH)
-        self.add_head("Preset")
+        super().__init__(tr("How answers are made"), window, WIDTH)
+        self.add_head(tr("Preset"))
         self._presets = QVBoxLayout()
         self.body.addLayout(self._presets)
-        self.adjust = PickRow("Adjust sampling", "settings")
-        self.edit = PickRow("Edit presets", "pen")
+        self.adjust = PickRow(tr("Adjust sampling"), "settings")
+        self.edit = PickRow(tr("Edit presets"), "pen")
         self.body.addWidget(self.adjust)
         self.body.addWidget(self.edit)
         self.add_rule()
-        self.persona = PickRow("Persona", "chat")
+        self.persona = PickRow(tr("Persona"), "chat")
         self.body.addWidget(self.persona)
         self.add_rule()
-        self.add_head("Neurons")
-        self.modes = Segments(tuple(MODE_WORDS.items()), "auto", "Neurons")
+        self.add_head(tr("Neurons"))
+        self.modes = Segments([(mode, tr(words)) for mode, words in MODE_WORDS.items()], "auto", tr("Neurons"))
         self._mode_place = QVBoxLayout()
         self._mode_place.addWidget(self.modes, 0, Qt.AlignmentFlag.AlignLeading)
         self.says = Label("", "small", wrap=True)
@@ -77,7 +90,7 @@ class PresetMenu(PickMenu):
         self._mode_place.addWidget(self.says)
         self._mode_place.addWidget(self.costs)
         self.body.addLayout(self._mode_place)
-        self.compare = PickRow("Compare with dense", "table")
+        self.compare = PickRow(tr("Compare with dense"), "table")
         self.body.addWidget(self.compare)
         self._last = QWidget()
         last = QVBoxLayout(self._last)
@@ -119,19 +132,19 @@ class PresetMenu(PickMenu):
                 row.show()  # at once, so that the card knows how high it is
         for row in self.rows():
             row.set_picked(row.property("preset") == chosen.preset.id)
-        self.adjust.set_figure("Changed for this chat" if chosen.is_changed else "")
-        self.persona.set_figure(chosen.persona.name if chosen.persona is not None else "None")
+        self.adjust.set_figure(tr("Changed for this chat") if chosen.is_changed else "")
+        self.persona.set_figure(chosen.persona.name if chosen.persona is not None else tr("None"))
         self.modes.set_value(chosen.mode)
         self.says.setText(mode_words(offer))
         self.costs.setText(in_words(offer.rates) if offer.model else "")
         self.costs.setVisible(bool(offer.model))
         self.compare.setEnabled(not offer.cannot_compare)
         self.compare.setToolTip(offer.cannot_compare)
-        self.compare.set_figure("" if not offer.cannot_compare else "Not now")
+        self.compare.set_figure("" if not offer.cannot_compare else tr("Not now"))
         self._last.setVisible(bool(offer.model) and (not offer.is_default or offer.has_default))
         forget = offer.is_default and offer.has_default
-        self.keep.set_words(f"Stop using this for every {offer.model} chat" if forget
-                            else f"Use this for every chat with {offer.model}")  # fmt: skip
+        self.keep.set_words(tr("Stop using this for every {model} chat", model=offer.model) if forget
+                            else tr("Use this for every chat with {model}", model=offer.model))  # fmt: skip
         self.keep.set_glyph("close" if forget else "models")
         self.place()
 

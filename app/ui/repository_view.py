@@ -14,6 +14,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 from app import model_words
 from app.engine_status import gigabytes
 from app.model_rows import fit_words
+from app.translation import noted, tr, tr_n
 from app.ui import theme
 from app.ui.card_frame import SIDE_PX, TOP_PX
 from app.ui.controls import Button, Chip, IconButton, Label, Rule
@@ -23,7 +24,12 @@ from app.user_messages import UserMessage
 from engine.library.records import Estimate, Listing, Variant
 
 RATE_PX, CHIP_PX = 104, 104  # columns of a variant's row
-FORMATS = {"powerinfer-gguf": "GGUF of PowerInfer", "gguf": "GGUF", "safetensors": "Safetensors", "bundle": "Bundle"}
+FORMATS = {
+    "powerinfer-gguf": noted("GGUF of PowerInfer"),
+    "gguf": noted("GGUF"),
+    "safetensors": noted("Safetensors"),
+    "bundle": noted("Bundle"),
+}
 
 
 class VariantRow(QFrame):
@@ -41,8 +47,8 @@ class VariantRow(QFrame):
         words.setSpacing(1)
         words.addWidget(Label(variant.name, "label", elide=True))
         size = gigabytes(variant.n_bytes)
-        files = f"{len(variant.files)} files" if len(variant.files) > 1 else ""
-        about = " · ".join(part for part in (size, FORMATS[variant.format], files) if part)
+        files = tr_n("{n} file", "{n} files", len(variant.files)) if len(variant.files) > 1 else ""
+        about = " · ".join(part for part in (size, tr(FORMATS[variant.format]), files) if part)
         words.addWidget(Label(about, "meta", elide=True))
         row.addLayout(words, 1)
         said = [variant.name, about]
@@ -72,9 +78,9 @@ class VariantRow(QFrame):
                 place.setContentsMargins(0, 0, 0, 0)
                 column.setMinimumWidth(theme.px(CHIP_PX))
                 row.addWidget(column)
-            self.button = Button("Download", "secondary", "get")
+            self.button = Button(tr("Download"), "secondary", "get")
             self.button.glyph_px = 16
-            self.button.setAccessibleName(f"Download: {variant.name}, {size}")
+            self.button.setAccessibleName(tr("Download: {name}, {size}", name=variant.name, size=size))
             self.button.clicked.connect(lambda: self.wanted.emit(self.variant.name))
             row.addWidget(self.button)
             said += [verdict, f"{rate} {span}".strip("– ")]
@@ -91,21 +97,21 @@ class RepositoryView(QFrame):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setAccessibleName("Repository")
+        self.setAccessibleName(tr("Repository"))
         self.repo = ""
         self._column = QVBoxLayout(self)
         self._column.setContentsMargins(0, 0, 0, 0)
         self._column.setSpacing(theme.px(12))
         self._head = QHBoxLayout()
         self._head.setSpacing(theme.px(8))
-        self.back_button = IconButton("left", "Back to the models", "Esc")
+        self.back_button = IconButton("left", tr("Back to the models"), "Esc")
         self.back_button.clicked.connect(self.back)
         self._title, self._line = Label("", "heading", elide=True), Label("", "meta", elide=True)
         words = QVBoxLayout()
         words.setSpacing(1)
         words.addWidget(self._title)
         words.addWidget(self._line)
-        self.page_button = Button("Open its page", "quiet")
+        self.page_button = Button(tr("Open its page"), "quiet")
         self.page_button.clicked.connect(lambda: QDesktopServices.openUrl(QUrl(HUB_PAGE + self.repo)))
         self._head.addWidget(self.back_button, 0, Qt.AlignmentFlag.AlignVCenter)
         self._head.addLayout(words, 1)
@@ -133,7 +139,7 @@ class RepositoryView(QFrame):
 
     def show_waiting(self, repo: str) -> None:
         """The repository is being asked for."""
-        self._fresh(repo, "Asking the hub what it offers")
+        self._fresh(repo, tr("Asking the hub what it offers"))
 
     def show_message(self, repo: str, message: UserMessage) -> None:
         """It cannot be looked into, and why."""
@@ -147,7 +153,7 @@ class RepositoryView(QFrame):
         """What it offers, what Hearth reads of it first."""
         column = self._fresh(listing.model.repo, hub_line(listing.model))
         if listing.model.gated:
-            words = "Its makers ask who fetches it: agree on its page once, and give Hearth an access token."
+            words = tr("Its makers ask who fetches it: agree on its page once, and give Hearth an access token.")
             column.addWidget(Label(words, "small", wrap=True))
             column.addSpacing(theme.px(6))
         readable = sorted(listing.variants, key=lambda variant: (bool(variant.refused), variant.n_bytes))
@@ -166,4 +172,4 @@ class RepositoryView(QFrame):
         if readable:
             column.addWidget(card)
         else:
-            column.addWidget(Label("It holds no file that Hearth reads: GGUF or safetensors.", "small", wrap=True))
+            column.addWidget(Label(tr("It holds no file that Hearth reads: GGUF or safetensors."), "small", wrap=True))

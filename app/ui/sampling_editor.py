@@ -12,7 +12,8 @@ from PySide6.QtCore import QSize, Qt, QTimer, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QPlainTextEdit, QSizePolicy, QVBoxLayout, QWidget
 
 from app.presets import MAX_STOPS, STOP_LENGTH, fields_of_sampling
-from app.settings import Setting
+from app.settings import Setting, worded
+from app.translation import figure, tr
 from app.ui import theme
 from app.ui.controls import IconButton, Label, Slider
 from app.ui.setting_rows import MAX_STEPS, in_words
@@ -53,7 +54,7 @@ class SamplingRow(QWidget):
         self.title = ColumnLabel(TITLE_PX, "ink")
         self.title.setText(setting.title)
         self.across.addWidget(self.title)
-        self.back = IconButton("redo", f"{setting.title}: as it was")
+        self.back = IconButton("redo", tr("{title}: as it was", title=setting.title))
         self.back.glyph_px = 15
         place = self.back.sizePolicy()
         place.setRetainSizeWhenHidden(True)  # what stands beside it does not move
@@ -74,7 +75,7 @@ class SamplingRow(QWidget):
         """What is in force, in words."""
         shown = self.inherited if self.value is None else self.value
         if shown is None:
-            return {"seed": "New each time", "max_tokens": "No limit"}.get(self.setting.name, "The model's")
+            return {"seed": tr("New each time"), "max_tokens": tr("No limit")}.get(self.setting.name, tr("The model's"))
         return in_words(self.setting, shown)
 
     def _choose(self, value: Any) -> None:
@@ -178,7 +179,13 @@ class NumberField(SamplingRow):
         value, good = self._parsed()
         theme.set_property(self.field, "state", "" if good else "bad")
         self.field.setToolTip(
-            "" if good else f"A whole number from {self.setting.low:,.0f} to {self.setting.high:,.0f}"
+            ""
+            if good
+            else tr(
+                "A whole number from {low} to {high}",
+                low=figure(self.setting.low or 0, ",.0f"),
+                high=figure(self.setting.high or 0, ",.0f"),
+            )
         )
         if good:
             self._choose(value)
@@ -193,12 +200,17 @@ class StopsField(SamplingRow):
     """Texts that end an answer, one a line; \\n stands for a line break."""
 
     def __init__(self) -> None:
-        words = f"An answer ends before any of these, one a line; \\n is a line break. At most {MAX_STOPS}."
-        super().__init__(Setting("stop", "text", None, "Stop at", words, "", None, None, None, "", (), "Nothing"))
+        words = tr(
+            "An answer ends before any of these, one a line; \\n is a line break. At most {most}.",
+            most=MAX_STOPS,
+        )
+        super().__init__(
+            Setting("stop", "text", None, tr("Stop at"), words, "", None, None, None, "", (), tr("Nothing"))
+        )
         self.field = QPlainTextEdit()
         self.field.setProperty("kind", "field")
         self.field.setTabChangesFocus(True)
-        self.field.setAccessibleName(f"Stop at. {words}")
+        self.field.setAccessibleName(tr("Stop at. {words}", words=words))
         self.across.addWidget(self.field, 1)
         self.across.addWidget(self.back)
         self._rest = QTimer(self, singleShot=True, interval=TYPING_MS)
@@ -212,7 +224,7 @@ class StopsField(SamplingRow):
     def show_it(self) -> None:
         super().show_it()
         shown = [] if self.inherited is None else self.inherited
-        self.field.setPlaceholderText("\n".join(map(escaped, shown)) or "Nothing")
+        self.field.setPlaceholderText("\n".join(map(escaped, shown)) or tr("Nothing"))
         if not self.field.hasFocus() or self._parsed() != (self.value or []):
             self.field.blockSignals(True)
             self.field.setPlainText("\n".join(map(escaped, self.value or [])))
@@ -247,7 +259,7 @@ class SamplingEditor(QWidget):
         self._column.setContentsMargins(0, 0, 0, 0)
         self._column.setSpacing(0)
         self.rows: dict[str, SamplingRow] = {}
-        for setting in fields_of_sampling():
+        for setting in map(worded, fields_of_sampling()):
             reach = _REACH.get(setting.name, setting.high or 0) - (setting.low or 0)
             slides = setting.step is not None and reach / setting.step <= MAX_STEPS
             self.rows[setting.name] = SliderField(setting) if slides else NumberField(setting)

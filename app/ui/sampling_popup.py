@@ -10,6 +10,7 @@ from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QWidget
 
 from app.shelf import NAME_LENGTH
+from app.translation import tr
 from app.ui import theme
 from app.ui.controls import Button, Label
 from app.ui.popover import Popover
@@ -25,22 +26,22 @@ class SamplingPopup(Popover):
     save_asked = Signal(str)
 
     def __init__(self, window: QWidget) -> None:
-        super().__init__("Sampling in this chat", window, INSET)
+        super().__init__(tr("Sampling in this chat"), window, INSET)
         self.heading = Label("", "heading", elide=True)
         self.line = Label("", "small", wrap=True)
         self.editor = SamplingEditor()
         self.editor.edited.connect(self._edited)
-        self.reset = Button("Reset")
+        self.reset = Button(tr("Reset"))
         self.reset.clicked.connect(self._reset)
-        self.save = Button("Save as a preset")
+        self.save = Button(tr("Save as a preset"))
         self.save.clicked.connect(lambda: self._ask_name(True))
         self.name = QLineEdit()
         self.name.setProperty("kind", "field")
         self.name.setMaxLength(NAME_LENGTH)
-        self.name.setPlaceholderText("Name of the preset")
-        self.name.setAccessibleName("Name of the preset")
+        self.name.setPlaceholderText(tr("Name of the preset"))
+        self.name.setAccessibleName(tr("Name of the preset"))
         self.name.returnPressed.connect(self._save)
-        self.keep = Button("Save", "primary")
+        self.keep = Button(tr("Save"), "primary")
         self.name.textChanged.connect(lambda words: self.keep.setEnabled(bool(words.strip())))
         self.keep.clicked.connect(self._save)
         self._foot = QHBoxLayout()
@@ -63,7 +64,7 @@ class SamplingPopup(Popover):
 
     def show_sampling(self, preset: str, values: Mapping[str, Any], inherited: Mapping[str, Any]) -> None:
         """The preset's name, what is chosen over it, and what is in force without that."""
-        self.heading.setText(f"{preset}, for this chat")
+        self.heading.setText(tr("{preset}, for this chat", preset=preset))
         self._inherited = dict(inherited)
         self.editor.set_values(values, inherited)
         self._tell()
@@ -77,8 +78,8 @@ class SamplingPopup(Popover):
 
     def _tell(self) -> None:
         changed = bool(self.editor.values())
-        self.line.setText("Changed for this chat. Counts from the next answer on."
-                          if changed else "What you change counts from the next answer on.")  # fmt: skip
+        self.line.setText(tr("Changed for this chat. Counts from the next answer on.")
+                          if changed else tr("What you change counts from the next answer on."))  # fmt: skip
         self.reset.setVisible(changed and self.name.isHidden())
         self.save.setVisible(changed and self.name.isHidden())
 

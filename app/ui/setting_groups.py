@@ -8,6 +8,7 @@ from PySide6.QtCore import QRectF, Qt
 from PySide6.QtGui import QColor, QKeyEvent, QPaintEvent
 from PySide6.QtWidgets import QFrame, QLineEdit, QVBoxLayout, QWidget
 
+from app.translation import tr
 from app.ui import icons, theme
 from app.ui.controls import Button, Label, Rule
 from app.ui.painting import antialiased, block
@@ -96,8 +97,8 @@ class FindField(QLineEdit):
         super().__init__(parent)
         self.setProperty("kind", "field")
         self.setProperty("glyph", "true")
-        self.setPlaceholderText("Search settings")
-        self.setAccessibleName("Search settings")
+        self.setPlaceholderText(tr("Search settings"))
+        self.setAccessibleName(tr("Search settings"))
         self._sign = self.addAction(icons.icon("search", "ink3", 16), QLineEdit.ActionPosition.LeadingPosition)
         theme.current().changed.connect(self._restyle)
         self._restyle()

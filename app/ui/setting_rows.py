@@ -22,6 +22,7 @@ from PySide6.QtWidgets import (
 
 from app.engine_status import NARROW
 from app.settings import Setting
+from app.translation import figure, tr, unfigured
 from app.ui import theme
 from app.ui.controls import IconButton, Label, Segments, Slider, Toggle
 
@@ -37,10 +38,10 @@ def in_words(setting: Setting, value: float | None) -> str:
         return setting.none
     unit = f"{NARROW}{setting.unit}" if setting.unit else ""
     if setting.kind == "whole":
-        return f"{value:,.0f}{unit}"
+        return f"{figure(value, ',.0f')}{unit}"
     step = setting.step or 1.0
     digits = next((n for n in range(4) if abs(step * 10**n - round(step * 10**n)) < 1e-9), 4)
-    return f"{value:.{digits}f}{unit}"
+    return f"{figure(value, f'.{digits}f')}{unit}"
 
 
 class SettingRow(QFrame):
@@ -65,7 +66,9 @@ class SettingRow(QFrame):
         words.addWidget(self.note)
         words.addStretch(1)
         # Only there while another value is chosen; it takes room from the words, so that no control moves.
-        self.back = IconButton("redo", f"{setting.title}: back to {self.words_for(setting.default)}")
+        self.back = IconButton(
+            "redo", tr("{title}: back to {value}", title=setting.title, value=self.words_for(setting.default))
+        )
         self.back.glyph_px = 15
         self.back.setVisible(False)
         self.back.clicked.connect(self._reset)
@@ -146,7 +149,7 @@ class SwitchRow(SettingRow):
         self.restyle()
 
     def words_for(self, value: Any) -> str:
-        return "on" if value else "off"
+        return tr("on") if value else tr("off")
 
     def show_value(self, value: Any) -> None:
         self.toggle.setChecked(bool(value))
@@ -166,7 +169,7 @@ class SliderRow(SettingRow):
         self.slider.setRange(0, round((setting.high - setting.low) / self.step))
         self.slider.setPageStep(max(self.slider.maximum() // 10, 1))
         back = setting.none or in_words(setting, setting.default)
-        self.slider.setToolTip(f"Double-click for: {back}")
+        self.slider.setToolTip(tr("Double-click for: {back}", back=back))
         self.words = Label("", "row", align=Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         side = QHBoxLayout()
         for widget in (self.slider, self.words):
@@ -248,22 +251,26 @@ class NumberRow(SettingRow):
         self._mark("")
         self._offer_back(value)
         if not self.field.hasFocus() or self._parsed()[0] != value:
-            self.field.setText("" if value is None else f"{value}")
+            self.field.setText("" if value is None else figure(value, ""))
 
     def _parsed(self) -> tuple[Any, str]:
         """The value in the field and what is wrong with it."""
-        words = self.field.text().strip().replace(",", "").replace("\u202f", "")
+        words = unfigured(self.field.text())
         if not words:
             return None, self.setting.fault(None) or ""
         try:
             value = int(words) if self.setting.kind == "whole" else float(words)
         except ValueError:
-            return None, f"“{self.field.text().strip()}” is no number."
+            return None, tr("“{typed}” is no number.", typed=self.field.text().strip())
         if self.setting.fault(value) is None:
             return value, ""
         assert self.setting.low is not None
         assert self.setting.high is not None
-        return value, f"Must lie between {self.setting.low:,.10g} and {self.setting.high:,.10g}."
+        return value, tr(
+            "Must lie between {low} and {high}.",
+            low=figure(self.setting.low, ",.10g"),
+            high=figure(self.setting.high, ",.10g"),
+        )
 
     def _mark(self, fault: str) -> None:
         theme.set_property(self.field, "state", "bad" if fault else "")
@@ -279,7 +286,7 @@ class NumberRow(SettingRow):
 
     def _finish(self) -> None:
         # What cannot be used is not kept: the field shows again what is in force.
-        self.field.setText("" if self._good is None else f"{self._good}")
+        self.field.setText("" if self._good is None else figure(self._good, ""))
         self._mark("")
 
 
@@ -310,7 +317,7 @@ class TextRow(SettingRow):
         self.field.setFixedHeight(lines * theme.line_height("row") + theme.px(18))
 
     def words_for(self, value: Any) -> str:
-        return "no text" if not value else "the first text"
+        return tr("no text") if not value else tr("the first text")
 
     def show_value(self, value: Any) -> None:
         self._offer_back(value)

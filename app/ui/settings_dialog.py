@@ -10,11 +10,14 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QCloseEvent, QKeySequence, QShortcut
 from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
 
-from app.settings import AppSettings, described
+from app.own_server import OwnServer
+from app.settings import AppSettings, described, description_of, worded
+from app.translation import tr
 from app.ui import focus_ring, tab_order, theme
 from app.ui.about_dialog import AboutDialog
 from app.ui.controls import Label
 from app.ui.floating import resize_within_screen
+from app.ui.own_server_rows import OwnServerRows
 from app.ui.setting_groups import FindField, Group, LinkRow
 from app.ui.setting_rows import SettingRow, SliderRow, TextRow, row_for
 from engine import __version__
@@ -41,15 +44,15 @@ class SettingsDialog(QDialog):
         notes: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(parent)
-        self.setWindowTitle("Settings")
-        self.setAccessibleName("Settings")
+        self.setWindowTitle(tr("Settings"))
+        self.setAccessibleName(tr("Settings"))
         self.setProperty("kind", "page")
         self.settings = settings
         self.rows: dict[str, SettingRow] = {}
         self._groups: dict[str, Group] = {}
         self._build()
         known = dict(automatic or {})
-        for setting in described():
+        for setting in map(worded, described()):
             if not setting.group:
                 continue
             row = row_for(setting, known.get(setting.name))
@@ -58,14 +61,14 @@ class SettingsDialog(QDialog):
             row.edited.connect(lambda value, name=setting.name: self._edit(name, value))
             self.rows[setting.name] = row
             self.add_row(setting.group, row, row.is_found_by)
-        self.report = LinkRow("Save a report", "For a question to others: no text of a chat, no name of a file")
+        self.report = LinkRow(tr("Save a report"), tr("For a question to others: no text of a chat, no name of a file"))
         self.report.clicked.connect(self.report_wanted)
-        self.log = LinkRow("Show the log", "What Hearth did, on this PC only")
+        self.log = LinkRow(tr("Show the log"), tr("What Hearth did, on this PC only"))
         self.log.clicked.connect(self.log_wanted)
-        self.about = LinkRow("About Hearth", f"Version {__version__}")
+        self.about = LinkRow(tr("About Hearth"), tr("Version {version}", version=__version__))
         self.about.clicked.connect(self._open_about)
         for link in (self.report, self.log, self.about):
-            self.add_row("Help", link, link.is_found_by)
+            self.add_row(tr("Help"), link, link.is_found_by)
         QShortcut(QKeySequence(QKeySequence.StandardKey.Find), self).activated.connect(self._go_to_search)
         self.search.setFocus()
         focus_ring.install(self)
@@ -89,7 +92,7 @@ class SettingsDialog(QDialog):
         self._column_host = QFrame()
         self._column = QVBoxLayout(self._column_host)
         self._column.setSpacing(0)
-        self._title = Label("Settings", "title")
+        self._title = Label(tr("Settings"), "title")
         self.search = FindField()
         self.search.textChanged.connect(self._find)
         self._head = QHBoxLayout()
@@ -116,10 +119,16 @@ class SettingsDialog(QDialog):
             self._column.insertWidget(self._column.count() - 1, self._groups[group])
         self._groups[group].add(row, is_found_by)
 
+    def add_own_server(self, server: OwnServer) -> None:
+        """What is known of the local server, below its switch."""
+        self._own_server = OwnServerRows(server)
+        for row in self._own_server.rows:
+            self.add_row(worded(description_of("serve")).group, row, row.is_found_by)
+
     def _find(self) -> None:
         words = self.search.words()
         found = [group.show_found(words) for group in self._groups.values()]
-        self.nothing.setText(f"No setting has “{self.search.text().strip()}” in its words.")
+        self.nothing.setText(tr("No setting has “{typed}” in its words.", typed=self.search.text().strip()))
         self.nothing.setVisible(not any(found))
 
     def _go_to_search(self) -> None:

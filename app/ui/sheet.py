@@ -9,6 +9,7 @@ from PySide6.QtCore import QRectF, Qt
 from PySide6.QtGui import QPaintEvent, QShowEvent
 from PySide6.QtWidgets import QDialog, QFrame, QGridLayout, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
 
+from app.translation import tr
 from app.ui import compositor, focus_ring, theme
 from app.ui.controls import Button, Label
 from app.ui.floating import PAD, paint_floating
@@ -66,9 +67,9 @@ class Sheet(QDialog):
             self._row.addWidget(button)
         return button
 
-    def add_close(self, words: str = "Close") -> Button:
+    def add_close(self, words: str = "") -> Button:
         """The safe button, which has the focus."""
-        button = self.add_button(Button(words))
+        button = self.add_button(Button(words or tr("Close")))
         button.clicked.connect(self.reject)
         button.setDefault(True)
         button.setFocus()

@@ -5,7 +5,7 @@ Basis of the dialogs of personas and of presets. Every change applies at once; w
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -23,6 +23,7 @@ from PySide6.QtWidgets import (
 )
 
 from app.shelf import NAME_LENGTH, Named, Shelf, ShelfError, checked_name, new_id
+from app.translation import tr, tr_n
 from app.ui import focus_ring, tab_order, theme
 from app.ui.controls import Button, Label
 from app.ui.floating import Toast, resize_within_screen
@@ -49,19 +50,32 @@ class Editor(QWidget):
         raise NotImplementedError  # as above
 
 
+@dataclass(frozen=True)
+class ShelfWords:
+    """What the things of a shelf are called, in whole sentences: languages bend words in many ways."""
+
+    many: str
+    new: str
+    name_of: str
+    take_in: str
+    hand_out: str
+    importing: str
+    exporting: str
+
+
 class ShelfDialog(QDialog, Generic[T]):
-    """words: what the things are called, one and many, and their sign. changed: the shelf is another now."""
+    """words: what the things are called. changed: the shelf is another now."""
 
     changed = Signal()
 
     def __init__(
-        self, parent: QWidget | None, shelf: Shelf[T], editor: Editor, words: tuple[str, str, str], blank: T
+        self, parent: QWidget | None, shelf: Shelf[T], editor: Editor, words: ShelfWords, glyph: str, blank: T
     ) -> None:
         """blank: what a new one begins as; its id does not count."""
         super().__init__(parent)
-        self.one, self.many, self._glyph = words
-        self.setWindowTitle(self.many)
-        self.setAccessibleName(self.many)
+        self._words, self._glyph = words, glyph
+        self.setWindowTitle(tr(words.many))
+        self.setAccessibleName(tr(words.many))
         self.setProperty("kind", "page")
         self.shelf, self.editor, self._blank = shelf, editor, blank
         self.current = ""
@@ -86,18 +100,18 @@ class ShelfDialog(QDialog, Generic[T]):
         resize_within_screen(self, theme.px(WIDE), theme.px(HIGH))
 
     def _build(self) -> None:
-        self.title = Label(self.many, "title")
-        self.take, self.give = Button("Import", "secondary", "get"), Button("Export", "secondary")
-        self.take.setToolTip(f"Take {self.many.lower()} in from a file")
-        self.give.setToolTip(f"Write your own {self.many.lower()} into a file")
-        self.new = PickRow(f"New {self.one.lower()}", "plus")
+        self.title = Label(tr(self._words.many), "title")
+        self.take, self.give = Button(tr("Import"), "secondary", "get"), Button(tr("Export"), "secondary")
+        self.take.setToolTip(tr(self._words.take_in))
+        self.give.setToolTip(tr(self._words.hand_out))
+        self.new = PickRow(tr(self._words.new), "plus")
         self.name = QLineEdit()
         self.name.setProperty("kind", "field")
         self.name.setMaxLength(NAME_LENGTH)
-        self.name.setAccessibleName(f"Name of the {self.one.lower()}")
+        self.name.setAccessibleName(tr(self._words.name_of))
         self.fixed = Label("", "small", "ink3", wrap=True)
-        self.copy, self.delete = Button("Duplicate"), Button("Delete", "danger")
-        self.close_button = Button("Close")
+        self.copy, self.delete = Button(tr("Duplicate")), Button(tr("Delete"), "danger")
+        self.close_button = Button(tr("Close"))
         head = self._head = QHBoxLayout()
         head.addWidget(self.title, 1)
         head.addWidget(self.take)
@@ -153,7 +167,7 @@ class ShelfDialog(QDialog, Generic[T]):
     def _fill(self) -> None:
         clear(self._rows)
         for thing in self.shelf.things:
-            row = PickRow(thing.name, self._glyph, "" if self.shelf.is_own(thing.id) else "Hearth's")
+            row = PickRow(thing.name, self._glyph, "" if self.shelf.is_own(thing.id) else tr("Hearth's"))
             row.setProperty("thing", thing.id)
             row.set_shown(thing.id == self.current)
             row.clicked.connect(lambda _=False, thing_id=thing.id: self.show_thing(thing_id))
@@ -173,7 +187,7 @@ class ShelfDialog(QDialog, Generic[T]):
         self.name.setText(thing.name)
         self.name.setEnabled(own)
         self.fixed.setVisible(not own)
-        self.fixed.setText("It comes with Hearth and stays as it is. Duplicate it to make it yours.")
+        self.fixed.setText(tr("It comes with Hearth and stays as it is. Duplicate it to make it yours."))
         self.delete.setVisible(own)
         self.editor.show_thing(thing, own)
         for row in self.rows():
@@ -222,7 +236,7 @@ class ShelfDialog(QDialog, Generic[T]):
     def add_new(self) -> None:
         """A new one, to be filled."""
         self.flush()
-        self._add(replace(self._blank, id=new_id(), name=f"New {self.one.lower()}"))
+        self._add(replace(self._blank, id=new_id(), name=tr(self._words.new)))
 
     def duplicate(self) -> None:
         """One of the person's own that begins as the one shown."""
@@ -252,10 +266,10 @@ class ShelfDialog(QDialog, Generic[T]):
             self.show_thing(thing.id)
             self._tell()
 
-        Toast.show_on(self, f"{thing.name} deleted", undo)
+        Toast.show_on(self, tr("{name} deleted", name=thing.name), undo)
 
     def _ask_file_to_take(self) -> None:
-        path, _ = QFileDialog.getOpenFileName(self, f"Import {self.many.lower()}", "", FILES)
+        path, _ = QFileDialog.getOpenFileName(self, tr(self._words.importing), "", FILES)
         if path:
             self.take_in(Path(path))
 
@@ -267,9 +281,9 @@ class ShelfDialog(QDialog, Generic[T]):
         except ShelfError as error:
             Toast.show_on(self, str(error).rstrip("."))
             return
-        words = f"{len(added)} added" if added else "They are all here already"
+        words = tr_n("{n} added", "{n} added", len(added)) if added else tr("They are all here already")
         if left_out:
-            words += f", {left_out} left out: they make no sense here"
+            words = tr("{added}, {left_out} left out: they make no sense here", added=words, left_out=left_out)
         if added:
             self._fill()
             self.show_thing(added[0].id)
@@ -278,7 +292,7 @@ class ShelfDialog(QDialog, Generic[T]):
 
     def _ask_file_to_give(self) -> None:
         name = f"hearth-{self.shelf.kind}.json"
-        path, _ = QFileDialog.getSaveFileName(self, f"Export {self.many.lower()}", name, FILES)
+        path, _ = QFileDialog.getSaveFileName(self, tr(self._words.exporting), name, FILES)
         if path:
             self.hand_out(Path(path))
 
@@ -288,9 +302,9 @@ class ShelfDialog(QDialog, Generic[T]):
         try:
             self.shelf.hand_out(path, self.shelf.own)
         except OSError as error:
-            Toast.show_on(self, f"{path.name} could not be written: {error.strerror or error}")
+            Toast.show_on(self, tr("{name} could not be written: {why}", name=path.name, why=error.strerror or error))
             return
-        Toast.show_on(self, f"{len(self.shelf.own)} written to {path.name}")
+        Toast.show_on(self, tr_n("{n} written to {name}", "{n} written to {name}", len(self.shelf.own), name=path.name))
 
     def focusNextPrevChild(self, forward: bool) -> bool:
         return tab_order.move_on(self, forward)

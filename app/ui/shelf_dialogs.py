@@ -11,10 +11,11 @@ from PySide6.QtWidgets import QFrame, QPlainTextEdit, QScrollArea, QVBoxLayout, 
 
 from app.personas import MAX_INSTRUCTIONS, Persona, Personas
 from app.presets import Preset, Presets
+from app.translation import figure, noted, tr, tr_n
 from app.ui import theme
 from app.ui.controls import Label
 from app.ui.sampling_editor import SamplingEditor
-from app.ui.shelf_dialog import Editor, ShelfDialog
+from app.ui.shelf_dialog import Editor, ShelfDialog, ShelfWords
 
 
 class InstructionsEditor(Editor):
@@ -25,8 +26,8 @@ class InstructionsEditor(Editor):
         self.field = QPlainTextEdit()
         self.field.setProperty("kind", "field")
         self.field.setTabChangesFocus(True)
-        self.field.setAccessibleName("Instructions")
-        self.field.setPlaceholderText("What the model is told before the chat begins, in your words")
+        self.field.setAccessibleName(tr("Instructions"))
+        self.field.setPlaceholderText(tr("What the model is told before the chat begins, in your words"))
         self.length = Label("", "meta", wrap=True)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
@@ -56,8 +57,13 @@ class InstructionsEditor(Editor):
 
     def _tell(self) -> None:
         n = len(self.field.toPlainText())
-        words = f"{n:,} characters. They take up context in every chat with this persona."
-        self.length.setText(words if n else "Small models may not follow long instructions.")
+        words = tr_n(
+            "{n} character. It takes up context in every chat with this persona.",
+            "{n} characters. They take up context in every chat with this persona.",
+            n,
+            n=figure(n),
+        )
+        self.length.setText(words if n else tr("Small models may not follow long instructions."))
 
     def _restyle(self) -> None:
         self.field.setFont(theme.font("row"))
@@ -102,11 +108,31 @@ class SamplingPage(Editor):
         return replace(thing, values=self.editor.values(), about="")
 
 
+PERSONA_WORDS = ShelfWords(
+    many=noted("Personas"),
+    new=noted("New persona"),
+    name_of=noted("Name of the persona"),
+    take_in=noted("Take personas in from a file"),
+    hand_out=noted("Write your own personas into a file"),
+    importing=noted("Import personas"),
+    exporting=noted("Export personas"),
+)
+PRESET_WORDS = ShelfWords(
+    many=noted("Presets"),
+    new=noted("New preset"),
+    name_of=noted("Name of the preset"),
+    take_in=noted("Take presets in from a file"),
+    hand_out=noted("Write your own presets into a file"),
+    importing=noted("Import presets"),
+    exporting=noted("Export presets"),
+)
+
+
 def personas_dialog(parent: QWidget | None, personas: Personas) -> ShelfDialog[Persona]:
     """Every persona."""
-    return ShelfDialog(parent, personas, InstructionsEditor(), ("Persona", "Personas", "chat"), Persona("", "", ""))
+    return ShelfDialog(parent, personas, InstructionsEditor(), PERSONA_WORDS, "chat", Persona("", "", ""))
 
 
 def presets_dialog(parent: QWidget | None, presets: Presets, inherited: Mapping[str, Any]) -> ShelfDialog[Preset]:
     """Every preset. inherited: what is in force where one says nothing."""
-    return ShelfDialog(parent, presets, SamplingPage(inherited), ("Preset", "Presets", "tune"), Preset("", ""))
+    return ShelfDialog(parent, presets, SamplingPage(inherited), PRESET_WORDS, "tune", Preset("", ""))

@@ -7,6 +7,7 @@ from PySide6.QtGui import QFontMetrics, QPaintEvent
 from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from app.shortcuts import COMMANDS, Command
+from app.translation import noted, tr
 from app.ui import theme
 from app.ui.commands import Commands
 from app.ui.controls import Label
@@ -14,13 +15,13 @@ from app.ui.painting import antialiased, block, outline
 from app.ui.sheet import Sheet
 
 WIDE_PX, CAP_PX, PLUS_GAP = 620, 24, 4
-SHOWN = {"Return": "Enter", "PgUp": "Page up", "PgDown": "Page down", "Up": "Arrow up"}
+SHOWN = {"Return": noted("Enter"), "PgUp": noted("Page up"), "PgDown": noted("Page down"), "Up": noted("Arrow up")}
 
 
 def caps(keys: str) -> list[str]:
     """The keys of a shortcut one by one: "Ctrl++" is Ctrl and the plus sign."""
     parts = [*keys.removesuffix("++").split("+"), "+"] if keys.endswith("++") else keys.split("+")
-    return [SHOWN.get(part, part) for part in parts]
+    return [tr(SHOWN.get(part, part)) for part in parts]
 
 
 class Keys(QWidget):
@@ -57,7 +58,9 @@ class ShortcutsSheet(Sheet):
     """Two columns of groups; Esc closes."""
 
     def __init__(self, parent: QWidget, commands: Commands) -> None:
-        super().__init__(parent, "Keyboard shortcuts", "Ctrl+K finds these and everything else by name.", WIDE_PX)
+        super().__init__(
+            parent, tr("Keyboard shortcuts"), tr("Ctrl+K finds these and everything else by name."), WIDE_PX
+        )
         groups: dict[str, list[Command]] = {}
         for command in COMMANDS:
             if command.keys and (command.where or commands.knows(command.act)):
@@ -72,7 +75,7 @@ class ShortcutsSheet(Sheet):
             column = QVBoxLayout()
             column.setSpacing(theme.px(6))
             for group in half:
-                title = Label(group, "metastrong")
+                title = Label(tr(group), "metastrong")
                 title.setContentsMargins(0, theme.px(8), 0, 0)
                 column.addWidget(title)
                 for command in groups[group]:
@@ -87,9 +90,9 @@ class ShortcutsSheet(Sheet):
         line.setSpacing(theme.px(10))
         words = QVBoxLayout()
         words.setSpacing(0)
-        words.addWidget(Label(command.words, "small", "ink", elide=True))
+        words.addWidget(Label(tr(command.words), "small", "ink", elide=True))
         if command.where:
-            words.addWidget(Label(command.where, "meta", elide=True))
+            words.addWidget(Label(tr(command.where), "meta", elide=True))
         line.addLayout(words, 1)
         line.addWidget(Keys(command.keys[0]), 0, Qt.AlignmentFlag.AlignVCenter)
         return line

@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QSizePolicy, QStac
 
 from app.conversation import Conversation, SearchHit
 from app.shortcuts import keys, tooltip
+from app.translation import tr
 from app.ui import icons, theme
 from app.ui.chat_list import ChatList
 from app.ui.chat_rows import SCROLL_BAR
@@ -29,8 +30,8 @@ class BrandButton(Button):
     """Mark and name; leads to About."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__("Hearth", "quiet", "mark", tooltip="About Hearth", parent=parent)
-        self.setAccessibleName("About Hearth")
+        super().__init__("Hearth", "quiet", "mark", tooltip=tr("About Hearth"), parent=parent)
+        self.setAccessibleName(tr("About Hearth"))
         self.glyph_px, self.padding_px = 24, 4
         self._restyle()
 
@@ -139,11 +140,11 @@ class SearchField(QLineEdit):
         super().__init__(parent)
         self.setProperty("kind", "field")
         self.setProperty("glyph", "true")
-        self.setPlaceholderText("Search chats")
-        self.setAccessibleName("Search chats")
+        self.setPlaceholderText(tr("Search chats"))
+        self.setAccessibleName(tr("Search chats"))
         self._sign = self.addAction(icons.icon("search", "ink3", 16), QLineEdit.ActionPosition.LeadingPosition)
         self._clear = self.addAction(icons.icon("close", "ink2", 16), QLineEdit.ActionPosition.TrailingPosition)
-        self._clear.setToolTip("Close the search  (Esc)")
+        self._clear.setToolTip(tr("Close the search  (Esc)"))
         self._clear.triggered.connect(lambda _=False: self.left.emit())
         theme.current().changed.connect(self._restyle)
 
@@ -203,23 +204,23 @@ class SidePanel(QFrame):
         self._column = QVBoxLayout(self)
         self._brand_row = QHBoxLayout()
         self.brand = BrandButton()
-        self.more = IconButton("more", "All chats")
-        self.hide_button = IconButton("panel", "Close the sidebar", keys("sidebar"))
+        self.more = IconButton("more", tr("All chats"))
+        self.hide_button = IconButton("panel", tr("Close the sidebar"), keys("sidebar"))
         self._brand_row.addWidget(self.brand)
         self._brand_row.addStretch(1)
         self._brand_row.addWidget(self.more)
         self._brand_row.addWidget(self.hide_button)
-        self.new_chat = Button("New chat", "secondary", "plus", tooltip=tooltip("new_chat"))
+        self.new_chat = Button(tr("New chat"), "secondary", "plus", tooltip=tooltip("new_chat"))
         self.new_chat.align_left, self.new_chat.padding_px = True, 9
         self.new_chat.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        self.search_button = NavButton("Search", "search", keys("search_chats"))
+        self.search_button = NavButton(tr("Search"), "search", keys("search_chats"))
         self.field = SearchField()
         self._search = QFrame()
         self._search_stack = QStackedLayout(self._search)
         self._search_stack.addWidget(self.search_button)
         self._search_stack.addWidget(self.field)
-        self.models = NavButton("Models", "models", keys("models"))
-        self.live = NavButton("Live", "live", keys("live"))
+        self.models = NavButton(tr("Models"), "models", keys("models"))
+        self.live = NavButton(tr("Live"), "live", keys("live"))
         self.list = ChatList()
         self.note = EmptyNote()
         self._body = QFrame()
@@ -227,7 +228,7 @@ class SidePanel(QFrame):
         self._body_stack.addWidget(self.list)
         self._body_stack.addWidget(self.note)
         self.engine = EngineCard()
-        self.settings = NavButton("Settings", "settings", keys("settings"))
+        self.settings = NavButton(tr("Settings"), "settings", keys("settings"))
         self._upper, self._lower = QVBoxLayout(), QVBoxLayout()
         self._upper.addLayout(self._brand_row)
         self._upper.addWidget(self.new_chat)
@@ -323,9 +324,9 @@ class SidePanel(QFrame):
             self._body_stack.setCurrentWidget(self.list)
             return
         if self.list.chats.searching:
-            self.note.say(f"No chat mentions “{self.field.text().strip()}”", "Try fewer words.")
+            self.note.say(tr("No chat mentions “{typed}”", typed=self.field.text().strip()), tr("Try fewer words."))
         else:
-            self.note.say("", "Your chats will appear here.")
+            self.note.say("", tr("Your chats will appear here."))
         self._body_stack.setCurrentWidget(self.note)
 
 
@@ -336,16 +337,16 @@ class Rail(QFrame):
         super().__init__(parent)
         self.setProperty("kind", "side")
         self._column = QVBoxLayout(self)
-        self.brand = IconButton("mark", "About Hearth")
+        self.brand = IconButton("mark", tr("About Hearth"))
         self.brand.glyph_px = 26
-        self.open_button = IconButton("panel", "Open the sidebar", keys("sidebar"))
-        self.new_chat = IconButton("plus", "New chat", keys("new_chat"))
-        self.search = IconButton("search", "Search", keys("search_chats"))
-        self.chat = RailButton("chat", "Chat")
-        self.models = RailButton("models", "Models", keys("models"))
-        self.live = RailButton("live", "Live", keys("live"))
+        self.open_button = IconButton("panel", tr("Open the sidebar"), keys("sidebar"))
+        self.new_chat = IconButton("plus", tr("New chat"), keys("new_chat"))
+        self.search = IconButton("search", tr("Search"), keys("search_chats"))
+        self.chat = RailButton("chat", tr("Chat"))
+        self.models = RailButton("models", tr("Models"), keys("models"))
+        self.live = RailButton("live", tr("Live"), keys("live"))
         self.dot = Dot("hot_fill", True)
-        self.settings = IconButton("settings", "Settings", keys("settings"))
+        self.settings = IconButton("settings", tr("Settings"), keys("settings"))
         centre = Qt.AlignmentFlag.AlignHCenter
         self._column.addWidget(self.brand, 0, centre)
         self._column.addSpacing(4)

@@ -14,6 +14,7 @@ from PySide6.QtWidgets import QFrame, QSizePolicy, QWidget
 
 from app.conversation import Conversation, SearchHit
 from app.engine_status import EngineStatus
+from app.translation import tr
 from app.ui import theme
 from app.ui.engine_card import dot_token, state_line
 from app.ui.side_panel import Rail, SidePanel
@@ -51,7 +52,7 @@ class Sidebar(QFrame):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setAccessibleName("Sidebar")
+        self.setAccessibleName(tr("Sidebar"))
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Expanding)
         self.panel, self.rail = SidePanel(self), Rail(self)
         self._collapsed = False
@@ -112,7 +113,7 @@ class Sidebar(QFrame):
         """How far downloads and preparing are, "44%"; empty while there is nothing."""
         self.panel.models.set_figure(figure)
         self.rail.models.set_working(bool(figure))
-        self.rail.models.set_words(f"Models, {figure}" if figure else "Models")
+        self.rail.models.set_words(tr("Models, {figure}", figure=figure) if figure else tr("Models"))
 
     def set_running(self, conversation_id: str | None) -> None:
         """Give the chat that is being answered its ember dot; None: none is."""
@@ -122,7 +123,7 @@ class Sidebar(QFrame):
         """Show the engine at this moment."""
         self.panel.engine.set_status(status)
         self.rail.dot.set_state(dot_token(status), status.working)
-        words = f"{status.model or 'Engine'}, {state_line(status)}"
+        words = f"{status.model or tr('Engine')}, {state_line(status)}"
         self.rail.dot.setAccessibleName(words)
         self.rail.dot.setToolTip(words)
 

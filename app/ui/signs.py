@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 from PySide6.QtCore import QRectF, Qt, QTimerEvent
 from PySide6.QtGui import QColor, QHideEvent, QPainter, QPainterPath, QPaintEvent, QPen, QShowEvent
 from PySide6.QtWidgets import QWidget
 
+from app.translation import figure, tr
 from app.ui import theme
 from app.ui.painting import antialiased, block, say_changed
 
@@ -17,19 +20,22 @@ class Dot(QWidget):
 
     def __init__(self, token: str = "ok", working: bool = False, name: str = "", parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.token, self.working, self.phase = token, working, 0.0
+        self.token, self.working = token, working
+        self._painted_at = 0.0  # time.monotonic()
         self.setAccessibleName(name)
         self._timer = 0
         theme.current().changed.connect(self._restyle)
         self._restyle()
 
     def set_state(self, token: str, working: bool = False) -> None:
-        """Take another colour; `working` lights the halo."""
-        if (token, working) == (self.token, self.working):
-            return
-        self.token, self.working = token, working
-        self._run()
-        self.update()
+        """Take another colour; `working` lights the halo. The same again while it works: the halo moves along with
+        what else is painted now, instead of on a beat of its own."""
+        if (token, working) != (self.token, self.working):
+            self.token, self.working = token, working
+            self._run()
+            self.update()
+        elif working:
+            self.update()
 
     def _restyle(self) -> None:
         self.setFixedSize(theme.px(14), theme.px(14))
@@ -49,8 +55,8 @@ class Dot(QWidget):
         return self._timer != 0
 
     def timerEvent(self, event: QTimerEvent) -> None:
-        self.phase = (self.phase + self.TICK_MS / self.PERIOD_MS) % 1.0
-        self.update()
+        if time.monotonic() - self._painted_at > self.TICK_MS / 2000:
+            self.update()
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -61,7 +67,9 @@ class Dot(QWidget):
         self._run()
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        paint_dot(antialiased(self), QRectF(self.rect()), theme.colour(self.token), self.working, self.phase)
+        self._painted_at = time.monotonic()
+        phase = 1000 * self._painted_at / self.PERIOD_MS % 1.0
+        paint_dot(antialiased(self), QRectF(self.rect()), theme.colour(self.token), self.working, phase)
 
 
 def paint_dot(painter: QPainter, rect: QRectF, colour: QColor, halo: bool, phase: float = 0.35) -> None:
@@ -88,7 +96,7 @@ class ShareBar(QWidget):
     def set_share(self, share: float, rest: float = 0.0) -> None:
         """share: GPU's part of what is used, 0 to 1; rest: part of the bar that stays empty."""
         self.share, self.rest = min(max(share, 0.0), 1.0), min(max(rest, 0.0), 1.0)
-        self.setAccessibleName(f"Share on the GPU, {self.share:.0%}".replace("%", " percent"))
+        self.setAccessibleName(tr("Share on the GPU, {share} percent", share=figure(100 * self.share, ".0f")))
         say_changed(self)
         self.update()
 
@@ -135,7 +143,11 @@ class MemoryBar(QWidget):
     def set_parts(self, ours: float, used: float) -> None:
         """ours: Hearth's part of the card's memory; used: everybody's, ours included. 0 to 1."""
         parts = min(max(ours, 0.0), 1.0), min(max(used, ours, 0.0), 1.0)
-        name = f"GPU memory: {parts[0]:.0%} Hearth, {parts[1] - parts[0]:.0%} other programs".replace("%", " percent")
+        name = tr(
+            "GPU memory: {ours} percent Hearth, {others} percent other programs",
+            ours=figure(100 * parts[0], ".0f"),
+            others=figure(100 * (parts[1] - parts[0]), ".0f"),
+        )
         if (parts, name) == ((self.ours, self.used), self.accessibleName()):
             return
         self.ours, self.used = parts
@@ -176,7 +188,7 @@ class Progress(QWidget):
     def set_done(self, done: float) -> None:
         """done: 0 to 1."""
         self.done = min(max(done, 0.0), 1.0)
-        self.setAccessibleName(f"{self.name}, {100 * self.done:.0f} percent")
+        self.setAccessibleName(tr("{name}, {done} percent", name=self.name, done=figure(100 * self.done, ".0f")))
         self.update()
 
     def _restyle(self) -> None:

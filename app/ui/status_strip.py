@@ -12,6 +12,7 @@ from PySide6.QtGui import QFontMetrics, QHelpEvent, QPaintEvent
 from PySide6.QtWidgets import QFrame, QSizePolicy, QToolTip, QWidget
 
 from app.engine_status import NARROW, EngineStatus, memory_of, rate, sentence
+from app.translation import figure, tr
 from app.ui import theme
 from app.ui.direction import leading, order
 from app.ui.painting import antialiased, say_changed
@@ -38,26 +39,39 @@ class Fact:
 
 
 def percent(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:.0f}%"
+    return UNKNOWN if value is None else f"{figure(value, '.0f')}%"
 
 
 def engine_facts(status: EngineStatus) -> list[Fact]:
     """What the strip says of the engine, from the left."""
-    facts = [Fact(status.model or "No model", f"Model {status.model or 'none'}", 3)]
+    facts = [Fact(status.model or tr("No model"), tr("Model {model}", model=status.model or tr("none")), 3)]
+    if status.server:
+        spoken = tr("Sent to {server}, not on this PC", server=status.server)
+        facts.append(Fact(tr("Sent to {server}", server=status.server), spoken, 2))
     if status.device:
-        spoken = f"Runs on {status.device}"
+        spoken = tr("Runs on {device}", device=status.device)
         facts.append(Fact(status.device, spoken, 8, more=sentence(spoken, status.device_reason)))
     speed = rate(status.tok_s)
-    said = "unknown" if status.tok_s is None else speed.replace("tok/s", "tokens per second")
-    facts.append(Fact(speed, f"Speed {said}", 1, f"888.8{NARROW}tok/s", strong=status.answering))
+    said = tr("unknown") if status.tok_s is None else speed.replace("tok/s", tr("tokens per second"))
+    facts.append(
+        Fact(speed, tr("Speed {rate}", rate=said), 1, f"{figure(888.8, '.1f')}{NARROW}tok/s", strong=status.answering)
+    )
     if status.card:
         share = UNKNOWN if status.gpu_share is None else percent(100 * status.gpu_share)
-        why = "Of the neurons computed, those on the GPU; the CPU computes the others at the same time."
-        facts.append(Fact(f"{share} on the GPU", f"Neurons on the GPU {share}", 4, "100% on the GPU", more=why))
+        why = tr("Of the neurons computed, those on the GPU; the CPU computes the others at the same time.")
+        facts.append(
+            Fact(
+                tr("{share} on the GPU", share=share),
+                tr("Neurons on the GPU {share}", share=share),
+                4,
+                tr("100% on the GPU"),
+                more=why,
+            )
+        )
     if status.context_total is not None:
-        used = UNKNOWN if status.context_used is None else f"{status.context_used:,}"
-        words = f"{used} of {status.context_total:,}"
-        facts.append(Fact(f"Context {words}", f"Context used {words} tokens", 2))
+        used = UNKNOWN if status.context_used is None else figure(status.context_used)
+        words = tr("{used} of {total}", used=used, total=figure(status.context_total))
+        facts.append(Fact(tr("Context {words}", words=words), tr("Context used {words} tokens", words=words), 2))
     return facts
 
 
@@ -71,8 +85,13 @@ def machine_facts(sample: MachineSample, card: str = "") -> list[Fact]:
     """What the strip says of the machine, from the left of its right part; the card that computes is kept longest."""
     ram = memory_of(sample.ram_used_bytes, sample.ram_total_bytes)
     facts = [
-        Fact(f"CPU {percent(sample.cpu_percent)}", f"Processor load {percent(sample.cpu_percent)}", 7, "CPU 100%"),
-        Fact(f"RAM {ram}", f"Memory used {ram}", 9),
+        Fact(
+            f"CPU {percent(sample.cpu_percent)}",
+            tr("Processor load {load}", load=percent(sample.cpu_percent)),
+            7,
+            "CPU 100%",
+        ),
+        Fact(f"RAM {ram}", tr("Memory used {ram}", ram=ram), 9),
     ]
     used = card_of(sample, card)
     for number, gpu in enumerate(sample.gpus):
@@ -81,8 +100,23 @@ def machine_facts(sample: MachineSample, card: str = "") -> list[Fact]:
         name = "GPU" if len(sample.gpus) == 1 else f"GPU {gpu.index}"
         load, memory = percent(gpu.load_percent), memory_of(gpu.vram_used_bytes, gpu.vram_total_bytes)
         rank = 5 if gpu is used else 10 + 2 * number
-        facts.append(Fact(f"{name} {load}", f"{gpu.name} load {load}", rank, f"{name} 100%", more=_in_full(gpu)))
-        facts.append(Fact(f"VRAM {memory}", f"{gpu.name} memory used {memory}", rank + 1, more=_in_full(gpu)))
+        facts.append(
+            Fact(
+                f"{name} {load}",
+                tr("{name} load {load}", name=gpu.name, load=load),
+                rank,
+                f"{name} 100%",
+                more=_in_full(gpu),
+            )
+        )
+        facts.append(
+            Fact(
+                f"VRAM {memory}",
+                tr("{name} memory used {memory}", name=gpu.name, memory=memory),
+                rank + 1,
+                more=_in_full(gpu),
+            )
+        )
     return facts
 
 
@@ -90,10 +124,11 @@ def _in_full(gpu: GpuSample) -> str:
     """All that is known of a card, a line each."""
     memory = memory_of(gpu.vram_used_bytes, gpu.vram_total_bytes)
     if gpu.vram_process_bytes:
-        memory += f", {gpu.vram_process_bytes / 2**30:.1f}{NARROW}GB of it Hearth"
+        ours = figure(gpu.vram_process_bytes / 2**30, ".1f")
+        memory = tr("{memory}, {ours}\u202fGB of it Hearth", memory=memory, ours=ours)
     heat = "" if gpu.temperature_c is None else f"{gpu.temperature_c:.0f}{NARROW}°C"
     power = "" if gpu.power_w is None else f"{gpu.power_w:.0f}{NARROW}W"
-    parts = (f"Load {percent(gpu.load_percent)}", f"Memory {memory}", heat, power)
+    parts = (tr("Load {load}", load=percent(gpu.load_percent)), tr("Memory {memory}", memory=memory), heat, power)
     return "\n".join((gpu.name, *(part for part in parts if part)))
 
 

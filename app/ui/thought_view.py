@@ -5,25 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from PySide6.QtCore import QRectF
+from PySide6.QtCore import QEasingCurve, QRectF, QVariantAnimation
 from PySide6.QtGui import QPainter, QPaintEvent, QTextCursor
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from app.answer_words import count, thought_words
 from app.markdown_blocks import displayable
+from app.translation import tr
 from app.ui import theme
 from app.ui.controls import Button, Dot, Label
 from app.ui.direction import set_margins
 from app.ui.prose import TextView, set_line_height
 
 INDENT, LINE = 14, 2
+SLIDE_MS = 160
+ANY_HEIGHT = 16_777_215  # Qt's own word for "no bound"
 
 
 class _Words(TextView):
     """The thought as it was written, small; text is added at its end."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__("Thought", parent)
+        super().__init__(tr("Thought"), parent)
         self._text = ""
         self._restyle()
 
@@ -64,8 +67,10 @@ class ThoughtView(QWidget):
         self._dot = Dot("hot_fill", working=True)
         self._tokens = Label("", "meta")
         self.words = _Words()
-        self._inside = QHBoxLayout()
+        self._room = QWidget()  # the words stand in it whole; while it slides open or shut it shows a part of them
+        self._inside = QHBoxLayout(self._room)
         self._inside.addWidget(self.words)
+        self._slide: QVariantAnimation | None = None
         self._row = QHBoxLayout()
         self._row.addWidget(self._head)
         self._row.addWidget(self._dot)
@@ -74,7 +79,7 @@ class ThoughtView(QWidget):
         self._column.setContentsMargins(0, 0, 0, 0)
         self._column.setSpacing(0)
         self._column.addLayout(self._row)
-        self._column.addLayout(self._inside)
+        self._column.addWidget(self._room)
         self._open = False
         self._chosen = False  # the person opened or closed it
         theme.current().changed.connect(self._restyle)
@@ -92,13 +97,14 @@ class ThoughtView(QWidget):
 
     def begin(self) -> None:
         """The model is thinking now."""
-        self._show("Thinking", "", working=True)
+        self._show(tr("Thinking"), "", working=True)
         if not self._chosen:
             self._set_open(True)
 
     def add(self, text: str) -> None:
         """More of the thought."""
         self.words.add(text.lstrip("\n") if not self.words.toPlainText() else text)
+        self._dot.set_state("hot_fill", working=True)
 
     def set_text(self, text: str) -> None:
         """The whole thought."""
@@ -119,7 +125,7 @@ class ThoughtView(QWidget):
 
     def _name(self) -> None:
         self._head.setAccessibleName(f"{self._head.text()}, {'shown' if self._open else 'hidden'}")
-        self._head.setToolTip("Hide the thought" if self._open else "Show the thought")
+        self._head.setToolTip(tr("Hide the thought") if self._open else tr("Show the thought"))
 
     def _toggle(self) -> None:
         self._chosen = True
@@ -127,22 +133,46 @@ class ThoughtView(QWidget):
 
     def _set_open(self, shown: bool) -> None:
         self._open = shown
-        self.words.setVisible(shown)
+        self._move(theme.duration(SLIDE_MS) if self.isVisible() else 0)
         self._head.set_glyph("down" if shown else "right" if not self.isRightToLeft() else "left")
         self._restyle()
         self._name()
 
+    def _move(self, took_ms: int) -> None:
+        """Slide the words in or out from where they are; in no time where nobody would see it move."""
+        if self._slide is not None:
+            self._slide.stop()
+        if not took_ms:
+            self._arrive()
+            return
+        if self._slide is None:
+            self._slide = QVariantAnimation(self)
+            self._slide.setEasingCurve(QEasingCurve.Type.OutCubic)
+            self._slide.valueChanged.connect(self._show_part)
+            self._slide.finished.connect(self._arrive)
+        self._slide.setDuration(took_ms)
+        self._slide.setStartValue(0 if self._room.isHidden() else self._room.height())
+        self._slide.setEndValue(self._inside.sizeHint().height() if self._open else 0)
+        self._slide.start()
+        self._room.show()
+
+    def _show_part(self, height: int) -> None:
+        self._room.setMaximumHeight(height)
+
+    def _arrive(self) -> None:
+        self._room.setMaximumHeight(ANY_HEIGHT)
+        self._room.setVisible(self._open)
+
     def _restyle(self) -> None:
         px = theme.px
         self._row.setSpacing(px(8))
-        start, foot = (px(INDENT), px(6)) if self._open else (0, 0)
-        set_margins(self._inside, start, px(2) if self._open else 0, 0, foot, self.isRightToLeft())
+        set_margins(self._inside, px(INDENT), px(2), 0, px(6), self.isRightToLeft())
         self.update()
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        if not self._open:
+        if self._room.isHidden():
             return
-        place = self.words.geometry()
+        place = self.words.geometry().translated(self._room.pos()).intersected(self._room.geometry())
         x = self.width() - theme.px(LINE) if self.isRightToLeft() else 0
         QPainter(self).fillRect(
             QRectF(x, place.y(), theme.px(LINE), place.height()), theme.colour("edge")

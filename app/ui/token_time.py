@@ -10,6 +10,7 @@ from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QWidget
 
 from app.live_figures import UNKNOWN, Stage, TokenTimes, milliseconds
+from app.translation import figure, tr
 from app.ui import theme
 from app.ui.card_frame import elided
 from app.ui.live_graph import SPEED_PX, LiveCard
@@ -48,7 +49,7 @@ class TokenTime(LiveCard):
         self._times = times
         total = UNKNOWN if times.total is None else milliseconds(times.total)
         stages = [f"{_in_full(stage, times.has_gpu)} {milliseconds(stage.seconds)}" for stage in times.stages]
-        self.say(", ".join([f"Time of a token {total}", *stages]))
+        self.say(", ".join([tr("Time of a token {total}", total=total), *stages]))
         self.update()
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -57,7 +58,7 @@ class TokenTime(LiveCard):
         head = QRectF(room.x(), room.y(), room.width(), theme.line_height("heading"))
         total = UNKNOWN if times.total is None else milliseconds(times.total)
         wide = self.write(painter, total, head, "heading", at_end=True)
-        self.write(painter, "Time of a token", head.adjusted(0, 0, -wide - px(8), 0), "small")
+        self.write(painter, tr("Time of a token"), head.adjusted(0, 0, -wide - px(8), 0), "small")
         sides = ("gpu", "cpu") if times.has_gpu else ("cpu",)
         labels = max(elided(side.upper(), "meta", 1000)[1] for side in sides) + px(8)
         y = head.bottom() + px(10)
@@ -88,7 +89,7 @@ class TokenTime(LiveCard):
     def _paint_legend(self, painter: QPainter, room: QRectF) -> None:
         px, times = theme.px, self._times
         if not times.stages:
-            words = "Seen while an answer is written" if times.total is None else "Its parts are not measured"
+            words = tr("Seen while an answer is written") if times.total is None else tr("Its parts are not measured")
             self.write(painter, words, QRectF(room.x(), room.y(), room.width(), px(ROW_PX)), "meta")
             return
         gap, rows = px(20), max(1, int(room.height() // px(ROW_PX)))
@@ -115,12 +116,14 @@ def _tint(stage: Stage) -> str:
 
 
 def _in_full(stage: Stage, sided: bool) -> str:
-    return f"{stage.words} on the {stage.side.upper()}" if sided else stage.words
+    return tr("{stage} on the {side}", stage=stage.words, side=stage.side.upper()) if sided else stage.words
 
 
 def _told(stage: Stage, times: TokenTimes) -> str:
-    of = f", {100 * stage.seconds / times.total:.0f}% of the time" if times.total else ""
-    first = f"{_in_full(stage, times.has_gpu)}: {milliseconds(stage.seconds)}{of}"
+    first = f"{_in_full(stage, times.has_gpu)}: {milliseconds(stage.seconds)}"
+    if times.total:
+        share = figure(100 * stage.seconds / times.total, ".0f")
+        first = tr("{time}, {share}% of the time", time=first, share=share)
     return f"{first}\n{stage.more}" if stage.more else first
 
 

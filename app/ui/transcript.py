@@ -1,6 +1,6 @@
 """The messages of a chat in a scrolling column: the newest are built at once, others in slices of idle time.
 
-Text that streams in is gathered and painted at most every 33 ms; the view follows the end until the person scrolls up.
+Text that streams in is gathered and painted at most every 40 ms; the view follows the end until the person scrolls up.
 What is far from the view is not built (app/ui/turn_column.py), so a chat of 10,000 messages costs what is seen of it.
 It keeps no chat and knows no engine.
 """
@@ -8,7 +8,7 @@ It keeps no chat and knows no engine.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent
@@ -16,20 +16,21 @@ from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
 
 from app.conversation import Message, MessageState, Role
 from app.engine_status import EngineStatus
+from app.translation import tr
 from app.ui import theme
-from app.ui.context_mark import left_out
+from app.ui.context_reach import ContextReach
 from app.ui.controls import Button
 from app.ui.message_view import Answer, MessageView
 from app.ui.turn_column import TurnColumn
 
 NEWEST = 60  # messages that a chat has built soon after it opens
 BATCH = 20  # more that are built when somebody scrolls up or down to them
-MOST_BUILT = 160  # then those farthest from the view are taken down again
+MOST_BUILT = 120  # then those farthest from the view are taken down again
 # Before the window is painted again, so many are built as fill the view this often, and no more than this; an answer
 # with a table and code takes 10 ms.
 AT_ONCE, VIEWS_AT_ONCE = 12, 1.5
-SLICE_S = 0.012  # of the window's thread for the others, then it sees to whatever else has happened
-FLUSH_MS = 33
+SLICE_S = 0.006  # of the window's thread for the others, then it sees to whatever else has happened
+FLUSH_MS = 40
 SLOWEST_FLUSH_MS = 250
 PLAIN_TAIL = 4000  # characters of an open block up to which it is painted at the full rate
 TEXT_WIDTH = 720
@@ -54,15 +55,15 @@ class Transcript(QScrollArea):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setProperty("kind", "plain")
-        self.setAccessibleName("Messages")
+        self.setAccessibleName(tr("Messages"))
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setWidgetResizable(True)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.viewport().setAutoFillBackground(False)
         self._turns = TurnColumn(self._wire)
         self._pending: dict[str, list[str]] = {}
-        # Question's id; messages left out of its answer, those before them, and what is here of them.
-        self._dropped: tuple[str, int, int, list[Message]] | None = None
+        self._flushed_at = 0.0  # time.monotonic()
+        self._reach = ContextReach(self._turns)
         self._status = EngineStatus()
         self._following = True
         self._moving = False
@@ -70,12 +71,14 @@ class Transcript(QScrollArea):
         self._anchor: tuple[MessageView, int] | None = None  # first visible turn, its offset from the top of the view
         self._above = self._below = 0  # messages to be built before and behind the built ones
         self.setWidget(self._turns)
-        self._turns.setAutoFillBackground(False)
+        # It fills its ground, which is the page's: what scrolls can then be moved as pixels, and only what has newly
+        # come into view is painted.
+        self._turns.setAutoFillBackground(True)
 
         self._flush_timer = self._timer(self.flush)
         self._slice_timer = self._timer(self._build_slice)
         self._leap_timer = self._timer(self._leap)
-        self._jump = Button("Jump to end", "secondary", "end", parent=self)
+        self._jump = Button(tr("Jump to end"), "secondary", "end", parent=self)
         self._jump.radius_px = 16
         self._jump.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self._jump.clicked.connect(self.jump_to_end)
@@ -114,11 +117,10 @@ class Transcript(QScrollArea):
         """Show a chat from its end. Cost: the messages that fill the view, however long it is; 60 in slices to come."""
         self._flush_timer.stop()
         self._pending.clear()
-        self._dropped = None
         self._turns.start_at(0)
         self._turns.messages = list(messages)
         self._build_the_end()
-        self._find_the_mark()
+        self._reach.find()
 
     def show_branch(self, messages: list[Message], keep: str = "") -> None:
         """Show another branch of the same chat: what both have in common stays. keep: id of a message that stands
@@ -147,7 +149,7 @@ class Transcript(QScrollArea):
                 self._hold(turns.views[index - turns.first], place)
             self._mark_last()
             self._want(NEWEST // 2, NEWEST // 2)
-        self._find_the_mark()
+        self._reach.find()
         self._show_jump()
 
     def set_versions(self, versions: dict[str, tuple[int, int]]) -> None:
@@ -203,30 +205,14 @@ class Transcript(QScrollArea):
         if isinstance(view, Answer):
             view.set_model(self._turns.new_model(self._turns.index(message.id)))
             view.finish(message)
-        stats = message.stats or {}
-        if stats.get("dropped_messages") is not None:
-            self.set_dropped(message.id, int(stats["dropped_messages"]), int(stats.get("dropped_at") or 0))
+        self._reach.hear(message)
 
     def set_dropped(self, message_id: str, count: int, at: int = 0) -> None:
         """Mark above the question of that answer that `count` messages behind the first `at` are out of the context.
 
         There is one mark in a chat, the newest: it says where the context stands now.
         """
-        if self._dropped is not None:
-            self._mark(self._dropped[0], 0)
-        question = self._question_of(message_id)
-        self._dropped = None
-        if question and count:
-            before = self._turns.messages[: self._turns.index(question)]
-            self._dropped = (question, count, at, left_out(before, count, at))
-        self._show_mark()
-
-    def _find_the_mark(self) -> None:
-        for message in reversed(self._turns.messages):
-            stats = message.stats or {}
-            if message.role is Role.ASSISTANT and stats.get("dropped_messages") is not None:
-                self.set_dropped(message.id, int(stats["dropped_messages"]), int(stats.get("dropped_at") or 0))
-                break
+        self._reach.set_dropped(message_id, count, at)
 
     def set_status(self, status: EngineStatus) -> None:
         """What the engine is doing, for the answer that is under way."""
@@ -234,6 +220,9 @@ class Transcript(QScrollArea):
         for view in self._turns.views[-2:]:
             if isinstance(view, Answer):
                 view.set_status(status)
+        since_ms = 1000 * (time.monotonic() - self._flushed_at)
+        if self._pending and since_ms > self._flush_interval(next(iter(self._pending))) - FLUSH_MS / 2:
+            self.flush()  # its figures are painted now anyway: one repaint is enough for both
 
     def last_answer(self) -> Message | None:
         """The newest answer."""
@@ -245,6 +234,7 @@ class Transcript(QScrollArea):
     def flush(self) -> None:
         """Paint the text that has come since the last time."""
         self._flush_timer.stop()
+        self._flushed_at = time.monotonic()
         pending, self._pending = self._pending, {}
         for message_id, pieces in pending.items():
             self._turns.add_text(message_id, "".join(pieces))
@@ -309,7 +299,7 @@ class Transcript(QScrollArea):
             self._take_down_the_farthest()
         turns.fit_room()
         self._mark_last()
-        self._show_mark()
+        self._reach.show()
         self._settle()
 
     def _take_down_the_farthest(self) -> None:
@@ -330,20 +320,21 @@ class Transcript(QScrollArea):
                 turns.drop_below(len(going))
 
     def _shed(self) -> None:
-        """The theme is about to change: what lies above the view is taken down now and built again in slices.
+        """The theme is about to change: what is out of view is taken down now and built again in slices.
 
-        A new style sheet is laid on every widget there is, at 0.25 ms each: with 60 messages that takes half a second.
+        A new style sheet is laid on every widget there is, at 0.35 ms each: with 60 messages that takes half a second.
         """
         turns = self._turns
-        keep = max(self._first_visible() - 1, 0)
-        for index, view in enumerate(turns.views[:keep]):
-            if turns.is_in_use(view):
-                keep = index
-                break
-        turns.drop_above(keep, at_once=True)
-        turns.fit_room()
-        if keep:
-            self._want(max(self._above, 0) + keep, self._below)
+        top = self.verticalScrollBar().value()
+        seen = range(turns.first_visible(top), turns.first_visible(top + self.viewport().height()) + 1)
+        kept = [index for index, view in enumerate(turns.views) if index in seen or turns.is_in_use(view)]
+        above = kept[0] if kept else 0
+        below = len(turns.views) - 1 - kept[-1] if kept else 0
+        turns.drop_below(below, at_once=True)
+        turns.drop_above(above, at_once=True)
+        if above or below:
+            turns.fit_room()
+            self._want(max(self._above, 0) + above, max(self._below, 0) + below)
 
     def _mark_last(self) -> None:
         """Say to the answers at the end which is the last message: only that one can be written on."""
@@ -351,20 +342,6 @@ class Transcript(QScrollArea):
         for index, view in enumerate(turns.views[-3:], start=turns.first + max(len(turns.views) - 3, 0)):
             if isinstance(view, Answer):
                 view.set_last(index == len(turns.messages) - 1)
-
-    def _question_of(self, message_id: str) -> str | None:
-        index = self._turns.index(message_id)
-        before = range(index - 1, -1, -1)
-        return next((self._turns.messages[i].id for i in before if self._turns.messages[i].role is Role.USER), None)
-
-    def _show_mark(self) -> None:
-        if self._dropped is not None:
-            self._mark(*self._dropped)
-
-    def _mark(self, message_id: str, count: int, at: int = 0, messages: Sequence[Message] = ()) -> None:
-        view = self._turns.view(message_id)
-        if view is not None:
-            view.set_dropped(count, at, messages)
 
     # ------------------------------------------------------------------ scrolling
 

@@ -11,6 +11,7 @@ from PySide6.QtGui import QAction, QColor, QIcon
 from PySide6.QtWidgets import QMenu, QSystemTrayIcon
 
 from app.engine_status import EngineStatus
+from app.translation import tr
 from app.ui import icons, theme
 
 
@@ -77,11 +78,11 @@ class Tray(QObject):
     def _made(self) -> QSystemTrayIcon:
         if self._icon is None:
             self._menu = menu = QMenu()
-            menu.addAction("Open Hearth", self.opened.emit)
-            menu.addAction("New chat", self.new_chat.emit)
-            self._stop = menu.addAction("Stop the answer", self.stop.emit)
+            menu.addAction(tr("Open Hearth"), self.opened.emit)
+            menu.addAction(tr("New chat"), self.new_chat.emit)
+            self._stop = menu.addAction(tr("Stop the answer"), self.stop.emit)
             menu.addSeparator()
-            menu.addAction("Quit", self.quit.emit)
+            menu.addAction(tr("Quit"), self.quit.emit)
             self._icon = QSystemTrayIcon(tray_icon(), self)
             self._icon.setContextMenu(menu)
             self._icon.activated.connect(self._activated)

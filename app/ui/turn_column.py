@@ -163,13 +163,13 @@ class TurnColumn(QWidget):
         self.first += len(going)
         self._discard(going, at_once)
 
-    def drop_below(self, count: int) -> None:
+    def drop_below(self, count: int, at_once: bool = False) -> None:
         """Take down so many of the last built ones."""
         keep = len(self.views) - count
         for index in range(self.first + keep, self.last):
             self.messages[index] = self.as_it_stands(index)
         going, self.views = self.views[keep:], self.views[:keep]
-        self._discard(going)
+        self._discard(going, at_once)
 
     def keep_words(self, count: int) -> None:
         """Remember what the first built ones say by now, before they are taken down."""

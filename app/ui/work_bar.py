@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWi
 
 from app import model_words
 from app.model_rows import ModelRow
+from app.translation import tr
 from app.ui import theme
 from app.ui.controls import Button, Dot, IconButton, Label, Progress
 
@@ -45,14 +46,14 @@ class WorkBar(QFrame):
         self.words, self.right = Label("", "small", "ink", elide=True), Label("", "meta")
         line.addWidget(self.words, 1)
         line.addWidget(self.right)
-        self.progress = Progress("Progress", 4)
+        self.progress = Progress(tr("Progress"), 4)
         middle.addStretch(1)
         middle.addLayout(line)
         middle.addWidget(self.progress)
         middle.addStretch(1)
         self._middle = middle
-        self.show_button = Button("Show", "quiet")
-        self.stop_button = IconButton("close", "Stop")
+        self.show_button = Button(tr("Show"), "quiet")
+        self.stop_button = IconButton("close", tr("Stop"))
         self.row.addWidget(self.dot)
         self.row.addLayout(middle, 1)
         self.row.addWidget(self.show_button)
@@ -89,7 +90,7 @@ class WorkBar(QFrame):
         self.dot.set_state("warn" if work.resting else "hot_fill", not work.resting)
         self.show_button.setVisible(work.can_show)
         self.stop_button.setVisible(work.can_stop)
-        self.stop_button.set_words(f"Stop: {work.words}")
+        self.stop_button.set_words(tr("Stop: {words}", words=work.words))
         self.setAccessibleName(f"{work.words} {work.right}".strip())
 
 
@@ -101,11 +102,17 @@ def downloads_work(rows: Sequence[ModelRow]) -> Work | None:
     gets = [row.download for row in going if row.download is not None]
     done, total = sum(get.done_bytes for get in gets), sum(get.total_bytes for get in gets)
     paces = [get.bytes_per_s for get in gets if get.bytes_per_s]
-    more = f" and {len(going) - 1} more" if len(going) > 1 else ""
+    names = going[0].name
+    if len(going) > 1:
+        names = tr("{name} and {more} more", name=names, more=len(going) - 1)
     right = model_words.fetched(done, total)
     if paces:
         right += f" · {model_words.pace(sum(paces))}"
     moving = any(get.state in {"downloading", "checking"} for get in gets)
-    word = "Downloading" if moving else "Waiting for the network" if gets[0].state == "waiting" else "Queued"
-    words = f"{word} {going[0].name}{more}" if moving else f"{word}: {going[0].name}{more}"
+    if moving:
+        words = tr("Downloading {names}", names=names)
+    elif gets[0].state == "waiting":
+        words = tr("Waiting for the network: {names}", names=names)
+    else:
+        words = tr("Queued: {names}", names=names)
     return Work("downloads", words, right, done / total if total else None, not moving, can_show=True)

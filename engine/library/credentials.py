@@ -6,26 +6,19 @@ keyring may ask the person to unlock it.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import platformdirs
 
 from engine.errors import InvalidRequestError, LibraryError
+from engine.library.system_keyring import SystemKeyring
 
-log = logging.getLogger(__name__)
-
-SERVICE = "Hearth"
 USER = "model hub"
 ENVIRONMENT = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
-KEYRING_WAIT_S = 20.0  # a person may have to unlock it; a broken one may never answer
 MAX_TOKEN_CHARACTERS = 4096
-
-Value = TypeVar("Value")
 
 
 class Credentials:
@@ -37,7 +30,7 @@ class Credentials:
         self._lock = threading.RLock()
         self._memory = ""
         self._from_keyring: str | None = None  # None: not asked yet
-        self._keyring_note = ""
+        self._keyring = SystemKeyring()
 
     def __repr__(self) -> str:
         return "Credentials(...)"
@@ -81,53 +74,27 @@ class Credentials:
                 return token, "environment", f"The environment sets {variable}, which goes before any other."
         with self._lock:
             if self._memory:
-                note = f"{self._keyring_note} It is forgotten when Hearth ends.".strip()
+                note = f"{self._keyring.note} It is forgotten when Hearth ends.".strip()
                 return self._memory, "memory", note
             if self._from_keyring is None:
-                self._from_keyring = self._ask_keyring(lambda keyring: keyring.get_password(SERVICE, USER)) or ""
+                self._from_keyring = self._keyring.get(USER)
             if self._from_keyring:
                 return self._from_keyring, "keyring", ""
             if token := _read_token(self._file):
-                return token, "file", f"{self._keyring_note} It lies in {self._file}.".strip()
+                return token, "file", f"{self._keyring.note} It lies in {self._file}.".strip()
             theirs = _client_token_file()
             if token := _read_token(theirs):
                 return token, "file", f"It was left in {theirs} by another program's login to the hub."
-            return "", "", self._keyring_note
+            return "", "", self._keyring.note
 
     def _keep_in_keyring(self, token: str) -> bool:
         self._from_keyring = ""
         if token:
-            kept = self._ask_keyring(lambda keyring: (keyring.set_password(SERVICE, USER, token), True)[1])
+            kept = self._keyring.keep(USER, token)
             self._from_keyring = token if kept else ""
-            return bool(kept)
-        # A keyring raises for what it does not hold; gone is gone.
-        self._ask_keyring(lambda keyring: keyring.delete_password(SERVICE, USER), quiet=True)
+            return kept
+        self._keyring.forget(USER)
         return False
-
-    def _ask_keyring(self, ask: Callable[[Any], Value], quiet: bool = False) -> Value | None:
-        """What the keyring answers, None where there is none, it refuses, or does not answer in time."""
-        answers: list[Value] = []
-        failures: list[str] = []
-
-        def run() -> None:
-            try:
-                import keyring
-
-                answers.append(ask(keyring))
-            except Exception as error:  # noqa: BLE001 - backends raise what their systems raise
-                failures.append(type(error).__name__)  # its words may hold what was to be kept
-
-        thread = threading.Thread(target=run, daemon=True, name="keyring")
-        thread.start()
-        thread.join(KEYRING_WAIT_S)
-        self._keyring_note = ""
-        if answers:
-            return answers[0]
-        if not quiet:
-            reason = failures[0] if failures else "no answer"
-            self._keyring_note = f"This system's keyring cannot be used ({reason})."
-            log.info("the system's keyring cannot be used: %s", reason)
-        return None
 
     def _write_file(self, token: str) -> None:
         try:

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 NEWS_EVERY_S = 0.2
 NICENESS = 10  # chatting goes first
 # Threads of each lane. Nothing that waits for a network may hold up what needs none.
-LANES: dict[Lane, int] = {"quick": 2, "hub": 3, "files": 2, "prepare": 1}
+LANES: dict[Lane, int] = {"quick": 2, "hub": 3, "files": 2, "servers": 3, "prepare": 1}
 WORKING_STATES = ("queued", "downloading", "waiting", "checking")  # of downloads that go on by themselves
 
 Values = dict[str, Any]
@@ -132,8 +132,9 @@ class LibraryHost:
             return stop.is_set() or self._closed.is_set()
 
         course = Course(
-            lambda stage: progress_of(self._emit, request.id, stage), _teller(self._emit, request.id), cancelled
-        )
+            lambda stage: progress_of(self._emit, request.id, stage), _teller(self._emit, request.id), cancelled,
+            lambda text, pieces: self._emit(protocol.Token(request.id, text, pieces)),
+        )  # fmt: skip
         try:
             if cancelled():
                 raise Cancelled

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from engine.errors import InvalidRequestError
 from engine.library.records import to_json
 from engine.library.services import UNDO_S, Services
+from engine.remote.jobs import own_key, server_chat, server_key, server_models
 
 if TYPE_CHECKING:
     from engine.library.machines import KnownMachine
@@ -21,17 +22,19 @@ if TYPE_CHECKING:
 
 Values = dict[str, Any]
 # quick: nothing to wait for; hub: may wait for a network, or for a person who unlocks a keyring; files: reads and
-# writes whole models; prepare: one at a time.
-Lane = Literal["quick", "hub", "files", "prepare"]
+# writes whole models; servers: asks servers elsewhere, for as long as they answer; prepare: one at a time.
+Lane = Literal["quick", "hub", "files", "servers", "prepare"]
 
 
 @dataclass(frozen=True)
 class Course:
-    """How a running job tells of itself. tell: stage, done, total, seconds left."""
+    """How a running job tells of itself. tell: stage, done, total, seconds left; say: text of an answer, and in how
+    many pieces it came so far."""
 
     stage: Callable[[str], Callable[[int, int], None]]
     tell: Callable[[str, int, int, float | None], None]
     cancelled: Callable[[], bool]
+    say: Callable[[str, int], None]
 
 
 @dataclass(frozen=True)
@@ -285,4 +288,13 @@ JOBS: dict[str, LibraryJob] = {
     "idle": LibraryJob("quick", _idle, {"on": bool}),
     "token": LibraryJob("hub", _token, {}, {"set": str, "allow_file": bool}),
     "measured": LibraryJob("quick", _measured, {"model": str, "tok_s": float}),
+    "server_models": LibraryJob("servers", server_models, {"address": str}, {"name": str, "key": str}),
+    "server_chat": LibraryJob(
+        "servers",
+        server_chat,
+        {"address": str, "model": str, "messages": list},
+        {"sampling": dict, "name": str, "key": str},
+    ),
+    "server_key": LibraryJob("hub", server_key, {"address": str, "set": str}),
+    "own_key": LibraryJob("hub", own_key, {}, {"set": str}),
 }

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from engine.library.machines import KnownMachine
     from engine.library.preview import Previews
     from engine.library.records import InstalledModel, Sparsity
+    from engine.remote.keys import ServerKeys
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +87,12 @@ class Services:
         from engine.library.hub import Hub
 
         return self._once("hub", lambda: Hub(self.credentials))
+
+    @property
+    def server_keys(self) -> ServerKeys:
+        from engine.remote.keys import ServerKeys
+
+        return self._once("server keys", ServerKeys)
 
     def _once(self, name: str, make: Callable[[], Made]) -> Made:
         with self._lock:

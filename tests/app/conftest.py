@@ -8,10 +8,17 @@ from typing import Any
 
 import pytest
 from desk import Desk, MakeDesk
+from patient_bot import PatientBot
 from person import Arrive, Person
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app.settings import AppSettings
+
+
+@pytest.fixture
+def qtbot(qapp: QApplication, request: pytest.FixtureRequest) -> QtBot:
+    return PatientBot(request)
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from app.engine_process import Patience, ProcessHost
 from app.engine_status import EngineStatus
 from app.engine_worker import EngineWorker, InThreadHost
 from app.operations import Operations
+from app.remote_client import RemoteClient
 from app.settings import AppSettings
 from app.store import Store
 from app.user_messages import UserMessage
@@ -37,11 +38,12 @@ class Desk:
         model: str = "fake",
         settings: AppSettings | None = None,
         store: type[Store] = Store,
+        remote: RemoteClient | None = None,
     ) -> None:
         self.qtbot = qtbot
         self.path = folder / "chats.db"
         self.saves, self.reads = Operations(retry_s=0.05), Operations()
-        patience = Patience(silence_s=5.0, backoff_s=(0.01,))
+        patience = Patience(backoff_s=(0.01,))
         self.worker = EngineWorker(
             location,
             {
@@ -51,7 +53,7 @@ class Desk:
         )
         self.engine = EngineClient(self.worker)
         self.memory = ChatMemory(lambda: store.rescue(self.path), self.saves, self.reads)
-        self.controller = ChatController(self.engine, self.memory, settings or AppSettings(), model)
+        self.controller = ChatController(self.engine, self.memory, settings or AppSettings(), model, remote)
         self.messages: dict[str, Message] = {}  # as the page would show them
         self.order: list[str] = []
         self.opened: Conversation | None = None
@@ -131,7 +133,7 @@ class Desk:
         return self.shown[-1]
 
     def wait(self, condition: Callable[[], object]) -> None:
-        self.qtbot.waitUntil(lambda: bool(condition()), timeout=30_000)
+        self.qtbot.waitUntil(lambda: bool(condition()))
 
     def wait_ready(self) -> None:
         self.wait(lambda: self.engine.is_ready and self.is_open)
@@ -153,9 +155,9 @@ class Desk:
         if not self.closed:
             self.closed = True
             self.controller.close()
-            assert self.worker.shutdown()
-            assert self.saves.close() == []
-            assert self.reads.close() == []
+            assert self.worker.shutdown(60.0)
+            assert self.saves.close(60.0) == []
+            assert self.reads.close(60.0) == []
 
 
 MakeDesk = Callable[..., Desk]

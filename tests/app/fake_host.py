@@ -5,9 +5,10 @@ written in the model's name ("fake", "fake-slow", "fake-missing", "fake-crash") 
     "words 50 pace 0.01"   50 words, one each 0.01 s      "crash after 3"   the process dies after 3 words
     "fail after 3"         an EngineError after 3 words    "hang after 3"    no word, no heartbeat any more
     "card after 3"         the GPU fails after 3 words     "give-up"         it is not used from then on
+    "words 50 until PATH"  49 words, and the last one once that file is there
     "bug"                  a fault of our own              "history"         the messages it was sent, as JSON
     "drop 2"               two messages did not fit        anything else     is repeated
-"fake-as-NAME" is called NAME, "fake-stuck" hears of nothing for 20 s while it loads.
+"fake-as-NAME" is called NAME, "fake-stuck" hears of nothing while it loads, "fake-endless" loads until it is cancelled.
 "fake-gpu" has a GPU, unless it is told to keep to the processor; with a budget for its memory less lies on it.
 """
 
@@ -22,6 +23,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 
 from engine import protocol
 
@@ -78,11 +80,11 @@ class FakeEngine:
         if request.model == "fake-crash":
             os.kill(os.getpid(), signal.SIGKILL)
         if request.model == "fake-stuck":
-            time.sleep(20)
-        steps = 60 if request.model == "fake-slow" else 4
+            time.sleep(3600)
+        steps = {"fake-slow": 60, "fake-endless": 1_000_000}.get(request.model, 4)
         for step in range(steps + 1):
             self.emit(protocol.Progress(request.id, "loading", step * 1000, steps * 1000))
-            if request.model == "fake-slow":
+            if request.model in ("fake-slow", "fake-endless"):
                 time.sleep(0.02)
             if self.stopped(request.id):
                 self.emit(protocol.Finished(request.id, {"cancelled": True}))
@@ -131,8 +133,10 @@ class FakeEngine:
         parts = asked.split()
         number = float(parts[-1]) if not request.continues and parts[-1].replace(".", "").isdigit() else 0.0
         first = "" if request.continues else asked.split()[0]  # what it has said itself is repeated
+        until: Path | None = None
         if first == "words":
             words, pace = [WORD.format(i) for i in range(int(parts[1]))], number
+            until = Path(parts[3]) if parts[2:3] == ["until"] else None
         elif first in ("crash", "fail", "hang", "card"):
             words, pace = [WORD.format(i) for i in range(int(number))], 0.01
         elif first == "history":
@@ -146,6 +150,8 @@ class FakeEngine:
         self.emit(protocol.Progress(request.id, "reading", 10, 10))
         text, reason = "", "stop"
         for done, word in enumerate(words, start=1):
+            while until is not None and done == len(words) and not until.exists() and not self.stopped(request.id):
+                time.sleep(0.005)
             if self.stopped(request.id):
                 reason = "cancelled"
                 break

@@ -82,7 +82,7 @@ class ModelsRoom:
         return self.window._acts
 
     def wait(self, condition: Callable[[], object]) -> None:
-        self.qtbot.waitUntil(lambda: bool(condition()), timeout=10_000)
+        self.qtbot.waitUntil(lambda: bool(condition()))
 
     def settle(self) -> None:
         """Until everything is there that was asked for."""

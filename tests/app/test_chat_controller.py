@@ -102,10 +102,10 @@ def test_the_question_is_in_the_file_before_the_engine_is_asked(make_desk: MakeD
     assert order.index("stored user") < order.index("asked")
 
 
-def test_an_answer_goes_on_into_its_own_chat(make_desk: MakeDesk) -> None:
+def test_an_answer_goes_on_into_its_own_chat(make_desk: MakeDesk, tmp_path: Path) -> None:
     desk = make_desk()
     desk.wait_ready()
-    desk.controller.send("words 300 pace 0.005")
+    desk.controller.send(f"words 300 until {tmp_path / 'go_on'}")
     first = desk.opened
     assert first is not None
     desk.wait(lambda: "word3 " in desk.last.text)
@@ -117,6 +117,7 @@ def test_an_answer_goes_on_into_its_own_chat(make_desk: MakeDesk) -> None:
     assert desk.chat_statuses[-1].queued
     desk.controller.open(first.id)
     assert "word3 " in desk.last.text, "it shows what came while nobody looked"
+    (tmp_path / "go_on").touch()
     desk.wait(lambda: desk.last.state is MessageState.COMPLETE)
     assert desk.last.text.endswith("word299 ")
     other = next(c for c in desk.conversations if c.id != first.id)
@@ -411,7 +412,9 @@ def test_chats_that_live_in_memory_move_to_the_disk_when_it_takes_them(make_desk
     assert desk.stored() == desk.shown
 
 
-def test_sampling_counts_from_the_next_answer_and_threads_load_the_model_again(make_desk: MakeDesk) -> None:
+def test_sampling_counts_from_the_next_answer_and_threads_load_the_model_again(
+    make_desk: MakeDesk, tmp_path: Path
+) -> None:
     desk = make_desk()
     desk.wait_ready()
     asked: list[Any] = []
@@ -421,12 +424,13 @@ def test_sampling_counts_from_the_next_answer_and_threads_load_the_model_again(m
     desk.say("hello")
     assert (asked[-1].sampling, asked[-1].mode) == ({"temperature": 0.0}, "dense")
     assert [s.phase for s in desk.statuses].count(Phase.LOADING) >= 1
-    desk.controller.send("words 20 pace 0.01")
+    desk.controller.send(f"words 20 until {tmp_path / 'go_on'}")
     loads: list[Any] = []
     load = desk.engine.load
     desk.engine.load = lambda *a: (loads.append(a[1]["threads"]), load(*a))[1]  # type: ignore[method-assign,assignment,func-returns-value]
     for threads in (1, 12, 1, 3):  # typed, and corrected
         desk.controller.settings_changed(AppSettings(threads=threads))
+    (tmp_path / "go_on").touch()
     desk.wait(lambda: desk.last.state is MessageState.COMPLETE)
     assert desk.last.text.endswith("word19 "), "the answer that runs is not cut short"
     desk.wait(lambda: desk.statuses[-1].device == "CPU, 3 threads")

@@ -59,7 +59,7 @@ def turn(desk: Desk, chat: str, role: Role, text: str, parent: str = "") -> Mess
 
 
 def wait(desk: Desk, qtbot: Any) -> None:
-    qtbot.waitUntil(lambda: not desk.saves.waiting(), timeout=5000)
+    qtbot.waitUntil(lambda: not desk.saves.waiting())
 
 
 def test_a_chat_with_versions_shows_one_branch_and_keeps_all(desk: Desk, qtbot: Any) -> None:
@@ -155,7 +155,7 @@ def test_the_head_of_a_chat_and_its_draft_are_kept(desk: Desk, qtbot: Any) -> No
     desk.memory.set_draft(chat.id, "half a thou")
     desk.memory.set_draft(chat.id, "half a thought")
     wait(desk, qtbot)
-    qtbot.waitUntil(lambda: stored(desk, chat.id)[0].draft == "half a thought", timeout=3000)
+    qtbot.waitUntil(lambda: stored(desk, chat.id)[0].draft == "half a thought")
     conversation, messages = stored(desk, chat.id)
     assert conversation == desk.memory.conversation(chat.id)
     assert (conversation.pinned, conversation.folder, conversation.choices) == (
@@ -180,11 +180,11 @@ def test_the_draft_of_a_chat_that_is_not_begun_is_kept(tmp_path: Path, qtbot: An
     desk.memory.set_draft("", "typed before anything was open")
     desk.memory.set_draft("nowhere", "lost")
     assert desk.memory.draft("nowhere") == ""
-    qtbot.waitSignal(desk.memory.opened, timeout=3000).wait()
+    qtbot.waitSignal(desk.memory.opened).wait()
     assert desk.memory.draft("") == "typed before anything was open"
     desk.end()
     desk = Desk(tmp_path / "chats.db")
-    qtbot.waitSignal(desk.memory.opened, timeout=3000).wait()
+    qtbot.waitSignal(desk.memory.opened).wait()
     assert desk.memory.draft("") == "typed before anything was open"
     desk.memory.set_draft("", "")
     desk.end()
@@ -205,7 +205,7 @@ def test_chats_go_out_and_come_in(desk: Desk, tmp_path: Path, qtbot: Any) -> Non
     written: list[Any] = []
     for path, ids in (("all.json", None), ("one.md", [chats[1].id]), ("folder", None)):
         desk.memory.export_chats(tmp_path / path, ids, written.append, written.append)
-    qtbot.waitUntil(lambda: len(written) == 3, timeout=5000)
+    qtbot.waitUntil(lambda: len(written) == 3)
     assert written == [3, 1, 3]
     assert "question chat 1" in (tmp_path / "one.md").read_text("utf-8")
     assert len(list((tmp_path / "folder").iterdir())) == 3
@@ -213,13 +213,13 @@ def test_chats_go_out_and_come_in(desk: Desk, tmp_path: Path, qtbot: Any) -> Non
     other = Desk(tmp_path / "other.db")
     came: list[Any] = []
     other.memory.import_chats(tmp_path / "all.json", lambda added, known: came.append((len(added), known)), came.append)
-    qtbot.waitUntil(lambda: len(came) == 1, timeout=5000)
+    qtbot.waitUntil(lambda: len(came) == 1)
     other.memory.import_chats(tmp_path / "all.json", lambda added, known: came.append((len(added), known)), came.append)
-    qtbot.waitUntil(lambda: len(came) == 2, timeout=5000)
+    qtbot.waitUntil(lambda: len(came) == 2)
     assert came == [(3, 0), (0, 3)]
     assert {c.title for c in other.memory.conversations()} == {"chat 0", "chat 1", "chat 2"}
     other.memory.export_chats(tmp_path / "again.json", None, came.append, came.append)
-    qtbot.waitUntil(lambda: len(came) == 3, timeout=5000)
+    qtbot.waitUntil(lambda: len(came) == 3)
     assert (tmp_path / "again.json").read_bytes() == (tmp_path / "all.json").read_bytes()
     other.end()
 
@@ -230,7 +230,7 @@ def test_files_that_fail_are_told_in_words(desk: Desk, tmp_path: Path, qtbot: An
     for name in ("bad.json", "missing.json"):
         desk.memory.import_chats(tmp_path / name, lambda added, known: None, failed.append)
     desk.memory.export_chats(tmp_path / "nowhere" / "x.json", None, lambda count: None, failed.append)
-    qtbot.waitUntil(lambda: len(failed) == 3, timeout=5000)
+    qtbot.waitUntil(lambda: len(failed) == 3)
     bad, missing, unwritable = failed
     assert describe(bad, during="import").sentence.startswith("This file does not hold chats that Hearth exported.")
     assert describe(missing, during="import").title == "The chats were not imported"
@@ -262,7 +262,7 @@ def test_the_index_grows_when_nothing_is_said(tmp_path: Path, qtbot: Any, monkey
             return
         raise AssertionError
 
-    qtbot.waitUntil(all_known, timeout=5000)
+    qtbot.waitUntil(all_known)
     desk.end()
 
 

@@ -54,7 +54,7 @@ class Room:
         return found
 
     def wait(self, condition: Callable[[], object]) -> None:
-        self.qtbot.waitUntil(lambda: bool(condition()), timeout=10_000)
+        self.qtbot.waitUntil(lambda: bool(condition()))
 
     def end(self) -> None:
         self.memory.end()

@@ -157,7 +157,7 @@ def test_words_on_the_side_never_hold_up_an_answer(make_desk: MakeDesk) -> None:
     cancelled: list[str] = []
     cancel = desk.engine._worker.cancel
     desk.engine._worker.cancel = lambda target: (cancelled.append(target), cancel(target))
-    desk.engine.ask_aside(desk.controller.next_request("words 200 pace 0.02"), heard.append)
+    desk.engine.ask_aside(desk.controller.next_request("words 100000 pace 0.02"), heard.append)
     desk.controller.send("second")
     desk.wait(lambda: len(desk.shown) == 4 and desk.last.state is not MessageState.WRITING)
     desk.engine._worker.cancel = cancel  # type: ignore[method-assign]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from desk import Desk, MakeDesk
 
 from app.answer_queue import joined
@@ -157,16 +159,17 @@ def test_nothing_is_changed_while_an_answer_is_under_way(make_desk: MakeDesk) ->
     finish(desk)
 
 
-def test_a_branch_that_is_left_in_mid_answer_goes_on(make_desk: MakeDesk) -> None:
+def test_a_branch_that_is_left_in_mid_answer_goes_on(make_desk: MakeDesk, tmp_path: Path) -> None:
     desk = make_desk()
     desk.wait_ready()
     desk.say("one")
     first = desk.shown[0]
-    act(desk, "edit", first, "words 60 pace 0.01")
+    act(desk, "edit", first, f"words 60 until {tmp_path / 'go_on'}")
     desk.wait(lambda: "word2" in desk.last.text)
     running = desk.last.id
     act(desk, "switch", desk.shown[0], step=-1)
     assert texts(desk) == ["one", "one"]
+    (tmp_path / "go_on").touch()
     desk.wait(lambda: desk.controller._answers.running is None)
     act(desk, "switch", first, step=1)
     assert desk.last.id == running

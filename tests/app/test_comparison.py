@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,18 +57,20 @@ def test_what_is_set_counts_for_it_too(make_desk: MakeDesk) -> None:
     desk.wait(lambda: not comparison.is_running)
 
 
-def test_it_waits_for_the_answer_that_runs_and_lets_one_in_between(make_desk: MakeDesk) -> None:
+def test_it_waits_for_the_answer_that_runs_and_lets_one_in_between(make_desk: MakeDesk, tmp_path: Path) -> None:
     desk = make_desk()
     desk.wait_ready()
-    desk.controller.send("words 10 pace 0.02")
+    desk.controller.send(f"words 10 until {tmp_path / 'first'}")
     desk.wait(lambda: desk.engine.status.answering)
-    comparison = compare(desk, "words 10 pace 0.02")
+    comparison = compare(desk, f"words 10 until {tmp_path / 'second'}")
     assert comparison.sides[0].state is SideState.WAITING
     assert comparison.status_words.startswith("Waiting")
+    (tmp_path / "first").touch()
     desk.wait(lambda: comparison.sides[0].state is SideState.RUNNING)
     assert desk.last.state is MessageState.COMPLETE
     assert comparison.status_words.endswith("Exact, 1 of 2")
     desk.controller.send("and me")
+    (tmp_path / "second").touch()
     desk.wait(lambda: not comparison.is_running)
     desk.wait(lambda: desk.last.state is MessageState.COMPLETE)
     assert desk.last.text.strip() == "and me"
@@ -78,7 +81,7 @@ def test_it_waits_for_the_answer_that_runs_and_lets_one_in_between(make_desk: Ma
 def test_stopped_it_keeps_what_is_written_and_the_engine_is_free(make_desk: MakeDesk) -> None:
     desk = make_desk()
     desk.wait_ready()
-    comparison = compare(desk, "words 500 pace 0.01")
+    comparison = compare(desk, "words 100000 pace 0.01")
     desk.wait(lambda: len(comparison.sides[0].text) > 20)
     comparison.stop()
     assert not comparison.is_running
@@ -111,11 +114,12 @@ def test_an_engine_that_dies_ends_it(make_desk: MakeDesk) -> None:
     assert not comparison.is_running, "it does not begin again by itself"
 
 
-def test_another_model_ends_it(make_desk: MakeDesk) -> None:
+def test_another_model_ends_it(make_desk: MakeDesk, tmp_path: Path) -> None:
     desk = make_desk()
     desk.wait_ready()
-    comparison = compare(desk, "words 20 pace 0.02")
+    comparison = compare(desk, f"words 20 until {tmp_path / 'go_on'}")
     desk.controller.use_model("fake-as-Other")
+    (tmp_path / "go_on").touch()
     desk.wait(lambda: not comparison.is_running)
     assert "changed" in comparison.problem
 

@@ -16,7 +16,7 @@ from app.engine_process import BoundedLog, EngineDied, EngineStarted, Patience, 
 from engine import protocol
 
 FAKE = [sys.executable, str(Path(__file__).with_name("fake_host.py"))]
-QUICK = Patience(hello_s=20.0, silence_s=1.5, backoff_s=(0.01, 0.02))
+QUICK = Patience(silence_s=60.0, close_s=60.0, backoff_s=(0.01, 0.02))
 
 MakeHost = Callable[..., tuple[ProcessHost, list[Any]]]
 
@@ -50,7 +50,7 @@ def ask(text: str, request_id: str = "g") -> protocol.Generate:
 
 
 def wait(qtbot: QtBot, condition: Callable[[], object]) -> None:
-    qtbot.waitUntil(lambda: bool(condition()), timeout=30_000)
+    qtbot.waitUntil(lambda: bool(condition()))
 
 
 def test_requests_made_before_the_hello_are_answered(qtbot: QtBot, make_host: MakeHost) -> None:
@@ -97,12 +97,11 @@ def test_a_killed_engine_starts_again_and_loads_the_last_model(qtbot: QtBot, mak
 
 
 def test_a_silent_engine_is_ended_and_said_so(qtbot: QtBot, make_host: MakeHost) -> None:
-    host, heard = make_host()
+    host, heard = make_host(patience=Patience(silence_s=1.5, backoff_s=(0.01,)))
     host.submit(protocol.Load("l", "fake"))
     host.submit(ask("hang after 2"))
-    wait(qtbot, lambda: len(of(heard, EngineStarted)) == 2)
-    (died,) = of(heard, EngineDied)
-    assert "did not answer for" in died.reason
+    wait(qtbot, lambda: len(of(heard, EngineStarted)) >= 2)
+    assert "did not answer for" in of(heard, EngineDied)[0].reason
 
 
 def test_an_engine_that_never_greets_is_ended(qtbot: QtBot, make_host: MakeHost) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -52,7 +51,7 @@ def worker(request: pytest.FixtureRequest, tmp_path: Path, qtbot: QtBot) -> Iter
         },
     )
     yield made
-    assert made.shutdown()
+    assert made.shutdown(60.0)
     assert not made._thread.isRunning()
 
 
@@ -69,7 +68,7 @@ def ask(text: str, request_id: str = "g") -> protocol.Generate:
 
 
 def wait(qtbot: QtBot, condition: Callable[[], object]) -> None:
-    qtbot.waitUntil(lambda: bool(condition()), timeout=30_000)
+    qtbot.waitUntil(lambda: bool(condition()))
 
 
 def test_events_arrive_in_the_thread_of_the_listener(qtbot: QtBot, worker: EngineWorker, listener: Listener) -> None:
@@ -104,7 +103,7 @@ def test_a_request_that_still_waits_can_be_cancelled(qtbot: QtBot, worker: Engin
 
 
 def test_a_load_is_cancelled(qtbot: QtBot, worker: EngineWorker, listener: Listener) -> None:
-    worker.load(protocol.Load("l", "fake-slow"))
+    worker.load(protocol.Load("l", "fake-endless"))
     wait(qtbot, lambda: listener.of(protocol.Progress))
     worker.cancel("l")
     wait(qtbot, lambda: listener.finished("l"))
@@ -149,9 +148,7 @@ def test_shutdown_ends_the_thread(qtbot: QtBot, worker: EngineWorker, listener: 
     worker.load(protocol.Load("l", "fake"))
     worker.generate(ask(busy_with))
     wait(qtbot, lambda: listener.of(protocol.Token))
-    began = time.monotonic()
-    assert worker.shutdown(timeout_s=10.0)
-    print(f"shutdown took {time.monotonic() - began:.3f} s")
+    assert worker.shutdown(60.0)
 
 
 def test_a_fault_of_our_own_becomes_a_failed_event(qtbot: QtBot) -> None:

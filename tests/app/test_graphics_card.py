@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from desk import MakeDesk
@@ -128,17 +129,20 @@ def test_the_engines_card_shows_whose_the_memory_is(qtbot: QtBot) -> None:
 # ------------------------------------------------------------------ switching
 
 
-def test_switching_loads_the_model_there_and_the_chat_goes_on(make_desk: MakeDesk) -> None:
+def test_switching_loads_the_model_there_and_the_chat_goes_on(make_desk: MakeDesk, tmp_path: Path) -> None:
     desk = make_desk(model="fake-gpu")
     desk.wait_ready()
     status = desk.engine.status
     assert (status.device, status.card) == ("RTX 4090 + CPU, 1 thread", "GeForce RTX 4090")
     assert (status.device_reason, status.vram_bytes) == ("36% of the neurons fit.", 21 * GB)
+    shares: list[float | None] = []
+    desk.engine.text.connect(lambda _: shares.append(desk.engine.status.gpu_share))
     desk.say("words 3 pace 0")
-    assert 0.83 in [status.gpu_share for status in desk.statuses], "while it is written"
+    assert 0.83 in shares, "while it is written"
     assert desk.engine.status.gpu_share == desk.chat_statuses[-1].gpu_share == 0.84
-    desk.controller.send("words 20 pace 0.01")
+    desk.controller.send(f"words 20 until {tmp_path / 'go_on'}")
     desk.controller.settings_changed(AppSettings(device="cpu"))
+    (tmp_path / "go_on").touch()
     desk.wait(lambda: desk.last.state is MessageState.COMPLETE)
     assert desk.last.text.endswith("word19 "), "the answer that runs is not cut short"
     desk.wait(lambda: desk.engine.status.device == "CPU, 1 thread" and desk.engine.is_ready)

@@ -89,6 +89,7 @@ def slow_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[
     with HubStandIn(bytes_per_s=len(data) // 3) as hub:
         hub.connect(monkeypatch, tmp_path)
         hub.add("maker/tiny-GGUF", {"tiny-q8_0.gguf": data})
+        hub.fail("*.gguf", stall_after=14 << 20)  # it ends before the kill on no machine
         yield hub, data
 
 
@@ -149,12 +150,12 @@ def test_what_a_killed_process_had_not_answered_is_asked_again(line: Callable[..
 
 @posix_only
 def test_a_download_goes_on_after_kill_9_and_the_chat_does_not_notice(
-    line: Callable[..., Line], make_desk: MakeDesk, slow_hub: tuple[HubStandIn, bytes]
+    line: Callable[..., Line], make_desk: MakeDesk, slow_hub: tuple[HubStandIn, bytes], tmp_path: Path
 ) -> None:
     hub, data = slow_hub
     desk = make_desk(location="process")
     desk.wait_ready()
-    desk.controller.send("words 400 pace 0.01")
+    desk.controller.send(f"words 400 until {tmp_path / 'go_on'}")
     here = line()
     here.ask("download", repo="maker/tiny-GGUF")
     here.wait(lambda: here.download().get("done_bytes", 0) > 12 << 20)
@@ -169,6 +170,7 @@ def test_a_download_goes_on_after_kill_9_and_the_chat_does_not_notice(
     path = next(model["path"] for model in models if model["repo"] == "maker/tiny-GGUF")
     assert Path(path).read_bytes() == data
 
+    (tmp_path / "go_on").touch()
     desk.wait(lambda: desk.last.state is not MessageState.WRITING)
     assert desk.last.state is MessageState.COMPLETE
     assert len(desk.last.text.split()) == 400

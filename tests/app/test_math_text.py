@@ -62,7 +62,7 @@ PIECES = st.lists(
 ).map("".join)  # fmt: skip
 
 
-@settings(max_examples=300, deadline=400)
+@settings(max_examples=300, deadline=None)
 @given(PIECES)
 def test_no_formula_fails(tex: str) -> None:
     html = to_html(tex)

@@ -141,7 +141,7 @@ def test_progress_runs_to_its_value_and_never_backwards(make: Make, qtbot: QtBot
     more = replace(fetch("downloading"), done_bytes=3 * GB)
     card.set_row(row(get=more))
     assert card._shown < 3 / 4.3
-    qtbot.waitUntil(lambda: card._shown == pytest.approx(3 / 4.3, abs=1e-3), timeout=3000)
+    qtbot.waitUntil(lambda: card._shown == pytest.approx(3 / 4.3, abs=1e-3))
     card.set_row(row(get=fetch("downloading")))
     assert card._shown == pytest.approx(at, abs=1e-6), "a file that was thrown away is not animated"
 

@@ -39,7 +39,7 @@ class Room:
         return self
 
     def wait(self, condition: Callable[[], object]) -> None:
-        self.qtbot.waitUntil(lambda: bool(condition()), timeout=10_000)
+        self.qtbot.waitUntil(lambda: bool(condition()))
 
     def row(self, row_id: str) -> Any:
         return self.controller.row(row_id)

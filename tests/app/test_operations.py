@@ -181,12 +181,12 @@ def test_a_wish_to_retry_during_an_attempt_is_not_lost(operations: Operations, q
         calls.append(1)
         if len(calls) == 1:
             inside.set()
-            assert go_on.wait(10)
+            assert go_on.wait(60)
             raise StoreError("full", "made up")
         return "saved"
 
     operations.keep_trying("save", save, said.append)
-    assert inside.wait(10)
+    assert inside.wait(60)
     operations.retry_now()
     go_on.set()
     qtbot.waitUntil(lambda: said == ["saved"])

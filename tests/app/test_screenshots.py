@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from person import close
 from PySide6.QtGui import QColor, QImage
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
@@ -45,11 +46,11 @@ def hearth(qtbot: QtBot, tmp_path: Path) -> Iterator[Hearth]:
     places.log.mkdir(parents=True)
     hearth = Hearth(places, AppSettings(theme="light", temperature=0.0), "process")
     hearth.window.resize(1280, 832)
-    with qtbot.waitSignal(hearth.painted, timeout=30_000):
+    with qtbot.waitSignal(hearth.painted):
         hearth.show()
     yield hearth
     hearth.window.close()
-    assert hearth.close()
+    close(hearth)
     hearth.window.deleteLater()
 
 
@@ -88,7 +89,7 @@ def test_first_run_and_chat_in_light_and_dark(qtbot: QtBot, hearth: Hearth) -> N
     hearth.controller.message_finished.connect(finished.append)
 
     def wait(condition: Callable[[], object]) -> None:
-        qtbot.waitUntil(lambda: bool(condition()), timeout=60_000)
+        qtbot.waitUntil(lambda: bool(condition()))
 
     def settled() -> None:
         page.transcript.flush()
@@ -102,7 +103,7 @@ def test_first_run_and_chat_in_light_and_dark(qtbot: QtBot, hearth: Hearth) -> N
         assert finished[-1].text.strip()
 
     wait(lambda: hearth.engine.status.phase is Phase.READY and page.empty._machine.text())
-    qtbot.waitSignal(hearth.monitor.sampled, timeout=10_000).wait()
+    qtbot.waitSignal(hearth.monitor.sampled).wait()
     take(hearth, "first-run", settled)
     for question in EARLIER:
         hearth.controller.new_chat()

@@ -157,7 +157,7 @@ def test_a_theme_change_restyles_what_is_seen_and_builds_the_rest_anew(
     theme.current().changed.connect(lambda: restyled.append(len(transcript.views)))
     try:
         theme.apply(qapp, "dark", 1.0)
-        assert restyled[0] < (12 if following else NEWEST), "what lies above the view costs nothing now"
+        assert restyled[0] < 12, "what lies above and below the view costs nothing now"
         wait_built(transcript, qtbot, NEWEST)
         assert [view.message.id for view in transcript.views] == [m.id for m in transcript.messages[-NEWEST:]]
         assert seen.mapTo(transcript, QPoint(0, 0)).y() == before
@@ -380,7 +380,7 @@ def test_a_finished_answer_shows_its_figures_and_copies(transcript: Transcript, 
     qtbot.mouseClick(view.stats.copy, Qt.MouseButton.LeftButton)
     assert QGuiApplication.clipboard().text() == "The **answer** is 42"
     assert view.stats.copy.accessibleName() == "Copied"
-    qtbot.waitUntil(lambda: view.stats.copy.accessibleName() == "Copy answer", timeout=4000)
+    qtbot.waitUntil(lambda: view.stats.copy.accessibleName() == "Copy answer")
 
 
 @pytest.mark.parametrize(
@@ -403,7 +403,7 @@ def test_an_answer_that_ended_early_says_so(
 def test_the_share_bar_is_for_a_gpu_that_took_part(transcript: Transcript) -> None:
     transcript.show_messages([answer("a", **STATS)])
     line = transcript.views[-1].findChildren(StatLine)[0]
-    assert line._bar.isHidden()
+    assert line._bar is None
     transcript.show_messages([answer("a", **STATS, gpu_neuron_load=0.83)])
     line = transcript.views[-1].findChildren(StatLine)[0]
     assert not line._bar.isHidden()
@@ -500,7 +500,7 @@ def test_code_copies_and_is_coloured_when_it_is_whole(qtbot: QtBot) -> None:
     qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
     assert QGuiApplication.clipboard().text() == "def f(): pass"
     assert button.text() == "Copied"
-    qtbot.waitUntil(lambda: button.text() == "Copy", timeout=4000)
+    qtbot.waitUntil(lambda: button.text() == "Copy")
 
 
 def _fragments(line: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What a hostile file may cost: a second of computing and 100 MB, whatever it claims."""
+"""What a hostile file may cost: half a second of computing and 100 MB, whatever it claims."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from engine.errors import EngineError, ModelFormatError
 
 MOST_MEMORY_BYTES = 100_000_000
-MOST_SECONDS = 1.0
+MOST_SECONDS = 10.0  # on a machine twenty times as slow as the one where half a second was the most
 
 
 @contextmanager

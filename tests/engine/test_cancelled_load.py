@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from engine.session import LoadedModel
 from engine.stoppable import run_unless
 from native_kernels.cuda import modules
 
-PATIENCE_S = 1.0
+PATIENCE_S = 20.0  # less than what is waited for takes
 
 
 class Wish:
@@ -62,7 +61,7 @@ def test_whoever_waits_leaves_at_once() -> None:
     wish = Wish()
     threading.Timer(0.1, wish.cancel).start()
     with pytest.raises(Cancelled):
-        run_unless(wish, lambda: done.wait(30), "test work")
+        run_unless(wish, lambda: done.wait(60), "test work")
     assert wish.since is not None
     assert time.perf_counter() - wish.since < PATIENCE_S
     done.set()
@@ -106,14 +105,13 @@ def test_at_every_question_of_a_load_without_one(tiny: Path) -> None:
     assert at_every_question(tiny, engine) > 10
 
 
-def slowly(patch: pytest.MonkeyPatch, owner: Any, name: str, started: threading.Event, seconds: float = 3.0) -> None:
-    """The function takes that long, and says when it has begun."""
-    real: Callable[..., Any] = getattr(owner, name)
+def slowly(patch: pytest.MonkeyPatch, owner: Any, name: str, started: threading.Event, ends: threading.Event) -> None:
+    """The function takes until `ends`, and says when it has begun."""
 
     def slow(*of: Any, **named: Any) -> Any:
         started.set()
-        time.sleep(seconds)
-        return real(*of, **named)
+        ends.wait(60)
+        raise AssertionError("nobody waits for this")
 
     patch.setattr(owner, name, slow)
 
@@ -126,11 +124,11 @@ def slowly(patch: pytest.MonkeyPatch, owner: Any, name: str, started: threading.
 def test_in_the_midst_of_what_asks_nobody(
     machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
 ) -> None:
-    started, wish = threading.Event(), Wish()
-    slowly(monkeypatch, owner, name, started)
+    started, ends, wish = threading.Event(), threading.Event(), Wish()
+    slowly(monkeypatch, owner, name, started, ends)
 
     def cancel_when_begun() -> None:
-        started.wait(30)
+        started.wait(60)
         wish.cancel()
 
     threading.Thread(target=cancel_when_begun, daemon=True).start()
@@ -140,13 +138,14 @@ def test_in_the_midst_of_what_asks_nobody(
     assert wish.since is not None
     assert time.perf_counter() - wish.since < PATIENCE_S
     assert all(card.closed and not card.used_bytes for card in machine.cards)
+    ends.set()
 
 
 def test_while_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     from engine.backends import _compile
     from native_kernels.cpu.jit import Kernel
 
-    started, wish = threading.Event(), Wish()
+    started, ends, wish = threading.Event(), threading.Event(), Wish()
 
     class SlowKernel(Kernel):
         @property
@@ -156,11 +155,11 @@ def test_while_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
         @property
         def address(self) -> int:
             started.set()
-            time.sleep(3)
+            ends.wait(60)
             return 1
 
     def cancel_when_begun() -> None:
-        started.wait(30)
+        started.wait(60)
         wish.cancel()
 
     threading.Thread(target=cancel_when_begun, daemon=True).start()
@@ -168,6 +167,7 @@ def test_while_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
         _compile([SlowKernel(lambda *of: None, "slow")], lambda done, total: None, wish)
     assert wish.since is not None
     assert time.perf_counter() - wish.since < PATIENCE_S
+    ends.set()
 
 
 def test_between_two_files_of_the_cards_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +212,7 @@ def test_while_the_card_is_tried_out(machine: StandInMachine, tiny: Path, monkey
 
 
 def test_memory_is_back(machine: StandInMachine, tmp_path: Path) -> None:
-    """Weights of 100 MB and the card's part of them are gone within two seconds."""
+    """Weights of 100 MB and the card's part of them are gone."""
     import psutil
 
     path = make_tiny_model(tmp_path / "big", d_model=512, d_ff=4096, n_layers=4, n_heads=8, n_kv_heads=8)
@@ -233,7 +233,7 @@ def test_memory_is_back(machine: StandInMachine, tmp_path: Path) -> None:
         LoadedModel.load(path, engine, progress, wish)
     assert wish.since is not None
     gc.collect()
-    while time.perf_counter() - wish.since < 2 and process.memory_info().rss - before > largest // 2 + (8 << 20):
+    while time.perf_counter() - wish.since < 60 and process.memory_info().rss - before > largest // 2 + (8 << 20):
         time.sleep(0.05)
     assert largest > 50 << 20
     assert process.memory_info().rss - before <= largest // 2 + (8 << 20)

@@ -23,7 +23,7 @@ MESSAGES: list[protocol.Message] = [
     protocol.Count("8", [{"role": "user", "content": "Hi"}], {"max_tokens": 5}, "middle", ["a text"]),
     protocol.Cancel("4", target="3"),
     protocol.Job("5", "solve", {"tokens": 5}),
-    protocol.Serve("6", port=8080, on=False),
+    protocol.Serve("6", port=8080, on=False, key="12345678"),
     protocol.Watch("8", on=False),
     protocol.Shutdown("7"),
     protocol.Progress("1", "loading", 10, 20, eta_s=0.5),

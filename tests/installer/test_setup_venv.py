@@ -228,8 +228,15 @@ def test_two_set_ups_of_one_folder_wait_for_each_other(tmp_path: Path) -> None:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
-    said = io.StringIO()
-    threading.Timer(0.3, os.close, [folder]).start()
+    class Said(io.StringIO):
+        """The other one is done as soon as this one waits."""
+
+        def write(self, words: str) -> int:
+            if "Waiting" in words:
+                threading.Timer(0.1, os.close, [folder]).start()
+            return super().write(words)
+
+    said = Said()
     with setup_venv.only_one_at_a_time(tmp_path, setup_progress.Progress(setup_progress.NORMAL, said)):
         assert said.getvalue().startswith("Waiting for another set-up of this folder ... ")
     assert list(tmp_path.iterdir()) == []

@@ -78,7 +78,7 @@ def test_a_card_that_fails_is_told_and_the_caches_stay(tiny: Loaded, known: str)
         raise RuntimeError("an illegal address")
 
     going_on = threading.Event()
-    card.between(lambda: going_on.wait(10) and None)
+    card.between(lambda: going_on.wait(60) and None)
     card.between(fails)
     if known == "before the step":
         going_on.set()

@@ -10,6 +10,12 @@ from download_places import SMALL
 from hub_stand_in import HubStandIn
 
 
+@pytest.fixture(autouse=True)
+def patient_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads of downloads end however slow the machine is: what a test does next finds none of them at work."""
+    monkeypatch.setattr("engine.library.downloads.CLOSE_S", 60.0)
+
+
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubStandIn]:
     """A hub with one small model, which is the only hub that anybody asks."""

@@ -15,7 +15,7 @@ import keyring.errors
 import pytest
 
 from engine.errors import InvalidRequestError, LibraryError
-from engine.library import credentials
+from engine.library import credentials, system_keyring
 from engine.library.credentials import Credentials
 
 
@@ -134,7 +134,7 @@ def test_a_keyring_that_fails_is_no_failure(ring: Ring, mood: Exception) -> None
 
 
 def test_a_keyring_that_never_answers_is_left(ring: Ring, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(credentials, "KEYRING_WAIT_S", 0.1)
+    monkeypatch.setattr(system_keyring, "WAIT_S", 0.1)
     ring.mood = threading.Event()
     state = Credentials().state()
     ring.mood.set()

@@ -40,9 +40,9 @@ def test_it_trains_one_after_another_and_says_which() -> None:
     shelf = Shelf("a", "b")
     shelf.go_on.set()
     assert shelf.training.allow(True)
-    wait_for(lambda: not shelf.waiting and not shelf.training.running)
+    wait_for(lambda: shelf.told == ["a", "b", ""])
     assert shelf.begun == ["a", "b"]
-    assert shelf.told == ["a", "b", ""]
+    assert shelf.waiting == []
 
 
 def test_it_stops_for_whoever_waits_and_goes_on_later() -> None:

@@ -32,7 +32,7 @@ class Partner:
         self.flag[0] += not self.is_still
         return self.answer
 
-    def program(self, layers: int, limit_s: float = 5.0) -> Program:
+    def program(self, layers: int, limit_s: float = 60.0) -> Program:
         calls = []
         for layer in range(layers):
             calls.append(launch_call(self.address, 100 + layer, 7, self.status))
@@ -67,10 +67,10 @@ def test_a_failed_launch_is_kept_and_ends_the_token(partner: Partner) -> None:
 def test_a_lost_partner_ends_in_late(partner: Partner) -> None:
     partner.is_still = True
     started = time.perf_counter()
-    Pool(1).run(partner.program(40, limit_s=0.02))
+    Pool(1).run(partner.program(4000, limit_s=0.02))
     assert int(partner.status[0]) == LATE
     assert len(partner.launched) == 1
-    assert time.perf_counter() - started < 2, "later waits fall through"
+    assert time.perf_counter() - started < 40, "later waits fall through"
 
 
 def test_the_stop_word_ends_a_wait(partner: Partner) -> None:

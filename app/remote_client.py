@@ -1,0 +1,107 @@
+"""A server elsewhere as the answer queue knows it: one answer at a time, one status in words.
+
+The library's process talks to it; this asks that process and hears its events. It decides nothing: an answer is asked
+for only with the place that its chat chose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from PySide6.QtCore import QObject, Signal
+
+from app.asking import AnswerRequest
+from app.engine_status import EngineStatus, Phase
+from app.known_models import Library, Values
+from app.servers import Place
+from engine import protocol
+
+
+class RemoteClient(QObject):
+    """Comes back at once from everything; what happens is a signal on the main thread."""
+
+    status_changed = Signal(EngineStatus)
+    ready = Signal()  # another answer may be asked for
+    text = Signal(str)
+    answered = Signal(dict)  # figures of the answer, its finish_reason among them
+    failed = Signal(object, dict)  # protocol.Failed, and who was asked
+
+    def __init__(self, library: Library) -> None:
+        super().__init__()
+        self._library = library
+        self.key_of: Callable[[Place], str] = lambda place: ""  # a key that no keyring holds
+        self._request = ""
+        self._place: Place | None = None
+        self._number = 0  # of the answer: what comes late is of another one
+        self.status = EngineStatus(phase=Phase.READY)
+
+    @property
+    def is_ready(self) -> bool:
+        return not self._request
+
+    def ask(self, request: AnswerRequest) -> None:
+        """Begin an answer; only when `is_ready`, and only for a request with a place."""
+        place = request.place
+        assert place is not None, "what names no server is answered on this PC"
+        self._number += 1
+        number, self._place = self._number, place
+        key = self.key_of(place)
+        self._set(phase=Phase.THINKING, model=place.model, server=place.server.name, host=place.server.host)
+        self._request = self._library.ask(
+            "server_chat",
+            {"address": place.server.address, "name": place.server.name, "model": place.model,
+             "messages": request.messages, "sampling": dict(request.sampling), **({"key": key} if key else {})},
+            lambda result: self._finished(number, result),
+            lambda failed: self._failed(number, failed),
+            said=lambda token: self._said(number, token),
+        )  # fmt: skip
+
+    def stop(self) -> None:
+        """End the answer under way; it then ends as cancelled."""
+        if self._request:
+            self._set(phase=Phase.STOPPING)
+            self._library.cancel(self._request)
+
+    def leave(self) -> None:
+        """End the answer under way without a word."""
+        if self._request:
+            self._library.cancel(self._request)
+            self._rest()
+
+    # -------------------------------------------------------------- hearing
+
+    def _said(self, number: int, token: protocol.Token) -> None:
+        if number == self._number and self._request:
+            if self.status.phase is not Phase.STOPPING:
+                self._set(phase=Phase.WRITING)
+            self.text.emit(token.text)
+
+    def _finished(self, number: int, result: Values) -> None:
+        if number != self._number or not self._request:
+            return
+        # One that never came to be asked says no more than that.
+        figures = {"finish_reason": "cancelled"} if result.get("cancelled") else result
+        who = self._rest()
+        self.answered.emit({**{k: v for k, v in figures.items() if k != "text" and v is not None}, **who})
+        self.ready.emit()
+
+    def _failed(self, number: int, failed: protocol.Failed) -> None:
+        if number != self._number or not self._request:
+            return
+        self.failed.emit(failed, self._rest())
+        self.ready.emit()
+
+    def _rest(self) -> dict[str, Any]:
+        """Nothing is under way any more; who answered, for the figures."""
+        place, self._place, self._request = self._place, None, ""
+        self._number += 1
+        self._set(phase=Phase.READY)
+        return {} if place is None else {"model": place.model, "server": place.server.name}
+
+    def _set(self, **values: Any) -> None:
+        status = replace(self.status, **values)
+        if status != self.status:
+            self.status = status
+            self.status_changed.emit(status)

@@ -1,0 +1,150 @@
+"""What a person does with servers elsewhere: enter one, look which models it has, choose it for a chat, take it away.
+
+Nothing is asked of a server before a person asks for it here, or sends a message in a chat that chose it. Keys go
+straight to the library's process, which has the keyring; one that no keyring takes is held here until Hearth ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from PySide6.QtCore import QObject, Signal
+
+from app.chat_controller import ChatController
+from app.known_models import Library, Values
+from app.remote_client import RemoteClient
+from app.servers import Place, Server, ServerBook
+from app.shelf import new_id
+from app.translation import tr
+from app.user_messages import describe
+from engine import protocol
+from engine.errors import InvalidRequestError
+from engine.remote.address import checked_address, origin_of
+
+Save = Callable[[str, Callable[[], object]], None]  # what is saved, and how: run in the background
+
+
+class ServersController(QObject):
+    """One a window; every method comes back at once."""
+
+    changed = Signal()  # which servers there are, or what is known of one
+    looked = Signal(str, object)  # address as it was given, list[str] of models | UserMessage
+    toast = Signal(str, object)
+
+    def __init__(
+        self, library: Library, chat: ChatController, remote: RemoteClient, book: ServerBook, save: Save
+    ) -> None:
+        """Nothing is read here. save: writes a small file, without being waited for."""
+        super().__init__()
+        self._library, self._chat, self.book, self._save = library, chat, book, save
+        self._keys: dict[str, str] = {}  # by origin: those that are on their way to the keyring, or found none
+        self._looking: dict[str, str] = {}  # requests by address
+        chat.place_for = book.place
+        remote.key_of = self._key_of
+
+    def read(self) -> None:
+        """Take what was kept: a small file."""
+        self.book.read()
+        self._tell(keep=False)
+
+    def _tell(self, keep: bool = True) -> None:
+        if keep:
+            values = self.book.to_json()
+            self._save("save the servers", lambda: self.book.save(values))
+        self.changed.emit()
+        self._chat.look_where()
+
+    # -------------------------------------------------------------- entering
+
+    def look(self, address: str, key: str = "") -> None:
+        """Ask a server which models it has, because a person asked. `looked` follows."""
+        self.stop_looking()
+        try:
+            found = checked_address(address)
+        except InvalidRequestError as error:
+            self.looked.emit(address, describe(error, during="server"))
+            return
+        given = {"address": found, "name": Server("", "", found).host}
+        if key := key.strip() or self._keys.get(origin_of(found), ""):
+            given["key"] = key
+        self._looking[address] = self._library.ask(
+            "server_models", given, partial(self._looked, address), partial(self._not_looked, address)
+        )
+
+    def stop_looking(self) -> None:
+        """Nobody waits for a list any more."""
+        for request in self._looking.values():
+            self._library.cancel(request)
+        self._looking.clear()
+
+    def _looked(self, address: str, result: Values) -> None:
+        if self._looking.pop(address, "") and not result.get("cancelled"):
+            self.looked.emit(address, [str(model) for model in result.get("models", [])])
+
+    def _not_looked(self, address: str, failed: protocol.Failed) -> None:
+        if self._looking.pop(address, ""):
+            host = Server("", "", checked_address(address)).host
+            self.looked.emit(address, describe(failed, during="server", model=host))
+
+    def add(self, name: str, address: str, key: str, models: list[str]) -> Server:
+        """Enter a server. Raises: InvalidRequestError for an address that is none."""
+        server = self.book.put(Server(new_id(), name, checked_address(address), tuple(models), bool(key.strip())))
+        if key.strip():
+            self._keep_key(server, key.strip())
+        self._tell()
+        return server
+
+    def change(self, server_id: str, name: str, key: str | None, models: list[str]) -> None:
+        """Another name, other models, or another key ("": none; None: as it was). An address stays: chats that were
+        sent to one place are never sent to another one in its name."""
+        server = self.book.get(server_id)
+        if server is None:
+            return
+        has_key = server.has_key if key is None else bool(key.strip())
+        server = self.book.put(replace(server, name=name, models=tuple(models), has_key=has_key))
+        if key is not None:
+            self._keep_key(server, key.strip())
+        self._tell()
+
+    def remove(self, server_id: str) -> None:
+        """Take a server away, and its key. Chats that chose it are answered on this PC from then on."""
+        server = self.book.get(server_id)
+        if server is None:
+            return
+        self.book.remove(server_id)
+        if not any(origin_of(other.address) == origin_of(server.address) for other in self.book.servers):
+            self._keep_key(server, "")
+        self._tell()
+        self.toast.emit(tr("{name} was taken away", name=server.name), None)
+
+    # -------------------------------------------------------------- keys
+
+    def _keep_key(self, server: Server, key: str) -> None:
+        origin = origin_of(server.address)
+        self._keys.pop(origin, None)
+        if key:
+            self._keys[origin] = key
+        self._library.ask(
+            "server_key", {"address": server.address, "set": key}, partial(self._kept, origin, key),
+            lambda failed: self.toast.emit(tr("The key is kept until Hearth is closed"), None),
+        )  # fmt: skip
+
+    def _kept(self, origin: str, key: str, state: dict[str, Any]) -> None:
+        if not key or self._keys.get(origin) != key:
+            return
+        if state.get("kept"):
+            del self._keys[origin]
+        else:
+            self.toast.emit(tr("No keyring can be used here: the key is kept until Hearth is closed"), None)
+
+    def _key_of(self, place: Place) -> str:
+        return self._keys.get(origin_of(place.server.address), "")
+
+    # -------------------------------------------------------------- choosing
+
+    def choose(self, place: Place | None) -> None:
+        """Send the open chat there from its next message on; None: have it answered on this PC."""
+        self._chat.set_place(place)

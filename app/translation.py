@@ -1,0 +1,85 @@
+"""The hook that every word a person reads goes through, in the window's rooms as in the plain-data ones.
+
+It holds no translations and knows no Qt: app/ui/language.py reads those and installs what looks them up. Until then,
+and in every test that installs nothing, the words are the English ones of the source.
+
+    tr("Delete chat")                                   words that are shown at once
+    tr("{title} was deleted", title=title)              with values, which are put in after the words were looked up
+    tr("Open", about="a state: the file is open")       the same English for two things
+    tr_n("{n} chat", "{n} chats", count)                words that depend on a number
+    TITLE = noted("New chat")  ...  tr(TITLE)           words in a table: noted where they stand, looked up when shown
+
+    figure(39.1, ".1f")                                 a number, with the decimal mark of the language
+
+Nothing is looked up at import: the person's language is not known yet. Values are words, or numbers that `figure` made
+ready; their names stand in braces and are the same in every language.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+# English words, what they are about, a count or None -> the words in the person's language; empty where there are none.
+LookUp = Callable[[str, str, int | None], str]
+
+_installed: LookUp | None = None
+_marks: dict[int, str] = {}
+
+
+def install(look_up: LookUp | None, decimal: str = ".", group: str = ",") -> None:
+    """Speak another language from now on; None: English, as the source has it.
+
+    decimal, group: what parts the whole from its fraction, and thousands from each other.
+    """
+    global _installed, _marks
+    _installed = look_up
+    _marks = str.maketrans({".": decimal, ",": group})
+    _found.cache_clear()
+
+
+@lru_cache(maxsize=4096)  # the same words are painted again and again
+def _found(text: str, about: str, count: int | None) -> str:
+    return (_installed(text, about, count) if _installed is not None else "") or text
+
+
+def tr(text: str, /, about: str = "", **values: Any) -> str:
+    """The words in the person's language, with the values in their places."""
+    if _installed is not None and text:
+        text = _found(text, about, None)
+    return text.format(**values) if values else text
+
+
+def tr_n(one: str, many: str, count: int, /, **values: Any) -> str:
+    """Words that depend on a count, which they name {n}: the English for one, and for every other number.
+
+    Values may hold an `n`, which is how the count is written then.
+    """
+    if _installed is not None and (found := _found(many, "", count)) != many:
+        text = found
+    else:
+        text = one if count == 1 else many
+    return text.format(**{"n": count, **values})
+
+
+def unfigured(words: str) -> str:
+    """A number as a person typed it, in Python's spelling. Where thousands are parted by points, one point followed
+    by other than three digits is taken for the decimal mark, as keyboards and habits have it."""
+    words = words.strip().replace("\u202f", "").replace("\u00a0", "")
+    if _marks.get(ord("."), ".") == ".":
+        return words.replace(",", "")
+    if "," in words:
+        return words.replace(".", "").replace(",", ".")
+    return words.replace(".", "") if re.fullmatch(r"[+-]?\d{1,3}(\.\d{3})+", words) else words
+
+
+def noted(text: str) -> str:
+    """Words of a table, as they are: marked for those who translate, and looked up by `tr` when they are shown."""
+    return text
+
+
+def figure(value: float, spec: str = ",") -> str:
+    """A number in Python's format, with the marks of the person's language: figure(1.5, ".1f") is 1,5 in German."""
+    return format(value, spec).translate(_marks)

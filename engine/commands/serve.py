@@ -1,0 +1,85 @@
+"""The command that serves a model to other programs: serve. It takes its arguments and returns the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+from dataclasses import asdict
+
+from engine import protocol
+from engine.commands.output import engine_config, print_json
+from engine.console import ProgressBar
+from engine.host import EngineHost
+
+_LOOK_S = 0.25  # Windows hears of Ctrl-C between two waits only
+
+
+def serve(arguments: argparse.Namespace) -> int:
+    """Until Ctrl-C or SIGTERM; a second one ends it in the middle of whatever it does.
+
+    Raises: EngineError for what cannot be loaded or served.
+    """
+    from engine.server.keys import find_key
+
+    course = _Course(arguments, *find_key(arguments.key, arguments.key_file))
+    engine = threading.Thread(target=course.run, name="engine", daemon=True)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        engine.start()
+        while engine.is_alive():
+            try:
+                engine.join(_LOOK_S)
+            except KeyboardInterrupt:
+                if course.host.is_closed:
+                    raise
+                course.host.close()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    course.clear()
+    if course.failed is not None:
+        raise course.failed.as_error()
+    return 130
+
+
+class _Course:
+    """Takes the port, then loads, and tells the terminal of it. failed: why it ended by itself."""
+
+    def __init__(self, arguments: argparse.Namespace, key: str, is_new: bool) -> None:
+        self._arguments, self._key, self._is_new = arguments, key, is_new
+        self._bars = {"loading": ProgressBar("Loading"), "preparing": ProgressBar("Preparing the processor kernels")}
+        self.host = EngineHost(self._hear)
+        self.failed: protocol.Failed | None = None
+        self._address = ""
+
+    def run(self) -> None:
+        self.host.submit(protocol.Serve("serve", port=self._arguments.port, key=self._key))
+        self.host.run_pending(block=True)
+
+    def clear(self) -> None:
+        for bar in self._bars.values():
+            bar.clear()
+
+    def _hear(self, event: protocol.Event) -> None:
+        if isinstance(event, protocol.Progress):
+            self._bars[event.stage](event.done, event.total)
+        elif isinstance(event, protocol.Failed):
+            self.failed = event
+            self.host.close()
+        elif isinstance(event, protocol.Finished) and event.id == "serve":
+            self._address = event.result["address"]
+            engine = asdict(engine_config(self._arguments))
+            self.host.submit(protocol.Load("load", self._arguments.model, engine))
+        elif isinstance(event, protocol.Finished) and event.id == "load" and not event.result.get("cancelled"):
+            self.clear()
+            self._announce(event.result["name"])
+
+    def _announce(self, model: str) -> None:
+        if self._arguments.json:
+            print_json({"address": self._address, "key": self._key, "model": model})
+            return
+        print(f"{model} answers at {self._address}", flush=True)
+        if self._is_new:
+            print(f"Key, made for this time: {self._key}", flush=True)
+        print("Ctrl-C ends it.", file=sys.stderr)

@@ -1,0 +1,62 @@
+"""The system's keyring: secrets under a name, asked with patience and never waited for without an end.
+
+It says why it cannot be used and keeps nothing itself. What is kept there is never logged.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+log = logging.getLogger(__name__)
+
+SERVICE = "Hearth"
+WAIT_S = 20.0  # a person may have to unlock it; a broken one may never answer
+
+Value = TypeVar("Value")
+
+
+class SystemKeyring:
+    """note: why the last asking failed, one sentence or ""."""
+
+    def __init__(self) -> None:
+        self.note = ""
+
+    def get(self, name: str) -> str:
+        """The secret of that name; "" where there is none."""
+        return self._ask(lambda keyring: keyring.get_password(SERVICE, name)) or ""
+
+    def keep(self, name: str, secret: str) -> bool:
+        """Whether it is kept there now."""
+        return bool(self._ask(lambda keyring: (keyring.set_password(SERVICE, name, secret), True)[1]))
+
+    def forget(self, name: str) -> None:
+        """A keyring raises for what it does not hold; gone is gone."""
+        self._ask(lambda keyring: keyring.delete_password(SERVICE, name), quiet=True)
+
+    def _ask(self, ask: Callable[[Any], Value], quiet: bool = False) -> Value | None:
+        """What the keyring answers, None where there is none, it refuses, or does not answer in time."""
+        answers: list[Value] = []
+        failures: list[str] = []
+
+        def run() -> None:
+            try:
+                import keyring
+
+                answers.append(ask(keyring))
+            except Exception as error:  # noqa: BLE001 - backends raise what their systems raise
+                failures.append(type(error).__name__)  # its words may hold what was to be kept
+
+        thread = threading.Thread(target=run, daemon=True, name="keyring")
+        thread.start()
+        thread.join(WAIT_S)
+        self.note = ""
+        if answers:
+            return answers[0]
+        if not quiet:
+            reason = failures[0] if failures else "no answer"
+            self.note = f"This system's keyring cannot be used ({reason})."
+            log.info("the system's keyring cannot be used: %s", reason)
+        return None

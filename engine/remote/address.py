@@ -1,0 +1,73 @@
+"""The address of a server as a person types it, checked and brought into one form. It asks nobody."""
+
+from __future__ import annotations
+
+import ipaddress
+from urllib.parse import urlsplit
+
+from engine.errors import InvalidRequestError
+
+MAX_CHARACTERS = 500
+_HINT = "Write it like https://example.org/v1 or http://192.168.1.20:8000/v1."
+_ENDINGS = ("/chat/completions", "/completions", "/models")  # that come along when an address is copied
+_OWN_NETWORK = (".local", ".lan", ".internal", ".home.arpa", ".localhost")
+
+
+def checked_address(text: str) -> str:
+    """The address that requests begin with: scheme, host, port and path, without a slash at its end.
+
+    Plain http is taken for this PC and its own network only: anywhere else everybody on the way could read along.
+    Raises: InvalidRequestError.
+    """
+    text = text.strip()
+    if not text or len(text) > MAX_CHARACTERS or any(not 33 <= ord(letter) < 127 for letter in text):
+        raise InvalidRequestError("That is no address of a server.", _HINT)
+    if "://" not in text:
+        host = urlsplit(f"//{text}").hostname or ""
+        text = f"{'http' if is_near(host) else 'https'}://{text}"
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        raise InvalidRequestError("That is no address of a server.", _HINT) from None
+    if parts.scheme not in ("http", "https") or not host:
+        raise InvalidRequestError("That is no address of a server.", _HINT)
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise InvalidRequestError("An address holds no name, password or question mark.", _HINT)
+    if parts.scheme == "http" and not is_near(host):
+        raise InvalidRequestError(
+            "That server is not in this PC's own network, and http is not encrypted.", "Use its address with https."
+        )
+    path = parts.path.rstrip("/")
+    for ending in _ENDINGS:
+        path = path.removesuffix(ending)
+    return f"{parts.scheme}://{_netloc(host, port, parts.scheme)}{path or '/v1'}"
+
+
+def origin_of(address: str) -> str:
+    """Scheme, host and port: what a key belongs to."""
+    parts = urlsplit(address)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def is_near(host: str) -> bool:
+    """Whether that is this PC, or a host of its own network by its address or name."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return "." not in host or host.lower().endswith(_OWN_NETWORK)
+    return address.is_loopback or address.is_private or address.is_link_local
+
+
+def is_this_pc(host: str) -> bool:
+    """Whether requests to that host stay on this PC."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost" or host.lower().endswith(".localhost")
+
+
+def _netloc(host: str, port: int | None, scheme: str) -> str:
+    name = f"[{host}]" if ":" in host else host
+    usual = {"http": 80, "https": 443}[scheme]
+    return name if port is None or port == usual else f"{name}:{port}"

@@ -1,0 +1,229 @@
+"""Asks an OpenAI-compatible server: which models it has, and for an answer to a chat.
+
+The key goes to the server's own address alone. Nothing is tried again by itself: what was sent once is not sent
+twice without a person.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import (
+    Cancelled,
+    ContextOverflowError,
+    InvalidRequestError,
+    RemoteKeyError,
+    RemoteServerError,
+    RemoteUnreachableError,
+)
+from engine.remote.connection import Connection
+from engine.remote.wire import AnswerText, EventReader, StrangeAnswerError, is_name, models_in, parsed, said_in
+
+if TYPE_CHECKING:
+    import httpx2
+
+MAX_MODELS = 1000
+MAX_LIST_BYTES = 4 << 20
+MAX_FAILURE_BYTES = 64 << 10
+SAY_EVERY_S = 1 / 30
+# What every such server takes; what else there is to sampling is this engine's own.
+SENT = ("temperature", "top_p", "max_tokens", "seed", "stop")
+MOST_STOPS = 4
+_FULL = ("context_length", "maximum context", "context length", "context window", "too long")
+
+Say = Callable[[str, int], None]
+
+
+@dataclass(frozen=True)
+class RemoteServer:
+    """address: as engine/remote/address.py checked it. name: what a person calls it. key: "" where it needs none."""
+
+    address: str
+    name: str
+    key: str = ""
+
+    def __repr__(self) -> str:
+        return f"RemoteServer({self.address!r}, {self.name!r})"
+
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.key}"} if self.key else {}
+
+    # -------------------------------------------------------------- models
+
+    def models(self, cancelled: Callable[[], bool] = lambda: False) -> list[str]:
+        """The ids of its models, at most MAX_MODELS. Raises: Cancelled, RemoteServerError."""
+        with closing(Connection(self.name, cancelled)) as connection:
+            response = connection.open("GET", f"{self.address}/models", self._headers())
+            body = self._whole(connection, MAX_LIST_BYTES if response.status_code == 200 else MAX_FAILURE_BYTES)
+            if response.status_code != 200:
+                raise self._refusal(response, body, "")
+            self._check_coding(response)
+        try:
+            return models_in(parsed(body), MAX_MODELS)
+        except StrangeAnswerError as error:
+            raise self._strange(error) from None
+
+    # -------------------------------------------------------------- an answer
+
+    def answer(
+        self,
+        model: str,
+        messages: Sequence[Mapping[str, str]],
+        sampling: Mapping[str, Any],
+        say: Say = lambda text, pieces: None,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> dict[str, Any]:
+        """An answer, told piece by piece to `say` with how many pieces came so far.
+
+        The result: text, finish_reason (stop, length, cancelled), tokens and prompt_tokens as the server counts them
+        (None where it does not), total_s, ttft_s, decode_tok_s. Raises: RemoteServerError and the like.
+        """
+        if not is_name(model):
+            raise InvalidRequestError("That is no name of a model.")
+        said = _Said(say)
+        try:
+            with closing(Connection(self.name, cancelled)) as connection:
+                self._converse(connection, _body(model, messages, sampling), said)
+        except Cancelled:
+            said.add(said.answer.close())
+            said.answer.finish_reason = "cancelled"
+        finally:
+            said.flush()
+        return said.result()
+
+    def _converse(self, connection: Connection, body: dict[str, Any], said: _Said) -> None:
+        url = f"{self.address}/chat/completions"
+        response = connection.open("POST", url, {**self._headers(), "Accept": "text/event-stream"}, body)
+        if response.status_code != 200:
+            raise self._refusal(response, self._whole(connection, MAX_FAILURE_BYTES), str(body["model"]))
+        self._check_coding(response)
+        try:
+            if "event-stream" in response.headers.get("content-type", ""):
+                self._hear(connection, said)
+            else:  # it answers in one piece, whatever was asked for
+                said.add(said.answer.take(parsed(self._whole(connection, MAX_LIST_BYTES))))
+        except StrangeAnswerError as error:
+            raise self._strange(error) from None
+        if not said.answer.finish_reason:
+            raise RemoteUnreachableError(f"The connection to {self.name} was lost.")
+
+    def _hear(self, connection: Connection, said: _Said) -> None:
+        events = EventReader()
+        for block in connection.blocks():
+            if block is None:
+                said.flush()
+                continue
+            for data in events.feed(block):
+                if data.strip() == "[DONE]":
+                    said.end()
+                    return
+                said.add(said.answer.take(parsed(data)))
+                if said.answer.is_full:
+                    return
+        for data in events.end():
+            if data.strip() != "[DONE]":
+                said.add(said.answer.take(parsed(data)))
+
+    # -------------------------------------------------------------- what goes wrong
+
+    @staticmethod
+    def _whole(connection: Connection, most: int) -> bytes:
+        body = bytearray()
+        for block in connection.blocks():
+            body += block or b""
+            if len(body) > most:
+                break
+        return bytes(body[:most])
+
+    def _check_coding(self, response: httpx2.Response) -> None:
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise self._strange(StrangeAnswerError("it is packed"))
+
+    def _strange(self, error: StrangeAnswerError) -> RemoteServerError:
+        return RemoteServerError(
+            f"{self.name} answers in another way than such servers do ({error}).", "Look at the server's address."
+        )
+
+    def _refusal(self, response: httpx2.Response, body: bytes, model: str) -> Exception:
+        """The failure that another status than 200 means."""
+        status = response.status_code
+        try:
+            said = said_in(parsed(body))
+        except StrangeAnswerError:
+            said = ""
+        words = f" ({status}: {said})" if said else f" ({status})"
+        if 300 <= status < 400:
+            return RemoteServerError(
+                f"{self.name} sends to another address. That is not followed.", "Enter the server's own address."
+            )
+        if status in (401, 403):
+            return RemoteKeyError(f"{self.name} does not accept the key{words}.")
+        if status in (400, 413, 422) and any(word in said.lower() for word in _FULL):
+            return ContextOverflowError(f"The chat is longer than {model} on {self.name} can see at once.")
+        if status == 404 and model:
+            return RemoteServerError(f"{self.name} has no model called {model}.", "Choose another of its models.")
+        if status == 429:
+            return RemoteServerError(f"{self.name} asks to wait: it is asked too often.", "Try again in some minutes.")
+        if status >= 500:
+            return RemoteServerError(f"{self.name} failed{words}.", "Try again in some minutes.")
+        return RemoteServerError(f"{self.name} does not take the request{words}.", "Look at the server's address.")
+
+
+class _Said:
+    """What came of an answer, told on at a pace that a window can follow, and its times."""
+
+    def __init__(self, say: Say) -> None:
+        self.answer = AnswerText()
+        self._say = say
+        self._parts: list[str] = []
+        self._waiting: list[str] = []
+        self._began = time.perf_counter()
+        self._first: float | None = None
+        self._last = self._began
+        self._told = 0.0
+
+    def add(self, text: str) -> None:
+        now = time.perf_counter()
+        if text:
+            self._first = self._first or now
+            self._last = now
+            self._parts.append(text)
+            self._waiting.append(text)
+        if self._waiting and now - self._told >= SAY_EVERY_S:
+            self.flush()
+
+    def end(self) -> None:
+        """The server says that this is all."""
+        self.add(self.answer.close())
+        self.answer.finish_reason = self.answer.finish_reason or "stop"
+
+    def flush(self) -> None:
+        if self._waiting:
+            text, self._waiting = "".join(self._waiting), []
+            self._told = time.perf_counter()
+            self._say(text, self.answer.pieces)
+
+    def result(self) -> dict[str, Any]:
+        answer, first = self.answer, self._first
+        span = self._last - first if first is not None else 0.0
+        counted = answer.tokens if answer.tokens and answer.tokens > 1 else None
+        return {
+            "text": "".join(self._parts), "finish_reason": answer.finish_reason, "tokens": answer.tokens,
+            "prompt_tokens": answer.prompt_tokens, "total_s": time.perf_counter() - self._began,
+            "ttft_s": None if first is None else first - self._began,
+            "decode_tok_s": (counted - 1) / span if counted and span > 0 else None,
+        }  # fmt: skip
+
+
+def _body(model: str, messages: Sequence[Mapping[str, str]], sampling: Mapping[str, Any]) -> dict[str, Any]:
+    chosen = {name: sampling[name] for name in SENT if sampling.get(name) not in (None, (), [])}
+    if "stop" in chosen:
+        chosen["stop"] = list(chosen["stop"])[:MOST_STOPS]
+    said = [{"role": str(one["role"]), "content": str(one["content"])} for one in messages]
+    return {
+        "model": model, "messages": said, "stream": True, "stream_options": {"include_usage": True}, **chosen
+    }  # fmt: skip

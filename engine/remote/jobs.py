@@ -1,0 +1,55 @@
+"""What the library's process does with servers elsewhere, as jobs: their models, their keys, an answer of theirs.
+
+The table in engine/library/library_jobs.py names them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from engine.library.library_jobs import Course
+    from engine.library.services import Services
+    from engine.remote.client import RemoteServer
+
+Values = dict[str, Any]
+
+
+def server_models(services: Services, given: Values, course: Course) -> Values:
+    """{"address": in its one form, "models": [ids]}."""
+    server = _server(services, given)
+    return {"address": server.address, "models": server.models(course.cancelled)}
+
+
+def server_chat(services: Services, given: Values, course: Course) -> Values:
+    """As RemoteServer.answer says."""
+    messages = given["messages"]
+    if not all(isinstance(one, dict) and {"role", "content"} <= one.keys() for one in messages):
+        raise InvalidRequestError("The messages of a chat have a role and a content each.")
+    server = _server(services, given)
+    return server.answer(given["model"], messages, given.get("sampling", {}), course.say, course.cancelled)
+
+
+def server_key(services: Services, given: Values, course: Course) -> Values:
+    """Keeps the key of a server: {"kept", "note"}."""
+    from engine.remote.address import checked_address
+
+    return services.server_keys.keep_for_server(checked_address(given["address"]), given["set"])
+
+
+def own_key(services: Services, given: Values, course: Course) -> Values:
+    """The key of this PC's own server, or another one from now on: {"key", "kept", "note"}."""
+    return services.server_keys.keep_own(given["set"]) if "set" in given else services.server_keys.own()
+
+
+def _server(services: Services, given: Values) -> RemoteServer:
+    """key: one that no keyring holds; else the keyring's."""
+    from engine.remote.address import checked_address
+    from engine.remote.client import RemoteServer
+    from engine.remote.keys import checked_key
+
+    address = checked_address(given["address"])
+    key = checked_key(given.get("key", "")) or services.server_keys.of_server(address)
+    return RemoteServer(address, given.get("name", "") or "The server", key)

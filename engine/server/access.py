@@ -1,0 +1,121 @@
+"""Who is let in: Host and key are checked, and bodies bounded in size and time, before anything else looks at them.
+
+A page that a browser shows can reach this port, under a name of its own even: so the name must be this machine's, and
+nothing is ever said to other origins. Every refusal has the shape of OpenAI's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from engine.server.failures import ApiError
+from engine.server.keys import KeyCheck
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+MOST_BODY_BYTES = 4 << 20
+BODY_S = 30.0  # until a body is there
+MOST_REQUESTS = 64  # at once, those that wait in the line included
+_CLOSE = {"Connection": "close"}
+_SAFE_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
+
+class Access:
+    """In front of the application. key: another one counts from the next request on."""
+
+    def __init__(self, app: ASGIApp, key: KeyCheck, port: int, refused: Callable[[ApiError], None]) -> None:
+        self._app = app
+        self.key = key
+        self._hosts = {f"{name}:{port}".encode() for name in ("127.0.0.1", "localhost")}
+        self._refused = refused
+        self._n_requests = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        self._n_requests += 1
+        try:
+            try:
+                self._check(scope["headers"])
+                body = await _body(scope["headers"], receive)
+            except ApiError as failure:
+                self._refused(failure)
+                await refusal(failure)(scope, receive, send)
+                return
+            await self._app(scope, _with_body(body, receive), send)
+        finally:
+            self._n_requests -= 1
+
+    def _check(self, headers: list[tuple[bytes, bytes]]) -> None:
+        """Raises: ApiError."""
+        if [value.strip().lower() for name, value in headers if name == b"host"] not in [
+            [host] for host in self._hosts
+        ]:
+            raise ApiError(
+                403, "host_not_allowed", "This server answers only to 127.0.0.1 and localhost with its port as host.",
+                headers=_CLOSE,
+            )  # fmt: skip
+        given = [value for name, value in headers if name == b"authorization"]
+        scheme, _, key = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
+        if not given:
+            raise _unknown("The key is missing: send it as 'Authorization: Bearer KEY'.")
+        if scheme.lower() != b"bearer" or not self.key.fits(key.strip()):
+            raise _unknown("The key is wrong. Hearth shows the right one where the server is switched on.")
+        if self._n_requests > MOST_REQUESTS:
+            raise ApiError(
+                429, "too_many_requests", f"More than {MOST_REQUESTS} requests are under way; ask again later.",
+                headers={"Retry-After": "2", **_CLOSE},
+            )  # fmt: skip
+
+
+def _unknown(message: str) -> ApiError:
+    return ApiError(401, "invalid_api_key", message, headers={"WWW-Authenticate": "Bearer", **_CLOSE})
+
+
+async def _body(headers: list[tuple[bytes, bytes]], receive: Receive) -> bytes:
+    """Raises: ApiError for one that is too large or comes too slowly."""
+    too_large = ApiError(413, "body_too_large", f"The body is larger than {MOST_BODY_BYTES >> 20} MiB.", headers=_CLOSE)
+    told = next((value for name, value in headers if name == b"content-length"), b"0")
+    if int(told) > MOST_BODY_BYTES:
+        raise too_large
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_S):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ApiError(400, "incomplete_body", "The body ended too early.", headers=_CLOSE)
+                body += message.get("body", b"")
+                if len(body) > MOST_BODY_BYTES:
+                    raise too_large
+                if not message.get("more_body", False):
+                    return bytes(body)
+    except TimeoutError:
+        raise ApiError(
+            408, "body_too_slow", f"The body was not there after {BODY_S:.0f} seconds.", headers=_CLOSE
+        ) from None
+
+
+def _with_body(body: bytes, receive: Receive) -> Receive:
+    """What `receive` would give, had nobody read the body yet."""
+    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def give() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return give
+
+
+def refusal(failure: ApiError) -> Any:
+    """The reply that says so."""
+    from starlette.responses import JSONResponse
+
+    return JSONResponse(failure.values, failure.status, {**_SAFE_HEADERS, **failure.headers})
+
+
+def reply_headers() -> dict[str, str]:
+    """What every reply has."""
+    return dict(_SAFE_HEADERS)

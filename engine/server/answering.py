@@ -1,0 +1,186 @@
+"""The engine's side of the local API: takes turns out of the line and answers them with the model that is loaded.
+
+Its answers have a KV cache of their own, so that the window's conversation finds its own again. Whatever the window
+wants goes first: an answer pauses between two tokens, and a prompt that is being read is put back and taken up again.
+Everything here runs in the engine's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import TYPE_CHECKING, Protocol
+
+from engine.chat_room import most_chars
+from engine.errors import ContextOverflowError
+from engine.sampling import make_sampler
+from engine.server.failures import failure_of, interrupted, no_model
+from engine.server.likelihoods import Notes
+from engine.server.served import ServedModel
+from engine.server.turns import Begun, End, Line, Piece, Turn, TurnEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from engine.config import SamplingConfig
+    from engine.generate import TokenEvent
+    from engine.sampling import Sampler
+    from engine.session import ChatSession, LoadedModel
+
+KEPT_FREE_BYTES = 512 << 20  # of the RAM, when a cache of its own is made
+
+
+class Window(Protocol):
+    """What the window has of the engine, as far as it matters here."""
+
+    @property
+    def session(self) -> ChatSession | None:
+        """What it talks with; None where no model is loaded."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether everything comes to its end."""
+
+    def waits(self) -> bool:
+        """Whether it wants something done for which answers of others have to pause."""
+
+    def go_first(self) -> None:
+        """Does all that it wants. The model may be another one afterwards."""
+
+
+class ApiAnswers:
+    """What answers."""
+
+    def __init__(self, line: Line, window: Window) -> None:
+        self._line, self._window = line, window
+        self._own: ChatSession | None = None  # made when first needed
+        self._events: Generator[TokenEvent] | None = None  # of the answer under way
+
+    def forget(self) -> None:
+        """The model that was loaded is to go: an answer that pauses lets go of it first."""
+        if self._events is not None:
+            self._events.close()
+        self._own = self._events = None
+
+    def answer_waiting(self) -> None:
+        """Answers whoever waits, until nobody does. Raises nothing: what goes wrong, the clients are told."""
+        while True:
+            self._window.go_first()
+            turn = None if self._window.is_closed else self._line.next()
+            if turn is None:
+                return
+            end: TurnEvent
+            try:
+                end = self._answer(turn)
+            except Exception as error:  # noqa: BLE001 - whatever it is, who asked must hear of it
+                end = failure_of(error)
+            self._line.finish(turn, end)
+
+    def _session(self, model: str) -> ChatSession:
+        """One with a cache of its own, or where there is no room for that, the window's.
+
+        Raises: ApiError where no model is loaded, or by now another one than that.
+        """
+        window = self._window.session
+        if window is None:
+            raise no_model()
+        if not ServedModel.of(window.model).answers_to(model):
+            raise interrupted("Another model has been loaded meanwhile; /v1/models says which.")
+        if self._own is None or self._own.model is not window.model:
+            from engine.session import ChatSession
+
+            own = _has_room(window.model)
+            self._own = ChatSession(window.model, adaptation=window.adaptation) if own else window
+        if self._own is window:
+            window.set_mode(None)
+        return self._own
+
+    def _answer(self, turn: Turn) -> End:
+        """Raises: ApiError, EngineError."""
+        has_begun = False
+        while True:
+            session = self._session(turn.wish.model)
+            model = session.model
+            prompt, sampling, opened = self._asked(session, turn)
+            if sampling.seed is not None:  # the same answer again needs the same steps: a prefix found was other ones
+                session.forget()
+            if not has_begun:
+                turn.tell(Begun())
+                has_begun = True
+            notes = _notes_of(model, turn, len(opened))
+            make: Callable[[SamplingConfig], Sampler] = make_sampler if notes is None else notes.sampler
+
+            def stops(turn: Turn = turn) -> bool:
+                return turn.is_gone or self._window.is_closed or (not turn.tokens and self._window.waits())
+
+            with closing(session.generate(prompt, sampling, stops, make=make)) as self._events:
+                end = self._pass_on(turn, session, self._events, notes, opened)
+            if self._window.is_closed:
+                raise interrupted("Hearth is closing.")
+            if end.finish_reason != "cancelled" or turn.is_gone:
+                return end
+            self._window.go_first()  # the prompt was put back: what of it was read is kept
+
+    def _pass_on(
+        self, turn: Turn, session: ChatSession, events: Iterator[TokenEvent], notes: Notes | None, opened: str
+    ) -> End:
+        """Tells the turn what is generated, and lets the window in between two tokens, unless the cache is its own."""
+        for event in events:
+            text = event.text
+            if event.token_id is not None:
+                text, opened = opened + text, ""
+                turn.tokens += 1
+                if notes is not None:
+                    notes.token(event.token_id)
+            shown = () if notes is None else notes.told(text, event.finish_reason is not None)
+            if text or shown:
+                turn.tell(Piece(text, shown))
+            if event.finish_reason is not None:
+                stats = event.stats
+                return End(event.finish_reason, stats.prompt_tokens, stats.reused_tokens, stats.tokens)
+            self._line.changed()
+            if session is not self._window.session and self._window.waits():
+                generation = session.model.generation
+                self._window.go_first()
+                window = self._window.session
+                if window is None or window.model is not session.model or session.model.generation != generation:
+                    raise interrupted("The model was loaded anew or taken away in the middle of the answer; ask again.")
+        raise AssertionError("generate ends with a finish reason")
+
+    def _asked(self, session: ChatSession, turn: Turn) -> tuple[list[int], SamplingConfig, str]:
+        """Prompt, sampling, and the mark of a thought that the prompt opens.
+
+        Raises: ContextOverflowError, and what the chat template and the sampling say.
+        """
+        wish, model = turn.wish, session.model
+        sampling = model.sampling.changed(wish.sampling)
+        given = [wish.prompt] if wish.what == "completion" else [message["content"] for message in wish.messages]
+        if sum(map(len, given)) > most_chars(session.context_total):
+            raise ContextOverflowError(
+                f"The request is far longer than the context, which holds {session.context_total} tokens."
+            )
+        if wish.what == "chat":
+            fitted = session.fit(wish.messages, sampling.max_tokens, "stop")
+            return fitted.prompt, model.chat_sampling(sampling), model.tokenizer.opened_thought(fitted.prompt)
+        if isinstance(wish.prompt, list):
+            return wish.prompt, sampling, ""
+        tokenizer = model.tokenizer
+        return tokenizer.encode(wish.prompt, special=True, add_bos=tokenizer.adds_bos), sampling, ""
+
+
+def _notes_of(model: LoadedModel, turn: Turn, first_char: int) -> Notes | None:
+    if turn.wish.alternatives is None:
+        return None
+    tokenizer = model.tokenizer
+    return Notes(turn.wish.alternatives, tokenizer.token_bytes, tokenizer.stream(), first_char)
+
+
+def _has_room(model: LoadedModel) -> bool:
+    """Whether the RAM has room for one more cache of the model's whole context, though little of it be used."""
+    import psutil
+
+    from engine.cpu_and_ram import memory_limits, read_ram
+    from engine.model.kv_cache import KVCache
+
+    need = KVCache.bytes_for(model.opened.config, model.context, model.kv_codec)
+    return need + KEPT_FREE_BYTES <= read_ram(psutil, memory_limits()).free_bytes

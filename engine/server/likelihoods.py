@@ -1,0 +1,100 @@
+"""How likely the model held each token of an answer, and which others: noted while tokens are chosen.
+
+They are the model's own, of its logits as they are: before temperature, penalties and the like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.config import SamplingConfig
+from engine.sampling import Sampler, make_sampler
+from engine.tokenizer import TextStream
+
+Logits = NDArray[np.float32]  # [V]
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """A token as bytes, and the logarithm of its probability."""
+
+    spelt: bytes
+    logprob: float
+
+    @property
+    def text(self) -> str:
+        return self.spelt.decode("utf-8", "replace")
+
+
+@dataclass(frozen=True)
+class TokenLikelihood(Likelihood):
+    """One of an answer's. start: where its text begins in the answer, in characters. others: the likeliest ones."""
+
+    start: int = 0
+    others: tuple[Likelihood, ...] = ()
+
+
+class Notes:
+    """Of one answer. `sampler` goes into its generation; `told` gives the tokens whose text has been shown."""
+
+    def __init__(
+        self, alternatives: int, spelt: Callable[[int], bytes], stream: TextStream, first_char: int = 0
+    ) -> None:
+        """spelt: a token's bytes. stream: as the answer's own, which shows where each token's text begins; the first
+        one's at `first_char`, behind what no token was chosen for."""
+        self._alternatives, self._spelt, self._stream = alternatives, spelt, stream
+        self._noted: tuple[int, Logits] | None = None  # the token chosen last, and the likelihoods beside it
+        self._waiting: list[TokenLikelihood] = []
+        self._chars, self._shown_chars = first_char, 0
+
+    def sampler(self, config: SamplingConfig) -> Sampler:
+        """As make_sampler's, with a look at what it chooses from. Cost: a pass over the logits for each token."""
+        choose = make_sampler(config)
+
+        def sample(logits: Logits, history: Sequence[int]) -> int:
+            token = choose(logits, history)
+            self._noted = token, _log_softmax(logits)
+            return token
+
+        return sample
+
+    def token(self, token: int) -> None:
+        """A token of the answer, just chosen."""
+        assert self._noted is not None, "the sampler chose it"
+        chosen, logprobs = self._noted
+        assert chosen == token, "the sampler chose it"
+        others = tuple(self._likelihood(int(i), logprobs) for i in _likeliest(logprobs, self._alternatives))
+        one = self._likelihood(token, logprobs)
+        self._waiting.append(TokenLikelihood(one.spelt, one.logprob, self._chars, others))
+        self._chars += len(self._stream.push(token))
+
+    def told(self, text: str, is_last: bool = False) -> tuple[TokenLikelihood, ...]:
+        """The tokens that this text, which follows what was told before, is of; those of a stop text never are."""
+        self._shown_chars += len(text)
+        everything = is_last and self._shown_chars >= self._chars
+        n = sum(everything or token.start < self._shown_chars for token in self._waiting)
+        shown, self._waiting = self._waiting[:n], self._waiting[n:]
+        return tuple(shown)
+
+    def _likelihood(self, token: int, logprobs: Logits) -> Likelihood:
+        return Likelihood(self._spelt(token), float(logprobs[token]))
+
+
+def _log_softmax(logits: Logits) -> Logits:
+    shifted = logits.astype(np.float64) - float(logits.max())
+    found: Logits = (shifted - np.log(np.exp(shifted).sum())).astype(np.float32)
+    return found
+
+
+def _likeliest(logprobs: Logits, n: int) -> NDArray[np.int64]:
+    """The ids of the n largest, largest first, the lower id first among equals."""
+    if not n:
+        return np.empty(0, np.int64)
+    n = min(n, logprobs.size)
+    floor = np.partition(logprobs, logprobs.size - n)[logprobs.size - n]
+    candidates = np.flatnonzero(logprobs >= floor)
+    return candidates[np.argsort(-logprobs[candidates], kind="stable")[:n]]

@@ -1,0 +1,192 @@
+"""The addresses of the local API, and how a request becomes a turn in the line and its events a reply."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from engine.server.access import refusal, reply_headers
+from engine.server.failures import ApiError, failure_of, no_model
+from engine.server.likelihoods import TokenLikelihood
+from engine.server.replies import DONE, STILL_HERE, Reply, event
+from engine.server.turns import Begun, End, Line, Piece, Turn, TurnEvent
+from engine.server.wishes import What, Wish, read_wish
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+    from engine.server.served import ServedModel
+
+log = logging.getLogger(__name__)
+
+STILL_HERE_EVERY_S = 15.0
+_LONGEST_CLIENT = 60  # characters of what a program calls itself
+_GONE = ApiError(499, "client_gone", "The client has gone.")
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class Routes:
+    """served: the model that answers, None where none is loaded; refused: hears of every failure."""
+
+    def __init__(
+        self, line: Line, served: Callable[[], ServedModel | None], refused: Callable[[ApiError], None]
+    ) -> None:
+        self._line, self._served, self._refused = line, served, refused
+
+    def application(self) -> Starlette:
+        app = Starlette(
+            routes=[
+                Route("/v1/models", self._models, methods=["GET"]),
+                Route("/v1/models/{name:path}", self._model, methods=["GET"]),
+                Route("/v1/chat/completions", self._endpoint("chat"), methods=["POST"]),
+                Route("/v1/completions", self._endpoint("completion"), methods=["POST"]),
+            ],
+            exception_handlers={ApiError: self._refuse, HTTPException: self._refuse_unknown, Exception: self._refuse},
+        )
+        app.router.redirect_slashes = False
+        return app
+
+    async def _models(self, request: Request) -> Response:
+        served = self._served()
+        listed = [] if served is None else [served.values]
+        return JSONResponse({"object": "list", "data": listed}, headers=reply_headers())
+
+    async def _model(self, request: Request) -> Response:
+        return JSONResponse(self._named(request.path_params["name"]).values, headers=reply_headers())
+
+    def _named(self, name: str) -> ServedModel:
+        """Raises: ApiError where none is loaded, or another one."""
+        served = self._served()
+        if served is None:
+            raise no_model()
+        if not served.answers_to(name):
+            shown = name if len(name) <= 80 else f"{name[:80]}…"
+            raise ApiError(
+                404, "model_not_found", f"There is no model {shown!r} here; {served.name!r} is loaded.", "model"
+            )
+        return served
+
+    def _endpoint(self, what: What) -> Endpoint:
+        async def answer(request: Request) -> Response:
+            wish = read_wish(what, await request.body())
+            served = self._named(wish.model)
+            turn = Turn(wish, _client(request), asyncio.get_running_loop())
+            self._line.join(turn)
+            watching = asyncio.create_task(_watch(request, turn))
+            is_handed_on = False
+            try:
+                first = await turn.events.get()
+                if not isinstance(first, Begun):
+                    raise _failure(first)
+                reply = Reply(wish, served.name)
+                if wish.streams:
+                    is_handed_on = True
+                    return AnswerStream(self._line, turn, self._chunks(turn, wish, reply))
+                return JSONResponse(await _whole(turn, reply), headers=reply_headers())
+            finally:
+                watching.cancel()
+                if not is_handed_on:
+                    self._line.leave(turn)
+
+        return answer
+
+    async def _chunks(self, turn: Turn, wish: Wish, reply: Reply) -> AsyncIterator[str]:
+        if (opening := reply.opening()) is not None:
+            yield event(opening)
+        while True:
+            try:
+                async with asyncio.timeout(STILL_HERE_EVERY_S):
+                    told = await turn.events.get()
+            except TimeoutError:
+                yield STILL_HERE
+                continue
+            if isinstance(told, Piece):
+                yield event(reply.piece(told.text, told.tokens))
+            elif isinstance(told, End):
+                yield event(reply.closing(told))
+                if (usage := reply.usage(told)) is not None:
+                    yield event(usage)
+                yield DONE
+                return
+            else:
+                failure = _failure(told)
+                self._refused(failure)
+                yield event(failure.values)
+                return
+
+    async def _refuse(self, request: Request, error: Exception) -> Response:
+        failure = failure_of(error)
+        if failure is not _GONE:
+            self._refused(failure)
+        response: Response = refusal(failure)
+        return response
+
+    async def _refuse_unknown(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        path = request.url.path[:100]
+        if error.status_code == 405:
+            failure = ApiError(405, "method_not_allowed", f"{path} does not take {request.method}.",
+                                 headers=dict(error.headers or {}))  # fmt: skip
+        else:
+            failure = ApiError(
+                404, "not_found",
+                f"There is no {path} here; there are /v1/models, /v1/chat/completions and /v1/completions.",
+            )  # fmt: skip
+        return await self._refuse(request, failure)
+
+
+class AnswerStream(StreamingResponse):
+    """A stream of events whose turn ends with it, however it ends: also before the first event was asked for."""
+
+    def __init__(self, line: Line, turn: Turn, chunks: AsyncIterator[str]) -> None:
+        super().__init__(chunks, media_type="text/event-stream", headers=reply_headers())
+        self._line, self._turn = line, turn
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._line.leave(self._turn)
+
+
+async def _whole(turn: Turn, reply: Reply) -> dict[str, Any]:
+    """Raises: ApiError."""
+    text: list[str] = []
+    tokens: list[TokenLikelihood] = []
+    while True:
+        told = await turn.events.get()
+        if isinstance(told, End):
+            return reply.whole("".join(text), tokens, told)
+        if not isinstance(told, Piece):
+            raise _failure(told)
+        text.append(told.text)
+        tokens += told.tokens
+
+
+async def _watch(request: Request, turn: Turn) -> None:
+    """Ends the turn when its client goes."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    turn.leave()
+    turn.events.put_nowait(_GONE)
+
+
+def _failure(told: TurnEvent) -> ApiError:
+    assert isinstance(told, ApiError), "an answer begins once, and nothing follows its end"
+    return told
+
+
+def _client(request: Request) -> str:
+    """What the program calls itself, fit to be shown to people."""
+    name = re.sub(r"[^ -~]+", " ", request.headers.get("user-agent", "")).strip()
+    return name[:_LONGEST_CLIENT]

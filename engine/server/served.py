@@ -1,0 +1,37 @@
+"""The model that is loaded, as the local API shows it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from engine.session import LoadedModel
+
+_STARTED_AT = int(time.time())  # of this process: nobody says when the model was made
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """What can be asked. folder: the last part of where it lies, which is a name of it too."""
+
+    name: str
+    folder: str
+    context: int  # tokens
+
+    @classmethod
+    def of(cls, model: LoadedModel) -> ServedModel:
+        return cls(model.name, model.opened.files.path.name, model.context)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """As /v1/models lists it."""
+        return {
+            "id": self.name, "object": "model", "created": _STARTED_AT, "owned_by": "hearth",
+            "max_model_len": self.context,
+        }  # fmt: skip
+
+    def answers_to(self, name: str) -> bool:
+        """In whatever case."""
+        return name.casefold() in (self.name.casefold(), self.folder.casefold())

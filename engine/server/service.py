@@ -1,0 +1,217 @@
+"""The local API as a whole: switched on and off, served from a thread of its own, and its state told as news.
+
+The engine's thread answers (answering.py), the network's takes requests (routes.py); between them is the line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from engine import protocol
+from engine.errors import InvalidRequestError, ServerError
+from engine.request_course import Emit, failure_of
+from engine.server.access import Access
+from engine.server.answering import ApiAnswers, Window
+from engine.server.keys import KeyCheck
+from engine.server.served import ServedModel
+from engine.server.turns import Line
+
+if TYPE_CHECKING:
+    from engine.server.failures import ApiError
+
+log = logging.getLogger(__name__)
+
+HOST = "127.0.0.1"
+NEWS_EVERY_S = 0.25
+LAST_WORDS_S = 2.0  # for connections that still send, once it is switched off
+KEEP_ALIVE_S = 30.0
+
+
+class LocalApi:
+    """`switch`, `changed` and `close` may be called from any thread, `answer_waiting` and `forget` from the engine's.
+
+    wake: called when somebody waits to be answered.
+    """
+
+    def __init__(self, emit: Emit, window: Window, wake: Callable[[], None]) -> None:
+        self._emit, self._window = emit, window
+        self._line = Line(wake)
+        self._line.changed = self.changed
+        self._answers = ApiAnswers(self._line, window)
+        self._lock = threading.Lock()  # one switch at a time
+        self._running: RunningServer | None = None
+        self._refused = 0
+        self._last_error = ""
+
+    def switch(self, request: protocol.Serve) -> None:
+        """Does what the request says and emits its end. Takes about a second at worst: not in the engine's thread."""
+        try:
+            with self._lock:
+                self._switch(request)
+            end: protocol.Event = protocol.Finished(request.id, asdict(self.state()))
+        except Exception as error:  # noqa: BLE001 - whatever it is, who asked must hear of it
+            end = failure_of(request, error)
+        self._emit(end)
+        self._tell()
+
+    def close(self) -> None:
+        """Switches it off for good."""
+        with self._lock:
+            self._stop("Hearth is closing.")
+
+    def answer_waiting(self) -> None:
+        """As ApiAnswers."""
+        self._answers.answer_waiting()
+
+    def forget(self) -> None:
+        """As ApiAnswers."""
+        self._answers.forget()
+
+    def changed(self) -> None:
+        """The state may be another one: it is told soon, where it is on."""
+        if (running := self._running) is not None:
+            running.tell_soon()
+
+    def state(self) -> protocol.ServerState:
+        running, served, talking = self._running, self.served(), self._line.described()
+        active = sum(one["state"] == "answering" for one in talking)
+        return protocol.ServerState(
+            on=running is not None,
+            address="" if running is None else f"http://{HOST}:{running.port}/v1",
+            model="" if served is None else served.name,
+            active=active,
+            waiting=len(talking) - active,
+            answered=self._line.answered,
+            refused=self._refused,
+            last_error=self._last_error,
+            talking=talking,
+        )
+
+    def served(self) -> ServedModel | None:
+        session = self._window.session
+        return None if session is None else ServedModel.of(session.model)
+
+    # -------------------------------------------------------------- within
+
+    def _switch(self, request: protocol.Serve) -> None:
+        if not request.on:
+            self._stop("The server was switched off.")
+            return
+        key = KeyCheck(request.key)
+        if not 0 <= request.port <= 65535:
+            raise InvalidRequestError(f"The port is {request.port}; it must lie between 0 and 65535.")
+        running = self._running
+        if running is not None and request.port in (0, running.port):
+            running.access.key = key
+            return
+        listening = listen_on(request.port)  # first, so that what is on stays on where that fails
+        self._stop("The server moved to another port.")
+        from engine.server.routes import Routes
+
+        app = Routes(self._line, self.served, self._refuse).application()
+        port = listening.getsockname()[1]
+        self._refused, self._last_error = 0, ""
+        self._line.open()
+        self._running = RunningServer(listening, Access(app, key, port, self._refuse), self._tell)
+
+    def _stop(self, why: str) -> None:
+        running, self._running = self._running, None
+        if running is not None:
+            self._line.close(why)
+            running.stop()
+
+    def _refuse(self, failure: ApiError) -> None:
+        self._refused += 1
+        self._last_error = failure.message
+        self.changed()
+
+    def _tell(self) -> None:
+        self._emit(protocol.News("server", asdict(self.state())))
+
+
+def listen_on(port: int) -> socket.socket:
+    """A socket of the loopback that takes connections. Raises: ServerError."""
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        if sys.platform == "win32":  # or two programs could have the same port there
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+        else:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((HOST, port))
+        listening.listen(128)
+    except OSError as error:
+        listening.close()
+        if error.errno == errno.EADDRINUSE:
+            raise ServerError(f"The port {port} is in use by another program.") from error
+        if error.errno == errno.EACCES:
+            raise ServerError(f"The system does not let Hearth use the port {port}.") from error
+        raise ServerError(f"The port {port} cannot be opened: {error.strerror or error}.") from error
+    listening.setblocking(False)
+    return listening
+
+
+class RunningServer:
+    """Serves from a thread of its own until `stop`. tell: called there, at most every NEWS_EVERY_S."""
+
+    def __init__(self, listening: socket.socket, access: Access, tell: Callable[[], None]) -> None:
+        import uvicorn
+
+        from engine.server.connection import Connection
+
+        self.access = access
+        self.port: int = listening.getsockname()[1]
+        self._listening, self._tell = listening, tell
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                access, http=Connection, ws="none", lifespan="off", loop="asyncio", interface="asgi3",
+                access_log=False, log_config=None, log_level="critical", server_header=False, proxy_headers=False,
+                timeout_keep_alive=int(KEEP_ALIVE_S), timeout_graceful_shutdown=int(LAST_WORDS_S),
+            )
+        )  # fmt: skip
+        self._loop = asyncio.new_event_loop()
+        self._news = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="local-api", daemon=True)
+        self._thread.start()
+
+    def tell_soon(self) -> None:
+        """From any thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._news.set)
+        except RuntimeError:
+            log.debug("The server has ended meanwhile")
+
+    def stop(self) -> None:
+        """Comes back when the port is free. Not from the server's own thread."""
+        self._server.should_exit = True
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._serve())
+        except Exception:
+            log.exception("The local API ended by itself")
+        finally:
+            self._loop.close()
+            self._listening.close()
+
+    async def _serve(self) -> None:
+        telling = asyncio.create_task(self._tell_news())
+        try:
+            await self._server.serve([self._listening])
+        finally:
+            telling.cancel()
+
+    async def _tell_news(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            self._tell()
+            await asyncio.sleep(NEWS_EVERY_S)

@@ -1,0 +1,268 @@
+"""What a client asks for: the JSON of a request, checked field by field, as plain data for the engine.
+
+Nothing is passed over in silence: what Hearth does not do is refused by name, so that no client takes an answer for
+more than it is. Fields that change no answer (user, metadata and the like) are allowed and unused.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from engine.chat_room import ChatMessage
+from engine.config import SamplingConfig
+from engine.errors import InvalidRequestError
+from engine.server.failures import ApiError, wrong
+
+What = Literal["chat", "completion"]
+
+MOST_MESSAGES = 4096
+MOST_STOPS, LONGEST_STOP = 4, 1000  # texts, characters
+MOST_ALTERNATIVES: dict[What, int] = {"chat": 20, "completion": 5}
+COMPLETION_TOKENS = 16  # of a completion that does not say how many
+
+_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+# Of those, what differs from these values is not done.
+_ONLY: dict[str, tuple[Any, ...]] = {
+    "n": (1,), "best_of": (1,), "presence_penalty": (0,), "frequency_penalty": (0,), "logit_bias": ({},),
+    "tools": ([],), "functions": ([],), "tool_choice": ("none", "auto"), "function_call": ("none", "auto"),
+    "response_format": ({"type": "text"},), "modalities": (["text"],), "echo": (False,), "suffix": ("",),
+    "store": (False,),
+}  # fmt: skip
+_WHY: dict[str, str] = {
+    "n": "Hearth gives one answer for each request",
+    "best_of": "Hearth gives one answer for each request",
+    "tools": "Hearth calls no tools",
+    "functions": "Hearth calls no functions",
+    "response_format": "Hearth answers in plain text",
+    "modalities": "Hearth answers in plain text",
+}
+_UNUSED = {
+    "user", "metadata", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
+    "parallel_tool_calls",
+}  # fmt: skip
+_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repeat_penalty", "seed")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """One request. prompt: of a completion; a text, or token ids. alternatives: how many tokens beside the chosen one
+    are to be told for each position; None: no probabilities at all."""
+
+    what: What
+    model: str
+    messages: list[ChatMessage] = field(default_factory=list)
+    prompt: str | list[int] = ""
+    sampling: dict[str, Any] = field(default_factory=dict)  # what differs from the model's own defaults
+    alternatives: int | None = None
+    streams: bool = False
+    tells_usage: bool = False  # at the end of a stream
+
+
+def read_wish(what: What, body: bytes) -> Wish:
+    """The wish in a body. Raises: ApiError, with words for whoever wrote it."""
+    values = _object(body)
+    model = _take(values, "model", str)
+    if model is None:
+        raise wrong("The field 'model' is missing; GET /v1/models lists what can be asked.", "model", "missing_field")
+    _refuse_undone(values)
+    wish: dict[str, Any] = {"streams": bool(_take(values, "stream", bool))}
+    wish["tells_usage"] = _usage_wanted(values, wish["streams"])
+    if what == "chat":
+        wish["messages"] = _messages(values)
+        wish["alternatives"] = _chat_alternatives(values)
+    else:
+        wish["prompt"] = _prompt(values)
+        wish["alternatives"] = _count(values, "logprobs", MOST_ALTERNATIVES[what])
+    wish["sampling"] = _sampling(values, what)
+    if unknown := sorted(values.keys() - _UNUSED):
+        raise wrong(f"Unrecognized field {_shown(unknown[0])}.", unknown[0][:100], "unknown_field")
+    return Wish(what, model, **wish)
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    def no_number(name: str) -> None:
+        raise ValueError(f"{name} is no number of JSON")
+
+    try:
+        values = json.loads(body, parse_constant=no_number)
+    except RecursionError:
+        raise wrong("The body is nested too deeply.", code="invalid_json") from None
+    except UnicodeDecodeError:
+        raise wrong("The body is not UTF-8.", code="invalid_json") from None
+    except ValueError as error:
+        raise wrong(f"The body is not JSON: {error}.", code="invalid_json") from None
+    if not isinstance(values, dict):
+        raise wrong("The body is no JSON object.", code="invalid_json")
+    return values
+
+
+# ------------------------------------------------------------------ fields
+
+_WORDS: dict[type, str] = {
+    str: "a text", bool: "true or false", int: "a whole number", float: "a number", list: "a list", dict: "an object",
+}  # fmt: skip
+
+
+def _take(values: dict[str, Any], name: str, kind: type) -> Any:
+    """The field, taken out of the values; None where it is missing or null. Raises: ApiError for another type."""
+    value = values.pop(name, None)
+    if value is None:
+        return None
+    fits = isinstance(value, (int, float) if kind is float else kind)
+    if not fits or (isinstance(value, bool) and kind is not bool):
+        raise wrong(f"The field {name!r} is {_shown(value)}; {_WORDS[kind]} is needed.", name, "invalid_type")
+    return value
+
+
+def _count(values: dict[str, Any], name: str, most: int) -> int | None:
+    number: int | None = _take(values, name, int)
+    if number is not None and not 0 <= number <= most:
+        raise wrong(f"The field {name!r} is {number}; it must lie between 0 and {most}.", name)
+    return number
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}…"
+
+
+def _refuse_undone(values: dict[str, Any]) -> None:
+    for name, allowed in _ONLY.items():
+        value = values.pop(name, None)
+        if value is not None and not any(type(value) in _alike(one) and value == one for one in allowed):
+            why = _WHY.get(name, "Hearth does not do that")
+            raise wrong(f"{why}: {name!r} must be left out or {_either(allowed)}.", name, "unsupported_value")
+
+
+def _alike(value: object) -> tuple[type, ...]:
+    return (int, float) if type(value) is int else (type(value),)
+
+
+def _either(allowed: tuple[Any, ...]) -> str:
+    return " or ".join(json.dumps(one) for one in allowed)
+
+
+def _usage_wanted(values: dict[str, Any], streams: bool) -> bool:
+    options = _take(values, "stream_options", dict)
+    if options is None:
+        return False
+    if not streams:
+        raise wrong("The field 'stream_options' is only for streams: set 'stream' too.", "stream_options")
+    options = dict(options)
+    wanted = bool(_take(options, "include_usage", bool))
+    _take(options, "include_obfuscation", bool)
+    if options:
+        name = sorted(options)[0]
+        raise wrong(f"Unrecognized field {_shown(name)} in 'stream_options'.", "stream_options", "unknown_field")
+    return wanted
+
+
+def _chat_alternatives(values: dict[str, Any]) -> int | None:
+    wanted, most = _take(values, "logprobs", bool), MOST_ALTERNATIVES["chat"]
+    alternatives = _count(values, "top_logprobs", most)
+    if alternatives is not None and not wanted:
+        raise wrong("The field 'top_logprobs' needs 'logprobs' to be true.", "top_logprobs")
+    return (alternatives or 0) if wanted else None
+
+
+def _sampling(values: dict[str, Any], what: What) -> dict[str, Any]:
+    """Raises: ApiError for a value that is out of its range."""
+    found: dict[str, Any] = {}
+    for name in _SAMPLING:
+        kind = int if name in ("top_k", "seed") else float
+        if (value := _take(values, name, kind)) is not None:
+            found[name] = value
+            _check(name, value)
+    longest = _take(values, "max_tokens", int)
+    if what == "chat" and (newer := _take(values, "max_completion_tokens", int)) is not None:
+        longest = newer
+    if longest is None and what == "completion":
+        longest = COMPLETION_TOKENS
+    if longest is not None:
+        _check("max_tokens", longest)
+        found["max_tokens"] = longest
+    if stops := _stops(values):
+        found["stop"] = stops
+    return found
+
+
+def _check(name: str, value: float) -> None:
+    try:
+        SamplingConfig().changed({name: value})
+    except InvalidRequestError as error:
+        raise wrong(error.message, name) from None
+
+
+def _stops(values: dict[str, Any]) -> list[str]:
+    given = values.pop("stop", None)
+    stops = [given] if isinstance(given, str) else given
+    if stops is None:
+        return []
+    if not isinstance(stops, list) or not all(isinstance(text, str) for text in stops):
+        raise wrong(
+            f"The field 'stop' is {_shown(given)}; a text or a list of texts is needed.", "stop", "invalid_type"
+        )
+    if len(stops) > MOST_STOPS or any(not 1 <= len(text) <= LONGEST_STOP for text in stops):
+        raise wrong(f"'stop' holds up to {MOST_STOPS} texts of 1 to {LONGEST_STOP} characters.", "stop")
+    return stops
+
+
+# ------------------------------------------------------------------ what is to be answered
+
+
+def _messages(values: dict[str, Any]) -> list[ChatMessage]:
+    given = _take(values, "messages", list)
+    if not given:
+        raise wrong("The field 'messages' is missing or empty.", "messages", "missing_field")
+    if len(given) > MOST_MESSAGES:
+        raise wrong(f"{len(given)} messages are more than the {MOST_MESSAGES} that are taken.", "messages")
+    return [_message(message, f"messages[{i}]") for i, message in enumerate(given)]
+
+
+def _message(message: object, param: str) -> ChatMessage:
+    if not isinstance(message, dict):
+        raise wrong(f"{param} is {_shown(message)}; an object is needed.", param, "invalid_type")
+    role = message.get("role")
+    if role in ("tool", "function") or message.get("tool_calls") or message.get("function_call"):
+        raise wrong(f"{param} is about a tool: Hearth calls no tools.", param, "unsupported_value")
+    if not isinstance(role, str) or role not in _ROLES:
+        raise wrong(f"{param} has the role {_shown(role)}; system, developer, user or assistant is needed.", param)
+    known = {"role", "content", "name", "tool_calls", "function_call", "refusal", "audio", "annotations"}
+    if unknown := sorted(message.keys() - known):
+        raise wrong(f"Unrecognized field {_shown(unknown[0])} in {param}.", param, "unknown_field")
+    return {"role": _ROLES[role], "content": _content(message.get("content"), f"{param}.content")}
+
+
+def _content(content: object, param: str) -> str:
+    """A text, or the texts of its parts, as they follow each other."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise wrong(f"{param} is {_shown(content)}; a text is needed.", param, "invalid_type")
+    texts = []
+    for part in content:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind != "text":
+            raise wrong(
+                f"{param} holds a part of the type {_shown(kind)}: Hearth reads text alone.", param, "unsupported_value"
+            )
+        assert isinstance(part, dict)
+        if not isinstance(part.get("text"), str) or part.keys() - {"type", "text"}:
+            raise wrong(f"{param} holds a text part that is not {{type, text}}.", param, "invalid_type")
+        texts.append(part["text"])
+    return "".join(texts)
+
+
+def _prompt(values: dict[str, Any]) -> str | list[int]:
+    given = values.pop("prompt", None)
+    if isinstance(given, list) and len(given) == 1 and isinstance(given[0], str | list):
+        given = given[0]
+    if isinstance(given, str):
+        return given
+    if isinstance(given, list) and given and all(type(token) is int for token in given):
+        return given
+    if isinstance(given, list) and given and all(isinstance(one, str | list) for one in given):
+        raise ApiError(400, "unsupported_value", "Hearth answers one prompt for each request.", "prompt")
+    raise wrong("The field 'prompt' is missing; a text, or a list of token ids, is needed.", "prompt", "missing_field")

@@ -1,0 +1,180 @@
+"""Requests of the local API as plain data: what is taken, and in which words everything else is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.config import SamplingConfig
+from engine.server.failures import ApiError
+from engine.server.wishes import MOST_MESSAGES, What, read_wish
+
+HELLO = [{"role": "user", "content": "Hello!"}]
+CHAT: dict[str, Any] = {"model": "Pip", "messages": HELLO}
+COMPLETION: dict[str, Any] = {"model": "Pip", "prompt": "Once"}
+
+
+def refused(what: What, body: object) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        read_wish(what, body if isinstance(body, bytes) else json.dumps(body).encode())
+    error = caught.value
+    assert error.status == 400
+    assert error.message.endswith(".")
+    assert error.values["error"]["type"] == "invalid_request_error"
+    return error
+
+
+def test_a_chat_is_read_with_all_that_differs_from_the_models_defaults() -> None:
+    wish = read_wish("chat", json.dumps({
+        **CHAT, "temperature": 0, "top_p": 0.5, "seed": 7, "stop": "\n", "max_completion_tokens": 9, "max_tokens": 4,
+        "logprobs": True, "top_logprobs": 3, "stream": True, "stream_options": {"include_usage": True}, "n": 1,
+        "top_k": 5, "tools": [], "tool_choice": "none", "presence_penalty": 0.0, "user": "me", "logit_bias": None,
+        "response_format": {"type": "text"},
+    }).encode())  # fmt: skip
+    assert wish.messages == HELLO
+    assert wish.sampling == {
+        "temperature": 0, "top_p": 0.5, "seed": 7, "top_k": 5, "max_tokens": 9, "stop": ["\n"],
+    }  # fmt: skip
+    assert (wish.alternatives, wish.streams, wish.tells_usage) == (3, True, True)
+    SamplingConfig().changed(wish.sampling)
+
+
+def test_contents_may_come_in_parts_and_developers_speak_for_the_system() -> None:
+    messages = [
+        {"role": "developer", "content": "Be short."},
+        {"role": "user", "content": [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}], "name": "ann"},
+        {"role": "assistant", "content": "Hi", "tool_calls": None, "refusal": None},
+    ]
+    assert read_wish("chat", json.dumps({**CHAT, "messages": messages}).encode()).messages == [
+        {"role": "system", "content": "Be short."},
+        {"role": "user", "content": "Hello"},
+        {"role": "assistant", "content": "Hi"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "read"),
+    [("Once", "Once"), (["Once"], "Once"), ([1, 2], [1, 2]), ([[1, 2]], [1, 2]), ("", "")],
+)
+def test_a_completion_takes_one_prompt_as_text_or_tokens(prompt: object, read: object) -> None:
+    wish = read_wish("completion", json.dumps({**COMPLETION, "prompt": prompt, "logprobs": 0}).encode())
+    assert (wish.prompt, wish.alternatives, wish.sampling) == (read, 0, {"max_tokens": 16})
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+        (b"[" * 200_000, "nested too deeply"),
+        (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "nested too deeply"),
+        (b"[]", "no JSON object"),
+        (b'"text"', "no JSON object"),
+        (b'{"model": NaN}', "no number of JSON"),
+        (b'{"model": "\xff"}', "not UTF-8"),
+        (b'{"seed": ' + b"9" * 5000 + b"}", "not JSON"),
+    ],
+)  # fmt: skip
+def test_what_is_no_json_object_is_refused(body: bytes, words: str) -> None:
+    error = refused("chat", body)
+    assert (error.code, words in error.message) == ("invalid_json", True), error.message
+
+
+@pytest.mark.parametrize(
+    ("values", "code", "param", "words"),
+    [
+        ({"model": None}, "missing_field", "model", "/v1/models"),
+        ({"model": 3}, "invalid_type", "model", "a text"),
+        ({"messages": None}, "missing_field", "messages", "missing"),
+        ({"messages": []}, "missing_field", "messages", "empty"),
+        ({"messages": "Hello"}, "invalid_type", "messages", "a list"),
+        ({"messages": ["Hello"]}, "invalid_type", "messages[0]", "an object"),
+        ({"messages": [{"role": "robot", "content": "x"}]}, "invalid_value", "messages[0]", "robot"),
+        ({"messages": [{"role": ["user"], "content": "x"}]}, "invalid_value", "messages[0]", "role"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "unsupported_value", "messages[0]", "no tools"),
+        ({"messages": [{"role": "user", "content": None}]}, "invalid_type", "messages[0].content", "a text"),
+        ({"messages": [{"role": "user", "content": "x", "mood": 1}]}, "unknown_field", "messages[0]", "mood"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]},
+            "unsupported_value", "messages[0].content", "text alone",
+        ),
+        ({"messages": [{"role": "user", "content": ["x"]}]}, "unsupported_value", "messages[0].content", "text alone"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
+            "invalid_type", "messages[0].content", "text part",
+        ),
+        ({"messages": HELLO * (MOST_MESSAGES + 1)}, "invalid_value", "messages", "4096"),
+        ({"n": 2}, "unsupported_value", "n", "one answer"),
+        ({"n": True}, "unsupported_value", "n", "one answer"),
+        ({"tools": [{"type": "function"}]}, "unsupported_value", "tools", "no tools"),
+        ({"tool_choice": "required"}, "unsupported_value", "tool_choice", "tool_choice"),
+        ({"response_format": {"type": "json_object"}}, "unsupported_value", "response_format", "plain text"),
+        ({"presence_penalty": 0.5}, "unsupported_value", "presence_penalty", "presence_penalty"),
+        ({"logit_bias": {"5": 1}}, "unsupported_value", "logit_bias", "logit_bias"),
+        ({"temperature": "warm"}, "invalid_type", "temperature", "a number"),
+        ({"temperature": True}, "invalid_type", "temperature", "a number"),
+        ({"temperature": -1}, "invalid_value", "temperature", "between"),
+        ({"temperature": 1e400}, "invalid_json", None, "JSON"),
+        ({"top_p": 2}, "invalid_value", "top_p", "between"),
+        ({"seed": 1.5}, "invalid_type", "seed", "a whole number"),
+        ({"seed": -1}, "invalid_value", "seed", "between"),
+        ({"max_tokens": 0}, "invalid_value", "max_tokens", "at least 1"),
+        ({"stop": 5}, "invalid_type", "stop", "a text"),
+        ({"stop": ["a"] * 5}, "invalid_value", "stop", "up to 4"),
+        ({"stop": [""]}, "invalid_value", "stop", "1 to 1000"),
+        ({"stream": "yes"}, "invalid_type", "stream", "true or false"),
+        ({"stream_options": {"include_usage": True}}, "invalid_value", "stream_options", "only for streams"),
+        ({"stream": True, "stream_options": {"x": 1}}, "unknown_field", "stream_options", "'x'"),
+        ({"top_logprobs": 2}, "invalid_value", "top_logprobs", "logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "invalid_value", "top_logprobs", "between 0 and 20"),
+        ({"colour": "red"}, "unknown_field", "colour", "'colour'"),
+        ({"prompt": "x"}, "unknown_field", "prompt", "'prompt'"),
+    ],
+)  # fmt: skip
+def test_every_field_that_makes_no_sense_is_named(values: Any, code: str, param: str | None, words: str) -> None:
+    error = refused("chat", {**CHAT, **values})
+    assert (error.code, error.param) == (code, param), error.message
+    assert words in error.message
+
+
+@pytest.mark.parametrize(
+    ("values", "code", "words"),
+    [
+        ({"prompt": None}, "missing_field", "missing"),
+        ({"prompt": ["a", "b"]}, "unsupported_value", "one prompt"),
+        ({"prompt": [[1], [2]]}, "unsupported_value", "one prompt"),
+        ({"prompt": [1, "a"]}, "missing_field", "token ids"),
+        ({"echo": True}, "unsupported_value", "echo"),
+        ({"best_of": 3}, "unsupported_value", "one answer"),
+        ({"suffix": "end"}, "unsupported_value", "suffix"),
+        ({"logprobs": 6}, "invalid_value", "between 0 and 5"),
+        ({"messages": HELLO}, "unknown_field", "messages"),
+    ],
+)
+def test_completions_refuse_in_words_too(values: Any, code: str, words: str) -> None:
+    error = refused("completion", {**COMPLETION, **values})
+    assert (error.code, words in error.message) == (code, True), error.message
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+_NAMES = ["model", "messages", "prompt", "stop", "n", "stream", "stream_options", "logprobs", "seed", "tools", "top_k"]
+
+
+@settings(max_examples=40)
+@given(st.dictionaries(st.sampled_from(_NAMES), _JSON), st.sampled_from(["chat", "completion"]))
+def test_whatever_comes_is_a_wish_or_refused_in_words(values: dict[str, Any], what: What) -> None:
+    for body in (values, {**(CHAT if what == "chat" else COMPLETION), **values}):
+        try:
+            wish = read_wish(what, json.dumps(body).encode())
+        except ApiError as error:
+            json.dumps(error.values)
+        else:
+            SamplingConfig().changed(wish.sampling)

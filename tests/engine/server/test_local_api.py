@@ -1,0 +1,387 @@
+"""The local API as programs find it: asked with OpenAI's own client, beside a window that talks to the same model."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import openai
+import pytest
+
+from engine import protocol
+from engine.host import EngineHost
+from engine.protocol import ServerState
+from engine.server import connection
+from engine.server.turns import MOST_WAITING, Turn
+
+KEY = "a-key-for-tests"
+PATIENCE_S = 60.0
+QUESTION = [{"role": "user", "content": "What is the capital of Peru?"}]
+ANSWER = "Lima is the capital of Peru."
+LONG: dict[str, Any] = {"model": "Pip", "prompt": "Once upon a time", "temperature": 10, "seed": 1, "max_tokens": 60}
+
+
+class Serving:
+    """An engine that runs in a thread of its own and serves the starter model.
+
+    at_token: called in the engine's thread after each token of an answer through the API.
+    """
+
+    def __init__(self) -> None:
+        self.events: list[protocol.Event] = []
+        self._arrived = threading.Condition()
+        self.host = EngineHost(self._take)
+        self.on_event: Callable[[protocol.Event], None] = lambda event: None
+        self.at_token: Callable[[Turn], None] = lambda turn: None
+        self._thread = threading.Thread(target=self.host.run_pending, args=(True,))
+        self._thread.start()
+
+    def _take(self, event: protocol.Event) -> None:
+        with self._arrived:
+            self.events.append(event)
+            self._arrived.notify_all()
+        self.on_event(event)
+
+    def until(self, wanted: Callable[[protocol.Event], bool]) -> Any:
+        """The first event that is so, however long ago it came."""
+
+        def found() -> list[protocol.Event]:
+            return [event for event in list(self.events) if wanted(event)]
+
+        with self._arrived:
+            assert self._arrived.wait_for(lambda: bool(found()), PATIENCE_S)
+        return found()[0]
+
+    def end_of(self, request: protocol.Request) -> Any:
+        """How the request ended."""
+        self.host.submit(request)
+        return self.until(lambda event: _is_end(event, request.id))
+
+    def serve(self, name: str, port: int = 0, key: str = KEY, on: bool = True) -> ServerState:
+        end = self.end_of(protocol.Serve(name, on, port, key))
+        assert isinstance(end, protocol.Finished), end
+        return ServerState.from_dict(end.result)
+
+    def news(self, wanted: Callable[[ServerState], bool]) -> ServerState:
+        """The state told last, once it is so."""
+
+        def last() -> ServerState:
+            told = [event for event in self.events if isinstance(event, protocol.News) and event.topic == "server"]
+            return ServerState.from_dict(told[-1].values) if told else ServerState()
+
+        with self._arrived:
+            assert self._arrived.wait_for(lambda: wanted(last()), PATIENCE_S), last()
+            return last()
+
+    def close(self) -> None:
+        self.host.close()
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive()
+
+
+def _is_end(event: protocol.Event, request_id: str) -> bool:
+    return isinstance(event, protocol.Finished | protocol.Failed) and event.id == request_id
+
+
+@pytest.fixture(scope="module")
+def loaded() -> Iterator[Serving]:
+    serving = Serving()
+    assert isinstance(serving.end_of(protocol.Load("load", "starter-chat")), protocol.Finished)
+    yield serving
+    serving.close()
+
+
+@pytest.fixture
+def serving(loaded: Serving, monkeypatch: pytest.MonkeyPatch) -> Serving:
+    from engine.server.answering import ApiAnswers
+
+    loaded.events.clear()
+    loaded.on_event = lambda event: None
+    loaded.at_token = lambda turn: None
+    pass_on = ApiAnswers._pass_on
+
+    def with_a_look(answers: Any, turn: Turn, session: Any, events: Any, *others: Any) -> Any:
+        def watched() -> Iterator[Any]:
+            for event in events:
+                yield event
+                if event.token_id is not None:
+                    loaded.at_token(turn)
+
+        return pass_on(answers, turn, session, watched(), *others)
+
+    monkeypatch.setattr(ApiAnswers, "_pass_on", with_a_look)
+    return loaded
+
+
+@pytest.fixture
+def client(serving: Serving) -> Iterator[openai.OpenAI]:
+    state = serving.serve("on")
+    with openai.OpenAI(base_url=state.address, api_key=KEY, max_retries=0, timeout=PATIENCE_S) as made:
+        yield made
+
+
+def test_the_official_client_gets_its_answers_whole_and_streamed(client: openai.OpenAI) -> None:
+    (model,) = client.models.list()
+    assert (model.id, client.models.retrieve("pip").id) == ("Pip", "Pip")
+    whole = client.chat.completions.create(
+        model="Pip", messages=QUESTION, temperature=0, logprobs=True, top_logprobs=2, max_completion_tokens=50
+    )  # type: ignore[call-overload]
+    (choice,) = whole.choices
+    assert (choice.message.content, choice.message.role, choice.finish_reason) == (ANSWER, "assistant", "stop")
+    assert whole.usage.completion_tokens == len(choice.logprobs.content) == 9
+    assert whole.usage.total_tokens == whole.usage.prompt_tokens + 9
+    assert "".join(one.token for one in choice.logprobs.content) == ANSWER
+    for one in choice.logprobs.content:
+        likeliest = one.top_logprobs[0]
+        assert (likeliest.token, likeliest.logprob) == (one.token, one.logprob)
+        assert bytes(one.bytes).decode() == one.token
+    chunks = list(client.chat.completions.create(
+        model="starter-chat", messages=QUESTION, temperature=0, stream=True, stream_options={"include_usage": True},
+        logprobs=True,
+    ))  # type: ignore[call-overload]  # fmt: skip
+    said = [chunk.choices[0] for chunk in chunks if chunk.choices]
+    assert "".join(one.delta.content or "" for one in said) == ANSWER
+    assert [one.finish_reason for one in said] == [None] * (len(said) - 1) + ["stop"]
+    assert "".join(one.token for part in said if part.logprobs for one in part.logprobs.content) == ANSWER
+    assert chunks[-1].usage.completion_tokens == 9
+    assert chunks[-1].usage.prompt_tokens_details.cached_tokens == whole.usage.prompt_tokens - 1
+
+
+def test_a_completion_keeps_to_its_seed_its_length_and_its_stop_texts(client: openai.OpenAI) -> None:
+    asked = {**LONG, "max_tokens": 12, "logprobs": 1}
+    first = client.completions.create(**asked)
+    assert first.choices[0].text == client.completions.create(**asked).choices[0].text
+    assert (first.choices[0].finish_reason, first.usage.completion_tokens) == ("length", 12)
+    offsets, text = first.choices[0].logprobs.text_offset, first.choices[0].text
+    assert offsets == sorted(offsets)
+    assert "".join(first.choices[0].logprobs.tokens) == text
+    plain = {"model": "Pip", "prompt": "What is", "max_tokens": 20, "temperature": 0}
+    whole = client.completions.create(**plain).choices[0].text
+    stop = whole[4:7]
+    cut = client.completions.create(**plain, stop=[stop, "never"], logprobs=0).choices[0]
+    assert (cut.text, cut.finish_reason) == (whole[: whole.index(stop)], "stop")
+    assert len("".join(cut.logprobs.tokens)) <= len(cut.text) + len(cut.logprobs.tokens[-1])
+    parts = client.completions.create(**plain, stream=True)
+    assert "".join(part.choices[0].text for part in parts) == whole
+
+
+def test_what_cannot_be_answered_is_refused_as_the_client_expects(client: openai.OpenAI, serving: Serving) -> None:
+    with pytest.raises(openai.AuthenticationError):
+        client.with_options(api_key="another-key").models.list()
+    with pytest.raises(openai.NotFoundError, match="'Pip' is loaded"):
+        client.chat.completions.create(model="gpt-9", messages=QUESTION)
+    with pytest.raises(openai.BadRequestError, match="no tools"):
+        client.chat.completions.create(model="Pip", messages=QUESTION, tools=[{"type": "function"}])
+    for stream in (False, True):
+        with pytest.raises(openai.BadRequestError) as caught:
+            client.chat.completions.create(
+                model="Pip", messages=[{"role": "user", "content": "word " * 1200}], stream=stream
+            )
+        assert caught.value.code == "context_length_exceeded"
+    for prompt in ("x" * 200_000, [10**9], [5] * 2000):
+        with pytest.raises(openai.BadRequestError):
+            client.completions.create(model="Pip", prompt=prompt)
+    with pytest.raises(openai.NotFoundError, match="/v1/chat/completions"):
+        client.embeddings.create(model="Pip", input="x")
+    told = serving.news(lambda state: state.refused >= 9)
+    assert "/v1/embeddings" in told.last_error
+
+
+def test_requests_by_hand_get_words_in_the_same_shape(client: openai.OpenAI) -> None:
+    port = int(client.base_url.port)
+    bearer = {"Authorization": f"Bearer {KEY}"}
+
+    def ask(method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, Any, Any]:
+        connected = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+        connected.request(method, path, body, {**bearer, **headers})
+        reply = connected.getresponse()
+        read = reply.status, dict(reply.getheaders()), json.loads(reply.read())
+        connected.close()
+        return read
+
+    for status, code, asked in (
+        (403, "host_not_allowed", ask("GET", "/v1/models", Host="rebound.example")),
+        (401, "invalid_api_key", ask("GET", "/nowhere", Authorization="Bearer guess-guess")),
+        (404, "not_found", ask("GET", "/v1/models/../../etc")),
+        (404, "not_found", ask("GET", "/docs")),
+        (405, "method_not_allowed", ask("GET", "/v1/completions")),
+        (405, "method_not_allowed", ask("OPTIONS", "/v1/completions", Origin="http://evil.example")),
+        (413, "body_too_large", ask("POST", "/v1/completions", b"", **{"Content-Length": str(1 << 40)})),
+        (400, "invalid_json", ask("POST", "/v1/completions", b"[" * 100_000)),
+    ):
+        assert asked[0] == status
+        assert asked[2]["error"]["code"] in (code, "model_not_found")
+        assert not {name.lower() for name in asked[1]} & {"access-control-allow-origin", "server"}
+
+
+def test_who_is_silent_or_senseless_is_cut_off(client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "HEAD_S", 0.05)
+    for said in (b"", b"GET /v1/models HTT", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 what is this\r\n\r\n"):
+        with socket.create_connection(("127.0.0.1", int(client.base_url.port)), PATIENCE_S) as connected:
+            connected.sendall(said)
+            while connected.recv(4096):
+                pass
+
+
+def test_an_answer_nobody_waits_for_any_more_is_stopped(client: openai.OpenAI, serving: Serving) -> None:
+    stopped_at: list[int] = []
+
+    def wait(turn: Turn) -> None:
+        if turn.tokens == 5:
+            assert turn._gone.wait(PATIENCE_S)
+        stopped_at.append(turn.tokens)
+
+    serving.at_token = wait
+    with client.completions.create(**LONG, stream=True) as stream:
+        next(iter(stream))
+        told = serving.news(lambda state: state.active == 1).talking[0]
+        assert (told["what"], told["state"], told["client"].split("/")[0]) == ("completion", "answering", "OpenAI")
+    serving.news(lambda state: state.active == 0 and stopped_at[-1:] == [5])
+    assert stopped_at == [1, 2, 3, 4, 5]
+    # The same of an answer that is not streamed.
+    stopped_at.clear()
+    with socket.create_connection(("127.0.0.1", int(client.base_url.port)), PATIENCE_S) as connected:
+        body = json.dumps(LONG).encode()
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:{client.base_url.port}\r\nAuthorization: Bearer {KEY}"
+        connected.sendall(f"{head}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+        serving.news(lambda state: state.active == 1)
+    serving.news(lambda state: state.active == 0 and stopped_at[-1:] == [5])
+    assert stopped_at == [1, 2, 3, 4, 5]
+
+
+def test_the_window_goes_first_and_finds_its_conversation_again(client: openai.OpenAI, serving: Serving) -> None:
+    undisturbed = client.completions.create(**LONG).choices[0].text
+    before = serving.end_of(protocol.Generate("before", QUESTION, {"temperature": 0})).result
+    talk = [*QUESTION, {"role": "assistant", "content": before["text"]}, {"role": "user", "content": "And of France?"}]
+    tokens_then: list[int] = []
+
+    def interrupt(turn: Turn) -> None:
+        if turn.tokens == 5:
+            serving.host.submit(protocol.Count("count", talk))
+            serving.host.submit(protocol.Generate("between", talk, {"temperature": 0}))
+            serving.on_event = lambda event: tokens_then.append(turn.tokens) if _is_end(event, "between") else None
+
+    serving.at_token = interrupt
+    assert client.completions.create(**LONG).choices[0].text == undisturbed
+    between = serving.until(lambda event: _is_end(event, "between")).result
+    assert tokens_then == [6]  # the window's answer came while this one paused
+    assert between["reused_tokens"] >= before["context_used"] - 1  # what the API asked left its cache alone
+    assert isinstance(serving.until(lambda event: _is_end(event, "count")), protocol.Finished)
+
+
+def test_a_prompt_that_is_being_read_is_put_back_for_the_window(
+    client: openai.OpenAI, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from engine.server.answering import ApiAnswers
+
+    undisturbed = client.completions.create(**LONG).choices[0].text
+    asked, times = ApiAnswers._asked, []
+
+    def interrupted(answers: Any, session: Any, turn: Turn) -> Any:
+        times.append(turn.tokens)
+        if len(times) == 1:
+            serving.host.submit(protocol.Generate("first", QUESTION, {"temperature": 0}))
+        return asked(answers, session, turn)
+
+    monkeypatch.setattr(ApiAnswers, "_asked", interrupted)
+    assert client.completions.create(**LONG).choices[0].text == undisturbed
+    assert times == [0, 0]
+    assert serving.until(lambda event: _is_end(event, "first")).result["text"] == ANSWER
+
+
+def test_the_line_is_bounded_and_those_in_it_are_answered_in_turn(client: openai.OpenAI, serving: Serving) -> None:
+    hold, held = threading.Event(), threading.Event()
+
+    def wait(turn: Turn) -> None:
+        if turn.tokens == 1 and not held.is_set():
+            held.set()
+            assert hold.wait(PATIENCE_S)
+
+    serving.at_token = wait
+    texts: list[str] = []
+    short = {**LONG, "max_tokens": 2}
+    threads = [
+        threading.Thread(target=lambda: texts.append(client.completions.create(**short).choices[0].text))
+        for _ in range(MOST_WAITING + 1)
+    ]
+    threads[0].start()
+    assert held.wait(PATIENCE_S)
+    for thread in threads[1:]:
+        thread.start()
+    serving.news(lambda state: (state.active, state.waiting) == (1, MOST_WAITING))
+    with pytest.raises(openai.RateLimitError) as caught:
+        client.completions.create(**short)
+    assert caught.value.code == "queue_full"
+    hold.set()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert len(texts) == MOST_WAITING + 1
+    assert len(set(texts)) == 1
+    serving.news(lambda state: (state.active, state.waiting, state.answered >= len(texts)) == (0, 0, True))
+
+
+def test_switching_off_ends_what_is_under_way_and_frees_the_port(client: openai.OpenAI, serving: Serving) -> None:
+    hold = threading.Event()
+
+    def wait(turn: Turn) -> None:
+        if turn.tokens == 3:
+            assert hold.wait(PATIENCE_S)
+
+    serving.at_token = wait
+    port = int(client.base_url.port)
+    stream = iter(client.completions.create(**LONG, stream=True))
+    next(stream)
+    serving.host.submit(protocol.Serve("off", on=False))
+    with pytest.raises(openai.APIError, match="switched off"):
+        list(stream)
+    hold.set()
+    end = serving.until(lambda event: _is_end(event, "off"))
+    assert (end.result["on"], end.result["address"]) == (False, "")
+    with pytest.raises(openai.APIConnectionError):
+        client.models.list()
+    with socket.create_server(("127.0.0.1", port)) as taken:
+        failed = serving.end_of(protocol.Serve("taken", True, taken.getsockname()[1], KEY))
+        assert (failed.error, failed.crash) == ("ServerError", False)
+        assert f"{port} is in use" in failed.message
+
+
+def test_a_new_key_counts_at_once_and_bad_wishes_change_nothing(client: openai.OpenAI, serving: Serving) -> None:
+    port = int(client.base_url.port)
+    assert serving.serve("same", port, "another-key").address == str(client.base_url).rstrip("/")
+    with pytest.raises(openai.AuthenticationError):
+        client.models.list()
+    for name, port_asked, key in (("a", port, ""), ("b", 70_000, KEY), ("c", -1, KEY), ("d", 0, "with space")):
+        failed = serving.end_of(protocol.Serve(name, True, port_asked, key))
+        assert (failed.error, failed.crash) == ("InvalidRequestError", False)
+    assert client.with_options(api_key="another-key").models.list().data[0].id == "Pip"
+    moved = serving.serve("moved", _free_port())
+    assert moved.address != str(client.base_url).rstrip("/")
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
+
+
+def test_without_a_model_it_is_on_and_says_what_is_missing() -> None:
+    serving = Serving()
+    try:
+        state = serving.serve("on")
+        assert (state.on, state.model) == (True, "")
+        with openai.OpenAI(base_url=state.address, api_key=KEY, max_retries=0, timeout=PATIENCE_S) as client:
+            assert client.models.list().data == []
+            with pytest.raises(openai.InternalServerError, match="Load one in Hearth"):
+                client.chat.completions.create(model="Pip", messages=QUESTION)
+    finally:
+        serving.close()
+
+
+def test_an_engine_within_the_window_serves_nobody() -> None:
+    events: list[Any] = []
+    host = EngineHost(events.append, serves=False)
+    host.submit(protocol.Serve("1", True, 0, KEY))
+    assert [(event.error, event.crash) for event in events] == [("ServerError", False)]

@@ -1,0 +1,56 @@
+"""README and docs hold together: links lead somewhere, README's index has every page, and named files are there."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+import pytest
+from documented import PAGES, ROOT, anchors, blocks, links
+
+from engine import cli
+
+# A path of the tree in a sentence, perhaps with a star, a place in it behind a colon, or braces for several.
+_PATH = re.compile(r"(?:app|engine|native_kernels|docs|assets|installer|tests)/[\w.*/\-]+")
+
+COMING = {ROOT / "docs" / "installing.md"}  # written beside this, linked already
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    wrong = []
+    for line, target in links(page):
+        if target.startswith(("https://", "mailto:")):
+            continue
+        place, _, heading = target.partition("#")
+        file = (page.parent / place).resolve() if place else page
+        if (not file.exists() and file not in COMING) or (heading and heading not in anchors(file)):
+            wrong.append(f"line {line}: {target}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_are_named_are_there(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    named = {span for span in re.findall(r"`([^`\n]+)`", text) if _PATH.fullmatch(span)}
+    assert sorted(path for path in named if not any(ROOT.glob(path))) == []
+
+
+def test_the_tour_names_files_that_are_there() -> None:
+    (tree,) = blocks(ROOT / "docs" / "tour.md")
+    folders = ("app", "engine", "native_kernels", "installer", "tests")
+    there = {file.name for folder in folders for file in (ROOT / folder).rglob("*.py")}
+    assert sorted(set(re.findall(r"\w+\.py\b", tree.text)) - there) == []
+
+
+def test_the_index_has_every_page() -> None:
+    indexed = {target for _, target in links(ROOT / "README.md")}
+    assert sorted(page.name for page in PAGES[1:] if f"docs/{page.name}" not in indexed) == []
+
+
+def test_the_readme_names_every_command() -> None:
+    parser = cli.build_parser()
+    (names,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert sorted(name for name in names.choices if f"`{name}`" not in text) == []
