@@ -96,7 +96,7 @@ class OwnServerRows:
     def show(self) -> None:
         """Show the server as it is now."""
         server, state = self._server, self._server.state
-        self.address.show_value(state.address or tr("Switched off"), state.address)
+        self.address.show_value(state.address or ("–" if server.is_wanted else tr("Switched off")), state.address)
         shown = self.eye.isChecked()
         self.eye.set_words(tr("Hide the key") if shown else tr("Show the key"))
         self.key.show_value((server.key if shown else HIDDEN) if server.key else "–", server.key)
