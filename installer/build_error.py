@@ -1,0 +1,12 @@
+"""What can go wrong while Hearth is being built: one sentence and the next act."""
+
+from __future__ import annotations
+
+
+class BuildError(Exception):
+    """The build cannot go on; `act` says what the person can do."""
+
+    def __init__(self, what: str, act: str) -> None:
+        super().__init__(f"{what}\n  What to do: {act}" if act else what)
+        self.what = what
+        self.act = act
