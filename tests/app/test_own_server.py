@@ -69,12 +69,16 @@ def make(qtbot: QtBot) -> Make:
     return made
 
 
-def test_switched_off_nothing_is_asked_of_anybody(make: Make) -> None:
+def test_switched_off_nothing_is_asked_of_anybody(make: Make, qtbot: QtBot) -> None:
     server, engine, library = make(AppSettings())
     engine.process_started.emit(7)
     engine.come_up()
     assert (engine.told, library.asked, server.key) == ([], [], "")
     assert AppSettings().serve is False
+    dialog = SettingsDialog(AppSettings())
+    qtbot.addWidget(dialog)
+    dialog.add_own_server(server)
+    assert library.asked == [], "looking at the settings asks no keyring"
 
 
 def test_every_new_engine_is_told_once_it_has_come_up(make: Make, qtbot: QtBot) -> None:
