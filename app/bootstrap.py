@@ -241,6 +241,7 @@ class Hearth(QObject):
         self.manners = Manners(
             self.window, self.engine, self.controller, self.memory, self.models, self.shelf, self.reads, self._places
         )
+        self.remote.status_changed.connect(self.manners.take_elsewhere)
 
     def greet(self, instance: SingleInstance, wish: Wish, last_run: LastRun | None) -> None:
         """Hear of later starts and tell of a crash, once everything is started; open what this start was given once
