@@ -237,7 +237,8 @@ def test_an_answer_nobody_waits_for_any_more_is_stopped(client: openai.OpenAI, s
 
     serving.at_token = wait
     with client.completions.create(**LONG, stream=True) as stream:
-        next(iter(stream))
+        chunks = iter(stream)
+        next(chunks)
         told = serving.news(lambda state: state.active == 1).talking[0]
         assert (told["what"], told["state"], told["client"].split("/")[0]) == ("completion", "answering", "OpenAI")
     serving.news(lambda state: state.active == 0 and stopped_at[-1:] == [5])
