@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import random
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -233,6 +234,32 @@ def test_who_is_silent_or_senseless_is_cut_off(client: openai.OpenAI, monkeypatc
             with suppress(ConnectionResetError):
                 while connected.recv(4096):
                     pass
+
+
+@pytest.mark.slow
+def test_two_thousand_damaged_requests_leave_it_answering(client: openai.OpenAI) -> None:
+    chance = random.Random(0)
+    port = int(client.base_url.port)
+    body = json.dumps({**LONG, "max_tokens": 1, "stream": True}).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {KEY}\r\n"
+    whole = f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
+    seen = set()
+    for _ in range(2000):
+        damaged = bytearray(whole)
+        for _ in range(chance.randrange(4)):
+            at = chance.randrange(len(damaged))
+            if chance.random() < 0.5:
+                damaged[at] = chance.randrange(256)
+            else:
+                del damaged[at : at + chance.randrange(1, 40)]
+        with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as connected, suppress(ConnectionError):
+            connected.sendall(damaged)
+            connected.shutdown(socket.SHUT_WR)
+            reply = b"".join(iter(lambda: connected.recv(65536), b""))
+            seen.add(reply[9:12])
+    assert {b"200", b"400", b"401"} <= seen <= {b"", *(b"%d" % status for status in range(200, 505))}
+    assert b"500" not in seen
+    assert client.completions.create(**{**LONG, "max_tokens": 1}).usage.completion_tokens == 1
 
 
 def test_an_answer_nobody_waits_for_any_more_is_stopped(client: openai.OpenAI, serving: Serving) -> None:
