@@ -51,7 +51,7 @@ def engine_facts(status: EngineStatus) -> list[Fact]:
     speed = rate(status.tok_s)
     said = tr("unknown") if status.tok_s is None else speed.replace("tok/s", tr("tokens per second"))
     facts.append(
-        Fact(speed, tr("Speed {said}", said=said), 1, f"{figure(888.8, '.1f')}{NARROW}tok/s", strong=status.answering)
+        Fact(speed, tr("Speed {rate}", rate=said), 1, f"{figure(888.8, '.1f')}{NARROW}tok/s", strong=status.answering)
     )
     if status.card:
         share = UNKNOWN if status.gpu_share is None else percent(100 * status.gpu_share)
