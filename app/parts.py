@@ -12,6 +12,7 @@ import re
 import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -26,6 +27,12 @@ _TEXTS = {
     "shiboken6": ("lgpl-3.0.txt", "gpl-3.0.txt"),
     "tokenizers": ("apache-2.0.txt",),
     "nvidia-ml-py": ("nvidia-ml-py.txt",),
+}
+_NAMES = {  # what people know them by
+    "pyside6-essentials": "Qt and Qt for Python",
+    "torch": "PyTorch",
+    "nvidia-cuda-nvrtc-cu12": "NVIDIA's compiler NVRTC",
+    "nvidia-ml-py": "NVIDIA Management Library",
 }
 # Where the field is the whole text, or says less than the classifiers.
 _WORDS = {"BSD License": "BSD", "Apache Software License": "Apache-2.0", "MIT License": "MIT",
@@ -43,17 +50,18 @@ class Part:
     licence: str
 
 
-def parts() -> list[Part]:
-    """Everything that runs within Hearth, by name. Cost: some 0.3 s."""
+@cache
+def parts() -> tuple[Part, ...]:
+    """Everything that runs within Hearth, by name. Cost: some 0.3 s, once."""
     found = [Part("python", "Python", platform.python_version(), "PSF-2.0")]
     for key in needed_distributions():
         try:
             of_it = metadata.metadata(key)
         except metadata.PackageNotFoundError:  # the build leaves out what is never imported
             continue
-        found.append(Part(key, of_it["Name"], of_it["Version"], _licence_name(of_it)))
+        found.append(Part(key, _NAMES.get(key, of_it["Name"]), of_it["Version"], _licence_name(of_it)))
     found += _added()
-    return sorted(found, key=lambda part: part.name.lower())
+    return tuple(sorted(found, key=lambda part: part.name.lower()))
 
 
 def licence_text(key: str) -> str:

@@ -45,6 +45,9 @@ def percent(value: float | None) -> str:
 def engine_facts(status: EngineStatus) -> list[Fact]:
     """What the strip says of the engine, from the left."""
     facts = [Fact(status.model or tr("No model"), tr("Model {model}", model=status.model or tr("none")), 3)]
+    if status.server:
+        spoken = tr("Sent to {server}, not on this PC", server=status.server)
+        facts.append(Fact(tr("Sent to {server}", server=status.server), spoken, 2))
     if status.device:
         spoken = tr("Runs on {device}", device=status.device)
         facts.append(Fact(status.device, spoken, 8, more=sentence(spoken, status.device_reason)))

@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 
 from app.settings import AppSettings, described
 from app.ui import theme
-from app.ui.about_dialog import AboutDialog, Page, built_with
+from app.ui.about_dialog import AboutDialog, Page
 from app.ui.controls import Label
 from app.ui.setting_groups import Group
 from app.ui.setting_rows import ChoiceRow, NumberRow, SliderRow, TextRow, row_for
@@ -286,9 +286,22 @@ def test_about_shows_the_licence_text_as_it_is(about: AboutDialog) -> None:
 def test_about_names_the_parts_with_their_licences(about: AboutDialog) -> None:
     about.segments.buttons["parts"].click()
     words = about.pages["parts"].toPlainText()
-    assert "LGPL 3.0" in words
-    assert "Python" in words
-    assert "| Qt |" in built_with()
+    assert "Qt and Qt for Python\n" in words
+    assert "LGPL-3.0-only" in words
+    assert "Python\n" in words
+    assert "[NumPy]" not in words
+
+
+def test_about_shows_the_licence_of_a_part_and_leads_back(about: AboutDialog) -> None:
+    about.segments.buttons["parts"].click()
+    about.pages["parts"].anchorClicked.emit(QUrl("part:pyside6-essentials"))
+    words = about.pages["text"].toPlainText()
+    assert about.pages["text"].isVisible()
+    assert "GNU LESSER GENERAL PUBLIC LICENSE" in words
+    assert "‹ Built with" in words
+    about.pages["text"].anchorClicked.emit(QUrl("part:"))
+    assert about.pages["parts"].isVisible()
+    assert not about.pages["text"].isVisible()
 
 
 def test_nothing_in_a_card_is_fetched(about: AboutDialog) -> None:
