@@ -232,6 +232,10 @@ class AppSettings:
     tray: bool = _setting(
         "switch", False, "Stay in the tray", "Closing the window then leaves Hearth in the tray; Ctrl Q ends it.",
         group=_MANNERS)  # fmt: skip
+    look_for_updates: bool = _setting(
+        "switch", False, "Look for updates", "At a start, Hearth asks the place where it is released for the newest "
+        "version. The question holds nothing of yours, and nothing is installed by itself.")  # fmt: skip
+    # The dialog shows it where the build names such a place.
     engine_location: str = _setting(
         "choice", "process", "Engine runs in",
         "In a process of its own the window stays smooth and survives a failure.",

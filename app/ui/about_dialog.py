@@ -1,5 +1,5 @@
-"""What Hearth is: version, licence, the starter model's card with its licence table, and the parts it is built with, each
-with the text of its licence.
+"""What Hearth is: version, licence, the starter model's card with its licence table, and the parts it is built with,
+each with the text of its licence.
 
 Everything shown lies on this computer; nothing is fetched.
 """
