@@ -21,6 +21,7 @@ from app.engine_client import EngineClient
 from app.mode_rates import ModeRate, ModeRates, costs
 from app.model_rows import listed_id
 from app.presets import Preset
+from app.servers import Place
 from app.settings import AppSettings
 from app.shelf import Shelf, ShelfError, new_id
 from app.translation import tr
@@ -89,12 +90,16 @@ class AnswerSetup(QObject):
     @property
     def _model(self) -> str:
         """What the model is known by."""
-        return listed_id(self._chat.model)
+        return self._known_as(self._chat.place)
+
+    def _known_as(self, place: Place | None) -> str:
+        """The name of what answers: a model of a server elsewhere begins with choices of its own too."""
+        return listed_id(self._chat.model) if place is None else f"{place.server.id}/{place.model}"
 
     @property
     def model_defaults(self) -> Mapping[str, Any]:
         """The sampling of the model that is loaded, as its makers advise; empty without one."""
-        return self._info.sampling if self._info is not None else {}
+        return self._info.sampling if self._info is not None and self._chat.place is None else {}
 
     @property
     def settings(self) -> AppSettings:
@@ -113,12 +118,13 @@ class AnswerSetup(QObject):
     @property
     def offer(self) -> Offer:
         """What can be chosen for the open chat."""
-        status, info = self._engine.status, self._info
+        place = self._chat.place
+        status, info = self._engine.status, self._info if place is None else None
         own, default = self._own, self.choices.default_of(self._model)
         return Offer(
             chosen=self.chosen,
             presets=tuple(self.choices.presets.things),
-            model=status.model if info is not None else "",
+            model=place.model if place is not None else status.model if info is not None else "",
             loaded_mode=info.mode if info is not None else "",
             has_predictors=info.has_predictors if info is not None else True,
             rates=self.rates.of(info.name, "cuda" if status.card else "cpu") if info is not None else {},
@@ -136,10 +142,11 @@ class AnswerSetup(QObject):
 
     def asking_of(self, conversation: Conversation | None) -> Asking:
         """How a chat wants to be answered."""
-        chosen = self.choices.chosen(self._chat.choices.of(conversation), self._model, self._settings)
+        usual = self._usual(conversation)
+        known_as = self._known_as(usual.place)
+        chosen = self.choices.chosen(self._chat.choices.of(conversation), known_as, self._settings)
         sparse_in_vain = chosen.mode == "sparse" and self._info is not None and not self._info.has_predictors
         mode = None if chosen.mode == "auto" or sparse_in_vain else chosen.mode
-        usual = self._usual(conversation)
         return replace(usual, system_prompt=chosen.instructions, sampling=dict(chosen.in_force), mode=mode)
 
     @property
@@ -170,7 +177,8 @@ class AnswerSetup(QObject):
 
     def keep_default(self, keep: bool) -> None:
         """Have every chat with this model begin with what is chosen here, or no longer with anything of its own."""
-        name = self._engine.status.model
+        place = self._chat.place
+        name = place.model if place is not None else self._engine.status.model
         before = self.choices.default_of(self._model)
         chosen = self.chosen
         wanted = {"persona": chosen.persona.id if chosen.persona else "", "preset": chosen.preset.id,
@@ -217,6 +225,8 @@ class AnswerSetup(QObject):
     @property
     def cannot_compare(self) -> str:
         """Why the two ways cannot be compared now; empty where they can."""
+        if self._chat.place is not None:
+            return tr("This chat is sent to a server: only what this PC answers can be compared.")
         if self._info is None:
             return tr("No model is loaded.")
         if self._info.mode == "dense":

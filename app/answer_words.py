@@ -26,7 +26,7 @@ def state_words(state: MessageState, stats: Mapping[str, Any]) -> str:
 
 def facts_of(stats: Mapping[str, Any]) -> list[str]:
     """The figures of a finished answer in words; what is unknown is left out."""
-    facts = []
+    facts = [tr("from {server}, not on this PC", server=str(stats["server"]))] if stats.get("server") else []
     tokens = stats.get("tokens")
     if tokens is not None:
         words = count(tokens)
@@ -51,6 +51,7 @@ def figures_of(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
             rows.append((name, words(stats[key])))
 
     add(tr("Model"), "model", str)
+    add(tr("Server, not on this PC"), "server", str)
     add(tr("Neurons"), "mode", lambda mode: tr(MODES[mode]) if mode in MODES else str(mode))
     add(tr("Answer"), "tokens", count)
     add(

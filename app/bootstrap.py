@@ -37,6 +37,7 @@ from app.mode_rates import ModeRates
 from app.model_choices import ModelChoices
 from app.models_controller import ModelsController
 from app.operations import Operations
+from app.own_server import OwnServer
 from app.personas import Personas
 from app.presets import Presets
 from app.remote_client import RemoteClient
@@ -177,6 +178,7 @@ class Hearth(QObject):
         self.servers = ServersController(
             self.library, self.controller, self.remote, ServerBook(places.servers_file), self._save_small
         )
+        self.own_server = OwnServer(self.engine, self.library, settings)
         self.choices = ModelChoices(places.choices_file)
         self.models = ModelsController(
             self.library, self.controller, self.choices, self._save_choices, offer=not settings.offer_dismissed
@@ -200,6 +202,8 @@ class Hearth(QObject):
         self.window.connect_shelf(self.shelf)
         self.window.connect_context(self.controller, self.engine, self.memory)
         self.window.connect_models(self.models)
+        self.window.connect_servers(self.servers)
+        self.window.connect_own_server(self.own_server)
         self.window.connect_answers(self.setup)
         self.controller.window_action.connect(self.models.remedy)
         self.controller.model_changed.connect(self._keep_model)

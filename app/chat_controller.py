@@ -512,7 +512,7 @@ class ChatController(QObject):
         if answer is not None:
             return replace(status, phase=Phase.THINKING, queued=True)
         shown = (self._memory.branch_of(self._open) if self._open else None) or []
-        stats = next((m.stats for m in reversed(shown) if m.stats), {})
+        stats = next((m.stats for m in reversed(shown) if m.stats and m.stats.get("server") == server.name), {})
         return replace(status, tok_s=stats.get("decode_tok_s"), tokens=stats.get("tokens") or 0)
 
     def _answer_grew(self, answer: Answer, text: str) -> None:

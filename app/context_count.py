@@ -52,6 +52,8 @@ class ContextCount(QObject):
         self._draft = draft
         self._words = words
         self._prompt = prompt
+        # Whether the chat is sent to a server elsewhere, whose context nobody here can count. Whoever knows sets this.
+        self.is_elsewhere: Callable[[], bool] = lambda: False
         self._measuring: list[str] | None = None  # the texts whose room is being asked for
         self._measured: list[str] = []
         self._before: Prompt | None = None  # with another last message: what stands before it was the same
@@ -84,6 +86,11 @@ class ContextCount(QObject):
             self.ask_soon()
 
     def _ask(self) -> None:
+        if self.is_elsewhere():
+            self._measuring, self._measured = None, self._draft.texts
+            self._draft.measure(self._measured, [Measure(0, 0, len(text)) for text in self._measured])
+            self.counted.emit(None)
+            return
         if not self._engine.is_ready:
             return  # `ready` asks again
         texts = self._draft.texts
@@ -104,6 +111,8 @@ class ContextCount(QObject):
     @Slot(object)
     def _hear(self, result: CountResult | None) -> None:
         texts, self._measuring = self._measuring, None
+        if self.is_elsewhere():  # asked before it was chosen
+            return
         if texts is None or result is None:
             self.counted.emit(result)
             return

@@ -44,6 +44,8 @@ class EngineClient(QObject):
     noted = Signal(str)  # what became of the model that is loaded, one sentence
     lived = Signal(object)  # protocol.Live, while somebody watches
     counted = Signal(object)  # protocol.CountResult of what was asked last, or None where it could not be counted
+    served = Signal(object)  # protocol.ServerState: the local server as it is now
+    serve_failed = Signal(object)  # protocol.Failed: it could not be switched on
     process_started = Signal(int)  # its pid, 0 in the window's own process
 
     def __init__(self, worker: EngineWorker) -> None:
@@ -65,6 +67,7 @@ class EngineClient(QObject):
         self._patience.timeout.connect(self._end_the_load)
         self._notes: tuple[str, ...] = ()  # what was said of where the model lies
         self._watching = False
+        self._serve_id = ""  # of what was said last about the local server
         self._threads = ""  # how many work on an answer, in words
         worker.happened.connect(self._hear)
 
@@ -192,6 +195,11 @@ class EngineClient(QObject):
             self._watching = on
             self._worker.watch(protocol.Watch(f"watch-{next(self._numbers)}", on))
 
+    def serve(self, on: bool, port: int, key: str) -> None:
+        """Switch the local server on or off, at once, whatever is under way. `served` or `serve_failed` follows."""
+        self._serve_id = f"serve-{next(self._numbers)}"
+        self._worker.serve(protocol.Serve(self._serve_id, on, port, key))
+
     def move(self, location: str) -> None:
         """Run the engine at the other place. What is under way ends without a word; a load has to follow."""
         self._loaded, self._load_id, self._answer_id = False, "", ""
@@ -262,6 +270,12 @@ class EngineClient(QObject):
                 self._answer_ended(tok_s=None)
                 self.failed.emit(event)
                 self._next()
+            case protocol.Finished() if event.id == self._serve_id:
+                self.served.emit(protocol.ServerState.from_dict(event.result))
+            case protocol.Failed() if event.id == self._serve_id:
+                self.serve_failed.emit(event)
+            case protocol.News() if event.topic == "server":
+                self.served.emit(protocol.ServerState.from_dict(event.values))
             case protocol.Live() if self._watching:
                 self.lived.emit(event)
             case protocol.Finished() if event.id == self._count_id:

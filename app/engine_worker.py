@@ -142,6 +142,9 @@ class EngineWorker(QObject):
     def unload(self, request: protocol.Unload) -> None:
         self._submit_later(request)
 
+    def serve(self, request: protocol.Serve) -> None:
+        self._submit_later(request)
+
     def watch(self, request: protocol.Watch) -> None:
         self._submit_later(request)
 

@@ -145,6 +145,6 @@ class ServersController(QObject):
 
     # -------------------------------------------------------------- choosing
 
-    def choose(self, place: Place | None) -> bool:
+    def choose(self, place: Place | None) -> None:
         """Send the open chat there from its next message on; None: have it answered on this PC."""
-        return self._chat.set_place(place)
+        self._chat.set_place(place)

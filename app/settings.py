@@ -20,6 +20,7 @@ from typing import Any, Literal
 import platformdirs
 
 from app.translation import noted, tr
+from engine.protocol import DEFAULT_PORT
 
 SCHEMA_VERSION = 2
 MAX_FILE_BYTES = 1 << 20  # a larger file is no settings file of ours
@@ -154,6 +155,7 @@ def _setting(
 
 # What stands in the calls of `_setting` is noted for those who translate by standing there.
 _APPEARANCE, _MANNERS = noted("Appearance"), noted("In the background")
+_SERVER = noted("For other programs")
 _ANSWERS, _ENGINE = noted("Answers"), noted("Engine")
 _SAMPLING = noted("How words are chosen, in the preset Balanced")
 _OWN = noted("The model's own")
@@ -236,6 +238,12 @@ class AppSettings:
         "switch", False, "Look for updates", "At a start, Hearth asks the place where it is released for the newest "
         "version. The question holds nothing of yours, and nothing is installed by itself.")  # fmt: skip
     # The dialog shows it where the build names such a place.
+    serve: bool = _setting(
+        "switch", False, "Local server", "Lets other programs on this PC ask the model that is loaded, over OpenAI's "
+        "API. Nothing outside this PC can reach it, and every program needs the key.", group=_SERVER)  # fmt: skip
+    serve_port: int = _setting(
+        "whole", DEFAULT_PORT, "Port", "Another one where a program has this already.", group=_SERVER,
+        low=1024, high=65535, step=1)  # fmt: skip
     engine_location: str = _setting(
         "choice", "process", "Engine runs in",
         "In a process of its own the window stays smooth and survives a failure.",

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import unicodedata
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from app.translation import tr
+
+log = logging.getLogger(__name__)
 
 MAX_FILE_BYTES = 8 << 20
 MAX_THINGS = 500
@@ -54,7 +58,7 @@ class Shelf(ABC, Generic[T]):
         self.built_in = tuple(built_in)
         self._path = path
         self._own: list[T] = []
-        self._newer = False  # the file belongs to a newer Hearth and stays as it is
+        self._newer = False  # the file, a newer Hearth's say, stays as it is
 
     # -------------------------------------------------------------- each kind says
 
@@ -113,12 +117,22 @@ class Shelf(ABC, Generic[T]):
     # -------------------------------------------------------------- the file
 
     def read(self) -> None:
-        """Take those of the file; a missing or damaged one gives none, and single bad ones are left out."""
+        """Take those of the file; a missing or damaged one gives none, and single bad ones are left out.
+
+        A damaged file is kept aside; one that cannot be read, or is a newer Hearth's, stays as it is and is not saved.
+        """
         if self._path is None:
             return
         try:
             values = _parsed(self._path)
-        except (OSError, ShelfError):
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            log.info("%s could not be read and stays as it is: %s", self._path.name, error)
+            self._newer = True
+            return
+        except ShelfError as error:
+            self._keep_aside(error)
             return
         version = values.get("schema_version")
         self._newer = type(version) is int and version > self.schema_version
@@ -126,6 +140,16 @@ class Shelf(ABC, Generic[T]):
             self._own = []
             for thing in self._checked(values, keep_ids=True)[0]:
                 self.put(thing)
+
+    def _keep_aside(self, fault: ShelfError) -> None:
+        assert self._path is not None, "it was read"
+        stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S-%f")
+        aside = self._path.with_name(f"{self._path.stem}-damaged-{stamp}{self._path.suffix}")
+        log.info("%s It is kept as %s.", fault, aside.name)
+        try:
+            self._path.rename(aside)
+        except OSError:
+            self._newer = True  # what cannot be kept aside is not written over
 
     def to_json(self, things: Iterable[T] | None = None) -> dict[str, Any]:
         """All of the person's own, or the given ones, as `read` and `take_in` understand it."""

@@ -98,6 +98,7 @@ _TITLES: dict[During, str] = {
     "load": noted("{model} was not loaded"),
     "answer": noted("The answer was not finished"),
     "server": noted("The server was not asked"),
+    "serve": noted("The local server is not on"),
     **library_words.TITLES,
 }
 _REMEDIES: dict[During, tuple[Action, ...]] = {"load": (Action.RETRY_LOAD,), "answer": (Action.SEND_AGAIN,)}

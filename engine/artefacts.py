@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from engine.bundle import BundleSource, add_artefact, check_artefact
+from engine.bundle import BundleSource, add_artefact, check_artefact, drop_artefact
 from engine.bundle_manifest import ARTEFACT_FOLDER
 from engine.errors import ArtifactMismatchError, InvalidRequestError, ModelFormatError, ModelNotFoundError
 from engine.sparsity import placement as placements
@@ -188,7 +188,7 @@ def save_predictor(
     config = opened.config
     predictor.check_against(config.n_layers, config.d_model, config.d_ff)
     stamped = replace(predictor, model=opened.fingerprint, activation=config.activation_text)
-    head = stamped.save(artefact_folder(opened), progress, cancelled)
+    head = stamped.save(artefact_folder(opened), progress, cancelled, lambda: _unlist(opened, "predictors"))
     _list_in_bundle(opened, "predictors", predictors.SCHEMA_VERSION)
     return head
 
@@ -202,7 +202,7 @@ def save_stats(opened: OpenedModel, stats: NeuronStats) -> Path:
     """
     stats.check_against(opened.config.n_layers, opened.config.n_neurons)
     stamped = replace(stats, model=opened.fingerprint, activation=opened.config.activation_text)
-    head = stamped.save(artefact_folder(opened))
+    head = stamped.save(artefact_folder(opened), lambda: _unlist(opened, "statistics"))
     _list_in_bundle(opened, "statistics", statistics.SCHEMA_VERSION)
     return head
 
@@ -215,7 +215,8 @@ def save_placement(opened: OpenedModel, placement: Placement) -> Path:
     """
     placement.check_against(opened.config.n_layers, opened.config.n_neurons)
     made_for = replace(placement.origins, model=opened.fingerprint, activation=opened.config.activation_text)
-    head = replace(placement, origins=made_for).save(artefact_folder(opened))
+    made = replace(placement, origins=made_for)
+    head = made.save(artefact_folder(opened), lambda: _unlist(opened, "placement"))
     _list_in_bundle(opened, "placement", placements.SCHEMA_VERSION)
     return head
 
@@ -223,6 +224,12 @@ def save_placement(opened: OpenedModel, placement: Placement) -> Path:
 def file_names(kind: Kind) -> tuple[str, str]:
     """The files of an artefact, the head first."""
     return tuple(file(Path(), NAMES[kind]).name for file in (head_file, tensors_file))  # type: ignore[return-value]
+
+
+def _unlist(opened: OpenedModel, kind: Kind) -> None:
+    """While its files are replaced a bundle has no such artefact, so that no death leaves one that does not fit."""
+    if isinstance(opened.source, BundleSource):
+        opened.source.manifest = drop_artefact(opened.source.path, kind)
 
 
 def _list_in_bundle(opened: OpenedModel, kind: Kind, schema_version: int) -> None:

@@ -171,19 +171,33 @@ def add_artefact(path: Path, kind: str, names: Sequence[str], schema_version: in
     names: of the files there, the head first.
     Raises: ArtifactMismatchError where it was made for another model.
     """
-    manifest = open_bundle(path).manifest
     if kind not in ARTEFACT_KINDS:
         raise ValueError(f"unknown kind of artefact {kind!r}; known are {', '.join(ARTEFACT_KINDS)}")
+    fresh = artefact_files(path / ARTEFACT_FOLDER, names)
+    manifest = open_bundle(path).manifest  # only now: another process may have listed something meanwhile
     if fingerprint not in (manifest.fingerprint, manifest.source.fingerprint):
         raise ArtifactMismatchError(f"The {kind} were made for another model than {manifest.name}.")
-    before = manifest.artefacts[kind].files if kind in manifest.artefacts else ()
-    files = {name: entry for name, entry in manifest.files.items() if name not in before}
-    files |= artefact_files(path / ARTEFACT_FOLDER, names)
-    listed = tuple(f"{ARTEFACT_FOLDER}/{name}" for name in names)
-    entry = ArtefactEntry(listed, schema_version, fingerprint)
-    changed = replace(manifest, files=files, artefacts={**manifest.artefacts, kind: entry})
+    manifest = _without(manifest, kind)
+    entry = ArtefactEntry(tuple(fresh), schema_version, fingerprint)
+    changed = replace(manifest, files=manifest.files | fresh, artefacts={**manifest.artefacts, kind: entry})
     create_bundle(path, changed)
     return changed
+
+
+def drop_artefact(path: Path, kind: str) -> Manifest:
+    """Lists an artefact no longer, where it was; its files stay. The manifest of then."""
+    manifest = open_bundle(path).manifest
+    if kind not in manifest.artefacts:
+        return manifest
+    changed = _without(manifest, kind)
+    create_bundle(path, changed)
+    return changed
+
+
+def _without(manifest: Manifest, kind: str) -> Manifest:
+    before = manifest.artefacts[kind].files if kind in manifest.artefacts else ()
+    files = {name: entry for name, entry in manifest.files.items() if name not in before}
+    return replace(manifest, files=files, artefacts={k: v for k, v in manifest.artefacts.items() if k != kind})
 
 
 def artefact_files(folder: Path, names: Sequence[str]) -> dict[str, FileEntry]:

@@ -38,9 +38,7 @@ def facts_of(item: Attached) -> tuple[str, str]:
     if not item.has_room:
         return tr("No room for {tokens}", tokens=_tokens(measure.tokens)), "bad"
     if measure.kept_tokens < measure.tokens:
-        return tr(
-            "first {kept_tokens} of {tokens}", kept_tokens=figure(measure.kept_tokens), tokens=_tokens(measure.tokens)
-        ), "warn"
+        return tr("first {kept} of {tokens}", kept=figure(measure.kept_tokens), tokens=_tokens(measure.tokens)), "warn"
     return _tokens(measure.tokens), "ink3"
 
 
@@ -108,7 +106,7 @@ class AttachmentChip(QWidget):
             self.facts.set_look("meta", token)
         words = self.name.text().replace("&&", "&")
         self.name.setAccessibleName(f"{words}, {facts}")
-        self.name.setToolTip(tooltip or tr("Show {words}", words=words))
+        self.name.setToolTip(tooltip or tr("Show {name}", name=words))
         self.updateGeometry()
 
     def _restyle(self) -> None:

@@ -38,6 +38,7 @@ class ChatContext(QObject):
         FileDrop(page, composer)
         chat.words_of = _words_of
         self.counter = ContextCount(engine, composer.draft, composer.text, chat.next_request)
+        self.counter.is_elsewhere = lambda: chat.place is not None
         self.counter.setParent(self)  # it reads the field, so it must not outlive it
         self.counter.counted.connect(self._counted)
         self.popup = ContextPopup(window)

@@ -54,7 +54,7 @@ class ChatModels(QObject):
         composer, card, menu = self._page.composer, self._sidebar.panel.engine, self.menu
         composer.model_menu_asked.connect(self.open_menu)
         card.clicked.connect(lambda: self.open_placement(card))
-        menu.chosen.connect(self._models.use)
+        menu.chosen.connect(self._use)
         menu.unload.connect(self._chat.unload)
         menu.cancel_load.connect(self._chat.cancel_load)
         menu.placement_asked.connect(lambda: self.open_placement(composer.model_button))
@@ -100,6 +100,11 @@ class ChatModels(QObject):
             if not self._models.rows:
                 self._models.refresh()
             self.menu.open_at(anchor)
+
+    def _use(self, row_id: str) -> None:
+        """A model of this PC: the chat is answered here with it, wherever it was sent before."""
+        if self._chat.set_place(None):
+            self._models.use(row_id)
 
     # -------------------------------------------------------------- what happens
 

@@ -18,12 +18,14 @@ from app.markdown_blocks import web_address
 from app.thinking import spoken
 from app.translation import noted, tr
 from app.ui import theme
+from app.ui.away_mark import SENT_TO
 from app.ui.banner import Banner, BannerPlace
 from app.ui.composer import Composer
 from app.ui.controls import IconButton, Label
 from app.ui.direction import set_margins
 from app.ui.empty_page import EmptyPage
 from app.ui.floating import ConfirmDialog, Menu, confirm
+from app.ui.own_message import MessageEditor
 from app.ui.transcript import Transcript, text_column
 
 if TYPE_CHECKING:
@@ -121,6 +123,11 @@ class ChatPage(QFrame):
     # ------------------------------------------------------------------ slots
 
     @property
+    def status(self) -> EngineStatus:
+        """What was shown last."""
+        return self._status
+
+    @property
     def is_empty(self) -> bool:
         """Whether the empty page is shown."""
         return self._stack.currentWidget() is self.empty
@@ -175,7 +182,11 @@ class ChatPage(QFrame):
         self.transcript.set_dropped(message_id, count)
 
     def set_status(self, status: EngineStatus) -> None:
-        """What the engine is doing."""
+        """What the engine is doing, or the server elsewhere that the chat is sent to."""
+        if status.server != self._status.server:
+            self.setProperty(SENT_TO, status.server)
+            for editor in self.findChildren(MessageEditor):
+                editor.set_server(status.server)
         self._status = status
         self.composer.set_status(status)
         self.empty.set_status(status)

@@ -173,9 +173,7 @@ class CodeBlockView(QFrame):
         self._wrap.setCheckable(True)
         self._wrap.toggled.connect(self._set_wrapped)
         self._wrap.hide()
-        self._fold = Button("", "quiet", "down")
-        self._fold.clicked.connect(self._toggle)
-        self._fold.hide()
+        self._fold: Button | None = None  # made for long blocks alone: most are short
         self.text = CodeText(self)
         self.text.overflows.connect(lambda over: self._wrap.setVisible(over or self._wrap.isChecked()))
         self._folds = block.closed and block.code.count("\n") >= FOLD_OVER
@@ -190,7 +188,6 @@ class CodeBlockView(QFrame):
         body.addWidget(self.text)
         self._body = body
         foot = QHBoxLayout()
-        foot.addWidget(self._fold)
         foot.addStretch(1)
         self._foot = foot
         self._column = QVBoxLayout(self)
@@ -248,10 +245,14 @@ class CodeBlockView(QFrame):
         self._show_fold()
 
     def _show_fold(self) -> None:
-        self._fold.setVisible(self._folds)
-        lines = self.text.code.count("\n") + 1
-        self._fold.setText(tr("Show fewer lines") if self._opened else tr_n("Show {n} line", "Show {n} lines", lines))
-        self._fold.set_glyph("up" if self._opened else "down")
+        if self._folds:
+            if self._fold is None:
+                self._fold = Button("", "quiet", "down", parent=self)
+                self._fold.clicked.connect(self._toggle)
+                self._foot.insertWidget(0, self._fold)
+            n = self.text.code.count("\n") + 1
+            self._fold.setText(tr("Show fewer lines") if self._opened else tr_n("Show {n} line", "Show {n} lines", n))
+            self._fold.set_glyph("up" if self._opened else "down")
         self.text.set_max_lines(FOLDED_LINES if self._folds and not self._opened else None)
 
     def _restyle(self) -> None:

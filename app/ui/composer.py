@@ -26,6 +26,7 @@ from app.shortcuts import keys, tooltip
 from app.translation import tr
 from app.ui import theme
 from app.ui.attachment_chip import AttachmentRow
+from app.ui.away_mark import AwayMark
 from app.ui.context_meter import ContextMeter
 from app.ui.controls import Button, IconButton
 from app.ui.direction import set_margins
@@ -40,6 +41,7 @@ class ModelButton(Button):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__("", "quiet", "chip", parent=parent)
         self.glyph_px = 16
+        self._sign = "chip"
         self.dot = Dot("hot_fill", working=True, parent=self)
         self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
         self.set_state(tr("Loading"), True)
@@ -54,9 +56,15 @@ class ModelButton(Button):
         if words != self.words:
             self.setText(words.replace("&", "&&"))
             self.updateGeometry()
-        self.glyph = "none" if working else "chip"
+        self.glyph = "none" if working else self._sign
         self.dot.setVisible(working)
         self._place_dot()
+        self.update()
+
+    def set_sign(self, glyph: str) -> None:
+        """Another icon: what answers is here, or it is not."""
+        self._sign = self.glyph = glyph
+        self.glyph_token = "away" if glyph == "away" else ""
         self.update()
 
     def minimumSizeHint(self) -> QSize:
@@ -96,6 +104,7 @@ class Composer(QFrame):
     changed = Signal()
     context_asked = Signal()
     preset_menu_asked = Signal()
+    stay_asked = Signal()  # have the chat answered on this PC again
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -133,7 +142,9 @@ class Composer(QFrame):
         self._bar.addStretch(1)
         self._bar.addWidget(self.meter)
         self._bar.addWidget(self.send)
+        self.away = AwayMark()
         self._column = QVBoxLayout(self)
+        self._column.addWidget(self.away)
         self._tiles = QHBoxLayout()
         self._tiles.addWidget(self.attached)
         self._words = QHBoxLayout()
@@ -160,6 +171,7 @@ class Composer(QFrame):
         self._stop_load.clicked.connect(self.load_stop_asked)
         self._load.clicked.connect(self.load_asked)
         self.preset_button.clicked.connect(self.preset_menu_asked)
+        self.away.back_asked.connect(self.stay_asked)
         theme.current().changed.connect(self._restyle)
         self._restyle()
         self.set_status(self._status)
@@ -216,6 +228,8 @@ class Composer(QFrame):
 
     def set_status(self, status: EngineStatus) -> None:
         """What the engine is doing: it decides between Send and Stop, and what stands beside them."""
+        if status.server != self._status.server or status.host != self._status.host:
+            self._show_away(status)
         self._status = status
         settled = status.phase is Phase.READY or (status.answering and status.phase is not Phase.OFF)
         words = status.model if settled and status.model else status.word
@@ -230,6 +244,15 @@ class Composer(QFrame):
         self._show_part(self._load, bool(status.can_load))
         self._show_context()
         self._refresh()
+
+    def _show_away(self, status: EngineStatus) -> None:
+        """Whether what is written here leaves this PC."""
+        if self.away.back.hasFocus() and not status.server:
+            self.field.setFocus(Qt.FocusReason.OtherFocusReason)
+        self.away.show_server(status.server, status.host)
+        self._model.set_sign("away" if status.server else "chip")
+        self.field.set_destination(status.server)
+        theme.set_property(self, "away", "true" if status.server else "false")
 
     def set_count(self, count: CountResult | None) -> None:
         """What the next message would take; None: not known."""

@@ -23,7 +23,7 @@ __all__ = [
 ]  # fmt: skip
 
 Look = Literal["primary", "secondary", "quiet", "danger"]
-Tone = Literal["", "hot", "cold", "ok", "warn", "bad"]
+Tone = Literal["", "hot", "cold", "ok", "warn", "bad", "away"]
 
 
 class Label(QLabel):

@@ -39,8 +39,7 @@ _TITLES = {
     Phase.FAILED: noted("No model is loaded"),
     Phase.OFF: noted("No model is loaded"),
 }
-
-
+STAYS_HERE = noted("Nothing you type leaves this computer.")
 CARD, CARD_GAP, INSET, GLYPH = 118, 12, 16, 18
 MARK, MARK_GAP = 56, 16
 
@@ -120,7 +119,7 @@ class EmptyPage(QScrollArea):
         self._machine = Label("", "label")
         self._about = Label("", "small", "ink3", wrap=True, align=centre)
         self._gaps: list[tuple[QSpacerItem, int]] = []
-        self._privacy = Label(tr("Nothing you type leaves this computer."), "meta")
+        self._privacy = Label(tr(STAYS_HERE), "meta")
         self.cards = [PromptCard(glyph, tr(title), tr(prompt)) for glyph, title, prompt in PROMPTS]
         self.offer = OfferCard()
         self.offer.dismissed.connect(self._lay_out)
@@ -138,7 +137,8 @@ class EmptyPage(QScrollArea):
         privacy = QHBoxLayout()
         privacy.setSpacing(theme.px(4))
         privacy.addStretch(1)
-        privacy.addWidget(icons.Glyph("lock", "ink3", 14))
+        self._lock = icons.Glyph("lock", "ink3", 14)
+        privacy.addWidget(self._lock)
         privacy.addWidget(self._privacy)
         privacy.addStretch(1)
         self.composer_place = QVBoxLayout()
@@ -180,6 +180,9 @@ class EmptyPage(QScrollArea):
         what = f"{status.description[:1].lower()}{status.description[1:]}"
         # Its line is kept while there is nothing to say yet: the composer must not move once the model is there.
         line = tr("{model} is {what} It works offline.", model=status.model, what=what) if status.description else " "
+        self._show_where(status.server)
+        if status.server:
+            line = tr("{model} on {server}, not on this PC.", model=status.model, server=status.server)
         if status.phase in (Phase.OFF, Phase.FAILED):
             line = tr("Load one to go on. Your chats and drafts stay.")
         before = (self._title.words, self._about.words)
@@ -187,6 +190,12 @@ class EmptyPage(QScrollArea):
         if (title, line) != before:  # an answer tells of itself a hundred times a second
             self._about.setText(line)
             self._lay_out()
+
+    def _show_where(self, server: str) -> None:
+        """Whether what is typed stays on this PC."""
+        words = tr("What you write in this chat is sent to {server}.", server=server) if server else tr(STAYS_HERE)
+        self._privacy.setText(words)
+        self._lock.set_look("away" if server else "lock", "away" if server else "ink3")
 
     def set_offer(self, row: ModelRow | None) -> None:
         """A bigger model to offer, or how far it is; None: nothing."""

@@ -39,12 +39,15 @@ if TYPE_CHECKING:
     from app.engine_client import EngineClient
     from app.model_rows import ModelRow
     from app.models_controller import ModelsController
+    from app.own_server import OwnServer
+    from app.servers_controller import ServersController
     from app.ui.answer_menus import AnswerMenus
     from app.ui.chat_acts import ChatActs
     from app.ui.chat_models import ChatModels
     from app.ui.live_page import LivePage
     from app.ui.model_acts import ModelActs
     from app.ui.models_page import ModelsPage
+    from app.ui.server_acts import ServerActs
 
 FIRST_SIZE = (1280, 832)
 SMALLEST = (720, 520)
@@ -78,6 +81,8 @@ class MainWindow(QMainWindow):
         self._chat: ChatController | None = None
         self.chat_models: ChatModels | None = None
         self.answer_menus: AnswerMenus | None = None
+        self.server_acts: ServerActs | None = None
+        self.own_server: OwnServer | None = None
         self._acts: ModelActs | None = None
         self.live_page: LivePage | None = None  # built when it is first asked for
         self._figures = LiveFigures()
@@ -142,7 +147,7 @@ class MainWindow(QMainWindow):
         self.finder = Finder(
             self, self.commands, self.sidebar, lambda: self.shown_chat, lambda: self.settings, self.open_settings
         )
-        bind("stop", page.stop_requested.emit, lambda: self._status.answering)
+        bind("stop", page.stop_requested.emit, lambda: self._status.answering or page.status.answering)
         bind("copy_answer", page.copy_last_answer, lambda: bool(self.shown_chat))
         bind("copy_chat", page.copy_chat, lambda: bool(self.shown_chat))
 
@@ -236,6 +241,29 @@ class MainWindow(QMainWindow):
         for act, do in menus.acts.items():
             self.commands.bind(act, do)
 
+    def connect_servers(self, servers: ServersController) -> None:
+        """Servers elsewhere that a chat can be sent to. After `connect_models`."""
+        from app.ui.server_acts import ServerActs
+
+        assert self._chat is not None, "the chat comes first"
+        assert self.chat_models is not None, "and its menu of models"
+        self.server_acts = ServerActs(self, self.page, self.chat_models.menu, self._chat, servers)
+        self.server_acts.chat_wanted.connect(self.show_chat)
+        servers.toast.connect(self.show_toast)
+
+    def connect_own_server(self, server: OwnServer) -> None:
+        """The server on this PC, switched in the settings."""
+        self.own_server = server
+        self.settings_changed.connect(server.take_settings)
+        server.toast.connect(self.show_toast)
+        server.changed.connect(self._tell_own_server)
+
+    def _tell_own_server(self) -> None:
+        from app.ui.own_server_rows import state_words
+
+        if self.own_server is not None:
+            self.set_note("serve", state_words(self.own_server))
+
     def connect_models_page(self, controller: ModelsController) -> None:
         """The Models page by itself, without what the chat shows of models."""
         self._models = controller
@@ -270,6 +298,8 @@ class MainWindow(QMainWindow):
             self._acts = ModelActs(self.models_page, self._models)
             self._acts.chat_wanted.connect(self.show_chat)
             self._acts.remedy_wanted.connect(self.page.remedy)
+            if self.server_acts is not None:
+                self.server_acts.connect_page(self.models_page)
         self.pages.setCurrentWidget(self.models_page)
         self.sidebar.set_page("models")
         self.sidebar.set_current(None)  # one row is marked, that of the page
@@ -384,6 +414,8 @@ class MainWindow(QMainWindow):
     def _window_action(self, action: str) -> None:
         if action == Action.OPEN_SETTINGS:
             self.open_settings()
+        elif action == Action.ENTER_KEY and self.server_acts is not None:
+            self.server_acts.enter_key()
         elif action in (Action.OPEN_MODELS, Action.ENTER_TOKEN):
             self.show_models()
             if self._acts is not None and action == Action.ENTER_TOKEN:
@@ -404,6 +436,8 @@ class MainWindow(QMainWindow):
         dialog.changed.connect(self.take_settings)
         if self.answer_menus is not None:
             self.answer_menus.add_to(dialog)
+        if self.own_server is not None:
+            dialog.add_own_server(self.own_server)
         dialog.report_wanted.connect(self.report_wanted)
         dialog.log_wanted.connect(self.log_wanted)
         dialog.open()
@@ -443,7 +477,8 @@ class MainWindow(QMainWindow):
     # -------------------------------------------------------------- place on the screen, and the end
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.key() == Qt.Key.Key_Escape and self._status.answering:  # nobody closer to the focus wanted it
+        answering = self._status.answering or self.page.status.answering
+        if event.key() == Qt.Key.Key_Escape and answering:  # nobody closer to the focus wanted it
             self.page.stop_requested.emit()
         else:
             super().keyPressEvent(event)

@@ -53,6 +53,7 @@ class MessageField(QTextEdit):
         self._history: Sequence[str] = ()  # the same, while it is walked through
         self._back = 0  # how far back in it; 0: what is being written
         self._draft = ""  # that, while something older is shown
+        self._placeholder = tr(PLACEHOLDER)
         self.setAccessibleName(tr("Message"))
         self.setAccessibleDescription(tr("Enter sends, Shift and Enter break the line"))
         self.setProperty("kind", "plain")
@@ -67,6 +68,14 @@ class MessageField(QTextEdit):
         self.document().documentLayout().documentSizeChanged.connect(self._fit)
         theme.current().changed.connect(self._restyle)
         self._restyle()
+
+    def set_destination(self, server: str) -> None:
+        """The server elsewhere that what is written here is sent to; empty: it stays on this PC."""
+        self._placeholder = tr("Write to {server}", server=server) if server else tr(PLACEHOLDER)
+        enter = tr("Enter sends, Shift and Enter break the line")
+        self.setAccessibleDescription(tr("Sent to {server}, not on this PC.", server=server) + " " + enter if server
+                                      else enter)  # fmt: skip
+        self.update()
 
     def text(self) -> str:
         """What stands in it, as plain text."""
@@ -174,4 +183,4 @@ class MessageField(QTextEdit):
         painter.setPen(theme.colour("ink3"))
         # Qt's own placeholder does not know of the line height and would stand higher than what is typed.
         room = self.viewport().rect().adjusted(0, theme.line_height("body") - painter.fontMetrics().height(), 0, 0)
-        painter.drawText(room, Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeading, tr(PLACEHOLDER))
+        painter.drawText(room, Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeading, self._placeholder)

@@ -200,6 +200,7 @@ class ModelActs(QObject):
     def _import_menu(self) -> None:
         menu_at(self.page.head.import_button, tr("Add a model"), [
             (tr("A GGUF file"), "plus", self._pick_file), (tr("A model folder"), "folder", self._pick_folder),
+            (tr("A server elsewhere"), "away", self.page.servers.add_asked.emit),
         ])  # fmt: skip
 
     def _more_menu(self) -> None:

@@ -35,6 +35,7 @@ from app.ui.model_filters import OUTSET_PX, ModelFilters
 from app.ui.models_head import DropVeil, PageHead
 from app.ui.note import Note, say_why_empty
 from app.ui.repository_view import RepositoryView
+from app.ui.server_shelf import ServerShelf
 from app.ui.work_bar import Work, WorkBar, downloads_work
 from app.user_messages import UserMessage
 from engine.library.records import Estimate, HubModel, Listing, MachineLine
@@ -110,13 +111,14 @@ class ModelsPage(QFrame):
         self.note.remedy.connect(self._note_remedy)
         self.hub.looked_into.connect(self.look_into)
         self.hub.remedy.connect(self._hub_remedy)
+        self.servers = ServerShelf()
         self.repository = RepositoryView()
         self.repository.back.connect(self._leave_repository)
         self.repository.wanted.connect(self.variant_asked)
         self.repository.remedy.connect(self._repository_remedy)
         self._content = QFrame()
         self._column = QVBoxLayout(self._content)
-        for widget in (self.note, self.grid, self.hub, self.repository):
+        for widget in (self.note, self.grid, self.hub, self.servers, self.repository):
             self._column.addWidget(widget)
         self._column.addStretch(1)
         self.area = QScrollArea()
@@ -255,6 +257,7 @@ class ModelsPage(QFrame):
         self.grid.set_cards([] if looking else [self.cards[row.id] for row in shown])
         self.grid.setVisible(bool(shown) and not looking)
         self.repository.setVisible(looking)
+        self.servers.setVisible(not looking and not text and choice.filter in ("recommended", "here", "all"))
         self._show_note(not shown and not looking, text)
         self._show_hub()
         self._show_work()

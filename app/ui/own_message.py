@@ -10,6 +10,7 @@ from app.conversation import Message
 from app.translation import tr
 from app.ui import theme
 from app.ui.attachment_chip import SentAttachments
+from app.ui.away_mark import AwayMark, sent_to
 from app.ui.controls import Button, Label
 from app.ui.floating import Menu
 from app.ui.message_buttons import CopyButton, HoverButton, VersionSwitch, reveal_all
@@ -34,16 +35,23 @@ class MessageEditor(QFrame):
         self.note = Label(tr("The chat goes on from here in a new branch"), "meta", elide=True)
         self.cancel = Button(tr("Cancel"), "quiet")
         self.send = Button(tr("Send"), "secondary")
+        self.mark = AwayMark(with_way_back=False)
         self._foot = QHBoxLayout()
         self._foot.addWidget(self.note, 1)
         self._foot.addWidget(self.cancel)
         self._foot.addWidget(self.send)
         self._column = QVBoxLayout(self)
+        self._column.addWidget(self.mark)
         self._column.addWidget(self.field)
         self._column.addLayout(self._foot)
         self.field.document().contentsChanged.connect(self._weigh)
         theme.current().changed.connect(self._restyle)
         self._restyle()
+
+    def set_server(self, server: str) -> None:
+        """The server elsewhere that the changed message is sent to; empty: none."""
+        self.mark.show_server(server)
+        theme.set_property(self, "away", "true" if server else "false")
 
     def _weigh(self) -> None:
         self.send.setEnabled(bool(self.field.text().strip()))
@@ -150,6 +158,7 @@ class OwnMessage(MessageView):
         if self._editor is not None:
             return
         editor = self._editor = MessageEditor(self.message.text)
+        editor.set_server(sent_to(self))
         editor.field.send_requested.connect(self._send)
         editor.send.clicked.connect(self._send)
         editor.cancel.clicked.connect(self.stop_editing)

@@ -10,12 +10,14 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QCloseEvent, QKeySequence, QShortcut
 from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
 
+from app.own_server import OwnServer
 from app.settings import AppSettings, described, description_of, worded
 from app.translation import tr
 from app.ui import focus_ring, tab_order, theme
 from app.ui.about_dialog import AboutDialog
 from app.ui.controls import Label
 from app.ui.floating import resize_within_screen
+from app.ui.own_server_rows import OwnServerRows
 from app.ui.setting_groups import FindField, Group, LinkRow
 from app.ui.setting_rows import SettingRow, SliderRow, TextRow, row_for
 from engine import __version__
@@ -120,6 +122,12 @@ class SettingsDialog(QDialog):
             self._groups[group] = Group(group)
             self._column.insertWidget(self._column.count() - 1, self._groups[group])
         self._groups[group].add(row, is_found_by)
+
+    def add_own_server(self, server: OwnServer) -> None:
+        """What is known of the local server, below its switch."""
+        self._own_server = OwnServerRows(server)
+        for row in self._own_server.rows:
+            self.add_row(worded(description_of("serve")).group, row, row.is_found_by)
 
     def _find(self) -> None:
         words = self.search.words()

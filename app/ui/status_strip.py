@@ -45,13 +45,16 @@ def percent(value: float | None) -> str:
 def engine_facts(status: EngineStatus) -> list[Fact]:
     """What the strip says of the engine, from the left."""
     facts = [Fact(status.model or tr("No model"), tr("Model {model}", model=status.model or tr("none")), 3)]
+    if status.server:
+        spoken = tr("Sent to {server}, not on this PC", server=status.server)
+        facts.append(Fact(tr("Sent to {server}", server=status.server), spoken, 2))
     if status.device:
         spoken = tr("Runs on {device}", device=status.device)
         facts.append(Fact(status.device, spoken, 8, more=sentence(spoken, status.device_reason)))
     speed = rate(status.tok_s)
     said = tr("unknown") if status.tok_s is None else speed.replace("tok/s", tr("tokens per second"))
     facts.append(
-        Fact(speed, tr("Speed {said}", said=said), 1, f"{figure(888.8, '.1f')}{NARROW}tok/s", strong=status.answering)
+        Fact(speed, tr("Speed {rate}", rate=said), 1, f"{figure(888.8, '.1f')}{NARROW}tok/s", strong=status.answering)
     )
     if status.card:
         share = UNKNOWN if status.gpu_share is None else percent(100 * status.gpu_share)

@@ -48,6 +48,9 @@ class Tokens:
     warn_soft: str
     bad: str
     bad_soft: str
+    away: str  # what is not on this PC, and nothing else
+    away_fill: str
+    away_soft: str
     code_keyword: str
     code_string: str
     code_function: str
@@ -63,6 +66,7 @@ LIGHT = Tokens(
     edge="#D2CBC1", control="#8C8277", ink="#221D19", ink2="#5A524A", ink3="#71685F", on_ink="#FFFFFF",
     hot="#B43F12", hot_fill="#DE5E25", hot_soft="#FBEADF", cold="#2A678F", cold_fill="#448AB8", cold_soft="#E4EEF5",
     ok="#2A7548", ok_soft="#E4F1E8", warn="#85560A", warn_soft="#FAF0DA", bad="#B3261E", bad_soft="#FBE9E7",
+    away="#6B479F", away_fill="#8C69BF", away_soft="#F0EAF8",
     code_keyword="#9A3470", code_string="#2A7548", code_function="#2A678F", code_number="#85560A", wash="#221D19",
 )  # fmt: skip
 DARK = Tokens(
@@ -70,6 +74,7 @@ DARK = Tokens(
     edge="#4D4741", control="#7C746B", ink="#EAE5DF", ink2="#BDB5AC", ink3="#A0978D", on_ink="#1B1917",
     hot="#F6925E", hot_fill="#EC7638", hot_soft="#3A2519", cold="#86BCE0", cold_fill="#5698C6", cold_soft="#1C2D39",
     ok="#74C795", ok_soft="#1C3024", warn="#E3B65C", warn_soft="#342913", bad="#F39A90", bad_soft="#3D211E",
+    away="#C2ABEB", away_fill="#9A82CF", away_soft="#2C2540",
     code_keyword="#E39AC0", code_string="#8CCBA0", code_function="#8FC1E3", code_number="#E0B97A", wash="#F0ECE7",
 )  # fmt: skip
 
@@ -342,6 +347,7 @@ def qss() -> str:
     QFrame[kind="card"][state="hover"] {{ border-color: {t.edge}; }}
     QFrame[kind="composer"] {{ background: {t.card}; border: 1px solid {t.edge}; border-radius: {px(16)}px; }}
     QFrame[kind="composer"][state="focus"] {{ border-color: {t.control}; }}
+    QFrame[kind="composer"][away="true"] {{ border-color: {t.away_fill}; }}
     QFrame[kind="composer"][state="drop"] {{ border: 2px solid {t.hot_fill}; }}
     QFrame[kind="bubble"] {{ background: {t.bubble}; border: 0; border-radius: {px(16)}px; }}
     QFrame[kind="code"] {{ background: {t.sunken}; border: 1px solid {t.line}; border-radius: {px(10)}px; }}

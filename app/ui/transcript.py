@@ -8,7 +8,7 @@ It keeps no chat and knows no engine.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent
@@ -18,7 +18,7 @@ from app.conversation import Message, MessageState, Role
 from app.engine_status import EngineStatus
 from app.translation import tr
 from app.ui import theme
-from app.ui.context_mark import left_out
+from app.ui.context_reach import ContextReach
 from app.ui.controls import Button
 from app.ui.message_view import Answer, MessageView
 from app.ui.turn_column import TurnColumn
@@ -63,8 +63,7 @@ class Transcript(QScrollArea):
         self._turns = TurnColumn(self._wire)
         self._pending: dict[str, list[str]] = {}
         self._flushed_at = 0.0  # time.monotonic()
-        # Question's id; messages left out of its answer, those before them, and what is here of them.
-        self._dropped: tuple[str, int, int, list[Message]] | None = None
+        self._reach = ContextReach(self._turns)
         self._status = EngineStatus()
         self._following = True
         self._moving = False
@@ -118,11 +117,10 @@ class Transcript(QScrollArea):
         """Show a chat from its end. Cost: the messages that fill the view, however long it is; 60 in slices to come."""
         self._flush_timer.stop()
         self._pending.clear()
-        self._dropped = None
         self._turns.start_at(0)
         self._turns.messages = list(messages)
         self._build_the_end()
-        self._find_the_mark()
+        self._reach.find()
 
     def show_branch(self, messages: list[Message], keep: str = "") -> None:
         """Show another branch of the same chat: what both have in common stays. keep: id of a message that stands
@@ -151,7 +149,7 @@ class Transcript(QScrollArea):
                 self._hold(turns.views[index - turns.first], place)
             self._mark_last()
             self._want(NEWEST // 2, NEWEST // 2)
-        self._find_the_mark()
+        self._reach.find()
         self._show_jump()
 
     def set_versions(self, versions: dict[str, tuple[int, int]]) -> None:
@@ -207,30 +205,14 @@ class Transcript(QScrollArea):
         if isinstance(view, Answer):
             view.set_model(self._turns.new_model(self._turns.index(message.id)))
             view.finish(message)
-        stats = message.stats or {}
-        if stats.get("dropped_messages") is not None:
-            self.set_dropped(message.id, int(stats["dropped_messages"]), int(stats.get("dropped_at") or 0))
+        self._reach.hear(message)
 
     def set_dropped(self, message_id: str, count: int, at: int = 0) -> None:
         """Mark above the question of that answer that `count` messages behind the first `at` are out of the context.
 
         There is one mark in a chat, the newest: it says where the context stands now.
         """
-        if self._dropped is not None:
-            self._mark(self._dropped[0], 0)
-        question = self._question_of(message_id)
-        self._dropped = None
-        if question and count:
-            before = self._turns.messages[: self._turns.index(question)]
-            self._dropped = (question, count, at, left_out(before, count, at))
-        self._show_mark()
-
-    def _find_the_mark(self) -> None:
-        for message in reversed(self._turns.messages):
-            stats = message.stats or {}
-            if message.role is Role.ASSISTANT and stats.get("dropped_messages") is not None:
-                self.set_dropped(message.id, int(stats["dropped_messages"]), int(stats.get("dropped_at") or 0))
-                break
+        self._reach.set_dropped(message_id, count, at)
 
     def set_status(self, status: EngineStatus) -> None:
         """What the engine is doing, for the answer that is under way."""
@@ -317,7 +299,7 @@ class Transcript(QScrollArea):
             self._take_down_the_farthest()
         turns.fit_room()
         self._mark_last()
-        self._show_mark()
+        self._reach.show()
         self._settle()
 
     def _take_down_the_farthest(self) -> None:
@@ -360,20 +342,6 @@ class Transcript(QScrollArea):
         for index, view in enumerate(turns.views[-3:], start=turns.first + max(len(turns.views) - 3, 0)):
             if isinstance(view, Answer):
                 view.set_last(index == len(turns.messages) - 1)
-
-    def _question_of(self, message_id: str) -> str | None:
-        index = self._turns.index(message_id)
-        before = range(index - 1, -1, -1)
-        return next((self._turns.messages[i].id for i in before if self._turns.messages[i].role is Role.USER), None)
-
-    def _show_mark(self) -> None:
-        if self._dropped is not None:
-            self._mark(*self._dropped)
-
-    def _mark(self, message_id: str, count: int, at: int = 0, messages: Sequence[Message] = ()) -> None:
-        view = self._turns.view(message_id)
-        if view is not None:
-            view.set_dropped(count, at, messages)
 
     # ------------------------------------------------------------------ scrolling
 

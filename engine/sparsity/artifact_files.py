@@ -24,6 +24,7 @@ from engine.formats.mapped import MappedSource
 from engine.formats.safetensors import open_safetensors
 
 Progress = Callable[[int], None]
+Replacing = Callable[[], None]
 
 # What the system says where a disk, a person's share of it or a kind of file is full.
 NO_ROOM = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
@@ -50,10 +51,12 @@ def save_artifact(
     tensors: Mapping[str, NDArray[Any]],
     progress: Progress = lambda done: None,
     cancelled: Callable[[], bool] = lambda: False,
+    replacing: Replacing = lambda: None,
 ) -> Path:
     """Writes NAME.safetensors and NAME.json into the folder, replacing older ones; the latter's path back.
 
-    The tensors may be mapped and larger than the memory: they are written piece by piece.
+    The tensors may be mapped and larger than the memory: they are written piece by piece. replacing: called when all
+    is written and the older files go; who dies from then on leaves the new ones or none, never some of either.
     Units: progress reports bytes written. Cost: a few MiB of memory.
     Raises: InvalidRequestError where the folder cannot be written, DiskSpaceError where it is full, Cancelled.
     """
@@ -68,6 +71,8 @@ def save_artifact(
         with fresh_head.open("wb") as file:
             file.write(json.dumps(written, ensure_ascii=False, allow_nan=False, indent=1).encode() + b"\n")
             _flush(file)
+        replacing()
+        head.unlink(missing_ok=True)
         os.replace(fresh_weights, weights)
         os.replace(fresh_head, head)
     except BaseException as error:

@@ -8,23 +8,12 @@ from typing import Any
 
 import pytest
 from desk import Desk, MakeDesk
+from patient_bot import PatientBot
 from person import Arrive, Person
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app.settings import AppSettings
-
-PATIENCE_MS = 60_000
-
-
-class PatientBot(QtBot):
-    """What is waited for may take a minute: a slow machine fails no test, and who waits for nothing is told."""
-
-    def waitUntil(self, callback: Any, *, timeout: int = PATIENCE_MS) -> None:
-        super().waitUntil(callback, timeout=timeout)
-
-    def waitSignal(self, signal: Any, *, timeout: int = PATIENCE_MS, **more: Any) -> Any:
-        return super().waitSignal(signal, timeout=timeout, **more)
 
 
 @pytest.fixture
@@ -46,8 +35,7 @@ def make_desk(qtbot: QtBot, tmp_path: Path) -> Iterator[MakeDesk]:
 
 
 @pytest.fixture
-def arrive(qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Arrive]:
-    monkeypatch.setattr("app.bootstrap.THREADS_END_WITHIN_S", PATIENCE_MS / 1000)
+def arrive(qtbot: QtBot, tmp_path: Path) -> Iterator[Arrive]:
     people: list[Person] = []
 
     def make(

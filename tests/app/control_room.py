@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from control_walk import settle
+from control_walk import come_to_rest, settle
 from fake_library import GB, PIP, FakeLibrary, installed
 from person import Person
 from PySide6.QtTest import QTest
@@ -123,7 +123,9 @@ class Room(Person):
             self.hearth.controller.open(self.talk.id)
             self.wait(lambda: self.hearth.controller.open_conversation == self.talk.id)
         self.window.show_chat()
-        QTest.qWait(200 if glides else 20)
+        QTest.qWait(20)
+        if glides:
+            come_to_rest(self.window)
 
     def new_chat(self) -> QWidget:
         self.hearth.controller.new_chat()

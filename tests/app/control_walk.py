@@ -7,11 +7,12 @@ all is well. It knows no page: which places there are is in test_every_control.p
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 
-from PySide6.QtCore import QPoint, QRect, Qt
+from PySide6.QtCore import QAbstractAnimation, QPoint, QRect, Qt
 from PySide6.QtGui import QAccessible, QColor, QFontMetrics, QKeySequence, QPalette, QShortcut
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import (
@@ -66,6 +67,19 @@ def settle(rounds: int = 3) -> None:
     for _ in range(rounds):
         QApplication.processEvents()
         QTest.qWait(5)
+
+
+def come_to_rest(window: QWidget) -> None:
+    """Until what glides or fades in the window has arrived; what goes round and round is left alone."""
+    until = time.monotonic() + 60
+    settle()
+    while any(
+        one.state() is QAbstractAnimation.State.Running and one.loopCount() > 0
+        for one in window.findChildren(QAbstractAnimation)
+    ):
+        assert time.monotonic() < until, "it never comes to rest"
+        QTest.qWait(10)
+    settle()
 
 
 def visible(root: QWidget) -> Iterator[QWidget]:

@@ -129,6 +129,7 @@ class FakeLibrary(QObject):
         ]
         self.estimates: dict[str, Estimate] = {}  # of installed models; else the catalogue's, else a default
         self.steps = 20  # ticks of a download and of a stage
+        self.own_key = ""
         self.has_token = False
         self._numbers = 0
         self._failures: dict[str, deque[protocol.Failed]] = defaultdict(deque)
@@ -347,6 +348,19 @@ class FakeLibrary(QObject):
         if "set" in given:
             self.has_token = bool(given["set"])
         return {"has_token": self.has_token, "where": "keyring" if self.has_token else "", "note": ""}
+
+    def _do_server_key(self, given: Values) -> Values:
+        return {"kept": bool(given["set"]), "note": ""}
+
+    def _do_own_key(self, given: Values) -> Values:
+        self.own_key = given.get("set", self.own_key)
+        return {"key": self.own_key, "kept": bool(self.own_key), "note": ""}
+
+    def _do_server_models(self, given: Values) -> Values:
+        return {"address": given["address"], "models": ["big", "small"]}
+
+    def _do_server_chat(self, given: Values) -> Values:
+        return {"text": "", "finish_reason": "stop", "tokens": 0}
 
     def _do_idle(self, given: Values) -> Values:
         return {"pending": []}

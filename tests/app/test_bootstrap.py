@@ -24,7 +24,7 @@ def hearth(*arguments: str, stdin: str = "", **environment: str) -> subprocess.C
     kept = {k: v for k, v in os.environ.items() if k not in {"DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"}}
     return subprocess.run(
         [sys.executable, "-m", "app", *arguments],
-        cwd=ROOT, input=stdin, capture_output=True, text=True, env={**kept, **environment}, timeout=120, check=False,
+        cwd=ROOT, input=stdin, capture_output=True, text=True, env={**kept, **environment}, timeout=600, check=False,
     )  # fmt: skip
 
 
@@ -146,7 +146,7 @@ def test_closing_the_window_ends_the_program_in_good_order(
 ) -> None:
     act = "self.controller.send('Tell me a long story'); QTimer.singleShot(100, self.window.close)"
     process = program(programs, tmp_path, act, location)
-    out, errors = process.communicate(timeout=60)
+    out, errors = process.communicate(timeout=600)
     assert process.returncode == 0, errors
     assert out == "ready\n"
     settings, problem = load_settings(tmp_path / "settings.json")
@@ -164,7 +164,7 @@ def test_a_polite_kill_closes_it_too(programs: list[subprocess.Popen[str]], tmp_
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=600) == 0
     assert "closed in" in (tmp_path / "logs" / "hearth.log").read_text()
 
 
@@ -177,7 +177,7 @@ def test_a_fault_of_our_own_is_noted_and_the_program_goes_on(
         "QTimer.singleShot(0, lambda: 1 / 0); QTimer.singleShot(200, self.window.close)"
     )
     process = program(programs, tmp_path, act, "process")
-    out, errors = process.communicate(timeout=60)
+    out, errors = process.communicate(timeout=600)
     assert process.returncode == 0, errors
     assert "told Hearth found a fault of its own" in out
     assert "ZeroDivisionError" in (tmp_path / "logs" / "crash.txt").read_text()
@@ -190,6 +190,6 @@ def test_damaged_settings_are_told_and_replaced_by_the_defaults(
 ) -> None:
     (tmp_path / "settings.json").write_text("{ not json")
     act = "print(self.window.page.banner.message.title, flush=True); QTimer.singleShot(0, self.window.close)"
-    out, errors = program(programs, tmp_path, act, "process").communicate(timeout=60)
+    out, errors = program(programs, tmp_path, act, "process").communicate(timeout=600)
     assert "Some of your settings were not read" in out, errors
     assert json.loads((tmp_path / "settings.json").read_text())["theme"] == "system"

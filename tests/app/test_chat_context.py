@@ -193,14 +193,15 @@ def test_a_policy_that_there_is_not_counts_as_none(room: Room) -> None:
     assert room.desk.controller.next_request("x").overflow == "stop"
 
 
-def test_nothing_is_counted_while_an_answer_is_written(room: Room) -> None:
-    room.composer.set_text("words 30 0.02")
+def test_nothing_is_counted_while_an_answer_is_written(room: Room, tmp_path: Path) -> None:
+    room.composer.set_text(f"words 30 until {tmp_path / 'go_on'}")
     room.qtbot.mouseClick(room.composer.send, Qt.MouseButton.LeftButton)
     room.desk.wait(lambda: room.composer.status.phase is Phase.WRITING)
     before = len(room.counts)
     room.composer.set_text("meanwhile")
     room.qtbot.wait(300)
     assert len(room.counts) == before
+    (tmp_path / "go_on").touch()
     room.desk.wait(lambda: room.composer.status.phase is Phase.READY)
     room.desk.wait(lambda: len(room.counts) > before)
 

@@ -19,6 +19,7 @@ from typing import Any
 import control_walk as walk
 import pytest
 from control_room import NARROW, Room
+from patient_bot import PatientBot
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QMenu, QWidget
@@ -57,14 +58,16 @@ def _with_a_banner(room: Room) -> QWidget:
 
 def _searching(room: Room) -> QWidget:
     room.window.sidebar.open_search()
-    QTest.keyClicks(room.window.sidebar.panel.field, "Chat")
-    QTest.qWait(300)
+    found = room.hearth.controller.search_results
+    with room.qtbot.waitSignal(found, check_params_cb=lambda text, _: text == "Chat"):
+        QTest.keyClicks(room.window.sidebar.panel.field, "Chat")
+    walk.settle()
     return room.window
 
 
 def _rail(room: Room) -> QWidget:
     room.window.sidebar.set_collapsed(True)
-    QTest.qWait(250)
+    walk.come_to_rest(room.window)
     return room.window
 
 
@@ -80,7 +83,8 @@ def _hub(room: Room, query: str) -> QWidget:
     page = room.window.models_page
     assert page is not None
     page.search.setText(query)
-    QTest.qWait(500)
+    room.wait(lambda: not page._typing.isActive())  # the stand-in for the hub answers as soon as it is asked
+    walk.settle()
     return room.window
 
 
@@ -120,7 +124,7 @@ def _placement(room: Room) -> QWidget:
 
 def _toast(room: Room) -> QWidget:
     room.window.show_toast("Chat deleted", lambda: None)
-    QTest.qWait(250)
+    walk.come_to_rest(room.window)
     return room.window
 
 
@@ -278,7 +282,7 @@ def every_other(first: int) -> pytest.MarkDecorator:
 def shared_room(
     request: pytest.FixtureRequest, qapp: QApplication, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Room]:
-    room = Room(QtBot(request), tmp_path_factory.mktemp("room"))
+    room = Room(PatientBot(request), tmp_path_factory.mktemp("room"))
     yield room
     room.reset()
     room.leave()

@@ -89,6 +89,7 @@ def slow_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[
     with HubStandIn(bytes_per_s=len(data) // 3) as hub:
         hub.connect(monkeypatch, tmp_path)
         hub.add("maker/tiny-GGUF", {"tiny-q8_0.gguf": data})
+        hub.fail("*.gguf", stall_after=14 << 20)  # it ends before the kill on no machine
         yield hub, data
 
 

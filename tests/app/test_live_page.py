@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +37,7 @@ class Room:
     def __init__(
         self, qtbot: QtBot, status: EngineStatus = ON_CARD, n_gpus: int = 1, live: Live | None = None, lost_at: int = 99
     ) -> None:
+        self.qtbot = qtbot
         self.figures = LiveFigures()
         self.now = a_minute(self.figures, status, n_gpus, lost_at)
         if live is not None:
@@ -51,7 +53,7 @@ class Room:
         if live is not None:
             self.figures.take_live(live)
             self.page.set_live(live)
-        QTest.qWait(350)
+        self.qtbot.waitUntil(lambda: not self.page._soon.isActive())
 
 
 def test_only_what_is_seen_is_asked_for(qtbot: QtBot) -> None:
@@ -117,11 +119,12 @@ def test_figures_change_at_most_three_times_a_second(qtbot: QtBot, monkeypatch: 
     room.show()
     shown: list[int] = []
     monkeypatch.setattr(room.page, "_show_model", lambda: shown.append(1))
+    began = time.monotonic()
     for _ in range(100):
         room.page.set_live(a_live())
         room.page.show_machine()
         QTest.qWait(10)
-    assert 2 <= len(shown) <= 5
+    assert 2 <= len(shown) <= 1 + (time.monotonic() - began) / 0.28
 
 
 def test_the_arrow_keys_read_the_map(qtbot: QtBot) -> None:

@@ -297,7 +297,7 @@ app.exec()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="kills with SIGKILL")
-def test_kill_9_of_the_whole_program_loses_at_most_the_last_second(tmp_path: Path, qtbot: QtBot) -> None:
+def test_kill_9_of_the_whole_program_loses_at_most_the_last_words(tmp_path: Path, qtbot: QtBot) -> None:
     code = KILLED_APP.format(here=str(HERE), folder=str(tmp_path))
     process = subprocess.Popen(
         [sys.executable, "-c", code], cwd=HERE.parents[1], stdout=subprocess.PIPE, text=True,
@@ -305,17 +305,20 @@ def test_kill_9_of_the_whole_program_loses_at_most_the_last_second(tmp_path: Pat
     )  # fmt: skip
     assert process.stdout is not None
     engine_pid = int(process.stdout.readline().split()[1])
-    shown = [(float(at), int(words)) for at, words in (process.stdout.readline().split() for _ in range(400))]
+    shown: list[tuple[float, int]] = []
+    while not shown or shown[-1][0] - shown[0][0] < 3.5:
+        at, words = process.stdout.readline().split()
+        shown.append((float(at), int(words)))
     process.kill()
     rest, _ = process.communicate()
     shown += [(float(at), int(words)) for at, words in (line.split() for line in rest.splitlines() if line.count(" "))]
-    a_second_before = [words for at, words in shown if at <= shown[-1][0] - 1.0]
-    assert a_second_before, "it ran for more than a second"
+    # What is written is saved twice a second; a slow disk needs some time more.
+    before = [words for at, words in shown if at <= shown[-1][0] - 3.0]
     store, report = Store.rescue(tmp_path / "chats.db")
     assert report is None
     (chat,) = store.conversations()
     _, answer = store.messages(chat.id)
-    assert answer.text.count(" ") >= a_second_before[-1]
+    assert answer.text.count(" ") >= before[-1]
     assert answer.text.startswith("word0 word1 ")
     assert store.mark_interrupted() == 1
     store.close()

@@ -352,7 +352,7 @@ sys.exit(bootstrap.run("in-thread", None, Path({folder!r})))
 def run(folder: Path, act: str) -> tuple[int, str]:
     done = subprocess.run(
         [sys.executable, "-c", DRIVER.format(act=act, folder=str(folder))], cwd=ROOT, capture_output=True, text=True,
-        env={**os.environ, "QT_QPA_PLATFORM": "offscreen"}, timeout=90, check=False,
+        env={**os.environ, "QT_QPA_PLATFORM": "offscreen"}, timeout=600, check=False,
     )  # fmt: skip
     return done.returncode, done.stdout
 

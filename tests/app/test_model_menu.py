@@ -53,6 +53,9 @@ class Chat(QObject):
     def use_model(self, model: str) -> None:
         self.acts.append(f"use {model}")
 
+    def set_place(self, place: object) -> bool:
+        return True
+
     def unload(self) -> None:
         self.acts.append("unload")
 

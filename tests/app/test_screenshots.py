@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from person import close
 from PySide6.QtGui import QColor, QImage
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
@@ -49,7 +50,7 @@ def hearth(qtbot: QtBot, tmp_path: Path) -> Iterator[Hearth]:
         hearth.show()
     yield hearth
     hearth.window.close()
-    assert hearth.close()
+    close(hearth)
     hearth.window.deleteLater()
 
 

@@ -166,6 +166,33 @@ def test_a_newer_file_stays_untouched(tmp_path: Path) -> None:
     assert json.loads(path.read_text())["personas"] == "otherwise"
 
 
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe"])
+def test_a_damaged_file_is_kept_aside(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "personas.json"
+    file.write_bytes(content)
+    shelf = Personas(file)
+    shelf.read()
+    assert shelf.own == []
+    shelf.put(Persona("p", "Cook", "Cook."))
+    shelf.save(shelf.to_json())
+    (aside,) = tmp_path.glob("personas-damaged-*.json")
+    assert aside.read_bytes() == content
+    again = Personas(file)
+    again.read()
+    assert [one.name for one in again.own] == ["Cook"]
+
+
+def test_a_file_that_cannot_be_read_is_not_written_over(tmp_path: Path) -> None:
+    file = tmp_path / "personas.json"
+    file.mkdir()
+    shelf = Personas(file)
+    shelf.read()
+    shelf.put(Persona("p", "Cook", "Cook."))
+    shelf.save(shelf.to_json())
+    assert file.is_dir()
+    assert list(tmp_path.iterdir()) == [file]
+
+
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "config").write_text("no folder")
     with pytest.raises(OSError):  # noqa: PT011 - which one, the system says

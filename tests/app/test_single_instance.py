@@ -172,7 +172,7 @@ def test_a_second_start_of_the_program_raises_the_window(tmp_path: Path) -> None
         model.write_bytes(b"GGUF")
         second = subprocess.run(
             [sys.executable, "-m", "app", "--data-dir", str(tmp_path), str(model)],
-            cwd=ROOT, env=environment, timeout=60, check=False, capture_output=True, text=True,
+            cwd=ROOT, env=environment, timeout=300, check=False, capture_output=True, text=True,
         )  # fmt: skip
         assert (second.returncode, second.stderr) == (0, "")
         assert line(first) == f"import {model} False"

@@ -173,7 +173,7 @@ def outcomes() -> dict[str, tuple[str, float]]:
         input=json.dumps(ATTACKS),
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=600,
         cwd=ROOT,
         check=False,
     )

@@ -3,8 +3,8 @@
     python tests/benchmarks/batch_scaling.py                              the starter model, 1 to 16 sequences
     python tests/benchmarks/batch_scaling.py --mode exact --record        and write tests/benchmarks/results/
 
-The sizes take turns, round by round, and the fastest round of each counts. Time is the process's processor time over
-its threads, so that a machine which others use as well tells of the kernels alone. `engine bench --batch` measures one
+The sizes take turns, round by round, and the fastest round of each counts. Time is processor time over the number of
+threads, so that a machine which others use as well tells of the kernels alone. `engine bench --batch` measures one
 size by the clock, also on a card.
 """
 

@@ -44,6 +44,7 @@ MEASURES = {
     "paths": (23,),
     "packets": (24,),
     "search": (),
+    "list_change": (),
 }
 
 

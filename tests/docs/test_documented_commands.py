@@ -135,3 +135,34 @@ def test_every_command_that_can_run_here_runs_page_by_page(desk: Path) -> None:
         if done.returncode or not done.stdout:
             failed.append(f"{command}: exit code {done.returncode}: {done.stderr[-500:]}")
     assert failed == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_every_script_says_what_it_takes() -> None:
+    scripts = {
+        ROOT / command.words[1] for command in COMMANDS if command.words[1:2] and command.words[1].endswith(".py")
+    }
+    with_options = sorted(script for script in scripts if "ArgumentParser" in script.read_text(encoding="utf-8"))
+    assert with_options
+    for script in with_options:
+        done = subprocess.run([sys.executable, str(script), "--help"], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), script
+        assert "usage" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_what_is_handed_over_to_the_app_answers() -> None:
+    """`run -- ...` hands what stands behind the dashes to `python -m app`."""
+    handed = [
+        bootstrap.parse(command.words[2:])[1] for command in COMMANDS if "installer/bootstrap.py" in command.words
+    ]
+    asked = [words for words in handed if "--prompt" in words]
+    assert asked
+    for words in asked:
+        done = subprocess.run(
+            [sys.executable, "-m", "app", *words], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.strip()

@@ -348,7 +348,7 @@ def test_a_synthetic_powerinfer_model_expects_what_its_generator_says(
     def tool(*argv: str) -> str:
         done = subprocess.run(
             [sys.executable, str(GENERATOR), *argv, "--dims", "tiny", "--rank", "64", "--type", codec],
-            capture_output=True, text=True, check=True, timeout=120,
+            capture_output=True, text=True, check=True, timeout=600,
         )  # fmt: skip
         return done.stdout
 

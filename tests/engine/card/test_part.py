@@ -225,7 +225,7 @@ def test_the_processor_computes_where_others_need_all_of_it(
 def test_a_card_that_fails_ends_the_answer_and_the_processor_goes_on(
     machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(placed_part, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(placed_part, "PATIENCE_S", 3.0)
     model = machine.load(tiny)
     session = ChatSession(model)
     first = answer(session)
@@ -249,7 +249,7 @@ def test_a_card_that_fails_ends_the_answer_and_the_processor_goes_on(
 def test_a_fault_that_passes_leaves_the_card_in_use(
     machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(placed_part, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(placed_part, "PATIENCE_S", 3.0)
     model = machine.load(tiny)
     session = ChatSession(model)
     first = answer(session)

@@ -20,6 +20,13 @@ from native_kernels.cuda.driver import CudaError, CudaUnavailableError, Device
 GOOD = Findings((), True, 12e-6, 20e-6, 50e9)
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow machine fails no card."""
+    monkeypatch.setattr(trial, "PATIENCE_S", 60.0)
+    monkeypatch.setattr(self_test, "_PATIENCE_S", 60.0)
+
+
 @pytest.fixture
 def card() -> Iterator[StandInCard]:
     made = StandInCard()

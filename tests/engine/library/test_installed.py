@@ -376,7 +376,7 @@ def test_processes_at_the_same_time_lose_nothing(library: Library, tiny_gguf: Pa
         subprocess.Popen([sys.executable, "-c", program, str(library.home), f"maker/m{i}"], env=dict(os.environ))
         for i in range(3)
     ]
-    assert [child.wait(timeout=120) for child in running] == [0, 0, 0]
+    assert [child.wait(timeout=600) for child in running] == [0, 0, 0]
     assert [library.get(f"maker/m{i}").measured_tok_s for i in range(3)] == [107.0] * 3
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.errors import ArtifactMismatchError, ModelFormatError
+from engine.errors import ArtifactMismatchError, ModelFormatError, ModelNotFoundError
 from engine.sparsity.activity import ARTIFACT_NAME, MEMORY_TOKENS, NeuronActivity
 from engine.sparsity.artifact_files import save_artifact
 
@@ -64,17 +64,21 @@ def test_a_writer_that_dies_leaves_the_old_one_or_none(tmp_path: Path, monkeypat
     activity = some_activity()
     activity.save(tmp_path)
     activity.add(np.ones((2, 6), np.int64), 5)
-    replaced: list[object] = []
 
     def dies(*paths: object) -> None:
-        replaced.append(paths)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(os, "replace", dies)
-    with pytest.raises(KeyboardInterrupt):
-        activity.save(tmp_path)
-    assert replaced
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", dies)
+        with pytest.raises(KeyboardInterrupt):
+            activity.save(tmp_path)
     np.testing.assert_array_equal(NeuronActivity.load(tmp_path).counts, some_activity().counts)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", dies)
+        with pytest.raises(KeyboardInterrupt):
+            activity.save(tmp_path)
+    with pytest.raises(ModelNotFoundError):
+        NeuronActivity.load(tmp_path)
 
 
 @pytest.mark.parametrize(

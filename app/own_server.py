@@ -1,0 +1,129 @@
+"""The server on this PC, as the window switches it on and off: what is loaded, for other programs over OpenAI's API.
+
+The engine's process serves, and forgets port and key when it ends; this says them again to every new one. The key lies
+in the system's keyring; where none can be used it is made anew at every start, and that is said.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from PySide6.QtCore import QObject, Signal
+
+from app.engine_client import EngineClient
+from app.engine_status import EngineStatus, Phase
+from app.known_models import Library
+from app.settings import AppSettings
+from app.translation import tr
+from app.user_messages import UserMessage, describe
+from engine import protocol
+from engine.protocol import ServerState
+
+_SETTLED = (Phase.READY, Phase.FAILED, Phase.OFF)
+
+
+class OwnServer(QObject):
+    """One a window. `changed`: state, key or trouble."""
+
+    changed = Signal()
+    toast = Signal(str, object)
+
+    def __init__(self, engine: EngineClient, library: Library, settings: AppSettings) -> None:
+        super().__init__()
+        self._engine, self._library = engine, library
+        self._on, self._port = settings.serve, settings.serve_port
+        self.key = ""
+        self.state = ServerState()
+        self.trouble: UserMessage | None = None  # why it is not on, though it should be
+        self._asked = False  # for the key
+        self._told = False  # this engine's process knows what is wanted
+        engine.process_started.connect(self._began_anew)
+        engine.status_changed.connect(self._look)
+        engine.served.connect(self._take)
+        engine.serve_failed.connect(self._failed)
+
+    @property
+    def is_wanted(self) -> bool:
+        return self._on
+
+    def take_settings(self, settings: AppSettings) -> None:
+        """Do as the person wants it from now on."""
+        if (settings.serve, settings.serve_port) == (self._on, self._port):
+            return
+        self._on, self._port = settings.serve, settings.serve_port
+        self.trouble = None
+        self._told = False
+        self._look()
+        self.changed.emit()
+
+    def need_key(self) -> None:
+        """Somebody looks at the key: have it read, or made, once."""
+        if not self.key and not self._asked:
+            self._asked = True
+            self._library.ask("own_key", {}, self._take_key, lambda failed: self._take_key({}))
+
+    def renew_key(self) -> None:
+        """Another key: programs that have the old one are refused from now on."""
+        self._keep_key(_new_key())
+
+    # -------------------------------------------------------------- the key
+
+    def _take_key(self, found: dict[str, Any]) -> None:
+        self._asked = False
+        if key := str(found.get("key", "")):
+            self.key = key
+            self._look()
+            self.changed.emit()
+        else:
+            self._keep_key(_new_key())
+
+    def _keep_key(self, key: str) -> None:
+        self.key, self._told = key, False
+        self._library.ask("own_key", {"set": key}, self._kept)
+        self._look()
+        self.changed.emit()
+
+    def _kept(self, state: dict[str, Any]) -> None:
+        if not state.get("kept"):
+            self.toast.emit(tr("No keyring can be used here: the key holds until Hearth is closed"), None)
+
+    # -------------------------------------------------------------- the engine's process
+
+    def _began_anew(self, _: int) -> None:
+        self._told = False
+        if self.state.on:
+            self.state = ServerState()
+            self.changed.emit()
+        self._look()
+
+    def _look(self, _: EngineStatus | None = None) -> None:
+        """Say what is wanted, once the engine has come up: the first answer of a start goes first."""
+        if self._told or (not self._on and not self.state.on):
+            return
+        if self._on and self._engine.status.phase not in _SETTLED:
+            return
+        if self._on and not self.key:
+            self.need_key()
+            return
+        self._told = True
+        self._engine.serve(self._on, self._port, self.key)
+
+    def _take(self, state: ServerState) -> None:
+        self.state = state
+        if state.on:
+            self.trouble = None
+        if state.on and not self._on:  # it was switched off while it was coming up
+            self._told = False
+            self._look()
+        self.changed.emit()
+
+    def _failed(self, failed: protocol.Failed) -> None:
+        self.state = ServerState()
+        self.trouble = describe(failed, during="serve")
+        self.changed.emit()
+
+
+def _new_key() -> str:
+    from engine.server.keys import make_key
+
+    return make_key()

@@ -1,0 +1,130 @@
+"""Servers elsewhere in the window: what the composer, the menu of models, the Models page and banners ask of them.
+
+It joins these with the controller behind them. Before a chat that was begun on this PC goes elsewhere it asks.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, Signal
+from PySide6.QtWidgets import QWidget
+
+from app.servers import Place
+from app.translation import tr
+from app.ui.floating import confirm
+from app.ui.server_sheet import ServerSheet
+from app.user_messages import UserMessage
+
+if TYPE_CHECKING:
+    from app.chat_controller import ChatController
+    from app.servers_controller import ServersController
+    from app.ui.chat_page import ChatPage
+    from app.ui.model_menu import ModelMenu
+    from app.ui.models_page import ModelsPage
+
+
+class ServerActs(QObject):
+    """One a window. chat_wanted: show the chat."""
+
+    chat_wanted = Signal()
+
+    def __init__(
+        self, window: QWidget, page: ChatPage, menu: ModelMenu, chat: ChatController, servers: ServersController
+    ) -> None:
+        super().__init__(window)
+        self._window, self._page, self._menu, self._chat, self.servers = window, page, menu, chat, servers
+        self._sheet: ServerSheet | None = None
+        self._models: ModelsPage | None = None
+        page.composer.stay_asked.connect(partial(servers.choose, None))
+        menu.place_chosen.connect(self.send_there)
+        servers.changed.connect(self._show)
+        servers.looked.connect(self._take_looked)
+        chat.chat_status_changed.connect(lambda status: menu.set_place(chat.place))
+        self._show()
+
+    def connect_page(self, page: ModelsPage) -> None:
+        """The Models page is there now."""
+        self._models = page
+        page.servers.chosen.connect(self.begin_there)
+        page.servers.edit_asked.connect(self.edit)
+        page.servers.add_asked.connect(self.add)
+        self._show()
+
+    def _show(self) -> None:
+        book = self.servers.book
+        self._menu.set_places(book.places)
+        if self._models is not None:
+            self._models.servers.set_servers(book.servers)
+            self._models.servers.add.setEnabled(not book.is_full)
+
+    # -------------------------------------------------------------- where a chat goes
+
+    def send_there(self, place: Place) -> None:
+        """Send the open chat there from its next message on. One in which something was said is asked about first."""
+        if place == self._chat.place:
+            return
+        if self._chat.open_conversation is None:
+            self.servers.choose(place)
+            return
+        confirm(
+            self._window, tr("Send this chat to {server}?", server=place.server.name),
+            tr("With your next message, all that was said in this chat and what is attached to it goes to {host}. "
+               "Other chats stay as they are.", host=place.server.host),
+            tr("Stay"), tr("Send it there"), lambda: self.servers.choose(place),
+        ).danger.set_look("secondary")  # fmt: skip
+
+    def begin_there(self, place: Place) -> None:
+        """Begin a chat that is sent there."""
+        self._chat.new_chat()
+        self.servers.choose(place)
+        self.chat_wanted.emit()
+
+    # -------------------------------------------------------------- entering
+
+    def add(self) -> None:
+        """Ask for a server."""
+        sheet = self._open(ServerSheet(self._window))
+        sheet.entered.connect(self.servers.add)
+
+    def edit(self, server_id: str) -> None:
+        """Show a server, to be changed."""
+        server = self.servers.book.get(server_id)
+        if server is None:
+            return
+        sheet = self._open(ServerSheet(self._window, server))
+        sheet.entered.connect(lambda name, _, key, models: self.servers.change(server_id, name, key, models))
+        sheet.remove_asked.connect(partial(self._ask_remove, server_id))
+
+    def enter_key(self) -> None:
+        """Show the server of the open chat, which does not take the key that it has."""
+        if (place := self._chat.place) is not None:
+            self.edit(place.server.id)
+            if self._sheet is not None:
+                self._sheet.key.setFocus()
+
+    def _open(self, sheet: ServerSheet) -> ServerSheet:
+        sheet.look_asked.connect(self.servers.look)
+        sheet.finished.connect(self._closed)
+        self._sheet = sheet
+        sheet.open()
+        return sheet
+
+    def _closed(self) -> None:
+        self._sheet = None
+        self.servers.stop_looking()
+
+    def _take_looked(self, address: str, found: list[str] | UserMessage) -> None:
+        if self._sheet is not None and self._sheet.address.text().strip() == address:
+            self._sheet.show_looked(found)
+
+    def _ask_remove(self, server_id: str) -> None:
+        server = self.servers.book.get(server_id)
+        if server is not None:
+            confirm(
+                self._window, tr("Remove {server}?", server=server.name),
+                tr("Its key is taken out of the keyring. Chats that it answered stay here and are answered on this "
+                   "PC from then on."),
+                tr("Keep"), tr("Remove"), lambda: self.servers.remove(server_id),
+            )  # fmt: skip

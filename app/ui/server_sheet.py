@@ -1,0 +1,196 @@
+"""A server elsewhere, entered or changed: its address, key and name, and which of its models are offered.
+
+Nothing is asked of the server before the button for it is pressed. The key is shown by dots and handed on once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
+
+from app.servers import MAX_MODELS, NAME_LENGTH, Server
+from app.translation import figure, tr, tr_n
+from app.ui import theme
+from app.ui.controls import Button, Label, Toggle
+from app.ui.model_dialogs import card_of_rows, two_lines
+from app.ui.sheet import Sheet
+from app.user_messages import UserMessage
+from engine.errors import InvalidRequestError
+from engine.remote.address import checked_address
+from engine.remote.wire import is_name
+
+MOST_ROWS = 40
+
+
+class ServerSheet(Sheet):
+    """look_asked: address and key: which models are there? entered: name, address, key (None: as it was), models.
+    remove_asked: take it away."""
+
+    look_asked = Signal(str, str)
+    entered = Signal(str, str, object, list)
+    remove_asked = Signal()
+
+    def __init__(self, parent: QWidget, server: Server | None = None) -> None:
+        super().__init__(
+            parent, tr("Add a server") if server is None else server.name,
+            tr("A server that speaks OpenAI's API, such as a vLLM cluster of yours. Only chats for which you choose it "
+               "are sent there."), 480,
+        )  # fmt: skip
+        self.server = server
+        self._picked: dict[str, None] = dict.fromkeys(server.models if server is not None else ())
+        self._listed: list[str] = list(self._picked)
+        self.address = self._field(tr("Address"), "https://example.org/v1")
+        self.key = self._field(tr("Key"), tr("None needed") if server is None or not server.has_key else
+                               tr("Kept as it is"))  # fmt: skip
+        self.key.setEchoMode(QLineEdit.EchoMode.Password)
+        self.key_note = Label(
+            tr("The key is kept in this system's keyring and sent to this address only."), "meta", wrap=True
+        )
+        self.body.addWidget(self.key_note)
+        self.name = self._field(tr("Name"), tr("What you call it"))
+        self.name.setMaxLength(NAME_LENGTH)
+        if server is not None:
+            self.address.setText(server.address)
+            self.address.setReadOnly(True)
+            self.address.setToolTip(tr("For another address add another server: no chat is moved by itself."))
+            self.name.setText(server.name)
+        self._add_models()
+        self._add_buttons()
+        for field in (self.address, self.name, self.filter):
+            field.textChanged.connect(self._refresh)
+        self._refresh()
+        (self.address if server is None else self.name).setFocus()
+
+    def _field(self, words: str, hint: str) -> QLineEdit:
+        column = QVBoxLayout()
+        column.setSpacing(theme.px(3))
+        column.addWidget(Label(words, "small", "ink2"))
+        field = QLineEdit()
+        field.setProperty("kind", "field")
+        field.setPlaceholderText(hint)
+        field.setAccessibleName(words)
+        field.setFont(theme.font("row"))
+        column.addWidget(field)
+        self.body.addLayout(column)
+        return field
+
+    def _add_models(self) -> None:
+        head = QHBoxLayout()
+        self.models_head = Label(tr("Models"), "small", "ink2")
+        self.look = Button(tr("Ask the server"), "secondary")
+        self.look.setToolTip(tr("Asks this address which models it has"))
+        self.look.clicked.connect(self._ask)
+        head.addWidget(self.models_head, 1)
+        head.addWidget(self.look)
+        self.body.addLayout(head)
+        self.filter = QLineEdit()
+        self.filter.setProperty("kind", "field")
+        self.filter.setPlaceholderText(tr("Type to filter, or a model's name"))
+        self.filter.setAccessibleName(tr("Filter models, or the name of one"))
+        self.filter.setFont(theme.font("row"))
+        self.filter.returnPressed.connect(self._take_typed)
+        self.body.addWidget(self.filter)
+        self.says = Label("", "small", wrap=True)
+        self.body.addWidget(self.says)
+        self._list = QVBoxLayout()
+        self.body.addLayout(self._list)
+
+    def _add_buttons(self) -> None:
+        if self.server is not None:
+            self.remove = self.add_button(Button(tr("Remove"), "danger"), at_start=True)
+            self.remove.clicked.connect(self._remove)
+        self.add_close(tr("Cancel"))
+        self.keep = self.add_button(Button(tr("Add") if self.server is None else tr("Keep"), "primary"))
+        self.keep.clicked.connect(self._enter)
+
+    # -------------------------------------------------------------- models
+
+    @property
+    def picked(self) -> list[str]:
+        return list(self._picked)
+
+    def show_looked(self, found: Sequence[str] | UserMessage) -> None:
+        """What the server has, or why it does not say."""
+        self.look.setEnabled(True)
+        if isinstance(found, UserMessage):
+            self._say(found.sentence, "bad")
+        else:
+            self._listed = list(dict.fromkeys([*self._picked, *found]))
+            if len(found) == 1:
+                self._picked[found[0]] = None
+            many = tr_n("It has {n} model. Choose which are offered.", "It has {n} models. Choose which are offered.",
+                        len(found), n=figure(len(found)))  # fmt: skip
+            self._say(many if found else tr("It names no model. Type the name of one."), "ink2")
+        self._refresh()
+
+    def _ask(self) -> None:
+        self.look.setEnabled(False)
+        self._say(tr("Asking the server"), "ink2")
+        self.look_asked.emit(self.address.text().strip(), self.key.text().strip())
+
+    def _say(self, words: str, token: str) -> None:
+        self.says.setText(words)
+        self.says.set_look("small", token)
+        self.fit()
+
+    def _take_typed(self) -> None:
+        """A name that the server does not list."""
+        typed = self.filter.text().strip()
+        if is_name(typed):
+            self._listed = list(dict.fromkeys([typed, *self._listed]))
+            self._picked[typed] = None
+            self.filter.clear()
+            self._refresh()
+
+    def _pick(self, model: str, on: bool) -> None:
+        if on and len(self._picked) < MAX_MODELS:
+            self._picked[model] = None
+        else:
+            self._picked.pop(model, None)
+        self._show_enough()
+
+    def _refresh(self) -> None:
+        typed = self.filter.text().strip().casefold()
+        shown = [model for model in self._listed if typed in model.casefold()][:MOST_ROWS]
+        while (item := self._list.takeAt(0)) is not None:
+            if (gone := item.widget()) is not None:
+                gone.hide()
+                gone.deleteLater()
+        if shown:
+            card = card_of_rows([self._model_row(model) for model in shown])
+            self._list.addWidget(card)
+            card.show()  # what is not shown yet takes no room in a layout
+        elif typed:
+            self._say(tr("Enter adds “{model}”.", model=self.filter.text().strip()), "ink2")
+        self._show_enough()
+        self.fit()
+
+    def _model_row(self, model: str) -> QWidget:
+        toggle = Toggle(model)
+        toggle.setChecked(model in self._picked)
+        toggle.clicked.connect(lambda: self._pick(model, toggle.isChecked()))
+        return two_lines(model, "", toggle)
+
+    # -------------------------------------------------------------- entering
+
+    def _show_enough(self) -> None:
+        try:
+            address = checked_address(self.address.text())
+        except InvalidRequestError:
+            address = ""
+        self.look.setEnabled(bool(self.address.text().strip()))
+        self.keep.setEnabled(bool(address and self._picked))
+        self.keep.setToolTip("" if self._picked else tr("Choose a model first"))
+
+    def _enter(self) -> None:
+        typed = self.key.text().strip()
+        key = typed if typed or self.server is None else None
+        self.key.clear()
+        self.accept()
+        self.entered.emit(self.name.text(), self.address.text(), key, self.picked)
+
+    def _remove(self) -> None:
+        self.reject()
+        self.remove_asked.emit()

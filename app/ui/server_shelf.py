@@ -1,0 +1,88 @@
+"""What of the Models page is not on this PC: the servers that were entered, with the models picked of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
+
+from app.servers import Place, Server
+from app.translation import tr
+from app.ui import icons, theme
+from app.ui.controls import Button, Chip, IconButton, Label
+from app.ui.model_dialogs import card_of_rows
+
+
+class ServerShelf(QFrame):
+    """chosen: a Place to chat with. edit_asked: a server's id. add_asked: another one."""
+
+    chosen = Signal(object)
+    edit_asked = Signal(str)
+    add_asked = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setAccessibleName(tr("Servers elsewhere"))
+        self._head = QHBoxLayout()
+        self._head.addWidget(icons.Glyph("away", "away", 17))
+        self._head.addWidget(Label(tr("Not on this PC"), "heading"))
+        self._says = Label(tr("Only chats for which you choose one are sent there."), "small", elide=True)
+        self._head.addWidget(self._says, 1)
+        self.add = Button(tr("Add a server"), "secondary", "plus")
+        self.add.clicked.connect(self.add_asked)
+        self._head.addWidget(self.add)
+        self._rows = QVBoxLayout()
+        self._column = QVBoxLayout(self)
+        self._column.addLayout(self._head)
+        self._column.addLayout(self._rows)
+        self._servers: list[Server] = []
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+
+    def set_servers(self, servers: Sequence[Server]) -> None:
+        """Those that there are now."""
+        self._servers = list(servers)
+        focused = self.isAncestorOf(self.focusWidget() or self)
+        while (item := self._rows.takeAt(0)) is not None:
+            if (gone := item.widget()) is not None:
+                gone.hide()
+                gone.deleteLater()
+        rows = [self._row(server, model, n) for server in servers for n, model in enumerate(server.models or ("",))]
+        if rows:
+            self._rows.addWidget(card_of_rows(rows))
+        if focused:
+            self.add.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def _row(self, server: Server, model: str, number: int) -> QFrame:
+        px = theme.px
+        row = QFrame()
+        across = QHBoxLayout(row)
+        across.setContentsMargins(px(14), px(9), px(12), px(9))
+        across.setSpacing(px(10))
+        words = QVBoxLayout()
+        words.setSpacing(1)
+        words.addWidget(Label(model or tr("No model chosen"), "label", elide=True))
+        words.addWidget(Label(" · ".join(dict.fromkeys((server.name, server.host))), "small", elide=True))
+        across.addLayout(words, 1)
+        across.addWidget(Chip(tr("Not on this PC"), "away"), 0, Qt.AlignmentFlag.AlignVCenter)
+        if model:
+            use = Button(tr("New chat"), "secondary")
+            use.setAccessibleName(tr("New chat with {model} on {server}", model=model, server=server.name))
+            use.clicked.connect(partial(self.chosen.emit, Place(server, model)))
+            across.addWidget(use)
+        if number == 0:
+            edit = IconButton("pen", tr("Change {server}", server=server.name))
+            edit.clicked.connect(partial(self.edit_asked.emit, server.id))
+            across.addWidget(edit)
+        else:
+            across.addSpacing(px(32 + 10))
+        return row
+
+    def _restyle(self) -> None:
+        px = theme.px
+        self._column.setContentsMargins(0, px(16), 0, 0)
+        self._column.setSpacing(px(10))
+        self._head.setSpacing(px(8))
+        self.set_servers(self._servers)

@@ -1,0 +1,5791 @@
+<?xml version="1.0" encoding="utf-8"?>
+<!DOCTYPE TS>
+<TS version="2.1" language="de" sourcelanguage="en">
+<context>
+    <name>Hearth</name>
+    <message>
+        <location filename="../../app/answer_setup.py"/>
+        <source>Every chat with {name} begins so now</source>
+        <translation>Jeder Chat mit {name} beginnt jetzt so</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_setup.py"/>
+        <source>No model is loaded.</source>
+        <translation>Es ist kein Modell geladen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_setup.py"/>
+        <source>Saved as {name}</source>
+        <translation>Gespeichert als {name}</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_setup.py"/>
+        <source>This model computes every neuron anyway, so there is nothing to compare.</source>
+        <translation>Dieses Modell berechnet ohnehin jedes Neuron, es gibt also nichts zu vergleichen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_setup.py"/>
+        <source>{model} here: {costs}.</source>
+        <translation>{model} hier: {costs}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_setup.py"/>
+        <source>{name} has no choices of its own</source>
+        <translation>{name} hat keine eigenen Vorgaben</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat_files.py"/>
+        <location filename="../../app/ui/message_view.py"/>
+        <source>Answer</source>
+        <translation>Antwort</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/settings.py"/>
+        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>Context</source>
+        <translation>Kontext</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <source>Cut off at the length limit</source>
+        <translation>An der Längengrenze abgebrochen</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <source>Cut off: the context is full</source>
+        <translation>Abgebrochen: Der Kontext ist voll</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/mode_rates.py"/>
+        <location filename="../../app/settings.py"/>
+        <source>Dense</source>
+        <translation>Dicht</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/mode_rates.py"/>
+        <location filename="../../app/settings.py"/>
+        <source>Exact</source>
+        <translation>Exakt</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <source>First token after</source>
+        <translation>Erstes Token nach</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <source>Interrupted: Hearth closed in mid-answer</source>
+        <translation>Unterbrochen: Hearth wurde während der Antwort geschlossen</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <source>Left out of the context</source>
+        <translation>Nicht mehr im Kontext</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <source>Model</source>
+        <translation>Modell</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/live_figures.py"/>
+        <location filename="../../app/settings.py"/>
+        <location filename="../../app/ui/neuron_map.py"/>
+        <location filename="../../app/ui/preset_menu.py"/>
+        <source>Neurons</source>
+        <translation>Neuronen</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <source>Neurons computed</source>
+        <translation>Berechnete Neuronen</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <source>Neurons that fired</source>
+        <translation>Aktive Neuronen</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <source>Not finished: the engine failed</source>
+        <translation>Nicht beendet: Die Engine ist ausgefallen</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <source>Of it already read</source>
+        <translation>Davon bereits gelesen</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/ui/compare_dialog.py"/>
+        <source>Prompt</source>
+        <translation>Prompt</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/engine_status.py"/>
+        <location filename="../../app/ui/attachment_chip.py"/>
+        <source>Reading</source>
+        <translation>Lesen</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <source>Share on the GPU</source>
+        <translation>Anteil auf der GPU</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/mode_rates.py"/>
+        <location filename="../../app/settings.py"/>
+        <source>Sparse</source>
+        <translation>Sparsam</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat_files.py"/>
+        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/ui/compare_dialog.py"/>
+        <source>Stopped</source>
+        <translation>Gestoppt</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/ui/thought_view.py"/>
+        <source>Thought</source>
+        <translation>Gedankengang</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <source>Thought for {time}</source>
+        <translation>{time} nachgedacht</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <source>Time</source>
+        <translation>Zeit</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/engine_status.py"/>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Writing</source>
+        <translation>Schreiben</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/ui/compare_dialog.py"/>
+        <source>first after {time}</source>
+        <translation>erstes nach {time}</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <source>under 1%</source>
+        <translation>unter 1%</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/user_messages.py"/>
+        <source>{n} messages</source>
+        <translation>
+            <numerusform>{n} Nachricht</numerusform>
+            <numerusform>{n} Nachrichten</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/ui/attachment_chip.py"/>
+        <location filename="../../app/ui/compare_dialog.py"/>
+        <location filename="../../app/ui/context_meter.py"/>
+        <source>{n} tokens</source>
+        <translation>
+            <numerusform>{n} Token</numerusform>
+            <numerusform>{n} Token</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <source>{share} of neurons</source>
+        <translation>{share} der Neuronen</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <source>{tokens} in {time}</source>
+        <translation>{tokens} in {time}</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/ui/status_strip.py"/>
+        <source>{used} of {total}</source>
+        <translation>{used} von {total}</translation>
+    </message>
+    <message>
+        <location filename="../../app/attachments.py"/>
+        <location filename="../../app/draft_attachments.py"/>
+        <location filename="../../app/shelf.py"/>
+        <source>{name} could not be read: {why}.</source>
+        <translation>{name} konnte nicht gelesen werden: {why}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/attachments.py"/>
+        <source>{name} has {size} MB. Files up to {most} MB are read.</source>
+        <translation>{name} hat {size} MB. Gelesen werden Dateien bis {most} MB.</translation>
+    </message>
+    <message>
+        <location filename="../../app/attachments.py"/>
+        <source>{name} holds no text.</source>
+        <translation>{name} enthält keinen Text.</translation>
+    </message>
+    <message>
+        <location filename="../../app/attachments.py"/>
+        <source>{name} holds no text. Hearth reads text and PDF files.</source>
+        <translation>{name} enthält keinen Text. Hearth liest Text- und PDF-Dateien.</translation>
+    </message>
+    <message>
+        <location filename="../../app/attachments.py"/>
+        <source>{name} is a folder. Attach the files in it.</source>
+        <translation>{name} ist ein Ordner. Hängen Sie die Dateien darin an.</translation>
+    </message>
+    <message>
+        <location filename="../../app/attachments.py"/>
+        <source>{name} is empty.</source>
+        <translation>{name} ist leer.</translation>
+    </message>
+    <message>
+        <location filename="../../app/attachments.py"/>
+        <source>{name} is no file.</source>
+        <translation>{name} ist keine Datei.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_controller.py"/>
+        <source>Chat deleted</source>
+        <translation>Chat gelöscht</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_controller.py"/>
+        <source>This model</source>
+        <translation>Dieses Modell</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_controller.py"/>
+        <source>{name} brings no predictors: its neurons are chosen automatically</source>
+        <translation>{name} bringt keine Prädiktoren mit: Seine Neuronen werden automatisch gewählt</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_file_check.py"/>
+        <source>This file does not hold chats that Hearth exported.</source>
+        <translation>Diese Datei enthält keine von Hearth exportierten Chats.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_file_check.py"/>
+        <source>This file holds more values than Hearth reads.</source>
+        <translation>Diese Datei enthält mehr Werte, als Hearth liest.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_file_check.py"/>
+        <source>This file is damaged: in {where}, {what} is not what it should be.</source>
+        <translation>Diese Datei ist beschädigt: In {where} stimmt {what} nicht.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_file_check.py"/>
+        <source>This file is not JSON, or it is cut off.</source>
+        <translation>Diese Datei ist kein JSON oder abgeschnitten.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_file_check.py"/>
+        <source>This file is not a text in UTF-8.</source>
+        <translation>Diese Datei ist kein Text in UTF-8.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_file_check.py"/>
+        <source>This file was written by a later version of Hearth.</source>
+        <translation>Diese Datei wurde von einer neueren Version von Hearth geschrieben.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_file_check.py"/>
+        <source>an id that two share</source>
+        <translation>eine doppelt vergebene Kennung</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_file_check.py"/>
+        <source>chat {number}</source>
+        <translation>Chat {number}</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_file_check.py"/>
+        <source>the attachment itself</source>
+        <translation>der Anhang selbst</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_file_check.py"/>
+        <source>the chat itself</source>
+        <translation>der Chat selbst</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_file_check.py"/>
+        <source>the choices</source>
+        <translation>die Auswahl</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_file_check.py"/>
+        <source>the file</source>
+        <translation>der Datei</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_file_check.py"/>
+        <source>the id</source>
+        <translation>die Kennung</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_file_check.py"/>
+        <source>the kind</source>
+        <translation>die Art</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_file_check.py"/>
+        <source>the leaf</source>
+        <translation>das Ende</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_file_check.py"/>
+        <source>the message itself</source>
+        <translation>die Nachricht selbst</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_file_check.py"/>
+        <source>the number of pages</source>
+        <translation>die Seitenzahl</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_file_check.py"/>
+        <source>the parent</source>
+        <translation>der Vorgänger</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_file_check.py"/>
+        <source>the role</source>
+        <translation>die Rolle</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_file_check.py"/>
+        <source>the state</source>
+        <translation>der Zustand</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_file_check.py"/>
+        <source>the statistic {name}</source>
+        <translation>die Angabe {name}</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_file_check.py"/>
+        <source>the statistics</source>
+        <translation>die Statistik</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_file_check.py"/>
+        <source>the version</source>
+        <translation>die Version</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_file_check.py"/>
+        <source>{where}, attachment {number}</source>
+        <translation>{where}, Anhang {number}</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_file_check.py"/>
+        <source>{where}, message {number}</source>
+        <translation>{where}, Nachricht {number}</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_files.py"/>
+        <source>Cut off at the limit</source>
+        <translation>An der Grenze abgebrochen</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_files.py"/>
+        <location filename="../../app/settings.py"/>
+        <location filename="../../app/ui/shelf_dialogs.py"/>
+        <source>Instructions</source>
+        <translation>Anweisungen</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_files.py"/>
+        <source>Interrupted</source>
+        <translation>Unterbrochen</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_files.py"/>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/chat_model.py"/>
+        <location filename="../../app/ui/chat_page.py"/>
+        <location filename="../../app/ui/empty_page.py"/>
+        <location filename="../../app/ui/side_panel.py"/>
+        <location filename="../../app/ui/tray.py"/>
+        <source>New chat</source>
+        <translation>Neuer Chat</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_files.py"/>
+        <location filename="../../app/ui/compare_dialog.py"/>
+        <source>Not finished</source>
+        <translation>Nicht beendet</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_files.py"/>
+        <source>This file is larger than {most} MiB, which Hearth does not read.</source>
+        <translation>Diese Datei ist größer als {most} MiB, die liest Hearth nicht.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_files.py"/>
+        <source>You</source>
+        <translation>Sie</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/chat_files.py"/>
+        <location filename="../../app/ui/attachment_chip.py"/>
+        <source>{n} pages</source>
+        <translation>
+            <numerusform>{n} Seite</numerusform>
+            <numerusform>{n} Seiten</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_shelf.py"/>
+        <source>Chat pinned</source>
+        <translation>Chat angeheftet</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_shelf.py"/>
+        <source>Chat unpinned</source>
+        <translation>Chat gelöst</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_shelf.py"/>
+        <source>Moved into “{folder}”, which was there already</source>
+        <translation>Verschoben nach „{folder}“, den es schon gab</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_shelf.py"/>
+        <source>Moved to “{folder}”</source>
+        <translation>Verschoben nach „{folder}“</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_shelf.py"/>
+        <source>Taken out of “{folder}”</source>
+        <translation>Aus „{folder}“ herausgenommen</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_shelf.py"/>
+        <source>Taken out of “{folder}”: {chats}</source>
+        <translation>Aus „{folder}“ herausgenommen: {chats}</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_shelf.py"/>
+        <source>There is no chat in this file</source>
+        <translation>In dieser Datei ist kein Chat</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/chat_shelf.py"/>
+        <location filename="../../app/ui/chat_model.py"/>
+        <location filename="../../app/user_messages.py"/>
+        <source>{n} chats</source>
+        <translation>
+            <numerusform>{n} Chat</numerusform>
+            <numerusform>{n} Chats</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/chat_shelf.py"/>
+        <source>{n} chats exported to {name}</source>
+        <translation>
+            <numerusform>{n} Chat nach {name} exportiert</numerusform>
+            <numerusform>{n} Chats nach {name} exportiert</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/chat_shelf.py"/>
+        <source>{n} chats imported</source>
+        <translation>
+            <numerusform>{n} Chat importiert</numerusform>
+            <numerusform>{n} Chats importiert</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/chat_shelf.py"/>
+        <source>{n} chats were here already</source>
+        <translation>
+            <numerusform>{n} Chat war schon hier</numerusform>
+            <numerusform>{n} Chats waren schon hier</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/chat_shelf.py"/>
+        <source>{n} were here already</source>
+        <translation>
+            <numerusform>{n} war schon hier</numerusform>
+            <numerusform>{n} waren schon hier</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_turns.py"/>
+        <source>Answer deleted</source>
+        <translation>Antwort gelöscht</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_turns.py"/>
+        <source>Message deleted</source>
+        <translation>Nachricht gelöscht</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_turns.py"/>
+        <source>Only this PC writes answers on: have it answered anew</source>
+        <translation>Nur dieser PC schreibt Antworten weiter: Lassen Sie sie neu beantworten</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_turns.py"/>
+        <source>Question and answer deleted</source>
+        <translation>Frage und Antwort gelöscht</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_turns.py"/>
+        <source>Still answering: stop it first, or wait</source>
+        <translation>Es wird noch geantwortet: Stoppen Sie zuerst, oder warten Sie</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/chat_turns.py"/>
+        <source>{n} messages deleted</source>
+        <translation>
+            <numerusform>{n} Nachricht gelöscht</numerusform>
+            <numerusform>{n} Nachrichten gelöscht</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/comparison.py"/>
+        <location filename="../../app/ui/compare_dialog.py"/>
+        <source>Answering</source>
+        <translation>Antworten</translation>
+    </message>
+    <message>
+        <location filename="../../app/comparison.py"/>
+        <source>As set</source>
+        <translation>Wie eingestellt</translation>
+    </message>
+    <message>
+        <location filename="../../app/comparison.py"/>
+        <source>Both are about as fast here.</source>
+        <translation>Beide sind hier etwa gleich schnell.</translation>
+    </message>
+    <message>
+        <location filename="../../app/comparison.py"/>
+        <source>Both wrote the same words.</source>
+        <translation>Beide schrieben dieselben Wörter.</translation>
+    </message>
+    <message>
+        <location filename="../../app/comparison.py"/>
+        <source>The engine stopped unexpectedly. Compare again once it is back.</source>
+        <translation>Die Engine hat unerwartet aufgehört. Vergleichen Sie erneut, sobald sie wieder da ist.</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/comparison.py"/>
+        <source>The first {n} words are the same; then they go apart.</source>
+        <translation>
+            <numerusform>Das erste Wort ist gleich, dann gehen sie auseinander.</numerusform>
+            <numerusform>Die ersten {n} Wörter sind gleich, dann gehen sie auseinander.</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/comparison.py"/>
+        <source>The model was changed meanwhile. Compare again with the new one.</source>
+        <translation>Das Modell wurde inzwischen gewechselt. Vergleichen Sie erneut mit dem neuen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/comparison.py"/>
+        <source>They differ from the first word on.</source>
+        <translation>Sie unterscheiden sich vom ersten Wort an.</translation>
+    </message>
+    <message>
+        <location filename="../../app/comparison.py"/>
+        <source>Waiting for the answer that runs</source>
+        <translation>Warten auf die laufende Antwort</translation>
+    </message>
+    <message>
+        <location filename="../../app/comparison.py"/>
+        <source>Waiting for the model</source>
+        <translation>Warten auf das Modell</translation>
+    </message>
+    <message>
+        <location filename="../../app/comparison.py"/>
+        <source>{faster} is {times} times as fast as {slower} here.</source>
+        <translation>{faster} ist hier {times}-mal so schnell wie {slower}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/comparison.py"/>
+        <source>{state}: {side}, {now} of {sides}</source>
+        <translation>{state}: {side}, {now} von {sides}</translation>
+    </message>
+    <message>
+        <location filename="../../app/draft_attachments.py"/>
+        <source>{name} is not attached: {most} go along with one message.</source>
+        <translation>{name} wurde nicht angehängt: Höchstens {most} gehen mit einer Nachricht.</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/engine_client.py"/>
+        <source>{n} threads</source>
+        <translation>
+            <numerusform>{n} Thread</numerusform>
+            <numerusform>{n} Threads</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/engine_status.py"/>
+        <location filename="../../app/model_rows.py"/>
+        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/ui/engine_card.py"/>
+        <location filename="../../app/ui/model_card.py"/>
+        <location filename="../../app/ui/model_list.py"/>
+        <source>Loading</source>
+        <translation>Laden</translation>
+    </message>
+    <message>
+        <location filename="../../app/engine_status.py"/>
+        <location filename="../../app/ui/status_strip.py"/>
+        <source>No model</source>
+        <translation>Kein Modell</translation>
+    </message>
+    <message>
+        <location filename="../../app/engine_status.py"/>
+        <source>Not loaded</source>
+        <translation>Nicht geladen</translation>
+    </message>
+    <message>
+        <location filename="../../app/engine_status.py"/>
+        <source>Preparing the processor kernels, {done} of {total}</source>
+        <translation>Prozessor-Kernels vorbereiten, {done} von {total}</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/engine_status.py"/>
+        <source>Reading {n} tokens</source>
+        <translation>
+            <numerusform>Lesen von {n} Token</numerusform>
+            <numerusform>Lesen von {n} Token</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/engine_status.py"/>
+        <location filename="../../app/model_rows.py"/>
+        <source>Ready</source>
+        <translation>Bereit</translation>
+    </message>
+    <message>
+        <location filename="../../app/engine_status.py"/>
+        <source>Restarting</source>
+        <translation>Neustart</translation>
+    </message>
+    <message>
+        <location filename="../../app/engine_status.py"/>
+        <location filename="../../app/ui/composer.py"/>
+        <source>Stopping</source>
+        <translation>Stoppen</translation>
+    </message>
+    <message>
+        <location filename="../../app/engine_status.py"/>
+        <location filename="../../app/ui/thought_view.py"/>
+        <source>Thinking</source>
+        <translation>Nachdenken</translation>
+    </message>
+    <message>
+        <location filename="../../app/engine_status.py"/>
+        <location filename="../../app/ui/placement_popup.py"/>
+        <source>{used} of {total} GB</source>
+        <translation>{used} von {total} GB</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>A file came down with other contents than it should have. Trying again fetches that file alone.</source>
+        <translation>Eine Datei kam mit anderem Inhalt an als erwartet. Ein neuer Versuch lädt nur diese Datei.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>Choose another model</source>
+        <translation>Anderes Modell wählen</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>Enter a token</source>
+        <translation>Token eingeben</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>It could not be done; the details say why.</source>
+        <translation>Das ging nicht; die Details sagen, warum.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>It is no longer where it was.</source>
+        <translation>Es ist nicht mehr, wo es war.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>It is not known what preparing {model} would bring</source>
+        <translation>Was das Vorbereiten von {model} brächte, ist nicht bekannt</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>It was asked for with a value that does not do.</source>
+        <translation>Ein Wert der Anfrage passt nicht.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>Its makers give it to those who accepted their terms. Accept them on its page, then enter an access token.</source>
+        <translation>Die Urheber geben es nur, wenn ihre Bedingungen angenommen sind. Nehmen Sie sie auf der Seite an, und geben Sie dann ein Zugriffstoken ein.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>No estimate was made for {model}</source>
+        <translation>Für {model} wurde keine Schätzung gemacht</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>Nothing was trained in idle time</source>
+        <translation>In der Leerlaufzeit wurde nichts trainiert</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>One of the files is damaged or incomplete. Fetch it again, or use another model.</source>
+        <translation>Eine der Dateien ist beschädigt oder unvollständig. Laden Sie sie neu, oder nehmen Sie ein anderes Modell.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>The access token was not kept</source>
+        <translation>Das Zugriffstoken wurde nicht behalten</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/user_messages.py"/>
+        <source>The disk is full. Free some space there, or choose a folder on another disk.</source>
+        <translation>Der Datenträger ist voll. Schaffen Sie dort Platz, oder wählen Sie einen Ordner auf einem anderen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>The download did not go on</source>
+        <translation>Der Download ging nicht weiter</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>The download stays on the list</source>
+        <translation>Der Download bleibt auf der Liste</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>The download was not ended</source>
+        <translation>Der Download wurde nicht beendet</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>The download was not paused</source>
+        <translation>Der Download wurde nicht angehalten</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>The downloads were not read</source>
+        <translation>Die Downloads wurden nicht gelesen</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>The hub cannot be reached. Connect to the network, or import a model that lies on this PC.</source>
+        <translation>Der Hub ist nicht erreichbar. Verbinden Sie sich mit dem Netz, oder importieren Sie ein Modell von diesem PC.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>The hub does not answer as it should. What was downloaded is kept. Try again later.</source>
+        <translation>Der Hub antwortet nicht, wie er sollte. Was geladen wurde, bleibt. Versuchen Sie es später erneut.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>The hub has nothing of that name, or shows it only to those with an access token. Check the name.</source>
+        <translation>Unter diesem Namen hat der Hub nichts, oder er zeigt es nur mit Zugriffstoken. Prüfen Sie den Namen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/user_messages.py"/>
+        <source>The model is of a kind that Hearth does not run.</source>
+        <translation>Modelle dieser Art führt Hearth nicht aus.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>The model was not imported</source>
+        <translation>Das Modell wurde nicht importiert</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>The models folder does not allow it; the details say why.</source>
+        <translation>Der Modellordner lässt es nicht zu; die Details sagen, warum.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>The models on this PC were not read</source>
+        <translation>Die Modelle auf diesem PC wurden nicht gelesen</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>The models to choose from were not read</source>
+        <translation>Die Modelle zur Auswahl wurden nicht gelesen</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>The models were not moved</source>
+        <translation>Die Modelle wurden nicht verschoben</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>The rate was not kept</source>
+        <translation>Die Rate wurde nicht behalten</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>The search was not made</source>
+        <translation>Die Suche wurde nicht ausgeführt</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/user_messages.py"/>
+        <source>The tokenizer beside the model's weights belongs to another model.</source>
+        <translation>Der Tokenizer neben den Gewichten gehört zu einem anderen Modell.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>The window and what looks after your models are of different versions. Install Hearth again.</source>
+        <translation>Das Fenster und die Modellverwaltung haben verschiedene Versionen. Installieren Sie Hearth neu.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/user_messages.py"/>
+        <source>There is not enough free memory on the graphics card. Close programs that use it.</source>
+        <translation>Auf der Grafikkarte ist nicht genug Speicher frei. Schließen Sie Programme, die sie nutzen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>There is not enough free memory. Close other programs.</source>
+        <translation>Es ist nicht genug Speicher frei. Schließen Sie andere Programme.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>This PC was not looked at</source>
+        <translation>Dieser PC wurde nicht untersucht</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>This was not done. Your chats and your models are safe.</source>
+        <translation>Das wurde nicht ausgeführt. Ihre Chats und Modelle sind sicher.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/ui/model_card.py"/>
+        <location filename="../../app/ui/note.py"/>
+        <location filename="../../app/ui/offer_card.py"/>
+        <location filename="../../app/user_messages.py"/>
+        <source>Try again</source>
+        <translation>Erneut versuchen</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>What looks after your models stopped in the middle of it, and starts again by itself.</source>
+        <translation>Die Modellverwaltung brach mittendrin ab und startet von selbst neu.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>{fact} Close other programs.</source>
+        <translation>{fact} Schließen Sie andere Programme.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/user_messages.py"/>
+        <source>{fact} Close programs that use the graphics card.</source>
+        <translation>{fact} Schließen Sie Programme, die die Grafikkarte nutzen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/user_messages.py"/>
+        <source>{fact} Free some space there, or choose a folder on another disk.</source>
+        <translation>{fact} Schaffen Sie dort Platz, oder wählen Sie einen Ordner auf einem anderen Datenträger.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>{model} did not come back</source>
+        <translation>{model} kam nicht zurück</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>{model} was not checked</source>
+        <translation>{model} wurde nicht geprüft</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>{model} was not deleted</source>
+        <translation>{model} wurde nicht gelöscht</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>{model} was not downloaded</source>
+        <translation>{model} wurde nicht heruntergeladen</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>{model} was not looked into</source>
+        <translation>{model} wurde nicht angesehen</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>{model} was not prepared</source>
+        <translation>{model} wurde nicht vorbereitet</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>{model} was not repaired</source>
+        <translation>{model} wurde nicht repariert</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>Another value than zero had {share}.</source>
+        <translation>Einen anderen Wert als null hatten {share}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>Attention</source>
+        <translation>Attention</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>Choosing the token</source>
+        <translation>Wahl des Tokens</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>Cold neurons</source>
+        <translation>Kalte Neuronen</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>From sending to the first token</source>
+        <translation>Vom Senden bis zum ersten Token</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>Head</source>
+        <translation>Ausgabekopf</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>Hot neurons</source>
+        <translation>Heiße Neuronen</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>How fast the prompt was read</source>
+        <translation>Wie schnell der Prompt gelesen wurde</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>Memory of Hearth</source>
+        <translation>Speicher von Hearth</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/ui/empty_page.py"/>
+        <source>No model is loaded</source>
+        <translation>Es ist kein Modell geladen</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>Norms and exchange</source>
+        <translation>Normen und Austausch</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>Norms, the embedding, and what lies between two tokens</source>
+        <translation>Normen, die Einbettung und was zwischen zwei Token liegt</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>Of all neurons, those computed for a token.</source>
+        <translation>Von allen Neuronen die, die für ein Token berechnet wurden.</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>Of the neurons computed, those that the GPU computes</source>
+        <translation>Von den berechneten Neuronen die, die die GPU berechnet</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>Other</source>
+        <translation>Anderes</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>Predictor</source>
+        <translation>Prädiktor</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>Processor, load</source>
+        <translation>Prozessor, Last</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>Sampling</source>
+        <translation>Sampling</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>The CPU waits for the GPU, which works meanwhile</source>
+        <translation>Die CPU wartet auf die GPU, die währenddessen arbeitet</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>The GPU waits for the CPU, which works meanwhile</source>
+        <translation>Die GPU wartet auf die CPU, die währenddessen arbeitet</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <location filename="../../app/ui/stat_line.py"/>
+        <source>Waiting</source>
+        <translation>Warten</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>bright: fired for one token</source>
+        <translation>hell: war für ein Token aktiv</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>first token</source>
+        <translation>erstes Token</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>mean over the last answer</source>
+        <translation>Mittel der letzten Antwort</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>mean {rate} over this answer</source>
+        <translation>im Mittel {rate} in dieser Antwort</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>neurons active</source>
+        <translation>Neuronen aktiv</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>of {total}</source>
+        <translation>von {total}</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>of {total} · {free} free</source>
+        <translation>von {total} · {free} frei</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <location filename="../../app/ui/neuron_map.py"/>
+        <source>on the GPU</source>
+        <translation>auf der GPU</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>one column a layer</source>
+        <translation>eine Spalte je Schicht</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>one column a layer · every neuron of this model works for every token</source>
+        <translation>eine Spalte je Schicht · jedes Neuron dieses Modells arbeitet für jedes Token</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>one column a layer, busiest at the bottom</source>
+        <translation>eine Spalte je Schicht, die eifrigsten unten</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>other programs {size}</source>
+        <translation>andere Programme {size}</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>reading</source>
+        <translation>Lesen</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>the {part} on the GPU do {share} of the work</source>
+        <translation>die {part} auf der GPU leisten {share} der Arbeit</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>which of them fire is not counted here</source>
+        <translation>welche davon aktiv sind, wird hier nicht gezählt</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>{model} is answering</source>
+        <translation>{model} antwortet</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>{model} is answering in “{chat}”</source>
+        <translation>{model} antwortet in „{chat}“</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>{name} load</source>
+        <translation>{name} Last</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>{name}, load</source>
+        <translation>{name}, Last</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>{name}, memory</source>
+        <translation>{name}, Speicher</translation>
+    </message>
+    <message>
+        <location filename="../../app/manners.py"/>
+        <source>Hearth is already open</source>
+        <translation>Hearth ist bereits geöffnet</translation>
+    </message>
+    <message>
+        <location filename="../../app/manners.py"/>
+        <source>Hearth is already open.</source>
+        <translation>Hearth ist bereits geöffnet.</translation>
+    </message>
+    <message>
+        <location filename="../../app/manners.py"/>
+        <source>It does not answer right now. Wait a moment and start it again, or end it first.</source>
+        <translation>Es antwortet gerade nicht. Warten Sie kurz und starten Sie es erneut, oder beenden Sie es zuerst.</translation>
+    </message>
+    <message>
+        <location filename="../../app/manners.py"/>
+        <source>Report (*.zip)</source>
+        <translation>Bericht (*.zip)</translation>
+    </message>
+    <message>
+        <location filename="../../app/manners.py"/>
+        <source>Report saved</source>
+        <translation>Bericht gespeichert</translation>
+    </message>
+    <message>
+        <location filename="../../app/manners.py"/>
+        <location filename="../../app/ui/crash_dialog.py"/>
+        <location filename="../../app/ui/settings_dialog.py"/>
+        <source>Save a report</source>
+        <translation>Bericht speichern</translation>
+    </message>
+    <message>
+        <location filename="../../app/manners.py"/>
+        <source>The report was not saved: {why}</source>
+        <translation>Der Bericht wurde nicht gespeichert: {why}</translation>
+    </message>
+    <message>
+        <location filename="../../app/manners.py"/>
+        <source>This desktop has no tray.</source>
+        <translation>Dieser Desktop hat kein Infofeld.</translation>
+    </message>
+    <message>
+        <location filename="../../app/manners.py"/>
+        <source>answering</source>
+        <translation>antwortet</translation>
+    </message>
+    <message>
+        <location filename="../../app/manners.py"/>
+        <source>downloading</source>
+        <translation>lädt herunter</translation>
+    </message>
+    <message>
+        <location filename="../../app/manners.py"/>
+        <source>preparing a model</source>
+        <translation>bereitet ein Modell vor</translation>
+    </message>
+    <message>
+        <location filename="../../app/mode_rates.py"/>
+        <source>Auto</source>
+        <translation>Auto</translation>
+    </message>
+    <message>
+        <location filename="../../app/mode_rates.py"/>
+        <source>Not measured yet: it shows here what each costs, once there were answers.</source>
+        <translation>Noch nicht gemessen: Nach einigen Antworten steht hier, was jede Art kostet.</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/mode_rates.py"/>
+        <source>{rates}, in {n} answers on this PC</source>
+        <translation>
+            <numerusform>{rates}, in {n} Antwort auf diesem PC</numerusform>
+            <numerusform>{rates}, in {n} Antworten auf diesem PC</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/model_rows.py"/>
+        <location filename="../../app/ui/model_list.py"/>
+        <source>Broken</source>
+        <translation>Defekt</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_rows.py"/>
+        <location filename="../../app/settings.py"/>
+        <source>CPU only</source>
+        <translation>Nur CPU</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_rows.py"/>
+        <location filename="../../app/model_selection.py"/>
+        <source>Fits the GPU</source>
+        <translation>Passt auf die GPU</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_rows.py"/>
+        <source>GPU + CPU</source>
+        <translation>GPU + CPU</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_rows.py"/>
+        <source>In use</source>
+        <translation>In Gebrauch</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_rows.py"/>
+        <location filename="../../app/ui/model_card.py"/>
+        <location filename="../../app/ui/model_list.py"/>
+        <source>Preparing</source>
+        <translation>Vorbereiten</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_rows.py"/>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>comes with Hearth</source>
+        <translation>kommt mit Hearth</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_rows.py"/>
+        <source>{size} GB too big</source>
+        <translation>{size} GB zu groß</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_selection.py"/>
+        <source>15 to 40 GB</source>
+        <translation>15 bis 40 GB</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_selection.py"/>
+        <source>5 to 15 GB</source>
+        <translation>5 bis 15 GB</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_selection.py"/>
+        <source>All</source>
+        <translation>Alle</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_selection.py"/>
+        <source>Base</source>
+        <translation>Basis</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_selection.py"/>
+        <location filename="../../app/ui/chat_menus.py"/>
+        <location filename="../../app/ui/model_card.py"/>
+        <location filename="../../app/ui/side_panel.py"/>
+        <source>Chat</source>
+        <translation>Chat</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_selection.py"/>
+        <source>On this PC</source>
+        <translation>Auf diesem PC</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_selection.py"/>
+        <source>Recommended</source>
+        <translation>Empfohlen</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_selection.py"/>
+        <location filename="../../app/ui/model_filters.py"/>
+        <source>any</source>
+        <translation>beliebig</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_selection.py"/>
+        <source>name</source>
+        <translation>Name</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_selection.py"/>
+        <source>over 40 GB</source>
+        <translation>über 40 GB</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_selection.py"/>
+        <source>recommended</source>
+        <translation>empfohlen</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_selection.py"/>
+        <source>size</source>
+        <translation>Größe</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_selection.py"/>
+        <source>speed here</source>
+        <translation>Tempo hier</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_selection.py"/>
+        <source>up to 5 GB</source>
+        <translation>bis 5 GB</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_switch.py"/>
+        <location filename="../../app/ui/composer.py"/>
+        <source>Load {model}</source>
+        <translation>{model} laden</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_switch.py"/>
+        <location filename="../../app/notifications.py"/>
+        <location filename="../../app/user_messages.py"/>
+        <source>The model</source>
+        <translation>Das Modell</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_switch.py"/>
+        <source>the starter model</source>
+        <translation>das Startmodell</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_switch.py"/>
+        <source>{name} is loaded after this answer</source>
+        <translation>{name} wird nach dieser Antwort geladen</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_switch.py"/>
+        <source>{name} is unloaded after this answer</source>
+        <translation>{name} wird nach dieser Antwort entladen</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_words.py"/>
+        <source>Checking the file</source>
+        <translation>Datei prüfen</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_words.py"/>
+        <source>Convert</source>
+        <translation>Umwandeln</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_words.py"/>
+        <source>Converting</source>
+        <translation>Umwandeln</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_words.py"/>
+        <source>Estimates for PCs like this: no GPU, {cores}, {free}</source>
+        <translation>Schätzungen für PCs wie diesen: keine GPU, {cores}, {free}</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_words.py"/>
+        <source>Estimates for PCs like this: {gpu} with {memory} for models, {free}</source>
+        <translation>Schätzungen für PCs wie diesen: {gpu} mit {memory} für Modelle, {free}</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_words.py"/>
+        <source>Estimates for this PC: no GPU, {cores}, {free}</source>
+        <translation>Schätzungen für diesen PC: keine GPU, {cores}, {free}</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_words.py"/>
+        <source>Estimates for this PC: {gpu} with {memory} for models, {free}</source>
+        <translation>Schätzungen für diesen PC: {gpu} mit {memory} für Modelle, {free}</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_words.py"/>
+        <source>Needs {need}. This PC can give it {room}.</source>
+        <translation>Braucht {need}. Dieser PC kann {room} geben.</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_words.py"/>
+        <source>No estimate</source>
+        <translation>Keine Schätzung</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_words.py"/>
+        <source>Paused</source>
+        <translation>Angehalten</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_words.py"/>
+        <source>Placement</source>
+        <translation>Platzierung</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_words.py"/>
+        <source>Placing</source>
+        <translation>Platzieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>Predictors</source>
+        <translation>Prädiktoren</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_words.py"/>
+        <source>Profile</source>
+        <translation>Profil</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_words.py"/>
+        <source>Profiling</source>
+        <translation>Profil erstellen</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_words.py"/>
+        <source>Queued</source>
+        <translation>Wartet</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_words.py"/>
+        <source>Training predictors</source>
+        <translation>Prädiktoren trainieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_words.py"/>
+        <source>Waiting for the network</source>
+        <translation>Warten auf das Netz</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_words.py"/>
+        <source>about {time}</source>
+        <translation>etwa {time}</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_words.py"/>
+        <source>does not fit</source>
+        <translation>passt nicht</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_words.py"/>
+        <source>estimated</source>
+        <translation>geschätzt</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_words.py"/>
+        <source>measured here</source>
+        <translation>hier gemessen</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_words.py"/>
+        <source>{done} of {total}</source>
+        <translation>{done} von {total}</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_words.py"/>
+        <source>{least} to {most}</source>
+        <translation>{least} bis {most}</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_words.py"/>
+        <source>{memory} RAM free</source>
+        <translation>{memory} RAM frei</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/ui/placement_popup.py"/>
+        <source>{memory} in RAM</source>
+        <translation>{memory} im RAM</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/ui/placement_popup.py"/>
+        <source>{memory} on the GPU</source>
+        <translation>{memory} auf der GPU</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/model_words.py"/>
+        <source>{n} cores</source>
+        <translation>
+            <numerusform>{n} Kern</numerusform>
+            <numerusform>{n} Kerne</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/model_words.py"/>
+        <source>{time} left</source>
+        <translation>noch {time}</translation>
+    </message>
+    <message>
+        <location filename="../../app/models_controller.py"/>
+        <source>Another model is being prepared: stop that first, or wait</source>
+        <translation>Ein anderes Modell wird vorbereitet: Stoppen Sie das zuerst, oder warten Sie</translation>
+    </message>
+    <message>
+        <location filename="../../app/models_controller.py"/>
+        <location filename="../../app/ui/shelf_dialog.py"/>
+        <source>{name} deleted</source>
+        <translation>{name} gelöscht</translation>
+    </message>
+    <message>
+        <location filename="../../app/models_controller.py"/>
+        <source>{name} is on this PC's list now</source>
+        <translation>{name} steht jetzt auf der Liste dieses PCs</translation>
+    </message>
+    <message>
+        <location filename="../../app/models_controller.py"/>
+        <source>{name} is prepared for this PC</source>
+        <translation>{name} ist für diesen PC vorbereitet</translation>
+    </message>
+    <message>
+        <location filename="../../app/models_controller.py"/>
+        <source>{name} taken off the list</source>
+        <translation>{name} von der Liste genommen</translation>
+    </message>
+    <message>
+        <location filename="../../app/notifications.py"/>
+        <source>Hearth says why.</source>
+        <translation>Hearth sagt, warum.</translation>
+    </message>
+    <message>
+        <location filename="../../app/notifications.py"/>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/work_bar.py"/>
+        <source>Show</source>
+        <translation>Anzeigen</translation>
+    </message>
+    <message>
+        <location filename="../../app/notifications.py"/>
+        <source>The answer is there</source>
+        <translation>Die Antwort ist da</translation>
+    </message>
+    <message>
+        <location filename="../../app/notifications.py"/>
+        <location filename="../../app/user_messages.py"/>
+        <source>The answer was not finished</source>
+        <translation>Die Antwort wurde nicht beendet</translation>
+    </message>
+    <message>
+        <location filename="../../app/notifications.py"/>
+        <source>{model} ended in {time}.</source>
+        <translation>{model} war nach {time} fertig.</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/notifications.py"/>
+        <source>{model} wrote {n} tokens in {time}.</source>
+        <translation>
+            <numerusform>{model} schrieb {n} Token in {time}.</numerusform>
+            <numerusform>{model} schrieb {n} Token in {time}.</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/pdf_text.py"/>
+        <source>{name} could not be read within {seconds} s.</source>
+        <translation>{name} konnte in {seconds} s nicht gelesen werden.</translation>
+    </message>
+    <message>
+        <location filename="../../app/pdf_text.py"/>
+        <source>{name} could not be read: it is damaged, or too large to take apart.</source>
+        <translation>{name} konnte nicht gelesen werden: beschädigt oder zu groß zum Zerlegen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/pdf_text.py"/>
+        <source>{name} could not be read: it is damaged.</source>
+        <translation>{name} konnte nicht gelesen werden: beschädigt.</translation>
+    </message>
+    <message>
+        <location filename="../../app/pdf_text.py"/>
+        <source>{name} holds no text: its pages are pictures, as of a scan.</source>
+        <translation>{name} enthält keinen Text: Die Seiten sind Bilder, wie von einem Scan.</translation>
+    </message>
+    <message>
+        <location filename="../../app/pdf_text.py"/>
+        <source>{name} is protected by a password.</source>
+        <translation>{name} ist mit einem Passwort geschützt.</translation>
+    </message>
+    <message>
+        <location filename="../../app/personas.py"/>
+        <source>Concise</source>
+        <translation>Knapp</translation>
+    </message>
+    <message>
+        <location filename="../../app/personas.py"/>
+        <source>Copy editor</source>
+        <translation>Korrektor</translation>
+    </message>
+    <message>
+        <location filename="../../app/personas.py"/>
+        <source>Patient teacher</source>
+        <translation>Geduldiger Lehrer</translation>
+    </message>
+    <message>
+        <location filename="../../app/personas.py"/>
+        <source>Programmer</source>
+        <translation>Programmierer</translation>
+    </message>
+    <message>
+        <location filename="../../app/personas.py"/>
+        <source>{name} holds no personas.</source>
+        <translation>{name} enthält keine Personas.</translation>
+    </message>
+    <message>
+        <location filename="../../app/presets.py"/>
+        <source>As in the settings, else as the model's makers advise</source>
+        <translation>Wie in den Einstellungen, sonst wie vom Modell empfohlen</translation>
+    </message>
+    <message>
+        <location filename="../../app/presets.py"/>
+        <source>As is</source>
+        <translation>Unverändert</translation>
+    </message>
+    <message>
+        <location filename="../../app/presets.py"/>
+        <source>Balanced</source>
+        <translation>Ausgewogen</translation>
+    </message>
+    <message>
+        <location filename="../../app/presets.py"/>
+        <source>Creative</source>
+        <translation>Kreativ</translation>
+    </message>
+    <message>
+        <location filename="../../app/presets.py"/>
+        <source>Facts, code, translations</source>
+        <translation>Fakten, Code, Übersetzungen</translation>
+    </message>
+    <message>
+        <location filename="../../app/presets.py"/>
+        <source>Precise</source>
+        <translation>Präzise</translation>
+    </message>
+    <message>
+        <location filename="../../app/presets.py"/>
+        <source>Stories, ideas</source>
+        <translation>Geschichten, Ideen</translation>
+    </message>
+    <message>
+        <location filename="../../app/presets.py"/>
+        <source>{name} holds no presets.</source>
+        <translation>{name} enthält keine Vorgaben.</translation>
+    </message>
+    <message>
+        <location filename="../../app/servers_controller.py"/>
+        <source>No keyring can be used here: the key is kept until Hearth is closed</source>
+        <translation>Hier ist kein Schlüsselbund nutzbar: Der Schlüssel bleibt, bis Hearth geschlossen wird</translation>
+    </message>
+    <message>
+        <location filename="../../app/servers_controller.py"/>
+        <source>The key is kept until Hearth is closed</source>
+        <translation>Der Schlüssel bleibt, bis Hearth geschlossen wird</translation>
+    </message>
+    <message>
+        <location filename="../../app/servers_controller.py"/>
+        <source>{name} was taken away</source>
+        <translation>{name} wurde entfernt</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>0 always takes the likeliest word; higher is more varied.</source>
+        <translation>0 nimmt immer das wahrscheinlichste Wort; höher ist abwechslungsreicher.</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Above 1, words that were just used become less likely.</source>
+        <translation>Über 1 werden gerade benutzte Wörter unwahrscheinlicher.</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>An answer ends here at the latest.</source>
+        <translation>Spätestens hier endet eine Antwort.</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/answer_menus.py"/>
+        <source>Answers</source>
+        <translation>Antworten</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Appearance</source>
+        <translation>Darstellung</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <location filename="../../app/ui/placement_popup.py"/>
+        <source>Automatic</source>
+        <translation>Automatisch</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Closing the window then leaves Hearth in the tray; Ctrl Q ends it.</source>
+        <translation>Schließen lässt Hearth dann im Infofeld; Strg Q beendet es.</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Contrast</source>
+        <translation>Kontrast</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Counts from the next start of Hearth on.</source>
+        <translation>Gilt ab dem nächsten Start von Hearth.</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Ctrl + and Ctrl - work everywhere.</source>
+        <translation>Strg + und Strg - wirken überall.</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Dark</source>
+        <translation>Dunkel</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Deutsch</source>
+        <translation>Deutsch</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <location filename="../../app/ui/engine_card.py"/>
+        <location filename="../../app/ui/sidebar.py"/>
+        <source>Engine</source>
+        <translation>Engine</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Engine runs in</source>
+        <translation>Engine läuft in</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>English</source>
+        <translation>English</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>GB</source>
+        <translation>GB</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>GPU</source>
+        <translation>GPU</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <location filename="../../app/ui/placement_popup.py"/>
+        <source>GPU memory</source>
+        <translation>GPU-Speicher</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>High</source>
+        <translation>Hoch</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>High draws text and borders stronger.</source>
+        <translation>Hoch zeichnet Text und Ränder kräftiger.</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>How much of a chat the model sees. More takes more memory.</source>
+        <translation>Wie viel eines Chats das Modell sieht. Mehr braucht mehr Speicher.</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>How much of it a model may take. Automatic leaves some to other programs.</source>
+        <translation>Wie viel davon ein Modell nehmen darf. Automatisch lässt anderen Programmen etwas.</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>How words are chosen, in the preset Balanced</source>
+        <translation>Wie Wörter gewählt werden, in der Vorgabe Ausgewogen</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>In a process of its own the window stays smooth and survives a failure.</source>
+        <translation>In einem eigenen Prozess bleibt das Fenster flüssig und übersteht einen Ausfall.</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>In the background</source>
+        <translation>Im Hintergrund</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Its own process</source>
+        <translation>Eigener Prozess</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Keep this PC awake</source>
+        <translation>Diesen PC wach halten</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Language</source>
+        <translation>Sprache</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Leaves out tokens below this share of the likeliest one; 0 leaves out none.</source>
+        <translation>Lässt Token unter diesem Anteil des wahrscheinlichsten weg; 0 lässt keins weg.</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Light</source>
+        <translation>Hell</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Light, dark, or as the desktop has it.</source>
+        <translation>Hell, dunkel oder wie der Desktop.</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Longest answer</source>
+        <translation>Längste Antwort</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Min p</source>
+        <translation>Min p</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Motion</source>
+        <translation>Bewegung</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <location filename="../../app/ui/sampling_editor.py"/>
+        <source>New each time</source>
+        <translation>Jedes Mal neu</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <location filename="../../app/ui/sampling_editor.py"/>
+        <source>No limit</source>
+        <translation>Keine Grenze</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Notifications</source>
+        <translation>Benachrichtigungen</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Only the k likeliest tokens are considered; 0 considers all.</source>
+        <translation>Nur die k wahrscheinlichsten Token kommen in Frage; bei 0 alle.</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Only the likeliest tokens that together reach this share; 1 considers all.</source>
+        <translation>Nur die wahrscheinlichsten Token, die zusammen diesen Anteil erreichen; bei 1 alle.</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Processor cores that work on an answer.</source>
+        <translation>Prozessorkerne, die an einer Antwort arbeiten.</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Reduced</source>
+        <translation>Reduziert</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Reduced leaves nothing moving but progress.</source>
+        <translation>Reduziert bewegt nur noch den Fortschritt.</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Repeat penalty</source>
+        <translation>Wiederholungsstrafe</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Runs on</source>
+        <translation>Läuft auf</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Said to the model before every chat without a persona. Small models may not follow them.</source>
+        <translation>Wird dem Modell vor jedem Chat ohne Persona gesagt. Kleine Modelle halten sich vielleicht nicht daran.</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Seed</source>
+        <translation>Startwert</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Sparse computes those that the model's predictors expect, and needs a model that brings them. Exact skips those that do not fire, with the same result. Dense computes every one.</source>
+        <translation>Sparsam berechnet die Neuronen, die die Prädiktoren des Modells erwarten, und braucht ein Modell, das sie mitbringt. Exakt überspringt die, die nicht aktiv sind, mit demselben Ergebnis. Dicht berechnet alle.</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Stay in the tray</source>
+        <translation>Im Infofeld bleiben</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>System</source>
+        <translation>System</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Temperature</source>
+        <translation>Temperatur</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Text size</source>
+        <translation>Textgröße</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <location filename="../../app/ui/preset_menu.py"/>
+        <source>The model's own</source>
+        <translation>Wie vom Modell vorgegeben</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>The same seed and the same question give the same answer.</source>
+        <translation>Gleicher Startwert und gleiche Frage ergeben die gleiche Antwort.</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>The window's process</source>
+        <translation>Prozess des Fensters</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Theme</source>
+        <translation>Design</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Threads</source>
+        <translation>Threads</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Top k</source>
+        <translation>Top k</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Top p</source>
+        <translation>Top p</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>When a long answer ends while Hearth is in the background. They hold no text of a chat.</source>
+        <translation>Wenn eine lange Antwort endet, während Hearth im Hintergrund ist. Sie enthalten keinen Text eines Chats.</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>While it answers, downloads or prepares a model.</source>
+        <translation>Während es antwortet, herunterlädt oder ein Modell vorbereitet.</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>With the GPU, busy neurons run there and the others on the CPU at the same time. Automatic takes it where it can.</source>
+        <translation>Mit der GPU laufen eifrige Neuronen dort und die übrigen zugleich auf der CPU. Automatisch nimmt sie, wo es geht.</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>px</source>
+        <translation>px</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>tokens</source>
+        <translation>Token</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>{name} has no value.</source>
+        <translation>{name} hat keinen Wert.</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>简体中文</source>
+        <translation>简体中文</translation>
+    </message>
+    <message>
+        <location filename="../../app/shelf.py"/>
+        <source>More than {most} cannot be kept.</source>
+        <translation>Mehr als {most} können nicht behalten werden.</translation>
+    </message>
+    <message>
+        <location filename="../../app/shelf.py"/>
+        <source>{name} holds nothing of Hearth's.</source>
+        <translation>{name} enthält nichts von Hearth.</translation>
+    </message>
+    <message>
+        <location filename="../../app/shelf.py"/>
+        <source>{name} is larger than {most} MB.</source>
+        <translation>{name} ist größer als {most} MB.</translation>
+    </message>
+    <message>
+        <location filename="../../app/shelf.py"/>
+        <source>{name} is no JSON file.</source>
+        <translation>{name} ist keine JSON-Datei.</translation>
+    </message>
+    <message>
+        <location filename="../../app/shelf.py"/>
+        <source>{name} was written by a newer Hearth.</source>
+        <translation>{name} wurde von einem neueren Hearth geschrieben.</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/about_dialog.py"/>
+        <location filename="../../app/ui/settings_dialog.py"/>
+        <location filename="../../app/ui/side_panel.py"/>
+        <source>About Hearth</source>
+        <translation>Über Hearth</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/preset_menu.py"/>
+        <source>Adjust sampling</source>
+        <translation>Sampling anpassen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/composer.py"/>
+        <source>Attach files</source>
+        <translation>Dateien anhängen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Chat above</source>
+        <translation>Chat darüber</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Chat below</source>
+        <translation>Chat darunter</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/chat_list.py"/>
+        <location filename="../../app/ui/palette_entries.py"/>
+        <source>Chats</source>
+        <translation>Chats</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Choose a model</source>
+        <translation>Modell wählen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Choose a persona</source>
+        <translation>Persona wählen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/compare_dialog.py"/>
+        <location filename="../../app/ui/preset_menu.py"/>
+        <source>Compare with dense</source>
+        <translation>Mit dicht vergleichen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Copy the last answer</source>
+        <translation>Letzte Antwort kopieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Copy this chat as Markdown</source>
+        <translation>Diesen Chat als Markdown kopieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Dark theme</source>
+        <translation>Dunkles Design</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Delete the chat</source>
+        <translation>Chat löschen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Delete this chat</source>
+        <translation>Diesen Chat löschen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/persona_menu.py"/>
+        <source>Edit personas</source>
+        <translation>Personas bearbeiten</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/preset_menu.py"/>
+        <source>Edit presets</source>
+        <translation>Vorgaben bearbeiten</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Export all chats as JSON</source>
+        <translation>Alle Chats als JSON exportieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Export all chats as Markdown</source>
+        <translation>Alle Chats als Markdown exportieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Export this chat as JSON</source>
+        <translation>Diesen Chat als JSON exportieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Export this chat as Markdown</source>
+        <translation>Diesen Chat als Markdown exportieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/command_palette.py"/>
+        <source>Find anything</source>
+        <translation>Alles finden</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/chat_acts.py"/>
+        <location filename="../../app/ui/chat_menus.py"/>
+        <source>Import chats</source>
+        <translation>Chats importieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/shortcuts_sheet.py"/>
+        <source>Keyboard shortcuts</source>
+        <translation>Tastenkürzel</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Larger</source>
+        <translation>Größer</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Light theme</source>
+        <translation>Helles Design</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/live_page.py"/>
+        <location filename="../../app/ui/main_window.py"/>
+        <location filename="../../app/ui/side_panel.py"/>
+        <source>Live</source>
+        <translation>Live</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Message sent before</source>
+        <translation>Zuvor gesendete Nachricht</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/main_window.py"/>
+        <location filename="../../app/ui/model_menu.py"/>
+        <location filename="../../app/ui/models_head.py"/>
+        <location filename="../../app/ui/models_page.py"/>
+        <location filename="../../app/ui/palette_entries.py"/>
+        <location filename="../../app/ui/side_panel.py"/>
+        <location filename="../../app/ui/sidebar.py"/>
+        <source>Models</source>
+        <translation>Modelle</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Move this chat to a folder</source>
+        <translation>Diesen Chat in einen Ordner verschieben</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>New line</source>
+        <translation>Neue Zeile</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Open or close the sidebar</source>
+        <translation>Seitenleiste öffnen oder schließen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Pages</source>
+        <translation>Seiten</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Pin or unpin this chat</source>
+        <translation>Diesen Chat anheften oder lösen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/answer_menus.py"/>
+        <source>Preset, persona, neurons</source>
+        <translation>Vorgabe, Persona, Neuronen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Quit Hearth</source>
+        <translation>Hearth beenden</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Rename the chat or folder</source>
+        <translation>Chat oder Ordner umbenennen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Rename this chat</source>
+        <translation>Diesen Chat umbenennen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Search all chats</source>
+        <translation>Alle Chats durchsuchen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/ui/own_message.py"/>
+        <source>Send</source>
+        <translation>Senden</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/palette_entries.py"/>
+        <location filename="../../app/ui/settings_dialog.py"/>
+        <location filename="../../app/ui/side_panel.py"/>
+        <source>Settings</source>
+        <translation>Einstellungen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Smaller</source>
+        <translation>Kleiner</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/tray.py"/>
+        <source>Stop the answer</source>
+        <translation>Antwort stoppen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Theme of the desktop</source>
+        <translation>Design des Desktops</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Usual size</source>
+        <translation>Normale Größe</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Window</source>
+        <translation>Fenster</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>appearance colours bright</source>
+        <translation>darstellung aussehen farben hell</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>appearance colours night</source>
+        <translation>darstellung aussehen farben nacht dunkel</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>appearance colours system</source>
+        <translation>darstellung aussehen farben system</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>begin start conversation</source>
+        <translation>beginnen anfangen starten gespräch</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>clipboard</source>
+        <translation>zwischenablage</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>command palette</source>
+        <translation>befehle palette</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>download catalogue</source>
+        <translation>herunterladen katalog download</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>exit close</source>
+        <translation>verlassen schließen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>file sort</source>
+        <translation>ablegen ordnen sortieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>find text messages</source>
+        <translation>suchen text nachrichten</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>graphs gpu neurons monitor</source>
+        <translation>graphen gpu neuronen monitor</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>help keys</source>
+        <translation>hilfe tasten</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>in an empty message</source>
+        <translation>in einer leeren Nachricht</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>in the list of chats</source>
+        <translation>in der Liste der Chats</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>in the message</source>
+        <translation>in der Nachricht</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>instructions system prompt</source>
+        <translation>anweisungen systemprompt</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>instructions system prompt import export</source>
+        <translation>anweisungen systemprompt import export</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>keep on top</source>
+        <translation>oben behalten</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>next</source>
+        <translation>nächster</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>open file json restore</source>
+        <translation>datei öffnen json wiederherstellen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>pdf document text open</source>
+        <translation>pdf dokument text öffnen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>preferences options</source>
+        <translation>optionen vorlieben</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>previous</source>
+        <translation>voriger</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>remove</source>
+        <translation>entfernen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>sampling mode sparse exact</source>
+        <translation>sampling modus sparsam exakt</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>sampling temperature import export</source>
+        <translation>sampling temperatur import export</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>save file</source>
+        <translation>datei speichern</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>save file backup</source>
+        <translation>datei speichern sicherung backup</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>save folder files</source>
+        <translation>ordner speichern dateien</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>speed neurons sparse exact</source>
+        <translation>tempo neuronen sparsam exakt</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>switch load</source>
+        <translation>wechseln laden</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>temperature top p seed stop</source>
+        <translation>temperatur top p startwert stopp</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>title</source>
+        <translation>titel</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>version licence</source>
+        <translation>version lizenz</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>while it is written</source>
+        <translation>während geschrieben wird</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>zoom in text size</source>
+        <translation>vergrößern zoom textgröße</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>zoom out text size</source>
+        <translation>verkleinern zoom textgröße</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>zoom reset text size</source>
+        <translation>zurücksetzen zoom textgröße</translation>
+    </message>
+    <message>
+        <location filename="../../app/sleep_inhibitor.py"/>
+        <source>Hearth is {reasons}</source>
+        <translation>Hearth: {reasons}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/about_dialog.py"/>
+        <source>Built with</source>
+        <translation>Gebaut mit</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/about_dialog.py"/>
+        <location filename="../../app/ui/banner.py"/>
+        <location filename="../../app/ui/compare_dialog.py"/>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/sheet.py"/>
+        <location filename="../../app/ui/shelf_dialog.py"/>
+        <source>Close</source>
+        <translation>Schließen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/about_dialog.py"/>
+        <source>Hearth chats with language models on this PC, with an engine of its own that skips the neurons which do not fire. Where there is an NVIDIA GPU, it computes the busy neurons there and the others on the CPU at the same time.</source>
+        <translation>Hearth chattet mit Sprachmodellen auf diesem PC, mit einer eigenen Engine, die inaktive Neuronen überspringt. Wo es eine NVIDIA-GPU gibt, berechnet sie dort die eifrigen Neuronen und zugleich auf der CPU die übrigen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/about_dialog.py"/>
+        <source>Hearth's own code is under the MIT licence. The starter model and the parts below are under their own.</source>
+        <translation>Der Code von Hearth steht unter der MIT-Lizenz. Das Startmodell und die Teile unten stehen unter ihren eigenen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/about_dialog.py"/>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>Licence</source>
+        <translation>Lizenz</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/about_dialog.py"/>
+        <source>Part</source>
+        <translation>Teil</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/about_dialog.py"/>
+        <source>Starter model</source>
+        <translation>Startmodell</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/about_dialog.py"/>
+        <source>Text</source>
+        <translation>Text</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/about_dialog.py"/>
+        <source>This text cannot be read: {path} ({why}). Install Hearth again.</source>
+        <translation>Dieser Text kann nicht gelesen werden: {path} ({why}). Installieren Sie Hearth neu.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/about_dialog.py"/>
+        <source>Version</source>
+        <translation>Version</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/about_dialog.py"/>
+        <location filename="../../app/ui/settings_dialog.py"/>
+        <source>Version {version}</source>
+        <translation>Version {version}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/answer_figures.py"/>
+        <location filename="../../app/ui/message_view.py"/>
+        <source>Figures of this answer</source>
+        <translation>Zahlen zu dieser Antwort</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/answer_figures.py"/>
+        <source>This answer, measured on this PC</source>
+        <translation>Diese Antwort, auf diesem PC gemessen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/answer_menus.py"/>
+        <location filename="../../app/ui/persona_menu.py"/>
+        <location filename="../../app/ui/shelf_dialogs.py"/>
+        <source>Personas</source>
+        <translation>Personas</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/answer_menus.py"/>
+        <location filename="../../app/ui/shelf_dialogs.py"/>
+        <source>Presets</source>
+        <translation>Vorgaben</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/answer_menus.py"/>
+        <source>{built_in} of Hearth's</source>
+        <translation>{built_in} von Hearth</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/answer_menus.py"/>
+        <source>{name}, changed</source>
+        <translation>{name}, geändert</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/answer_menus.py"/>
+        <source>{own} of yours, {built_in} of Hearth's</source>
+        <translation>{own} von Ihnen, {built_in} von Hearth</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/attachment_chip.py"/>
+        <source>Attached to this message</source>
+        <translation>An diese Nachricht angehängt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/attachment_chip.py"/>
+        <source>No room for {tokens}</source>
+        <translation>Kein Platz für {tokens}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/attachment_chip.py"/>
+        <location filename="../../app/ui/composer.py"/>
+        <source>Reading {name}</source>
+        <translation>Lesen von {name}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/attachment_chip.py"/>
+        <source>Remove {name}</source>
+        <translation>{name} entfernen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/attachment_chip.py"/>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>Show {name}</source>
+        <translation>{name} anzeigen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/attachment_chip.py"/>
+        <source>Show {words}</source>
+        <translation>{words} anzeigen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/attachment_chip.py"/>
+        <source>The context has room for its beginning only</source>
+        <translation>Der Kontext hat nur für den Anfang Platz</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/attachment_chip.py"/>
+        <source>first {kept_tokens} of {tokens}</source>
+        <translation>die ersten {kept_tokens} von {tokens}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/attachment_chip.py"/>
+        <source>first {kept} of {tokens}</source>
+        <translation>die ersten {kept} von {tokens}</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/attachment_chip.py"/>
+        <source>{n} characters</source>
+        <translation>
+            <numerusform>{n} Zeichen</numerusform>
+            <numerusform>{n} Zeichen</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/attachment_sheet.py"/>
+        <location filename="../../app/ui/code_block.py"/>
+        <location filename="../../app/ui/message_view.py"/>
+        <location filename="../../app/ui/own_message.py"/>
+        <source>Copy</source>
+        <translation>Kopieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/attachment_sheet.py"/>
+        <source>Put into the message</source>
+        <translation>In die Nachricht einfügen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/attachment_sheet.py"/>
+        <source>Text of {name}</source>
+        <translation>Text von {name}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/banner.py"/>
+        <location filename="../../app/ui/code_block.py"/>
+        <location filename="../../app/ui/message_buttons.py"/>
+        <source>Copied</source>
+        <translation>Kopiert</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/banner.py"/>
+        <source>Copy details</source>
+        <translation>Details kopieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/banner.py"/>
+        <location filename="../../app/ui/model_acts.py"/>
+        <source>Details</source>
+        <translation>Details</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/banner.py"/>
+        <source>Hide details</source>
+        <translation>Details ausblenden</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_acts.py"/>
+        <source>Chats (*.json)</source>
+        <translation>Chats (*.json)</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_acts.py"/>
+        <source>Export all chats</source>
+        <translation>Alle Chats exportieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_acts.py"/>
+        <source>Export this chat</source>
+        <translation>Diesen Chat exportieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_acts.py"/>
+        <source>Hearth chats</source>
+        <translation>Hearth-Chats</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_acts.py"/>
+        <source>JSON, which Hearth can import (*.json)</source>
+        <translation>JSON, das Hearth importieren kann (*.json)</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_acts.py"/>
+        <source>Markdown (*.md)</source>
+        <translation>Markdown (*.md)</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_acts.py"/>
+        <source>Where the chats should lie</source>
+        <translation>Wo die Chats liegen sollen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_context.py"/>
+        <source>That was not attached</source>
+        <translation>Das wurde nicht angehängt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_menus.py"/>
+        <location filename="../../app/ui/side_panel.py"/>
+        <source>All chats</source>
+        <translation>Alle Chats</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_menus.py"/>
+        <location filename="../../app/ui/chat_page.py"/>
+        <location filename="../../app/ui/message_view.py"/>
+        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/model_card.py"/>
+        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/shelf_dialog.py"/>
+        <source>Delete</source>
+        <translation>Löschen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_menus.py"/>
+        <source>Export all as JSON</source>
+        <translation>Alle als JSON exportieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_menus.py"/>
+        <source>Export all as Markdown</source>
+        <translation>Alle als Markdown exportieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_menus.py"/>
+        <source>Export as JSON</source>
+        <translation>Als JSON exportieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_menus.py"/>
+        <source>Export as Markdown</source>
+        <translation>Als Markdown exportieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_menus.py"/>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>Folder</source>
+        <translation>Ordner</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_menus.py"/>
+        <source>Move to a new folder</source>
+        <translation>In einen neuen Ordner verschieben</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_menus.py"/>
+        <source>Move to folder</source>
+        <translation>In Ordner verschieben</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_menus.py"/>
+        <location filename="../../app/ui/folder_sheet.py"/>
+        <source>New folder</source>
+        <translation>Neuer Ordner</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_menus.py"/>
+        <source>Out of the folder</source>
+        <translation>Aus dem Ordner nehmen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_menus.py"/>
+        <source>Pin</source>
+        <translation>Anheften</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_menus.py"/>
+        <location filename="../../app/ui/chat_page.py"/>
+        <source>Rename</source>
+        <translation>Umbenennen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_menus.py"/>
+        <source>Take all chats out</source>
+        <translation>Alle Chats herausnehmen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_menus.py"/>
+        <source>Unpin</source>
+        <translation>Lösen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_model.py"/>
+        <source>April</source>
+        <translation>April</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_model.py"/>
+        <source>August</source>
+        <translation>August</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_model.py"/>
+        <source>December</source>
+        <translation>Dezember</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_model.py"/>
+        <source>February</source>
+        <translation>Februar</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_model.py"/>
+        <source>Folders</source>
+        <translation>Ordner</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_model.py"/>
+        <source>January</source>
+        <translation>Januar</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_model.py"/>
+        <source>July</source>
+        <translation>Juli</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_model.py"/>
+        <source>June</source>
+        <translation>Juni</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_model.py"/>
+        <source>Last 7 days</source>
+        <translation>Letzte 7 Tage</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_model.py"/>
+        <source>March</source>
+        <translation>März</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_model.py"/>
+        <source>May</source>
+        <translation>Mai</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_model.py"/>
+        <source>November</source>
+        <translation>November</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_model.py"/>
+        <source>October</source>
+        <translation>Oktober</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_model.py"/>
+        <source>Pinned</source>
+        <translation>Angeheftet</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_model.py"/>
+        <source>September</source>
+        <translation>September</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_model.py"/>
+        <source>Today</source>
+        <translation>Heute</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_model.py"/>
+        <source>Yesterday</source>
+        <translation>Gestern</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_model.py"/>
+        <source>{month} {year}</source>
+        <translation>{month} {year}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_model.py"/>
+        <source>{name}, folder, {chats}, closed</source>
+        <translation>{name}, Ordner, {chats}, geschlossen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_model.py"/>
+        <source>{name}, folder, {chats}, open</source>
+        <translation>{name}, Ordner, {chats}, geöffnet</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_model.py"/>
+        <source>{title}, writing</source>
+        <translation>{title}, wird geschrieben</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_models.py"/>
+        <source>the model</source>
+        <translation>das Modell</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_page.py"/>
+        <source>Answer copied</source>
+        <translation>Antwort kopiert</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_page.py"/>
+        <source>Chat copied as Markdown</source>
+        <translation>Chat als Markdown kopiert</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_page.py"/>
+        <location filename="../../app/ui/chat_rows.py"/>
+        <source>Chat menu</source>
+        <translation>Chat-Menü</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_page.py"/>
+        <source>Copy chat as Markdown</source>
+        <translation>Chat als Markdown kopieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_page.py"/>
+        <source>Open</source>
+        <translation>Öffnen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_page.py"/>
+        <source>Open this link in your browser?</source>
+        <translation>Diesen Link im Browser öffnen?</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_page.py"/>
+        <source>Stay</source>
+        <translation>Bleiben</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_rows.py"/>
+        <source>Folder menu</source>
+        <translation>Ordnermenü</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_rows.py"/>
+        <source>New name</source>
+        <translation>Neuer Name</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_rows.py"/>
+        <source>New title</source>
+        <translation>Neuer Titel</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/code_block.py"/>
+        <source>Code</source>
+        <translation>Code</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/code_block.py"/>
+        <source>Copy code</source>
+        <translation>Code kopieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/code_block.py"/>
+        <source>Copy {language} code</source>
+        <translation>{language}-Code kopieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/code_block.py"/>
+        <source>Let long lines scroll</source>
+        <translation>Lange Zeilen scrollen lassen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/code_block.py"/>
+        <source>Show fewer lines</source>
+        <translation>Weniger Zeilen anzeigen</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/code_block.py"/>
+        <source>Show {n} lines</source>
+        <translation>
+            <numerusform>{n} Zeile anzeigen</numerusform>
+            <numerusform>{n} Zeilen anzeigen</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/code_block.py"/>
+        <source>Wrap long lines</source>
+        <translation>Lange Zeilen umbrechen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/code_block.py"/>
+        <source>code</source>
+        <translation>Code</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/code_block.py"/>
+        <source>{language} code</source>
+        <translation>{language}-Code</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/command_palette.py"/>
+        <source>Commands, chats, models, settings</source>
+        <translation>Befehle, Chats, Modelle, Einstellungen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/command_palette.py"/>
+        <source>Find commands, chats, models and settings</source>
+        <translation>Befehle, Chats, Modelle und Einstellungen finden</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/command_palette.py"/>
+        <source>Found</source>
+        <translation>Gefunden</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/compare_dialog.py"/>
+        <source>Answer, {side}</source>
+        <translation>Antwort, {side}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/compare_dialog.py"/>
+        <source>Comes next</source>
+        <translation>Kommt als Nächstes</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/compare_dialog.py"/>
+        <source>Compare</source>
+        <translation>Vergleichen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/compare_dialog.py"/>
+        <source>Compare again</source>
+        <translation>Erneut vergleichen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/compare_dialog.py"/>
+        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/work_bar.py"/>
+        <source>Stop</source>
+        <translation>Stoppen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/compare_dialog.py"/>
+        <source>Stopped before both had answered.</source>
+        <translation>Gestoppt, bevor beide geantwortet hatten.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/compare_dialog.py"/>
+        <source>The same prompt, answered twice on this PC: as this chat is answered, then with every neuron. Nothing of it is kept.</source>
+        <translation>Derselbe Prompt, auf diesem PC zweimal beantwortet: wie in diesem Chat, dann mit jedem Neuron. Nichts davon wird behalten.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/compare_dialog.py"/>
+        <source>Write what both are to answer</source>
+        <translation>Schreiben Sie, was beide beantworten sollen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/compare_dialog.py"/>
+        <source>under 1% of neurons</source>
+        <translation>unter 1% der Neuronen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/compare_dialog.py"/>
+        <source>{share}% of neurons</source>
+        <translation>{share}% der Neuronen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer.py"/>
+        <source>Attach text or PDF files</source>
+        <translation>Text- oder PDF-Dateien anhängen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer.py"/>
+        <source>How answers are made: {words}</source>
+        <translation>Wie Antworten entstehen: {words}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer.py"/>
+        <source>Load {model}; the chat stays</source>
+        <translation>{model} laden; der Chat bleibt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer.py"/>
+        <source>Model: {words}</source>
+        <translation>Modell: {words}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer.py"/>
+        <source>Send  (Enter)</source>
+        <translation>Senden  (Enter)</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer.py"/>
+        <source>Stop  (Esc)</source>
+        <translation>Stoppen  (Esc)</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/ui/engine_card.py"/>
+        <location filename="../../app/ui/model_card.py"/>
+        <location filename="../../app/ui/model_menu.py"/>
+        <source>Stop loading</source>
+        <translation>Laden stoppen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer.py"/>
+        <source>Text and PDF files (*)</source>
+        <translation>Text- und PDF-Dateien (*)</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer.py"/>
+        <source>The context has no room for {name}: remove it</source>
+        <translation>Der Kontext hat keinen Platz für {name}: Entfernen Sie es</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer.py"/>
+        <source>What is attached is counted first</source>
+        <translation>Was angehängt ist, wird erst gezählt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer.py"/>
+        <source>Write a message first</source>
+        <translation>Schreiben Sie zuerst eine Nachricht</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer.py"/>
+        <source>{state}: the answer begins once the model is there</source>
+        <translation>{state}: Die Antwort beginnt, sobald das Modell da ist</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/context_mark.py"/>
+        <source>Left out was “{first}”.</source>
+        <translation>Weggelassen wurde „{first}“.</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/context_mark.py"/>
+        <source>Left out were {n} messages, from “{first}” to “{last}”.</source>
+        <translation>
+            <numerusform>Weggelassen wurde {n} Nachricht, von „{first}“ bis „{last}“.</numerusform>
+            <numerusform>Weggelassen wurden {n} Nachrichten, von „{first}“ bis „{last}“.</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/context_mark.py"/>
+        <source>Press the figure below the message to choose what happens when the context is full.</source>
+        <translation>Drücken Sie auf die Zahl unter der Nachricht, um zu wählen, was bei vollem Kontext geschieht.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/context_mark.py"/>
+        <source>The chat is longer than what the model can read at once.</source>
+        <translation>Der Chat ist länger, als das Modell auf einmal lesen kann.</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/context_mark.py"/>
+        <source>They stay here to read.</source>
+        <translation>
+            <numerusform>Sie bleibt hier lesbar.</numerusform>
+            <numerusform>Sie bleiben hier lesbar.</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/context_mark.py"/>
+        <source>What the model reads</source>
+        <translation>Was das Modell liest</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/context_mark.py"/>
+        <source>Why is that?</source>
+        <translation>Warum ist das so?</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/context_mark.py"/>
+        <source>{n} earlier messages are no longer in the context</source>
+        <translation>
+            <numerusform>{n} frühere Nachricht ist nicht mehr im Kontext</numerusform>
+            <numerusform>{n} frühere Nachrichten sind nicht mehr im Kontext</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/context_mark.py"/>
+        <source>{n} messages after the first answer are no longer in the context</source>
+        <translation>
+            <numerusform>{n} Nachricht nach der ersten Antwort ist nicht mehr im Kontext</numerusform>
+            <numerusform>{n} Nachrichten nach der ersten Antwort sind nicht mehr im Kontext</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/context_mark.py"/>
+        <source>{n} messages were left out.</source>
+        <translation>
+            <numerusform>{n} Nachricht wurde weggelassen.</numerusform>
+            <numerusform>{n} Nachrichten wurden weggelassen.</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/context_meter.py"/>
+        <source>Change its size</source>
+        <translation>Größe ändern</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/context_meter.py"/>
+        <source>Context used, {percent} percent</source>
+        <translation>Kontext belegt, {percent} Prozent</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/context_meter.py"/>
+        <source>It is counted once the model is there.</source>
+        <translation>Gezählt wird, sobald das Modell da ist.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/context_meter.py"/>
+        <source>Middle goes</source>
+        <translation>Mitte fällt weg</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/context_meter.py"/>
+        <source>Not known yet</source>
+        <translation>Noch nicht bekannt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/context_meter.py"/>
+        <source>Nothing is left out. When the chat no longer fits, the next message is not answered.</source>
+        <translation>Nichts wird weggelassen. Passt der Chat nicht mehr, wird die nächste Nachricht nicht beantwortet.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/context_meter.py"/>
+        <source>Oldest go</source>
+        <translation>Älteste fallen weg</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/context_meter.py"/>
+        <source>Over {total}</source>
+        <translation>Über {total}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/context_meter.py"/>
+        <source>That leaves no room for an answer.</source>
+        <translation>Für eine Antwort bleibt kein Platz.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/context_meter.py"/>
+        <source>The first question and its answer stay, and so do the newest messages. What is between is left out.</source>
+        <translation>Die erste Frage mit Antwort bleibt, ebenso die neuesten Nachrichten. Was dazwischen liegt, wird weggelassen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/context_meter.py"/>
+        <source>The next message does not fit</source>
+        <translation>Die nächste Nachricht passt nicht</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/context_meter.py"/>
+        <source>The next message takes {used} of {tokens}</source>
+        <translation>Die nächste Nachricht braucht {used} von {tokens}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/context_meter.py"/>
+        <source>The oldest messages are left out. The chat goes on, and they stay here to read.</source>
+        <translation>Die ältesten Nachrichten werden weggelassen. Der Chat geht weiter, und sie bleiben hier lesbar.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/context_meter.py"/>
+        <source>The question, what came before it, and the answer so far.</source>
+        <translation>Die Frage, was davor kam, und die Antwort bis jetzt.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/context_meter.py"/>
+        <source>What happens when it is full</source>
+        <translation>Was bei vollem Kontext geschieht</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/context_meter.py"/>
+        <source>When the context is full</source>
+        <translation>Wenn der Kontext voll ist</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/context_meter.py"/>
+        <source>{n} earlier messages left out</source>
+        <translation>
+            <numerusform>{n} frühere Nachricht weggelassen</numerusform>
+            <numerusform>{n} frühere Nachrichten weggelassen</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/context_meter.py"/>
+        <source>{n} messages are left out after the first answer.</source>
+        <translation>
+            <numerusform>{n} Nachricht nach der ersten Antwort fällt weg.</numerusform>
+            <numerusform>{n} Nachrichten nach der ersten Antwort fallen weg.</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/context_meter.py"/>
+        <source>{n} messages are left out at the beginning.</source>
+        <translation>
+            <numerusform>{n} Nachricht am Anfang fällt weg.</numerusform>
+            <numerusform>{n} Nachrichten am Anfang fallen weg.</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/context_meter.py"/>
+        <source>{n} tokens are left for the answer.</source>
+        <translation>
+            <numerusform>{n} Token bleibt übrig.</numerusform>
+            <numerusform>{n} Token bleiben für die Antwort.</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/context_meter.py"/>
+        <source>{percent}% of {total}</source>
+        <translation>{percent}% von {total}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/context_meter.py"/>
+        <source>{used} of {tokens} are in use</source>
+        <translation>{used} von {tokens} sind belegt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/context_meter.py"/>
+        <source>{used} of {tokens} of context</source>
+        <translation>{used} von {tokens} Kontext</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/crash_dialog.py"/>
+        <source>Hearth ended unexpectedly last time</source>
+        <translation>Hearth wurde beim letzten Mal unerwartet beendet</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/crash_dialog.py"/>
+        <source>It was ended from outside, or stopped answering.</source>
+        <translation>Es wurde von außen beendet oder antwortete nicht mehr.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/crash_dialog.py"/>
+        <source>Nothing was written down.</source>
+        <translation>Es wurde nichts notiert.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/crash_dialog.py"/>
+        <location filename="../../app/ui/settings_dialog.py"/>
+        <source>Show the log</source>
+        <translation>Protokoll anzeigen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/crash_dialog.py"/>
+        <source>What is known of it</source>
+        <translation>Was darüber bekannt ist</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/crash_dialog.py"/>
+        <source>Your chats are safe, up to the last second. Below is what a report would hold: no text of yours. Nothing is sent.</source>
+        <translation>Ihre Chats sind sicher, bis zur letzten Sekunde. Unten steht, was ein Bericht enthielte: keinen Text von Ihnen. Nichts wird gesendet.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/empty_page.py"/>
+        <source>A question</source>
+        <translation>Eine Frage</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/empty_page.py"/>
+        <source>A small sum</source>
+        <translation>Eine kleine Rechnung</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/empty_page.py"/>
+        <source>A story</source>
+        <translation>Eine Geschichte</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/empty_page.py"/>
+        <source>Load one to go on. Your chats and drafts stay.</source>
+        <translation>Laden Sie eines, um weiterzumachen. Ihre Chats und Entwürfe bleiben.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/empty_page.py"/>
+        <source>Nothing you type leaves this computer.</source>
+        <translation>Nichts, was Sie schreiben, verlässt diesen PC.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/empty_page.py"/>
+        <source>Ready when you are</source>
+        <translation>Bereit, wenn Sie es sind</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/empty_page.py"/>
+        <source>Tell me a story about a small fox</source>
+        <translation>Tell me a story about a small fox</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/empty_page.py"/>
+        <source>Tom has 5 apples and gives away 2. How many are left?</source>
+        <translation>Tom has 5 apples and gives away 2. How many are left?</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/empty_page.py"/>
+        <source>What is the capital of Peru?</source>
+        <translation>What is the capital of Peru?</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/empty_page.py"/>
+        <source>{model} is {what} It works offline.</source>
+        <translation>{model}: {what} Funktioniert offline.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/engine_card.py"/>
+        <location filename="../../app/ui/placement_popup.py"/>
+        <source>How the model runs here</source>
+        <translation>Wie das Modell hier läuft</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/engine_card.py"/>
+        <source>loaded in {time}</source>
+        <translation>in {time} geladen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/floating.py"/>
+        <source>Undo</source>
+        <translation>Rückgängig</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/folder_sheet.py"/>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/own_message.py"/>
+        <source>Cancel</source>
+        <translation>Abbrechen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/folder_sheet.py"/>
+        <source>Move</source>
+        <translation>Verschieben</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/folder_sheet.py"/>
+        <source>Name</source>
+        <translation>Name</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/folder_sheet.py"/>
+        <source>Name of the folder</source>
+        <translation>Name des Ordners</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/folder_sheet.py"/>
+        <source>There is a folder of that name: the chat joins it.</source>
+        <translation>Einen Ordner dieses Namens gibt es: Der Chat kommt hinein.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/hub_results.py"/>
+        <source>Asks for access</source>
+        <translation>Verlangt Zugriff</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/hub_results.py"/>
+        <source>Look inside</source>
+        <translation>Hineinsehen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/hub_results.py"/>
+        <source>Look inside: {repo}</source>
+        <translation>Hineinsehen: {repo}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/hub_results.py"/>
+        <source>Models on the hub</source>
+        <translation>Modelle auf dem Hub</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/hub_results.py"/>
+        <source>On the Hugging Face hub</source>
+        <translation>Auf dem Hugging-Face-Hub</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/hub_results.py"/>
+        <source>Searching</source>
+        <translation>Suchen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/hub_results.py"/>
+        <source>The hub has nothing for “{text}”</source>
+        <translation>Der Hub hat nichts zu „{text}“</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/hub_results.py"/>
+        <source>The hub has nothing more for “{text}”</source>
+        <translation>Der Hub hat nichts weiter zu „{text}“</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/hub_results.py"/>
+        <source>Try fewer words, or paste a repository link.</source>
+        <translation>Nehmen Sie weniger Wörter, oder fügen Sie einen Link zum Repository ein.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/hub_results.py"/>
+        <location filename="../../app/ui/model_card.py"/>
+        <source>asks for access</source>
+        <translation>verlangt Zugriff</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/hub_results.py"/>
+        <source>{downloads} downloads</source>
+        <translation>{downloads} Downloads</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/hub_results.py"/>
+        <source>{n} likes</source>
+        <translation>
+            <numerusform>{n} Like</numerusform>
+            <numerusform>{n} Likes</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live_graph.py"/>
+        <source>Now</source>
+        <translation>Jetzt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live_graph.py"/>
+        <source>Speed {rate}</source>
+        <translation>Tempo {rate}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live_graph.py"/>
+        <source>now</source>
+        <translation>jetzt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live_graph.py"/>
+        <location filename="../../app/ui/model_list.py"/>
+        <location filename="../../app/ui/status_strip.py"/>
+        <source>tokens per second</source>
+        <translation>Token pro Sekunde</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live_graph.py"/>
+        <source>{age} s ago</source>
+        <translation>vor {age} s</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live_graph.py"/>
+        <source>{figure} in all
+Other programs: {others}</source>
+        <translation>{figure} insgesamt
+Andere Programme: {others}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live_page.py"/>
+        <source>No GPU is measured: {why}.</source>
+        <translation>Es wird keine GPU gemessen: {why}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live_page.py"/>
+        <source>The neurons of a model are seen here once one is loaded.</source>
+        <translation>Hier sind die Neuronen eines Modells zu sehen, sobald eines geladen ist.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live_page.py"/>
+        <source>Where the neurons lie is not known yet.</source>
+        <translation>Wo die Neuronen liegen, ist noch nicht bekannt.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live_page.py"/>
+        <source>{mode} mode</source>
+        <translation>Modus {mode}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/main_window.py"/>
+        <source>Now on the CPU</source>
+        <translation>Jetzt auf der CPU</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/main_window.py"/>
+        <source>Now on the GPU and the CPU</source>
+        <translation>Jetzt auf der GPU und der CPU</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/main_window.py"/>
+        <source>Now on {card} and the CPU</source>
+        <translation>Jetzt auf {card} und der CPU</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/message_buttons.py"/>
+        <source>Next version</source>
+        <translation>Nächste Version</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/message_buttons.py"/>
+        <source>Previous version</source>
+        <translation>Vorige Version</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/message_buttons.py"/>
+        <source>Version {which} of {count}</source>
+        <translation>Version {which} von {count}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/message_field.py"/>
+        <source>Enter sends, Shift and Enter break the line</source>
+        <translation>Enter sendet, Umschalt und Enter bricht die Zeile um</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/message_field.py"/>
+        <source>Message</source>
+        <translation>Nachricht</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/message_field.py"/>
+        <source>Write a message</source>
+        <translation>Nachricht schreiben</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/message_view.py"/>
+        <location filename="../../app/ui/stat_line.py"/>
+        <source>Answer again</source>
+        <translation>Neu beantworten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/message_view.py"/>
+        <source>Table in the answer</source>
+        <translation>Tabelle in der Antwort</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/message_view.py"/>
+        <source>This answer</source>
+        <translation>Diese Antwort</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_acts.py"/>
+        <source>A GGUF file</source>
+        <translation>Eine GGUF-Datei</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_acts.py"/>
+        <source>A model folder</source>
+        <translation>Ein Modellordner</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>Access token</source>
+        <translation>Zugriffstoken</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_acts.py"/>
+        <source>Add a GGUF file</source>
+        <translation>GGUF-Datei hinzufügen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_acts.py"/>
+        <source>Add a model</source>
+        <translation>Modell hinzufügen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_acts.py"/>
+        <source>Add a model folder</source>
+        <translation>Modellordner hinzufügen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_acts.py"/>
+        <source>Adding {name}</source>
+        <translation>{name} hinzufügen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_acts.py"/>
+        <source>Check the files</source>
+        <translation>Dateien prüfen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_acts.py"/>
+        <source>Checking {name}</source>
+        <translation>{name} prüfen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_acts.py"/>
+        <source>Copy the repository id</source>
+        <translation>Repository-Kennung kopieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_acts.py"/>
+        <source>Copying {name}</source>
+        <translation>{name} kopieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_acts.py"/>
+        <source>GGUF models (*.gguf)</source>
+        <translation>GGUF-Modelle (*.gguf)</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/offer_card.py"/>
+        <source>Load</source>
+        <translation>Laden</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_acts.py"/>
+        <source>Look again</source>
+        <translation>Erneut nachsehen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_acts.py"/>
+        <source>Models lie in {folder} now</source>
+        <translation>Modelle liegen jetzt in {folder}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/model_card.py"/>
+        <location filename="../../app/ui/models_head.py"/>
+        <source>More</source>
+        <translation>Mehr</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_acts.py"/>
+        <source>Move the models folder</source>
+        <translation>Modellordner verschieben</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_acts.py"/>
+        <source>Moving the models to {name}</source>
+        <translation>Modelle nach {name} verschieben</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_acts.py"/>
+        <source>Moving {name}</source>
+        <translation>{name} verschieben</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_acts.py"/>
+        <source>Open its folder</source>
+        <translation>Ordner öffnen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/repository_view.py"/>
+        <source>Open its page</source>
+        <translation>Seite öffnen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>Prepare for this PC</source>
+        <translation>Für diesen PC vorbereiten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_acts.py"/>
+        <source>Repository id copied</source>
+        <translation>Repository-Kennung kopiert</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>Take off the list</source>
+        <translation>Von der Liste nehmen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/model_card.py"/>
+        <location filename="../../app/ui/placement_popup.py"/>
+        <source>Unload</source>
+        <translation>Entladen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_acts.py"/>
+        <source>Where models should lie</source>
+        <translation>Wo Modelle liegen sollen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_acts.py"/>
+        <source>Working {name}</source>
+        <translation>Arbeit an {name}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_acts.py"/>
+        <source>{name}: every file is as it should be</source>
+        <translation>{name}: Jede Datei ist, wie sie sein soll</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_card.py"/>
+        <location filename="../../app/ui/offer_card.py"/>
+        <source>Cancel the download</source>
+        <translation>Download abbrechen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_card.py"/>
+        <location filename="../../app/ui/offer_card.py"/>
+        <location filename="../../app/ui/repository_view.py"/>
+        <source>Download</source>
+        <translation>Herunterladen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_card.py"/>
+        <source>Go on with the download</source>
+        <translation>Download fortsetzen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_card.py"/>
+        <location filename="../../app/ui/offer_card.py"/>
+        <source>Pause the download</source>
+        <translation>Download anhalten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_card.py"/>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>Prepare</source>
+        <translation>Vorbereiten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_card.py"/>
+        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/user_messages.py"/>
+        <source>Repair</source>
+        <translation>Reparieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_card.py"/>
+        <source>Stop preparing</source>
+        <translation>Vorbereiten stoppen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_card.py"/>
+        <source>Tiny and always there. Good for a first try.</source>
+        <translation>Winzig und immer da. Gut für einen ersten Versuch.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_card.py"/>
+        <source>What would fit?</source>
+        <translation>Was würde passen?</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>Access</source>
+        <translation>Zugriff</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>Files</source>
+        <translation>Dateien</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>Files: {names}</source>
+        <translation>Dateien: {names}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>Foretold from models of its family, hence the range.</source>
+        <translation>Vorhergesagt anhand von Modellen der Familie, daher die Spanne.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>Its makers ask who fetches it: an access token is needed.</source>
+        <translation>Die Urheber fragen, wer es lädt: Ein Zugriffstoken ist nötig.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>Kind</source>
+        <translation>Art</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>Made by</source>
+        <translation>Gemacht von</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>Neurons in use</source>
+        <translation>Genutzte Neuronen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>Origin</source>
+        <translation>Herkunft</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>Parameters</source>
+        <translation>Parameter</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>Prepared</source>
+        <translation>Vorbereitet</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/repository_view.py"/>
+        <source>Repository</source>
+        <translation>Repository</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/model_filters.py"/>
+        <source>Size</source>
+        <translation>Größe</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>State</source>
+        <translation>Zustand</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>That is from</source>
+        <translation>Das stammt aus</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>The GPU computes {share}% of the active neurons, the CPU the others at the same time.</source>
+        <translation>Die GPU berechnet {share}% der aktiven Neuronen, die CPU zugleich die übrigen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>Weights</source>
+        <translation>Gewichte</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>With a context of {context} tokens.</source>
+        <translation>Mit einem Kontext von {context} Token.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>about {share}% a token</source>
+        <translation>etwa {share}% je Token</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>all: a dense model</source>
+        <translation>alle: ein dichtes Modell</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>and {more} more</source>
+        <translation>und {more} weitere</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>base: goes on with a text</source>
+        <translation>Basis: setzt einen Text fort</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>chat: answers</source>
+        <translation>Chat: antwortet</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>copied here</source>
+        <translation>hierher kopiert</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>downloaded</source>
+        <translation>heruntergeladen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>in the hub's cache; not Hearth's to delete</source>
+        <translation>im Cache des Hubs; nicht von Hearth zu löschen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>made here by converting</source>
+        <translation>hier durch Umwandeln entstanden</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>published measurements of this model</source>
+        <translation>veröffentlichten Messungen dieses Modells</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>up to {max_context} tokens</source>
+        <translation>bis {max_context} Token</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>used where it is; not Hearth's to delete</source>
+        <translation>genutzt, wo es liegt; nicht von Hearth zu löschen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>what is usual in its family</source>
+        <translation>dem, was in der Familie üblich ist</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>{where}, of {ram} that models may take.</source>
+        <translation>{where}, von {ram}, die Modelle nehmen dürfen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>{where}, of {vram} of VRAM and {ram} of RAM that models may take.</source>
+        <translation>{where}, von {vram} VRAM und {ram} RAM, die Modelle nehmen dürfen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>A token comes from the environment (HF_TOKEN); it counts before one that is kept here.</source>
+        <translation>Ein Token kommt aus der Umgebung (HF_TOKEN); es gilt vor einem, das hier liegt.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>A token is kept in a file that only you can read.</source>
+        <translation>Ein Token liegt in einer Datei, die nur Sie lesen können.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>A token is kept in this system's keyring.</source>
+        <translation>Ein Token liegt im Schlüsselbund dieses Systems.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>A token is kept until Hearth is closed.</source>
+        <translation>Ein Token bleibt, bis Hearth geschlossen wird.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models_head.py"/>
+        <source>Add</source>
+        <translation>Hinzufügen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>Add {name}</source>
+        <translation>{name} hinzufügen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>An earlier try is taken up where it ended.</source>
+        <translation>Ein früherer Versuch wird fortgesetzt, wo er endete.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>Copy it</source>
+        <translation>Kopieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>Count which neurons fire</source>
+        <translation>Zählen, welche Neuronen aktiv sind</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>Delete {name}?</source>
+        <translation>{name} löschen?</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>Frees {size}.</source>
+        <translation>Gibt {size} frei.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>From ≈ {now} to {then}.</source>
+        <translation>Von ≈ {now} auf {then}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>Getting it back means downloading it again.</source>
+        <translation>Um es zurückzubekommen, muss es erneut geladen werden.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>Go on</source>
+        <translation>Fortsetzen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>How to add it</source>
+        <translation>Wie es hinzukommt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>It is copied and checked. The original may go afterwards.</source>
+        <translation>Es wird kopiert und geprüft. Das Original darf danach weg.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>It is kept in this system's keyring, and sent to the hub only.</source>
+        <translation>Es liegt im Schlüsselbund dieses Systems und wird nur an den Hub gesendet.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>It is unloaded first.</source>
+        <translation>Es wird zuerst entladen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>It should reach {then}.</source>
+        <translation>Es sollte {then} erreichen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>It was copied here from elsewhere.</source>
+        <translation>Es wurde von anderswo hierher kopiert.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>It will hardly be faster than it is.</source>
+        <translation>Es wird kaum schneller, als es ist.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>Its files are not Hearth's and stay where they are.</source>
+        <translation>Die Dateien gehören nicht Hearth und bleiben, wo sie sind.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>Keep</source>
+        <translation>Behalten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>Lay the weights out for this PC</source>
+        <translation>Gewichte für diesen PC anordnen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>Needs {needs}.</source>
+        <translation>Braucht {needs}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>No other model that Hearth knows of fits either.</source>
+        <translation>Auch kein anderes Modell, das Hearth kennt, passt.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/offer_card.py"/>
+        <location filename="../../app/ui/preset_menu.py"/>
+        <source>Not now</source>
+        <translation>Nicht jetzt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>Place the neurons</source>
+        <translation>Neuronen platzieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>Prepare {name} for this PC</source>
+        <translation>{name} für diesen PC vorbereiten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>Some makers ask who fetches their models. Agree on the model's page, then make a token that may read in your account on the hub and paste it here.</source>
+        <translation>Manche Urheber fragen, wer ihre Modelle lädt. Stimmen Sie auf der Seite des Modells zu, erstellen Sie dann in Ihrem Konto auf dem Hub ein Token mit Leserecht, und fügen Sie es hier ein.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>Take it away</source>
+        <translation>Entfernen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>Take off</source>
+        <translation>Herunternehmen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>Take {name} off the list?</source>
+        <translation>{name} von der Liste nehmen?</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>Takes no room. It must stay there; Hearth never changes or deletes it.</source>
+        <translation>Braucht keinen Platz. Es muss dort bleiben; Hearth ändert und löscht es nie.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>There is nothing to prepare: it already runs here as well as it can.</source>
+        <translation>Es gibt nichts vorzubereiten: Es läuft hier schon, so gut es kann.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>These come nearest to it.</source>
+        <translation>Diese kommen ihm am nächsten.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>Train now</source>
+        <translation>Jetzt trainieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>Train predictors</source>
+        <translation>Prädiktoren trainieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>Train when idle</source>
+        <translation>Im Leerlauf trainieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>Until predictors are trained, a simpler one serves: a little slower.</source>
+        <translation>Bis Prädiktoren trainiert sind, dient ein einfacherer: etwas langsamer.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>Use it where it is</source>
+        <translation>Nutzen, wo es liegt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>Working out what would pay</source>
+        <translation>Ermitteln, was sich lohnt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/offer_card.py"/>
+        <source>You can go on chatting meanwhile.</source>
+        <translation>Sie können währenddessen weiter chatten.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>{name} does not fit</source>
+        <translation>{name} passt nicht</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>{name} is damaged</source>
+        <translation>{name} ist beschädigt</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>{n} files of it are not as the hub has it. Repairing downloads only that.</source>
+        <translation>
+            <numerusform>Eine Datei davon ist nicht, wie der Hub sie hat. Reparieren lädt nur diese.</numerusform>
+            <numerusform>{n} Dateien davon sind nicht, wie der Hub sie hat. Reparieren lädt nur diese.</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>{size} on the disk</source>
+        <translation>{size} auf dem Datenträger</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <source>{time} and {room}</source>
+        <translation>{time} und {room}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_filters.py"/>
+        <source>Family</source>
+        <translation>Familie</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_filters.py"/>
+        <source>Filters</source>
+        <translation>Filter</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_filters.py"/>
+        <source>Sort</source>
+        <translation>Sortierung</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_list.py"/>
+        <source>Models on this PC</source>
+        <translation>Modelle auf diesem PC</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_list.py"/>
+        <source>about</source>
+        <translation>etwa</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_list.py"/>
+        <location filename="../../app/ui/pick_row.py"/>
+        <source>in use</source>
+        <translation>in Gebrauch</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_menu.py"/>
+        <source>All models</source>
+        <translation>Alle Modelle</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_menu.py"/>
+        <source>Filter models</source>
+        <translation>Modelle filtern</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_menu.py"/>
+        <source>How it runs here</source>
+        <translation>Wie es hier läuft</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_menu.py"/>
+        <source>Looking what is on this PC</source>
+        <translation>Nachsehen, was auf diesem PC ist</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_menu.py"/>
+        <source>No model here is called “{typed}”.</source>
+        <translation>Kein Modell hier heißt „{typed}“.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_menu.py"/>
+        <source>No model lies on this PC yet.</source>
+        <translation>Auf diesem PC liegt noch kein Modell.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_menu.py"/>
+        <location filename="../../app/ui/persona_menu.py"/>
+        <source>Type to filter</source>
+        <translation>Tippen zum Filtern</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_menu.py"/>
+        <source>Unload {model}</source>
+        <translation>{model} entladen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models_head.py"/>
+        <source>Add a model from this PC</source>
+        <translation>Modell von diesem PC hinzufügen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models_head.py"/>
+        <source>Clear the search  (Esc)</source>
+        <translation>Suche leeren  (Esc)</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models_head.py"/>
+        <source>Drop a GGUF file or a model folder</source>
+        <translation>GGUF-Datei oder Modellordner hier ablegen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models_head.py"/>
+        <source>Hearth asks whether to copy it or to use it where it is.</source>
+        <translation>Hearth fragt, ob es kopiert oder an Ort und Stelle genutzt wird.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models_head.py"/>
+        <source>Looking at this PC</source>
+        <translation>Diesen PC ansehen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models_head.py"/>
+        <source>Search models, or paste a repository link</source>
+        <translation>Modelle suchen oder Repository-Link einfügen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models_head.py"/>
+        <source>Search, or paste a repository link</source>
+        <translation>Suchen oder Repository-Link einfügen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/neuron_map.py"/>
+        <source>Layer {layer}, neurons {first} to {last}% by how busy they are, {where}</source>
+        <translation>Schicht {layer}, Neuronen {first} bis {last}% nach Eifer, {where}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/neuron_map.py"/>
+        <source>Map of neurons, {layers} layers, {there} of the neurons on the GPU</source>
+        <translation>Karte der Neuronen, {layers} Schichten, {there} der Neuronen auf der GPU</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/neuron_map.py"/>
+        <source>Map of neurons.</source>
+        <translation>Karte der Neuronen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/neuron_map.py"/>
+        <source>on the CPU</source>
+        <translation>auf der CPU</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/neuron_map.py"/>
+        <source>{part}, {fired}% of them fired</source>
+        <translation>{part}, {fired}% davon waren aktiv</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/note.py"/>
+        <source>Looking at what there is</source>
+        <translation>Nachsehen, was es gibt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/note.py"/>
+        <source>No model is like that</source>
+        <translation>Kein Modell ist so</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/note.py"/>
+        <source>No model is on this PC yet</source>
+        <translation>Auf diesem PC ist noch kein Modell</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/note.py"/>
+        <source>No models are known</source>
+        <translation>Es sind keine Modelle bekannt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/note.py"/>
+        <source>Show all</source>
+        <translation>Alle anzeigen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/note.py"/>
+        <source>Show the recommended ones</source>
+        <translation>Empfohlene anzeigen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/note.py"/>
+        <source>The list of models was not read.</source>
+        <translation>Die Liste der Modelle wurde nicht gelesen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/note.py"/>
+        <source>The models to choose from, and those on this PC.</source>
+        <translation>Die Modelle zur Auswahl und die auf diesem PC.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/note.py"/>
+        <source>Those you download or add will be here.</source>
+        <translation>Was Sie herunterladen oder hinzufügen, steht dann hier.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/note.py"/>
+        <source>Try another filter, or any size and family.</source>
+        <translation>Nehmen Sie einen anderen Filter oder beliebige Größe und Familie.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/offer_card.py"/>
+        <source>Load it, and the next answer comes from it.</source>
+        <translation>Laden Sie es, und die nächste Antwort kommt von ihm.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/offer_card.py"/>
+        <source>Resume</source>
+        <translation>Fortsetzen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/offer_card.py"/>
+        <source>better answers</source>
+        <translation>bessere Antworten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/offer_card.py"/>
+        <source>{name} is being prepared for this PC</source>
+        <translation>{name} wird für diesen PC vorbereitet</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/offer_card.py"/>
+        <source>{name} is on this PC</source>
+        <translation>{name} ist auf diesem PC</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/offer_card.py"/>
+        <source>{name} is paused</source>
+        <translation>{name} ist angehalten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/offer_card.py"/>
+        <source>{name} runs well on this PC</source>
+        <translation>{name} läuft gut auf diesem PC</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/offer_card.py"/>
+        <source>{name} was not downloaded</source>
+        <translation>{name} wurde nicht heruntergeladen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/offer_card.py"/>
+        <source>{size} to download</source>
+        <translation>{size} herunterzuladen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_message.py"/>
+        <source>Copy message</source>
+        <translation>Nachricht kopieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_message.py"/>
+        <source>Delete with its answer</source>
+        <translation>Mit der Antwort löschen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_message.py"/>
+        <source>Edit</source>
+        <translation>Bearbeiten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_message.py"/>
+        <source>Edit message</source>
+        <translation>Nachricht bearbeiten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_message.py"/>
+        <source>Edit your message</source>
+        <translation>Ihre Nachricht bearbeiten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_message.py"/>
+        <source>More for this message</source>
+        <translation>Mehr zu dieser Nachricht</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_message.py"/>
+        <source>The chat goes on from here in a new branch</source>
+        <translation>Der Chat geht von hier in einem neuen Zweig weiter</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_message.py"/>
+        <source>You: {text}</source>
+        <translation>Sie: {text}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_message.py"/>
+        <source>Your message</source>
+        <translation>Ihre Nachricht</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_message.py"/>
+        <source>Your message, changed</source>
+        <translation>Ihre Nachricht, geändert</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/palette_entries.py"/>
+        <source>Commands</source>
+        <translation>Befehle</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/palette_entries.py"/>
+        <location filename="../../app/ui/transcript.py"/>
+        <source>Messages</source>
+        <translation>Nachrichten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/palette_entries.py"/>
+        <source>Off</source>
+        <translation>Aus</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/palette_entries.py"/>
+        <source>On</source>
+        <translation>An</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/palette_entries.py"/>
+        <source>Search all chats for “{text}”</source>
+        <translation>Alle Chats nach „{text}“ durchsuchen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/palette_entries.py"/>
+        <source>use load switch model</source>
+        <translation>nutzen laden wechseln modell</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/persona_menu.py"/>
+        <source>As in the settings</source>
+        <translation>Wie in den Einstellungen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/persona_menu.py"/>
+        <source>Filter personas</source>
+        <translation>Personas filtern</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/persona_menu.py"/>
+        <source>No persona</source>
+        <translation>Keine Persona</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/persona_menu.py"/>
+        <source>No persona has “{typed}”.</source>
+        <translation>Keine Persona hat „{typed}“.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/pick_row.py"/>
+        <source>shown</source>
+        <translation>angezeigt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/placement_popup.py"/>
+        <source>Apply</source>
+        <translation>Anwenden</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/placement_popup.py"/>
+        <source>Automatic, {amount}</source>
+        <translation>Automatisch, {amount}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/placement_popup.py"/>
+        <source>Does not fit</source>
+        <translation>Passt nicht</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/placement_popup.py"/>
+        <source>Double click: automatic</source>
+        <translation>Doppelklick: automatisch</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/placement_popup.py"/>
+        <source>GPU memory for this model</source>
+        <translation>GPU-Speicher für dieses Modell</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/placement_popup.py"/>
+        <source>Gives its memory back; the chat stays</source>
+        <translation>Gibt seinen Speicher zurück; der Chat bleibt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/placement_popup.py"/>
+        <source>Hide the reasons</source>
+        <translation>Gründe ausblenden</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/placement_popup.py"/>
+        <source>It does not fit so</source>
+        <translation>So passt es nicht</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/placement_popup.py"/>
+        <source>Less leaves room for other programs; more makes answers faster.</source>
+        <translation>Weniger lässt anderen Programmen Platz; mehr macht Antworten schneller.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/placement_popup.py"/>
+        <source>Loads the model again with this; the chat stays</source>
+        <translation>Lädt das Modell damit neu; der Chat bleibt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/placement_popup.py"/>
+        <source>Why?</source>
+        <translation>Warum?</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/placement_popup.py"/>
+        <source>now about {rate}</source>
+        <translation>jetzt etwa {rate}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/placement_popup.py"/>
+        <source>only {memory} of the GPU is free</source>
+        <translation>auf der GPU sind nur {memory} frei</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/placement_popup.py"/>
+        <source>{memory} of memory is missing.</source>
+        <translation>Es fehlen {memory} Speicher.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/placement_popup.py"/>
+        <source>{share}% of the active neurons on the GPU</source>
+        <translation>{share}% der aktiven Neuronen auf der GPU</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/preset_menu.py"/>
+        <source>As in Settings</source>
+        <translation>Wie in den Einstellungen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/preset_menu.py"/>
+        <source>Changed for this chat</source>
+        <translation>Für diesen Chat geändert</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/preset_menu.py"/>
+        <source>Chosen for this model</source>
+        <translation>Für dieses Modell gewählt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/preset_menu.py"/>
+        <source>Chosen for this model: {mode}.</source>
+        <translation>Für dieses Modell gewählt: {mode}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/preset_menu.py"/>
+        <source>Every neuron</source>
+        <translation>Jedes Neuron</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/preset_menu.py"/>
+        <source>How answers are made</source>
+        <translation>Wie Antworten entstehen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/preset_menu.py"/>
+        <source>None</source>
+        <translation>Keine</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/preset_menu.py"/>
+        <source>Only the neurons that the predictors expect</source>
+        <translation>Nur die Neuronen, die die Prädiktoren erwarten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/preset_menu.py"/>
+        <source>Persona</source>
+        <translation>Persona</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/preset_menu.py"/>
+        <source>Preset</source>
+        <translation>Vorgabe</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/preset_menu.py"/>
+        <source>Skips neurons that do not fire; the same words as dense</source>
+        <translation>Überspringt inaktive Neuronen; dieselben Wörter wie dicht</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/preset_menu.py"/>
+        <source>Stop using this for every {model} chat</source>
+        <translation>Nicht mehr für jeden Chat mit {model} nutzen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/preset_menu.py"/>
+        <source>This model brings no predictors, so it answers without instead.</source>
+        <translation>Dieses Modell bringt keine Prädiktoren mit und antwortet daher ohne sie.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/preset_menu.py"/>
+        <source>This model brings no predictors, so it answers {mode} instead.</source>
+        <translation>Dieses Modell bringt keine Prädiktoren mit und antwortet daher {mode}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/preset_menu.py"/>
+        <source>Use this for every chat with {model}</source>
+        <translation>Für jeden Chat mit {model} nutzen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/preset_menu.py"/>
+        <source>min p</source>
+        <translation>min p</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/preset_menu.py"/>
+        <source>seed</source>
+        <translation>Startwert</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/preset_menu.py"/>
+        <source>temperature</source>
+        <translation>Temperatur</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/preset_menu.py"/>
+        <source>top k</source>
+        <translation>top k</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/preset_menu.py"/>
+        <source>top p</source>
+        <translation>top p</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/repository_view.py"/>
+        <source>Asking the hub what it offers</source>
+        <translation>Den Hub fragen, was er bietet</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/repository_view.py"/>
+        <source>Back to the models</source>
+        <translation>Zurück zu den Modellen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/repository_view.py"/>
+        <source>Bundle</source>
+        <translation>Bundle</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/repository_view.py"/>
+        <source>Download: {name}, {size}</source>
+        <translation>Herunterladen: {name}, {size}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/repository_view.py"/>
+        <source>GGUF</source>
+        <translation>GGUF</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/repository_view.py"/>
+        <source>GGUF of PowerInfer</source>
+        <translation>GGUF von PowerInfer</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/repository_view.py"/>
+        <source>It holds no file that Hearth reads: GGUF or safetensors.</source>
+        <translation>Es enthält keine Datei, die Hearth liest: GGUF oder Safetensors.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/repository_view.py"/>
+        <source>Its makers ask who fetches it: agree on its page once, and give Hearth an access token.</source>
+        <translation>Die Urheber fragen, wer es lädt: Stimmen Sie einmal auf der Seite zu, und geben Sie Hearth ein Zugriffstoken.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/repository_view.py"/>
+        <source>Safetensors</source>
+        <translation>Safetensors</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/repository_view.py"/>
+        <source>{n} files</source>
+        <translation>
+            <numerusform>{n} Datei</numerusform>
+            <numerusform>{n} Dateien</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sampling_editor.py"/>
+        <source>A whole number from {low} to {high}</source>
+        <translation>Eine ganze Zahl von {low} bis {high}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sampling_editor.py"/>
+        <source>An answer ends before any of these, one a line; \n is a line break. At most {most}.</source>
+        <translation>Eine Antwort endet vor jedem davon, eines je Zeile; \n ist ein Zeilenumbruch. Höchstens {most}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sampling_editor.py"/>
+        <source>Nothing</source>
+        <translation>Nichts</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sampling_editor.py"/>
+        <source>Stop at</source>
+        <translation>Stopp bei</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sampling_editor.py"/>
+        <source>Stop at. {words}</source>
+        <translation>Stopp bei. {words}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sampling_editor.py"/>
+        <source>The model's</source>
+        <translation>Wie im Modell</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sampling_editor.py"/>
+        <source>{title}: as it was</source>
+        <translation>{title}: wie zuvor</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sampling_popup.py"/>
+        <source>Changed for this chat. Counts from the next answer on.</source>
+        <translation>Für diesen Chat geändert. Gilt ab der nächsten Antwort.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sampling_popup.py"/>
+        <location filename="../../app/ui/shelf_dialogs.py"/>
+        <source>Name of the preset</source>
+        <translation>Name der Vorgabe</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sampling_popup.py"/>
+        <source>Reset</source>
+        <translation>Zurücksetzen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sampling_popup.py"/>
+        <source>Sampling in this chat</source>
+        <translation>Sampling in diesem Chat</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sampling_popup.py"/>
+        <source>Save</source>
+        <translation>Speichern</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sampling_popup.py"/>
+        <source>Save as a preset</source>
+        <translation>Als Vorgabe speichern</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sampling_popup.py"/>
+        <source>What you change counts from the next answer on.</source>
+        <translation>Was Sie ändern, gilt ab der nächsten Antwort.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sampling_popup.py"/>
+        <source>{preset}, for this chat</source>
+        <translation>{preset}, für diesen Chat</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/setting_groups.py"/>
+        <source>Search settings</source>
+        <translation>Einstellungen durchsuchen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/setting_rows.py"/>
+        <source>Double-click for: {back}</source>
+        <translation>Doppelklick für: {back}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/setting_rows.py"/>
+        <source>Must lie between {low} and {high}.</source>
+        <translation>Muss zwischen {low} und {high} liegen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/setting_rows.py"/>
+        <source>no text</source>
+        <translation>kein Text</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/setting_rows.py"/>
+        <source>off</source>
+        <translation>aus</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/setting_rows.py"/>
+        <source>on</source>
+        <translation>an</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/setting_rows.py"/>
+        <source>the first text</source>
+        <translation>der erste Text</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/setting_rows.py"/>
+        <source>{title}: back to {value}</source>
+        <translation>{title}: zurück auf {value}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/setting_rows.py"/>
+        <source>“{typed}” is no number.</source>
+        <translation>„{typed}“ ist keine Zahl.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings_dialog.py"/>
+        <source>For a question to others: no text of a chat, no name of a file</source>
+        <translation>Für Rückfragen bei anderen: kein Text eines Chats, kein Dateiname</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings_dialog.py"/>
+        <source>Help</source>
+        <translation>Hilfe</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings_dialog.py"/>
+        <source>No setting has “{typed}” in its words.</source>
+        <translation>Keine Einstellung enthält „{typed}“.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings_dialog.py"/>
+        <source>What Hearth did, on this PC only</source>
+        <translation>Was Hearth tat, nur auf diesem PC</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/shelf_dialog.py"/>
+        <source>Duplicate</source>
+        <translation>Duplizieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/shelf_dialog.py"/>
+        <source>Export</source>
+        <translation>Exportieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/shelf_dialog.py"/>
+        <source>Hearth's</source>
+        <translation>von Hearth</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/shelf_dialog.py"/>
+        <source>Import</source>
+        <translation>Importieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/shelf_dialog.py"/>
+        <source>It comes with Hearth and stays as it is. Duplicate it to make it yours.</source>
+        <translation>Es kommt mit Hearth und bleibt, wie es ist. Duplizieren Sie es, um es zu Ihrem zu machen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/shelf_dialog.py"/>
+        <source>They are all here already</source>
+        <translation>Sie sind alle schon hier</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/shelf_dialog.py"/>
+        <source>{added}, {left_out} left out: they make no sense here</source>
+        <translation>{added}, {left_out} weggelassen: Sie ergeben hier keinen Sinn</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/shelf_dialog.py"/>
+        <source>{name} could not be written: {why}</source>
+        <translation>{name} konnte nicht geschrieben werden: {why}</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/shelf_dialog.py"/>
+        <source>{n} added</source>
+        <translation>
+            <numerusform>{n} hinzugefügt</numerusform>
+            <numerusform>{n} hinzugefügt</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/shelf_dialog.py"/>
+        <source>{n} written to {name}</source>
+        <translation>
+            <numerusform>{n} nach {name} geschrieben</numerusform>
+            <numerusform>{n} nach {name} geschrieben</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/shelf_dialogs.py"/>
+        <source>Export personas</source>
+        <translation>Personas exportieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/shelf_dialogs.py"/>
+        <source>Export presets</source>
+        <translation>Vorgaben exportieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/shelf_dialogs.py"/>
+        <source>Import personas</source>
+        <translation>Personas importieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/shelf_dialogs.py"/>
+        <source>Import presets</source>
+        <translation>Vorgaben importieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/shelf_dialogs.py"/>
+        <source>Name of the persona</source>
+        <translation>Name der Persona</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/shelf_dialogs.py"/>
+        <source>New persona</source>
+        <translation>Neue Persona</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/shelf_dialogs.py"/>
+        <source>New preset</source>
+        <translation>Neue Vorgabe</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/shelf_dialogs.py"/>
+        <source>Small models may not follow long instructions.</source>
+        <translation>Kleine Modelle halten sich vielleicht nicht an lange Anweisungen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/shelf_dialogs.py"/>
+        <source>Take personas in from a file</source>
+        <translation>Personas aus einer Datei übernehmen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/shelf_dialogs.py"/>
+        <source>Take presets in from a file</source>
+        <translation>Vorgaben aus einer Datei übernehmen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/shelf_dialogs.py"/>
+        <source>What the model is told before the chat begins, in your words</source>
+        <translation>Was dem Modell vor dem Chat gesagt wird, in Ihren Worten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/shelf_dialogs.py"/>
+        <source>Write your own personas into a file</source>
+        <translation>Eigene Personas in eine Datei schreiben</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/shelf_dialogs.py"/>
+        <source>Write your own presets into a file</source>
+        <translation>Eigene Vorgaben in eine Datei schreiben</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/shelf_dialogs.py"/>
+        <source>{n} characters. They take up context in every chat with this persona.</source>
+        <translation>
+            <numerusform>{n} Zeichen. Es belegt Kontext in jedem Chat mit dieser Persona.</numerusform>
+            <numerusform>{n} Zeichen. Sie belegen Kontext in jedem Chat mit dieser Persona.</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/shortcuts_sheet.py"/>
+        <source>Arrow up</source>
+        <translation>Pfeil hoch</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/shortcuts_sheet.py"/>
+        <source>Ctrl+K finds these and everything else by name.</source>
+        <translation>Strg+K findet diese und alles andere beim Namen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/shortcuts_sheet.py"/>
+        <source>Enter</source>
+        <translation>Enter</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/shortcuts_sheet.py"/>
+        <source>Page down</source>
+        <translation>Bild ab</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/shortcuts_sheet.py"/>
+        <source>Page up</source>
+        <translation>Bild auf</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/side_panel.py"/>
+        <source>Close the search  (Esc)</source>
+        <translation>Suche schließen  (Esc)</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/side_panel.py"/>
+        <source>Close the sidebar</source>
+        <translation>Seitenleiste schließen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/side_panel.py"/>
+        <source>No chat mentions “{typed}”</source>
+        <translation>Kein Chat erwähnt „{typed}“</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/side_panel.py"/>
+        <source>Open the sidebar</source>
+        <translation>Seitenleiste öffnen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/side_panel.py"/>
+        <source>Search</source>
+        <translation>Suchen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/side_panel.py"/>
+        <source>Search chats</source>
+        <translation>Chats durchsuchen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/side_panel.py"/>
+        <source>Try fewer words.</source>
+        <translation>Nehmen Sie weniger Wörter.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/side_panel.py"/>
+        <source>Your chats will appear here.</source>
+        <translation>Hier erscheinen Ihre Chats.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar.py"/>
+        <source>Models, {figure}</source>
+        <translation>Modelle, {figure}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar.py"/>
+        <source>Sidebar</source>
+        <translation>Seitenleiste</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/signs.py"/>
+        <source>GPU memory: {ours} percent Hearth, {others} percent other programs</source>
+        <translation>GPU-Speicher: {ours} Prozent Hearth, {others} Prozent andere Programme</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/signs.py"/>
+        <source>Share on the GPU, {share} percent</source>
+        <translation>Anteil auf der GPU, {share} Prozent</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/signs.py"/>
+        <source>{name}, {done} percent</source>
+        <translation>{name}, {done} Prozent</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/stat_line.py"/>
+        <source>Continue</source>
+        <translation>Weiterschreiben</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/stat_line.py"/>
+        <source>Copy answer</source>
+        <translation>Antwort kopieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/stat_line.py"/>
+        <source>Have this answer written on</source>
+        <translation>Diese Antwort weiterschreiben lassen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/stat_line.py"/>
+        <source>More for this answer</source>
+        <translation>Mehr zu dieser Antwort</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/stat_line.py"/>
+        <source>Statistics: {words}</source>
+        <translation>Statistik: {words}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/status_strip.py"/>
+        <source>100% on the GPU</source>
+        <translation>100% auf der GPU</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/status_strip.py"/>
+        <source>Context used {words} tokens</source>
+        <translation>Kontext belegt {words} Token</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/status_strip.py"/>
+        <source>Context {words}</source>
+        <translation>Kontext {words}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/status_strip.py"/>
+        <source>Load {load}</source>
+        <translation>Last {load}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/status_strip.py"/>
+        <source>Memory used {ram}</source>
+        <translation>Speicher belegt {ram}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/status_strip.py"/>
+        <source>Memory {memory}</source>
+        <translation>Speicher {memory}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/status_strip.py"/>
+        <source>Model {model}</source>
+        <translation>Modell {model}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/status_strip.py"/>
+        <source>Neurons on the GPU {share}</source>
+        <translation>Neuronen auf der GPU {share}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/status_strip.py"/>
+        <source>Of the neurons computed, those on the GPU; the CPU computes the others at the same time.</source>
+        <translation>Von den berechneten Neuronen die auf der GPU; die CPU berechnet zugleich die übrigen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/status_strip.py"/>
+        <source>Processor load {load}</source>
+        <translation>Prozessorlast {load}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/status_strip.py"/>
+        <source>Runs on {device}</source>
+        <translation>Läuft auf {device}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/status_strip.py"/>
+        <source>Speed {said}</source>
+        <translation>Tempo {said}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/status_strip.py"/>
+        <source>none</source>
+        <translation>keines</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/status_strip.py"/>
+        <source>unknown</source>
+        <translation>unbekannt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/status_strip.py"/>
+        <source>{memory}, {ours} GB of it Hearth</source>
+        <translation>{memory}, {ours} GB davon Hearth</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/status_strip.py"/>
+        <source>{name} load {load}</source>
+        <translation>{name} Last {load}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/status_strip.py"/>
+        <source>{name} memory used {memory}</source>
+        <translation>{name} Speicher belegt {memory}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/status_strip.py"/>
+        <source>{share} on the GPU</source>
+        <translation>{share} auf der GPU</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/thought_view.py"/>
+        <source>Hide the thought</source>
+        <translation>Gedankengang ausblenden</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/thought_view.py"/>
+        <source>Show the thought</source>
+        <translation>Gedankengang anzeigen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/token_time.py"/>
+        <source>Its parts are not measured</source>
+        <translation>Seine Teile werden nicht gemessen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/token_time.py"/>
+        <source>Seen while an answer is written</source>
+        <translation>Zu sehen, während eine Antwort entsteht</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/token_time.py"/>
+        <source>Time of a token</source>
+        <translation>Zeit eines Tokens</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/token_time.py"/>
+        <source>Time of a token {total}</source>
+        <translation>Zeit eines Tokens {total}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/token_time.py"/>
+        <source>{stage} on the {side}</source>
+        <translation>{stage} auf der {side}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/token_time.py"/>
+        <source>{time}, {share}% of the time</source>
+        <translation>{time}, {share}% der Zeit</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript.py"/>
+        <source>Jump to end</source>
+        <translation>Zum Ende springen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/tray.py"/>
+        <source>Open Hearth</source>
+        <translation>Hearth öffnen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/tray.py"/>
+        <source>Quit</source>
+        <translation>Beenden</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/work_bar.py"/>
+        <source>Downloading {names}</source>
+        <translation>Herunterladen: {names}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/work_bar.py"/>
+        <source>Progress</source>
+        <translation>Fortschritt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/work_bar.py"/>
+        <source>Queued: {names}</source>
+        <translation>Wartet: {names}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/work_bar.py"/>
+        <source>Stop: {words}</source>
+        <translation>Stoppen: {words}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/work_bar.py"/>
+        <source>Waiting for the network: {names}</source>
+        <translation>Warten auf das Netz: {names}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/work_bar.py"/>
+        <source>{name} and {more} more</source>
+        <translation>{name} und {more} weitere</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>A part of the engine does not run on this PC's processor.</source>
+        <translation>Ein Teil der Engine läuft auf dem Prozessor dieses PCs nicht.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>A part of your chats was not read</source>
+        <translation>Ein Teil Ihrer Chats wurde nicht gelesen</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>A setting has a value that this model does not take.</source>
+        <translation>Eine Einstellung hat einen Wert, den dieses Modell nicht nimmt.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Another program holds the file of your chats.</source>
+        <translation>Ein anderes Programm hält die Datei Ihrer Chats.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Answer on this PC</source>
+        <translation>Auf diesem PC antworten</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Choose automatically</source>
+        <translation>Automatisch wählen</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Enter a key</source>
+        <translation>Schlüssel eingeben</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Hearth found a fault of its own</source>
+        <translation>Hearth fand einen eigenen Fehler</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Hearth uses its defaults in their place.</source>
+        <translation>Hearth nimmt stattdessen seine Vorgaben.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>If it stays so, install Hearth again.</source>
+        <translation>Bleibt es so, installieren Sie Hearth neu.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>It is kept beside a new one.</source>
+        <translation>Sie liegt neben einer neuen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>It is starting again by itself. Every word of the chat is kept.</source>
+        <translation>Sie startet von selbst neu. Jedes Wort des Chats bleibt.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>It stopped several times in a row and is not started again by itself. Every word of the chat is kept.</source>
+        <translation>Sie hörte mehrmals hintereinander auf und wird nicht mehr von selbst gestartet. Jedes Wort des Chats bleibt.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Load the starter model</source>
+        <translation>Startmodell laden</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Models cannot be managed right now</source>
+        <translation>Modelle lassen sich gerade nicht verwalten</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Nothing in it could be read.</source>
+        <translation>Nichts darin war lesbar.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Nothing of it was taken in.</source>
+        <translation>Nichts davon wurde übernommen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>One of the model's files is damaged or incomplete. Fetch it again, or use another model.</source>
+        <translation>Eine Datei des Modells ist beschädigt oder unvollständig. Laden Sie sie neu, oder nehmen Sie ein anderes Modell.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Open settings</source>
+        <translation>Einstellungen öffnen</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Open the folder</source>
+        <translation>Ordner öffnen</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Restart the engine</source>
+        <translation>Engine neu starten</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Send again</source>
+        <translation>Erneut senden</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Some of your settings were not read</source>
+        <translation>Einige Ihrer Einstellungen wurden nicht gelesen</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Something did not work as it should. Your chats are safe.</source>
+        <translation>Etwas ging nicht, wie es sollte. Ihre Chats sind sicher.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Start a new chat</source>
+        <translation>Neuen Chat beginnen</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The answer ends here; what was written until then is kept. Your chats are safe.</source>
+        <translation>Die Antwort endet hier; was bis dahin geschrieben war, bleibt. Ihre Chats sind sicher.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The chats were not exported</source>
+        <translation>Die Chats wurden nicht exportiert</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The chats were not imported</source>
+        <translation>Die Chats wurden nicht importiert</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The damaged file is kept as {name}.</source>
+        <translation>Die beschädigte Datei bleibt als {name}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The disk is full</source>
+        <translation>Der Datenträger ist voll</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The disk is full.</source>
+        <translation>Der Datenträger ist voll.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The disk is full: {size} is free.</source>
+        <translation>Der Datenträger ist voll: {size} sind frei.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The engine could not do what was asked.</source>
+        <translation>Die Engine konnte nicht tun, was verlangt war.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The engine does not stay up</source>
+        <translation>Die Engine bleibt nicht am Laufen</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The engine stopped</source>
+        <translation>Die Engine hat aufgehört</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The engine stopped in the middle of it. What was written until then is kept.</source>
+        <translation>Die Engine hörte mittendrin auf. Was bis dahin geschrieben war, bleibt.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The engine was not started</source>
+        <translation>Die Engine wurde nicht gestartet</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The file cannot be read. Choose one that is on this PC and that you may open.</source>
+        <translation>Die Datei kann nicht gelesen werden. Wählen Sie eine auf diesem PC, die Sie öffnen dürfen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The file cannot be written there. Choose another folder.</source>
+        <translation>Die Datei kann dort nicht geschrieben werden. Wählen Sie einen anderen Ordner.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The file of your chats is damaged, and no new one can be written beside it.</source>
+        <translation>Die Datei Ihrer Chats ist beschädigt, und daneben kann keine neue geschrieben werden.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The file of your chats was damaged</source>
+        <translation>Die Datei Ihrer Chats war beschädigt</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The folder of your chats cannot be written.</source>
+        <translation>In den Ordner Ihrer Chats kann nicht geschrieben werden.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The folder {folder} cannot be written, so they hold only until Hearth is closed.</source>
+        <translation>In den Ordner {folder} kann nicht geschrieben werden; sie gelten daher nur, bis Hearth geschlossen wird.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The folder {folder} cannot be written.</source>
+        <translation>In den Ordner {folder} kann nicht geschrieben werden.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The graphics card cannot be used on this PC.</source>
+        <translation>Die Grafikkarte ist auf diesem PC nicht nutzbar.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The graphics card stopped working. What was written until then is kept, and the model is being loaded again.</source>
+        <translation>Die Grafikkarte hörte auf zu arbeiten. Was bis dahin geschrieben war, bleibt, und das Modell wird neu geladen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The list of models on this PC cannot be used.</source>
+        <translation>Die Liste der Modelle auf diesem PC ist nicht nutzbar.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The local server could not be switched on.</source>
+        <translation>Der lokale Server konnte nicht eingeschaltet werden.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The message is longer than what the model can see at once.</source>
+        <translation>Die Nachricht ist länger, als das Modell auf einmal sehen kann.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The message was not answered</source>
+        <translation>Die Nachricht wurde nicht beantwortet</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The model could not be loaded. Your chats are safe.</source>
+        <translation>Das Modell konnte nicht geladen werden. Ihre Chats sind sicher.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The model's chat template, which lays a chat out for it, does not work.</source>
+        <translation>Die Chatvorlage des Modells, die ihm einen Chat aufbereitet, funktioniert nicht.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The model's computation went wrong. If it happens again, its files are damaged.</source>
+        <translation>Die Berechnung des Modells ging schief. Geschieht es wieder, sind seine Dateien beschädigt.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The server cannot be reached. What was written until then is kept.</source>
+        <translation>Der Server ist nicht erreichbar. Was bis dahin geschrieben war, bleibt.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The server does not accept the key.</source>
+        <translation>Der Server nimmt den Schlüssel nicht an.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The server does not answer as it should. What was written until then is kept.</source>
+        <translation>Der Server antwortet nicht, wie er sollte. Was bis dahin geschrieben war, bleibt.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The server does not answer as such servers do. Look at its address.</source>
+        <translation>Der Server antwortet nicht wie solche Server. Prüfen Sie seine Adresse.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The server was not asked</source>
+        <translation>Der Server wurde nicht gefragt</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The window and the engine do not understand each other: they are of different versions. Install Hearth again.</source>
+        <translation>Fenster und Engine verstehen sich nicht: Sie haben verschiedene Versionen. Installieren Sie Hearth neu.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Their file is damaged. Repairing copies everything readable into a new file and keeps the old one.</source>
+        <translation>Ihre Datei ist beschädigt. Reparieren kopiert alles Lesbare in eine neue Datei und behält die alte.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>There is not enough free memory. Close other programs, or give the model a smaller context.</source>
+        <translation>Es ist nicht genug Speicher frei. Schließen Sie andere Programme, oder geben Sie dem Modell einen kleineren Kontext.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>They were saved by a newer Hearth and stay untouched. Install the newer version to read them.</source>
+        <translation>Sie wurden von einem neueren Hearth gespeichert und bleiben unberührt. Installieren Sie die neuere Version, um sie zu lesen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Use the CPU only</source>
+        <translation>Nur die CPU nutzen</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>What is said meanwhile is kept in memory and saved as soon as it can be.</source>
+        <translation>Was inzwischen geschrieben wird, bleibt im Speicher und wird gesichert, sobald es geht.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>What looks after your models stopped several times in a row. Chatting goes on, and nothing is lost.</source>
+        <translation>Die Modellverwaltung hörte mehrmals hintereinander auf. Chatten geht weiter, und nichts ist verloren.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>What was prepared for this model does not fit it. Let its neurons be chosen automatically in the settings.</source>
+        <translation>Was für dieses Modell vorbereitet wurde, passt nicht zu ihm. Lassen Sie seine Neuronen in den Einstellungen automatisch wählen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>What you write now is lost when Hearth is closed.</source>
+        <translation>Was Sie jetzt schreiben, geht verloren, wenn Hearth geschlossen wird.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Your chats are not saved right now</source>
+        <translation>Ihre Chats werden gerade nicht gespeichert</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Your chats cannot be saved</source>
+        <translation>Ihre Chats können nicht gespeichert werden</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Your chats were not opened</source>
+        <translation>Ihre Chats wurden nicht geöffnet</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Your settings were not saved</source>
+        <translation>Ihre Einstellungen wurden nicht gespeichert</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>{chats} with {messages} could be read.</source>
+        <translation>{chats} mit {messages} waren lesbar.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>{fact} What was written until then is kept, and the model is being loaded again.</source>
+        <translation>{fact} Was bis dahin geschrieben war, bleibt, und das Modell wird neu geladen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>{fact} What was written until then is kept.</source>
+        <translation>{fact} Was bis dahin geschrieben war, bleibt.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>{model} does not fit right now</source>
+        <translation>{model} passt gerade nicht</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>{model} was not loaded</source>
+        <translation>{model} wurde nicht geladen</translation>
+    </message>
+</context>
+</TS>

@@ -1,0 +1,186 @@
+"""Collects the window's words into Qt Linguist's files, and makes from those the ones that the window reads.
+
+    python -m installer.translations          after words were changed: new ones come in unfinished, old ones go
+    python -m installer.translations --check  say what is missing; 1 where something is
+
+The .ts files in assets/translations are edited with Qt Linguist or by hand. The .qm files beside them are made from
+them and lie in the repository too: who runs Hearth needs no tool of Qt's. English is the source and has no file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "assets" / "translations"
+CONTEXT = "Hearth"
+FORMS = {"de": 2, "zh_CN": 1}  # how many forms a word has by its number, as Qt counts them
+
+# Calls that note words for translation by standing in a table: places and names of the arguments that hold them.
+_TABLES: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
+    "Command": ((1,), ("where", "also")),
+    "_setting": ((2, 3), ("unit", "none", "choices")),
+}
+
+
+@dataclass(frozen=True)
+class Words:
+    """What is to be translated. about: which of two meanings; counted: it has a form for each number."""
+
+    text: str
+    about: str = ""
+    counted: bool = False
+
+
+@dataclass
+class Entry:
+    """Words in a language's file. forms: one, or as many as the language has; empty texts are to be translated."""
+
+    words: Words
+    forms: list[str]
+    is_unfinished: bool = False
+
+
+# ------------------------------------------------------------------ what the source holds
+
+
+def words_of(source: str) -> Iterator[Words]:
+    """Every word of a module that goes through the hook. Raises ValueError for one that cannot be collected."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call):
+            continue
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        if name in {"tr", "noted"} and node.args and isinstance(node.args[0], ast.Constant):
+            about = next((word.value for word in node.keywords if word.arg == "about"), None)
+            yield Words(_text(node.args[0]), _text(about) if about is not None and name == "tr" else "")
+        elif name == "tr_n":
+            yield Words(_text(node.args[1]), counted=True)
+        elif name in _TABLES:
+            yield from map(Words, _of_table(node, *_TABLES[name]))
+
+
+def _of_table(node: ast.Call, places: tuple[int, ...], names: tuple[str, ...]) -> Iterator[str]:
+    if node.func.__dict__.get("id") == "_setting" and not any(word.arg == "group" for word in node.keywords):
+        return  # what the window remembers by itself is shown nowhere
+    held = [node.args[place] for place in places if place < len(node.args)]
+    held += [word.value for word in node.keywords if word.arg in names]
+    for one in held:
+        if isinstance(one, ast.Constant):
+            yield _text(one)
+        elif isinstance(one, ast.Tuple):  # choices: pairs of a value and its words
+            yield from (_text(pair.elts[1]) for pair in one.elts if isinstance(pair, ast.Tuple))
+
+
+def _text(node: ast.expr) -> str:
+    if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+        raise ValueError(f"line {node.lineno}: words for translation are written out where they stand")
+    return node.value
+
+
+def collected() -> dict[Words, list[str]]:
+    """Every word of the window, and the modules that it stands in."""
+    found: dict[Words, list[str]] = {}
+    for path in sorted((ROOT / "app").rglob("*.py")):
+        place = path.relative_to(ROOT).as_posix()
+        for words in words_of(path.read_text(encoding="utf-8")):
+            if words.text and place not in found.setdefault(words, []):
+                found[words].append(place)
+    return found
+
+
+# ------------------------------------------------------------------ the files
+
+
+def read(language: str) -> dict[Words, Entry]:
+    """What a language's file holds; nothing where there is none."""
+    path = FOLDER / f"hearth_{language}.ts"
+    if not path.is_file():
+        return {}
+    entries = {}
+    for message in ET.parse(path).getroot().iter("message"):
+        counted = message.get("numerus") == "yes"
+        words = Words(message.findtext("source") or "", message.findtext("comment") or "", counted)
+        given = message.find("translation")
+        assert given is not None, "Qt Linguist writes a translation for each message, if an empty one"
+        forms = [form.text or "" for form in given.iter("numerusform")] if counted else [given.text or ""]
+        entries[words] = Entry(words, forms, given.get("type") == "unfinished")
+    return entries
+
+
+def written(language: str, entries: dict[Words, Entry], places: dict[Words, list[str]]) -> str:
+    """A language's file, in the order of the modules."""
+    lines = [
+        '<?xml version="1.0" encoding="utf-8"?>',
+        "<!DOCTYPE TS>",
+        f'<TS version="2.1" language="{language}" sourcelanguage="en">',
+        "<context>",
+        f"    <name>{CONTEXT}</name>",
+    ]
+    for words, modules in sorted(places.items(), key=lambda item: (item[1][0], item[0].text, item[0].about)):
+        entry = entries[words]
+        unfinished = ' type="unfinished"' if entry.is_unfinished else ""
+        lines.append('    <message numerus="yes">' if words.counted else "    <message>")
+        lines += [f'        <location filename="../../{module}"/>' for module in modules]
+        lines.append(f"        <source>{escape(words.text)}</source>")
+        if words.about:
+            lines.append(f"        <comment>{escape(words.about)}</comment>")
+        if words.counted:
+            lines.append(f"        <translation{unfinished}>")
+            lines += [f"            <numerusform>{escape(form)}</numerusform>" for form in entry.forms]
+            lines.append("        </translation>")
+        else:
+            lines.append(f"        <translation{unfinished}>{escape(entry.forms[0])}</translation>")
+        lines.append("    </message>")
+    return "\n".join([*lines, "</context>", "</TS>", ""])
+
+
+def update(language: str) -> int:
+    """Take new words into a language's file and old ones out; returns how many are still to be translated."""
+    places, known = collected(), read(language)
+    entries = {
+        words: known.get(words) or Entry(words, [""] * (FORMS[language] if words.counted else 1), True)
+        for words in places
+    }
+    FOLDER.mkdir(exist_ok=True)
+    (FOLDER / f"hearth_{language}.ts").write_text(written(language, entries, places), encoding="utf-8", newline="\n")
+    return sum(entry.is_unfinished for entry in entries.values())
+
+
+def compile_(language: str) -> None:
+    """Make the file that the window reads. Raises CalledProcessError with what Qt's tool said."""
+    source = FOLDER / f"hearth_{language}.ts"
+    command = ["pyside6-lrelease", "-silent", str(source), "-qm", str(source.with_suffix(".qm"))]
+    beside = Path(sys.executable).with_name(command[0])  # a virtual environment that is not activated
+    subprocess.run([str(beside) if beside.exists() else command[0], *command[1:]], check=True)
+
+
+def main() -> int:
+    """Returns the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="change nothing, and say what is missing")
+    check = parser.parse_args().check
+    left = 0
+    for language in FORMS:
+        if check:
+            entries = read(language)
+            missing = [words for words in collected() if words not in entries or entries[words].is_unfinished]
+            for words in missing:
+                print(f"{language}: {words.text!r}")
+            left += len(missing)
+        else:
+            left += update(language)
+            compile_(language)
+    print(f"{left} to be translated")
+    return int(bool(left))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

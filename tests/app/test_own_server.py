@@ -1,0 +1,155 @@
+"""The switch for the server on this PC: what the engine is told, the key, and what is shown of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fake_library import FakeLibrary
+from PySide6.QtCore import QObject, Signal
+from PySide6.QtGui import QGuiApplication
+from pytestqt.qtbot import QtBot
+
+from app.engine_status import EngineStatus, Phase
+from app.own_server import OwnServer
+from app.settings import AppSettings
+from app.ui.own_server_rows import HIDDEN, OwnServerRows, state_words, talking_words
+from app.ui.settings_dialog import SettingsDialog
+from engine import protocol
+from engine.protocol import ServerState
+
+ON = AppSettings(serve=True, serve_port=8999)
+
+
+class Engine(QObject):
+    """What of the engine is needed, and what it was told."""
+
+    process_started = Signal(int)
+    status_changed = Signal(EngineStatus)
+    served = Signal(object)
+    serve_failed = Signal(object)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.status = EngineStatus(Phase.STARTING)
+        self.told: list[tuple[bool, int, str]] = []
+
+    def serve(self, on: bool, port: int, key: str) -> None:
+        self.told.append((on, port, key))
+
+    def come_up(self, phase: Phase = Phase.READY) -> None:
+        self.status = EngineStatus(phase)
+        self.status_changed.emit(self.status)
+
+
+Make = Callable[..., tuple[OwnServer, Engine, FakeLibrary]]
+
+
+@pytest.fixture
+def make(qtbot: QtBot) -> Make:
+    kept: list[Any] = []
+
+    def made(settings: AppSettings, key: str = "") -> tuple[OwnServer, Engine, FakeLibrary]:
+        engine, library = Engine(), FakeLibrary()
+        library.own_key = key
+        kept.extend((engine, library))
+        return OwnServer(engine, library, settings), engine, library  # type: ignore[arg-type]
+
+    return made
+
+
+def test_switched_off_nothing_is_asked_of_anybody(make: Make) -> None:
+    server, engine, library = make(AppSettings())
+    engine.process_started.emit(7)
+    engine.come_up()
+    assert (engine.told, library.asked, server.key) == ([], [], "")
+    assert AppSettings().serve is False
+
+
+def test_every_new_engine_is_told_once_it_has_come_up(make: Make, qtbot: QtBot) -> None:
+    server, engine, _ = make(ON, "hearth-kept")
+    engine.process_started.emit(7)
+    assert engine.told == [], "the first answer of a start goes first"
+    engine.come_up()
+    qtbot.waitUntil(lambda: engine.told == [(True, 8999, "hearth-kept")])
+    engine.served.emit(ServerState(True, "http://127.0.0.1:8999/v1", "Pip"))
+    engine.come_up()
+    assert len(engine.told) == 1
+    engine.status = EngineStatus(Phase.RESTARTING)
+    engine.process_started.emit(8)
+    assert not server.state.on
+    engine.come_up(Phase.FAILED)
+    assert engine.told[1:] == [(True, 8999, "hearth-kept")]
+
+
+def test_a_key_is_made_where_there_is_none_and_kept(make: Make, qtbot: QtBot) -> None:
+    server, engine, library = make(ON)
+    engine.come_up()
+    qtbot.waitUntil(lambda: bool(engine.told))
+    assert server.key.startswith("hearth-")
+    qtbot.waitUntil(lambda: library.own_key == server.key)
+    before = server.key
+    server.renew_key()
+    assert server.key != before
+    assert engine.told[-1] == (True, 8999, server.key)
+
+
+def test_off_again_and_another_port(make: Make, qtbot: QtBot) -> None:
+    server, engine, _ = make(ON, "hearth-kept")
+    engine.come_up()
+    qtbot.waitUntil(lambda: bool(engine.told))
+    engine.served.emit(ServerState(True, "http://127.0.0.1:8999/v1"))
+    server.take_settings(replace(ON, serve_port=9000))
+    assert engine.told[-1] == (True, 9000, "hearth-kept")
+    server.take_settings(replace(ON, serve=False))
+    assert engine.told[-1][0] is False
+    engine.served.emit(ServerState())
+    assert state_words(server) == ""
+
+
+def test_what_was_switched_off_while_it_came_up_goes_off(make: Make, qtbot: QtBot) -> None:
+    server, engine, _ = make(ON, "hearth-kept")
+    engine.come_up()
+    qtbot.waitUntil(lambda: bool(engine.told))
+    server.take_settings(AppSettings())
+    engine.served.emit(ServerState(True, "http://127.0.0.1:8999/v1"))
+    assert engine.told[-1][0] is False
+
+
+def test_a_port_that_is_taken_is_told(make: Make, qtbot: QtBot) -> None:
+    server, engine, _ = make(ON, "hearth-kept")
+    engine.come_up()
+    qtbot.waitUntil(lambda: bool(engine.told))
+    engine.serve_failed.emit(
+        protocol.Failed("s", "ServerError", "Port 8999 is taken by another program.", "Choose another port.")
+    )
+    assert "8999" in state_words(server)
+    server.take_settings(replace(ON, serve_port=9000))
+    assert server.trouble is None
+
+
+def test_the_settings_show_address_key_and_who_talks(make: Make, qtbot: QtBot) -> None:
+    server, engine, _ = make(ON, "hearth-kept")
+    engine.come_up()
+    qtbot.waitUntil(lambda: bool(engine.told))
+    talking = [{"client": "openai-python", "what": "chat", "state": "answering", "tokens": 12}]
+    engine.served.emit(ServerState(True, "http://127.0.0.1:8999/v1", "Pip", 1, 0, 3, 2, "", talking))
+    dialog = SettingsDialog(ON)
+    qtbot.addWidget(dialog)
+    dialog.add_own_server(server)
+    rows: OwnServerRows = dialog._own_server
+    assert rows.address.value.words == "http://127.0.0.1:8999/v1"
+    assert rows.key.value.words == HIDDEN, "shown when it is asked for"
+    assert rows.talking.value.words == "openai-python: 12 tokens"
+    rows.key.copy.click()
+    assert QGuiApplication.clipboard().text() == "hearth-kept"
+    rows.eye.click()
+    assert rows.key.value.words == "hearth-kept"
+    assert state_words(server) == "On, answered by Pip. 2 requests were refused."
+    engine.served.emit(ServerState(True, "http://127.0.0.1:8999/v1", "", 0, 0, 4))
+    assert talking_words(server.state) == "Nobody. 4 requests answered so far."
+    assert "no model is loaded" in state_words(server)
+    dialog.search.setText("api key")
+    assert not rows.key.isHidden()

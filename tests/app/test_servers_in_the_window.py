@@ -1,0 +1,173 @@
+"""Servers elsewhere as a person meets them in the window: the mark wherever words are written, and what is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from control_room import Room
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from app.conversation import Message, MessageState, Role
+from app.servers import Place
+from app.ui.floating import ConfirmDialog
+from app.ui.own_message import OwnMessage
+from app.ui.server_acts import ServerActs
+from app.user_messages import Action, UserMessage
+
+pytestmark = pytest.mark.gui
+
+
+def acts_of(room: Room) -> ServerActs:
+    acts = room.window.server_acts
+    assert acts is not None
+    return acts
+
+
+def enter(room: Room) -> Place:
+    server = acts_of(room).servers.add("Rack", "http://192.168.1.20:8000/v1", "sk-x", ["big", "small"])
+    return Place(server, "big")
+
+
+def question(room: Room) -> ConfirmDialog:
+    room.wait(lambda: any(isinstance(w, ConfirmDialog) and w.isVisible() for w in QApplication.topLevelWidgets()))
+    return next(w for w in QApplication.topLevelWidgets() if isinstance(w, ConfirmDialog) and w.isVisible())
+
+
+def a_chat_of_this_pc_is_sent_elsewhere_only_after_a_question(room: Room) -> None:
+    place, composer = enter(room), room.page.composer
+    assert composer.away.isHidden()
+    acts_of(room).send_there(place)
+    asked = question(room)
+    asked.reject()
+    assert room.hearth.controller.place is None
+    acts_of(room).send_there(place)
+    question(room).accept()
+    room.wait(lambda: composer.away.words() == "Sent to Rack")
+    assert room.hearth.controller.place == place
+    assert composer.model_button.words == "big"
+    assert "not on this PC" in composer.field.accessibleDescription()
+    composer.away.back.click()
+    room.wait(lambda: composer.away.isHidden())
+    assert room.hearth.controller.place is None
+
+
+def the_mark_stands_wherever_a_message_is_written(room: Room) -> None:
+    place = enter(room)
+    room.page.add_message(Message(Role.USER, "What burns?"))
+    room.hearth.servers.choose(place)
+    views = [view for view in room.page.transcript.findChildren(OwnMessage) if view.message.text == "What burns?"]
+    views[0].start_editing()
+    editor = views[0]._editor
+    assert editor is not None
+    assert editor.mark.words() == "Sent to Rack"
+    room.hearth.servers.choose(None)
+    assert editor.mark.words() == "", "also in a field that is open"
+    views[0].stop_editing()
+    room.hearth.controller.new_chat()
+    assert room.page.composer.away.isHidden(), "a new chat begins on this PC"
+
+
+def the_menu_tells_here_from_elsewhere(room: Room) -> None:
+    place, menus = enter(room), room.window.chat_models
+    assert menus is not None
+    menus.open_menu()
+    menu = menus.menu
+    assert [row.place.model for row in menu._places.values() if row.isVisible()] == ["big", "small"]
+    assert "not on this PC" in menu._places[place].accessibleName()
+    menu.field.setText("smal")
+    assert [row.place.model for row in menu._places.values() if row.isVisible()] == ["small"]
+    menu.field.clear()
+    room.hearth.controller.new_chat()
+    menu._places[place].click()
+    assert room.hearth.controller.place == place, "nothing was said yet, so nothing is asked"
+    assert "sent to Rack" in room.page.empty._privacy.words
+    menus.open_menu()
+    menu.chosen.emit(menu.models.rows[0].id)
+    assert room.hearth.controller.place is None, "a model of this PC answers here"
+    assert "leaves this computer" in room.page.empty._privacy.words
+
+
+def the_models_page_lists_servers_apart(room: Room) -> None:
+    place = enter(room)
+    room.window.show_models()
+    page = room.window.models_page
+    assert page is not None
+    assert page.servers.isVisible()
+    page.servers.chosen.emit(place)
+    assert room.window.pages.currentWidget() is room.page
+    assert room.hearth.controller.place == place
+    assert room.hearth.controller.open_conversation is None
+
+
+def a_server_is_entered_with_the_models_that_were_picked(room: Room) -> None:
+    acts = acts_of(room)
+    acts.add()
+    sheet = acts._sheet
+    assert sheet is not None
+    assert not sheet.keep.isEnabled()
+    sheet.address.setText("localhost:8000")
+    sheet.key.setText("sk-1")
+    sheet.look.click()
+    room.wait(lambda: "2 models" in sheet.says.words)
+    assert ("server_models", {"address": "http://localhost:8000/v1", "name": "localhost:8000", "key": "sk-1"}) in (
+        room.library.asked
+    )
+    sheet._pick("small", True)
+    sheet.filter.setText("typed-by-hand")
+    sheet.filter.returnPressed.emit()
+    sheet.keep.click()
+    (server,) = acts.servers.book.servers
+    assert (server.name, server.models, server.has_key) == ("localhost:8000", ("small", "typed-by-hand"), True)
+    assert "sk-1" not in room.places.servers_file.read_text() if room.places.servers_file.exists() else True
+    acts.edit(server.id)
+    again = acts._sheet
+    assert again is not None
+    assert again.address.isReadOnly()
+    again.show_looked(UserMessage("The server was not asked", "It cannot be reached."))
+    assert again.says.words == "It cannot be reached."
+    again.remove.click()
+    question(room).accept()
+    assert acts.servers.book.servers == []
+    assert room.library.asked[-1] == ("server_key", {"address": "http://localhost:8000/v1", "set": ""})
+
+
+def an_answer_says_where_it_came_from(room: Room) -> None:
+    stats = {"model": "big", "server": "Rack", "tokens": 12, "total_s": 2.0}
+    room.page.add_message(Message(Role.ASSISTANT, "Hello", state=MessageState.COMPLETE, stats=stats))
+    view = room.page.transcript.last_answer()
+    assert view is not None
+    line = next(v for v in room.page.transcript._turns.views if v.message.id == view.id)
+    assert "from Rack, not on this PC" in line.stats.words()
+
+
+def a_key_that_is_refused_is_asked_for(room: Room) -> None:
+    room.hearth.servers.choose(enter(room))
+    room.window._window_action(Action.ENTER_KEY)
+    sheet = acts_of(room)._sheet
+    assert sheet is not None
+    assert sheet.server is not None
+    assert sheet.server.name == "Rack"
+    sheet.reject()
+
+
+def test_servers_elsewhere_in_one_window(qtbot: QtBot, tmp_path: Path) -> None:
+    """One window for all of it: to open one costs more than what is looked at."""
+    room = Room(qtbot, tmp_path)
+    for walk in (
+        a_chat_of_this_pc_is_sent_elsewhere_only_after_a_question,
+        the_mark_stands_wherever_a_message_is_written,
+        the_menu_tells_here_from_elsewhere,
+        the_models_page_lists_servers_apart,
+        a_server_is_entered_with_the_models_that_were_picked,
+        an_answer_says_where_it_came_from,
+        a_key_that_is_refused_is_asked_for,
+    ):
+        room.reset()
+        room.hearth.servers.choose(None)
+        for server in acts_of(room).servers.book.servers:
+            room.hearth.servers.remove(server.id)
+        walk(room)
+    room.leave()
+    room.window.deleteLater()

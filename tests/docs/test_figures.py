@@ -1,0 +1,81 @@
+"""Figures in the pages' sentences are those that are recorded: each is worked out again from the records."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from documented import ROOT
+
+RESULTS = ROOT / "tests" / "benchmarks" / "results"
+
+
+def record(name: str) -> Any:
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def anchor(name: str, budget: str) -> Any:
+    return next(row for row in record(f"gpu-anchors-{name}-2026-11-22")["rows"] if row["budget"] == budget)
+
+
+def kernels(codec: str, operator: str, share: str) -> float:
+    rows = record("cpu-kernels-xeon-2026-11-21")["rows"]
+    row = next(row for row in rows if (row["codec"], row["operator"], row["threads"]) == (codec, operator, 8))
+    return float(row["of_ceiling"][share])
+
+
+def said() -> list[tuple[str, str]]:
+    """(page, words with figures as they must stand in it)."""
+    big, batch = anchor("70b", "24"), record("batch-scaling-2026-11-22")
+    peers = record("peers-h200-2026-11-20")["rows"]
+    peer = next(row for row in peers if (row["model"], row["budget"], row["engine"], row["threads"])
+                == ("70b-q4_0", "24", "PowerInfer", 16))  # fmt: skip
+    of_size = {row["batch"]: row["decode_tok_s"] for row in batch["rows"]}
+    starter, opening = record("starter-chat-2026-11-21")["result"], record("opening-2026-11-21")
+    small, wins = anchor("13b", "11"), record("adaptation-2026-11-21")["adapting_wins_back_share"]
+    page = "benchmarks.md"
+    rows = [
+        (page, f"a token takes {1e3 / big['decode_tok_s']:.1f} ms; PowerInfer took {1e3 / peer['tok_s']:.1f} ms"),
+        (page, f"they are {small['gpu_neuron_load']:.0%} of those that are computed".replace("%", " %")),
+        (page, f"has {batch['alone_tok_s']:.0f} tokens/s"),
+        (page, f"one sequence in a batch has {of_size[1]:.0f}"),
+        (page, f"{starter['decode_tok_s']:.0f} tokens/s of decode, {starter['prefill_tok_s']:,.0f} of prompt, "
+               f"{100 * starter['share_of_floor']:.0f} % of its floor"),
+        (page, f"decoded {record('gpu-batch-8-2026-11-22')['decode_tok_s']:.1f} tokens/s of all together, where one "
+               f"sequence alone had {anchor('32b', '24')['decode_tok_s']:.1f}"),
+        (page, f"at most {record('hot-set-coverage-2026-11-21')['worst_loss']:.1f} points"),
+        (page, f"wins back {100 * wins:.0f} % of what is lost"),
+        (page, f"{100 * record('prediction-2026-11-21')['worst']:.0f} % at most"),
+        (page, f"with {opening['tensors']} tensors is opened in {opening['first_s']:.2f} s and loaded to run straight "
+               f"from the file in {opening['load']['first_s']:.1f} s, with "
+               f"{opening['load']['resident_growth_bytes'] / 1e6:.0f} MB more RAM"),
+        ("how-it-works.md", f"took {1e6 * record('gpu-anchors-13b-2026-11-22')['hardware']['sync_s']:.0f} us"),
+        ("how-it-works.md", f"wins back {100 * wins:.0f} %"),
+    ]  # fmt: skip
+    lines = {
+        "all rows of a matrix": ("gemv", "100%"),
+        "feed-forward block, every neuron": ("ffn", "100%"),
+        "20 % of its neurons, by a list": ("ffn", "20%"),
+        "10 %": ("ffn", "10%"),
+        "5 %": ("ffn", "5%"),
+    }
+    for name, (operator, share) in lines.items():
+        shares = (100 * kernels(codec, operator, share) for codec in ("f16", "q4_0", "q4_0.lanes"))
+        rows.append(("how-it-works.md", f"| {name} | " + " | ".join(f"{one:.0f} %" for one in shares) + " |"))
+    return rows
+
+
+@pytest.mark.parametrize(("page", "words"), said())
+def test_the_page_says_what_is_recorded(page: str, words: str) -> None:
+    text = re.sub(r"\s+", " ", (ROOT / "docs" / page).read_text(encoding="utf-8"))
+    assert words in text
+
+
+def test_every_record_that_a_page_names_is_there() -> None:
+    named = set()
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        named |= set(re.findall(r"results/([\w.*-]+\.json)", page.read_text(encoding="utf-8")))
+    assert sorted(name for name in named if not list(Path(RESULTS).glob(name))) == []
