@@ -2768,7 +2768,7 @@
         <location filename="../../app/ui/away_mark.py"/>
         <location filename="../../app/ui/status_strip.py"/>
         <source>Sent to {server}</source>
-        <translation>An {server} gesendet</translation>
+        <translation>An {server}</translation>
     </message>
     <message>
         <location filename="../../app/ui/away_mark.py"/>
