@@ -242,6 +242,7 @@ class Hearth(QObject):
         self.manners = Manners(
             self.window, self.engine, self.controller, self.memory, self.models, self.shelf, self.reads, self._places
         )
+        self.remote.status_changed.connect(self.manners.take_elsewhere)
         self.updates = UpdateNotice(self.library)
         self.updates.found.connect(self.window.page.show_banner)
         self.window.settings_changed.connect(self.updates.take_settings)
