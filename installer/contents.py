@@ -34,7 +34,8 @@ UNSEEN_MODULES = ("numba._devicearray", "uvicorn.lifespan.off", "uvicorn.protoco
 # Files, by where they would lie in the program; those of the system are any desktop's own.
 UNUSED_FILES = (
     "*.dist-info/direct_url.json", "*/tests/*", "*/test/*.py", "*/testing/data/*",
-    "torch/bin/*", "torch/include/*", "torch/test/*", "torch/share/*", "torch/lib/*.lib",
+    "torch/bin/test_*", "torch/bin/*Test", "torch/bin/protoc*", "torch/include/*", "torch/test/*", "torch/share/*",
+    "torch/lib/*.lib",
     "torch/lib/libtorchbind_test*", "torch/lib/libjitbackend_test*", "torch/lib/libbackend_with_compiler*",
     "torch/lib/libaoti_custom_ops*",
     "nvidia/*.alt.*", "nvidia/*/include/*",  # a second NVRTC that trades memory for speed
