@@ -78,7 +78,8 @@ class Transcript(QScrollArea):
         self._flush_timer = self._timer(self.flush)
         self._slice_timer = self._timer(self._build_slice)
         self._leap_timer = self._timer(self._leap)
-        self._jump = Button(tr("Jump to end"), "secondary", "end", parent=self)
+        # Of the column, not over it: whatever lies over what scrolls has all of it painted again.
+        self._jump = Button(tr("Jump to end"), "secondary", "end", parent=self._turns)
         self._jump.radius_px = 16
         self._jump.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self._jump.clicked.connect(self.jump_to_end)
@@ -462,8 +463,9 @@ class Transcript(QScrollArea):
         self._jump.setVisible(shown)
         if self._jump.isVisible():
             self._jump.resize(self._jump.sizeHint())
-            left = (self.width() - self._jump.width()) // 2
-            self._jump.move(left, self.height() - self._jump.height() - theme.px(12))
+            view, top = self.viewport(), self.verticalScrollBar().value()
+            left = (self.width() - self._jump.width()) // 2 - view.x()
+            self._jump.move(left, top + view.height() - self._jump.height() - theme.px(12))
             self._jump.raise_()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
