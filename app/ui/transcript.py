@@ -29,7 +29,7 @@ MOST_BUILT = 120  # then those farthest from the view are taken down again
 # Before the window is painted again, so many are built as fill the view this often, and no more than this; an answer
 # with a table and code takes 10 ms.
 AT_ONCE, VIEWS_AT_ONCE = 12, 1.5
-SLICE_S = 0.006  # of the window's thread for the others, then it sees to whatever else has happened
+SLICE_S = 0.008  # of the window's thread for the others, then it sees to whatever else has happened
 FLUSH_MS = 40
 SLOWEST_FLUSH_MS = 250
 PLAIN_TAIL = 4000  # characters of an open block up to which it is painted at the full rate
