@@ -176,14 +176,17 @@ class Store:
     def purge_deleted(self, before: float) -> int:
         """Removes for good what was deleted before that time, chats with their messages; returns how many chats.
 
+        What was deleted at a time that is yet to come goes too: a clock that was ahead does not keep it for years.
         Units: seconds since the epoch.
         """
-        gone = "SELECT id FROM conversation WHERE deleted_at < ?"
+        kept = (before, time.time())
+        gone = "SELECT id FROM conversation WHERE deleted_at NOT BETWEEN ? AND ?"
+        words = f"message.deleted_at NOT BETWEEN ? AND ? OR conversation_id IN ({gone})"
         while True:
             with self._transaction() as db:
-                if not self._index.forget(f"message.deleted_at < ? OR conversation_id IN ({gone})", (before, before)):
-                    db.execute("DELETE FROM message WHERE deleted_at < ?", (before,))
-                    return db.execute("DELETE FROM conversation WHERE deleted_at < ?", (before,)).rowcount
+                if not self._index.forget(words, kept + kept):
+                    db.execute("DELETE FROM message WHERE deleted_at NOT BETWEEN ? AND ?", kept)
+                    return db.execute("DELETE FROM conversation WHERE deleted_at NOT BETWEEN ? AND ?", kept).rowcount
             time.sleep(0.01)  # let others to the file between the steps
 
     def draft(self) -> str:

@@ -144,6 +144,18 @@ def test_delete_can_be_undone_until_it_is_purged(store: Store) -> None:
     assert [m.text for m in store.messages(kept.id)] == ["a"]
 
 
+def test_what_was_deleted_under_a_clock_that_was_ahead_goes_too(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, gone = chat(store, "kept", "a", "b"), chat(store, "gone", "c")
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time", lambda: 4e9)
+        store.delete(gone.id)
+        store.remove_message(store.messages(kept.id)[1].id)
+    assert store.purge_deleted(time.time() - 60) == 1
+    store.restore(gone.id)
+    assert [c.id for c in store.conversations()] == [kept.id]
+    assert [m.text for m in store.messages(kept.id)] == ["a"]
+
+
 def test_halves_of_characters_are_stored_and_not_lost(store: Store) -> None:
     made = chat(store, "half \ud83d")
     store.append(made.id, Message(Role.USER, "joined \ud83d\udd25, alone \ud83d, after"))

@@ -1,0 +1,53 @@
+"""Folders of any name, all at once: a person's, of data, configuration, caches, temporary files, and the model."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from programs import ROOT
+from tiny_model import make_tiny_gguf
+
+NAMES = (
+    "My files",
+    "Мои модели",
+    "模型\u3000フォルダ",
+    'it\'s 100% "mine" & #1; $HOME' if os.name == "posix" else "it's 100%",
+)
+
+
+def test_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = tmp_path.joinpath(*NAMES, ("a long name " * 8).strip(), "b" * 120)
+    assert len(str(odd)) > 260
+    folders = {
+        "HOME": "home",
+        "TMPDIR": "tmp",
+        "TEMP": "tmp",
+        "TMP": "tmp",
+        "LOCALAPPDATA": "local",
+        "APPDATA": "roaming",
+    }
+    for name, place in {
+        **folders,
+        **{f"XDG_{kind}_HOME": kind for kind in ("DATA", "CACHE", "CONFIG", "STATE")},
+    }.items():
+        (odd / place).mkdir(parents=True, exist_ok=True)
+        monkeypatch.setenv(name, str(odd / place))
+    model = make_tiny_gguf(odd / "模型 № 5.gguf")
+    bundle = odd / "bundle ☕"
+    engine = [sys.executable, "-P", "-m", "engine"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    for arguments in (
+        ["convert", str(model), str(bundle), "--codec", "q8_0", "--json"],
+        ["generate", str(bundle), "--prompt", "Grüße, 世界", "--max-tokens", "2", "--device", "cpu", "--json"],
+        ["list", "--json"],
+    ):
+        done = subprocess.run([*engine, *arguments], env=environment, cwd=odd, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr.decode()[-2000:]
+        for line in done.stdout.decode().splitlines():
+            json.loads(line)
+    assert (bundle / "manifest.json").is_file()

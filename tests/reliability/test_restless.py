@@ -1,0 +1,18 @@
+"""An engine that is stopped, cancelled, switched and ended at random moments: everything ends, no thread stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from programs import told_by
+
+
+@pytest.mark.parametrize("acts", [12, pytest.param(500, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
+def test_an_engine(tmp_path: Path, acts: int) -> None:
+    told = told_by("restless_engine.py", acts, 2, tmp_path)
+    assert told["ended"]
+    assert told["waiting"] == 0
+    assert told["threads_after"] == told["threads_before"]
+    if acts > 100:
+        assert told["memory_mb_for_100_acts"] < 2, told
