@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import gc
 import json
 import random
 import threading
@@ -131,6 +132,9 @@ def main(acts: int, seed: int, folder: Path, soak: bool, most_tokens: int = 64) 
         else:
             one.act()
         if number % 10 == 0:
+            if not soak:  # what stays when nothing is loaded
+                one.await_end(one.ask(protocol.Unload))
+                gc.collect()
             memory.append((number, process.memory_info().rss / 1e6))
     ended = one.close()
     quarter = max(1, acts // 4)
