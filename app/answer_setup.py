@@ -43,6 +43,7 @@ class Offer:
     cannot_compare: str = ""  # why not, in a sentence
     is_default: bool = False  # what is chosen is what the model's chats begin with
     has_default: bool = False  # the model's chats begin with something of their own
+    is_elsewhere: bool = False  # a server gives the answers: nothing here says how its neurons are computed
     settings_decide: bool = False  # the settings say how words are chosen, so Balanced is not the model's own
 
 
@@ -129,6 +130,7 @@ class AnswerSetup(QObject):
             has_predictors=info.has_predictors if info is not None else True,
             rates=self.rates.of(info.name, "cuda" if status.card else "cpu") if info is not None else {},
             cannot_compare=self.cannot_compare,
+            is_elsewhere=place is not None,
             is_default=not own or own == default,
             has_default=bool(default),
             settings_decide=bool(self._settings.sampling().keys() - {"max_tokens"}),

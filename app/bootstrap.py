@@ -237,10 +237,16 @@ class Hearth(QObject):
         self.monitor.start()
         self.monitor.set_visible(self.window.isVisible())
         from app.manners import Manners  # nothing of it is painted
+        from app.update_notice import UpdateNotice
 
         self.manners = Manners(
             self.window, self.engine, self.controller, self.memory, self.models, self.shelf, self.reads, self._places
         )
+        self.remote.status_changed.connect(self.manners.take_elsewhere)
+        self.updates = UpdateNotice(self.library)
+        self.updates.found.connect(self.window.page.show_banner)
+        self.window.settings_changed.connect(self.updates.take_settings)
+        self.updates.take_settings(self.window.settings)
 
     def greet(self, instance: SingleInstance, wish: Wish, last_run: LastRun | None) -> None:
         """Hear of later starts and tell of a crash, once everything is started; open what this start was given once

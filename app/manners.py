@@ -122,6 +122,11 @@ class Manners(QObject):
         self.notices.set_status(status)
         self.tray.set_status(status)
 
+    def take_elsewhere(self, status: EngineStatus) -> None:
+        """What a server elsewhere does that a chat is sent to."""
+        self.sleep.set_reason("hearing an answer", status.answering)
+        self.notices.set_status(status)
+
     def _look_at_models(self, *_: object) -> None:
         known = self._models.known
         self.sleep.set_reason(noted("downloading"), any(download.state in _AT_WORK for download in known.downloads))

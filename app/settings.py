@@ -234,6 +234,10 @@ class AppSettings:
     tray: bool = _setting(
         "switch", False, "Stay in the tray", "Closing the window then leaves Hearth in the tray; Ctrl Q ends it.",
         group=_MANNERS)  # fmt: skip
+    look_for_updates: bool = _setting(
+        "switch", False, "Look for updates", "At a start, Hearth asks the place where it is released for the newest "
+        "version. The question holds nothing of yours, and nothing is installed by itself.")  # fmt: skip
+    # The dialog shows it where the build names such a place.
     serve: bool = _setting(
         "switch", False, "Local server", "Lets other programs on this PC ask the model that is loaded, over OpenAI's "
         "API. Nothing outside this PC can reach it, and every program needs the key.", group=_SERVER)  # fmt: skip

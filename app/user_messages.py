@@ -21,7 +21,7 @@ from app.settings import SettingsError
 from app.store_file import StoreError
 from app.store_rescue import RescueReport
 from app.translation import figure, noted, tr, tr_n
-from engine import errors, protocol
+from engine import __version__, errors, protocol
 
 Severity = Literal["bad", "warn", "info"]
 During = str  # "load", "answer", "export", "import", or the name of a job of the library's process
@@ -262,6 +262,15 @@ def describe_settings_problem(problem: str) -> UserMessage:
         "warn",
         Action.OPEN_SETTINGS,
     )
+
+
+def describe_newer_release(version: str, page: str) -> UserMessage:
+    """The words for a version that is newer than this one. page: where it is to be had, may be empty."""
+    title = tr("Hearth {version} is there", version=version)
+    sentence = tr(
+        "This is version {version}. The newer one is to be had where this one came from.", version=__version__
+    )
+    return _message(title, sentence, page, "info")
 
 
 def describe_engine_death(reason: str, restarting: bool, details: str = "") -> UserMessage:

@@ -1,24 +1,22 @@
 """The engine behind the protocol: takes requests, runs them one after another, emits events.
 
-The same EngineHost serves the window from a child process (`serve_stdio`) and from the window's worker thread
+The same EngineHost serves the window from a child process (engine/stdio.py) and from the window's worker thread
 (`--engine in-thread`). Cancel acts at once, everything else waits its turn. Nothing here computes.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import queue
-import sys
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any
 
-from engine import __version__, protocol
+from engine import protocol
 from engine.chat_room import checked_overflow
 from engine.cpu_and_ram import process_ram_bytes
 from engine.errors import InvalidRequestError, ServerError
@@ -35,9 +33,7 @@ log = logging.getLogger(__name__)
 
 TEXT_EVERY_S = 1 / 30
 STATS_EVERY_S = 0.25
-HEARTBEAT_EVERY_S = 1.0
 IDLE_AFTER_S = 2.0  # without a request: what was learned may be worked on then
-LAST_BREATH_S = 1.5  # for the running request, once the window is gone
 
 
 class _ApiWaits:
@@ -469,93 +465,3 @@ def _checked_messages(messages: list[Any]) -> list[dict[str, str]]:
             shown = repr(message)[:200]
             raise InvalidRequestError(f"A message of the conversation has no valid role or content: {shown}.")
     return [{"role": message["role"], "content": message["content"]} for message in messages]
-
-
-# ------------------------------------------------------------------ the child process
-
-
-class Service(Protocol):
-    """What can be served as a process: EngineHost, or the library's."""
-
-    def submit(self, request: protocol.Request) -> None: ...
-
-    def run_pending(self, block: bool = False) -> None: ...
-
-    def close(self) -> None: ...
-
-
-def serve_stdio(make_service: Callable[[Emit], Service] = EngineHost) -> int:
-    """A service as a process: requests on stdin, events on stdout, the log on stderr. Returns the exit code.
-
-    Ends when stdin closes, so that no engine outlives its window, or after a shutdown request.
-    """
-    out = _private_stdout()
-    write_lock = threading.Lock()
-    host: Service
-
-    def emit(message: protocol.Event | protocol.Hello) -> None:
-        line = protocol.encode(message)
-        with write_lock:
-            try:
-                out.write(line)
-                out.flush()
-            except (OSError, ValueError):  # the window is gone: nobody is left to tell
-                host.close()
-
-    host = make_service(emit)
-    emit(protocol.Hello(app_version=__version__, pid=os.getpid()))
-    # A reader of our own: the interpreter waits at its end for sys.stdin's lock, which a blocked reader never gives.
-    requests = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
-    first = requests.readline(protocol.MAX_LINE_BYTES)
-    if not first:
-        return 0
-    try:
-        greeting = protocol.decode(first)
-        if not isinstance(greeting, protocol.Hello) or greeting.version != protocol.PROTOCOL_VERSION:
-            raise protocol.ProtocolError(
-                f"The window speaks {first[:80]!r}, this engine protocol version {protocol.PROTOCOL_VERSION}."
-            )
-    except protocol.ProtocolError as error:
-        emit(protocol.Failed("", type(error).__name__, error.message, error.hint))
-        return 1
-    threading.Thread(target=_read_requests, args=(requests, host, emit), name="requests", daemon=True).start()
-    threading.Thread(target=_beat, args=(emit,), name="heartbeat", daemon=True).start()
-    host.run_pending(block=True)
-    return 0
-
-
-def _private_stdout() -> BinaryIO:
-    """The real stdout for the protocol alone; whatever a library prints from now on goes to stderr."""
-    out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    return out
-
-
-def _read_requests(requests: BinaryIO, host: Service, emit: Emit) -> None:
-    for line in _lines(requests, protocol.MAX_LINE_BYTES):
-        try:
-            message = protocol.decode(line)
-            if not isinstance(message, protocol.Request):
-                raise protocol.ProtocolError(f"A {message.type} message is no request.")
-        except protocol.ProtocolError as error:
-            emit(protocol.Failed("", type(error).__name__, error.message, error.hint))
-        else:
-            host.submit(message)
-    host.close()
-    # A request that does not look up (a long native call) must not keep the process alive without its window.
-    time.sleep(LAST_BREATH_S)
-    os._exit(0)
-
-
-def _lines(stream: BinaryIO, most_bytes: int) -> Iterator[bytes]:
-    """The stream's lines; of one that is too long the first `most_bytes`, and its end does not pass for a line."""
-    while line := stream.readline(most_bytes):
-        yield line
-        while len(line) == most_bytes and not line.endswith(b"\n"):
-            line = stream.readline(most_bytes)
-
-
-def _beat(emit: Emit) -> None:
-    while True:
-        emit(protocol.Heartbeat(ram_bytes=process_ram_bytes()))
-        time.sleep(HEARTBEAT_EVERY_S)

@@ -118,7 +118,7 @@ class Serve:
     id: str
     on: bool = True
     port: int = DEFAULT_PORT  # of this machine's loopback; 0: any that is free
-    key: str = ""  # what programs must send
+    key: str = field(default="", repr=False)  # what programs must send
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not given.packages_only:
             python = given.python or make_ready(given.torch_index, progress)
             need_torch_without_cuda(python)
+            write_release_feed(given.release_feed)
             freeze(python, progress)
         if given.program_only:
             return 0
@@ -73,6 +74,12 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         epilog="Then try what was built: python3 installer/smoke_test.py build/program/hearth",
     )  # fmt: skip
     parser.add_argument("--torch-index", metavar="URL", help="take PyTorch from this package index, and remember it")
+    parser.add_argument(
+        "--release-feed",
+        metavar="URL",
+        default="",
+        help="where this build looks for newer versions, if allowed",
+    )
     parser.add_argument("--python", type=Path, metavar="FILE", help="a Python that has all it takes, instead of .venv")
     steps = parser.add_mutually_exclusive_group()
     steps.add_argument("--program-only", action="store_true", help="stop when the program's folder is there")
@@ -95,6 +102,15 @@ def need_torch_without_cuda(python: Path) -> None:
     """Raises: BuildError where PyTorch would bring gigabytes that Hearth does not use."""
     run([str(python), "-c", _CUDA_QUESTION], "PyTorch is not here, or it is a build for CUDA.",
         "run it again with --torch-index and the index of PyTorch's builds for the CPU.")  # fmt: skip
+
+
+def write_release_feed(address: str) -> None:
+    """Where the program looks for newer versions (engine/library/release.py); without an address it never does."""
+    file = BUILD / "release.json"
+    file.unlink(missing_ok=True)
+    if address:
+        BUILD.mkdir(exist_ok=True)
+        file.write_text(json.dumps({"feed": address}) + "\n", encoding="utf-8")
 
 
 def freeze(python: Path, progress: setup_progress.Progress) -> None:

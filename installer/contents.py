@@ -28,8 +28,8 @@ UNUSED_MODULES = (
     "PySide6.QtQml", "PySide6.QtQuick", "PySide6.QtOpenGL", "PySide6.QtTest", "PySide6.QtDBus",
 )  # fmt: skip
 
-# Imported from C alone, so that no import of them is seen.
-UNSEEN_MODULES = ("numba._devicearray",)
+# Imported from C or by name alone, so that no import of them is seen.
+UNSEEN_MODULES = ("numba._devicearray", "uvicorn.lifespan.off", "uvicorn.protocols.http.h11_impl")
 
 # Files, by where they would lie in the program; those of the system are any desktop's own.
 UNUSED_FILES = (

@@ -30,13 +30,13 @@ def pitch(row: ModelRow) -> tuple[str, str]:
             "paused": tr("{name} is paused", name=row.name),
         }
         words = download.message if download.state == "failed" else "  ·  ".join(p for p in (left, right) if p)
-        return titles.get(download.state, f"Downloading {row.name}"), words
+        return titles.get(download.state, tr("Downloading {names}", names=row.name)), words
     if row.installed is not None:
         return tr("{name} is on this PC", name=row.name), tr("Load it, and the next answer comes from it.")
     title = tr("{name} runs well on this PC", name=row.name)
     parts = [tr("better answers"), tr("{size} to download", size=gigabytes(row.n_bytes))]
     if row.estimate is not None and row.estimate.predicted_tok_s is not None:
-        parts.insert(0, f"about {model_words.estimated(row.estimate.predicted_tok_s)}{NARROW}tok/s")
+        parts.insert(0, tr("about {rate}", rate=f"{model_words.estimated(row.estimate.predicted_tok_s)}{NARROW}tok/s"))
     line = ", ".join(parts)
     return title, f"{line[0].upper()}{line[1:]}"
 

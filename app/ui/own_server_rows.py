@@ -77,7 +77,6 @@ class OwnServerRows:
         self.key.add(self.renew)
         server.changed.connect(self.show)
         self.address.destroyed.connect(self._leave)
-        server.need_key()
         self.show()
 
     @property
@@ -96,11 +95,14 @@ class OwnServerRows:
     def show(self) -> None:
         """Show the server as it is now."""
         server, state = self._server, self._server.state
-        self.address.show_value(state.address or tr("Switched off"), state.address)
+        if server.is_wanted:  # never before: a keyring may ask the person to unlock it
+            server.need_key()
+        self.address.show_value(state.address or ("–" if server.is_wanted else tr("Switched off")), state.address)
         shown = self.eye.isChecked()
         self.eye.set_words(tr("Hide the key") if shown else tr("Show the key"))
         self.key.show_value((server.key if shown else HIDDEN) if server.key else "–", server.key)
-        self.renew.setEnabled(bool(server.key))
+        for control in (self.eye, self.renew):
+            control.setEnabled(bool(server.key))
         self.talking.value.setText(talking_words(state))
         self.talking.value.setToolTip("\n".join(client_words(one) for one in state.talking))
 

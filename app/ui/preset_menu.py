@@ -25,6 +25,9 @@ ABOUT = {
     "exact": noted("Skips neurons that do not fire; the same words as dense"),
     "dense": noted("Every neuron"),
 }
+SENT_ALONG = noted(
+    "This chat is sent to a server. Temperature, top p, seed, the longest answer and the texts to stop at go along."
+)
 NAMES = {
     "temperature": noted("temperature"),
     "top_p": noted("top p"),
@@ -81,7 +84,7 @@ class PresetMenu(PickMenu):
         self.persona = PickRow(tr("Persona"), "chat")
         self.body.addWidget(self.persona)
         self.add_rule()
-        self.add_head(tr("Neurons"))
+        self._neurons = self.add_head(tr("Neurons"))
         self.modes = Segments([(mode, tr(words)) for mode, words in MODE_WORDS.items()], "auto", tr("Neurons"))
         self._mode_place = QVBoxLayout()
         self._mode_place.addWidget(self.modes, 0, Qt.AlignmentFlag.AlignLeading)
@@ -135,9 +138,12 @@ class PresetMenu(PickMenu):
         self.adjust.set_figure(tr("Changed for this chat") if chosen.is_changed else "")
         self.persona.set_figure(chosen.persona.name if chosen.persona is not None else tr("None"))
         self.modes.set_value(chosen.mode)
-        self.says.setText(mode_words(offer))
-        self.costs.setText(in_words(offer.rates) if offer.model else "")
-        self.costs.setVisible(bool(offer.model))
+        here = not offer.is_elsewhere
+        for part in (self._neurons, self.modes, self.compare):
+            part.setVisible(here)
+        self.says.setText(mode_words(offer) if here else tr(SENT_ALONG))
+        self.costs.setText(in_words(offer.rates) if offer.model and here else "")
+        self.costs.setVisible(bool(offer.model) and here)
         self.compare.setEnabled(not offer.cannot_compare)
         self.compare.setToolTip(offer.cannot_compare)
         self.compare.set_figure("" if not offer.cannot_compare else tr("Not now"))

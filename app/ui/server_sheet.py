@@ -6,22 +6,25 @@ Nothing is asked of the server before the button for it is pressed. The key is s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
 from app.servers import MAX_MODELS, NAME_LENGTH, Server
-from app.translation import figure, tr, tr_n
+from app.translation import figure, noted, tr, tr_n
 from app.ui import theme
 from app.ui.controls import Button, Label, Toggle
 from app.ui.model_dialogs import card_of_rows, two_lines
 from app.ui.sheet import Sheet
 from app.user_messages import UserMessage
 from engine.errors import InvalidRequestError
-from engine.remote.address import checked_address
+from engine.remote.address import checked_address, is_this_pc
 from engine.remote.wire import is_name
 
 MOST_ROWS = 40
+KEY_NOTE = noted("The key is kept in this system's keyring and sent to this address only.")
+OPEN_NOTE = noted("Not encrypted: others in this network can read what is sent.")
 
 
 class ServerSheet(Sheet):
@@ -45,9 +48,7 @@ class ServerSheet(Sheet):
         self.key = self._field(tr("Key"), tr("None needed") if server is None or not server.has_key else
                                tr("Kept as it is"))  # fmt: skip
         self.key.setEchoMode(QLineEdit.EchoMode.Password)
-        self.key_note = Label(
-            tr("The key is kept in this system's keyring and sent to this address only."), "meta", wrap=True
-        )
+        self.key_note = Label("", "meta", wrap=True)
         self.body.addWidget(self.key_note)
         self.name = self._field(tr("Name"), tr("What you call it"))
         self.name.setMaxLength(NAME_LENGTH)
@@ -180,6 +181,10 @@ class ServerSheet(Sheet):
             address = checked_address(self.address.text())
         except InvalidRequestError:
             address = ""
+        parts = urlsplit(address)
+        is_open = parts.scheme == "http" and not is_this_pc(parts.hostname or "")
+        self.key_note.setText(tr(OPEN_NOTE) if is_open else tr(KEY_NOTE))
+        self.key_note.set_look("meta", "warn" if is_open else "ink3")
         self.look.setEnabled(bool(self.address.text().strip()))
         self.keep.setEnabled(bool(address and self._picked))
         self.keep.setToolTip("" if self._picked else tr("Choose a model first"))

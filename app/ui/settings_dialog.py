@@ -21,6 +21,7 @@ from app.ui.own_server_rows import OwnServerRows
 from app.ui.setting_groups import FindField, Group, LinkRow
 from app.ui.setting_rows import SettingRow, SliderRow, TextRow, row_for
 from engine import __version__
+from engine.library import release
 
 COLUMN_PX = 720
 
@@ -53,14 +54,17 @@ class SettingsDialog(QDialog):
         self._build()
         known = dict(automatic or {})
         for setting in map(worded, described()):
-            if not setting.group:
+            group = setting.group
+            if setting.name == "look_for_updates" and release.feed():  # a build that names no place cannot look
+                group = worded(description_of("tray")).group
+            if not group:
                 continue
             row = row_for(setting, known.get(setting.name))
             row.show_value(getattr(settings, setting.name))
             row.set_note((notes or {}).get(setting.name, ""))
             row.edited.connect(lambda value, name=setting.name: self._edit(name, value))
             self.rows[setting.name] = row
-            self.add_row(setting.group, row, row.is_found_by)
+            self.add_row(group, row, row.is_found_by)
         self.report = LinkRow(tr("Save a report"), tr("For a question to others: no text of a chat, no name of a file"))
         self.report.clicked.connect(self.report_wanted)
         self.log = LinkRow(tr("Show the log"), tr("What Hearth did, on this PC only"))

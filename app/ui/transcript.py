@@ -234,6 +234,8 @@ class Transcript(QScrollArea):
     def flush(self) -> None:
         """Paint the text that has come since the last time."""
         self._flush_timer.stop()
+        if not self._pending:
+            return
         self._flushed_at = time.monotonic()
         pending, self._pending = self._pending, {}
         for message_id, pieces in pending.items():

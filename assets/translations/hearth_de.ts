@@ -20,6 +20,11 @@
     </message>
     <message>
         <location filename="../../app/answer_setup.py"/>
+        <source>This chat is sent to a server: only what this PC answers can be compared.</source>
+        <translation>Dieser Chat geht an einen Server: Vergleichen lässt sich nur, was dieser PC beantwortet.</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_setup.py"/>
         <source>This model computes every neuron anyway, so there is nothing to compare.</source>
         <translation>Dieses Modell berechnet ohnehin jedes Neuron, es gibt also nichts zu vergleichen.</translation>
     </message>
@@ -96,6 +101,7 @@
         <location filename="../../app/answer_words.py"/>
         <location filename="../../app/live_figures.py"/>
         <location filename="../../app/settings.py"/>
+        <location filename="../../app/ui/live_page.py"/>
         <location filename="../../app/ui/neuron_map.py"/>
         <location filename="../../app/ui/preset_menu.py"/>
         <source>Neurons</source>
@@ -133,6 +139,11 @@
         <location filename="../../app/ui/attachment_chip.py"/>
         <source>Reading</source>
         <translation>Lesen</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <source>Server, not on this PC</source>
+        <translation>Server, nicht auf diesem PC</translation>
     </message>
     <message>
         <location filename="../../app/answer_words.py"/>
@@ -182,6 +193,11 @@
         <location filename="../../app/ui/compare_dialog.py"/>
         <source>first after {time}</source>
         <translation>erstes nach {time}</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <source>from {server}, not on this PC</source>
+        <translation>von {server}, nicht auf diesem PC</translation>
     </message>
     <message>
         <location filename="../../app/answer_words.py"/>
@@ -424,6 +440,7 @@
         <location filename="../../app/ui/chat_model.py"/>
         <location filename="../../app/ui/chat_page.py"/>
         <location filename="../../app/ui/empty_page.py"/>
+        <location filename="../../app/ui/server_shelf.py"/>
         <location filename="../../app/ui/side_panel.py"/>
         <location filename="../../app/ui/tray.py"/>
         <source>New chat</source>
@@ -1596,6 +1613,11 @@
         </translation>
     </message>
     <message>
+        <location filename="../../app/own_server.py"/>
+        <source>No keyring can be used here: the key holds until Hearth is closed</source>
+        <translation>Hier ist kein Schlüsselbund nutzbar: Der Schlüssel gilt, bis Hearth geschlossen wird</translation>
+    </message>
+    <message>
         <location filename="../../app/pdf_text.py"/>
         <source>{name} could not be read within {seconds} s.</source>
         <translation>{name} konnte in {seconds} s nicht gelesen werden.</translation>
@@ -1717,6 +1739,11 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
+        <source>Another one where a program has this already.</source>
+        <translation>Ein anderer, wo ein Programm diesen schon hat.</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
         <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/answer_menus.py"/>
         <source>Answers</source>
@@ -1779,6 +1806,11 @@
         <location filename="../../app/settings.py"/>
         <source>English</source>
         <translation>English</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>For other programs</source>
+        <translation>Für andere Programme</translation>
     </message>
     <message>
         <location filename="../../app/settings.py"/>
@@ -1853,6 +1885,11 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
+        <source>Lets other programs on this PC ask the model that is loaded, over OpenAI's API. Nothing outside this PC can reach it, and every program needs the key.</source>
+        <translation>Lässt andere Programme auf diesem PC das geladene Modell über die API von OpenAI fragen. Von außerhalb dieses PCs ist es nicht erreichbar, und jedes Programm braucht den Schlüssel.</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
         <source>Light</source>
         <translation>Hell</translation>
     </message>
@@ -1860,6 +1897,11 @@
         <location filename="../../app/settings.py"/>
         <source>Light, dark, or as the desktop has it.</source>
         <translation>Hell, dunkel oder wie der Desktop.</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Local server</source>
+        <translation>Lokaler Server</translation>
     </message>
     <message>
         <location filename="../../app/settings.py"/>
@@ -1902,6 +1944,11 @@
         <location filename="../../app/settings.py"/>
         <source>Only the likeliest tokens that together reach this share; 1 considers all.</source>
         <translation>Nur die wahrscheinlichsten Token, die zusammen diesen Anteil erreichen; bei 1 alle.</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Port</source>
+        <translation>Port</translation>
     </message>
     <message>
         <location filename="../../app/settings.py"/>
@@ -2109,6 +2156,7 @@
     <message>
         <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/compare_dialog.py"/>
+        <location filename="../../app/ui/live_page.py"/>
         <location filename="../../app/ui/preset_menu.py"/>
         <source>Compare with dense</source>
         <translation>Mit dicht vergleichen</translation>
@@ -2219,6 +2267,7 @@
         <location filename="../../app/ui/models_head.py"/>
         <location filename="../../app/ui/models_page.py"/>
         <location filename="../../app/ui/palette_entries.py"/>
+        <location filename="../../app/ui/server_sheet.py"/>
         <location filename="../../app/ui/side_panel.py"/>
         <location filename="../../app/ui/sidebar.py"/>
         <source>Models</source>
@@ -2538,6 +2587,11 @@
     </message>
     <message>
         <location filename="../../app/ui/about_dialog.py"/>
+        <source>It brings no text of its licence, {licence}.</source>
+        <translation>Es bringt keinen Text seiner Lizenz {licence} mit.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/about_dialog.py"/>
         <location filename="../../app/ui/model_details.py"/>
         <source>Licence</source>
         <translation>Lizenz</translation>
@@ -2641,18 +2695,8 @@
     </message>
     <message>
         <location filename="../../app/ui/attachment_chip.py"/>
-        <source>Show {words}</source>
-        <translation>{words} anzeigen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/attachment_chip.py"/>
         <source>The context has room for its beginning only</source>
         <translation>Der Kontext hat nur für den Anfang Platz</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/attachment_chip.py"/>
-        <source>first {kept_tokens} of {tokens}</source>
-        <translation>die ersten {kept_tokens} von {tokens}</translation>
     </message>
     <message>
         <location filename="../../app/ui/attachment_chip.py"/>
@@ -2672,6 +2716,7 @@
         <location filename="../../app/ui/code_block.py"/>
         <location filename="../../app/ui/message_view.py"/>
         <location filename="../../app/ui/own_message.py"/>
+        <location filename="../../app/ui/own_server_rows.py"/>
         <source>Copy</source>
         <translation>Kopieren</translation>
     </message>
@@ -2684,6 +2729,33 @@
         <location filename="../../app/ui/attachment_sheet.py"/>
         <source>Text of {name}</source>
         <translation>Text von {name}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/away_mark.py"/>
+        <location filename="../../app/user_messages.py"/>
+        <source>Answer on this PC</source>
+        <translation>Auf diesem PC antworten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/away_mark.py"/>
+        <source>From the next message on, nothing is sent</source>
+        <translation>Ab der nächsten Nachricht wird nichts gesendet</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/away_mark.py"/>
+        <location filename="../../app/ui/status_strip.py"/>
+        <source>Sent to {server}</source>
+        <translation>An {server} gesendet</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/away_mark.py"/>
+        <source>What you write in this chat leaves this PC.</source>
+        <translation>Was Sie in diesem Chat schreiben, verlässt diesen PC.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/away_mark.py"/>
+        <source>What you write is sent to {server}, {host}. It leaves this PC.</source>
+        <translation>Was Sie schreiben, geht an {server}, {host}. Es verlässt diesen PC.</translation>
     </message>
     <message>
         <location filename="../../app/ui/banner.py"/>
@@ -2977,6 +3049,7 @@
     </message>
     <message>
         <location filename="../../app/ui/chat_page.py"/>
+        <location filename="../../app/ui/server_acts.py"/>
         <source>Stay</source>
         <translation>Bleiben</translation>
     </message>
@@ -3070,6 +3143,7 @@
     </message>
     <message>
         <location filename="../../app/ui/compare_dialog.py"/>
+        <location filename="../../app/ui/live_page.py"/>
         <source>Compare</source>
         <translation>Vergleichen</translation>
     </message>
@@ -3444,8 +3518,18 @@
     </message>
     <message>
         <location filename="../../app/ui/empty_page.py"/>
+        <source>What you write in this chat is sent to {server}.</source>
+        <translation>Was Sie in diesem Chat schreiben, geht an {server}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/empty_page.py"/>
         <source>{model} is {what} It works offline.</source>
         <translation>{model}: {what} Funktioniert offline.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/empty_page.py"/>
+        <source>{model} on {server}, not on this PC.</source>
+        <translation>{model} auf {server}, nicht auf diesem PC.</translation>
     </message>
     <message>
         <location filename="../../app/ui/engine_card.py"/>
@@ -3467,6 +3551,7 @@
         <location filename="../../app/ui/folder_sheet.py"/>
         <location filename="../../app/ui/model_dialogs.py"/>
         <location filename="../../app/ui/own_message.py"/>
+        <location filename="../../app/ui/server_sheet.py"/>
         <source>Cancel</source>
         <translation>Abbrechen</translation>
     </message>
@@ -3477,6 +3562,7 @@
     </message>
     <message>
         <location filename="../../app/ui/folder_sheet.py"/>
+        <location filename="../../app/ui/server_sheet.py"/>
         <source>Name</source>
         <translation>Name</translation>
     </message>
@@ -3561,6 +3647,7 @@
     </message>
     <message>
         <location filename="../../app/ui/live_graph.py"/>
+        <location filename="../../app/ui/status_strip.py"/>
         <source>Speed {rate}</source>
         <translation>Tempo {rate}</translation>
     </message>
@@ -3650,8 +3737,18 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/message_field.py"/>
+        <source>Sent to {server}, not on this PC.</source>
+        <translation>An {server} gesendet, nicht auf diesem PC.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/message_field.py"/>
         <source>Write a message</source>
         <translation>Nachricht schreiben</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/message_field.py"/>
+        <source>Write to {server}</source>
+        <translation>An {server} schreiben</translation>
     </message>
     <message>
         <location filename="../../app/ui/message_view.py"/>
@@ -3678,6 +3775,11 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/model_acts.py"/>
         <source>A model folder</source>
         <translation>Ein Modellordner</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_acts.py"/>
+        <source>A server elsewhere</source>
+        <translation>Ein Server anderswo</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_acts.py"/>
@@ -4062,6 +4164,7 @@ Andere Programme: {others}</translation>
     <message>
         <location filename="../../app/ui/model_dialogs.py"/>
         <location filename="../../app/ui/models_head.py"/>
+        <location filename="../../app/ui/server_sheet.py"/>
         <source>Add</source>
         <translation>Hinzufügen</translation>
     </message>
@@ -4152,6 +4255,9 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <location filename="../../app/ui/server_acts.py"/>
+        <location filename="../../app/ui/server_sheet.py"/>
         <source>Keep</source>
         <translation>Behalten</translation>
     </message>
@@ -4313,6 +4419,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_list.py"/>
+        <location filename="../../app/ui/model_menu.py"/>
         <location filename="../../app/ui/pick_row.py"/>
         <source>in use</source>
         <translation>in Gebrauch</translation>
@@ -4349,6 +4456,12 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_menu.py"/>
+        <location filename="../../app/ui/server_shelf.py"/>
+        <source>Not on this PC</source>
+        <translation>Nicht auf diesem PC</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_menu.py"/>
         <location filename="../../app/ui/persona_menu.py"/>
         <source>Type to filter</source>
         <translation>Tippen zum Filtern</translation>
@@ -4357,6 +4470,11 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/model_menu.py"/>
         <source>Unload {model}</source>
         <translation>{model} entladen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_menu.py"/>
+        <source>on {server}, not on this PC</source>
+        <translation>auf {server}, nicht auf diesem PC</translation>
     </message>
     <message>
         <location filename="../../app/ui/models_head.py"/>
@@ -4470,6 +4588,12 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/offer_card.py"/>
+        <location filename="../../app/ui/work_bar.py"/>
+        <source>Downloading {names}</source>
+        <translation>Herunterladen: {names}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/offer_card.py"/>
         <source>Load it, and the next answer comes from it.</source>
         <translation>Laden Sie es, und die nächste Antwort kommt von ihm.</translation>
     </message>
@@ -4477,6 +4601,11 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/offer_card.py"/>
         <source>Resume</source>
         <translation>Fortsetzen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/offer_card.py"/>
+        <source>about {rate}</source>
+        <translation>etwa {rate}</translation>
     </message>
     <message>
         <location filename="../../app/ui/offer_card.py"/>
@@ -4562,6 +4691,117 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/own_message.py"/>
         <source>Your message, changed</source>
         <translation>Ihre Nachricht, geändert</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>A program</source>
+        <translation>Ein Programm</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>Address</source>
+        <translation>Adresse</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>Copy: {what}</source>
+        <translation>Kopieren: {what}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>Every program that talks to this server needs the new one.</source>
+        <translation>Jedes Programm, das mit diesem Server spricht, braucht den neuen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>Hide the key</source>
+        <translation>Schlüssel ausblenden</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>It is being switched on.</source>
+        <translation>Er wird eingeschaltet.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>Key</source>
+        <translation>Schlüssel</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>Nobody. {n} requests answered so far.</source>
+        <translation>
+            <numerusform>Niemand. Bisher {n} Anfrage beantwortet.</numerusform>
+            <numerusform>Niemand. Bisher {n} Anfragen beantwortet.</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>On, answered by {model}.</source>
+        <translation>Ein, {model} antwortet.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>On, but no model is loaded: programs are told so.</source>
+        <translation>Ein, aber es ist kein Modell geladen: Programme erfahren das.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>Programs that have the old key are refused from then on</source>
+        <translation>Programme mit dem alten Schlüssel werden danach abgewiesen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>Renew</source>
+        <translation>Erneuern</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>Renew the key?</source>
+        <translation>Schlüssel erneuern?</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>Show the key</source>
+        <translation>Schlüssel anzeigen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>Switched off</source>
+        <translation>Ausgeschaltet</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>Talking to it now</source>
+        <translation>Spricht gerade mit ihm</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>local server for other programs, openai api</source>
+        <translation>lokaler server für andere programme, openai api</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>{client} waits</source>
+        <translation>{client} wartet</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>{client}: {n} tokens</source>
+        <translation>
+            <numerusform>{client}: {n} Token</numerusform>
+            <numerusform>{client}: {n} Token</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>{n} requests were refused.</source>
+        <translation>
+            <numerusform>{n} Anfrage wurde abgewiesen.</numerusform>
+            <numerusform>{n} Anfragen wurden abgewiesen.</numerusform>
+        </translation>
     </message>
     <message>
         <location filename="../../app/ui/palette_entries.py"/>
@@ -4922,6 +5162,146 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/sampling_popup.py"/>
         <source>{preset}, for this chat</source>
         <translation>{preset}, für diesen Chat</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_acts.py"/>
+        <source>Its key is taken out of the keyring. Chats that it answered stay here and are answered on this PC from then on.</source>
+        <translation>Sein Schlüssel wird aus dem Schlüsselbund genommen. Chats, die er beantwortet hat, bleiben hier und werden danach auf diesem PC beantwortet.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_acts.py"/>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>Remove</source>
+        <translation>Entfernen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_acts.py"/>
+        <source>Remove {server}?</source>
+        <translation>{server} entfernen?</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_acts.py"/>
+        <source>Send it there</source>
+        <translation>Dorthin senden</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_acts.py"/>
+        <source>Send this chat to {server}?</source>
+        <translation>Diesen Chat an {server} senden?</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_acts.py"/>
+        <source>With your next message, all that was said in this chat and what is attached to it goes to {host}. Other chats stay as they are.</source>
+        <translation>Mit Ihrer nächsten Nachricht geht alles in diesem Chat Gesagte und Angehängte an {host}. Andere Chats bleiben, wie sie sind.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>A server that speaks OpenAI's API, such as a vLLM cluster of yours. Only chats for which you choose it are sent there.</source>
+        <translation>Ein Server mit der API von OpenAI, etwa Ihr eigener vLLM-Cluster. Nur Chats, für die Sie ihn wählen, werden dorthin gesendet.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/server_shelf.py"/>
+        <source>Add a server</source>
+        <translation>Server hinzufügen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>Ask the server</source>
+        <translation>Server fragen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>Asking the server</source>
+        <translation>Server wird gefragt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>Asks this address which models it has</source>
+        <translation>Fragt diese Adresse, welche Modelle sie hat</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>Choose a model first</source>
+        <translation>Wählen Sie zuerst ein Modell</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>Enter adds “{model}”.</source>
+        <translation>Enter fügt „{model}“ hinzu.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>Filter models, or the name of one</source>
+        <translation>Modelle filtern, oder der Name eines Modells</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>For another address add another server: no chat is moved by itself.</source>
+        <translation>Für eine andere Adresse fügen Sie einen weiteren Server hinzu: Kein Chat wechselt von selbst.</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>It has {n} models. Choose which are offered.</source>
+        <translation>
+            <numerusform>Er hat {n} Modell. Wählen Sie, ob es angeboten wird.</numerusform>
+            <numerusform>Er hat {n} Modelle. Wählen Sie, welche angeboten werden.</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>It names no model. Type the name of one.</source>
+        <translation>Er nennt kein Modell. Geben Sie einen Namen ein.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>Kept as it is</source>
+        <translation>Bleibt, wie er ist</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>None needed</source>
+        <translation>Nicht nötig</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>The key is kept in this system's keyring and sent to this address only.</source>
+        <translation>Der Schlüssel liegt im Schlüsselbund dieses Systems und wird nur an diese Adresse gesendet.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>Type to filter, or a model's name</source>
+        <translation>Tippen zum Filtern, oder ein Modellname</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>What you call it</source>
+        <translation>Wie Sie ihn nennen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_shelf.py"/>
+        <source>Change {server}</source>
+        <translation>{server} ändern</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_shelf.py"/>
+        <source>New chat with {model} on {server}</source>
+        <translation>Neuer Chat mit {model} auf {server}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_shelf.py"/>
+        <source>No model chosen</source>
+        <translation>Kein Modell gewählt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_shelf.py"/>
+        <source>Only chats for which you choose one are sent there.</source>
+        <translation>Nur Chats, für die Sie einen wählen, werden dorthin gesendet.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_shelf.py"/>
+        <source>Servers elsewhere</source>
+        <translation>Server anderswo</translation>
     </message>
     <message>
         <location filename="../../app/ui/setting_groups.py"/>
@@ -5289,8 +5669,8 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/status_strip.py"/>
-        <source>Speed {said}</source>
-        <translation>Tempo {said}</translation>
+        <source>Sent to {server}, not on this PC</source>
+        <translation>An {server} gesendet, nicht auf diesem PC</translation>
     </message>
     <message>
         <location filename="../../app/ui/status_strip.py"/>
@@ -5379,11 +5759,6 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/work_bar.py"/>
-        <source>Downloading {names}</source>
-        <translation>Herunterladen: {names}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/work_bar.py"/>
         <source>Progress</source>
         <translation>Fortschritt</translation>
     </message>
@@ -5426,11 +5801,6 @@ Andere Programme: {others}</translation>
         <location filename="../../app/user_messages.py"/>
         <source>Another program holds the file of your chats.</source>
         <translation>Ein anderes Programm hält die Datei Ihrer Chats.</translation>
-    </message>
-    <message>
-        <location filename="../../app/user_messages.py"/>
-        <source>Answer on this PC</source>
-        <translation>Auf diesem PC antworten</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
@@ -5646,6 +6016,11 @@ Andere Programme: {others}</translation>
         <location filename="../../app/user_messages.py"/>
         <source>The local server could not be switched on.</source>
         <translation>Der lokale Server konnte nicht eingeschaltet werden.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The local server is not on</source>
+        <translation>Der lokale Server ist nicht eingeschaltet</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>

@@ -20,6 +20,11 @@
     </message>
     <message>
         <location filename="../../app/answer_setup.py"/>
+        <source>This chat is sent to a server: only what this PC answers can be compared.</source>
+        <translation>此聊天会发送到服务器：只能比较此电脑的回答。</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_setup.py"/>
         <source>This model computes every neuron anyway, so there is nothing to compare.</source>
         <translation>此模型本来就计算每个神经元，没有可比较的。</translation>
     </message>
@@ -96,6 +101,7 @@
         <location filename="../../app/answer_words.py"/>
         <location filename="../../app/live_figures.py"/>
         <location filename="../../app/settings.py"/>
+        <location filename="../../app/ui/live_page.py"/>
         <location filename="../../app/ui/neuron_map.py"/>
         <location filename="../../app/ui/preset_menu.py"/>
         <source>Neurons</source>
@@ -133,6 +139,11 @@
         <location filename="../../app/ui/attachment_chip.py"/>
         <source>Reading</source>
         <translation>阅读</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <source>Server, not on this PC</source>
+        <translation>服务器，不在此电脑上</translation>
     </message>
     <message>
         <location filename="../../app/answer_words.py"/>
@@ -182,6 +193,11 @@
         <location filename="../../app/ui/compare_dialog.py"/>
         <source>first after {time}</source>
         <translation>首个 token {time}</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <source>from {server}, not on this PC</source>
+        <translation>来自 {server}，不在此电脑上</translation>
     </message>
     <message>
         <location filename="../../app/answer_words.py"/>
@@ -422,6 +438,7 @@
         <location filename="../../app/ui/chat_model.py"/>
         <location filename="../../app/ui/chat_page.py"/>
         <location filename="../../app/ui/empty_page.py"/>
+        <location filename="../../app/ui/server_shelf.py"/>
         <location filename="../../app/ui/side_panel.py"/>
         <location filename="../../app/ui/tray.py"/>
         <source>New chat</source>
@@ -1581,6 +1598,11 @@
         </translation>
     </message>
     <message>
+        <location filename="../../app/own_server.py"/>
+        <source>No keyring can be used here: the key holds until Hearth is closed</source>
+        <translation>此处无法使用密钥环：密钥在 Hearth 关闭前有效</translation>
+    </message>
+    <message>
         <location filename="../../app/pdf_text.py"/>
         <source>{name} could not be read within {seconds} s.</source>
         <translation>未能在 {seconds} 秒内读取 {name}。</translation>
@@ -1702,6 +1724,11 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
+        <source>Another one where a program has this already.</source>
+        <translation>若已被占用，请换一个。</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
         <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/answer_menus.py"/>
         <source>Answers</source>
@@ -1764,6 +1791,11 @@
         <location filename="../../app/settings.py"/>
         <source>English</source>
         <translation>English</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>For other programs</source>
+        <translation>供其他程序使用</translation>
     </message>
     <message>
         <location filename="../../app/settings.py"/>
@@ -1838,6 +1870,11 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
+        <source>Lets other programs on this PC ask the model that is loaded, over OpenAI's API. Nothing outside this PC can reach it, and every program needs the key.</source>
+        <translation>让此电脑上的其他程序通过 OpenAI 的 API 使用已加载的模型。此电脑之外无法访问，且每个程序都需要密钥。</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
         <source>Light</source>
         <translation>浅色</translation>
     </message>
@@ -1845,6 +1882,11 @@
         <location filename="../../app/settings.py"/>
         <source>Light, dark, or as the desktop has it.</source>
         <translation>浅色、深色，或跟随桌面。</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Local server</source>
+        <translation>本地服务器</translation>
     </message>
     <message>
         <location filename="../../app/settings.py"/>
@@ -1887,6 +1929,11 @@
         <location filename="../../app/settings.py"/>
         <source>Only the likeliest tokens that together reach this share; 1 considers all.</source>
         <translation>只考虑累计达到此比例的最可能 token；1 表示全部。</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Port</source>
+        <translation>端口</translation>
     </message>
     <message>
         <location filename="../../app/settings.py"/>
@@ -2094,6 +2141,7 @@
     <message>
         <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/compare_dialog.py"/>
+        <location filename="../../app/ui/live_page.py"/>
         <location filename="../../app/ui/preset_menu.py"/>
         <source>Compare with dense</source>
         <translation>与稠密比较</translation>
@@ -2204,6 +2252,7 @@
         <location filename="../../app/ui/models_head.py"/>
         <location filename="../../app/ui/models_page.py"/>
         <location filename="../../app/ui/palette_entries.py"/>
+        <location filename="../../app/ui/server_sheet.py"/>
         <location filename="../../app/ui/side_panel.py"/>
         <location filename="../../app/ui/sidebar.py"/>
         <source>Models</source>
@@ -2523,6 +2572,11 @@
     </message>
     <message>
         <location filename="../../app/ui/about_dialog.py"/>
+        <source>It brings no text of its licence, {licence}.</source>
+        <translation>未附带其许可 {licence} 的文本。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/about_dialog.py"/>
         <location filename="../../app/ui/model_details.py"/>
         <source>Licence</source>
         <translation>许可</translation>
@@ -2626,18 +2680,8 @@
     </message>
     <message>
         <location filename="../../app/ui/attachment_chip.py"/>
-        <source>Show {words}</source>
-        <translation>显示 {words}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/attachment_chip.py"/>
         <source>The context has room for its beginning only</source>
         <translation>上下文只能容纳其开头</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/attachment_chip.py"/>
-        <source>first {kept_tokens} of {tokens}</source>
-        <translation>前 {kept_tokens} / {tokens}</translation>
     </message>
     <message>
         <location filename="../../app/ui/attachment_chip.py"/>
@@ -2656,6 +2700,7 @@
         <location filename="../../app/ui/code_block.py"/>
         <location filename="../../app/ui/message_view.py"/>
         <location filename="../../app/ui/own_message.py"/>
+        <location filename="../../app/ui/own_server_rows.py"/>
         <source>Copy</source>
         <translation>复制</translation>
     </message>
@@ -2668,6 +2713,33 @@
         <location filename="../../app/ui/attachment_sheet.py"/>
         <source>Text of {name}</source>
         <translation>{name} 的文本</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/away_mark.py"/>
+        <location filename="../../app/user_messages.py"/>
+        <source>Answer on this PC</source>
+        <translation>在此电脑上回答</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/away_mark.py"/>
+        <source>From the next message on, nothing is sent</source>
+        <translation>从下一条消息起不再发送</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/away_mark.py"/>
+        <location filename="../../app/ui/status_strip.py"/>
+        <source>Sent to {server}</source>
+        <translation>发送到 {server}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/away_mark.py"/>
+        <source>What you write in this chat leaves this PC.</source>
+        <translation>您在此聊天中写的内容会离开此电脑。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/away_mark.py"/>
+        <source>What you write is sent to {server}, {host}. It leaves this PC.</source>
+        <translation>您写的内容会发送到 {server}，{host}。它会离开此电脑。</translation>
     </message>
     <message>
         <location filename="../../app/ui/banner.py"/>
@@ -2961,6 +3033,7 @@
     </message>
     <message>
         <location filename="../../app/ui/chat_page.py"/>
+        <location filename="../../app/ui/server_acts.py"/>
         <source>Stay</source>
         <translation>留在此处</translation>
     </message>
@@ -3053,6 +3126,7 @@
     </message>
     <message>
         <location filename="../../app/ui/compare_dialog.py"/>
+        <location filename="../../app/ui/live_page.py"/>
         <source>Compare</source>
         <translation>比较</translation>
     </message>
@@ -3418,8 +3492,18 @@
     </message>
     <message>
         <location filename="../../app/ui/empty_page.py"/>
+        <source>What you write in this chat is sent to {server}.</source>
+        <translation>您在此聊天中写的内容会发送到 {server}。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/empty_page.py"/>
         <source>{model} is {what} It works offline.</source>
         <translation>{model}：{what} 可离线使用。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/empty_page.py"/>
+        <source>{model} on {server}, not on this PC.</source>
+        <translation>{model} 在 {server} 上，不在此电脑上。</translation>
     </message>
     <message>
         <location filename="../../app/ui/engine_card.py"/>
@@ -3441,6 +3525,7 @@
         <location filename="../../app/ui/folder_sheet.py"/>
         <location filename="../../app/ui/model_dialogs.py"/>
         <location filename="../../app/ui/own_message.py"/>
+        <location filename="../../app/ui/server_sheet.py"/>
         <source>Cancel</source>
         <translation>取消</translation>
     </message>
@@ -3451,6 +3536,7 @@
     </message>
     <message>
         <location filename="../../app/ui/folder_sheet.py"/>
+        <location filename="../../app/ui/server_sheet.py"/>
         <source>Name</source>
         <translation>名称</translation>
     </message>
@@ -3534,6 +3620,7 @@
     </message>
     <message>
         <location filename="../../app/ui/live_graph.py"/>
+        <location filename="../../app/ui/status_strip.py"/>
         <source>Speed {rate}</source>
         <translation>速度 {rate}</translation>
     </message>
@@ -3623,8 +3710,18 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/message_field.py"/>
+        <source>Sent to {server}, not on this PC.</source>
+        <translation>发送到 {server}，不在此电脑上。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/message_field.py"/>
         <source>Write a message</source>
         <translation>写消息</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/message_field.py"/>
+        <source>Write to {server}</source>
+        <translation>写给 {server}</translation>
     </message>
     <message>
         <location filename="../../app/ui/message_view.py"/>
@@ -3651,6 +3748,11 @@ Other programs: {others}</source>
         <location filename="../../app/ui/model_acts.py"/>
         <source>A model folder</source>
         <translation>模型文件夹</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_acts.py"/>
+        <source>A server elsewhere</source>
+        <translation>别处的服务器</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_acts.py"/>
@@ -4035,6 +4137,7 @@ Other programs: {others}</source>
     <message>
         <location filename="../../app/ui/model_dialogs.py"/>
         <location filename="../../app/ui/models_head.py"/>
+        <location filename="../../app/ui/server_sheet.py"/>
         <source>Add</source>
         <translation>添加</translation>
     </message>
@@ -4125,6 +4228,9 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <location filename="../../app/ui/server_acts.py"/>
+        <location filename="../../app/ui/server_sheet.py"/>
         <source>Keep</source>
         <translation>保留</translation>
     </message>
@@ -4285,6 +4391,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/model_list.py"/>
+        <location filename="../../app/ui/model_menu.py"/>
         <location filename="../../app/ui/pick_row.py"/>
         <source>in use</source>
         <translation>使用中</translation>
@@ -4321,6 +4428,12 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/model_menu.py"/>
+        <location filename="../../app/ui/server_shelf.py"/>
+        <source>Not on this PC</source>
+        <translation>不在此电脑上</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_menu.py"/>
         <location filename="../../app/ui/persona_menu.py"/>
         <source>Type to filter</source>
         <translation>输入以筛选</translation>
@@ -4329,6 +4442,11 @@ Other programs: {others}</source>
         <location filename="../../app/ui/model_menu.py"/>
         <source>Unload {model}</source>
         <translation>卸载 {model}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_menu.py"/>
+        <source>on {server}, not on this PC</source>
+        <translation>在 {server} 上，不在此电脑上</translation>
     </message>
     <message>
         <location filename="../../app/ui/models_head.py"/>
@@ -4442,6 +4560,12 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/offer_card.py"/>
+        <location filename="../../app/ui/work_bar.py"/>
+        <source>Downloading {names}</source>
+        <translation>正在下载 {names}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/offer_card.py"/>
         <source>Load it, and the next answer comes from it.</source>
         <translation>加载后，下一个回答就由它给出。</translation>
     </message>
@@ -4449,6 +4573,11 @@ Other programs: {others}</source>
         <location filename="../../app/ui/offer_card.py"/>
         <source>Resume</source>
         <translation>继续</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/offer_card.py"/>
+        <source>about {rate}</source>
+        <translation>约 {rate}</translation>
     </message>
     <message>
         <location filename="../../app/ui/offer_card.py"/>
@@ -4534,6 +4663,114 @@ Other programs: {others}</source>
         <location filename="../../app/ui/own_message.py"/>
         <source>Your message, changed</source>
         <translation>您的消息，已更改</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>A program</source>
+        <translation>程序</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>Address</source>
+        <translation>地址</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>Copy: {what}</source>
+        <translation>复制：{what}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>Every program that talks to this server needs the new one.</source>
+        <translation>与此服务器通信的每个程序都需要新密钥。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>Hide the key</source>
+        <translation>隐藏密钥</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>It is being switched on.</source>
+        <translation>正在开启。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>Key</source>
+        <translation>密钥</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>Nobody. {n} requests answered so far.</source>
+        <translation>
+            <numerusform>无。迄今已回答 {n} 个请求。</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>On, answered by {model}.</source>
+        <translation>已开启，由 {model} 回答。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>On, but no model is loaded: programs are told so.</source>
+        <translation>已开启，但未加载模型：程序会收到说明。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>Programs that have the old key are refused from then on</source>
+        <translation>之后使用旧密钥的程序会被拒绝</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>Renew</source>
+        <translation>更新</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>Renew the key?</source>
+        <translation>更新密钥？</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>Show the key</source>
+        <translation>显示密钥</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>Switched off</source>
+        <translation>已关闭</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>Talking to it now</source>
+        <translation>正在与其通信</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>local server for other programs, openai api</source>
+        <translation>本地服务器 其他程序 openai api</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>{client} waits</source>
+        <translation>{client} 在等待</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>{client}: {n} tokens</source>
+        <translation>
+            <numerusform>{client}：{n} 个 token</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>{n} requests were refused.</source>
+        <translation>
+            <numerusform>已拒绝 {n} 个请求。</numerusform>
+        </translation>
     </message>
     <message>
         <location filename="../../app/ui/palette_entries.py"/>
@@ -4893,6 +5130,145 @@ Other programs: {others}</source>
         <location filename="../../app/ui/sampling_popup.py"/>
         <source>{preset}, for this chat</source>
         <translation>{preset}，用于此聊天</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_acts.py"/>
+        <source>Its key is taken out of the keyring. Chats that it answered stay here and are answered on this PC from then on.</source>
+        <translation>其密钥将从密钥环中移除。它回答过的聊天会保留，之后由此电脑回答。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_acts.py"/>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>Remove</source>
+        <translation>移除</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_acts.py"/>
+        <source>Remove {server}?</source>
+        <translation>移除 {server}？</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_acts.py"/>
+        <source>Send it there</source>
+        <translation>发送</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_acts.py"/>
+        <source>Send this chat to {server}?</source>
+        <translation>将此聊天发送到 {server}？</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_acts.py"/>
+        <source>With your next message, all that was said in this chat and what is attached to it goes to {host}. Other chats stay as they are.</source>
+        <translation>随下一条消息，此聊天的全部内容和附件会发送到 {host}。其他聊天不受影响。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>A server that speaks OpenAI's API, such as a vLLM cluster of yours. Only chats for which you choose it are sent there.</source>
+        <translation>支持 OpenAI API 的服务器，例如您的 vLLM 集群。只有您选择的聊天才会发送到那里。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/server_shelf.py"/>
+        <source>Add a server</source>
+        <translation>添加服务器</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>Ask the server</source>
+        <translation>询问服务器</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>Asking the server</source>
+        <translation>正在询问服务器</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>Asks this address which models it has</source>
+        <translation>询问此地址有哪些模型</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>Choose a model first</source>
+        <translation>请先选择模型</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>Enter adds “{model}”.</source>
+        <translation>按 Enter 添加“{model}”。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>Filter models, or the name of one</source>
+        <translation>筛选模型，或输入模型名称</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>For another address add another server: no chat is moved by itself.</source>
+        <translation>要用其他地址，请另加服务器：聊天不会自行转移。</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>It has {n} models. Choose which are offered.</source>
+        <translation>
+            <numerusform>它有 {n} 个模型。请选择提供哪些。</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>It names no model. Type the name of one.</source>
+        <translation>它未列出模型。请输入模型名称。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>Kept as it is</source>
+        <translation>保持不变</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>None needed</source>
+        <translation>不需要</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>The key is kept in this system's keyring and sent to this address only.</source>
+        <translation>密钥保存在此系统的密钥环中，只发送到此地址。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>Type to filter, or a model's name</source>
+        <translation>输入以筛选，或输入模型名称</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>What you call it</source>
+        <translation>您对它的称呼</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_shelf.py"/>
+        <source>Change {server}</source>
+        <translation>更改 {server}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_shelf.py"/>
+        <source>New chat with {model} on {server}</source>
+        <translation>与 {server} 上的 {model} 新建聊天</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_shelf.py"/>
+        <source>No model chosen</source>
+        <translation>未选择模型</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_shelf.py"/>
+        <source>Only chats for which you choose one are sent there.</source>
+        <translation>只有您选择的聊天才会发送到那里。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_shelf.py"/>
+        <source>Servers elsewhere</source>
+        <translation>别处的服务器</translation>
     </message>
     <message>
         <location filename="../../app/ui/setting_groups.py"/>
@@ -5257,8 +5633,8 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/status_strip.py"/>
-        <source>Speed {said}</source>
-        <translation>速度 {said}</translation>
+        <source>Sent to {server}, not on this PC</source>
+        <translation>发送到 {server}，不在此电脑上</translation>
     </message>
     <message>
         <location filename="../../app/ui/status_strip.py"/>
@@ -5347,11 +5723,6 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/work_bar.py"/>
-        <source>Downloading {names}</source>
-        <translation>正在下载 {names}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/work_bar.py"/>
         <source>Progress</source>
         <translation>进度</translation>
     </message>
@@ -5394,11 +5765,6 @@ Other programs: {others}</source>
         <location filename="../../app/user_messages.py"/>
         <source>Another program holds the file of your chats.</source>
         <translation>另一个程序占用了您的聊天文件。</translation>
-    </message>
-    <message>
-        <location filename="../../app/user_messages.py"/>
-        <source>Answer on this PC</source>
-        <translation>在此电脑上回答</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
@@ -5614,6 +5980,11 @@ Other programs: {others}</source>
         <location filename="../../app/user_messages.py"/>
         <source>The local server could not be switched on.</source>
         <translation>未能开启本地服务器。</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The local server is not on</source>
+        <translation>本地服务器未开启</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>

@@ -43,6 +43,6 @@ def host(arguments: argparse.Namespace) -> int:
         from engine.library.host import serve
 
         return serve()
-    from engine.host import serve_stdio
+    from engine.stdio import serve_stdio
 
     return serve_stdio()

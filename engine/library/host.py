@@ -227,7 +227,7 @@ def _plain(value: Any) -> Any:
 
 def serve() -> int:
     """The library as a process over stdin and stdout. Returns the exit code."""
-    from engine.host import serve_stdio
+    from engine.stdio import serve_stdio
 
     with contextlib.suppress(OSError):
         _be_nice()

@@ -227,6 +227,14 @@ def _measured(services: Services, given: Values, course: Course) -> Values:
     return {}
 
 
+def _newer_release(services: Services, given: Values, course: Course) -> Values:
+    """{"version", "page"}; nothing where there is no newer one."""
+    from engine.library.release import newer_release
+
+    found = newer_release()
+    return {} if found is None else {"version": found.version, "page": found.page}
+
+
 # ------------------------------------------------------------------ preparing
 
 
@@ -288,6 +296,7 @@ JOBS: dict[str, LibraryJob] = {
     "idle": LibraryJob("quick", _idle, {"on": bool}),
     "token": LibraryJob("hub", _token, {}, {"set": str, "allow_file": bool}),
     "measured": LibraryJob("quick", _measured, {"model": str, "tok_s": float}),
+    "newer_release": LibraryJob("hub", _newer_release),
     "server_models": LibraryJob("servers", server_models, {"address": str}, {"name": str, "key": str}),
     "server_chat": LibraryJob(
         "servers",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MOST_BODY_BYTES = 4 << 20
 BODY_S = 30.0  # until a body is there
 MOST_REQUESTS = 64  # at once, those that wait in the line included
-_CLOSE = {"Connection": "close"}
+_CLOSE = {"Connection": "close"}  # not where a body may still be coming: its sender would hear of a reset alone
 _SAFE_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
@@ -55,8 +55,7 @@ class Access:
             [host] for host in self._hosts
         ]:
             raise ApiError(
-                403, "host_not_allowed", "This server answers only to 127.0.0.1 and localhost with its port as host.",
-                headers=_CLOSE,
+                403, "host_not_allowed", "This server answers only to 127.0.0.1 and localhost with its port as host."
             )  # fmt: skip
         given = [value for name, value in headers if name == b"authorization"]
         scheme, _, key = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
@@ -67,17 +66,17 @@ class Access:
         if self._n_requests > MOST_REQUESTS:
             raise ApiError(
                 429, "too_many_requests", f"More than {MOST_REQUESTS} requests are under way; ask again later.",
-                headers={"Retry-After": "2", **_CLOSE},
+                headers={"Retry-After": "2"},
             )  # fmt: skip
 
 
 def _unknown(message: str) -> ApiError:
-    return ApiError(401, "invalid_api_key", message, headers={"WWW-Authenticate": "Bearer", **_CLOSE})
+    return ApiError(401, "invalid_api_key", message, headers={"WWW-Authenticate": "Bearer"})
 
 
 async def _body(headers: list[tuple[bytes, bytes]], receive: Receive) -> bytes:
     """Raises: ApiError for one that is too large or comes too slowly."""
-    too_large = ApiError(413, "body_too_large", f"The body is larger than {MOST_BODY_BYTES >> 20} MiB.", headers=_CLOSE)
+    too_large = ApiError(413, "body_too_large", f"The body is larger than {MOST_BODY_BYTES >> 20} MiB.")
     told = next((value for name, value in headers if name == b"content-length"), b"0")
     if int(told) > MOST_BODY_BYTES:
         raise too_large

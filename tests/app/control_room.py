@@ -109,9 +109,12 @@ class Room(Person):
                 widget.close()
         for popover in self.window.findChildren(Popover):
             popover.dismiss()
+        self.page.clear_banner()
+        self.hearth.servers.choose(None)
+        for server in self.hearth.servers.book.servers:
+            self.hearth.servers.remove(server.id)
         for toast in self.window.findChildren(Toast):
             toast.deleteLater()
-        self.page.clear_banner()
         self.page.composer.set_text("")
         for item in list(self.page.composer.draft.items):
             self.page.composer.draft.remove(item.id)

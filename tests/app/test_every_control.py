@@ -26,6 +26,7 @@ from PySide6.QtWidgets import QApplication, QDialog, QMenu, QWidget
 from pytestqt.qtbot import QtBot
 
 import app.ui
+from app.servers import Place
 from app.ui import theme
 from app.ui.answer_figures import AnswerFigures
 from app.ui.chat_model import ChatRow, FolderRow
@@ -215,6 +216,37 @@ def _asked(room: Room, act: str) -> QWidget:
     return room.opened(menus.acts[act])
 
 
+def _elsewhere(room: Room) -> QWidget:
+    """A chat that is sent to a server, of which the menu knows two models."""
+    servers = room.hearth.servers
+    entered = servers.add("Das Rechenzentrum im Keller", "http://192.168.1.20:8000/v1", "", ["gpt-oss-120b", "small"])
+    servers.choose(Place(entered, "gpt-oss-120b"))
+    walk.settle()
+    return room.window
+
+
+def _elsewhere_menu(room: Room) -> QWidget:
+    _elsewhere(room)
+    return _model_menu(room)
+
+
+def _servers(room: Room) -> QWidget:
+    _elsewhere(room)
+    room.models()
+    page = room.window.models_page
+    assert page is not None
+    page.area.ensureWidgetVisible(page.servers)
+    walk.settle()
+    return room.window
+
+
+def _server_sheet(room: Room) -> QWidget:
+    _elsewhere(room)
+    acts = room.window.server_acts
+    assert acts is not None
+    return room.opened(lambda: acts.edit(acts.servers.book.servers[0].id))
+
+
 PLACES: dict[str, Open] = {
     "a message with attachments": _attached,
     "an attachment's text": _attachment,
@@ -267,6 +299,10 @@ PLACES: dict[str, Open] = {
     "a crash is told": lambda room: room.opened(
         lambda: CrashDialog(room.window, ["a line of the log"] * 40, True).open()
     ),
+    "a chat sent elsewhere": _elsewhere,
+    "menu: models, some elsewhere": _elsewhere_menu,
+    "models: servers elsewhere": _servers,
+    "a server elsewhere": _server_sheet,
 }
 EVERYWHERE = pytest.mark.parametrize("place", PLACES)
 

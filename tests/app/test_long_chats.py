@@ -210,3 +210,33 @@ def test_a_thought_is_open_while_it_is_written_and_folds_away(transcript: Transc
     assert view.thought._head.text() == "Thought for 6.2\u202fs"
     assert view.thought.words.toPlainText().strip() == "Let me see."
     assert view.stats.copy.text_to_copy == "Hello"
+
+
+def test_a_thought_slides_open_and_shut_unless_nothing_may_move(transcript: Transcript, qtbot: QtBot) -> None:
+    transcript.show_messages([Message(Role.ASSISTANT, "<think>\n" + "Let me see.\n\n" * 9 + "</think>\n\nHello")])
+    view = transcript.views[-1]
+    assert isinstance(view, Answer)
+    thought = view.thought
+    assert thought is not None
+    qtbot.waitUntil(thought.isVisible)
+    closed = view.sizeHint().height()
+    thought._head.click()
+    slide = thought._slide
+    assert slide is not None
+    slide.pause()  # so that it is where it is, however slow the machine
+    slide.setCurrentTime(80)
+    whole = thought._inside.sizeHint().height()
+    assert 0 < thought._room.maximumHeight() < whole
+    qtbot.waitUntil(lambda: closed < view.sizeHint().height() < closed + whole, timeout=30_000)
+    slide.setCurrentTime(slide.duration())
+    slide.resume()
+    qtbot.waitUntil(lambda: view.sizeHint().height() == closed + whole, timeout=30_000)
+    thought._head.click()
+    qtbot.waitUntil(lambda: thought._room.isHidden() and view.sizeHint().height() == closed, timeout=30_000)
+    theme.set_still(True)
+    try:
+        thought._head.click()
+        assert not thought._room.isHidden()
+        assert slide.state() == slide.State.Stopped, "it is there at once"
+    finally:
+        theme.set_still(False)

@@ -44,6 +44,12 @@ bootstrap.Hearth = Driven
 sys.exit(bootstrap.run("process", None, Path(sys.argv[1])))
 """
 
+# A server elsewhere that was entered, and that no chat has chosen.
+SERVERS = (
+    '{"schema_version": 1, "servers": [{"id": "s", "name": "Rack", "address": "https://192.0.2.1/v1", "models": ["m"], '
+    '"has_key": true}]}'
+)
+
 
 def environment(report: Path) -> dict[str, str]:
     return {
@@ -57,6 +63,8 @@ def environment(report: Path) -> dict[str, str]:
 @pytest.mark.gui
 def test_no_python_process_of_a_start_reaches_for_the_network(tmp_path: Path) -> None:
     report = tmp_path / "report.txt"
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "servers.json").write_text(SERVERS)
     done = subprocess.run([sys.executable, "-c", DRIVER, str(tmp_path / "data")], cwd=ROOT, env=environment(report),
                           capture_output=True, text=True, timeout=600, check=False)  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,13 +14,20 @@ from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QGuiApplication
 from pytestqt.qtbot import QtBot
 
+from app.chat_controller import STARTER
+from app.engine_client import EngineClient
 from app.engine_status import EngineStatus, Phase
+from app.engine_worker import EngineWorker, default_makers
 from app.own_server import OwnServer
 from app.settings import AppSettings
 from app.ui.own_server_rows import HIDDEN, OwnServerRows, state_words, talking_words
 from app.ui.settings_dialog import SettingsDialog
 from engine import protocol
+from engine.errors import RemoteKeyError, RemoteUnreachableError
 from engine.protocol import ServerState
+from engine.remote.client import RemoteServer
+
+CHAT = {"role": "user", "content": "Hello?"}
 
 ON = AppSettings(serve=True, serve_port=8999)
 
@@ -60,12 +69,16 @@ def make(qtbot: QtBot) -> Make:
     return made
 
 
-def test_switched_off_nothing_is_asked_of_anybody(make: Make) -> None:
+def test_switched_off_nothing_is_asked_of_anybody(make: Make, qtbot: QtBot) -> None:
     server, engine, library = make(AppSettings())
     engine.process_started.emit(7)
     engine.come_up()
     assert (engine.told, library.asked, server.key) == ([], [], "")
     assert AppSettings().serve is False
+    dialog = SettingsDialog(AppSettings())
+    qtbot.addWidget(dialog)
+    dialog.add_own_server(server)
+    assert library.asked == [], "looking at the settings asks no keyring"
 
 
 def test_every_new_engine_is_told_once_it_has_come_up(make: Make, qtbot: QtBot) -> None:
@@ -153,3 +166,39 @@ def test_the_settings_show_address_key_and_who_talks(make: Make, qtbot: QtBot) -
     assert "no model is loaded" in state_words(server)
     dialog.search.setText("api key")
     assert not rows.key.isHidden()
+
+
+@pytest.mark.slow
+def test_the_engines_process_serves_what_is_loaded(qtbot: QtBot, tmp_path: Path) -> None:
+    """The real engine in a process of its own, asked by a program with the key, and by one without."""
+    worker = EngineWorker("process", default_makers(tmp_path))
+    engine = EngineClient(worker)
+    server = OwnServer(engine, FakeLibrary(), AppSettings(serve=True, serve_port=_free_port()))
+    worker.start()
+    engine.load(STARTER, {"device": "cpu"})
+    try:
+        qtbot.waitUntil(lambda: server.state.on and bool(server.state.model), timeout=120_000)
+        models = RemoteServer(server.state.address, "Own", server.key).models()
+        said = RemoteServer(server.state.address, "Own", server.key).answer(models[0], [CHAT], {"max_tokens": 4})
+        assert said["tokens"] is not None
+        qtbot.waitUntil(lambda: server.state.answered == 1)
+        with pytest.raises(RemoteKeyError):
+            RemoteServer(server.state.address, "Own", "hearth-wrong-key").models()
+        old = server.key
+        server.renew_key()
+        qtbot.waitUntil(lambda: server.state.refused > 0)
+        with pytest.raises(RemoteKeyError):
+            RemoteServer(server.state.address, "Own", old).models()
+        address = server.state.address
+        server.take_settings(AppSettings())
+        qtbot.waitUntil(lambda: not server.state.on)
+        with pytest.raises(RemoteUnreachableError):
+            RemoteServer(address, "Own", server.key).models()
+    finally:
+        assert worker.shutdown(30)
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])

@@ -4,6 +4,8 @@ never is."""
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -337,3 +339,37 @@ def test_a_choice_that_names_no_server_stays_on_this_pc(chosen: Any) -> None:
     assert book.place({CHOICE: chosen}) is None
     assert book.place({}) is None
     assert book.place({CHOICE: {"id": "a", "model": "m"}}) is not None
+
+
+# ------------------------------------------------------------------ a real server
+
+
+@pytest.mark.slow
+def test_another_hearth_answers(make_room: MakeRoom, tmp_path: Path) -> None:
+    """The local server of another Hearth, with the starter model."""
+    command = [sys.executable, "-m", "engine", "serve", "starter-chat", "--port", "0", "--key", "test-key-1", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).resolve().parents[2]) as process:
+        try:
+            assert process.stdout is not None
+            address = json.loads(process.stdout.readline())["address"]
+            room = make_room()
+            room.servers.look(address, "test-key-1")
+            room.desk.wait(lambda: room.looked)
+            assert room.looked[0] != []
+            assert not isinstance(room.looked[0], UserMessage)
+            room.servers.choose(Place(room.servers.add("", address, "test-key-1", room.looked[0]), room.looked[0][0]))
+            answer = room.desk.say("What is the capital of Peru?")
+            assert (answer.state, answer.text.strip() != "") == (MessageState.COMPLETE, True)
+            assert answer.stats is not None
+            assert answer.stats["tokens"] > 0
+            assert answer.stats["decode_tok_s"] > 0
+            room.desk.controller.send("Tell me a long story about a fox.")
+            room.desk.wait(lambda: room.desk.last.text)
+            room.desk.controller.stop()
+            room.desk.wait(lambda: room.desk.last.state is not MessageState.WRITING)
+        finally:
+            process.terminate()
+    room.desk.say("Are you there?")
+    assert room.desk.last.state is MessageState.FAILED
+    assert room.desk.problem is not None
+    assert "cannot be reached" in room.desk.problem.sentence

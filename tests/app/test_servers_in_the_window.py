@@ -165,9 +165,6 @@ def test_servers_elsewhere_in_one_window(qtbot: QtBot, tmp_path: Path) -> None:
         a_key_that_is_refused_is_asked_for,
     ):
         room.reset()
-        room.hearth.servers.choose(None)
-        for server in acts_of(room).servers.book.servers:
-            room.hearth.servers.remove(server.id)
         walk(room)
     room.leave()
     room.window.deleteLater()

@@ -33,7 +33,7 @@ def test_no_file_means_defaults_and_no_problem(file: Path) -> None:
 def test_every_field_comes_back_as_it_was(file: Path) -> None:
     changed = AppSettings(
         theme="dark", language="de", text_px=20, contrast="high", motion="reduced", notify=False, stay_awake=False,
-        tray=True,
+        tray=True, look_for_updates=True,
         engine_location="in-thread", mode="exact", threads=3, context=2048, temperature=0.0,
         device="cpu", vram_budget_gib=11.5,
         top_k=5, top_p=0.5, min_p=0.1, repeat_penalty=1.1, max_tokens=99, seed=7, system_prompt="Sei kurz: \ud83d 火",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -413,6 +414,23 @@ def test_the_share_bar_is_for_a_gpu_that_took_part(transcript: Transcript) -> No
 def test_unknown_figures_are_left_out() -> None:
     assert facts_of({}) == []
     assert facts_of({"tokens": 1, "active_share": 0.001}) == ["1 token", "under 1% of neurons"]
+
+
+def test_words_are_painted_with_the_figures_that_come_with_them(transcript: Transcript) -> None:
+    message = start_answer(transcript)
+    transcript.append_text(message.id, "One ")
+    transcript.set_status(EngineStatus(Phase.WRITING, tokens=1))
+    view = transcript.views[-1]
+    assert isinstance(view, Answer)
+    assert view.text == "One ", "one repaint for both"
+    assert not transcript._flush_timer.isActive()
+    transcript._flushed_at = time.monotonic() + 60  # they have just been painted
+    transcript.append_text(message.id, "two ")
+    transcript.set_status(EngineStatus(Phase.WRITING, tokens=2))
+    assert view.text == "One ", "the next repaint is not due"
+    transcript._flushed_at = 0.0
+    transcript.set_status(EngineStatus(Phase.WRITING, tokens=2))
+    assert view.text == "One two "
 
 
 def test_streamed_and_finished_answers_look_alike(transcript: Transcript) -> None:

@@ -23,11 +23,14 @@ LONGEST_WAIT_S = 120.0
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
-    """Of a process that keeps everything in `folder` and asks no hub."""
+    """Of a process that keeps everything in `folder` and asks no hub. Python keeps what it has compiled there, as it
+    does where a program is installed."""
     homes = {f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("DATA", "CONFIG", "CACHE", "STATE")}
     paths = os.pathsep.join([str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "benchmarks")])
     quiet = {"HF_HUB_OFFLINE": "1", "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}
-    return {**os.environ, **homes, **quiet, "QT_QPA_PLATFORM": "offscreen", "PYTHONPATH": paths, **more}
+    usual = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    quiet["PYTHONPYCACHEPREFIX"] = str(folder / "compiled")
+    return {**usual, **homes, **quiet, "QT_QPA_PLATFORM": "offscreen", "PYTHONPATH": paths, **more}
 
 
 # ------------------------------------------------------------------ folders

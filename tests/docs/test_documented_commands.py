@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import ast
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from documented import PAGES, ROOT, Command, blocks, commands
+from tiny_model import make_tiny_gguf
 
 from app.__main__ import main as app_main
 from engine import cli
-from engine.assets import starter_model
 from installer import bootstrap
 
 LANGUAGES = {"console", "text", "json", "python", "cuda", "powershell"}
@@ -99,7 +98,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which the names that the pages use mean something: a model of the person's, and a text."""
     folder = tmp_path_factory.mktemp("desk")
     (folder / "path" / "to").mkdir(parents=True)
-    shutil.copyfile(starter_model() / "starter-chat-q8_0.gguf", folder / "path" / "to" / "model.gguf")
+    make_tiny_gguf(folder / "path" / "to" / "model.gguf", d_model=64, d_ff=256, max_context=512)
     text = "Anna went to the sea with her dog. The dog found a shell, and Anna took it home.\n"
     (folder / "story.txt").write_text(text * 60, encoding="utf-8")
     return folder

@@ -15,8 +15,9 @@ import pytest
 
 import engine
 from engine import protocol
-from engine.host import LAST_BREATH_S, EngineHost, _lines
+from engine.host import EngineHost
 from engine.protocol import GenerationResult, LoadedModelInfo
+from engine.stdio import LAST_BREATH_S, _lines
 
 LOAD = protocol.Load("load", "starter-chat")
 HELLO = [{"role": "user", "content": "Hello!"}]
@@ -281,7 +282,7 @@ def test_the_process_ends_soon_when_its_stdin_closes_in_the_middle_of_an_answer(
 
 def test_a_call_that_does_not_look_up_keeps_no_process_alive() -> None:
     script = (
-        "import time, engine.host as h, engine.session as s\n"
+        "import time, engine.stdio as h, engine.session as s\n"
         "s.LoadedModel.load = lambda *a: time.sleep(3600)\n"
         "h.LAST_BREATH_S = 0.1\n"
         "h.serve_stdio()\n"
@@ -357,7 +358,7 @@ def test_an_id_may_be_used_again_after_it_was_cancelled(heard: Heard) -> None:
 
 def test_what_a_library_prints_does_not_reach_the_window() -> None:
     script = (
-        "import engine.host as h, engine.session as s\n"
+        "import engine.stdio as h, engine.session as s\n"
         "s.LoadedModel.load = lambda *a: print('chatter', flush=True)\n"
         "h.serve_stdio()\n"
     )

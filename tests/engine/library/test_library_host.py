@@ -202,7 +202,7 @@ def test_every_job_of_the_contract_is_there() -> None:
     assert set(JOBS) >= {
         "machine", "catalogue", "estimate", "search", "look", "library", "downloads", "download", "pause", "resume",
         "cancel_download", "forget_download", "import", "remove", "restore", "relocate", "verify", "repair",
-        "prepare_plan", "prepare", "token", "measured", "idle",
+        "prepare_plan", "prepare", "token", "measured", "idle", "newer_release",
     }  # fmt: skip
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import random
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import openai
@@ -16,6 +18,7 @@ from engine import protocol
 from engine.host import EngineHost
 from engine.protocol import ServerState
 from engine.server import connection
+from engine.server.access import MOST_BODY_BYTES
 from engine.server.turns import MOST_WAITING, Turn
 
 KEY = "a-key-for-tests"
@@ -172,6 +175,11 @@ def test_a_completion_keeps_to_its_seed_its_length_and_its_stop_texts(client: op
 def test_what_cannot_be_answered_is_refused_as_the_client_expects(client: openai.OpenAI, serving: Serving) -> None:
     with pytest.raises(openai.AuthenticationError):
         client.with_options(api_key="another-key").models.list()
+    large = [{"role": "user", "content": "x" * (MOST_BODY_BYTES // 2)}]
+    with pytest.raises(openai.AuthenticationError):
+        client.with_options(api_key="another-key").chat.completions.create(model="Pip", messages=large)
+    with pytest.raises(openai.APIStatusError, match="larger than 4 MiB"):
+        client.chat.completions.create(model="Pip", messages=large * 4)
     with pytest.raises(openai.NotFoundError, match="'Pip' is loaded"):
         client.chat.completions.create(model="gpt-9", messages=QUESTION)
     with pytest.raises(openai.BadRequestError, match="no tools"):
@@ -187,7 +195,7 @@ def test_what_cannot_be_answered_is_refused_as_the_client_expects(client: openai
             client.completions.create(model="Pip", prompt=prompt)
     with pytest.raises(openai.NotFoundError, match="/v1/chat/completions"):
         client.embeddings.create(model="Pip", input="x")
-    told = serving.news(lambda state: state.refused >= 9)
+    told = serving.news(lambda state: state.refused >= 11)
     assert "/v1/embeddings" in told.last_error
 
 
@@ -223,32 +231,64 @@ def test_who_is_silent_or_senseless_is_cut_off(client: openai.OpenAI, monkeypatc
     for said in (b"", b"GET /v1/models HTT", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 what is this\r\n\r\n"):
         with socket.create_connection(("127.0.0.1", int(client.base_url.port)), PATIENCE_S) as connected:
             connected.sendall(said)
-            while connected.recv(4096):
-                pass
+            with suppress(ConnectionResetError):
+                while connected.recv(4096):
+                    pass
+
+
+@pytest.mark.slow
+def test_two_thousand_damaged_requests_leave_it_answering(client: openai.OpenAI) -> None:
+    chance = random.Random(0)
+    port = int(client.base_url.port)
+    body = json.dumps({**LONG, "max_tokens": 1, "stream": True}).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {KEY}\r\n"
+    whole = f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
+    seen = set()
+    for _ in range(2000):
+        damaged = bytearray(whole)
+        for _ in range(chance.randrange(4)):
+            at = chance.randrange(len(damaged))
+            if chance.random() < 0.5:
+                damaged[at] = chance.randrange(256)
+            else:
+                del damaged[at : at + chance.randrange(1, 40)]
+        with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as connected, suppress(ConnectionError):
+            connected.sendall(damaged)
+            connected.shutdown(socket.SHUT_WR)
+            reply = b"".join(iter(lambda: connected.recv(65536), b""))
+            seen.add(reply[9:12])
+    assert {b"200", b"400", b"401"} <= seen <= {b"", *(b"%d" % status for status in range(200, 505))}
+    assert b"500" not in seen
+    assert client.completions.create(**{**LONG, "max_tokens": 1}).usage.completion_tokens == 1
 
 
 def test_an_answer_nobody_waits_for_any_more_is_stopped(client: openai.OpenAI, serving: Serving) -> None:
     stopped_at: list[int] = []
+    is_there = threading.Event()  # the fifth token
 
     def wait(turn: Turn) -> None:
         if turn.tokens == 5:
+            is_there.set()
             assert turn._gone.wait(PATIENCE_S)
         stopped_at.append(turn.tokens)
 
     serving.at_token = wait
     with client.completions.create(**LONG, stream=True) as stream:
-        next(iter(stream))
+        chunks = iter(stream)
+        next(chunks)
         told = serving.news(lambda state: state.active == 1).talking[0]
         assert (told["what"], told["state"], told["client"].split("/")[0]) == ("completion", "answering", "OpenAI")
+        assert is_there.wait(PATIENCE_S)
     serving.news(lambda state: state.active == 0 and stopped_at[-1:] == [5])
     assert stopped_at == [1, 2, 3, 4, 5]
     # The same of an answer that is not streamed.
     stopped_at.clear()
+    is_there.clear()
     with socket.create_connection(("127.0.0.1", int(client.base_url.port)), PATIENCE_S) as connected:
         body = json.dumps(LONG).encode()
         head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:{client.base_url.port}\r\nAuthorization: Bearer {KEY}"
         connected.sendall(f"{head}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
-        serving.news(lambda state: state.active == 1)
+        assert is_there.wait(PATIENCE_S)
     serving.news(lambda state: state.active == 0 and stopped_at[-1:] == [5])
     assert stopped_at == [1, 2, 3, 4, 5]
 

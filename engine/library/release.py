@@ -1,0 +1,80 @@
+"""Looks for a newer version of Hearth where this build says that versions are announced. It runs when it is asked to.
+
+The question holds nothing of the person, and a build that names no place, as a checkout does, asks nobody.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from engine import __version__
+from engine.assets import asset_root
+
+log = logging.getLogger(__name__)
+
+ANSWER_S = 10.0
+MAX_BYTES = 1 << 20
+_VERSION = re.compile(r"v?(\d{1,6}(?:\.\d{1,6}){1,3})")  # no trial versions
+_PAGE = re.compile(r"https://[!-~]{1,300}")
+
+
+@dataclass(frozen=True)
+class Release:
+    """A version to be had. page: where, empty where that was not said."""
+
+    version: str
+    page: str
+
+
+def feed() -> str:
+    """The address that the build was given; empty where it was given none."""
+    try:
+        address = json.loads((asset_root() / "release.json").read_text(encoding="utf-8"))["feed"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return address if isinstance(address, str) else ""
+
+
+def newer_release(own: str = __version__) -> Release | None:
+    """A version newer than our own; None where there is none, or where nobody can be asked."""
+    address = feed()
+    if not address:
+        return None
+    import httpx2
+
+    headers = {"accept": "application/json", "accept-encoding": "identity", "user-agent": "Hearth"}
+    try:
+        with (
+            httpx2.Client(timeout=ANSWER_S, follow_redirects=True, headers=headers) as client,
+            client.stream("GET", address) as response,
+        ):
+            response.raise_for_status()
+            data = b""
+            for block in response.iter_bytes():
+                data += block
+                if len(data) > MAX_BYTES:
+                    raise ValueError("the answer is too long")
+        return _newer(json.loads(data), own)
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
+        log.info("no newer version could be looked for: %s", type(error).__name__)
+        return None
+
+
+def _newer(said: Any, own: str) -> Release | None:
+    if not isinstance(said, dict):
+        return None
+    match = _VERSION.fullmatch(str(said.get("tag_name", "")))
+    if match is None or _numbers(match[1]) <= _numbers(own):
+        return None
+    page = str(said.get("html_url", ""))
+    return Release(match[1], page if _PAGE.fullmatch(page) else "")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """1.2 and 1.2.0 are the same."""
+    numbers = [int(number) for number in re.findall(r"\d+", version)]
+    return tuple(numbers + [0] * (4 - len(numbers)))

@@ -1,0 +1,109 @@
+"""A service as a process of the window's: requests on stdin, events on stdout, the log on stderr.
+
+The engine's (engine/host.py), or the library's. What is asked and answered is theirs; here is only how it travels, and
+that no process outlives its window.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import BinaryIO, Protocol
+
+from engine import __version__, protocol
+from engine.cpu_and_ram import process_ram_bytes
+from engine.host import EngineHost
+from engine.request_course import Emit
+
+HEARTBEAT_EVERY_S = 1.0
+LAST_BREATH_S = 1.5  # for the running request, once the window is gone
+
+
+class Service(Protocol):
+    """What can be served as a process: EngineHost, or the library's."""
+
+    def submit(self, request: protocol.Request) -> None: ...
+
+    def run_pending(self, block: bool = False) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def serve_stdio(make_service: Callable[[Emit], Service] = EngineHost) -> int:
+    """A service as a process: requests on stdin, events on stdout, the log on stderr. Returns the exit code.
+
+    Ends when stdin closes, so that no engine outlives its window, or after a shutdown request.
+    """
+    out = _private_stdout()
+    write_lock = threading.Lock()
+    host: Service
+
+    def emit(message: protocol.Event | protocol.Hello) -> None:
+        line = protocol.encode(message)
+        with write_lock:
+            try:
+                out.write(line)
+                out.flush()
+            except (OSError, ValueError):  # the window is gone: nobody is left to tell
+                host.close()
+
+    host = make_service(emit)
+    emit(protocol.Hello(app_version=__version__, pid=os.getpid()))
+    # A reader of our own: the interpreter waits at its end for sys.stdin's lock, which a blocked reader never gives.
+    requests = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
+    first = requests.readline(protocol.MAX_LINE_BYTES)
+    if not first:
+        return 0
+    try:
+        greeting = protocol.decode(first)
+        if not isinstance(greeting, protocol.Hello) or greeting.version != protocol.PROTOCOL_VERSION:
+            raise protocol.ProtocolError(
+                f"The window speaks {first[:80]!r}, this engine protocol version {protocol.PROTOCOL_VERSION}."
+            )
+    except protocol.ProtocolError as error:
+        emit(protocol.Failed("", type(error).__name__, error.message, error.hint))
+        return 1
+    threading.Thread(target=_read_requests, args=(requests, host, emit), name="requests", daemon=True).start()
+    threading.Thread(target=_beat, args=(emit,), name="heartbeat", daemon=True).start()
+    host.run_pending(block=True)
+    return 0
+
+
+def _private_stdout() -> BinaryIO:
+    """The real stdout for the protocol alone; whatever a library prints from now on goes to stderr."""
+    out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return out
+
+
+def _read_requests(requests: BinaryIO, host: Service, emit: Emit) -> None:
+    for line in _lines(requests, protocol.MAX_LINE_BYTES):
+        try:
+            message = protocol.decode(line)
+            if not isinstance(message, protocol.Request):
+                raise protocol.ProtocolError(f"A {message.type} message is no request.")
+        except protocol.ProtocolError as error:
+            emit(protocol.Failed("", type(error).__name__, error.message, error.hint))
+        else:
+            host.submit(message)
+    host.close()
+    # A request that does not look up (a long native call) must not keep the process alive without its window.
+    time.sleep(LAST_BREATH_S)
+    os._exit(0)
+
+
+def _lines(stream: BinaryIO, most_bytes: int) -> Iterator[bytes]:
+    """The stream's lines; of one that is too long the first `most_bytes`, and its end does not pass for a line."""
+    while line := stream.readline(most_bytes):
+        yield line
+        while len(line) == most_bytes and not line.endswith(b"\n"):
+            line = stream.readline(most_bytes)
+
+
+def _beat(emit: Emit) -> None:
+    while True:
+        emit(protocol.Heartbeat(ram_bytes=process_ram_bytes()))
+        time.sleep(HEARTBEAT_EVERY_S)
