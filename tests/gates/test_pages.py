@@ -14,7 +14,7 @@ from engine import cli
 # A path of the tree in a sentence, perhaps with a star, a place in it behind a colon, or braces for several.
 _PATH = re.compile(r"(?:app|engine|native_kernels|docs|assets|installer|tests)/[\w.*/\-]+")
 
-COMING = {ROOT / "docs" / "installing.md"}  # written beside this, linked already
+COMING = {ROOT / "docs" / "installers.md"}  # written beside this, linked already
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
