@@ -42,7 +42,7 @@ UNUSED_FILES = (
     "PySide6/*/qmltooling/*", "PySide6/*/generic/*", "PySide6/*/egldeviceintegrations/*",
     "PySide6/*/platforms/libqeglfs*", "PySide6/*/platforms/libqlinuxfb*", "PySide6/*/platforms/libqvkkhr*",
     "PySide6/*/platforms/libqvnc*", "PySide6/*/platforms/libqminimal*", "PySide6/*/platformthemes/libqgtk3*",
-    "*libQt6Quick*", "*libQt6Qml*", "*libQt6EglFS*",
+    "*libQt6Quick*", "*libQt6Qml*", "*libQt6EglF*",
     "libgtk-3*", "libgdk*", "libatk*", "libcairo*", "libpango*", "libpixman*", "libharfbuzz.so*", "libfribidi*",
     "libthai*", "libdatrie*", "libgraphite2*",  # the theme of GTK brought them
     "libstdc++.so*", "libgcc_s.so*",  # older ones than the graphics driver's would keep it from loading

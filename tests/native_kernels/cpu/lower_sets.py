@@ -4,7 +4,7 @@ Each set has byte products of its own, but many sets share everything else: what
 float16 make of a kernel without byte products is the same code for all that have the same number of lanes. Such kernels
 are compiled once for each kind of set and not for every set; this process itself stands for the kind of the best one.
 
-Compiling is what these tests cost, so every day the commonest sets share the codecs between them; marked `slow` are the
+Compiling is what these tests cost, so every day the commonest set takes its share of the codecs; marked `slow` are the
 other sets, and the run of all codecs on all sets.
 """
 
@@ -35,11 +35,18 @@ def _first_of_their_kind() -> list[str]:
 OTHER_KINDS = _first_of_their_kind()
 
 
-# What most processors have, and what all have; the sets between them with `-m slow`.
+# Between what most processors have, and what all have, the codecs are shared; the sets between them with `-m slow`.
 DAILY = [name for name in LOWER if name in ("avx2", "generic")] or LOWER
-LOWER_SETS = pytest.mark.parametrize(
-    "name", [name if name in DAILY else pytest.param(name, marks=pytest.mark.slow) for name in LOWER]
-)
+
+
+def _first_daily(names: Sequence[str], daily: Sequence[str]) -> pytest.MarkDecorator:
+    """Each of the sets, all but the first of `daily` with `-m slow`."""
+    marked = [name if [name] == [*daily[:1]] else pytest.param(name, marks=pytest.mark.slow) for name in names]
+    return pytest.mark.parametrize("name", marked)
+
+
+LOWER_SETS = _first_daily(LOWER, DAILY)
+KINDS_OF_SETS = _first_daily(OTHER_KINDS, OTHER_KINDS)
 THOROUGH = pytest.mark.parametrize("thorough", [False, pytest.param(True, id="all", marks=pytest.mark.slow)])
 
 

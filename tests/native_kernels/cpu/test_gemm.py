@@ -39,7 +39,7 @@ def test_ragged_columns_of_plain_numbers(name: str, n_cols: int) -> None:
 
 
 @pytest.mark.parametrize("name", SMALL_BLOCKS)
-@pytest.mark.parametrize("groups", [1, 3, 15, 16, 17, 31, 71])
+@pytest.mark.parametrize("groups", [1, 15, 17, 71])
 def test_ragged_groups(name: str, groups: int) -> None:
     for n_tokens, n_rows in ((2, 1), (6, 33), (9, 140)):
         check_matmul(name, n_tokens, n_rows, 32 * groups, apart=3)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import operator_checks
 import pytest
-from lower_sets import OTHER_KINDS, THOROUGH, dealt, run_limited
+from lower_sets import KINDS_OF_SETS, OTHER_KINDS, THOROUGH, dealt, run_limited
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def test_operators(n_threads: int) -> None:
 
 
 @THOROUGH
-@pytest.mark.parametrize("name", OTHER_KINDS)
+@KINDS_OF_SETS
 def test_lower_instruction_sets(name: str, thorough: bool) -> None:
     checks = Path(__file__).parent / "operator_checks.py"
     codecs = dealt(operator_checks.CODECS, name, OTHER_KINDS, thorough)
