@@ -32,7 +32,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_files_that_are_named_are_there(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     named = {span for span in re.findall(r"`([^`\n]+)`", text) if _PATH.fullmatch(span)}
-    assert sorted(path for path in named if not any(ROOT.glob(path))) == []
+    patterns = {path: re.sub(r"[A-Z]{4,}", "*", path) for path in named}  # hearth_LANGUAGE.ts: any of them
+    assert sorted(path for path, pattern in patterns.items() if not any(ROOT.glob(pattern))) == []
 
 
 def test_the_tour_names_files_that_are_there() -> None:
