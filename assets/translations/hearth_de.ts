@@ -1446,7 +1446,7 @@
     <message>
         <location filename="../../app/model_words.py"/>
         <source>No estimate</source>
-        <translation>Keine Schätzung</translation>
+        <translation>Unbekannt</translation>
     </message>
     <message>
         <location filename="../../app/model_words.py"/>

@@ -326,7 +326,7 @@ def test_a_repository_that_asks_for_access_leads_to_the_token(enter: Enter) -> N
     room = enter()
     room.library.fail("look", "GatedModelError", "o/name asks for access.", "Visit https://huggingface.co/o/name")
     room.search("o/name")
-    room.wait(lambda: room.page.repository._inner is not None)
+    room.wait(lambda: room.page.repository.findChild(type(room.page.note)) is not None)
     note = room.page.repository.findChild(type(room.page.note))
     assert note is not None
     QTest.mouseClick(note.first, Qt.MouseButton.LeftButton)
