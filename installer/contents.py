@@ -34,7 +34,8 @@ UNSEEN_MODULES = ("numba._devicearray", "uvicorn.lifespan.off", "uvicorn.protoco
 # Files, by where they would lie in the program; those of the system are any desktop's own.
 UNUSED_FILES = (
     "*.dist-info/direct_url.json", "*/tests/*", "*/test/*.py", "*/testing/data/*",
-    "torch/bin/*", "torch/include/*", "torch/test/*", "torch/share/*", "torch/lib/*.lib",
+    "torch/bin/test_*", "torch/bin/*Test", "torch/bin/protoc*", "torch/include/*", "torch/test/*", "torch/share/*",
+    "torch/lib/*.lib",
     "torch/lib/libtorchbind_test*", "torch/lib/libjitbackend_test*", "torch/lib/libbackend_with_compiler*",
     "torch/lib/libaoti_custom_ops*",
     "nvidia/*.alt.*", "nvidia/*/include/*",  # a second NVRTC that trades memory for speed
@@ -42,7 +43,7 @@ UNUSED_FILES = (
     "PySide6/*/qmltooling/*", "PySide6/*/generic/*", "PySide6/*/egldeviceintegrations/*",
     "PySide6/*/platforms/libqeglfs*", "PySide6/*/platforms/libqlinuxfb*", "PySide6/*/platforms/libqvkkhr*",
     "PySide6/*/platforms/libqvnc*", "PySide6/*/platforms/libqminimal*", "PySide6/*/platformthemes/libqgtk3*",
-    "*libQt6Quick*", "*libQt6Qml*", "*libQt6EglFS*",
+    "*libQt6Quick*", "*libQt6Qml*", "*libQt6EglF*",
     "libgtk-3*", "libgdk*", "libatk*", "libcairo*", "libpango*", "libpixman*", "libharfbuzz.so*", "libfribidi*",
     "libthai*", "libdatrie*", "libgraphite2*",  # the theme of GTK brought them
     "libstdc++.so*", "libgcc_s.so*",  # older ones than the graphics driver's would keep it from loading

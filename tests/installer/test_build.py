@@ -60,6 +60,8 @@ def test_no_tool_of_the_tests_comes_along_and_nothing_needed_stays_behind() -> N
     [
         ("torch/lib/libtorch_cpu.so", False),
         ("torch/test/some.bin", True),
+        ("torch/bin/test_api", True),
+        ("torch/bin/torch_shm_manager", False),  # looked for when torch is imported
         ("nvidia/cuda_nvrtc/lib/libnvrtc.so.12", False),
         ("nvidia/cuda_nvrtc/lib/libnvrtc.alt.so.12", True),
         ("PySide6/Qt/translations/qtbase_de.qm", False),
