@@ -57,8 +57,12 @@ class Newcomer:
         card = next(card for card in self.page.cards.values() if card.row.name == name)
         return card.buttons[act]
 
-    def wait_for(self, name: str, condition: Callable[[ModelRow], Any]) -> None:
-        self.person.wait(lambda: condition(self.row(name)))
+    def can(self, name: str, act: str) -> bool:
+        """Whether its card is in view and offers that."""
+        return any(card.row.name == name and act in card.buttons for card in self.page.cards.values())
+
+    def wait_for(self, name: str, condition: Callable[[ModelRow], Any], most_ms: int = 60_000) -> None:
+        self.person.qtbot.waitUntil(lambda: bool(condition(self.row(name))), timeout=most_ms)
 
     def picture(self, name: str, of: QWidget | None = None) -> None:
         kept = os.environ.get("HEARTH_UPDATE_SCREENSHOTS") == "1"
@@ -66,6 +70,9 @@ class Newcomer:
         folder.mkdir(parents=True, exist_ok=True)
         self.person.qtbot.wait(50)
         assert (of or self.window).grab().save(str(folder / f"{name}.png"))
+
+
+PREPARED_MS = 400_000  # a thousand steps of training: 45 s on two cores that seven others share
 
 
 @pytest.mark.timeout(600)
@@ -112,6 +119,7 @@ def test_from_the_first_launch_to_a_prepared_model(
 
         # Prepared for this PC, with what it brings told before.
         assert newcomer.row(offer.name).installed.state == "needs preparing"  # type: ignore[union-attr]
+        person.wait(lambda: newcomer.can(offer.name, "prepare"))
         newcomer.click(newcomer.button(offer.name, "prepare"))
         person.wait(lambda: [s for s in person.window.findChildren(PrepareSheet) if s.start.isEnabled()])
         sheet = next(s for s in person.window.findChildren(PrepareSheet) if s.isVisible())
@@ -120,7 +128,7 @@ def test_from_the_first_launch_to_a_prepared_model(
         newcomer.click(sheet.start)
         newcomer.wait_for(offer.name, lambda row: row.preparing)
         newcomer.picture("models-preparing")
-        newcomer.wait_for(offer.name, lambda row: row.installed.state == "ready" and row.preparing is None)
+        newcomer.wait_for(offer.name, lambda row: row.installed.state == "ready" and row.preparing is None, PREPARED_MS)
 
         # Chatting with it; the answer names its model.
         newcomer.click(newcomer.button(offer.name, "chat"))
