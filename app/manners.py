@@ -124,7 +124,7 @@ class Manners(QObject):
 
     def take_elsewhere(self, status: EngineStatus) -> None:
         """What a server elsewhere does that a chat is sent to."""
-        self.sleep.set_reason("hearing an answer", status.answering)
+        self.sleep.set_reason(noted("hearing an answer"), status.answering)
         self.notices.set_status(status)
 
     def _look_at_models(self, *_: object) -> None:

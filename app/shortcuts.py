@@ -89,13 +89,20 @@ def command(act: str) -> Command:
     return _by_act()[act]
 
 
+_CAPS = {"Ctrl": noted("Ctrl"), "Shift": noted("Shift"), "Del": noted("Del")}
+
+
+def shown(keys: str) -> str:
+    """Keys as they are printed on the keyboards of the person's language: "Ctrl+N"."""
+    return "+".join(tr(_CAPS.get(part, part)) for part in keys.split("+"))
+
+
 def keys(act: str) -> str:
     """Its keys as they are shown, "Ctrl+N"; empty where it has none."""
-    return next(iter(command(act).keys), "")
+    return shown(next(iter(command(act).keys), ""))
 
 
 def tooltip(act: str, words: str = "") -> str:
     """What stands in a tooltip: the words, the command's own by default, and its keys."""
-    shown = keys(act)
     words = words or tr(command(act).words)
-    return f"{words}  ({shown})" if shown else words
+    return f"{words}  ({keys(act)})" if keys(act) else words

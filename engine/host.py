@@ -108,10 +108,10 @@ class EngineHost:
             else:
                 self._run(request)
             wait = None if self._session is None else IDLE_AFTER_S
+        self._unload()  # first: what was learned is kept, however long a client listens
         if self._switches is not None and self._api is not None:
             self._switches.shutdown(cancel_futures=True)
             self._api.close()
-        self._unload()
 
     # -------------------------------------------------------------- what the local API sees of the window
 

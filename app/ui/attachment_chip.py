@@ -33,7 +33,7 @@ def facts_of(item: Attached) -> tuple[str, str]:
     if item.attachment is None:
         return tr("Reading"), "ink3"
     measure = item.measure
-    if measure is None:
+    if measure is None or (item.has_room and not measure.tokens):  # not yet, or where nobody here can count
         return size_of(item.attachment), "ink3"
     if not item.has_room:
         return tr("No room for {tokens}", tokens=_tokens(measure.tokens)), "bad"

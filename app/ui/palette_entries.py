@@ -23,7 +23,7 @@ def of_commands(commands: Commands) -> list[Entry]:
     """Every command but the palette's own."""
     return [
         Entry(tr("Commands"), tr(known.words), partial(commands.run, known.act), known.glyph,
-              known.keys[0] if known.keys else "", f"{tr(known.also)} {tr(known.group)}")
+              keys(known.act), f"{tr(known.also)} {tr(known.group)}")
         for known in commands.listed() if known.act != "palette"
     ]  # fmt: skip
 

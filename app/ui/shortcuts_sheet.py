@@ -15,7 +15,15 @@ from app.ui.painting import antialiased, block, outline
 from app.ui.sheet import Sheet
 
 WIDE_PX, CAP_PX, PLUS_GAP = 620, 24, 4
-SHOWN = {"Return": noted("Enter"), "PgUp": noted("Page up"), "PgDown": noted("Page down"), "Up": noted("Arrow up")}
+SHOWN = {
+    "Return": noted("Enter"),
+    "PgUp": noted("Page up"),
+    "PgDown": noted("Page down"),
+    "Up": noted("Arrow up"),
+    "Ctrl": noted("Ctrl"),
+    "Shift": noted("Shift"),
+    "Del": noted("Del"),
+}
 
 
 def caps(keys: str) -> list[str]:

@@ -29,7 +29,7 @@ MOST_BUILT = 120  # then those farthest from the view are taken down again
 # Before the window is painted again, so many are built as fill the view this often, and no more than this; an answer
 # with a table and code takes 10 ms.
 AT_ONCE, VIEWS_AT_ONCE = 12, 1.5
-SLICE_S = 0.006  # of the window's thread for the others, then it sees to whatever else has happened
+SLICE_S = 0.008  # of the window's thread for the others, then it sees to whatever else has happened
 FLUSH_MS = 40
 SLOWEST_FLUSH_MS = 250
 PLAIN_TAIL = 4000  # characters of an open block up to which it is painted at the full rate
@@ -78,7 +78,8 @@ class Transcript(QScrollArea):
         self._flush_timer = self._timer(self.flush)
         self._slice_timer = self._timer(self._build_slice)
         self._leap_timer = self._timer(self._leap)
-        self._jump = Button(tr("Jump to end"), "secondary", "end", parent=self)
+        # Of the column, not over it: whatever lies over what scrolls has all of it painted again.
+        self._jump = Button(tr("Jump to end"), "secondary", "end", parent=self._turns)
         self._jump.radius_px = 16
         self._jump.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self._jump.clicked.connect(self.jump_to_end)
@@ -462,8 +463,9 @@ class Transcript(QScrollArea):
         self._jump.setVisible(shown)
         if self._jump.isVisible():
             self._jump.resize(self._jump.sizeHint())
-            left = (self.width() - self._jump.width()) // 2
-            self._jump.move(left, self.height() - self._jump.height() - theme.px(12))
+            view, top = self.viewport(), self.verticalScrollBar().value()
+            left = (self.width() - self._jump.width()) // 2 - view.x()
+            self._jump.move(left, top + view.height() - self._jump.height() - theme.px(12))
             self._jump.raise_()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:

@@ -1229,6 +1229,11 @@
     </message>
     <message>
         <location filename="../../app/manners.py"/>
+        <source>hearing an answer</source>
+        <translation>empfängt eine Antwort</translation>
+    </message>
+    <message>
+        <location filename="../../app/manners.py"/>
         <source>preparing a model</source>
         <translation>bereitet ein Modell vor</translation>
     </message>
@@ -1266,7 +1271,7 @@
         <location filename="../../app/model_rows.py"/>
         <location filename="../../app/model_selection.py"/>
         <source>Fits the GPU</source>
-        <translation>Passt auf die GPU</translation>
+        <translation>Passt auf GPU</translation>
     </message>
     <message>
         <location filename="../../app/model_rows.py"/>
@@ -2173,8 +2178,20 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/shortcuts_sheet.py"/>
+        <source>Ctrl</source>
+        <translation>Strg</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>Dark theme</source>
         <translation>Dunkles Design</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/shortcuts_sheet.py"/>
+        <source>Del</source>
+        <translation>Entf</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2338,6 +2355,12 @@
         <location filename="../../app/ui/side_panel.py"/>
         <source>Settings</source>
         <translation>Einstellungen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/shortcuts_sheet.py"/>
+        <source>Shift</source>
+        <translation>Umschalt</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2745,7 +2768,7 @@
         <location filename="../../app/ui/away_mark.py"/>
         <location filename="../../app/ui/status_strip.py"/>
         <source>Sent to {server}</source>
-        <translation>An {server} gesendet</translation>
+        <translation>An {server}</translation>
     </message>
     <message>
         <location filename="../../app/ui/away_mark.py"/>
@@ -3331,7 +3354,7 @@
     <message>
         <location filename="../../app/ui/context_meter.py"/>
         <source>Middle goes</source>
-        <translation>Mitte fällt weg</translation>
+        <translation>Mitte weg</translation>
     </message>
     <message>
         <location filename="../../app/ui/context_meter.py"/>
@@ -3346,7 +3369,7 @@
     <message>
         <location filename="../../app/ui/context_meter.py"/>
         <source>Oldest go</source>
-        <translation>Älteste fallen weg</translation>
+        <translation>Älteste weg</translation>
     </message>
     <message>
         <location filename="../../app/ui/context_meter.py"/>
@@ -4996,6 +5019,11 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/preset_menu.py"/>
+        <source>This chat is sent to a server. Temperature, top p, seed, the longest answer and the texts to stop at go along.</source>
+        <translation>Dieser Chat geht an einen Server. Temperatur, Top p, Startwert, die längste Antwort und die Stopptexte gehen mit.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/preset_menu.py"/>
         <source>This model brings no predictors, so it answers without instead.</source>
         <translation>Dieses Modell bringt keine Prädiktoren mit und antwortet daher ohne sie.</translation>
     </message>
@@ -5262,6 +5290,11 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/server_sheet.py"/>
         <source>None needed</source>
         <translation>Nicht nötig</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>Not encrypted: others in this network can read what is sent.</source>
+        <translation>Nicht verschlüsselt: Andere in diesem Netz können mitlesen.</translation>
     </message>
     <message>
         <location filename="../../app/ui/server_sheet.py"/>
@@ -5824,6 +5857,11 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
+        <source>Hearth {version} is there</source>
+        <translation>Hearth {version} ist da</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
         <source>If it stays so, install Hearth again.</source>
         <translation>Bleibt es so, installieren Sie Hearth neu.</translation>
     </message>
@@ -6091,6 +6129,11 @@ Andere Programme: {others}</translation>
         <location filename="../../app/user_messages.py"/>
         <source>They were saved by a newer Hearth and stay untouched. Install the newer version to read them.</source>
         <translation>Sie wurden von einem neueren Hearth gespeichert und bleiben unberührt. Installieren Sie die neuere Version, um sie zu lesen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>This is version {version}. The newer one is to be had where this one came from.</source>
+        <translation>Dies ist Version {version}. Die neuere gibt es dort, woher diese kam.</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>

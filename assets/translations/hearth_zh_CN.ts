@@ -1217,6 +1217,11 @@
     </message>
     <message>
         <location filename="../../app/manners.py"/>
+        <source>hearing an answer</source>
+        <translation>正在接收回答</translation>
+    </message>
+    <message>
+        <location filename="../../app/manners.py"/>
         <source>preparing a model</source>
         <translation>正在准备模型</translation>
     </message>
@@ -2158,8 +2163,20 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/shortcuts_sheet.py"/>
+        <source>Ctrl</source>
+        <translation>Ctrl</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>Dark theme</source>
         <translation>深色主题</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/shortcuts_sheet.py"/>
+        <source>Del</source>
+        <translation>Del</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2323,6 +2340,12 @@
         <location filename="../../app/ui/side_panel.py"/>
         <source>Settings</source>
         <translation>设置</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/shortcuts_sheet.py"/>
+        <source>Shift</source>
+        <translation>Shift</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -4965,6 +4988,11 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/preset_menu.py"/>
+        <source>This chat is sent to a server. Temperature, top p, seed, the longest answer and the texts to stop at go along.</source>
+        <translation>此聊天会发送到服务器。温度、top p、种子、最长回答和停止文本会一并发送。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/preset_menu.py"/>
         <source>This model brings no predictors, so it answers without instead.</source>
         <translation>此模型没有预测器，因此不使用预测器回答。</translation>
     </message>
@@ -5229,6 +5257,11 @@ Other programs: {others}</source>
         <location filename="../../app/ui/server_sheet.py"/>
         <source>None needed</source>
         <translation>不需要</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>Not encrypted: others in this network can read what is sent.</source>
+        <translation>未加密：此网络中的其他人可以读取发送的内容。</translation>
     </message>
     <message>
         <location filename="../../app/ui/server_sheet.py"/>
@@ -5788,6 +5821,11 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
+        <source>Hearth {version} is there</source>
+        <translation>Hearth {version} 已发布</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
         <source>If it stays so, install Hearth again.</source>
         <translation>如果一直如此，请重新安装 Hearth。</translation>
     </message>
@@ -6055,6 +6093,11 @@ Other programs: {others}</source>
         <location filename="../../app/user_messages.py"/>
         <source>They were saved by a newer Hearth and stay untouched. Install the newer version to read them.</source>
         <translation>它们由更新版本的 Hearth 保存，不会改动。请安装新版本以读取。</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>This is version {version}. The newer one is to be had where this one came from.</source>
+        <translation>当前版本为 {version}。新版本可从原来的来源获取。</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 NEWS_EVERY_S = 0.25
-LAST_WORDS_S = 2.0  # for connections that still send, once it is switched off
+LAST_WORDS_S = 1.0  # for connections that still send, once it is switched off
 KEEP_ALIVE_S = 30.0
 
 

@@ -69,6 +69,19 @@ def the_mark_stands_wherever_a_message_is_written(room: Room) -> None:
     assert room.page.composer.away.isHidden(), "a new chat begins on this PC"
 
 
+def what_is_attached_goes_whole_and_uncounted(room: Room) -> None:
+    room.hearth.servers.choose(enter(room))
+    composer = room.page.composer
+    assert composer.draft.add_paste("word " * 1000)
+    room.wait(lambda: composer.send.isEnabled())
+    (item,) = composer.draft.items
+    assert item.measure is not None
+    assert item.attachment is not None
+    assert item.measure.kept_chars == len(item.attachment.text)
+    assert "token" not in composer.attached.chips[item.id].facts.words
+    assert not composer.meter.isVisible(), "only the server can count"
+
+
 def the_menu_tells_here_from_elsewhere(room: Room) -> None:
     place, menus = enter(room), room.window.chat_models
     assert menus is not None
@@ -158,6 +171,7 @@ def test_servers_elsewhere_in_one_window(qtbot: QtBot, tmp_path: Path) -> None:
     for walk in (
         a_chat_of_this_pc_is_sent_elsewhere_only_after_a_question,
         the_mark_stands_wherever_a_message_is_written,
+        what_is_attached_goes_whole_and_uncounted,
         the_menu_tells_here_from_elsewhere,
         the_models_page_lists_servers_apart,
         a_server_is_entered_with_the_models_that_were_picked,

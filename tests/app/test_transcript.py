@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from PySide6.QtCore import QPoint, QPointF, Qt, QUrl
+from PySide6.QtCore import QEvent, QObject, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QGuiApplication, QTextDocument, QWheelEvent
 from PySide6.QtWidgets import QAbstractButton, QApplication, QWidget
 from pytestqt.qtbot import QtBot
@@ -165,6 +165,32 @@ def test_a_theme_change_restyles_what_is_seen_and_builds_the_rest_anew(
         assert at_end(transcript) is following
     finally:
         theme.apply(qapp, "light", 1.0)
+
+
+def test_scrolling_moves_what_is_painted_already(transcript: Transcript, qtbot: QtBot) -> None:
+    class Painted(QObject):
+        count = 0
+
+        def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+            self.count += event.type() == QEvent.Type.Paint
+            return False
+
+    transcript.show_messages(chat(100))
+    wait_built(transcript, qtbot, NEWEST)
+    settle(qtbot)
+    bar = transcript.verticalScrollBar()
+    bar.setValue(transcript.views[NEWEST // 2].y())
+    settle(qtbot)
+    middle = bar.value() + transcript.viewport().height() // 2
+    view = next(view for view in transcript.views if view.y() >= middle)
+    painted = Painted()
+    view.installEventFilter(painted)
+    bar.setValue(bar.value() - 10)
+    settle(qtbot)
+    assert painted.count == 0
+    view.update()
+    qtbot.waitUntil(lambda: painted.count == 1, timeout=30_000)
+    view.removeEventFilter(painted)
 
 
 def test_an_answer_that_is_being_written_outlives_a_theme_change(

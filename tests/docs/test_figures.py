@@ -38,6 +38,7 @@ def said() -> list[tuple[str, str]]:
     small, wins = anchor("13b", "11"), record("adaptation-2026-11-21")["adapting_wins_back_share"]
     kills = record("killed-streams-2026-11-22")
     assert not kills["problems"]
+    soak = record("reliability-2026-11-22")["parts"]["soak"]["told"]
     page = "benchmarks.md"
     rows = [
         (page, f"a token takes {1e3 / big['decode_tok_s']:.1f} ms; PowerInfer took {1e3 / peer['tok_s']:.1f} ms"),
@@ -57,6 +58,8 @@ def said() -> list[tuple[str, str]]:
         (page, f"{kills['kills']:,} times `kill -9` at random moments of a streamed answer: nothing was found broken "
                f"afterwards, and at most {kills['lost_s']['max']:.2f} s of the answer was lost, "
                f"{kills['lost_s']['p50']:.2f} s in the middle"),
+        (page, f"{soak['answers']} answers in one engine, {soak['tokens']:,} tokens | "
+               f"{soak['memory_mb_for_100_acts']:.2f} MB more memory"),
         ("how-it-works.md", f"took {1e6 * record('gpu-anchors-13b-2026-11-22')['hardware']['sync_s']:.0f} us"),
         ("how-it-works.md", f"wins back {100 * wins:.0f} %"),
     ]  # fmt: skip

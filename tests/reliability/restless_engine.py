@@ -2,13 +2,15 @@
 
 Run as a program, over the same requests as the window's. A watchdog ends it with all stacks where a request does not
 end. Prints one JSON object: acts, answers, tokens, how many were stopped, memory in MB by time with its slope, threads
-before and after. Arguments: how many acts, a seed, and a folder to work in; "--soak" answers to their ends only.
+before and after. Arguments: how many acts, a seed, and a folder to work in; "--soak": answers to their ends
+only; "--small": tiny models.
 """
 
 from __future__ import annotations
 
 import argparse
 import faulthandler
+import gc
 import json
 import random
 import threading
@@ -23,16 +25,19 @@ from tiny_model import make_tiny_model
 from engine import protocol
 from engine.host import EngineHost
 
-PATIENCE_S = 90.0
+PATIENCE_S = 150.0
 QUESTIONS = ("Tell me a story about a fox who lived by the sea.", "What is the capital of Peru?", "Why does it rain?")
 
 
 class Restless:
     """An engine in a thread of its own, and what it said."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int, small: bool = False) -> None:
+        """small: two tiny models and the operators of NumPy, for which nothing has to be compiled."""
         self.chance = random.Random(seed)
-        self.models = ["starter-chat", str(make_tiny_model(folder / "tiny", seed=1))]
+        first = str(make_tiny_model(folder / "other")) if small else "starter-chat"
+        self.models = [first, str(make_tiny_model(folder / "tiny", seed=1))]
+        self.engine = {"device": "cpu", "threads": 1, "backend": "reference" if small else "auto"}
         self.ended = threading.Condition()
         self.ends: dict[str, protocol.Finished | protocol.Failed] = {}
         self.tokens = self.stopped = self.answers = self.asked = 0
@@ -61,7 +66,7 @@ class Restless:
             return self.ends.pop(id)
 
     def load(self, model: str) -> str:
-        return self.ask(protocol.Load, model, {"device": "cpu", "threads": 1, "context": 512})
+        return self.ask(protocol.Load, model, self.engine)
 
     def generate(self, most: int) -> str:
         if len(self.messages) > 6:
@@ -99,7 +104,7 @@ class Restless:
         if kind == "answer":
             self.take_answer(end)
             if isinstance(end, protocol.Failed):  # nothing is loaded just now
-                self.await_end(self.load("starter-chat"))
+                self.await_end(self.load(self.models[0]))
         else:
             assert not (isinstance(end, protocol.Failed) and end.crash), end
 
@@ -115,11 +120,11 @@ def slope_mb(memory: list[tuple[int, float]]) -> float:
     return float(np.polyfit([at for at, _ in half], [mb for _, mb in half], 1)[0] * 100) if len(half) > 2 else 0.0
 
 
-def main(acts: int, seed: int, folder: Path, soak: bool, most_tokens: int = 64) -> dict[str, Any]:
+def main(acts: int, seed: int, folder: Path, soak: bool, small: bool, most_tokens: int) -> dict[str, Any]:
     faulthandler.enable()
     process, before = psutil.Process(), threading.active_count()
-    one = Restless(folder, seed)
-    one.await_end(one.load("starter-chat"))
+    one = Restless(folder, seed, small)
+    one.await_end(one.load(one.models[0]))
     memory: list[tuple[int, float]] = []
     rates: list[float] = []
     for number in range(acts):
@@ -131,6 +136,9 @@ def main(acts: int, seed: int, folder: Path, soak: bool, most_tokens: int = 64) 
         else:
             one.act()
         if number % 10 == 0:
+            if not soak:  # what stays when nothing is loaded
+                one.await_end(one.ask(protocol.Unload))
+                gc.collect()
             memory.append((number, process.memory_info().rss / 1e6))
     ended = one.close()
     quarter = max(1, acts // 4)
@@ -150,6 +158,7 @@ if __name__ == "__main__":
     parser.add_argument("seed", type=int)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--soak", action="store_true")
+    parser.add_argument("--small", action="store_true")
     parser.add_argument("--tokens", type=int, default=64)
     given = parser.parse_args()
-    print(json.dumps(main(given.acts, given.seed, given.folder, given.soak, given.tokens)), flush=True)
+    print(json.dumps(main(given.acts, given.seed, given.folder, given.soak, given.small, given.tokens)), flush=True)

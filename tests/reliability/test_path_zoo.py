@@ -20,7 +20,8 @@ NAMES = (
 )
 
 
-def test_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("answers", [False, pytest.param(True, marks=pytest.mark.slow)])  # kernels may be compiled
+def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: bool) -> None:
     odd = tmp_path.joinpath(*NAMES, ("a long name " * 8).strip(), "b" * 120)
     assert len(str(odd)) > 260
     folders = {
@@ -41,11 +42,14 @@ def test_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bundle = odd / "bundle ☕"
     engine = [sys.executable, "-P", "-m", "engine"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    for arguments in (
+    commands = [
         ["convert", str(model), str(bundle), "--codec", "q8_0", "--json"],
-        ["generate", str(bundle), "--prompt", "Grüße, 世界", "--max-tokens", "2", "--device", "cpu", "--json"],
+        ["inspect", str(bundle), "--json"],
         ["list", "--json"],
-    ):
+    ]
+    if answers:
+        commands.append(["generate", str(bundle), "--prompt", "Grüße, 世界", "--max-tokens", "2", "--json"])
+    for arguments in commands:
         done = subprocess.run([*engine, *arguments], env=environment, cwd=odd, capture_output=True, check=False)
         assert done.returncode == 0, done.stderr.decode()[-2000:]
         for line in done.stdout.decode().splitlines():

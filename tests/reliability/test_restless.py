@@ -8,9 +8,9 @@ import pytest
 from programs import told_by
 
 
-@pytest.mark.parametrize("acts", [12, pytest.param(500, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize("acts", [30, pytest.param(500, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
 def test_an_engine(tmp_path: Path, acts: int) -> None:
-    told = told_by("restless_engine.py", acts, 2, tmp_path)
+    told = told_by("restless_engine.py", acts, 2, tmp_path, *(["--small"] if acts < 100 else []))
     assert told["ended"]
     assert told["waiting"] == 0
     assert told["threads_after"] == told["threads_before"]
