@@ -114,6 +114,8 @@ def place(path: str) -> str:
     for mark in ("site-packages", "dist-packages"):
         if mark in parts:
             return "/".join(parts[parts.index(mark) + 1 :])
+    if parts and parts[0] in _OURS and ".." not in parts:  # so the built program names its files
+        return "/".join(parts)
     roots = {name: Path(__file__).resolve().parents[1] / name for name in _OURS}
     for root in roots.values():
         if Path(path).is_relative_to(root):

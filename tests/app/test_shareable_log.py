@@ -1,0 +1,20 @@
+"""Which places in files a log that is shown to others names."""
+
+from __future__ import annotations
+
+import pytest
+
+from app import shareable_log
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("engine/host.py", "engine/host.py"),
+        ("app\\ui\\theme.py", "app/ui/theme.py"),
+        ("app/../../home/ann/x.py", shareable_log.LEFT_OUT),
+        ("letters/ann.py", shareable_log.LEFT_OUT),
+    ],
+)
+def test_files_of_the_built_program_are_named_as_it_names_them(path: str, shown: str) -> None:
+    assert shareable_log.place(path) == shown
