@@ -82,7 +82,7 @@ def test_five_thousand_chats_are_searched_between_two_key_strokes() -> None:
     matching(entries, "x")
     began = time.process_time()
     matching(entries, "about mach")
-    assert time.process_time() - began < 2  # measured 6 ms
+    assert time.process_time() - began < 20  # measured 6 ms
 
 
 def test_settings_are_found_with_their_value() -> None:
