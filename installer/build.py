@@ -35,6 +35,7 @@ import setup_venv  # noqa: E402
 from build_error import BuildError  # noqa: E402
 from setup_failures import SetupError  # noqa: E402
 
+PINS = (ROOT / "constraints.txt", HERE / "constraints.txt")
 BUILD = ROOT / "build"
 PROGRAM = BUILD / "program" / "hearth"
 DIST = ROOT / "dist"
@@ -92,8 +93,9 @@ def make_ready(torch_index: str | None, progress: setup_progress.Progress) -> Pa
     venv = setup_venv.Venv(ROOT)
     bootstrap.make_ready(venv, "setup", torch_index, progress, ["setup"])
     with progress.stage("Installing PyInstaller"):
-        command = [str(venv.python), "-I", "-m", "pip", "install", "--quiet", "--only-binary", ":all:", "-c",
-                   str(ROOT / "constraints.txt"), "pyinstaller"]  # fmt: skip
+        pins = [word for file in PINS for word in ("-c", str(file))]
+        command = [str(venv.python), "-I", "-m", "pip", "install", "--quiet", "--only-binary", ":all:", *pins,
+                   "pyinstaller"]  # fmt: skip
         run(command, "PyInstaller could not be installed.", "look at what pip says above, then run it again.")
     return venv.python
 

@@ -132,8 +132,8 @@ def _has_a_test(module: ast.Module) -> bool:
     return any(isinstance(node, ast.FunctionDef) and node.name.startswith("test_") for body in bodies for node in body)
 
 
-def pins() -> dict[str, Requirement]:
-    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+def pins(file: str = "constraints.txt") -> dict[str, Requirement]:
+    lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
     wanted = [Requirement(line) for line in lines if line.strip() and not line.startswith("#")]
     names = [canonicalize_name(requirement.name) for requirement in wanted]
     assert len(names) == len(set(names)), "one pin a package"
@@ -184,6 +184,13 @@ def test_the_pins_are_what_is_needed_no_more_and_no_less() -> None:
     pinned = pins()
     assert needed - set(pinned) == set(), "needed and not pinned"
     assert {name for name, pin in pinned.items() if pin.marker is None} - needed == set(), "pinned and not needed"
+
+
+def test_what_freezes_the_program_is_pinned_apart() -> None:
+    apart = pins("installer/constraints.txt")
+    assert "pyinstaller" in apart
+    assert all(version(pin) for pin in apart.values())
+    assert set(apart) & set(pins()) == set(), "one pin a package"
 
 
 def test_what_is_installed_is_what_is_pinned() -> None:
