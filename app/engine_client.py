@@ -24,7 +24,7 @@ from engine import protocol
 
 log = logging.getLogger(__name__)
 
-TELL_MS = 40  # figures of an answer under way are told no more often: nobody reads faster
+TELL_MS = 60  # figures of an answer under way are told no more often: nobody reads faster
 SHARE_AFTER_S = 1.0  # of reading: then it is told how far it is
 CANCEL_WITHIN_MS = 800  # an engine that has not let go of a load by then is ended and started anew
 

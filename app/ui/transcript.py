@@ -30,7 +30,7 @@ MOST_BUILT = 120  # then those farthest from the view are taken down again
 # with a table and code takes 10 ms.
 AT_ONCE, VIEWS_AT_ONCE = 12, 1.5
 SLICE_S = 0.008  # of the window's thread for the others, then it sees to whatever else has happened
-FLUSH_MS = 40
+FLUSH_MS = 60
 SLOWEST_FLUSH_MS = 250
 PLAIN_TAIL = 4000  # characters of an open block up to which it is painted at the full rate
 TEXT_WIDTH = 720
