@@ -47,7 +47,7 @@ class Editor(QWidget):
 
     def taken(self, thing: Any) -> Any:
         """The thing with what stands in the editor."""
-        raise NotImplementedError  # as above
+        raise NotImplementedError  # every kind takes its own; a QWidget cannot be an abstract base class
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,12 @@ def main() -> int:
         print(part, json.dumps(found["parts"][part]), flush=True)
         if given.out is not None:
             given.out.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
-    return max(one["exit_code"] for one in found["parts"].values())
+    return int(any(one["exit_code"] or has_faults(one["told"]) for one in found["parts"].values()))
+
+
+def has_faults(told: Any) -> bool:
+    """Whether a part that ended well tells of something that must not be."""
+    return isinstance(told, dict) and bool(told.get("faults"))
 
 
 if __name__ == "__main__":
