@@ -12,7 +12,8 @@ are drawn anew, and all weights together are many times the last-level cache.
 
 Operators: gemv (a whole matrix by itself), sparse_gemv (rows of a list), axpy (weighted sum of such rows), ffn (gate,
 up and down of the neurons of a list, which all fire) and exact (every gate, then up and down of the share that fires).
-The three rows of a neuron lie side by side as in a bundle, those of GGML's blocks in matrices of their own.
+The three rows of a neuron lie side by side as in a bundle, those of GGML's blocks, and with --apart all, in matrices of
+their own.
 """
 
 from __future__ import annotations
@@ -232,7 +233,9 @@ class Layer:
 class Weights:
     """Layers of one codec in one arena, filled with bytes whose scales are small float16."""
 
-    def __init__(self, arena: NDArray[np.uint8], codec: str, d: int, f: int, rng: np.random.Generator) -> None:
+    def __init__(
+        self, arena: NDArray[np.uint8], codec: str, d: int, f: int, rng: np.random.Generator, apart: bool = False
+    ) -> None:
         self.row_bytes = ROW_CODECS[codec].n_bytes(d)
         if codec in ("f32", "f16", "bf16"):
             values = (rng.standard_normal((64, d)) / 64).astype(np.float32)
@@ -241,7 +244,7 @@ class Weights:
             pattern = rng.integers(0, 256, 1 << 20, dtype=np.uint8) & np.uint8(0x2B)
         for start in range(0, arena.size, pattern.size):
             arena[start : start + pattern.size] = pattern[: arena.size - start]
-        bundle = "." in codec or codec in ("f32", "f16", "bf16")
+        bundle = not apart and ("." in codec or codec in ("f32", "f16", "bf16"))
         padded = -(-self.row_bytes // 64) * 64 if bundle else self.row_bytes
         of_layer = 3 * padded * f
         whole = arena[: arena.size // (padded * f) * padded * f].reshape(-1, f, padded)
@@ -372,6 +375,7 @@ def main() -> int:
     parser.add_argument("--neurons", type=int, default=11008)
     parser.add_argument("--gib", type=float, default=1.5, help="of weights")
     parser.add_argument("--seconds", type=float, default=2.0, help="for each operator of a codec and its ceiling")
+    parser.add_argument("--apart", action="store_true", help="a neuron's rows in matrices of their own, as files have")
     parser.add_argument("--small-pages", action="store_true", help="pages of 4 KB, as mapped files have")
     parser.add_argument("--record", action="store_true", help="write the figures to tests/benchmarks/results/")
     flags = parser.parse_args()
@@ -380,7 +384,7 @@ def main() -> int:
     rows = []
     print(f"{isa.chosen().name}; width {flags.width}, {flags.neurons} neurons; GB/s (share of the ceiling; samples)")
     for codec in flags.codecs.split(","):
-        weights = Weights(arena, codec, flags.width, flags.neurons, rng)
+        weights = Weights(arena, codec, flags.width, flags.neurons, rng, flags.apart)
         for n_threads in map(int, flags.threads.split(",")):
             bench = Bench(weights, codec, flags.width, flags.neurons, n_threads, rng)
             for operator in flags.operators.split(","):
