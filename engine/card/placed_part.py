@@ -17,6 +17,7 @@ from engine.card import budget
 from engine.card.batch import CardBatch, batch_ops, open_card_batch
 from engine.card.cache import CardCache, KvRegion
 from engine.card.choice import CardFullError, CardUnusableError, OpenedCard
+from engine.card.cold_stream import Rates
 from engine.card.decode_program import PATIENCE_S, CardDecodeProgram
 from engine.card.loading import LoadedCard, load_onto_card
 from engine.card.placed_words import is_for_want_of_memory, why_unused, words_of
@@ -300,6 +301,12 @@ class PlacedPart:
         )
         bus = gpu.pcie_bytes_per_s or UNKNOWN_PCIE_BYTES_PER_S
         return StreamingSpeed(cold, bus, self._opened.cpu_bytes_per_s or bus, placement.objective)
+
+    def measure_streaming(self) -> Rates | None:
+        """How fast cold neurons are gathered for a prompt and travel, as things are now; None where none do. Between
+        answers. Raises: CudaError."""
+        self._card.enter()
+        return None if self._prompts is None else self._prompts.measure()
 
     def _add_predictors(self) -> None:
         loaded = self._now
