@@ -40,6 +40,5 @@ def test_sequences_share_the_card(machine: StandInMachine, tmp_path: Path) -> No
         decode_batch(more, [1] * 6, caches)
     found: Any = run_batch(model, 3, 5, 4, 1)
     assert (found.batch, found.device) == (3, "cuda")
-    assert 0 < found.timings["exchange"] < found.timings["step"] > found.timings["ffn"] > 0
     assert found.bytes_per_token["gpu"] > 0
     model.close()
