@@ -416,7 +416,7 @@ def hidden_calls(
     made = hidden_kernel(first.codec, None if second is None else second.codec)
     return [
         Call(list_words, needing, n, _WORDS_AT_ONCE, stage, keeps),
-        Call(made, args, n, GROUP, stage, keeps),
+        Call(made, args, n, GROUP, stage, keeps, shared=True),
         Call(list_words, listing, n, _WORDS_AT_ONCE, stage, (*keeps, places, neurons, n_opened)),
     ]
 
