@@ -3,6 +3,7 @@
     python tests/benchmarks/make_model.py dense 1b.gguf --shape 1b --codec q4_0
     python tests/benchmarks/make_model.py powerinfer 1b-sparse.gguf --shape 1b --gate sparse --active 0.1 --rank 448
     python tests/benchmarks/make_model.py powerinfer opt.gguf --shape opt-6.7b --bundle opt-bundle
+    python tests/benchmarks/make_model.py powerinfer 40b.gguf --shape falcon-40b --active 0.10 --statistics
 
 dense is what llama.cpp loads (it knows no OPT); powerinfer has down neuron-major and a predictor in every layer. With
 `--gate sparse` the neurons that are not active have negative gates, so that exact mode and predictors of any kind find
@@ -15,15 +16,19 @@ size.
 from __future__ import annotations
 
 import argparse
+import shutil
 import struct
 import sys
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
@@ -33,6 +38,7 @@ from model_shapes import N_SPECIAL, SHAPES, Shape, Tensor, Variant, tensors  # n
 from raw_gguf import array, entry, gguf_file, tensor, text, value  # noqa: E402
 
 from native_kernels.codecs import CODECS  # noqa: E402
+from native_kernels.cpu.pool import usable_processors  # noqa: E402
 
 U8 = NDArray[np.uint8]
 
@@ -40,7 +46,9 @@ _GGML_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8}  # the same in 2023's n
 _FILE_TYPES = {"f16": 1, "q4_0": 2, "q8_0": 7}
 _ALIGNMENT = 32
 _POOL_WEIGHTS = 1 << 24
-_COPIED_BYTES = 8 << 20
+_AS_TOKENS = 1 << 20  # probabilities are kept as counts over so many
+_DRAWN = ("first", "fc1", "fc2")  # contents whose every number is their own, in DISTINCT_LAYERS layers
+_CONSTANTS = {"ones": 1.0, "root half": 0.5**0.5, "zeros": 0.0}
 
 
 @dataclass(frozen=True)
@@ -72,25 +80,55 @@ class Recipe:
 
 
 def make_model(path: Path, recipe: Recipe) -> int:
-    """Writes the file and says how many bytes it has. It has its name only when it is whole."""
+    """Writes the file and says how many bytes it has. It has its name only when it is whole.
+
+    All processors fill it at once, as memory: writes to one file would wait for each other.
+    Raises: OSError where the disk has no room for it.
+    """
     writing = path.with_name(path.name + ".writing")
     head, places, n_bytes = _plan(recipe)
+    if (free := shutil.disk_usage(path.parent).free) < n_bytes:
+        raise OSError(f"{path} would take {n_bytes / 1e9:.2f} GB; {free / 1e9:.2f} GB are free.")
     pool = _Pool(recipe)
-    written: dict[tuple[str, int, tuple[int, ...]], int] = {}  # contents that are copied from where they were first
-    with writing.open("w+b") as file:
-        file.write(head)
+    with writing.open("wb") as file:
         file.truncate(n_bytes)
-        for number, (each, offset) in enumerate(places):
-            distinct = (each.content, each.layer % DISTINCT_LAYERS, each.shape)
-            if each.content in ("first", "fc1", "fc2") and distinct in written:
-                _copy(file, written[distinct], offset, _bytes_of(each))
-                continue
-            written[distinct] = offset
-            file.seek(offset)
-            for piece in pool.pieces(each, number):
-                file.write(piece.data)
+    memory = np.memmap(writing, np.uint8, "r+")
+    memory[: len(head)] = np.frombuffer(head, np.uint8)
+    first: dict[tuple[str, int, tuple[int, ...]], int] = {}  # where contents lie that others are copied from
+    drawn, repeated, copied = list[Callable[[], None]](), list[Callable[[], None]](), list[Callable[[], None]]()
+    for number, (each, offset) in enumerate(places):
+        distinct, here = (each.content, each.layer % DISTINCT_LAYERS, each.shape), memory[offset:][: _bytes_of(each)]
+        if each.content not in _DRAWN:
+            repeated.append(partial(pool.fill, here, each, number))
+        elif distinct in first:
+            copied.append(partial(np.copyto, here, memory[first[distinct] :][: len(here)]))
+        else:
+            first[distinct] = offset
+            drawn += pool.draws(here, each)
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor(usable_processors()) as workers:
+        sources = [workers.submit(task) for task in drawn]
+        others = [workers.submit(task) for task in repeated]
+        for one in sources:
+            one.result()
+        for one in (*others, *(workers.submit(task) for task in copied)):
+            one.result()
+    del memory, here, drawn, repeated, copied
     writing.replace(path)
     return n_bytes
+
+
+def save_statistics(path: Path, recipe: Recipe) -> None:
+    """Keeps how likely each neuron of the file is to fire as the model's statistics, as `engine profile` keeps what it
+    counts: what is placed and how fast it can be is reckoned from them."""
+    from engine.artefacts import save_stats
+    from engine.model.model_files import open_model
+    from engine.sparsity.stats import NeuronStats
+
+    neurons = recipe.neurons
+    layers = [neurons.probabilities(number) for number in range(DISTINCT_LAYERS)]
+    likely = np.stack([layers[number % DISTINCT_LAYERS] for number in range(recipe.sizes.n_layers)])
+    counts = np.round(likely * _AS_TOKENS).astype(np.int64)
+    save_stats(open_model(path), NeuronStats(counts, _AS_TOKENS, "measured", f"drawn with the seed {recipe.seed}"))
 
 
 def make_bundle(gguf: Path, folder: Path, codec: str) -> None:
@@ -171,55 +209,48 @@ class _Pool:
     def __init__(self, recipe: Recipe) -> None:
         self._seed = recipe.seed
         self._neurons = recipe.neurons
+        self._neurons.prepare()
         self._codec = CODECS[recipe.codec]
-        self._encoded: dict[str, U8] = {}
         self._scale = np.float32(1 / np.sqrt(recipe.sizes.d_model))
-        self._n_weights = min(_POOL_WEIGHTS, 2 * max(each.n_elements for each in recipe.tensors))
+        n_weights = min(_POOL_WEIGHTS, 2 * max(each.n_elements for each in recipe.tensors))
+        base = np.random.default_rng([self._seed, 5]).standard_normal(n_weights, np.float32)
+        contents = {each.content for each in recipe.tensors} - {*_DRAWN, *_CONSTANTS}
+        self._encoded = {content: self._random(content, base) for content in sorted(contents)}
 
-    def pieces(self, each: Tensor, number: int) -> Iterator[U8]:
-        """The tensor's bytes, piece by piece."""
-        neurons = self._neurons
-        match each.content:
-            case "ones" | "root half" | "zeros":
-                constant = {"ones": 1.0, "root half": 0.5**0.5, "zeros": 0.0}[each.content]
-                yield np.full(each.shape, constant, np.float32).view(np.uint8)
-            case "fc1":
-                yield self._codec.encode(neurons.fc1(each.layer))
-            case "first" | "fc2":
-                rows = neurons.first if each.content == "first" else neurons.fc2
-                for start in range(0, each.shape[0], BLOCK_ROWS):
-                    yield self._codec.encode(rows(each.layer, start, min(start + BLOCK_ROWS, each.shape[0])))
-            case _:
-                yield from self._repeated(each, number)
+    def draws(self, here: U8, each: Tensor) -> Iterator[Callable[[], None]]:
+        """What fills the tensor's bytes, in parts that may run at once."""
+        if each.content == "fc1":
+            yield lambda: np.copyto(here, self._codec.encode(self._neurons.fc1(each.layer)).reshape(-1))
+            return
+        row_bytes = len(here) // each.shape[0]
+        for start in range(0, each.shape[0], BLOCK_ROWS):
+            stop = min(start + BLOCK_ROWS, each.shape[0])
+            yield partial(self._draw, here[start * row_bytes : stop * row_bytes], each, start, stop)
 
-    def _repeated(self, each: Tensor, number: int) -> Iterator[U8]:
-        pool = self._random(each.content)
-        unit, left = self._codec.type_size, _bytes_of(each)
+    def _draw(self, here: U8, each: Tensor, start: int, stop: int) -> None:
+        rows = self._neurons.first if each.content == "first" else self._neurons.fc2
+        here[:] = self._codec.encode(rows(each.layer, start, stop)).reshape(-1)
+
+    def fill(self, here: U8, each: Tensor, number: int) -> None:
+        """The tensor's bytes, of numbers that repeat; number: of the tensor."""
+        if (constant := _CONSTANTS.get(each.content)) is not None:
+            here.view(np.float32)[:] = constant
+            return
+        pool, unit = self._encoded[each.content], self._codec.type_size
         at = int(np.random.default_rng([self._seed, 4, number]).integers(len(pool) // unit)) * unit
-        while left:
-            piece = pool[at : at + min(left, len(pool) - at)]
-            yield piece
-            left -= len(piece)
-            at = 0
+        done = 0
+        while done < len(here):
+            piece = pool[at : at + len(here) - done]
+            here[done : done + len(piece)] = piece
+            done, at = done + len(piece), 0
 
-    def _random(self, content: str) -> U8:
-        makers: dict[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = {
-            "weights": lambda base: base * self._scale,
-            "embedding": lambda base: (base + 1) * np.float32(EMBEDDING_SCALE),
-            "positions": lambda base: base,
+    def _random(self, content: str, base: NDArray[np.float32]) -> U8:
+        makers: dict[str, Callable[[], NDArray[np.float32]]] = {
+            "weights": lambda: base * self._scale,
+            "embedding": lambda: (base + 1) * np.float32(EMBEDDING_SCALE),
+            "positions": lambda: base,
         }
-        if content not in self._encoded:
-            base = np.random.default_rng([self._seed, 5]).standard_normal(self._n_weights, np.float32)
-            self._encoded[content] = self._codec.encode(makers[content](base)).reshape(-1)
-        return self._encoded[content]
-
-
-def _copy(file: BinaryIO, source: int, target: int, n_bytes: int) -> None:
-    for at in range(0, n_bytes, _COPIED_BYTES):
-        file.seek(source + at)
-        piece = file.read(min(_COPIED_BYTES, n_bytes - at))
-        file.seek(target + at)
-        file.write(piece)
+        return self._codec.encode(makers[content]()).reshape(-1)
 
 
 def main() -> int:
@@ -233,18 +264,23 @@ def main() -> int:
     parser.add_argument("--rank", type=int, default=1024, help="of the predictors")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--context", type=int, help="tokens (default: the shape's own)")
+    parser.add_argument("--statistics", action="store_true", help="also keep how likely each neuron is to fire")
     parser.add_argument("--bundle", type=Path, help="also write it as a bundle to this folder")
     flags = parser.parse_args()
     sparse = flags.gate == "sparse"
     recipe = Recipe(
         flags.shape, flags.codec, flags.variant, sparse, flags.active, flags.rank, flags.seed, flags.context
     )
+    began = time.perf_counter()
     n_bytes = make_model(flags.path, recipe)
-    print(f"{flags.path}: {flags.shape} {flags.codec} {flags.variant}, {n_bytes / 1e9:.2f} GB")
+    words = f"{n_bytes / 1e9:.2f} GB in {time.perf_counter() - began:.1f} s"
+    print(f"{flags.path}: {flags.shape} {flags.codec} {flags.variant}, {words}")
     if flags.variant == "powerinfer":
         sizes = recipe.sizes
         predictors = sizes.n_layers * flags.rank * (sizes.d_model + sizes.d_ff)
         print(f"The predictors take {predictors / sizes.ffn_parameters:.1%} of the feed-forward blocks' bytes.")
+    if flags.statistics:
+        save_statistics(flags.path, recipe)
     if flags.bundle:
         make_bundle(flags.path, flags.bundle, flags.codec)
         print(f"{flags.bundle}: the same as a bundle")

@@ -89,6 +89,10 @@ class Neurons:
             out.append(base / np.float32(np.sqrt(self.d_model)))
         return tuple(out)
 
+    def prepare(self) -> None:
+        """What all blocks share is there afterwards: several threads may draw then."""
+        _ = self._quantiles, self._bases
+
     def probabilities(self, layer: int) -> NDArray[np.float64]:
         """How often each neuron of the layer is active."""
         normal = NormalDist()

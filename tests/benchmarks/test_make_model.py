@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
+import make_model as make_model_script
 import numpy as np
 import pytest
-from make_model import Recipe, make_bundle, make_model
+from make_model import Recipe, main, make_bundle, make_model
 from model_contents import DISTINCT_LAYERS, activation_probabilities
 from model_shapes import SHAPES, Variant
 
@@ -18,6 +20,7 @@ from engine.executor.sparse import SparseExecutor
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import ModelWeights, load_weights, open_model
+from engine.model_artefacts import read_stats
 from engine.modes import read_predictors
 from engine.session import read_tokenizer
 from native_kernels.backend import F32
@@ -84,6 +87,33 @@ def test_some_neurons_are_hot(made: Path) -> None:
     hottest = counts[: int(0.26 * len(counts))].sum() / counts.sum()
     wanted = activation_probabilities(len(counts), WANTED)
     assert hottest == pytest.approx(wanted[: int(0.26 * len(counts))].sum() / wanted.sum(), abs=0.06)
+
+
+def test_statistics_say_how_often_neurons_fire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "model.gguf"
+    flags = ["powerinfer", str(path), "--rank", "128", "--active", str(WANTED), "--statistics"]
+    monkeypatch.setattr("sys.argv", ["make_model.py", *flags])
+    assert main() == 0
+    opened = open_model(path)
+    stats = read_stats(opened)
+    assert stats is not None
+    assert (stats.source, stats.tokens, stats.counts.shape[0]) == ("measured", 1 << 20, opened.config.n_layers)
+    executor = make_executor(path, load_weights(opened, hold="f32"), "exact")
+    executor.counters.record_per_neuron()
+    tokens = np.random.default_rng(0).integers(0, opened.config.vocab_size, 4 * N_TOKENS)
+    model = Transformer(opened.config, load_weights(opened, hold="f32"), executor, OPS)
+    model.forward(tokens, KVCache(opened.config, len(tokens)))
+    counted = executor.counters.per_neuron / len(tokens)
+    assert np.abs(counted.mean(axis=1) - stats.fired_share).max() < RELATIVE * WANTED
+    for layer, likely in enumerate(stats.counts / stats.tokens):
+        assert np.corrcoef(counted[layer], likely)[0, 1] > 0.9
+
+
+def test_without_room_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(make_model_script.shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 20))
+    with pytest.raises(OSError, match="are free"):
+        make_model(tmp_path / "model.gguf", recipe())
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_open_gate_leaves_it_to_the_predictor_alone(tmp_path: Path) -> None:

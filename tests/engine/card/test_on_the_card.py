@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from card_partners import Holder, OtherEngine
 from tiny_model import make_tiny_model
 
 from engine.assets import starter_model
-from engine.card import budget
+from engine.card import budget, decode_program
+from engine.card import room as sharing
+from engine.card.decode_program import CardDecodeProgram
 from engine.card.loading import load_onto_card
 from engine.config import EngineConfig, SamplingConfig
 from engine.convert import convert
+from engine.errors import Cancelled
 from engine.evaluate import last_logits
+from engine.generate import decode_one_token, prefill
 from engine.hardware import choose_gpu, probe
 from engine.model.model_files import open_model
 from engine.model.weights import load_weights
@@ -105,3 +111,95 @@ def test_a_split_bundle_answers_too(tmp_path: Path, own_card: Card) -> None:
         loaded.close()
     pool.close()
     assert held_bytes() <= before + 4 * MIB
+
+
+# ------------------------------------------------------------------ among other programs
+
+
+@pytest.fixture
+def other_program(own_card: Card) -> Iterator[Holder]:
+    """Another program on the same card, which holds nothing at first."""
+    gpu, words = choose_gpu(probe())
+    if gpu is None or gpu.uuid is None:
+        pytest.skip(words or "the card has no UUID")
+    holder = Holder(gpu.uuid)
+    yield holder
+    holder.close()
+
+
+def test_it_gives_way_to_another_program_and_comes_back(other_program: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LOOK_EVERY_S", "TAKE_BACK_EVERY_S"):
+        monkeypatch.setattr(sharing, name, 0.0)
+    model = LoadedModel.load(starter_model(), EngineConfig(mode="exact"))
+    try:
+        first, _ = answer(model)
+        assert model.card is not None, model.device_reason
+        placed = model.card.placement.vram_bytes
+        _, free = other_program.take(64 * MIB)
+        assert free < sharing.FLOOR_BYTES
+        assert model.on_card is not None
+        model.on_card.balance()
+        assert model.card is None or model.card.placement.vram_bytes < placed
+        assert model.card_notes
+        found, _ = answer(model)
+        assert found[:4] == first[:4]
+        other_program.close()
+        for _ in range(3):
+            model.on_card.balance()
+        assert model.card is not None, model.device_reason
+        assert model.card.placement.vram_bytes == placed
+        assert answer(model)[0] == first
+    finally:
+        model.close()
+
+
+def test_two_engines_on_one_card(own_card: Card) -> None:
+    model = LoadedModel.load(starter_model(), EngineConfig(device="cuda"))
+    other = OtherEngine(starter_model(), "cuda", model.context)
+    try:
+        prompt = model.tokenizer.encode_chat([{"role": "user", "content": "What is an inn? Tell me a story."}])
+        other.begin(prompt=prompt, tokens=24)
+        ours, _ = answer(model)
+        theirs = other.answer()
+        assert theirs["device"] == "cuda"
+        assert theirs["tokens"] == ours
+    finally:
+        other.close()
+        model.close()
+
+
+def test_a_load_cancelled_at_any_moment_leaves_nothing(own_card: Card) -> None:
+    LoadedModel.load(starter_model(), EngineConfig(device="cuda")).close()
+    before = held_bytes()
+    for at in range(1, 400, 30):
+        asked = iter(range(at))
+        try:
+            LoadedModel.load(
+                starter_model(), EngineConfig(device="cuda"), cancelled=lambda left=asked: next(left, None) is None
+            ).close()
+        except Cancelled:
+            assert held_bytes() <= before + 4 * MIB
+            continue
+        break
+    else:
+        raise AssertionError("it is never loaded")
+
+
+def test_the_card_times_the_stages_of_a_token(own_card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode_program, "MARK_EVERY_S", 0.0)
+    model = LoadedModel.load(starter_model(), EngineConfig(device="cuda", mode="exact"))
+    try:
+        graph, cache = model.transformer(), model.new_cache()
+        program = graph.decoder
+        assert isinstance(program, CardDecodeProgram)
+        prefill(graph, [5, 9], cache)
+        plain = decode_one_token(graph, 40, cache).copy()
+        cache.truncate(2)
+        program.measure_stages(on_card=True)
+        np.testing.assert_array_equal(decode_one_token(graph, 40, cache), plain)
+        stages = program.card_seconds()
+        assert {"attention", "ffn", "head"} <= set(stages)
+        assert all(seconds >= 0 for seconds in stages.values())
+        assert 0 < stages["attention"] + stages["ffn"] < 1
+    finally:
+        model.close()
