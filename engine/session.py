@@ -30,6 +30,7 @@ from engine.hardware import choose_gpu, choose_threads, probe
 from engine.load_steps import LoadSteps
 from engine.measured_hardware import load_profile
 from engine.model.kv_cache import KVCache
+from engine.model.read_in import ReadIn, parts_of, spans_of
 from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import Hold, ModelWeights, OpenedModel, load_weights, open_model
 from engine.modes import SAMPLE_TEXT, ModeChooser, choose_mode, predictor_room
@@ -85,6 +86,7 @@ class LoadedModel:
     steps: LoadSteps  # what loading it took
     on_card: CardPart | None = None  # what of it a card computes
     placed_blocks: HotBlocks | None = None  # where its hot neurons are without a card; None: with all others
+    reading: ReadIn | None = None  # what reads its files in where no card computes; a card's part has its own
 
     @classmethod
     def load(
@@ -191,11 +193,15 @@ class LoadedModel:
             if part is not None:
                 part.close()
             raise
-        return dataclasses.replace(loaded, load_s=time.perf_counter() - started)
+        reading = None if loaded.card is not None else ReadIn(spans_of(parts_of(weights)), weights)
+        return dataclasses.replace(loaded, load_s=time.perf_counter() - started, reading=reading)
 
     def close(self) -> None:
-        """Gives back what of it is on a card; it is computed by the processor from then on. A second time does nothing.
+        """Gives back what of it is on a card; it is computed by the processor from then on. What is being read in the
+        background is left to whoever needs it. A second time does nothing.
         In the thread that answers."""
+        if self.reading is not None:
+            self.reading.close()
         if self.on_card is not None:
             self.on_card.close()
 

@@ -16,8 +16,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.card.pages import ask_for
 from engine.errors import Cancelled
+from engine.model.pages import ask_for
 from native_kernels.backend import I32, PackedMatrix
 from native_kernels.cpu.call import Call
 from native_kernels.cpu.gather import gather_call

@@ -15,9 +15,9 @@ from engine.card.hot_slots import CardHotSide
 from engine.card.landing import Landing, Rows, give_back, half_for
 from engine.card.layers import CardModel
 from engine.card.layout import CardLayout, Region, lay_out_predictors
-from engine.card.pages import let_go
 from engine.config import KvCodec, ModelConfig
 from engine.load_steps import LoadSteps
+from engine.model.pages import let_go
 from engine.model.weights import ModelWeights
 from engine.sparsity.placement import Placement
 from engine.sparsity.predictor import Predictor

@@ -31,6 +31,7 @@ from engine.executor.hot_blocks import HotBlocks
 from engine.graphics import GpuInfo
 from engine.load_steps import LoadSteps
 from engine.model.model_files import OpenedModel
+from engine.model.read_in import ReadIn, parts_of, spans_of
 from engine.model.transformer import FfnExecutor
 from engine.model.weights import ModelWeights
 from engine.modes import ModeChooser, choose_mode
@@ -92,6 +93,7 @@ class PlacedPart:
         self._mode: Mode = whole.engine.mode
         self._budget_bytes = 0  # by which it is placed
         self._first_budget_bytes = 0  # at the beginning
+        self._reading: ReadIn | None = None
         self.blocks: HotBlocks | None = None
         self.generation = 0
         self.notes: list[str] = []
@@ -128,6 +130,7 @@ class PlacedPart:
             except (CudaError, NoMachineCodeError) as error:
                 self._drop()
                 raise CardUnusableError(f"{self._opened.gpu.name} failed while it was loaded ({error})") from error
+            self._reading = self._read_in()
             self._whole.steps.end()
             self.reason = words_of(self.name, placement)
             self._mode = self.mode_and_reason()[0]
@@ -135,6 +138,17 @@ class PlacedPart:
             self._first_budget_bytes = self._first_budget_bytes or self._budget_bytes
             return placement
         raise CardFullError(f"the memory of {self._opened.gpu.name} ran out {_ATTEMPTS} times while it was loaded")
+
+    def _read_in(self) -> ReadIn:
+        """What the processor and prompts read of the files, read in the background until the model is placed anew."""
+        weights, loaded = self._whole.weights, self._now
+        placement, side = loaded.placement, loaded.hot_side
+        in_slots = loaded.placed if side is None else side.neuron_in
+        hot = [
+            ids[: len(own)] if home == "gpu" else None
+            for ids, own, home in zip(in_slots, placement.hot, placement.attention, strict=True)
+        ]
+        return ReadIn(spans_of(parts_of(weights, hot, placement.head == "gpu")), weights)
 
     def _solved(self, mode: Mode, cancelled: Callable[[], bool]) -> Solved:
         whole, steps = self._whole, self._whole.steps
@@ -368,6 +382,9 @@ class PlacedPart:
         """What is on the card goes; the card stays."""
         self.generation += 1
         self.blocks, self._region = None, None
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            reading.close()
         with contextlib.suppress(CudaError):
             self._card.enter()
         self._close_batch()

@@ -19,11 +19,11 @@ from tiny_model import make_tiny_gguf, make_tiny_model
 from engine.assets import starter_model
 from engine.card.landing import Landing, Numbers, Rows
 from engine.card.loading import LoadedCard, load_onto_card
-from engine.card.pages import ask_for, let_go
 from engine.convert import convert
 from engine.errors import Cancelled
 from engine.executor.hot_blocks import HotBlocks
 from engine.model.model_files import OpenedModel, open_model
+from engine.model.pages import ask_for, let_go
 from engine.model.weights import Hold, ModelWeights, load_weights
 from engine.modes import read_predictors
 from engine.offline.card_bytes import kv_layer_bytes

@@ -37,7 +37,7 @@ def ask_for(matrix: PackedMatrix, first: int, last: int) -> int:
 def _advise(matrix: PackedMatrix, advice: int | None, address: int, n_bytes: int, inside: bool) -> int:
     """Bytes of whole pages for which the system took the advice: of those inside so many bytes from the address on, or
     of all that they touch."""
-    mapped = _mapping_of(matrix)
+    mapped = mapping_of(matrix)
     if mapped is None or advice is None:
         return 0
     whole = np.frombuffer(mapped, np.uint8)
@@ -55,7 +55,7 @@ def _advise(matrix: PackedMatrix, advice: int | None, address: int, n_bytes: int
     return last - first
 
 
-def _mapping_of(matrix: PackedMatrix) -> mmap.mmap | None:
+def mapping_of(matrix: PackedMatrix) -> mmap.mmap | None:
     """The file's mapping that the matrix is a view of; None where it is memory of its own, or could be written."""
     at: object = matrix.data
     while isinstance(at, np.ndarray):
