@@ -38,8 +38,11 @@ def run_batch(
     mode: str | None = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> BenchResult:
-    """Measure a batch. decode_tok_s: of all sequences together; bytes, times and the floor: of a token of them, so of a
-    step divided by the batch. Raises: InvalidRequestError for what cannot be decoded so."""
+    """Measure a batch. decode_tok_s: of all sequences together; bytes and the floor: of a token of them, so of a step
+    divided by the batch; timings: of a step, its stages those of the last repeat.
+
+    Raises: InvalidRequestError for what cannot be decoded so.
+    """
     config = model.opened.config
     room = prompt_tokens + gen_tokens
     if prompt_tokens < 1 or gen_tokens < 1 or repeat < 1:
@@ -54,6 +57,7 @@ def run_batch(
     rng = np.random.default_rng(0)
     caches = [model.new_cache(room) for _ in range(batch)]
     prefill_s, decode_s = [], []
+    stages: dict[str, float] = {}
     for cache in caches:
         started = time.perf_counter()
         prefill(transformer, rng.integers(0, config.vocab_size, prompt_tokens).tolist(), cache)
@@ -67,6 +71,7 @@ def run_batch(
             decode_batch(together, row, caches)
         if number:
             decode_s.append(time.perf_counter() - started)
+            stages = {name: seconds / gen_tokens for name, seconds in together.stage_seconds().items()}
         on_progress(number, repeat)
     per_token = statistics.median(decode_s) / gen_tokens / batch
     bandwidth = hardware.cpu.bytes_per_s
@@ -86,7 +91,7 @@ def run_batch(
         gpu_neuron_load=counters.gpu_neuron_load,
         active_share=counters.active_share,
         fired_share=counters.fired_share,
-        timings={"step": per_token * batch},
+        timings={"step": per_token * batch} | stages,
         **described(model, mode, hardware),
     )
 

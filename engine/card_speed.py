@@ -10,16 +10,18 @@ from dataclasses import replace
 from typing import Any
 
 from engine.graphics import GpuInfo, used_bytes
-from engine.hardware import HardwareProfile, choose_gpu
+from engine.hardware import HardwareProfile, choose_gpu, default_threads, sample_bytes
 
 log = logging.getLogger(__name__)
 
 
-def measure_cards(profile: HardwareProfile, nvml: Any = None) -> HardwareProfile:
+def measure_cards(profile: HardwareProfile, threads: int | None = None, nvml: Any = None) -> HardwareProfile:
     """The profile with the figures of every usable card; `sync_s` is that of the card that would be chosen.
 
+    threads: of the processor that read memory beside a card; None: as many as default_threads says.
+
     A card that fails at it is no longer usable, and the failure is its reason.
-    Cost: about 2 s a card, the context and the first compilation included; all of it is given back.
+    Cost: about 3 s a card, the context and the first compilation included; all of it is given back.
     """
     chosen, _ = choose_gpu(profile)
     gpus, sync_s = [], profile.sync_s
@@ -27,7 +29,8 @@ def measure_cards(profile: HardwareProfile, nvml: Any = None) -> HardwareProfile
         if not gpu.usable:
             gpus.append(gpu)
             continue
-        measured, exchange_s = _measure(gpu, nvml)
+        reading = default_threads(profile) if threads is None else threads
+        measured, exchange_s = _measure(gpu, reading, sample_bytes(profile), nvml)
         gpus.append(measured)
         if gpu is chosen and exchange_s is not None:
             sync_s = exchange_s
@@ -37,7 +40,7 @@ def measure_cards(profile: HardwareProfile, nvml: Any = None) -> HardwareProfile
     return replace(profile, gpus=tuple(gpus), gpu_reasons=reasons, sync_s=sync_s)
 
 
-def _measure(gpu: GpuInfo, nvml: Any) -> tuple[GpuInfo, float | None]:
+def _measure(gpu: GpuInfo, threads: int, ram_bytes: int, nvml: Any) -> tuple[GpuInfo, float | None]:
     from native_kernels.cuda.driver import CudaError, CudaUnavailableError, Device, driver
     from native_kernels.cuda.measure import ExchangeError, measure_card
     from native_kernels.cuda.modules import NoMachineCodeError
@@ -50,7 +53,7 @@ def _measure(gpu: GpuInfo, nvml: Any) -> tuple[GpuInfo, float | None]:
         device.enter()
         try:
             after = used_bytes(gpu.index, nvml)
-            speed = measure_card(device)
+            speed = measure_card(device, threads=threads, ram_bytes=ram_bytes)
         finally:
             device.close()
     except (CudaError, CudaUnavailableError, NoMachineCodeError, ExchangeError) as error:
@@ -58,8 +61,9 @@ def _measure(gpu: GpuInfo, nvml: Any) -> tuple[GpuInfo, float | None]:
         return _unusable(gpu, str(error)), None
     context = None if before is None or after is None else max(0, after - before)
     measured = replace(
-        gpu, context_bytes=context, bytes_per_s=speed.bytes_per_s, pcie_bytes_per_s=speed.pcie_bytes_per_s
-    )
+        gpu, context_bytes=context, bytes_per_s=speed.bytes_per_s, pcie_bytes_per_s=speed.pcie_bytes_per_s,
+        reach_bytes_per_s=speed.reach_bytes_per_s, beside_bytes_per_s=speed.beside_bytes_per_s,
+    )  # fmt: skip
     return measured, speed.sync_s
 
 

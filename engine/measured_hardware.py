@@ -18,14 +18,14 @@ from engine.assets import asset_root
 from engine.errors import EngineError, ModelFormatError, ModelNotFoundError
 from engine.formats.json_text import read_object
 from engine.graphics import GpuInfo
-from engine.hardware import HardwareProfile
+from engine.hardware import MOST_SAMPLE_BYTES, HardwareProfile
 
 log = logging.getLogger(__name__)
 
-_GPU_FIGURES = ("context_bytes", "bytes_per_s", "pcie_bytes_per_s")
+_GPU_FIGURES = ("context_bytes", "bytes_per_s", "pcie_bytes_per_s", "reach_bytes_per_s", "beside_bytes_per_s")
 
 
-def recall(profile: HardwareProfile, threads: int, n_bytes: int = 1 << 30) -> HardwareProfile:
+def recall(profile: HardwareProfile, threads: int, n_bytes: int = MOST_SAMPLE_BYTES) -> HardwareProfile:
     """The profile with what was measured earlier in place of what it does not say.
 
     threads, n_bytes: how many read, and how much of the memory: a little of it stays in the processor's caches.
@@ -48,7 +48,7 @@ def recall(profile: HardwareProfile, threads: int, n_bytes: int = 1 << 30) -> Ha
     return replace(profile, cpu=cpu, gpus=tuple(gpus), sync_s=sync_s)
 
 
-def remember(profile: HardwareProfile, threads: int, n_bytes: int = 1 << 30) -> None:
+def remember(profile: HardwareProfile, threads: int, n_bytes: int = MOST_SAMPLE_BYTES) -> None:
     """Keeps every figure that the profile has. Where nothing can be written, nothing is: it is measured again then."""
     machines = _read()
     before = machines.get(_machine(profile))

@@ -27,6 +27,7 @@ from engine.executor.hot_side import ProcessorHotSide
 from engine.executor.hybrid import HybridExecutor
 from engine.generate import TokenEvent, generate
 from engine.hardware import choose_gpu, choose_threads, probe
+from engine.load_steps import LoadSteps
 from engine.measured_hardware import load_profile
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import FfnExecutor, Transformer
@@ -81,6 +82,7 @@ class LoadedModel:
     threads_reason: str
     load_s: float
     engine: EngineConfig  # as it was asked for
+    steps: LoadSteps  # what loading it took
     on_card: CardPart | None = None  # what of it a card computes
     placed_blocks: HotBlocks | None = None  # where its hot neurons are without a card; None: with all others
 
@@ -103,11 +105,14 @@ class LoadedModel:
         from threadpoolctl import threadpool_limits
 
         engine = engine or EngineConfig()
-        started = time.perf_counter()
+        started, steps = time.perf_counter(), LoadSteps()
+        steps.begin("opening")
         found = find_model(str(model))
         activation, template = engine.activation or found.activation or None, engine.template or found.template or None
         opened = run_unless(cancelled, lambda: open_model(found.path, activation), "opening")
+        steps.begin("tokenizer")
         tokenizer = run_unless(cancelled, lambda: read_tokenizer(opened, template), "tokenizer")
+        steps.begin("machine")
         hardware = load_profile(engine.hardware_file) if engine.hardware_file else probe()
         choose_mode(opened, engine.mode)  # refuses here, before gigabytes are read
         must, may = predictor_room(opened, engine.mode)  # so does this
@@ -126,6 +131,7 @@ class LoadedModel:
             sizes, there_is, context, kv_codec,
             sequences=engine.sequences, is_given=engine.context is not None, must_bytes=must,
         )  # fmt: skip
+        steps.begin("weights")
         weights = load_weights(
             opened,
             progress,
@@ -135,9 +141,10 @@ class LoadedModel:
             mapped_reason=_READ_AS_STORED if backend.reads_all_of(opened) else "",
         )
         stop_if(cancelled)
+        steps.begin("kernels")
         sample = tokenizer.encode(SAMPLE_TEXT, add_bos=True)[:context]
         modes = ModeChooser(opened, weights, sample, backend.operators, kv_codec, lambda share: stop_if(cancelled))
-        whole = Whole(opened, weights, modes, backend, engine, context, kv_codec, processor_reason)
+        whole = Whole(opened, weights, modes, backend, engine, context, kv_codec, processor_reason, steps)
         part, why_not = None, processor_reason
         layout = KvLayout(opened.config.head_dim, kv_codec)
         predictor = modes.to_be_asked(engine.mode) if gpu is None else None
@@ -150,6 +157,7 @@ class LoadedModel:
                     sizes, Room(hardware, None, budgets_of(hardware, None, None)), context, kv_codec,
                     sequences=engine.sequences, is_given=True, must_bytes=must, why=why_not,
                 )  # fmt: skip
+        steps.begin("mode")
         try:
             mode, mode_reason = (
                 part.mode_and_reason() if part is not None and part.is_usable else modes.choose(engine.mode)
@@ -173,9 +181,12 @@ class LoadedModel:
                 load_s=time.perf_counter() - started,
                 engine=engine,
                 on_card=part,
+                steps=steps,
             )
+            steps.begin("programs")
             backend.prepare(loaded.transformer(), layout, preparing, cancelled)
             stop_if(cancelled)
+            steps.tell()
         except BaseException:
             if part is not None:
                 part.close()

@@ -67,9 +67,9 @@ def put_on_card(
     homes = tuple(attention or ("gpu",) * config.n_layers)
     placement = a_placement(hot, config.d_ff, attention=homes, predictor=homes, head=head, reached=tuple(reached))
     predictor = predictor if mode == "sparse" else None
-    loaded = load_onto_card(card, config, weights, predictor, placement, CONTEXT, kv_codec)
-    region = KvRegion(card, [None if layer is None else layer.kv for layer in loaded.model.layers], kv_codec)
     counters, pool = FfnCounters(config.n_layers, config.d_ff), Pool(threads)
+    loaded = load_onto_card(card, pool, config, weights, predictor, placement, CONTEXT, kv_codec)
+    region = KvRegion(card, [None if layer is None else layer.kv for layer in loaded.model.layers], kv_codec)
     tables = [SlotTable(config.d_ff, ids) for ids in loaded.placed]
     decoder = CardDecodeProgram(
         card, config, weights, loaded.model, mode, counters, pool, region, predictor, tables, **how

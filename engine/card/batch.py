@@ -113,11 +113,21 @@ class CardBatch:
     def reset(self) -> None:
         self.counters.reset()
         self._union.unions[:] = 0
+        for program in self._programs.values():
+            program.forget_times()
 
     def union_shares(self) -> F32:
         """As BatchModel says, of the neurons that the processor computes."""
         steps = max(1, self.counters.tokens // self.batch)
         return (self._union.unions / (steps * self._config.d_ff)).astype(np.float32)
+
+    def stage_seconds(self) -> dict[str, float]:
+        """As BatchModel says. exchange: waiting for the card; ffn: the processor's cold neurons."""
+        found: dict[str, float] = {}
+        for program in self._programs.values():
+            for stage, seconds in program.stage_seconds().items():
+                found[stage] = found.get(stage, 0.0) + seconds
+        return found
 
     def step(self, tokens: I64, caches: Sequence[KVCache]) -> F32:
         check_batch(self._transformer, self.batch, tokens, caches)
@@ -222,7 +232,7 @@ class CardBatch:
         program = self._programs.get(i)
         if program is None:
             program = self._programs[i] = self._program(i, whole)
-        self._pool.run(program)
+        self._pool.run(program, timed=True)
         if self._memory.status[0]:
             words = "in time" if self._memory.status[0] == LATE else "at all"
             raise DeviceFailedError(f"The graphics card did not answer {words}.")

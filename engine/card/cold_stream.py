@@ -3,10 +3,14 @@ does not know.
 
 A piece is some neurons' rows of gate, up and down as the file or bundle stores them, gathered by all threads into a
 pinned buffer and copied. Of a down that lies row-wise a piece is the neurons' columns.
+
+Whoever computes waits for nobody else: one thread lays pieces out, another one fills buffers and sends each on its way
+as soon as it is full, so that neither the processor's threads nor the bus wait for Python.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.model.weights import FfnWeights
-from native_kernels.backend import I32, PackedMatrix
+from native_kernels.backend import F32, I32, PackedMatrix
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cpu.call import Call
 from native_kernels.cpu.gather import gather_call
@@ -58,11 +62,20 @@ def least_bytes(w: FfnWeights) -> int:
     return piece_bytes(w, 1 if w.down is None else min(_WHOLE_BLOCKS, w.up.n_rows))
 
 
+@dataclass(frozen=True)
+class Rates:
+    """Bytes a second: of filling buffers while nothing else runs, and of pinned memory to the card."""
+
+    filling: float
+    bus: float
+
+
 class ColdStream:
-    """A thread of its own fills buffers ahead of who uses them, as many as the ring has."""
+    """Threads of its own fill buffers ahead of who uses them, as many as the ring has."""
 
     def __init__(self, ring: UploadRing, pool: Pool) -> None:
         self._ring, self._pool = ring, pool
+        self._planner = ThreadPoolExecutor(1, "cold-pieces")
         self._filler = ThreadPoolExecutor(1, "cold-neurons", ring.enter)
         self._planned: Iterator[tuple[int, FfnWeights, I32]] = iter(())
         self._ahead: deque[tuple[int, FfnWeights, Future[_Load]]] = deque()
@@ -96,10 +109,10 @@ class ColdStream:
         while self._ahead and self._ahead[0][0] == layer:
             _, w, filling = self._ahead.popleft()
             load = filling.result()
-            self._ring.send(load.buffer, load.used)
-            self._fill_next()
+            self._ring.use(load.buffer)
             yield load.on_card(w)
             self._ring.release(load.buffer)
+            self._fill_next()
 
     def stop(self) -> None:
         """Forgets what was to come; nothing is being filled then."""
@@ -110,44 +123,70 @@ class ColdStream:
                 filling.exception()
 
     def close(self) -> None:
-        """Ends the thread."""
+        """Ends the threads."""
         self.stop()
         self._filler.shutdown()
+        self._planner.shutdown()
+
+    def measure(self, layers: Sequence[tuple[int, FfnWeights, I32]], most: int, n_bytes: int = 4 << 30) -> Rates | None:
+        """How fast pieces of these layers, as `begin` has them, are filled and sent: each by itself, over the first
+        n_bytes. None where there are none. The calling thread must have entered the card."""
+        self.stop()
+        loads, wanted = [], 0
+        for _, w, ids in layers:
+            n = self.piece_neurons(w, most)
+            for start in range(0, len(ids) if wanted < n_bytes else 0, n):
+                loads.append(_Load(self._ring.next(), w, np.ascontiguousarray(ids[start : start + n], np.int32)))
+                wanted += loads[-1].used
+        if not loads:
+            return None
+        began = time.perf_counter()
+        for load in loads:
+            self._ring.wait_for(load.buffer)
+            self._pool.run(load.program)
+        filling = wanted / (time.perf_counter() - began)
+        began = time.perf_counter()
+        for load in loads:
+            self._ring.send(load.buffer, load.used)
+        for load in loads[-self._ring.n_buffers :]:
+            self._ring.wait_for(load.buffer)
+        return Rates(filling, wanted / (time.perf_counter() - began))
 
     def _fill_next(self) -> None:
-        """A buffer's turn comes again when it was sent: with as many ahead as there are buffers never too early."""
+        """A buffer's turn comes again when it was released: with as many ahead as there are buffers never too early."""
         for layer, w, ids in self._planned:
-            self._ahead.append((layer, w, self._filler.submit(self._filled, w, ids)))
+            load = self._planner.submit(_Load, self._ring.next(), w, ids)
+            self._ahead.append((layer, w, self._filler.submit(self._filled, load)))
             return
 
-    def _filled(self, w: FfnWeights, ids: I32) -> _Load:
-        load = _Load(self._ring.next(), ids)
-        self._fill(load, w)
+    def _filled(self, planned: Future[_Load]) -> _Load:
+        load = planned.result()
+        self._ring.wait_for(load.buffer)
+        self._pool.run(load.program)
+        self._ring.send(load.buffer, load.used)
         return load
-
-    def _fill(self, load: _Load, w: FfnWeights) -> None:
-        calls = [load.rows(name, matrix) for name, matrix in _matrices(w)]
-        if w.down is not None:
-            calls.append(load.columns(w.down))
-        self._pool.run(Program(calls))
-        load.numbers("ids", load.ids)
-        for name, bias in (("gate_bias", w.gate_bias), ("up_bias", w.up_bias)):
-            if bias is not None:
-                load.numbers(name, bias[load.ids])
 
 
 class _Load:
-    """What goes into one buffer, and where: names to offsets and steps."""
+    """What goes into one buffer, and where: names to offsets and steps. program: fills it."""
 
-    def __init__(self, buffer: Buffer, ids: I32) -> None:
+    def __init__(self, buffer: Buffer, w: FfnWeights, ids: I32) -> None:
         self.buffer, self.ids, self.used = buffer, ids, 0
         self.offsets: dict[str, int] = {}
         self.steps: dict[str, int] = {}
+        calls = [self._rows(name, matrix) for name, matrix in _matrices(w)]
+        if w.down is not None:
+            calls.append(self._columns(w.down))
+        calls.append(self._numbers("ids", ids))
+        for name, bias in (("gate_bias", w.gate_bias), ("up_bias", w.up_bias)):
+            if bias is not None:
+                calls.append(self._numbers(name, np.ascontiguousarray(bias[ids], np.float32)))
+        self.program = Program(calls)
 
-    def rows(self, name: str, w: PackedMatrix) -> Call:
+    def _rows(self, name: str, w: PackedMatrix) -> Call:
         return gather_call(w, self.ids, self._place(name, len(self.ids), _step(w)), _step(w))
 
-    def columns(self, w: PackedMatrix) -> Call:
+    def _columns(self, w: PackedMatrix) -> Call:
         """The neurons' part of every row of a row-wise down; the ids follow each other."""
         codec = ROW_CODECS[w.codec]
         first, n = int(self.ids[0]), len(self.ids)
@@ -158,9 +197,10 @@ class _Load:
         everything = np.arange(w.n_rows, dtype=np.int32)
         return gather_call(part, everything, self._place("down", w.n_rows, step), step)
 
-    def numbers(self, name: str, values: np.ndarray) -> None:
-        self._place(name, len(values), 4)
-        self.buffer.host.as_array(values.dtype, len(values), self.offsets[name])[:] = values
+    def _numbers(self, name: str, values: I32 | F32) -> Call:
+        """32 bits each, as a matrix of one row."""
+        row = PackedMatrix.view(values.view(np.uint8).reshape(1, -1), 1, len(values), "f32")
+        return gather_call(row, np.zeros(1, np.int32), self._place(name, len(values), 4), row.row_bytes)
 
     def on_card(self, w: FfnWeights) -> ColdPiece:
         """Where all of it is once it was sent."""

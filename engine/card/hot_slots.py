@@ -14,6 +14,7 @@ from engine.card.landing import Job, Landing, Numbers, Rows, give_back
 from engine.card.layout import bits_of
 from engine.model.weights import FfnWeights, ModelWeights
 from native_kernels.backend import I32, I64, PackedMatrix
+from native_kernels.cpu.pool import Pool
 from native_kernels.cuda.card import Card, CardBlock, Memory
 
 _HALF_BYTES = 1 << 20  # what is exchanged in one moment
@@ -25,6 +26,7 @@ class CardHotSide:
     def __init__(
         self,
         card: Card,
+        pool: Pool,
         weights: ModelWeights,
         blocks: Sequence[tuple[CardBlock, ...]],
         hot_bits: Sequence[int],
@@ -42,7 +44,7 @@ class CardHotSide:
             (_up(matrix.row_bytes) for ffn in self._sources for matrix in _matrices(ffn)),
             default=16,
         )  # fmt: skip
-        self._landing = Landing(card, max(_HALF_BYTES, widest))
+        self._landing = Landing(card, pool, max(_HALF_BYTES, widest))
         self._memories: list[Memory] = []
         try:
             self._list = card.allocate(4 * max(1, most))

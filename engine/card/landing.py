@@ -1,22 +1,27 @@
-"""Moves rows and numbers of the host to the card: threads copy them into pinned memory, one half of it while the other
-one travels. Rows land as their file has them and are laid out there (`Card.unpack_rows`).
+"""Moves rows and numbers of the host to the card: the kernels' threads copy them into pinned memory, one half of it
+while the other one travels. Rows land as their file has them and are laid out there (`Card.unpack_rows`).
 
-It knows nothing of models: what goes where is engine/card/loading.py's.
+Pages of a file that are not in memory yet are asked for some chunks before they are copied, in one piece each, so that
+a disk reads them one after another. It knows nothing of models: what goes where is engine/card/loading.py's.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.card.pages import ask_for
 from engine.errors import Cancelled
 from native_kernels.backend import I32, PackedMatrix
+from native_kernels.cpu.call import Call
+from native_kernels.cpu.gather import gather_call
+from native_kernels.cpu.pool import Pool, Program
 from native_kernels.cuda.card import Card, CardMatrix, HostMemory, Memory
 from native_kernels.cuda.driver import CudaError
 
@@ -25,8 +30,8 @@ U8 = NDArray[np.uint8]
 LANDING_BYTES = 32 << 20  # of each half
 _ROW_MULTIPLE = 16  # rows land on multiples of it
 _PIECE_MULTIPLE = 256
-_THREADS = 4
-_LEAST_SHARE = 1 << 20  # bytes that are worth a thread of their own
+_AHEAD = 4  # chunks whose pages are asked for before the one that is copied
+_SPREAD = 4  # times the bytes of its rows: what a disk reads as fast in one piece as in many
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,13 +88,25 @@ class _Piece:
     def n_bytes(self) -> int:
         return self.n_units * self.job.unit
 
+    @property
+    def last(self) -> int:
+        return self.first + self.n_units
+
+    @property
+    def row_ids(self) -> I32:
+        """Which rows of its matrix, of a piece of Rows."""
+        assert isinstance(self.job, Rows), "numbers have no rows"
+        if self.job.ids is None:
+            return np.arange(self.first, self.last, dtype=np.int32)
+        return self.job.ids[self.first : self.last]
+
 
 class Landing:
     """Pinned memory of two halves, and as much of the card as one of them. It belongs to one thread at a time."""
 
-    def __init__(self, card: Card, half_bytes: int = LANDING_BYTES) -> None:
-        """Raises: CudaOutOfMemoryError."""
-        self._card, self._half = card, _up(half_bytes, _PIECE_MULTIPLE)
+    def __init__(self, card: Card, pool: Pool, half_bytes: int = LANDING_BYTES) -> None:
+        """pool: its threads copy, while `run` runs. Raises: CudaOutOfMemoryError."""
+        self._card, self._pool, self._half = card, pool, _up(half_bytes, _PIECE_MULTIPLE)
         self._memories: list[Memory] = []
         try:
             self._pinned: HostMemory = card.pin(2 * self._half)
@@ -99,7 +116,6 @@ class Landing:
         except BaseException:
             self.close()
             raise
-        self._threads = ThreadPoolExecutor(_THREADS, "landing")
 
     def __enter__(self) -> Self:
         return self
@@ -117,41 +133,41 @@ class Landing:
 
         Raises: CudaError, Cancelled between two halves; some of it is there then.
         """
-        chunks = _chunks(jobs, self._half)
+        chunks = _asked_for(_chunks(jobs, self._half))
         done, number = 0, 0
         chunk = next(chunks, None)
-        filled = self._fill(chunk, number)
-        try:
-            while chunk is not None:
-                wait(filled)
-                for one in filled:
-                    one.result()
-                if cancelled():
-                    raise Cancelled
-                self._send(chunk, number)
-                done += sum(piece.n_bytes for piece in chunk)
-                chunk, number = next(chunks, None), 1 - number
-                filled = self._fill(chunk, number)  # while the other half travels
-                self._card.synchronize()
-                progress(done)
-        finally:
-            wait(filled)  # nobody writes there any more
+        if chunk is not None:
+            self._fill(chunk, number)
+        while chunk is not None:
+            if cancelled():
+                raise Cancelled
+            self._send(chunk, number)
+            done += sum(piece.n_bytes for piece in chunk)
+            chunk, number = next(chunks, None), 1 - number
+            if chunk is not None:
+                self._fill(chunk, number)  # while the other half travels
+            self._card.synchronize()
+            progress(done)
 
     def close(self) -> None:
         """Gives the memory back. A second time does nothing."""
-        if hasattr(self, "_threads"):
-            self._threads.shutdown()
         if self._memories:
             with contextlib.suppress(CudaError):
                 self._card.synchronize()  # where something failed, some of it may still be on its way
         give_back(self._memories)
 
-    def _fill(self, chunk: list[_Piece] | None, number: int) -> list[Future[None]]:
-        return [
-            self._threads.submit(_copy, self._pinned, number * self._half, part)
-            for piece in chunk or ()
-            for part in _shares(piece)
-        ]
+    def _fill(self, chunk: list[_Piece], number: int) -> None:
+        calls: list[Call] = []
+        for piece in chunk:
+            at = number * self._half + piece.offset
+            if isinstance(piece.job, Numbers):
+                values = piece.job.values.reshape(-1).view(np.uint8)
+                self._pinned.as_array(np.uint8, piece.n_bytes, at)[:] = values[piece.first : piece.last]
+            else:
+                ids = np.ascontiguousarray(piece.row_ids, np.int32)
+                calls.append(gather_call(piece.job.source, ids, self._pinned.address + at, piece.job.unit, "landing"))
+        if calls:
+            self._pool.run(Program(calls))
 
     def _send(self, chunk: list[_Piece], number: int) -> None:
         for piece in chunk:
@@ -201,38 +217,20 @@ def _chunks(jobs: Sequence[Job], half: int) -> Iterator[list[_Piece]]:
         yield chunk
 
 
-def _shares(piece: _Piece) -> Iterator[_Piece]:
-    """The same in parts, one for each thread, where it is large."""
-    step = max(1, _LEAST_SHARE // piece.job.unit, -(-piece.n_units // _THREADS))
-    for start in range(0, piece.n_units, step):
-        n = min(step, piece.n_units - start)
-        yield _Piece(piece.job, piece.first + start, n, piece.offset + start * piece.job.unit)
-
-
-def _copy(pinned: HostMemory, start: int, piece: _Piece) -> None:
-    """NumPy copies without holding the other threads up."""
-    job, last = piece.job, piece.first + piece.n_units
-    target: U8 = pinned.as_array(np.uint8, piece.n_bytes, start + piece.offset)
-    if isinstance(job, Numbers):
-        target[:] = job.values.reshape(-1).view(np.uint8)[piece.first : last]
-        return
-    data = job.source.data.view(np.uint8)
-    rows = target.reshape(piece.n_units, job.unit)[:, : job.source.row_bytes]
-    if job.ids is None:
-        rows[:] = data[piece.first : last]
-        return
-    ids = job.ids[piece.first : last]
-    for begin, end in _runs(ids):
-        rows[begin:end] = data[ids[begin] : int(ids[begin]) + end - begin]
-
-
-def _runs(ids: I32) -> Iterator[tuple[int, int]]:
-    """Where ids follow one another, as places [begin, end)."""
-    ends = [*(np.flatnonzero(np.diff(ids) != 1) + 1).tolist(), len(ids)]
-    begin = 0
-    for end in ends:
-        yield begin, end
-        begin = end
+def _asked_for(chunks: Iterator[list[_Piece]]) -> Iterator[list[_Piece]]:
+    """The same; the pages of what comes later have been asked for."""
+    ahead: deque[list[_Piece]] = deque()
+    for chunk in chunks:
+        for piece in chunk:
+            if isinstance(piece.job, Rows):
+                ids = piece.row_ids
+                first, last = int(ids.min()), int(ids.max()) + 1
+                if last - first <= _SPREAD * len(ids):
+                    ask_for(piece.job.source, first, last)
+        ahead.append(chunk)
+        if len(ahead) > _AHEAD:
+            yield ahead.popleft()
+    yield from ahead
 
 
 def _up(n: int, multiple: int) -> int:

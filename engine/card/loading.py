@@ -17,10 +17,12 @@ from engine.card.layers import CardModel
 from engine.card.layout import CardLayout, Region, lay_out_predictors
 from engine.card.pages import let_go
 from engine.config import KvCodec, ModelConfig
+from engine.load_steps import LoadSteps
 from engine.model.weights import ModelWeights
 from engine.sparsity.placement import Placement
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import I32
+from native_kernels.cpu.pool import Pool
 from native_kernels.cuda.card import Card, Memory
 from native_kernels.cuda.driver import CudaError, CudaOutOfMemoryError
 
@@ -31,12 +33,14 @@ log = logging.getLogger(__name__)
 class LoadedCard:
     """A model's part on the card, until `close`.
 
-    context, kv_codec: of the keys and values that there is room for. placement: what it was loaded by. placed: [L], its
-    neurons with a slot, as far as there was memory for them. hot_side: None where no layer has neurons one by one.
-    has_predictors: whether they lie there. part_bytes: what it takes there, by the placement's parts.
+    pool: whose threads copy what goes there. context, kv_codec: of the keys and values that there is room for.
+    placement: what it was loaded by. placed: [L], its neurons with a slot, as far as there was memory for them.
+    hot_side: None where no layer has neurons one by one. has_predictors: whether they lie there. part_bytes: what it
+    takes there, by the placement's parts.
     """
 
     card: Card
+    pool: Pool
     model: CardModel
     placement: Placement
     context: int
@@ -57,7 +61,7 @@ class LoadedCard:
         try:
             region = Region(memory.address)
             model = lay_out_predictors(predictor, weights, self.model, region)
-            with Landing(self.card, half_for(region.jobs)) as landing:
+            with Landing(self.card, self.pool, half_for(region.jobs)) as landing:
                 landing.run(region.jobs)
         except BaseException:
             give_back([memory])
@@ -75,6 +79,7 @@ class LoadedCard:
 
 def load_onto_card(
     card: Card,
+    pool: Pool,
     config: ModelConfig,
     weights: ModelWeights,
     predictor: Predictor | None,
@@ -84,14 +89,17 @@ def load_onto_card(
     progress: Callable[[int, int], None] = lambda done, total: None,
     cancelled: Callable[[], bool] = lambda: False,
     learned: Sequence[I32] | None = None,
+    steps: LoadSteps | None = None,
 ) -> LoadedCard:
     """Moves there what the placement puts there. predictor: None for modes that ask none. learned: [L], neurons in the
     order of their slots, instead of the placement's and as many.
 
-    The calling thread must have entered the card. Units: progress in bytes.
+    The calling thread must have entered the card. pool: its threads copy the weights. Units: progress in bytes.
     Cost: one reading of those weights; about as long as the file or the bus takes, whichever is slower.
     Raises: CudaOutOfMemoryError, CudaError, Cancelled; nothing is left on the card then.
     """
+    steps = steps or LoadSteps()
+    steps.begin("room on the card")
     hot = list(placement.in_slots if learned is None else learned)
 
     def laid_out(bases: tuple[int, int, int]) -> CardLayout:
@@ -117,22 +125,26 @@ def load_onto_card(
         layout = laid_out((weights_at.address, kv_at.address, reached))
         card.fill(kv_at.address, 0, kv_at.n_bytes)
         total = sum(job.n_units * job.unit for job in layout.jobs)
-        with Landing(card, half_for(layout.jobs)) as landing:
+        steps.begin("weights to the card")
+        steps.moved(total)
+        with Landing(card, pool, half_for(layout.jobs)) as landing:
             landing.run(layout.jobs, lambda done: progress(done, total), cancelled)
     except BaseException:
         with contextlib.suppress(CudaError):
             card.synchronize()  # what was asked for may still be on its way there
         give_back(memories)
         raise
+    steps.begin("letting go")
     for job in layout.jobs:
         if isinstance(job, Rows) and job.n_rows == job.source.n_rows:
             let_go(job.source)
     parts = {**layout.part_bytes, "predictors": 0}
     placed = tuple(ids[: len(now)] for ids, now in zip(placement.in_slots, hot, strict=True))
-    loaded = LoadedCard(card, layout.model, placement, context, kv_codec, parts, placed, _memories=memories)
+    loaded = LoadedCard(card, pool, layout.model, placement, context, kv_codec, parts, placed, _memories=memories)
     try:
-        loaded.hot_side = _hot_side(card, weights, layout.model, hot)
+        loaded.hot_side = _hot_side(card, pool, weights, layout.model, hot)
         if predictor is not None:
+            steps.begin("predictors to the card")
             loaded.add_predictors(weights, predictor)
     except BaseException:
         loaded.close()
@@ -140,9 +152,12 @@ def load_onto_card(
     return loaded
 
 
-def _hot_side(card: Card, weights: ModelWeights, model: CardModel, hot: Sequence[I32]) -> CardHotSide | None:
+def _hot_side(
+    card: Card, pool: Pool, weights: ModelWeights, model: CardModel, hot: Sequence[I32]
+) -> CardHotSide | None:
     blocks = [() if layer is None else layer.blocks for layer in model.layers]
     if not any(blocks):
         return None
     placed = [ids[: sum(one.n_slots for one in some)] for ids, some in zip(hot, blocks, strict=True)]
-    return CardHotSide(card, weights, blocks, [0 if one is None else one.hot_bits for one in model.layers], placed)
+    hot_bits = [0 if one is None else one.hot_bits for one in model.layers]
+    return CardHotSide(card, pool, weights, blocks, hot_bits, placed)

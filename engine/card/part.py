@@ -186,6 +186,7 @@ def load_part(
     Raises: where the card was asked for by name DeviceUnavailableError, or what the solver says; Cancelled.
     """
     engine = whole.engine
+    whole.steps.begin("machine")
     if not engine.hardware_file:  # measured once, before anything lies on the card
         if cancelled():
             raise Cancelled
@@ -195,6 +196,8 @@ def load_part(
         if not gpu.usable:
             raise CardUnusableError(gpu.reasons[-1])
         card = gpu
+
+        whole.steps.begin("card")
 
         def open_card(cancelled: Callable[[], bool] = lambda: False) -> OpenedCard:
             return choice.open_tried(card, profile, threads, not engine.hardware_file, cancelled)

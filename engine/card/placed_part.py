@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from engine.adaptation import Adaptation, can_learn
 from engine.backends import Backend
@@ -17,6 +17,7 @@ from engine.card import budget
 from engine.card.batch import CardBatch, batch_ops, open_card_batch
 from engine.card.cache import CardCache, KvRegion
 from engine.card.choice import CardFullError, CardUnusableError, OpenedCard
+from engine.card.cold_stream import Rates
 from engine.card.decode_program import PATIENCE_S, CardDecodeProgram
 from engine.card.loading import LoadedCard, load_onto_card
 from engine.card.placed_words import is_for_want_of_memory, why_unused, words_of
@@ -28,6 +29,7 @@ from engine.config import MODES, EngineConfig, KvCodec, Mode
 from engine.errors import Cancelled, DeviceMemoryError
 from engine.executor.hot_blocks import HotBlocks
 from engine.graphics import GpuInfo
+from engine.load_steps import LoadSteps
 from engine.model.model_files import OpenedModel
 from engine.model.transformer import FfnExecutor
 from engine.model.weights import ModelWeights
@@ -38,6 +40,7 @@ from engine.offline.cost_model import UNKNOWN_PCIE_BYTES_PER_S
 from engine.offline.model_bytes import ModelBytes
 from engine.offline.solving import Solved, solve_model
 from engine.sparsity.placement import Placement
+from engine.sparsity.predictor import Predictor
 from native_kernels.cpu.pool import Pool
 from native_kernels.cuda.cuda_card import CudaCard
 from native_kernels.cuda.driver import CudaError, CudaOutOfMemoryError
@@ -53,7 +56,8 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, eq=False)
 class Whole:
-    """The loaded model that the part is of, and how it is run. chosen: why this card of those there are, in words."""
+    """The loaded model that the part is of, and how it is run. chosen: why this card of those there are, in words.
+    steps: what loading takes."""
 
     opened: OpenedModel
     weights: ModelWeights
@@ -63,6 +67,7 @@ class Whole:
     context: int
     kv_codec: KvCodec
     chosen: str = ""
+    steps: LoadSteps = field(default_factory=LoadSteps)
 
 
 class PlacedPart:
@@ -123,6 +128,7 @@ class PlacedPart:
             except (CudaError, NoMachineCodeError) as error:
                 self._drop()
                 raise CardUnusableError(f"{self._opened.gpu.name} failed while it was loaded ({error})") from error
+            self._whole.steps.end()
             self.reason = words_of(self.name, placement)
             self._mode = self.mode_and_reason()[0]
             self._budget_bytes = placement.origins.vram_budget_bytes
@@ -131,15 +137,23 @@ class PlacedPart:
         raise CardFullError(f"the memory of {self._opened.gpu.name} ran out {_ATTEMPTS} times while it was loaded")
 
     def _solved(self, mode: Mode, cancelled: Callable[[], bool]) -> Solved:
-        whole = self._whole
+        whole, steps = self._whole, self._whole.steps
         engine = replace(whole.engine, mode=mode, context=whole.context, kv_cache=whole.kv_codec)
+
+        def predictor() -> Predictor:
+            steps.begin("predictors")
+            found = whole.modes.stored_predictor
+            steps.begin("placing")
+            return found
+
+        steps.begin("placing")
         return solve_model(
             whole.opened, engine, cancelled=cancelled, weights=whole.weights, gpu=self._opened.gpu,
-            vram_bytes=self._room.limit, predictor=lambda: whole.modes.stored_predictor,
+            vram_bytes=self._room.limit, predictor=predictor,
         )  # fmt: skip
 
     def _load(self, placement: Placement, progress: Progress, cancelled: Callable[[], bool]) -> None:
-        whole, config = self._whole, self._whole.opened.config
+        whole, config, steps = self._whole, self._whole.opened.config, self._whole.steps
 
         def look() -> None:
             if cancelled():
@@ -148,10 +162,12 @@ class PlacedPart:
         learned = None
         if whole.engine.adapt and can_learn(whole.opened):
             learned = Adaptation(whole.opened).learned_hot(placement.in_slots)
+        steps.begin("predictors")
         predictor = whole.modes.predictor if placement.mode == "sparse" else None
+        assert whole.backend.kernels is not None, "a card is not used without the kernels"
         loaded = self._loaded = load_onto_card(
-            self._card, config, whole.weights, predictor, placement, whole.context * whole.engine.sequences,
-            whole.kv_codec, progress, cancelled, learned,
+            self._card, whole.backend.kernels.pool, config, whole.weights, predictor, placement,
+            whole.context * whole.engine.sequences, whole.kv_codec, progress, cancelled, learned, steps,
         )  # fmt: skip
         layers = [None if layer is None else layer.kv for layer in loaded.model.layers]
         self._region = KvRegion(self._card, layers, whole.kv_codec)
@@ -159,6 +175,7 @@ class PlacedPart:
         if side is not None:
             self.blocks = HotBlocks(config, whole.weights, loaded.placed, lambda slots: side, side.neuron_in)
         look()
+        steps.begin("programs of the card")
         with interrupted_by(look):
             self.transformer(self.mode_and_reason()[0])  # what it needs is there before anybody asks
 
@@ -284,6 +301,12 @@ class PlacedPart:
         )
         bus = gpu.pcie_bytes_per_s or UNKNOWN_PCIE_BYTES_PER_S
         return StreamingSpeed(cold, bus, self._opened.cpu_bytes_per_s or bus, placement.objective)
+
+    def measure_streaming(self) -> Rates | None:
+        """How fast cold neurons are gathered for a prompt and travel, as things are now; None where none do. Between
+        answers. Raises: CudaError."""
+        self._card.enter()
+        return None if self._prompts is None else self._prompts.measure()
 
     def _add_predictors(self) -> None:
         loaded = self._now

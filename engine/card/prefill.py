@@ -15,11 +15,12 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from engine.card.cold_stream import ColdPiece, ColdStream
+from engine.card.cold_stream import ColdPiece, ColdStream, Rates
 from engine.card.layers import CardLayer, CardModel, CardRowWiseFfn
 from engine.card.prefill_memory import PrefillMemory, Sizes, sizes_for
 from engine.executor.counters import FfnCounters
 from engine.model.transformer import Angles, Transformer
+from engine.model.weights import FfnWeights
 from native_kernels.backend import F32, I32, I64, U8
 from native_kernels.cpu.pool import Pool
 from native_kernels.cuda.card import Activation, CardBlock, CardNorm
@@ -95,6 +96,11 @@ class CardPrefill:
     def counters(self) -> FfnCounters:
         return self._cpu.executor.counters
 
+    def measure(self) -> Rates | None:
+        """How fast its cold neurons are gathered, and how fast they travel; None where there are none."""
+        self._missing = self._cold_neurons()
+        return self._cold.measure(self._to_stream(), self._memory.sizes.neurons)
+
     def close(self) -> None:
         """Gives the memory back."""
         self._cold.close()
@@ -139,9 +145,7 @@ class CardPrefill:
         cache.tokens[start : start + len(tokens)] = tokens
         angles = self._cpu.angles(positions, length)
         memory.begin(angles, n_layers, self.counters.per_neuron is not None)
-        blocks = [layer.ffns[0] for layer in self._cpu.weights.layers]
-        missing = [(i, blocks[i], ids) for i, ids in enumerate(self._missing) if len(ids)]
-        self._cold.begin(missing, memory.sizes.neurons)
+        self._cold.begin(self._to_stream(), memory.sizes.neurons)
         x, on_card = self._cpu.embed(tokens, positions), False
         for i in range(n_layers):
             if i:
@@ -157,6 +161,10 @@ class CardPrefill:
         x = memory.download(len(tokens), unwanted) if on_card else x[unwanted:]
         self._count(len(tokens))
         return x
+
+    def _to_stream(self) -> list[tuple[int, FfnWeights, I32]]:
+        blocks = [layer.ffns[0] for layer in self._cpu.weights.layers]
+        return [(i, blocks[i], ids) for i, ids in enumerate(self._missing) if len(ids)]
 
     def _on_processor(
         self, i: int, x: F32, angles: tuple[Angles, Angles], cache: PromptCache, start: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,13 +25,15 @@ _CHOICES = tuple(
     (positions, size << 20)
     for positions, size in ((512, 32), (512, 16), (512, 8), (256, 8), (128, 8), (128, 4), (64, 2), (32, 1))
 )
-N_BUFFERS = 3
+# Of the ring: with three of them one is filled, one travels and one is used. More let cold neurons go on coming while
+# attention and hot neurons are computed.
+LEAST_BUFFERS, MOST_BUFFERS = 3, 6
 _ALIGNMENT = 256
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """positions: at once; neurons: hidden values of a position at once; buffer_bytes: of each in the ring;
+    """positions: at once; neurons: hidden values of a position at once; buffer_bytes: of each of n_buffers in the ring;
     tile_bytes: for weights as halves; adds_apart: whether what is added to the stream passes a norm. The rest is
     the model's."""
 
@@ -47,6 +49,7 @@ class Sizes:
     d_ff: int
     adds_apart: bool
     counts_neurons: bool
+    n_buffers: int = LEAST_BUFFERS
 
     def parts(self, n: int) -> Iterator[tuple[int, int]]:
         """(first, how many) of n neurons."""
@@ -74,7 +77,7 @@ class Sizes:
     @property
     def card_bytes(self) -> int:
         """What all of it takes on the card."""
-        return self.offsets()[1] + N_BUFFERS * self.buffer_bytes
+        return self.offsets()[1] + self.n_buffers * self.buffer_bytes
 
 
 def sizes_for(
@@ -89,6 +92,11 @@ def sizes_for(
         sizes = _sizes(config, layers, min(positions, context), buffer_bytes, counts_neurons)
         if budget_bytes is None or sizes.card_bytes <= budget_bytes:
             break
+    while sizes.n_buffers < MOST_BUFFERS:
+        more = replace(sizes, n_buffers=sizes.n_buffers + 1)
+        if budget_bytes is not None and more.card_bytes > budget_bytes:
+            break
+        sizes = more
     return sizes
 
 
@@ -126,7 +134,7 @@ class PrefillMemory:
             self._memory.free()
             raise
         try:
-            self.ring = UploadRing(ops.device, ops.stream, ops.copy_stream, sizes.buffer_bytes, N_BUFFERS)
+            self.ring = UploadRing(ops.device, ops.stream, ops.copy_stream, sizes.buffer_bytes, sizes.n_buffers)
         except BaseException:
             self._host.free()
             self._memory.free()

@@ -6,6 +6,7 @@ The work is engine/card/prefill.py's; this decides from how many tokens on it pa
 from __future__ import annotations
 
 from engine.card.cache import CardCache
+from engine.card.cold_stream import Rates
 from engine.card.layers import CardModel
 from engine.card.prefill import CardPrefill, Look, StreamingSpeed, sizes_for, threshold
 from engine.config import ModelConfig
@@ -50,6 +51,12 @@ class Prompts:
         assert self._prefill is not None, "it is open"
         self._processor.executor = executor
         return self._prefill.run(tokens, cache, length, look, last=1)
+
+    def measure(self) -> Rates | None:
+        """How fast cold neurons are gathered for a prompt, and how fast they travel; None where there are none. In the
+        thread that has entered the card, between answers."""
+        assert self._prefill is not None, "it is open"
+        return self._prefill.measure()
 
     def close(self) -> None:
         """Gives all of it back. A second time does nothing. Raises: CudaError."""

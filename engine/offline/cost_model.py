@@ -66,10 +66,12 @@ _GPU: dict[str, Efficiency] = {
 }
 _GPU_OTHER = Efficiency(0.88, 0.88, 0.7, 0.7, 0.7)
 
-# Kernels that read the host's pinned memory over the bus while the CPU reads the RAM too: on an H200's machine, whose
-# bus copies 55 GB/s and whose processors read 98, the card had 32 of a 70B model in q4_0 and 15 threads had 44, as
-# reckoned from what the stages took (gpu-anchors-70b); alone those had 62, of a 13B model.
-_REACH_SHARE, _RAM_SHARE, _EVENLY = 0.58, 0.78, Efficiency(1.0, 1.0, 1.0, 1.0, 1.0)
+# Kernels that read the host's pinned memory over the bus while the CPU reads the RAM too, where nobody has measured
+# both at once: on an H200's machine, whose bus copies 55 GB/s and whose processors read 98, the card had 32 of a 70B
+# model in q4_0 and 15 threads had 44, as reckoned from what the stages took (gpu-anchors-70b); alone those had 62, of a
+# 13B model. Where it was measured, kernels that gather rows have about so much of what a plain reading had.
+_REACH_SHARE, _RAM_SHARE, _GATHERED = 0.58, 0.78, 0.9
+_EVENLY = Efficiency(1.0, 1.0, 1.0, 1.0, 1.0)
 
 _SHORT_ROW, _LONG_ROW = 2 << 10, 5 << 10  # columns
 
@@ -77,6 +79,9 @@ _SHORT_ROW, _LONG_ROW = 2 << 10, 5 << 10  # columns
 # residual stream; sampling and Python per token. GPU: the fixed parts of the kernels of attention, and of an FFN.
 _CPU_LAYER_S, _CPU_VALUE_S, _CPU_TOKEN_S = 10e-6, 2e-9, 5e-5
 _GPU_ATTENTION_S, _GPU_FFN_S = 20e-6, 15e-6
+# Cold neurons beside a card: their list, the rounding of their input, three meetings of the threads. A 70B model in
+# q4_0 with 15 threads took 168 us a layer for 7 MB and 428 us for 24 MB.
+_CPU_COLD_S = 15e-6
 
 
 @dataclass(frozen=True)
@@ -131,7 +136,8 @@ class DeviceRates:
 class Machine:
     """Rates of a CPU and, where there is one, of a card; what an exchange between them costs.
 
-    exchange_s: of one layer's, without its bytes. link_bytes_per_s: between the two.
+    exchange_s: of one layer's, without its bytes. link_bytes_per_s: between the two. both_bytes_per_s: of the RAM, by
+    the card over the bus and by the CPU meanwhile, where that was measured.
     """
 
     cpu: DeviceRates
@@ -139,6 +145,7 @@ class Machine:
     exchange_s: float
     link_bytes_per_s: float
     notes: tuple[str, ...] = ()
+    both_bytes_per_s: tuple[float, float] | None = None
 
     @classmethod
     def of(cls, profile: HardwareProfile, threads: int, gpu: GpuInfo | None) -> Machine:
@@ -159,16 +166,22 @@ class Machine:
             notes.append(f"Nobody has measured {gpu.name}; taken are {UNKNOWN_GPU_BYTES_PER_S / 1e9:.0f} GB/s.")
         rates = DeviceRates(gpu.bytes_per_s or UNKNOWN_GPU_BYTES_PER_S, _GPU, _GPU_OTHER)
         link = gpu.pcie_bytes_per_s or UNKNOWN_PCIE_BYTES_PER_S
-        return cls(cpu, rates, profile.sync_s or EXCHANGE_S, link, tuple(notes))
+        both = None
+        if gpu.reach_bytes_per_s and gpu.beside_bytes_per_s:
+            both = _GATHERED * gpu.reach_bytes_per_s, _GATHERED * gpu.beside_bytes_per_s
+        return cls(cpu, rates, profile.sync_s or EXCHANGE_S, link, tuple(notes), both)
 
     @property
     def reach(self) -> DeviceRates:
         """The card's own reading of the host's pinned memory."""
-        return DeviceRates(_REACH_SHARE * self.link_bytes_per_s, {}, _EVENLY)
+        over_bus = _REACH_SHARE * self.link_bytes_per_s if self.both_bytes_per_s is None else self.both_bytes_per_s[0]
+        return DeviceRates(over_bus, {}, _EVENLY)
 
     @property
     def beside_reach(self) -> DeviceRates:
         """What is left to the CPU meanwhile."""
+        if self.both_bytes_per_s is not None:
+            return DeviceRates(self.both_bytes_per_s[1], {}, _EVENLY)
         left = _RAM_SHARE * self.cpu.bytes_per_s - self.reach.bytes_per_s
         return DeviceRates(max(left, 1e-3 * self.cpu.bytes_per_s), {}, _EVENLY)
 
@@ -185,6 +198,11 @@ def cpu_layer_s(d_model: int) -> float:
 def cpu_token_s() -> float:
     """What a token costs on the CPU beside its layers and its head."""
     return _CPU_TOKEN_S
+
+
+def cold_layer_s() -> float:
+    """What a layer's cold neurons cost on the CPU beside their bytes and the exchange."""
+    return _CPU_COLD_S
 
 
 def gpu_layer_s(attention: bool, ffn: bool) -> float:

@@ -5,7 +5,7 @@ What measures are engine/hardware.py and engine/card_speed.py.
 
 from __future__ import annotations
 
-from engine.hardware import HardwareProfile, measure
+from engine.hardware import MOST_SAMPLE_BYTES, HardwareProfile, measure
 from engine.measured_hardware import recall, remember
 from engine.offline.model_bytes import ModelBytes
 
@@ -13,9 +13,9 @@ from engine.offline.model_bytes import ModelBytes
 def working_set(model: ModelBytes) -> int:
     """How much memory to read to see how fast this model is read: a small one stays in the processor's caches.
 
-    The next power of two from the model's size on, from 16 MiB to 1 GiB.
+    The next power of two from the model's size on, from 16 MiB to MOST_SAMPLE_BYTES.
     """
-    return int(min(1 << 30, max(16 << 20, 1 << (model.total - 1).bit_length())))
+    return int(min(MOST_SAMPLE_BYTES, max(16 << 20, 1 << (model.total - 1).bit_length())))
 
 
 def with_figures(profile: HardwareProfile, threads: int, n_bytes: int, cards: bool) -> HardwareProfile:
@@ -26,7 +26,7 @@ def with_figures(profile: HardwareProfile, threads: int, n_bytes: int, cards: bo
     if cards and any(gpu.usable and not gpu.bytes_per_s for gpu in profile.gpus):
         from engine.card_speed import measure_cards
 
-        profile = measure_cards(profile)
+        profile = measure_cards(profile, threads)
     if profile != known:
         remember(profile, threads, n_bytes)
     return profile

@@ -19,7 +19,15 @@ from numpy.typing import NDArray
 from engine.config import KvCodec, Mode
 from engine.offline.activity import Activity
 from engine.offline.card_bytes import kv_layer_bytes
-from engine.offline.cost_model import DeviceRates, Machine, cpu_layer_s, cpu_token_s, ffn_speeds, gpu_layer_s
+from engine.offline.cost_model import (
+    DeviceRates,
+    Machine,
+    cold_layer_s,
+    cpu_layer_s,
+    cpu_token_s,
+    ffn_speeds,
+    gpu_layer_s,
+)
 from engine.offline.model_bytes import ModelBytes, PredictorBytes
 from native_kernels.codecs import COPY_CODECS
 
@@ -274,11 +282,11 @@ def _reached(
     over_bus, left = parts.neurons_s(machine.reach), parts.neurons_s(machine.beside_reach)
     slower = np.maximum(0.0, 1 - of_cpu[:, -1:] / np.maximum(left[:, -1:], 1e-30))  # of the CPU's rate is lost
     beside = np.zeros((len(of_cpu), len(taken)), np.int64)
-    card_s, cold_s = hot.copy(), of_cpu[:, -1:] - of_cpu[:, taken]
+    card_s, cold_s = hot.copy(), of_cpu[:, -1:] - of_cpu[:, taken] + cold_layer_s() * (taken < last)
     for way, k in enumerate(taken.tolist()):
         more = np.arange(min(most, last - k) + 1)
         card = hot[:, way, None] + over_bus[:, k + more] - over_bus[:, k, None] + gpu_layer_s(False, True) * (more > 0)
-        cpu = of_cpu[:, -1:] - of_cpu[:, k + more]
+        cpu = of_cpu[:, -1:] - of_cpu[:, k + more] + cold_layer_s() * (k + more < last)
         cpu = cpu + slower * (over_bus[:, k + more] - over_bus[:, k, None])
         longer, layers = np.maximum(card, cpu), np.arange(len(of_cpu))
         best = longer.argmin(axis=1)

@@ -15,7 +15,11 @@ from native_kernels.codecs import CODECS, COPY_CODECS, ROW_CODECS
 from native_kernels.reference import ReferenceOperators
 
 _PIECE_ROWS = 256
+_PIECE_BYTES = 4 << 20
 _PLAIN = ("f32", "f16")
+_WHOLE_EXPONENT = 0x7C00  # of a float16: all its bits are set where it is no number
+# Codecs whose blocks begin with a float16 by which small whole numbers are multiplied: bytes of a block.
+_SCALED_BLOCKS = {"q4_0": 18, "q8_0": 34}
 
 
 def matrix(
@@ -55,6 +59,9 @@ def packed_matrix(rows: NDArray[np.uint8], name: str, codec: str, n_cols: Any, a
     stored = PackedMatrix.view(rows, len(rows), n_cols, codec)
     if not as_stored:
         return finite_matrix(ReferenceOperators().rows(stored, np.arange(stored.n_rows)), name)
+    if codec in _SCALED_BLOCKS:
+        _check_scales(rows, name, _SCALED_BLOCKS[codec])
+        return stored
     for start in range(0, stored.n_rows, _PIECE_ROWS):
         ids = np.arange(start, min(start + _PIECE_ROWS, stored.n_rows))
         finite_matrix(ReferenceOperators().rows(stored, ids), name)
@@ -87,11 +94,29 @@ def finite_matrix(values: NDArray[Any], name: str) -> PackedMatrix:
     """The f32 or f16 values [n_rows, n_cols] as they lie. Raises ModelFormatError unless all of them are numbers."""
     if values.ndim != 2 or not values.size or values.dtype not in (np.float32, np.float16):
         raise ModelFormatError(f"The predictor's {name} is {values.dtype} {list(values.shape)}, which is no matrix.")
-    step = max(1, (4 << 20) // values[0].nbytes)
+    step = max(1, _PIECE_BYTES // values[0].nbytes)
     for start in range(0, len(values), step):
-        if not np.isfinite(values[start : start + step]).all():
-            raise ModelFormatError(f"The predictor's {name} holds values that are no numbers.")
+        _refuse_unless(_are_numbers(values[start : start + step]), name)
     return PackedMatrix.pack(values, "f32" if values.dtype == np.float32 else "f16")
+
+
+def _check_scales(rows: NDArray[np.uint8], name: str, block_bytes: int) -> None:
+    """Raises ModelFormatError unless every block's scale is a number: then all that is multiplied with it are."""
+    step = max(1, _PIECE_BYTES // rows.shape[1])
+    for start in range(0, len(rows), step):
+        words = rows[start : start + step].view(np.uint16).reshape(-1, block_bytes // 2)
+        _refuse_unless(_are_numbers(words[:, 0].view(np.float16)), name)
+
+
+def _are_numbers(values: NDArray[Any]) -> bool:
+    if values.dtype == np.float16:  # NumPy's own test takes fifteen times as long
+        return int((values.view(np.uint16) & _WHOLE_EXPONENT).max()) != _WHOLE_EXPONENT
+    return bool(np.isfinite(values).all())
+
+
+def _refuse_unless(are_numbers: bool, name: str) -> None:
+    if not are_numbers:
+        raise ModelFormatError(f"The predictor's {name} holds values that are no numbers.")
 
 
 def bias(source: TensorSource, name: str) -> F32 | None:
@@ -104,8 +129,7 @@ def bias(source: TensorSource, name: str) -> F32 | None:
 def finite_bias(values: NDArray[Any], name: str) -> F32:
     """The values as float32. Raises ModelFormatError unless all of them are numbers."""
     numbers: F32 = np.asarray(values, np.float32)
-    if not np.isfinite(numbers).all():
-        raise ModelFormatError(f"The predictor's {name} holds values that are no numbers.")
+    _refuse_unless(_are_numbers(numbers), name)
     return numbers
 
 

@@ -153,4 +153,4 @@ def _row_quantiser(form: Format) -> Kernel:
 
 
 QUANTISE: dict[str, Kernel] = {"q8": _quantiser("q8"), "lanes": _quantiser("lanes")}
-QUANTISE_ROWS: dict[str, Kernel] = {"lanes": _row_quantiser("lanes")}
+QUANTISE_ROWS: dict[str, Kernel] = {form: _row_quantiser(form) for form in ("q8", "lanes")}

@@ -6,27 +6,16 @@ in the cache.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from llvmlite import ir
 from numpy.typing import NDArray
 
 from native_kernels.backend import I32, I64
 from native_kernels.cpu.call import Call, arguments
 from native_kernels.cpu.jit import inline, kernel
-from native_kernels.cpu.simd import external, get_int, i64, lowest_bit, operation, put_int, put_int32
+from native_kernels.cpu.simd import count_bits, get_int, lowest_bit, put_int, put_int32
 
 _WORD = 64  # bits
 _GRAIN = 8  # words of an item's range: a cache line
-
-_I64 = ir.IntType(64)
-
-
-@operation(i64, i64)
-def _count(b: Any, bits: Any) -> Any:
-    """How many bits are set."""
-    return b.call(external(b, "llvm.ctpop.i64", _I64, [_I64]), [bits])
 
 
 @inline
@@ -45,7 +34,7 @@ def _list(args: int, lo: int, hi: int, worker: int) -> None:
     mask, n, ids, count = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
     found = 0
     for i in range(lo):
-        found += _count(get_int(mask + 8 * i))
+        found += count_bits(get_int(mask + 8 * i))
     for i in range(lo, hi):
         bits = _word(mask, i, n)
         while bits != 0:

@@ -54,11 +54,13 @@ def arguments(*words: int | float | NDArray[Any]) -> I64:
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One step of a program. Workers take contiguous ascending ranges of its items, multiples of the grain.
+    """One step of a program. Workers take contiguous ascending ranges of its items, from multiples of the grain on.
 
     n_items: a number, or an int64 array [1] that is read when the call runs.
     keeps: arrays whose addresses stand in args.
     barrier: whether the workers wait for each other behind it. Without, the next call reads nothing that it writes.
+    shared: whether a worker may run the kernel several times, for any ranges: what it leaves depends on no other
+    range, and nothing in a worker's own memory is to last from one to the next. Only with a barrier.
     """
 
     kernel: Kernel
@@ -68,6 +70,10 @@ class Call:
     stage: str = ""
     keeps: tuple[Any, ...] = field(default=(), repr=False)
     barrier: bool = True
+    shared: bool = False
+
+    def __post_init__(self) -> None:
+        assert self.barrier or not self.shared, "who is through looks for more until all of it is taken"
 
     def count(self) -> int:
         """The items as of now."""

@@ -1,6 +1,7 @@
 """Persistent threads that run a whole program of kernel calls with one hand-off; it knows no kernel and no model.
 
-Every worker runs its slice of every call and then waits for the others at a barrier. Waiting spins for a short time
+Every worker runs its slice of every call, and of calls that may be shared then what nobody has taken yet; it waits for
+the others at a barrier. Waiting spins for a short time
 and then gives the processor away; between programs the workers park, so that an idle program costs nothing. What the
 interpreter does between two calls is compiled as well (`_run_part`), and the GIL is released while it runs. The control
 block is int64 words, each on cache lines of its own, and passes between threads through atomics alone.
@@ -41,13 +42,20 @@ _CANCEL = 6 * _LINE
 _JOB = 7 * _LINE  # what runs: written before the epoch grows, only read until the run is over
 _TABLE, _FIRST, _LAST, _TIMES, _SLICE, _NEXT = (_JOB + i for i in range(6))
 _SPINS, _IDLE_YIELDS, _YIELD = (_JOB + i for i in range(6, 9))
-_PARKED = 8 * _LINE  # and one line more for every worker
+_TAKEN = 8 * _LINE  # pieces of a shared call that somebody has taken, of those that belong to nobody
+_PARKED = 9 * _LINE  # and one line more for every worker
 
 # Words of a program's table, one row a call.
 _ROW = 8
 _KERNEL, _ARGS, _ITEMS, _GRAIN, _FLAGS, _STAGE = range(6)
 _ITEMS_BY_ADDRESS = 1
 _NO_BARRIER = 2
+_SHARED = 4
+
+# A thread that shares its core, or was put off it, is behind the others when they have done their slices. Of a shared
+# call so much is nobody's at first, and goes in pieces to whoever is through with its own: so many for each worker.
+OPEN_SHARE = 4  # one part of so many
+OPEN_PIECES = 4
 
 # A pause is 40 cycles on AMD's and 140 on Intel's processors: some 15 to 50 us of spinning inside a program, where
 # the others are a fraction of a call behind; then the processor is offered to whoever else wants it.
@@ -95,16 +103,28 @@ def _run_part(control: int, n_workers: int, epoch: int, worker: int) -> None:
             n_items = get_int(n_items)
         grain = get_int(row + 8 * _GRAIN)
         pieces = (n_items + grain - 1) // grain
-        lo = min((pieces * worker + n_workers - 1) // n_workers * grain, n_items)
-        hi = min((pieces * (worker + 1) + n_workers - 1) // n_workers * grain, n_items)
+        own = pieces
+        if flags & _SHARED:
+            own -= pieces // OPEN_SHARE
+        lo = min((own * worker + n_workers - 1) // n_workers * grain, n_items)
+        hi = min((own * (worker + 1) + n_workers - 1) // n_workers * grain, n_items)
         if lo < hi:
             call_kernel(get_int(row + 8 * _KERNEL), get_int(row + 8 * _ARGS), lo, hi, worker)
+        if own < pieces:
+            each = (pieces - own + OPEN_PIECES * n_workers - 1) // (OPEN_PIECES * n_workers)
+            while True:
+                at = own + each * atomic_add(control + 8 * _TAKEN, 1)
+                if at >= pieces:
+                    break
+                lo, hi = at * grain, min(min(at + each, pieces) * grain, n_items)
+                call_kernel(get_int(row + 8 * _KERNEL), get_int(row + 8 * _ARGS), lo, hi, worker)
         meets = flags & _NO_BARRIER == 0
         if meets:
             if worker == 0 and (atomic_get(control + 8 * _CANCEL) != 0 or clock() - deadline > 0):
                 atomic_put(stop, (epoch << 32) | k)
             if atomic_add(control + 8 * _ARRIVED, 1) == n_workers - 1:
                 atomic_put(control + 8 * _ARRIVED, 0)
+                atomic_put(control + 8 * _TAKEN, 0)
                 atomic_put(control + 8 * _PHASE, phase + 1)
             elif not _wait(control + 8 * _PHASE, phase, spins, give_way, control + 8 * _FAILED):
                 return
@@ -203,7 +223,7 @@ class Program:
             row[_ARGS] = call.args.ctypes.data
             row[_ITEMS] = call.n_items.ctypes.data if isinstance(call.n_items, np.ndarray) else call.n_items
             row[_GRAIN] = call.grain
-            row[_FLAGS] = _ITEMS_BY_ADDRESS * by_address | _NO_BARRIER * (not call.barrier)
+            row[_FLAGS] = _ITEMS_BY_ADDRESS * by_address | _NO_BARRIER * (not call.barrier) | _SHARED * call.shared
             row[_STAGE] = self.stages.index(call.stage)
         self.table[-1:, _FLAGS] &= ~_NO_BARRIER  # a run is over when all workers are through
 

@@ -216,13 +216,13 @@ def _dots(b: Any, codec: Codec, rows: list[Any], following: list[Any], x: Any, d
                     asks.wait(lines, address)
             codec.step(b, rows, step, x, d, sums, asks)
             asks.rest(b)
-    _ask_for_rests(b, codec, following, steps, d)
+    ask_for_rests(b, codec, following, steps, d)
     codec.rest(b, rows, steps, x, d, sums)
     for place, row_sums in enumerate(sums):
         store(b, offset(b, out, 4 * place), add_up(b, [one.get(b) for one in row_sums]))
 
 
-def _ask_for_rests(b: Any, codec: Codec, rows: list[Any], steps: Any, d: Any) -> None:
+def ask_for_rests(b: Any, codec: Codec, rows: list[Any], steps: Any, d: Any) -> None:
     """Asks for what lies behind the last whole step of these rows: of a narrow matrix, for all of them."""
     columns = b.sub(d, times(b, steps, codec.step_columns))
     with b.if_then(b.icmp_signed(">", columns, number(0))):

@@ -388,6 +388,18 @@ def bits_reaching(b: Any, x: Any, threshold: Any) -> Any:
 
 
 @operation(i64, i64)
+def bits_of_words(b: Any, at: Any) -> Any:
+    """Of LANES int32 in memory: set where one is not 0."""
+    return _bits(b, b.icmp_signed("!=", load(b, at, VI), constant(VI, 0)))
+
+
+@operation(i64, i64)
+def count_bits(b: Any, bits: Any) -> Any:
+    """How many bits are set."""
+    return b.call(external(b, "llvm.ctpop.i64", I64, [I64]), [bits])
+
+
+@operation(i64, i64)
 def lowest_bit(b: Any, bits: Any) -> Any:
     """The place of the lowest bit that is set; bits is not 0."""
     fn = external(b, "llvm.cttz.i64", I64, [I64, BIT])

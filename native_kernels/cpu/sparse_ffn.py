@@ -339,7 +339,9 @@ def ffn_calls(
     if in_runs and buffers.shared is not None:
         own = neuron_runs.words(first, down_t, buffers.shared)
     kernel = hidden_kernel(first.codec, None if second is None else second.codec, in_runs)
-    hidden = Call(kernel, arguments(*words, *own), up.n_rows, GRAIN, stage, keeps)
+    # With a list of neurons at hand a range costs nothing beyond them; in runs, a worker's segments belong together.
+    shared = predicted is None and not in_runs
+    hidden = Call(kernel, arguments(*words, *own), up.n_rows, GRAIN, stage, keeps, shared=shared)
     return [hidden, *_down_calls(down_t, buffers, out, down_bias, counts, tally, stage, keeps, own)]
 
 

@@ -1,8 +1,8 @@
 """The feed-forward part of several sequences' tokens at once, on the neurons that any of them needs.
 
-A neuron's rows are read once for all tokens; each token then keeps the values of its own neurons. Which token needs
-which neuron stands in one word for each neuron, a bit for each token. Gate first (or up where there is no gate), then
-up of the neurons whose gate fires for anybody, then down of those, each a product of its own.
+A neuron's rows are read once for all tokens. Where it is known which token needs which neuron, in one word for each
+neuron, a bit for each token, needed_ffn computes those alone. Where everybody needs all: gate first (or up where there
+is no gate), then up of the neurons whose gate fires for anybody, then down of those, each a matrix product of its own.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from native_kernels.backend import F32, I32, I64, PackedMatrix
+from native_kernels.cpu import needed_ffn
 from native_kernels.cpu.activation_math import NUMBERS, activate
 from native_kernels.cpu.call import Call, aligned_empty, arguments
 from native_kernels.cpu.gemm import (
@@ -28,6 +29,7 @@ from native_kernels.cpu.gemm import (
 )
 from native_kernels.cpu.jit import kernel
 from native_kernels.cpu.listed_products import RowRoom, listed_calls
+from native_kernels.cpu.needed_ffn import NeededBuffers, Vectors
 from native_kernels.cpu.simd import (
     atomic_add,
     get_byte,
@@ -51,29 +53,18 @@ Words = NDArray[np.uint32]
 
 
 @kernel
-def list_needed(args: int, lo: int, hi: int, worker: int) -> None:
-    """One item. args: words u32 [F], F, ids, count: the numbers of the words that are not 0, ascending."""
-    words, n, ids, count = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
-    found = 0
-    for f in range(n):
-        put_int32(ids + 4 * found, f)
-        found += get_int32(words + 4 * f) != 0
-    put_int(count, found)
-
-
-@kernel
-def open_needed(args: int, lo: int, hi: int, worker: int) -> None:
-    """The activation of first [T, N], 0 where a token does not need the neuron, and which are not 0 for any token.
+def open_listed(args: int, lo: int, hi: int, worker: int) -> None:
+    """The activation of first [T, N], and which are not 0 for any token.
 
     Items stand for the listed neurons. args: first, its row step, F, ids (0: all), how many of them (address), bias,
-    kind, threshold, words (0: everybody needs all), tokens, flags u8, counts i64 [3].
+    kind, threshold, tokens, flags u8, counts i64 [3].
     """
     first, step, of = get_int(args), get_int(args + 8), get_int(args + 16)
     ids, n, bias = get_int(args + 24), get_int(get_int(args + 32)), get_int(args + 40)
-    kind, threshold, words = get_int(args + 48), get_float(args + 56), get_int(args + 64)
-    tokens, flags, counts = get_int(get_int(args + 72)), get_int(args + 80), get_int(args + 88)
+    kind, threshold = get_int(args + 48), get_float(args + 56)
+    tokens, flags, counts = get_int(get_int(args + 64)), get_int(args + 72), get_int(args + 80)
     start, stop = n * lo // of, n * hi // of
-    computed = opened = 0
+    opened = 0
     for i in range(start, stop):
         put_byte(flags + i, 0)
     for t in range(tokens):
@@ -84,15 +75,10 @@ def open_needed(args: int, lo: int, hi: int, worker: int) -> None:
                 put_float(row + 4 * i, get_float(row + 4 * i) + get_float(bias + 4 * neuron))
         activate(row + 4 * start, stop - start, kind, threshold)
         for i in range(start, stop):
-            neuron = get_int32(ids + 4 * i) if ids != 0 else i
-            if words != 0 and (get_int32(words + 4 * neuron) >> t) & 1 == 0:
-                put_float(row + 4 * i, np.float32(0.0))
-                continue
-            computed += 1
             if get_float(row + 4 * i) != 0.0:
                 opened += 1
                 put_byte(flags + i, 1)
-    atomic_add(counts, computed)
+    atomic_add(counts, tokens * (stop - start))
     atomic_add(counts + 8, opened)
 
 
@@ -189,6 +175,8 @@ class Workspace:
     buffers: UnionBuffers
     _panels: dict[tuple[Form, int], Panels] = field(default_factory=dict)
     _firing: dict[tuple[str, int], Firing] = field(default_factory=dict)
+    _needed: dict[tuple[Any, ...], NeededBuffers] = field(default_factory=dict)
+    vectors: Vectors = field(default_factory=dict)
 
     def panels(self, w: PackedMatrix) -> Panels:
         """Where the tokens are laid out to be multiplied with such a matrix."""
@@ -204,6 +192,13 @@ class Workspace:
         if key not in self._firing:
             self._firing[key] = Firing.make(self.buffers.max_tokens, w.n_rows, w.codec)
         return self._firing[key]
+
+    def needed(self, up: PackedMatrix, down_t: PackedMatrix | None) -> NeededBuffers:
+        """Where the values of each neuron lie that tokens need, of such matrices."""
+        key = (up.n_rows, *(() if down_t is None else (down_t.codec, down_t.n_cols)))
+        if key not in self._needed:
+            self._needed[key] = NeededBuffers.make(self.buffers.max_tokens, up.n_rows, self.scratch.n_workers, down_t)
+        return self._needed[key]
 
 
 def union_calls(
@@ -231,32 +226,33 @@ def union_calls(
     Without down_t the values stay in work.buffers.h, of the opened neurons; `out` is not written.
     Raises: ValueError where shapes do not fit.
     """
+    if words is not None:
+        return _needed_calls(
+            gate, up, down_t, x, tokens, out, NUMBERS[activation], work, threshold, words, gate_bias, up_bias, counts,
+            stage,
+        )  # fmt: skip
     b = work.buffers
     first, first_bias = (up, up_bias) if gate is None else (gate, gate_bias)
     f, kind = up.n_rows, NUMBERS[activation]
     step = b.first.strides[0]
     panels = {id(one): one for one in map(work.panels, (first, up))}
     calls = [call for one in panels.values() for call in pack_calls(x, tokens, one, stage)]
-    keeps = (gate, up, down_t, x, tokens, out, work, words, listed, gate_bias, up_bias, counts)
+    keeps = (gate, up, down_t, x, tokens, out, work, listed, gate_bias, up_bias, counts)
     first_panels = work.panels(first)
     ids: Any = 0
     n_ids = np.array([f], np.int64)
-    if words is not None:
-        ids, n_ids = b.ids, b.n_ids
-        calls += [Call(list_needed, arguments(words, f, ids, n_ids), 1, 1, stage, keeps)]
-    elif listed is not None:
+    if listed is not None:
         ids, n_ids = listed
     if isinstance(ids, int):
         calls += matmul_calls(first_panels, first, tokens, b.first, work.scratch, stage)
     else:
         calls += listed_calls(first_panels, first, ids, n_ids, tokens, b.first, work.scratch, work.room, stage)
     opening = arguments(
-        b.first, step, f, ids, n_ids, _or_none(first_bias), kind, float(threshold), _or_none(words), tokens, b.flags,
-        counts,
+        b.first, step, f, ids, n_ids, _or_none(first_bias), kind, float(threshold), tokens, b.flags, counts,
     )  # fmt: skip
     listing = arguments(b.flags, n_ids, ids, b.places, b.neurons, b.n_opened)
     calls += [
-        Call(open_needed, opening, f, _GRAIN, stage, (*keeps, n_ids)),
+        Call(open_listed, opening, f, _GRAIN, stage, (*keeps, n_ids)),
         Call(list_opened, listing, 1, 1, stage, (*keeps, n_ids)),
     ]
     other: Any = 0
@@ -268,6 +264,25 @@ def union_calls(
         float(threshold), tokens, b.h, b.h.strides[0], counts, b.tally,
     )  # fmt: skip
     calls += [Call(join_opened, joining, f, _GRAIN, stage, keeps)]
+    return calls if down_t is None else calls + _down_calls(down_t, tokens, out, work, stage)
+
+
+def _needed_calls(
+    gate: PackedMatrix | None, up: PackedMatrix, down_t: PackedMatrix | None, x: F32, tokens: I64, out: F32, kind: int,
+    work: Workspace, threshold: float, words: Words, gate_bias: F32 | None, up_bias: F32 | None, counts: I64,
+    stage: str,
+) -> list[Call]:  # fmt: skip
+    """As union_calls, a product for each neuron and token that needs it."""
+    b, own = work.buffers, work.needed(up, down_t)
+    codecs = {up.codec} if gate is None else {gate.codec, up.codec}
+    forms, calls = needed_ffn.vector_calls(x, codecs, work.vectors, stage)
+    calls += needed_ffn.hidden_calls(
+        gate, up, forms, words, b.ids, b.n_ids, kind, threshold, gate_bias, up_bias, counts, b.tally, b.places,
+        b.neurons, b.n_opened, own, stage,
+    )  # fmt: skip
+    if down_t is not None and needed_ffn.adds_up(down_t):
+        return calls + needed_ffn.down_calls(down_t, tokens, out, b.places, b.neurons, b.n_opened, own, stage)
+    calls += needed_ffn.spread_calls(b.h, tokens, b.places, b.neurons, b.n_opened, own, stage)
     return calls if down_t is None else calls + _down_calls(down_t, tokens, out, work, stage)
 
 

@@ -1,12 +1,16 @@
-"""What a card does on this machine: its memory's speed, the bus's, and what an exchange with the CPU costs.
+"""What a card does on this machine: its memory's speed, the bus's, what an exchange with the CPU costs, and how fast
+both read the host's memory at once.
 
 It takes memory only while it runs, and changes no setting of the card.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import itertools
 import statistics
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from ctypes import c_int, c_uint64
@@ -15,15 +19,18 @@ from typing import Any
 
 import numpy as np
 
+from native_kernels.cpu.bandwidth import ReadProbe
 from native_kernels.cpu.call import Call, aligned_empty
 from native_kernels.cpu.handover import await_call, launch_call
 from native_kernels.cpu.pool import Pool, Program, ticks_per_s
-from native_kernels.cuda.driver import Device, DeviceMemory, Event, PinnedMemory, Stream
+from native_kernels.cuda.driver import CudaOutOfMemoryError, Device, DeviceMemory, Event, PinnedMemory, Stream
 from native_kernels.cuda.modules import load
 
 _READ_BYTES = 1 << 30  # of the card's memory: many times its caches
 _BUS_BYTES = 64 << 20
 _ROUNDS = 8
+_REACHED_BYTES = 256 << 20  # of the host's memory, at a time
+_REACHING_S = 0.25  # how long both read
 _EXCHANGES = 40  # in a row, as the layers of a token
 _PATIENCE_S = 0.5  # for one exchange, which takes some 15 us
 
@@ -31,19 +38,24 @@ _PATIENCE_S = 0.5  # for one exchange, which takes some 15 us
 @dataclass(frozen=True)
 class CardSpeed:
     """bytes_per_s: reading the card's memory. pcie_bytes_per_s: pinned memory of the host to the card. sync_s: one
-    exchange of `width` numbers each way, with the launch of the next layer's work."""
+    exchange of `width` numbers each way, with the launch of the next layer's work. reach_bytes_per_s,
+    beside_bytes_per_s: kernels that read the host's memory over the bus, and the processor that reads it meanwhile;
+    None where they were not asked for, or no memory could be pinned for it."""
 
     bytes_per_s: float
     pcie_bytes_per_s: float
     sync_s: float
+    reach_bytes_per_s: float | None = None
+    beside_bytes_per_s: float | None = None
 
 
 class ExchangeError(Exception):
     """The card did not answer as it should; the message says how."""
 
 
-def measure_card(device: Device, width: int = 8192) -> CardSpeed:
-    """Measures the card, whose context must be entered. Cost: about 1 s, at most an eighth of its free memory.
+def measure_card(device: Device, width: int = 8192, threads: int = 0, ram_bytes: int = 1 << 30) -> CardSpeed:
+    """Measures the card, whose context must be entered. threads: of the processor that read so much of the host's
+    memory beside the card; 0: that is not measured. Cost: about 2 s, at most an eighth of its free memory.
 
     Raises: CudaError, NoMachineCodeError, ExchangeError.
     """
@@ -55,7 +67,11 @@ def measure_card(device: Device, width: int = 8192) -> CardSpeed:
         read = _read_speed(device, stream, module.function("read_all"))
         bus = _bus_speed(device, stream)
         exchange = _exchange_s(device, stream, module.function("publish"), module.function("merge"), width)
-    return CardSpeed(read, bus, exchange)
+        reach, beside = None, None
+        if threads:
+            with contextlib.suppress(CudaOutOfMemoryError, MemoryError):
+                reach, beside = _both_speeds(device, module.function("read_all"), bus, threads, ram_bytes)
+    return CardSpeed(read, bus, exchange, reach, beside)
 
 
 def _read_speed(device: Device, stream: Stream, kernel: Any) -> float:
@@ -101,6 +117,42 @@ def _best_s(device: Device, stream: Stream, work: Callable[[], None]) -> float:
     finally:
         start.close()
         end.close()
+
+
+def _both_speeds(device: Device, kernel: Any, bus: float, threads: int, ram_bytes: int) -> tuple[float, float]:
+    """Bytes/s of the card's kernels that read the host's memory, and of the processor's threads that do at the same
+    time: of either the median of what began and ended while both did."""
+    rounds = max(3, round(_REACHING_S * bus / _REACHED_BYTES))
+    with ExitStack() as at_end:
+        pool = Pool(threads)
+        at_end.callback(pool.close)
+        probe = ReadProbe(pool, ram_bytes)
+        probe.seconds()  # wakes the threads
+        host, out = PinnedMemory(device, _REACHED_BYTES), DeviceMemory(device, 4)
+        at_end.callback(host.free)
+        at_end.callback(out.free)
+        ctypes.memset(host.address, 1, _REACHED_BYTES)
+        stream = Stream(device)
+        at_end.callback(stream.close)
+        marks = [Event(device) for _ in range(rounds + 1)]
+        for mark in marks:
+            at_end.callback(mark.close)
+        blocks = 8 * device.n_multiprocessors
+        marks[0].record(stream)
+        for mark in marks[1:]:
+            kernel.launch(
+                stream, (blocks,), (256,), c_uint64(host.device_address), c_uint64(_REACHED_BYTES // 16),
+                c_uint64(out.address),
+            )  # fmt: skip
+            mark.record(stream)
+        end = time.perf_counter() + 0.8 * rounds * _REACHED_BYTES / bus  # the card takes longer, beside the processor
+        read = [probe.seconds()]
+        while time.perf_counter() < end:
+            read.append(probe.seconds())
+        marks[-1].wait()
+        took = [mark.seconds_since(before) for before, mark in itertools.pairwise(marks)]
+    of_both = took[: max(1, int(0.7 * rounds))]
+    return _REACHED_BYTES / statistics.median(of_both), probe.n_bytes / statistics.median(read)
 
 
 def _exchange_s(device: Device, stream: Stream, publish: Any, merge: Any, width: int) -> float:

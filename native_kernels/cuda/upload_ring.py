@@ -1,7 +1,8 @@
 """A ring of pinned buffers through which weights come to the card while it computes; what is in them it does not know.
 
 Three parties take turns with a buffer: the processor fills it, the copy stream brings it to the card, the compute
-stream uses it there. Each waits only for the one before it, so that all three work at once on different buffers.
+stream uses it there. Each waits only for the one before it, so that all three work at once on different buffers. One
+thread may fill and send, another one use and release: a buffer's turn comes again once it was released.
 """
 
 from __future__ import annotations
@@ -47,20 +48,23 @@ class UploadRing:
         self._device.enter()
 
     def next(self) -> Buffer:
-        """The buffer whose turn it is, to be filled; waits until its bytes of last time, sent before, are on the card.
-
-        May run in another thread than the rest, as long as one thread asks for buffers.
-        """
+        """The buffer whose turn it is; nothing is to be written there before `wait_for`."""
         buffer = self._buffers[self._turn % len(self._buffers)]
         self._turn += 1
-        buffer.copied.wait()
         return buffer
 
+    def wait_for(self, buffer: Buffer) -> None:
+        """Until its bytes of last time are on the card, so that it may be filled."""
+        buffer.copied.wait()
+
     def send(self, buffer: Buffer, n_bytes: int) -> None:
-        """Brings the first n_bytes to the card; what the compute stream is given from now on finds them there."""
+        """Brings the first n_bytes to the card, once those that lie there were used."""
         buffer.used.hold(self._copy)
         self._copy.upload(buffer.card.address, buffer.host.address, n_bytes)
         buffer.copied.record(self._copy)
+
+    def use(self, buffer: Buffer) -> None:
+        """What the compute stream is given from now on finds there what was sent."""
         buffer.copied.hold(self._compute)
 
     def release(self, buffer: Buffer) -> None:

@@ -1,11 +1,14 @@
-"""Decode of several sequences at once on the processor: the rate of all of them together, by their number.
+"""Decode of several sequences at once: the rate of all of them together, by their number.
 
     python tests/benchmarks/batch_scaling.py                              the starter model, 1 to 16 sequences
     python tests/benchmarks/batch_scaling.py --mode exact --record        and write tests/benchmarks/results/
+    python tests/benchmarks/batch_scaling.py --model 32b.gguf --device cuda --vram-budget 24 --threads 15 \
+        --mode sparse --sizes 1,2,4,8,16,32 --record                      on a graphics card and the processor
 
-The sizes take turns, round by round, and the fastest round of each counts. Time is processor time over the number of
-threads, so that a machine which others use as well tells of the kernels alone. `engine bench --batch` measures one
-size by the clock, also on a card.
+On the processor the sizes take turns, round by round, and the fastest round of each counts. Time is processor time over
+the number of threads, so that a machine which others use as well tells of the kernels alone. With a card each size is
+measured by the clock as `engine bench --batch` does, all with one load of the model, which has room for the most
+sequences; a size's floor is what its own step must read, over the speeds measured.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import platform
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,14 +30,20 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from engine.batch import open_batch  # noqa: E402 - found by the line above
+from engine.bench import run  # noqa: E402
+from engine.bench_batch import run_batch, whole_slots  # noqa: E402
 from engine.config import EngineConfig  # noqa: E402
 from engine.generate import decode_batch, decode_one_token, prefill  # noqa: E402
 from engine.hardware import probe  # noqa: E402
 from engine.session import LoadedModel  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
-SIZES = (1, 2, 4, 8, 16)
 PROMPT_TOKENS = 16
+KEPT = (
+    "batch", "decode_tok_s", "share_of_floor", "floor_s_per_token", "bytes_per_token", "ffn_bytes_per_token",
+    "active_share", "fired_share", "gpu_neuron_load", "timings",
+)  # fmt: skip
+CARD_PROMPT_TOKENS = 4  # read token by token, for every sequence of every size
 
 
 def main() -> int:
@@ -41,35 +51,68 @@ def main() -> int:
     parser.add_argument("--model", default="starter-chat")
     parser.add_argument("--mode", choices=("sparse", "exact", "dense"), default="exact")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--sizes", default="1,2,4,8,16")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--vram-budget", type=float, metavar="GIB")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--gen-tokens", type=int, default=48)
     parser.add_argument("--record", action="store_true", help="write the figures to tests/benchmarks/results/")
     flags = parser.parse_args()
     load_before = os.getloadavg()[0]
-    config = EngineConfig(device="cpu", mode=flags.mode, threads=flags.threads, context=256, sequences=max(SIZES))
+    sizes = [int(size) for size in flags.sizes.split(",")]
+    on_card = flags.device == "cuda"
+    config = EngineConfig(
+        device=flags.device, mode=flags.mode, threads=flags.threads, sequences=max(sizes),
+        context=whole_slots(CARD_PROMPT_TOKENS + flags.gen_tokens) if on_card else 256,
+        vram_budget_gib=flags.vram_budget,
+    )  # fmt: skip
     model = LoadedModel.load(flags.model, config)
-    best = dict.fromkeys(SIZES, 0.0)
-    alone = 0.0
-    for _ in range(flags.rounds):
-        alone = max(alone, rate_alone(model, flags.threads, flags.gen_tokens))
-        for size in SIZES:
-            best[size] = max(best[size], rate_of_batch(model, flags.threads, size, flags.gen_tokens))
-    print(f"alone, as answers are: {alone:7.1f} tok/s")
-    for size, rate in best.items():
-        print(f"{size:3d} sequences: {rate:7.1f} tok/s of all together")
+    found = on_a_card(model, sizes, flags) if on_card else on_the_processor(model, sizes, flags)
     if flags.record:
         figures = {
             "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
             "command": " ".join(["python", "tests/benchmarks/batch_scaling.py", *sys.argv[1:]]),
             "hardware": {"cpu": probe().cpu.name, "logical_cpus": os.cpu_count(), "python": platform.python_version()},
-            "load_before": load_before, "model": flags.model, "mode": flags.mode, "threads": flags.threads,
-            "alone_tok_s": alone,
-            "rows": [{"batch": size, "decode_tok_s": rate} for size, rate in best.items()],
+            "load_before": load_before, "model": Path(flags.model).name, "mode": flags.mode, "threads": flags.threads,
+            "device": model.device, "device_reason": model.device_reason, **found,
         }  # fmt: skip
-        file = RESULTS / f"batch-scaling-{figures['date']}.json"
+        file = RESULTS / f"batch-scaling{'-card' if on_card else ''}-{figures['date']}.json"
         file.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
         print(f"Written to {file}.")
     return 0
+
+
+def on_the_processor(model: LoadedModel, sizes: list[int], flags: argparse.Namespace) -> dict[str, Any]:
+    """The rate of each size, and alone, in processor time."""
+    best = dict.fromkeys(sizes, 0.0)
+    alone = 0.0
+    for _ in range(flags.rounds):
+        alone = max(alone, rate_alone(model, flags.threads, flags.gen_tokens))
+        for size in sizes:
+            best[size] = max(best[size], rate_of_batch(model, flags.threads, size, flags.gen_tokens))
+    print(f"alone, as answers are: {alone:7.1f} tok/s")
+    for size, rate in best.items():
+        print(f"{size:3d} sequences: {rate:7.1f} tok/s of all together")
+    return {"alone_tok_s": alone, "rows": [{"batch": size, "decode_tok_s": rate} for size, rate in best.items()]}
+
+
+def on_a_card(model: LoadedModel, sizes: list[int], flags: argparse.Namespace) -> dict[str, Any]:
+    """The rate, the bytes and the share of the floor of each size, by the clock."""
+    rows = []
+    for size in sizes:
+        lengths = (CARD_PROMPT_TOKENS, flags.gen_tokens, flags.rounds)
+        result = run(model, *lengths) if size == 1 else run_batch(model, size, *lengths)
+        rows.append(
+            {name: getattr(result, name) for name in KEPT}
+            | {"ram_bytes_per_s": result.hardware["cpu"]["bytes_per_s"]}
+        )  # fmt: skip
+        stages = ", ".join(f"{name} {1e3 * value:.1f}" for name, value in result.timings.items())
+        print(
+            f"{size:3d} sequences: {result.decode_tok_s:7.1f} tok/s of all together, {result.share_of_floor:.2f} of "
+            f"the floor; ms of a step: {stages}",
+            flush=True,
+        )
+    return {"vram_bytes": model.vram_bytes, "rows": rows}
 
 
 def rate_alone(model: LoadedModel, threads: int, n_tokens: int) -> float:

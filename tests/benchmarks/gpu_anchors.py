@@ -118,7 +118,7 @@ def measured(profile: HardwareProfile, threads: int, device: str) -> tuple[Hardw
         dram = read_bytes_per_s(pool, sample_bytes(profile))
     finally:
         pool.close()
-    return (measure_cards(profile) if device == "cuda" else profile), dram
+    return (measure_cards(profile, threads) if device == "cuda" else profile), dram
 
 
 def token_bytes(opened: OpenedModel, position: int) -> TokenBytes | None:

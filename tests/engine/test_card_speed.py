@@ -39,18 +39,19 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RecordedMachine:
     Card.entered = Card.closed = 0
     monkeypatch.setattr(driver, "driver", lambda: SimpleNamespace(n_devices=1))
     monkeypatch.setattr(driver, "Device", Card)
-    monkeypatch.setattr(measure, "measure_card", lambda card: CardSpeed(9e11, 25e9, 2e-5))
+    monkeypatch.setattr(measure, "measure_card", lambda card, **asked: CardSpeed(9e11, 25e9, 2e-5, 2e10, 4e10))
     return recorded
 
 
 def measured(machine: RecordedMachine) -> HardwareProfile:
-    return measure_cards(probe(**machine.keywords()), machine.nvml)
+    return measure_cards(probe(**machine.keywords()), nvml=machine.nvml)
 
 
 def test_figures_land_in_the_profile(machine: RecordedMachine) -> None:
     profile = measured(machine)
     card, integrated = profile.gpus
     assert (card.bytes_per_s, card.pcie_bytes_per_s, card.context_bytes) == (9e11, 25e9, 0)
+    assert (card.reach_bytes_per_s, card.beside_bytes_per_s) == (2e10, 4e10)
     assert (profile.sync_s, profile.gpu_reasons) == (2e-5, ())
     assert integrated.bytes_per_s is None
     assert (Card.entered, Card.closed) == (1, 1)
@@ -78,7 +79,7 @@ def test_what_the_context_takes_is_seen_by_nvml(machine: RecordedMachine, monkey
 def test_a_card_that_fails_is_not_usable_and_says_why(
     machine: RecordedMachine, monkeypatch: pytest.MonkeyPatch, failure: Exception, words: str
 ) -> None:
-    def fail(card: Any) -> CardSpeed:
+    def fail(card: Any, **asked: int) -> CardSpeed:
         raise failure
 
     monkeypatch.setattr(measure, "measure_card", fail)
@@ -98,9 +99,9 @@ def test_without_a_usable_card_nothing_is_loaded(machine: RecordedMachine, monke
     monkeypatch.setattr(driver, "driver", lambda: pytest.fail("there is no card to measure"))
     profile = probe(**machine.keywords())
     without = replace(profile, gpus=tuple(replace(gpu, usable=False) for gpu in profile.gpus))
-    assert measure_cards(without, machine.nvml) == without
+    assert measure_cards(without, nvml=machine.nvml) == without
 
 
 def test_a_machine_without_cards_stays_as_it_is(machine: RecordedMachine) -> None:
     profile = replace(probe(**machine.keywords()), gpus=(), gpu_reasons=("no NVIDIA driver is installed",))
-    assert measure_cards(profile, machine.nvml) == profile
+    assert measure_cards(profile, nvml=machine.nvml) == profile

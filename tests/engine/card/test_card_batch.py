@@ -67,6 +67,20 @@ def test_what_cannot_be_is_refused(tiny: Loaded) -> None:
     card.close()
 
 
+def test_stages_are_told_apart_since_the_reset(tiny: Loaded) -> None:
+    card = StandInCard()
+    model = Batched(card, tiny, "exact", some_hot(tiny[0], "random"), 2)
+    caches = [model.on_card.cache() for _ in range(2)]
+    decode_batch(model.together, [1, 2], caches)
+    found = model.together.stage_seconds()
+    assert set(found) == {"exchange", "ffn"}
+    assert min(found.values()) > 0
+    model.together.reset()
+    assert set(model.together.stage_seconds().values()) == {0.0}
+    model.close()
+    card.close()
+
+
 @pytest.mark.parametrize("known", ["before the step", "while it runs"])
 def test_a_card_that_fails_is_told_and_the_caches_stay(tiny: Loaded, known: str) -> None:
     card = StandInCard()

@@ -19,7 +19,7 @@ from tiny_model import make_tiny_gguf, make_tiny_model
 from engine.assets import starter_model
 from engine.card.landing import Landing, Numbers, Rows
 from engine.card.loading import LoadedCard, load_onto_card
-from engine.card.pages import let_go
+from engine.card.pages import ask_for, let_go
 from engine.convert import convert
 from engine.errors import Cancelled
 from engine.executor.hot_blocks import HotBlocks
@@ -31,12 +31,14 @@ from engine.offline.model_bytes import ModelBytes, PredictorBytes
 from engine.sparsity.placement import Placement
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import I32, PackedMatrix
+from native_kernels.cpu.pool import Pool
 from native_kernels.cuda.card import CardMatrix
 from native_kernels.cuda.driver import CudaError, CudaOutOfMemoryError
 from native_kernels.cuda.layouts import card_codec, plane_row_bytes
 from native_kernels.reference import ReferenceOperators
 
 CONTEXT = 40
+POOL = Pool(2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +51,7 @@ class Case:
     def load(self, card: StandInCard, **how: Any) -> LoadedCard:
         config = self.opened.config
         return load_onto_card(
-            card, config, self.weights, self.predictor, self.placement, CONTEXT, "f16", **how
+            card, POOL, config, self.weights, self.predictor, self.placement, CONTEXT, "f16", **how
         )  # fmt: skip
 
 
@@ -209,6 +211,36 @@ def test_pages_of_a_mapped_file_are_let_go_of_and_are_the_same_when_read_again()
     assert own.data.all()
 
 
+def test_pages_of_a_mapped_file_are_asked_for_before_its_rows_are_copied(
+    card: StandInCard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = load_weights(open_model(starter_model()), hold="mapped")
+    matrix = weights.layers[0].ffns[0].up
+    there = hasattr(mmap, "MADV_WILLNEED")
+    whole = matrix.n_rows * matrix.row_bytes
+    assert ask_for(matrix, 0, matrix.n_rows) >= there * whole
+    assert there * 2 * matrix.row_bytes <= ask_for(matrix, 3, 5) <= 2 * matrix.row_bytes + 2 * mmap.PAGESIZE
+    own = PackedMatrix.pack(np.ones((64, 32), np.float32), "f32")
+    assert ask_for(own, 0, 64) == 0
+
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr("engine.card.landing.ask_for", lambda source, first, last: asked.append((first, last)))
+    close_by = np.array([7, 2, 4], np.int32)
+    scattered = np.array([0, matrix.n_rows - 1], np.int32)
+    memory = card.allocate(matrix.n_rows * matrix.n_cols * 4)
+    to = CardMatrix(matrix.n_rows, matrix.n_cols, card_codec(matrix.codec), planes_at(memory.address, matrix))
+    with Landing(card, POOL, 1 << 20) as landing:
+        landing.run([Rows(matrix, to, close_by), Rows(matrix, to, scattered)])
+    memory.free()
+    assert asked == [(2, 8)]
+
+
+def planes_at(address: int, matrix: PackedMatrix) -> tuple[int, ...]:
+    widths = plane_row_bytes(card_codec(matrix.codec), matrix.n_cols)
+    starts = np.cumsum([0, *(width * matrix.n_rows for width in widths[:-1])])
+    return tuple(address + int(start) for start in starts)
+
+
 def test_the_starter_model(card: StandInCard) -> None:
     opened = open_model(starter_model())
     f = opened.config.d_ff
@@ -303,7 +335,7 @@ def test_rows_land_in_pieces_of_any_size(half: int, card: StandInCard) -> None:
     spread = CardMatrix(9, 32, "f32", (memory.address + 12288,))
     places = np.array([8, 0, 2, 3, 5, 7], np.int32)
     at = memory.address + 16384
-    with Landing(card, half) as landing:
+    with Landing(card, POOL, half) as landing:
         moved: list[int] = []
         jobs = [Rows(source, full), Numbers(places, at), Rows(source, some, ids), Rows(source, spread, ids, at)]
         landing.run([*jobs, Numbers(values, memory.address + 20480)], moved.append)

@@ -24,6 +24,7 @@ from engine.hardware import choose_gpu, probe
 from engine.model.model_files import open_model
 from engine.model.weights import load_weights
 from engine.session import ChatSession, LoadedModel
+from native_kernels.cpu.pool import Pool
 from native_kernels.cuda.card import Card
 
 pytestmark = pytest.mark.gpu
@@ -101,13 +102,14 @@ def test_a_split_bundle_answers_too(tmp_path: Path, own_card: Card) -> None:
     weights = load_weights(opened, hold="mapped")
     rng = np.random.default_rng(0)
     hot = [np.sort(rng.choice(512, 200, replace=False)).astype(np.int32) for _ in range(2)]
-    before = held_bytes()
+    before, pool, placement = held_bytes(), Pool(2), a_placement(hot, 512, head="gpu")
     for _ in range(3):
-        loaded = load_onto_card(own_card, opened.config, weights, None, a_placement(hot, 512, head="gpu"), 64, "f16")
+        loaded = load_onto_card(own_card, pool, opened.config, weights, None, placement, 64, "f16")
         assert loaded.hot_side is not None
         loaded.hot_side.load(0, np.array([3, 1], np.int32), np.setdiff1d(np.arange(512), hot[0])[:2].astype(np.int32))
         assert not loaded.hot_side.take_fired(0).any()
         loaded.close()
+    pool.close()
     assert held_bytes() <= before + 4 * MIB
 
 

@@ -116,6 +116,34 @@ def test_small_buffers_and_pieces_change_nothing(make: Make) -> None:
     assert setting.prefill._cold.piece_neurons(setting.weights.layers[0].ffns[0], 256) < 256
 
 
+def test_how_fast_cold_neurons_come_is_measured_and_changes_nothing(make: Make) -> None:
+    setting = make()
+    setting.check(9)
+    rates = setting.prefill.measure()
+    assert rates is not None
+    assert rates.filling > 0
+    assert rates.bus > 0
+    setting.check(12)
+    assert make(hot=lambda i: np.arange(BASE.d_ff)).prefill.measure() is None
+
+
+def test_buffers_are_filled_and_sent_while_nobody_asks_for_them(make: Make) -> None:
+    """As many as there are, and no more: what is in them was not used yet."""
+    config = replace(BASE, d_ff=1100)
+    small = replace(sizes_for(config, [], 96), neurons=256, buffer_bytes=1 << 16, n_buffers=4)
+    setting = make(config, sizes=small)
+    stream, sent = setting.prefill._cold, []
+    send = stream._ring.send
+    stream._ring.send = lambda buffer, n: (sent.append(buffer), send(buffer, n))[1]  # type: ignore[method-assign]
+    setting.prefill._missing = setting.prefill._cold_neurons()
+    stream.begin(setting.prefill._to_stream(), 256)
+    for _, _, filling in stream._ahead:
+        filling.result(60)
+    assert len(sent) == len(set(map(id, sent))) == 4
+    stream.stop()
+    setting.check(20)
+
+
 @pytest.mark.parametrize("at_home", [lambda i: True, lambda i: i != 2, lambda i: False])
 def test_only_the_last_rows_are_asked_for(make: Make, at_home: Any) -> None:
     sizes = replace(sizes_for(BASE, [], 96), positions=16, buffer_bytes=1 << 16)
@@ -189,14 +217,18 @@ def test_sizes_keep_to_a_budget() -> None:
     free = sizes_for(large, layers, 4096)
     assert (free.positions, free.neurons, free.buffer_bytes) == (512, 2048, 32 << 20)
     assert free.tile_bytes == 64 << 20
+    assert free.n_buffers == 6
     tight = sizes_for(large, layers, 4096, budget_bytes=200 << 20)
     assert tight.card_bytes <= 200 << 20
     assert tight.positions == 512
     assert tight.buffer_bytes < 32 << 20
+    assert 3 < tight.n_buffers < 6
+    assert replace(tight, n_buffers=tight.n_buffers + 1).card_bytes > 200 << 20
     tiny = sizes_for(large, layers, 4096, budget_bytes=100 << 20)
     assert tiny.card_bytes <= 100 << 20
     assert tiny.positions < 512
     least = sizes_for(large, layers, 4096, budget_bytes=1 << 20)
+    assert least.n_buffers == 3
     assert (least.positions, least.buffer_bytes) == (32, 1 << 20)
 
 

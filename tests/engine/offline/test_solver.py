@@ -281,6 +281,15 @@ def test_neurons_are_read_over_the_bus_where_the_processor_does_not_take_all_tha
     assert pinned <= 64 * MIB
 
 
+def test_neurons_are_read_over_the_bus_where_both_at_once_were_measured_to_read_more() -> None:
+    floats: dict[str, Any] = {"codec": "f16", "mode": "dense", "neuron": 3 << 17, "pinned_bytes": 1 << 30}
+    profile = a_profile()
+    for beside, pays in ((45e9, True), (20e9, False)):
+        card = replace(profile.gpus[0], reach_bytes_per_s=20e9, beside_bytes_per_s=beside)
+        problem = a_problem(profile=replace(profile, gpus=(card,)), **floats)
+        assert bool(problem.reached.any()) == pays
+
+
 def test_blocks() -> None:
     assert [block_size(n) for n in (1, 64, 1792, 4096, 11008, 28672, 49152)] == [32, 32, 32, 32, 96, 224, 384]
     for n in (64, 1792, 28672, 98304):

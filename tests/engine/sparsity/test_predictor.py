@@ -117,6 +117,10 @@ def test_predictors_inside_a_gguf_file(tmp_path: Path, threshold: float | None) 
         ({"blk.1.fc2.weight": random(0, F, 5)}, "rank 4 has 5 columns"),
         ({"blk.1.fc1.weight": random(0, 4, D + 1)}, "layer 1 is for a width of 7 and 9 neurons; that of layer 0 for 6"),
         ({"blk.1.fc2.weight": np.full((F, 4), np.nan, "<f4")}, r"blk\.1\.fc2\.weight holds values that are no numbers"),
+        (
+            {"blk.1.fc2.weight": np.full((F, 4), -np.inf, "<f2")},
+            r"blk\.1\.fc2\.weight holds values that are no numbers",
+        ),
         ({"blk.1.fc1.weight": random(0, 4)}, r"lacks the matrix blk\.1\.fc1\.weight"),
         ({"blk.1.fc1.bias": random(0, 5)}, r"bias has the shape \[5\] beside 4 rows"),
     ],

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import weakref
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from native_kernels.cpu import pool as pool_module
 from native_kernels.cpu.call import Call, aligned_empty, arguments
 from native_kernels.cpu.jit import kernel
 from native_kernels.cpu.pool import Pool, PoolError, Program
-from native_kernels.cpu.simd import get_int, put_int
+from native_kernels.cpu.simd import atomic_add, atomic_get, get_int, pause, put_int
 
 ROOT = Path(__file__).parents[3]
 
@@ -54,14 +55,42 @@ def counting(out: np.ndarray, n_items: int | np.ndarray, grain: int = 1, stage: 
     return Call(count_up, arguments(out), n_items, grain, stage, (out,))
 
 
+@kernel
+def wait_for_the_others(args: int, lo: int, hi: int, worker: int) -> None:
+    """The first item is done when all others are. args: how many, where they are counted, who did each."""
+    for i in range(lo, hi):
+        put_int(get_int(args + 16) + 8 * i, worker)
+        if i > 0:
+            atomic_add(get_int(args + 8), 1)
+    while lo == 0 and atomic_get(get_int(args + 8)) < get_int(args) - hi:
+        pause()
+
+
+def test_what_is_shared_goes_to_those_who_are_through_with_their_own() -> None:
+    pool, counted, who = Pool(2), np.zeros(1, np.int64), np.zeros(64, np.int64)
+    slow = Call(wait_for_the_others, arguments(64, counted, who), 64, keeps=(counted, who), shared=True)
+    own = 64 - 64 // pool_module.OPEN_SHARE
+    for _ in range(2):
+        counted[0] = -(own // 2 - 1)  # its own of the slice
+        assert pool.run(Program([slow]))
+        assert who.tolist() == [0] * (own // 2) + [1] * (64 - own // 2)
+    pool.close()
+
+
+def test_a_call_that_nobody_waits_behind_cannot_be_shared() -> None:
+    with pytest.raises(AssertionError, match="until all of it is taken"):
+        Call(count_up, arguments(0), 1, barrier=False, shared=True)
+
+
+@pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("n_threads", [1, 2, 3, 4, 8])
-def test_every_item_is_done_once_between_two_barriers(n_threads: int) -> None:
+def test_every_item_is_done_once_between_two_barriers(n_threads: int, shared: bool) -> None:
     pool = Pool(n_threads)
     n = np.array([37], np.int64)
     out, total = np.zeros(100, np.int64), np.zeros(1, np.int64)
     calls = [counting(out, 100, 7), counting(out, n, 3), counting(out, 1), counting(out, 0), counting(out, 99, 64)]
     calls.append(Call(sum_into, arguments(out, 100, total), 1, keeps=(out, total)))
-    program = Program(calls)
+    program = Program([replace(call, shared=shared) for call in calls])
     wanted = np.zeros(100, np.int64)
     for n_items in (37, 0, 100, 1):
         n[0] = n_items

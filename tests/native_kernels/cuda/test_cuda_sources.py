@@ -116,7 +116,11 @@ def test_without_a_compiler_the_reason_is_told(tmp_path: Path, monkeypatch: pyte
 def test_a_card_is_measured(device: Device) -> None:
     measure_card(device)  # the first use lets the driver keep some memory of its own
     before = device.memory()[0]
-    speed = measure_card(device)
+    speed = measure_card(device, threads=2, ram_bytes=256 << 20)
+    assert speed.reach_bytes_per_s is not None
+    assert speed.beside_bytes_per_s is not None
+    assert 0.2 * speed.pcie_bytes_per_s < speed.reach_bytes_per_s < 1.5 * speed.pcie_bytes_per_s
+    assert 1e9 < speed.beside_bytes_per_s < 1e12
     assert 50e9 < speed.bytes_per_s < 20e12
     assert 1e9 < speed.pcie_bytes_per_s < 1e12
     assert 1e-6 < speed.sync_s < 1e-3

@@ -47,6 +47,8 @@ def test_each_waits_only_for_the_one_before_it() -> None:
     for i in range(5):
         told.clear()
         buffer = ring.next()
+        assert not told
+        ring.wait_for(buffer)
         assert told == [("cuEventSynchronize", buffer.copied.handle)]
         buffer.host.as_array(np.uint8, 100)[:] = i
         ring.send(buffer, 100)
@@ -54,8 +56,9 @@ def test_each_waits_only_for_the_one_before_it() -> None:
             ("cuStreamWaitEvent", (copy.handle, buffer.used.handle)),
             ("cuMemcpyHtoDAsync_v2", buffer.card.address),
             ("cuEventRecord", buffer.copied.handle),
-            ("cuStreamWaitEvent", (compute.handle, buffer.copied.handle)),
         ]
+        ring.use(buffer)
+        assert told[4:] == [("cuStreamWaitEvent", (compute.handle, buffer.copied.handle))]
         ring.release(buffer)
         assert told[5:] == [("cuEventRecord", buffer.used.handle)]
         assert (at(buffer.card.address, np.uint8, 100) == i).all()
@@ -91,8 +94,10 @@ def test_bytes_arrive_in_order_on_a_card(device: Device) -> None:
     out = np.zeros(40, np.int64)
     for i in range(len(out)):
         buffer = ring.next()
+        ring.wait_for(buffer)
         buffer.host.as_array(np.int64, 1 << 17)[:] = i
         ring.send(buffer, 1 << 20)
+        ring.use(buffer)
         compute.download(out[i:].ctypes.data, buffer.card.address + (1 << 20) - 8, 8)
         ring.release(buffer)
     compute.synchronize()
