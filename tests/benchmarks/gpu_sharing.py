@@ -51,7 +51,7 @@ from engine.cpu_and_ram import process_ram_bytes  # noqa: E402
 from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError  # noqa: E402
 from engine.generate import decode_one_token, prefill  # noqa: E402
 from engine.graphics import GpuInfo, used_bytes  # noqa: E402
-from engine.hardware import choose_gpu, probe  # noqa: E402
+from engine.hardware import HardwareProfile, choose_gpu, probe  # noqa: E402
 from engine.session import ChatSession, LoadedModel  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
@@ -117,7 +117,8 @@ def main() -> int:
     parser.add_argument("--record", action="store_true", help="write the figures to tests/benchmarks/results/")
     flags = parser.parse_args()
     room.TAKE_BACK_EVERY_S = flags.take_back_s
-    gpu, words = choose_gpu(probe())
+    hardware = probe()
+    gpu, words = choose_gpu(hardware)
     if flags.device == "cuda" and gpu is None:
         print(words)
         return 1
@@ -134,18 +135,21 @@ def main() -> int:
         gc.collect()
         found[name]["took_s"] = time.perf_counter() - started
         print(f"{name}: {json.dumps(_rounded(found[name]), indent=1)}", flush=True)
-    if flags.record:
-        figures = {
-            "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
-            "command": " ".join(["python", "tests/benchmarks/gpu_sharing.py", *sys.argv[1:]]),
-            "hardware": probe().to_json(), "parts": found,
-        }  # fmt: skip
-        file = RESULTS / f"gpu-sharing-{figures['date']}.json"
-        file.write_text(json.dumps(_rounded(figures), indent=1) + "\n", encoding="utf-8")
-        print(f"Written to {file}.")
+        if flags.record:  # what has been measured is kept, should a later part never end
+            print(f"Written to {record(hardware, found)}.", flush=True)
     missed = [name for name, one in found.items() if not one["reached"]]
     print(f"Not as it is said: {', '.join(missed)}." if missed else "All is as it is said.")
     return 1 if missed else 0
+
+
+def record(hardware: HardwareProfile, found: dict[str, Figures]) -> Path:
+    """The file with the figures."""
+    date = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"
+    command = " ".join(["python", "tests/benchmarks/gpu_sharing.py", *sys.argv[1:]])
+    figures = {"date": date, "command": command, "hardware": hardware.to_json(), "parts": found}
+    file = RESULTS / f"gpu-sharing-{date}.json"
+    file.write_text(json.dumps(_rounded(figures), indent=1) + "\n", encoding="utf-8")
+    return file
 
 
 # ------------------------------------------------------------------ what is asked of a model
