@@ -62,7 +62,7 @@ def _measure(gpu: GpuInfo, threads: int, ram_bytes: int, nvml: Any) -> tuple[Gpu
     context = None if before is None or after is None else max(0, after - before)
     measured = replace(
         gpu, context_bytes=context, bytes_per_s=speed.bytes_per_s, pcie_bytes_per_s=speed.pcie_bytes_per_s,
-        reach_bytes_per_s=speed.reach_bytes_per_s, beside_bytes_per_s=speed.beside_bytes_per_s,
+        reach_bytes_per_s=speed.reach_bytes_per_s, beside_share=speed.beside_share,
     )  # fmt: skip
     return measured, speed.sync_s
 

@@ -36,7 +36,7 @@ class GpuInfo:
     """One graphics card. Figures that could not be read, do not apply or were not measured are None.
 
     bytes_per_s: of its memory. pcie_bytes_per_s: from pinned memory of the host to it. reach_bytes_per_s: of the host's
-    memory, read by the card's kernels while the processor reads it too, with beside_bytes_per_s.
+    memory, read by the card's kernels while the processor reads it too, which has beside_share of its own rate then.
     """
 
     index: int | None  # NVML's, in the order of the bus; None: not an NVIDIA card, or its driver does not know it
@@ -52,7 +52,7 @@ class GpuInfo:
     reasons: tuple[str, ...] = ()  # why not usable
     uuid: str | None = None
     reach_bytes_per_s: float | None = None
-    beside_bytes_per_s: float | None = None
+    beside_share: float | None = None
 
 
 class NvmlUnavailableError(Exception):

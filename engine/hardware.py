@@ -299,7 +299,7 @@ def _gpu(gpu: _Reader) -> GpuInfo:
         reasons=gpu.texts("reasons"),
         uuid=gpu.optional_text("uuid", default=None),
         reach_bytes_per_s=gpu.real("reach_bytes_per_s", default=None),
-        beside_bytes_per_s=gpu.real("beside_bytes_per_s", default=None),
+        beside_share=gpu.real("beside_share", default=None),
     )
     if usable and (read.total_bytes is None or read.free_bytes is None):
         raise gpu.wrong("total_bytes and free_bytes", "needed for a usable GPU, and null")

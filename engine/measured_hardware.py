@@ -22,7 +22,7 @@ from engine.hardware import MOST_SAMPLE_BYTES, HardwareProfile
 
 log = logging.getLogger(__name__)
 
-_GPU_FIGURES = ("context_bytes", "bytes_per_s", "pcie_bytes_per_s", "reach_bytes_per_s", "beside_bytes_per_s")
+_GPU_FIGURES = ("context_bytes", "bytes_per_s", "pcie_bytes_per_s", "reach_bytes_per_s", "beside_share")
 
 
 def recall(profile: HardwareProfile, threads: int, n_bytes: int = MOST_SAMPLE_BYTES) -> HardwareProfile:

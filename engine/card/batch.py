@@ -1,24 +1,25 @@
 """The next tokens of several sequences on a card and the processor at once: both read what they read once for all.
 
 The card computes all rows of a layer's attention and hot neurons together, tells the processor which cold neurons any
-sequence needs, and goes on with the hot ones while the processor computes those. Between two layers stands Python. It
-places nothing, and neither computes prompts nor chooses tokens.
+sequence needs, and goes on with the hot ones while the processor computes those. Where all layers are at home on the
+card a step is one program. It places nothing, and neither computes prompts nor chooses tokens.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
 from engine.batch import angles_of, check_batch, count, renew
 from engine.card.batch_memory import BatchMemory, Exchanged, counts_words
+from engine.card.batch_runner import BatchRunner, OnCard, OnProcessor, Part
 from engine.card.batch_steps import BatchSteps
 from engine.card.cache import CardCache, KvRegion
-from engine.card.layers import CardModel
+from engine.card.layers import CardLayer, CardModel
 from engine.card.processor_calls import computed_by_processor
 from engine.config import ModelConfig
 from engine.errors import ContextOverflowError, DeviceFailedError, DeviceMemoryError, InvalidRequestError
@@ -27,17 +28,14 @@ from engine.executor.dense import DenseExecutor
 from engine.executor.slots import SlotTable
 from engine.executor.union import UnionExecutor, kernel_activation
 from engine.model.kv_cache import KVCache
-from engine.model.transformer import FfnExecutor, Transformer
+from engine.model.transformer import Angles, FfnExecutor, Transformer
 from engine.model.weights import ModelWeights
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import F32, I64
-from native_kernels.cpu.call import aligned_empty
-from native_kernels.cpu.handover import LATE, await_call
 from native_kernels.cpu.operators import CpuOperators
-from native_kernels.cpu.pool import Program, ticks_per_s
 from native_kernels.cpu.union_ffn import union_calls
 from native_kernels.cuda.batch_ops import CardBatchOps
-from native_kernels.cuda.card import Card, Work
+from native_kernels.cuda.card import Card
 from native_kernels.cuda.cuda_card import CudaCard
 from native_kernels.cuda.driver import CudaError, CudaOutOfMemoryError
 
@@ -87,17 +85,14 @@ class CardBatch:
         self._steps = BatchSteps(
             card, config, model, ops, self._memory, batch, self._slot, union.name, by_processor
         )  # fmt: skip
-        self._works: dict[Any, Work] = {}
-        self._ran: set[Any] = set()
-        self._programs: dict[int, Program] = {}
-        self._seen: I64 = aligned_empty(1, np.int64)
         self._tokens = np.array([batch], np.int64)
+        self._angles: tuple[Angles, Angles] | None = None  # of the step that runs
+        self._caches: Sequence[CardCache] = ()
+        self._runner = BatchRunner(card, operators.pool, self._memory, self._parts(), PATIENCE_S)
 
     def close(self) -> None:
         """Gives back what it has on the card. A second time does nothing."""
-        works, self._works = self._works, {}
-        for work in works.values():
-            work.close()
+        self._runner.close()
         if self._memory is not None:
             self._memory.free()
             self._ops.close()
@@ -113,8 +108,7 @@ class CardBatch:
     def reset(self) -> None:
         self.counters.reset()
         self._union.unions[:] = 0
-        for program in self._programs.values():
-            program.forget_times()
+        self._runner.forget_times()
 
     def union_shares(self) -> F32:
         """As BatchModel says, of the neurons that the processor computes."""
@@ -123,11 +117,7 @@ class CardBatch:
 
     def stage_seconds(self) -> dict[str, float]:
         """As BatchModel says. exchange: waiting for the card; ffn: the processor's cold neurons."""
-        found: dict[str, float] = {}
-        for program in self._programs.values():
-            for stage, seconds in program.stage_seconds().items():
-                found[stage] = found.get(stage, 0.0) + seconds
-        return found
+        return self._runner.stage_seconds()
 
     def step(self, tokens: I64, caches: Sequence[KVCache]) -> F32:
         check_batch(self._transformer, self.batch, tokens, caches)
@@ -156,115 +146,102 @@ class CardBatch:
     # -------------------------------------------------------------- one step
 
     def _run(self, tokens: I64, caches: Sequence[CardCache]) -> F32:
-        memory, model = self._memory, self._model
+        memory = self._memory
         positions = np.array([cache.length for cache in caches], np.int64)
         memory.host_states.array[0] = positions
         memory.host_states.array[1] = positions + self._slot * np.arange(self.batch)
-        angles = angles_of(self._cpu, positions)
+        self._angles, self._caches = angles_of(self._cpu, positions), caches
         for i in range(4):
-            memory.host_angles.array[i] = angles[i // 2][i % 2]
-        self._launch("begin", self._steps.begin)
-        x, on_card = self._cpu.embed(tokens, positions), False
-
-        def attend(layer: int, q: F32, k: F32, v: F32) -> F32:
-            row = self._region.rows[layer]
-            rows = [
-                self._cpu.attend(
-                    layer, q[b : b + 1], k[b : b + 1], v[b : b + 1], one.blocks[row], one.layout, one.length
-                )
-                for b, one in enumerate(caches)
-            ]
-            return np.concatenate(rows)
-
-        for i, layer in enumerate(model.layers):
-            if layer is None:
-                x = self._leave() if on_card else x
-                x, on_card = self._cpu.layer(i, x, angles, attend), False
-                continue
-            if not on_card:
-                self._enter(x)
-            on_card = True
-            self._launch(("layer", i), partial(self._steps.layer, i, layer))
-            if layer.has_cold:
-                self._cold(i)
-                self._launch(("cold", i), partial(self._steps.take_cold, i, layer))
-        if model.head is None:
-            x = self._leave() if on_card else x
-            logits = self._cpu.logits(self._cpu.last_norm(x))
-        else:
-            if not on_card:
-                self._enter(x)
-            self._launch("head", self._steps.head)
-            self._card.synchronize()
-            logits = memory.host_logits.array.copy()
-        self._launch("end", self._steps.end)
+            memory.host_angles.array[i] = self._angles[i // 2][i % 2]
+        x = self._runner.run(self._cpu.embed(tokens, positions))
         self._card.synchronize()
         self._count()
+        if self._model.head is None:
+            return self._cpu.logits(self._cpu.last_norm(x))
+        logits: F32 = memory.host_logits.array.copy()
         return logits
 
-    def _enter(self, x: F32) -> None:
+    def _parts(self) -> list[Part]:
+        """What a step consists of, in order."""
+        steps, model = self._steps, self._model
+        on_card = model.layers[0] is not None
+        parts: list[Part] = [OnCard(steps.begin)]
+        if on_card:  # its rows are in place before anything is launched
+            parts = [self._put, *parts, OnCard(steps.enter)]
+        for i, layer in enumerate(model.layers):
+            if layer is None:
+                parts += self._leaving() if on_card else []
+                parts.append(partial(self._processor_layer, i))
+                on_card = False
+                continue
+            parts += [] if on_card else [self._put, OnCard(steps.enter)]
+            parts.append(OnCard(partial(steps.layer, i, layer)))
+            on_card = True
+            if layer.has_cold:
+                parts += [*self._cold(i, layer), OnCard(partial(steps.take_cold, i, layer))]
+        if model.head is None:
+            parts += self._leaving() if on_card else []
+        else:
+            parts += [] if on_card else [self._put, OnCard(steps.enter)]
+            parts.append(OnCard(steps.head))
+        return [*parts, OnCard(steps.end)]
+
+    def _put(self, x: F32) -> F32:
         self._card.synchronize()
         self._memory.host_stream.array[:] = x
-        self._launch("enter", self._steps.enter)
+        return x
 
-    def _leave(self) -> F32:
-        self._launch("leave", self._steps.leave)
+    def _leaving(self) -> list[Part]:
+        return [OnCard(self._steps.leave), self._taken]
+
+    def _taken(self, x: F32) -> F32:
         self._card.synchronize()
         found: F32 = self._memory.host_stream.array.copy()
         return found
 
-    def _launch(self, name: Any, work: Callable[[], None]) -> None:
-        """Asked for at once the first time, which loads and allocates what there is to; captured from then on."""
-        if name not in self._ran:
-            self._ran.add(name)
-            work()
-            return
-        if name not in self._works:
-            self._works[name] = self._card.captured(work)
-        self._card.launch(self._works[name])
+    def _processor_layer(self, i: int, x: F32) -> F32:
+        assert self._angles is not None, "a step runs"
+        return self._cpu.layer(i, x, self._angles, self._attend)
+
+    def _attend(self, layer: int, q: F32, k: F32, v: F32) -> F32:
+        row = self._region.rows[layer]
+        rows = [
+            self._cpu.attend(layer, q[b : b + 1], k[b : b + 1], v[b : b + 1], one.blocks[row], one.layout, one.length)
+            for b, one in enumerate(self._caches)
+        ]
+        return np.concatenate(rows)
 
     # -------------------------------------------------------------- the processor's part
 
-    def _cold(self, i: int) -> None:
+    def _cold(self, i: int, layer: CardLayer) -> list[Part]:
         """The layer's cold neurons, once the card has published what they read; the sums into `host_cold`."""
-        memory, w = self._memory, self._cpu.weights.layers[i].ffns[0]
-        whole = i in self._steps.by_processor
-        program = self._programs.get(i)
-        if program is None:
-            program = self._programs[i] = self._program(i, whole)
-        self._pool.run(program, timed=True)
-        if self._memory.status[0]:
-            words = "in time" if self._memory.status[0] == LATE else "at all"
-            raise DeviceFailedError(f"The graphics card did not answer {words}.")
-        if whole:
-            x, residual = memory.host_x.array.copy(), memory.host_stream.array.copy()
-            memory.host_cold.array[:] = self._executor.ffn(i, x, x if self._config.norms == "post" else residual)
-            return
-        layer = self._model.layers[i]
-        assert layer is not None, "it is at home on the card"
-        if not layer.blocks and w.down_bias is not None:
-            memory.host_cold.array[:] += w.down_bias
-        buffers = self._union.work.buffers
-        listed = self._steps.predicts(i)
-        needed = int(buffers.n_ids[0]) if listed else int(self._tables[i].n_cold[0])
-        self._union.unions[i] += needed, int(buffers.n_opened[0])
-
-    def _program(self, i: int, whole: bool) -> Program:
-        memory, config = self._memory, self._config
-        limit = int(PATIENCE_S * ticks_per_s())
-        calls = [await_call(memory.flag.ctypes.data, self._seen, limit, memory.stop, memory.status)]
-        if whole:
-            return Program(calls)
-        w, table = self._cpu.weights.layers[i].ffns[0], self._tables[i]
+        memory, config, w = self._memory, self._config, self._cpu.weights.layers[i].ffns[0]
+        if i in self._steps.by_processor:
+            return [OnProcessor(()), partial(self._whole, i)]
+        table = self._tables[i]
         words = memory.host_cold_words.array if self._steps.predicts(i) else None
         self._union.work.buffers.tally[0] = 0
-        calls += union_calls(
+        calls = union_calls(
             w.gate, w.up, w.down_t, memory.host_x.array, self._tokens, memory.host_cold.array,
             kernel_activation(config), self._union.work, threshold=config.activation_threshold, words=words,
             listed=None if words is not None else (table.cold_room, table.n_cold), gate_bias=w.gate_bias,
             up_bias=w.up_bias, counts=self._steps.host_counts[i],
         )  # fmt: skip
-        return Program(calls)
+        if layer.blocks or w.down_bias is None:  # else the card adds the bias with its own neurons
+            return [OnProcessor(calls)]
+        return [OnProcessor(calls), partial(self._with_bias, w.down_bias)]
+
+    def _whole(self, i: int, x: F32) -> F32:
+        memory = self._memory
+        normed, residual = memory.host_x.array.copy(), memory.host_stream.array.copy()
+        memory.host_cold.array[:] = self._executor.ffn(
+            i, normed, normed if self._config.norms == "post" else residual
+        )  # fmt: skip
+        return x
+
+    def _with_bias(self, bias: F32, x: F32) -> F32:
+        self._memory.host_cold.array[:] += bias
+        return x
 
     def _count(self) -> None:
         steps, n_on_card = self._steps, 0
@@ -277,6 +254,7 @@ class CardBatch:
             ours = steps.host_counts[i]
             computed = steps.computed_on_card(layer, i, opened, int(found[i, 2 * self.batch]))
             cold = int(ours[0]) if steps.counts_all(i) else int(ours[1])
+            self._union.unions[i] += ours[3:]
             self.counters.add_counted(i, self.batch, computed + cold, opened + int(ours[1]), fired + int(ours[2]))
             n_on_card += computed
         steps.host_counts[:] = 0
@@ -284,15 +262,8 @@ class CardBatch:
 
     def _recover(self) -> None:
         """Both sides agree again, whatever went wrong, where the card still computes."""
-        memory = self._memory
-        memory.stop[0] = 1
-        with contextlib.suppress(CudaError):  # an error of earlier work is told here once, and is known already
-            self._card.synchronize()
-        for word in (memory.flag, memory.stop, memory.status, self._seen):
-            word[0] = 0
         self._steps.host_counts[:] = 0
-        self._card.fill(memory.epoch, 0, 8)
-        self._card.synchronize()
+        self._runner.recover()
 
 
 def batch_ops(card: Card) -> CardBatchOps:

@@ -20,7 +20,7 @@ from native_kernels.cuda.prefill_ops import RoundedRows, Rows
 
 
 class BatchSteps:
-    """host_counts: i64 [L, 3], what the processor counts of its neurons. by_processor: layers at home on the card whose
+    """host_counts: i64 [L, 5], what the processor counts of its neurons. by_processor: layers at home on the card whose
     feed-forward block is the processor's altogether."""
 
     def __init__(
@@ -31,7 +31,7 @@ class BatchSteps:
         self._n, self._slot, self._mode = batch, slot, mode
         self._width = config.d_model
         self._activation = cast(Activation, config.activation.removesuffix("-glu"))
-        self.host_counts: I64 = np.zeros((config.n_layers, 3), np.int64)
+        self.host_counts: I64 = np.zeros((config.n_layers, 5), np.int64)
         self.by_processor = by_processor
 
     def predicts(self, i: int) -> bool:

@@ -52,7 +52,7 @@ class UnionExecutor:
         self._out: F32 = aligned_empty((batch, config.d_model))
         self._tokens = np.array([batch], np.int64)
         self._words: Words = aligned_empty(config.d_ff, np.uint32)
-        self._counts = np.zeros(3, np.int64)
+        self._counts = np.zeros(5, np.int64)
         rows = [one for w in self._blocks for one in (w.gate, w.up) if one is not None]
         self.work = Workspace(
             Scratch.make(pool.n_threads), row_room(rows, pool.n_threads), UnionBuffers.make(batch, config.d_ff)
@@ -71,10 +71,9 @@ class UnionExecutor:
         if w.down_t is None:
             buffers.h[:] = 0
         self._pool.run(self._program(layer, w, expected is not None))
-        computed, opened, fired = self._counts.tolist()
+        computed, opened, fired, *union = self._counts.tolist()
         counters.add_counted(layer, len(x), computed if expected is not None else opened, opened, fired)
-        needed = self._config.d_ff if expected is None else int(buffers.n_ids[0])
-        self.unions[layer] += needed, int(buffers.n_opened[0])
+        self.unions[layer] += union
         out = self._out.copy() if w.down is None else self._operators.matmul(buffers.h, w.down)
         return out if w.down_bias is None else out + w.down_bias
 

@@ -167,8 +167,8 @@ class Machine:
         rates = DeviceRates(gpu.bytes_per_s or UNKNOWN_GPU_BYTES_PER_S, _GPU, _GPU_OTHER)
         link = gpu.pcie_bytes_per_s or UNKNOWN_PCIE_BYTES_PER_S
         both = None
-        if gpu.reach_bytes_per_s and gpu.beside_bytes_per_s:
-            both = _GATHERED * gpu.reach_bytes_per_s, _GATHERED * gpu.beside_bytes_per_s
+        if gpu.reach_bytes_per_s and gpu.beside_share:
+            both = _GATHERED * gpu.reach_bytes_per_s, _GATHERED * gpu.beside_share * profile.cpu.bytes_per_s
         return cls(cpu, rates, profile.sync_s or EXCHANGE_S, link, tuple(notes), both)
 
     @property

@@ -168,10 +168,11 @@ def list_words(args: int, lo: int, hi: int, worker: int) -> None:
     part, in place of one more hand-over.
 
     args: words u32, how many (address), of how many items, ids (0: a word's own place), places i32 (0: nobody asks),
-    the ids at those places i32, count.
+    the ids at those places i32, count, totals i64 [2] (0: nobody asks), to which are added how many words there were,
+    and how many were found.
     """
     words, n, of, ids = get_int(args), get_int(get_int(args + 8)), get_int(args + 16), get_int(args + 24)
-    places, listed = get_int(args + 32), get_int(args + 40)
+    places, listed, totals = get_int(args + 32), get_int(args + 40), get_int(args + 56)
     first, last = n * lo // of, n * hi // of
     found = 0
     for start in range(0, first, LANES):
@@ -187,6 +188,9 @@ def list_words(args: int, lo: int, hi: int, worker: int) -> None:
             bits &= bits - 1
     if hi == of:
         put_int(get_int(args + 48), found)
+        if totals != 0:
+            put_int(totals, get_int(totals) + n)
+            put_int(totals + 8, get_int(totals + 8) + found)
 
 
 @kernel
@@ -411,8 +415,8 @@ def hidden_calls(
         tally, buffers.scratch, buffers.scratch.shape[1],
     )  # fmt: skip
     keeps = (gate, up, forms, words, ids, n_ids, n_all, gate_bias, up_bias, counts, tally, buffers)
-    needing = arguments(words, n_all, n, 0, 0, ids, n_ids)
-    listing = arguments(buffers.fired, n_ids, n, ids, places, neurons, n_opened)
+    needing = arguments(words, n_all, n, 0, 0, ids, n_ids, 0)
+    listing = arguments(buffers.fired, n_ids, n, ids, places, neurons, n_opened, counts[3:])
     made = hidden_kernel(first.codec, None if second is None else second.codec)
     return [
         Call(list_words, needing, n, _WORDS_AT_ONCE, stage, keeps),

@@ -84,7 +84,8 @@ def open_listed(args: int, lo: int, hi: int, worker: int) -> None:
 
 @kernel
 def list_opened(args: int, lo: int, hi: int, worker: int) -> None:
-    """One item. args: flags, how many (address), ids (0: all), places i32, neurons i32, count: those marked."""
+    """One item. args: flags, how many (address), ids (0: all), places i32, neurons i32, count: those marked;
+    totals i64 [2], to which are added how many there were, and how many were marked."""
     flags, n, ids = get_int(args), get_int(get_int(args + 8)), get_int(args + 16)
     places, neurons, count = get_int(args + 24), get_int(args + 32), get_int(args + 40)
     found = 0
@@ -93,6 +94,9 @@ def list_opened(args: int, lo: int, hi: int, worker: int) -> None:
         put_int32(neurons + 4 * found, get_int32(ids + 4 * i) if ids != 0 else i)
         found += get_byte(flags + i)
     put_int(count, found)
+    totals = get_int(args + 48)
+    put_int(totals, get_int(totals) + n)
+    put_int(totals + 8, get_int(totals + 8) + found)
 
 
 @kernel
@@ -221,8 +225,9 @@ def union_calls(
 ) -> list[Call]:
     """out [max_tokens, D] = down_t (activation(gate x) * up x), or down_t activation(up x), for tokens[0] rows of x.
 
-    words u32 [F]: bit t is set where token t needs the neuron; None: everybody needs all. counts i64 [3], to which are
-    added the neurons computed, those whose first row fired, those that went into down, over all tokens.
+    words u32 [F]: bit t is set where token t needs the neuron; None: everybody needs all. counts i64 [5], to which are
+    added the neurons computed, those whose first row fired, those that went into down, over all tokens; then of how
+    many neurons the first row was read, and of how many the others.
     Without down_t the values stay in work.buffers.h, of the opened neurons; `out` is not written.
     Raises: ValueError where shapes do not fit.
     """
@@ -250,7 +255,7 @@ def union_calls(
     opening = arguments(
         b.first, step, f, ids, n_ids, _or_none(first_bias), kind, float(threshold), tokens, b.flags, counts,
     )  # fmt: skip
-    listing = arguments(b.flags, n_ids, ids, b.places, b.neurons, b.n_opened)
+    listing = arguments(b.flags, n_ids, ids, b.places, b.neurons, b.n_opened, counts[3:])
     calls += [
         Call(open_listed, opening, f, _GRAIN, stage, (*keeps, n_ids)),
         Call(list_opened, listing, 1, 1, stage, (*keeps, n_ids)),

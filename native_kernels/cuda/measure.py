@@ -31,6 +31,7 @@ _BUS_BYTES = 64 << 20
 _ROUNDS = 8
 _REACHED_BYTES = 256 << 20  # of the host's memory, at a time
 _REACHING_S = 0.25  # how long both read
+_ALONE = 3  # readings of the processor before that, and as many behind it
 _EXCHANGES = 40  # in a row, as the layers of a token
 _PATIENCE_S = 0.5  # for one exchange, which takes some 15 us
 
@@ -38,15 +39,15 @@ _PATIENCE_S = 0.5  # for one exchange, which takes some 15 us
 @dataclass(frozen=True)
 class CardSpeed:
     """bytes_per_s: reading the card's memory. pcie_bytes_per_s: pinned memory of the host to the card. sync_s: one
-    exchange of `width` numbers each way, with the launch of the next layer's work. reach_bytes_per_s,
-    beside_bytes_per_s: kernels that read the host's memory over the bus, and the processor that reads it meanwhile;
-    None where they were not asked for, or no memory could be pinned for it."""
+    exchange of `width` numbers each way, with the launch of the next layer's work. reach_bytes_per_s: kernels that read
+    the host's memory over the bus while the processor reads it; beside_share: what that has meanwhile of its rate by
+    itself. None where they were not asked for, or no memory could be pinned for it."""
 
     bytes_per_s: float
     pcie_bytes_per_s: float
     sync_s: float
     reach_bytes_per_s: float | None = None
-    beside_bytes_per_s: float | None = None
+    beside_share: float | None = None
 
 
 class ExchangeError(Exception):
@@ -70,7 +71,7 @@ def measure_card(device: Device, width: int = 8192, threads: int = 0, ram_bytes:
         reach, beside = None, None
         if threads:
             with contextlib.suppress(CudaOutOfMemoryError, MemoryError):
-                reach, beside = _both_speeds(device, module.function("read_all"), bus, threads, ram_bytes)
+                reach, beside = _both_rates(device, module.function("read_all"), bus, threads, ram_bytes)
     return CardSpeed(read, bus, exchange, reach, beside)
 
 
@@ -119,15 +120,17 @@ def _best_s(device: Device, stream: Stream, work: Callable[[], None]) -> float:
         end.close()
 
 
-def _both_speeds(device: Device, kernel: Any, bus: float, threads: int, ram_bytes: int) -> tuple[float, float]:
-    """Bytes/s of the card's kernels that read the host's memory, and of the processor's threads that do at the same
-    time: of either the median of what began and ended while both did."""
+def _both_rates(device: Device, kernel: Any, bus: float, threads: int, ram_bytes: int) -> tuple[float, float]:
+    """Bytes/s of the card's kernels that read the host's memory while the processor's threads do, and the share of
+    their own rate that those have then: medians of what began and ended while both read, and of what did just before
+    and behind it, for a machine may be another one a second later."""
     rounds = max(3, round(_REACHING_S * bus / _REACHED_BYTES))
     with ExitStack() as at_end:
         pool = Pool(threads)
         at_end.callback(pool.close)
         probe = ReadProbe(pool, ram_bytes)
         probe.seconds()  # wakes the threads
+        alone = [probe.seconds() for _ in range(_ALONE)]
         host, out = PinnedMemory(device, _REACHED_BYTES), DeviceMemory(device, 4)
         at_end.callback(host.free)
         at_end.callback(out.free)
@@ -150,9 +153,10 @@ def _both_speeds(device: Device, kernel: Any, bus: float, threads: int, ram_byte
         while time.perf_counter() < end:
             read.append(probe.seconds())
         marks[-1].wait()
+        alone += [probe.seconds() for _ in range(_ALONE)]
         took = [mark.seconds_since(before) for before, mark in itertools.pairwise(marks)]
     of_both = took[: max(1, int(0.7 * rounds))]
-    return _REACHED_BYTES / statistics.median(of_both), probe.n_bytes / statistics.median(read)
+    return _REACHED_BYTES / statistics.median(of_both), min(1.0, statistics.median(alone) / statistics.median(read))
 
 
 def _exchange_s(device: Device, stream: Stream, publish: Any, merge: Any, width: int) -> float:

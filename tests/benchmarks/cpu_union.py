@@ -60,7 +60,7 @@ class Union:
         rng = np.random.default_rng(n_tokens)
         x, out = aligned_empty((n_tokens, d)), aligned_empty((n_tokens, d))
         x[:] = rng.standard_normal((n_tokens, d))
-        tokens, counts = np.array([n_tokens]), np.zeros(3, np.int64)
+        tokens, counts = np.array([n_tokens]), np.zeros(5, np.int64)
         one = weights.layers[0]
         work = Workspace(
             Scratch.make(n_threads), row_room([one.gate, one.up], n_threads), UnionBuffers.make(n_tokens, f)

@@ -28,37 +28,44 @@ import statistics
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
-
-import numpy as np
-from numpy.typing import NDArray
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from card_partners import Holder, OtherEngine  # noqa: E402 - found by the line above
+from sharing_models import (  # noqa: E402
+    ANSWER,
+    Bench,
+    Figures,
+    agreement,
+    answer,
+    long_prompt,
+    modes_of,
+    question,
+    random_prompt,
+    walk,
+)
 
-from engine.card import budget, decode_program, room  # noqa: E402
+from engine.card import decode_program, room  # noqa: E402
 from engine.card.decode_program import CardDecodeProgram  # noqa: E402
 from engine.card.token_runner import TokenRunner  # noqa: E402
-from engine.config import EngineConfig, SamplingConfig  # noqa: E402
+from engine.config import SamplingConfig  # noqa: E402
 from engine.cpu_and_ram import process_ram_bytes  # noqa: E402
 from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError  # noqa: E402
 from engine.generate import decode_one_token, prefill  # noqa: E402
-from engine.graphics import GpuInfo, used_bytes  # noqa: E402
-from engine.hardware import choose_gpu, probe  # noqa: E402
+from engine.graphics import used_bytes  # noqa: E402
+from engine.hardware import HardwareProfile, choose_gpu, probe  # noqa: E402
 from engine.session import ChatSession, LoadedModel  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 GIB, MIB = 1 << 30, 1 << 20
 OVER = 1.02  # of a budget, and of what was foretold
 OFF, OFF_BYTES = 0.10, 500e6  # foretold against measured VRAM: one of the two
-CLOSE = 0.03  # of the largest logit: halves, and sums in another order
 CANCELLED_S, BACK_S = 1.0, 2.0
 CARD_SLACK, RAM_SLACK = 16 * MIB, 96 * MIB  # what the driver and the allocator may keep
 LEFT_FREE = 64 * MIB  # by the other program; the engine gives way below room.FLOOR_BYTES
@@ -67,36 +74,6 @@ MARKS_COST = 0.01  # of the time, with two tokens a second marked
 MORE_THAN_ANY_CARD = 1 << 45
 LATE_S = 0.5  # beside the time between two looks at the card
 TAKE_BACK_LIMIT_S = 30.0  # beside what it waits for
-ANSWER = 24  # tokens
-
-Figures = dict[str, Any]
-
-
-@dataclass(eq=False)
-class Bench:
-    """What is measured, and where. before: bytes of the card that were in use at the beginning."""
-
-    flags: argparse.Namespace
-    gpu: GpuInfo | None
-    before: int
-
-    def load(self, budget_gib: float | None = None, cancelled: Callable[[], bool] = lambda: False) -> LoadedModel:
-        return LoadedModel.load(self.flags.model, self.engine(budget_gib), cancelled=cancelled)
-
-    def engine(self, budget_gib: float | None = None) -> EngineConfig:
-        flags = self.flags
-        return EngineConfig(
-            device=flags.device, mode=flags.mode, threads=flags.threads, context=flags.context,
-            vram_budget_gib=budget_gib,
-        )  # fmt: skip
-
-    def held(self) -> int:
-        """Bytes that this process holds on the card, as NVML says; where it says that of nobody, what is in use there
-        beyond what was at the beginning, which is the same where nobody else is there."""
-        if self.gpu is None:
-            return 0
-        own = budget.process_bytes(self.gpu.index)
-        return own if own is not None else max(0, (used_bytes(self.gpu.index) or 0) - self.before)
 
 
 def main() -> int:
@@ -117,7 +94,8 @@ def main() -> int:
     parser.add_argument("--record", action="store_true", help="write the figures to tests/benchmarks/results/")
     flags = parser.parse_args()
     room.TAKE_BACK_EVERY_S = flags.take_back_s
-    gpu, words = choose_gpu(probe())
+    hardware = probe()
+    gpu, words = choose_gpu(hardware)
     if flags.device == "cuda" and gpu is None:
         print(words)
         return 1
@@ -134,73 +112,21 @@ def main() -> int:
         gc.collect()
         found[name]["took_s"] = time.perf_counter() - started
         print(f"{name}: {json.dumps(_rounded(found[name]), indent=1)}", flush=True)
-    if flags.record:
-        figures = {
-            "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
-            "command": " ".join(["python", "tests/benchmarks/gpu_sharing.py", *sys.argv[1:]]),
-            "hardware": probe().to_json(), "parts": found,
-        }  # fmt: skip
-        file = RESULTS / f"gpu-sharing-{figures['date']}.json"
-        file.write_text(json.dumps(_rounded(figures), indent=1) + "\n", encoding="utf-8")
-        print(f"Written to {file}.")
+        if flags.record:  # what has been measured is kept, should a later part never end
+            print(f"Written to {record(hardware, found)}.", flush=True)
     missed = [name for name, one in found.items() if not one["reached"]]
     print(f"Not as it is said: {', '.join(missed)}." if missed else "All is as it is said.")
     return 1 if missed else 0
 
 
-# ------------------------------------------------------------------ what is asked of a model
-
-
-def answer(session: ChatSession, prompt: Sequence[int], tokens: int) -> list[int]:
-    """The greedy answer."""
-    sampling = SamplingConfig().changed({"temperature": 0, "max_tokens": tokens})
-    return [one.token_id for one in session.generate(prompt, sampling) if one.token_id is not None]
-
-
-def random_prompt(model: LoadedModel, n: int, seed: int = 0) -> list[int]:
-    drawn = np.random.default_rng([n, seed]).integers(0, model.opened.config.vocab_size, n)
-    return [int(token) for token in drawn]
-
-
-def long_prompt(model: LoadedModel) -> list[int]:
-    return random_prompt(model, max(1, min(600, model.context - 2 * ANSWER)))
-
-
-def question(model: LoadedModel) -> list[int]:
-    """A prompt whose answer does not end at once."""
-    session = ChatSession(model)
-    prompts = [random_prompt(model, 12, seed) for seed in range(8)]
-    return next((one for one in prompts if len(answer(session, one, ANSWER)) == ANSWER), prompts[0])
-
-
-def walk(model: LoadedModel, tokens: Sequence[int]) -> NDArray[np.float32]:
-    """The logits [T, V] behind each token, decoded one by one."""
-    graph, cache = model.transformer(), model.new_cache()
-    rows = [prefill(graph, tokens[:1], cache).copy()]
-    rows += [decode_one_token(graph, token, cache).copy() for token in tokens[1:]]
-    return np.stack(rows)
-
-
-def agreement(found: NDArray[np.float32], known: NDArray[np.float32]) -> Figures:
-    """How far two walks agree: logits within CLOSE of the largest, and the same choice wherever the two best are
-    further apart than twice what the walks differ there."""
-    off = np.abs(found - known).max(axis=1)
-    best = np.sort(known, axis=1)
-    wide = best[:, -1] - best[:, -2] > 2 * off
-    same = found.argmax(axis=1) == known.argmax(axis=1)
-    largest = float(np.abs(known).max())
-    return {
-        "same_bits": found.tobytes() == known.tobytes(), "off": float(off.max()) / largest,
-        "same_choices": float(same.mean()), "wide": float(wide.mean()),
-        "right": bool(off.max() <= CLOSE * largest and same[wide].all()),
-    }  # fmt: skip
-
-
-def modes_of(model: LoadedModel) -> list[str]:
-    """The modes that are offered for it."""
-    if not model.opened.config.has_zeros:
-        return ["dense"]
-    return ["exact", *(["sparse"] if model.opened.has_predictors else []), "dense"]
+def record(hardware: HardwareProfile, found: dict[str, Figures]) -> Path:
+    """The file with the figures."""
+    date = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"
+    command = " ".join(["python", "tests/benchmarks/gpu_sharing.py", *sys.argv[1:]])
+    figures = {"date": date, "command": command, "hardware": hardware.to_json(), "parts": found}
+    file = RESULTS / f"gpu-sharing-{date}.json"
+    file.write_text(json.dumps(_rounded(figures), indent=1) + "\n", encoding="utf-8")
+    return file
 
 
 # ------------------------------------------------------------------ the parts

@@ -9,8 +9,13 @@ from pathlib import Path
 import gpu_anchors
 import numpy as np
 import pytest
-from gpu_anchors import EXCHANGE_S, GIB, TokenBytes, least_seconds
-from make_model import Recipe, make_model
+from gpu_anchors import EXCHANGE_S, GIB, TokenBytes, least_seconds, token_bytes
+from make_model import Recipe, make_model, save_statistics
+from on_a_stand_in import StandInMachine
+
+from engine import bench
+from engine.model.model_files import open_model
+from engine.offline import memory_plan
 
 # Two layers of four neurons: half of the activations are the first one's.
 TOKEN = TokenBytes(
@@ -53,6 +58,39 @@ def test_a_run_is_told_in_words() -> None:
     assert "60%" in words
     failed = gpu_anchors.line(gpu_anchors.row(Path("32b.gguf"), "24", None, {"error": "no card"}))
     assert failed.endswith("no card")
+
+
+@pytest.mark.parametrize("shape", ["tiny", "falcon-tiny", "opt-tiny"])
+def test_the_floor_counts_the_bytes_that_a_token_reads(
+    shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of every family, by the statistics that the model was made with: as `bench` counts them, on one side and on two.
+
+    Layers take neurons in turn, and which ones fire is the tokens' chance: hence the margin.
+    """
+    path = tmp_path / "model.gguf"
+    recipe = Recipe(shape, "f16", "powerinfer", rank=64, active=0.1)
+    make_model(path, recipe)
+    assert token_bytes(open_model(path), 20) is None  # nothing is known yet
+    save_statistics(path, recipe)
+    token = token_bytes(open_model(path), 20)
+    assert token is not None
+    assert token.active.mean() == pytest.approx(0.1, rel=0.02)
+    layers = recipe.sizes.n_layers
+    floor = layers * (token.layer + token.kv) + token.head + float(token.active.sum()) * token.neuron
+    monkeypatch.setattr(memory_plan, "card_scratch_bytes", lambda *of: 0)  # less of it would make room for neurons
+    machine = StandInMachine(tmp_path, monkeypatch)
+    whole = machine.load(path, mode="sparse")
+    assert whole.card is not None
+    wanted = whole.card.placement
+    whole.close()
+    for gib in (None, (wanted.vram_bytes - wanted.vram_parts_bytes["hot"] / 2) / GIB):
+        model = machine.load(path, mode="sparse", vram_budget_gib=gib)
+        found = bench.run(model, prompt_tokens=16, gen_tokens=8, repeat=1)
+        model.close()
+        assert (found.device, found.mode) == ("cuda", "sparse")
+        assert sum(found.bytes_per_token.values()) == pytest.approx(floor, rel=0.1)
+        assert (found.bytes_per_token["cpu"] > 0) == (gib is not None)
 
 
 @pytest.mark.slow

@@ -39,7 +39,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RecordedMachine:
     Card.entered = Card.closed = 0
     monkeypatch.setattr(driver, "driver", lambda: SimpleNamespace(n_devices=1))
     monkeypatch.setattr(driver, "Device", Card)
-    monkeypatch.setattr(measure, "measure_card", lambda card, **asked: CardSpeed(9e11, 25e9, 2e-5, 2e10, 4e10))
+    monkeypatch.setattr(measure, "measure_card", lambda card, **asked: CardSpeed(9e11, 25e9, 2e-5, 2e10, 0.8))
     return recorded
 
 
@@ -51,7 +51,7 @@ def test_figures_land_in_the_profile(machine: RecordedMachine) -> None:
     profile = measured(machine)
     card, integrated = profile.gpus
     assert (card.bytes_per_s, card.pcie_bytes_per_s, card.context_bytes) == (9e11, 25e9, 0)
-    assert (card.reach_bytes_per_s, card.beside_bytes_per_s) == (2e10, 4e10)
+    assert (card.reach_bytes_per_s, card.beside_share) == (2e10, 0.8)
     assert (profile.sync_s, profile.gpu_reasons) == (2e-5, ())
     assert integrated.bytes_per_s is None
     assert (Card.entered, Card.closed) == (1, 1)

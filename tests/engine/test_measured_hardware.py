@@ -16,7 +16,7 @@ from engine.measured_hardware import load_profile, named_profile, profile_names,
 
 
 def unmeasured(profile: HardwareProfile) -> HardwareProfile:
-    figures = ("bytes_per_s", "pcie_bytes_per_s", "context_bytes", "reach_bytes_per_s", "beside_bytes_per_s")
+    figures = ("bytes_per_s", "pcie_bytes_per_s", "context_bytes", "reach_bytes_per_s", "beside_share")
     gpus = tuple(replace(gpu, **dict.fromkeys(figures)) for gpu in profile.gpus)
     return replace(profile, cpu=replace(profile.cpu, bytes_per_s=None), gpus=gpus, sync_s=None)
 

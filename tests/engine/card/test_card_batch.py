@@ -17,6 +17,7 @@ from engine.config import ModelConfig
 from engine.errors import ContextOverflowError, DeviceFailedError, DeviceMemoryError, InvalidRequestError
 from engine.generate import decode_batch
 from engine.model.weights import ModelWeights, load_weights, open_model
+from native_kernels.cpu.pool import Pool, Program
 
 Loaded = tuple[ModelConfig, ModelWeights]
 
@@ -63,6 +64,31 @@ def test_what_cannot_be_is_refused(tiny: Loaded) -> None:
         decode_batch(model.together, [1, 2, 3, 4], caches)
     with pytest.raises(ContextOverflowError, match="room for 8"):
         decode_batch(model.together, [1, 2, 3, 4], caches)
+    model.close()
+    card.close()
+
+
+@pytest.mark.parametrize(("homes", "programs"), [("ggg", 1), ("gcg", 2)])
+def test_a_step_is_one_program_between_layers_of_the_processor(
+    tiny: Loaded, monkeypatch: pytest.MonkeyPatch, homes: str, programs: int
+) -> None:
+    card = StandInCard()
+    attention = ["gpu" if home == "g" else "cpu" for home in homes]
+    hot = [ids if home == "g" else ids[:0] for ids, home in zip(some_hot(tiny[0], "random"), homes, strict=True)]
+    model = Batched(card, tiny, "exact", hot, 2, attention=attention)
+    caches, ran, run = [model.on_card.cache() for _ in range(2)], [], Pool.run
+
+    def counted(pool: Pool, program: Program, *rest: Any, **how: Any) -> bool:
+        ran.append("exchange" in program.stages)
+        return run(pool, program, *rest, **how)
+
+    monkeypatch.setattr(Pool, "run", counted)
+    found = []
+    for _ in range(3):
+        ran.clear()
+        decode_batch(model.together, [1, 2], caches)
+        found.append(sum(ran))
+    assert found == [homes.count("g"), programs, programs]
     model.close()
     card.close()
 

@@ -91,12 +91,12 @@ def test_more_cores_and_codecs_that_cost_arithmetic() -> None:
 def test_what_both_sides_read_of_the_ram_at_once_is_taken_as_measured_where_it_was() -> None:
     profile = a_profile(cpu_gb_s=100)
     guessed = Machine.of(profile, 7, profile.gpus[0])
-    card = replace(profile.gpus[0], reach_bytes_per_s=20e9, beside_bytes_per_s=70e9)
+    card = replace(profile.gpus[0], reach_bytes_per_s=20e9, beside_share=0.7)
     measured = Machine.of(profile, 7, card)
     assert (measured.reach.gemv("f16"), measured.beside_reach.gemv("f16")) == (18e9, 63e9)
     assert guessed.reach.gemv("f16") < 25e9
     assert guessed.reach.gemv("f16") + guessed.beside_reach.gemv("f16") < 100e9
-    half = Machine.of(profile, 7, replace(card, beside_bytes_per_s=None))
+    half = Machine.of(profile, 7, replace(card, beside_share=None))
     assert half.reach.gemv("f16") == guessed.reach.gemv("f16")
 
 

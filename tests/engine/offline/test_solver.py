@@ -284,8 +284,8 @@ def test_neurons_are_read_over_the_bus_where_the_processor_does_not_take_all_tha
 def test_neurons_are_read_over_the_bus_where_both_at_once_were_measured_to_read_more() -> None:
     floats: dict[str, Any] = {"codec": "f16", "mode": "dense", "neuron": 3 << 17, "pinned_bytes": 1 << 30}
     profile = a_profile()
-    for beside, pays in ((45e9, True), (20e9, False)):
-        card = replace(profile.gpus[0], reach_bytes_per_s=20e9, beside_bytes_per_s=beside)
+    for beside, pays in ((0.9, True), (0.4, False)):
+        card = replace(profile.gpus[0], reach_bytes_per_s=20e9, beside_share=beside)
         problem = a_problem(profile=replace(profile, gpus=(card,)), **floats)
         assert bool(problem.reached.any()) == pays
 

@@ -27,7 +27,7 @@ def computed(name: str, batch: int, activation: Any, needed: np.ndarray | None, 
     gated, listed, threshold = how.get("gated", True), how.get("listed"), how.get("threshold", 0.0)
     x = random(batch, D)
     work = Workspace(Scratch.make(n_workers), row_room([gate, up], n_workers), UnionBuffers.make(batch, F))
-    out, counts, tokens = aligned_empty((batch, D)), np.zeros(3, np.int64), np.array([batch])
+    out, counts, tokens = aligned_empty((batch, D)), np.zeros(5, np.int64), np.array([batch])
     bias = random(1, F)[0]
     words = None
     if needed is not None:
@@ -58,6 +58,7 @@ def test_every_token_has_its_own_neurons(name: str, batch: int) -> None:
             out, wanted, counts, (n_needed, opened), tally = computed(name, batch, activation, needed, n_workers)
             assert np.abs(out - wanted).max() < CLOSE[name] * np.abs(wanted).max()
             assert counts[0] == n_needed
+            assert counts[3] == needed.any(axis=0).sum() >= counts[4]
             if name == "f32":
                 assert counts[1] == counts[2] == tally.sum() == opened
             outs.append(out)
@@ -70,7 +71,8 @@ def test_all_neurons_or_those_listed_and_without_a_gate() -> None:
     for how in ({}, {"listed": (ids, np.array([40]))}, {"gated": False}, {"threshold": 0.3}):
         out, wanted, counts, (n_needed, opened), _ = computed("f32", 5, "relu", None, 2, **how)
         assert np.abs(out - wanted).max() < 1e-5 * np.abs(wanted).max()
-        assert counts.tolist() == [n_needed, opened, opened]
+        assert counts[:3].tolist() == [n_needed, opened, opened]
+        assert counts[3] == (40 if "listed" in how else F) >= counts[4] > 0
 
 
 def test_nobody_needs_anything() -> None:
