@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import gpu_anchors
@@ -12,8 +13,10 @@ import pytest
 from gpu_anchors import EXCHANGE_S, GIB, TokenBytes, least_seconds, token_bytes
 from make_model import Recipe, make_model, save_statistics
 from on_a_stand_in import StandInMachine
+from placement_cases import a_profile
 
 from engine import bench
+from engine.cpu_and_ram import RamInfo
 from engine.model.model_files import open_model
 from engine.offline import memory_plan
 
@@ -93,6 +96,16 @@ def test_the_floor_counts_the_bytes_that_a_token_reads(
         assert (found.bytes_per_token["cpu"] > 0) == (gib is not None)
 
 
+def test_a_file_in_memory_is_not_counted_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "model.gguf"
+    n_bytes = make_model(path, Recipe("tiny", "f16", "powerinfer", rank=64))
+    monkeypatch.setattr(gpu_anchors, "with_figures", lambda profile, *of, **named: profile)
+    full = a_profile()
+    for total, free in ((full.ram.total_bytes, GIB + n_bytes), (GIB + 1, GIB + 1)):
+        found = gpu_anchors.with_file_as_free(replace(full, ram=RamInfo(total, GIB)), open_model(path), 1, "cpu")
+        assert found.ram == RamInfo(total, free)
+
+
 @pytest.mark.slow
 def test_it_runs_on_the_processor(tmp_path: Path) -> None:
     path = tmp_path / "tiny.gguf"
@@ -107,6 +120,7 @@ def test_it_runs_on_the_processor(tmp_path: Path) -> None:
         "1",
         "--gen-tokens",
         "4",
+        "--in-memory",
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
     assert done.returncode == 0, done.stderr
