@@ -78,7 +78,8 @@ class PlacedPart:
     """All methods: one thread at a time, each enters the card. Where the card fails, `is_usable` is False from then on.
 
     placement: of now. blocks: where the hot neurons are; None where none are placed one by one. generation: counted up
-    whenever what was made here is no longer to be used. reason: why the card computes, or why no longer, in words.
+    whenever what was made here is no longer to be used. reading: what reads its files in behind the load. reason: why
+    the card computes, or why no longer, in words.
     """
 
     def __init__(self, opened: OpenedCard, whole: Whole, reopen: Callable[[], OpenedCard] | None = None) -> None:
@@ -96,7 +97,7 @@ class PlacedPart:
         self._mode: Mode = whole.engine.mode
         self._budget_bytes = 0  # by which it is placed
         self._first_budget_bytes = 0  # at the beginning
-        self._reading: ReadIn | None = None
+        self.reading: ReadIn | None = None
         self.blocks: HotBlocks | None = None
         self.generation = 0
         self.notes: list[str] = []
@@ -133,7 +134,7 @@ class PlacedPart:
             except (CudaError, NoMachineCodeError) as error:
                 self._drop()
                 raise CardUnusableError(f"{self._opened.gpu.name} failed while it was loaded ({error})") from error
-            self._reading = self._read_in()
+            self.reading = self._read_in()
             self._whole.steps.end()
             self.reason = words_of(self.name, placement)
             self._mode = self.mode_and_reason()[0]
@@ -385,7 +386,7 @@ class PlacedPart:
         """What is on the card goes; the card stays."""
         self.generation += 1
         self.blocks, self._region = None, None
-        reading, self._reading = self._reading, None
+        reading, self.reading = self.reading, None
         if reading is not None:
             reading.close()
         with contextlib.suppress(CudaError):
