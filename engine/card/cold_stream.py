@@ -4,8 +4,8 @@ does not know.
 A piece is some neurons' rows of gate, up and down as the file or bundle stores them, gathered by all threads into a
 pinned buffer and copied. Of a down that lies row-wise a piece is the neurons' columns.
 
-Whoever computes waits for nobody else: one thread lays pieces out, another one fills buffers and sends each on its way
-as soon as it is full, so that neither the processor's threads nor the bus wait for Python.
+A thread of its own fills buffers and sends each on its way as soon as it is full. Between two of them the processor's
+threads and the bus wait for Python: what copies a piece is laid out once for each buffer and only told what to copy.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from engine.model.weights import FfnWeights
 from native_kernels.backend import F32, I32, PackedMatrix
 from native_kernels.codecs import ROW_CODECS
-from native_kernels.cpu.call import Call
-from native_kernels.cpu.gather import gather_call
+from native_kernels.cpu.call import address
+from native_kernels.cpu.gather import Gathering
 from native_kernels.cpu.pool import Pool, Program
 from native_kernels.cuda.prefill_ops import StoredMatrix
 from native_kernels.cuda.upload_ring import Buffer, UploadRing
@@ -75,10 +76,10 @@ class ColdStream:
 
     def __init__(self, ring: UploadRing, pool: Pool) -> None:
         self._ring, self._pool = ring, pool
-        self._planner = ThreadPoolExecutor(1, "cold-pieces")
         self._filler = ThreadPoolExecutor(1, "cold-neurons", ring.enter)
-        self._planned: Iterator[tuple[int, FfnWeights, I32]] = iter(())
-        self._ahead: deque[tuple[int, FfnWeights, Future[_Load]]] = deque()
+        self._loads: dict[int, _Load] = {}  # one for each buffer of the ring, which keeps them
+        self._planned: Iterator[tuple[int, _Source, I32]] = iter(())
+        self._ahead: deque[tuple[int, Future[_Load]]] = deque()
 
     def piece_neurons(self, w: FfnWeights, most: int) -> int:
         """How many neurons of the layer a piece may have."""
@@ -93,13 +94,7 @@ class ColdStream:
         """What is to come: (layer, its weights, ids) in the order in which `pieces` will ask for them, in pieces of up
         to `most` neurons. ids ascend; where down lies row-wise they are all of the layer's."""
         self.stop()
-        pieces = [
-            (layer, w, np.ascontiguousarray(ids[start : start + n], np.int32))
-            for layer, w, ids in layers
-            for n in (self.piece_neurons(w, most),)
-            for start in range(0, len(ids), n)
-        ]
-        self._planned = iter(pieces)
+        self._planned = self._cut(layers, most)
         for _ in range(self._ring.n_buffers):
             self._fill_next()
 
@@ -107,10 +102,9 @@ class ColdStream:
         """The layer's neurons that `begin` was told of. What is asked of the card before the next piece is taken is the
         last that may read this one. Raises: what went wrong in filling."""
         while self._ahead and self._ahead[0][0] == layer:
-            _, w, filling = self._ahead.popleft()
-            load = filling.result()
+            load = self._ahead.popleft()[1].result()
             self._ring.use(load.buffer)
-            yield load.on_card(w)
+            yield load.piece
             self._ring.release(load.buffer)
             self._fill_next()
 
@@ -118,111 +112,155 @@ class ColdStream:
         """Forgets what was to come; nothing is being filled then."""
         self._planned = iter(())
         while self._ahead:
-            filling = self._ahead.popleft()[2]
+            filling = self._ahead.popleft()[1]
             if not filling.cancel():
                 filling.exception()
 
     def close(self) -> None:
-        """Ends the threads."""
+        """Ends the thread."""
         self.stop()
         self._filler.shutdown()
-        self._planner.shutdown()
 
     def measure(self, layers: Sequence[tuple[int, FfnWeights, I32]], most: int, n_bytes: int = 4 << 30) -> Rates | None:
         """How fast pieces of these layers, as `begin` has them, are filled and sent: each by itself, over the first
         n_bytes. None where there are none. The calling thread must have entered the card."""
         self.stop()
-        loads, wanted = [], 0
-        for _, w, ids in layers:
-            n = self.piece_neurons(w, most)
-            for start in range(0, len(ids) if wanted < n_bytes else 0, n):
-                loads.append(_Load(self._ring.next(), w, np.ascontiguousarray(ids[start : start + n], np.int32)))
-                wanted += loads[-1].used
-        if not loads:
+        pieces, wanted = [], 0
+        for _, source, ids in self._cut(layers, most):
+            pieces.append((source, ids))
+            wanted += len(ids) * neuron_bytes(source.w)
+            if wanted >= n_bytes:
+                break
+        if not pieces:
             return None
+        sent: list[tuple[_Load, int]] = []
         began = time.perf_counter()
-        for load in loads:
+        for source, ids in pieces:
+            load = self._load_of(self._ring.next())
+            load.set(source, ids)
             self._ring.wait_for(load.buffer)
             self._pool.run(load.program)
+            sent.append((load, load.used))
         filling = wanted / (time.perf_counter() - began)
         began = time.perf_counter()
-        for load in loads:
-            self._ring.send(load.buffer, load.used)
-        for load in loads[-self._ring.n_buffers :]:
+        for load, used in sent:
+            self._ring.send(load.buffer, used)
+        for load, _ in sent[-self._ring.n_buffers :]:
             self._ring.wait_for(load.buffer)
         return Rates(filling, wanted / (time.perf_counter() - began))
 
+    def _cut(self, layers: Sequence[tuple[int, FfnWeights, I32]], most: int) -> Iterator[tuple[int, _Source, I32]]:
+        """Pieces of every layer, as even as may be."""
+        for layer, w, ids in layers:
+            n, source, ids = self.piece_neurons(w, most), _Source(w), np.ascontiguousarray(ids, np.int32)
+            if w.down is None:
+                n = -(-len(ids) // -(-len(ids) // n))
+            for start in range(0, len(ids), n):
+                yield layer, source, ids[start : start + n]
+
     def _fill_next(self) -> None:
         """A buffer's turn comes again when it was released: with as many ahead as there are buffers never too early."""
-        for layer, w, ids in self._planned:
-            load = self._planner.submit(_Load, self._ring.next(), w, ids)
-            self._ahead.append((layer, w, self._filler.submit(self._filled, load)))
+        for layer, source, ids in self._planned:
+            load = self._load_of(self._ring.next())
+            self._ahead.append((layer, self._filler.submit(self._filled, load, source, ids)))
             return
 
-    def _filled(self, planned: Future[_Load]) -> _Load:
-        load = planned.result()
+    def _load_of(self, buffer: Buffer) -> _Load:
+        if id(buffer) not in self._loads:
+            self._loads[id(buffer)] = _Load(buffer)
+        return self._loads[id(buffer)]
+
+    def _filled(self, load: _Load, source: _Source, ids: I32) -> _Load:
+        load.set(source, ids)
         self._ring.wait_for(load.buffer)
         self._pool.run(load.program)
         self._ring.send(load.buffer, load.used)
         return load
 
 
+class _Source:
+    """A layer's feed-forward part, and where its matrices lie: name, matrix, address, bytes from row to row."""
+
+    def __init__(self, w: FfnWeights) -> None:
+        self.w = w
+        self.matrices = [(name, matrix, *_place_of(matrix)) for name, matrix in _matrices(w)]
+        self.down = None if w.down is None else (w.down, *_place_of(w.down))
+        self.everything = np.arange(0 if w.down is None else w.down.n_rows, dtype=np.int32)
+
+
+_NAMES = ("gate", "up", "down_t", "down", "ids", "gate_bias", "up_bias")
+
+
 class _Load:
-    """What goes into one buffer, and where: names to offsets and steps. program: fills it."""
+    """What goes into one buffer. program: fills it with what `set` said. piece: where that is once it was sent."""
 
-    def __init__(self, buffer: Buffer, w: FfnWeights, ids: I32) -> None:
-        self.buffer, self.ids, self.used = buffer, ids, 0
-        self.offsets: dict[str, int] = {}
-        self.steps: dict[str, int] = {}
-        calls = [self._rows(name, matrix) for name, matrix in _matrices(w)]
-        if w.down is not None:
-            calls.append(self._columns(w.down))
-        calls.append(self._numbers("ids", ids))
-        for name, bias in (("gate_bias", w.gate_bias), ("up_bias", w.up_bias)):
-            if bias is not None:
-                calls.append(self._numbers(name, np.ascontiguousarray(bias[ids], np.float32)))
-        self.program = Program(calls)
+    def __init__(self, buffer: Buffer) -> None:
+        self.buffer, self.used = buffer, 0
+        self._parts = {name: Gathering() for name in _NAMES}
+        self.program = Program([part.call for part in self._parts.values()])
+        self._keeps: list[Any] = []
+        self._first = np.zeros(1, np.int32)
+        self.piece: ColdPiece
 
-    def _rows(self, name: str, w: PackedMatrix) -> Call:
-        return gather_call(w, self.ids, self._place(name, len(self.ids), _step(w)), _step(w))
+    def set(self, source: _Source, ids: I32) -> None:
+        """These neurons of the layer."""
+        self.used, self._keeps = 0, [source, ids]
+        for part in self._parts.values():
+            part.clear()
+        n, w, ids_at = len(ids), source.w, address(ids)
+        found: dict[str, StoredMatrix] = {}
+        for name, matrix, at, stride in source.matrices:
+            step = _step(matrix)
+            to = self._take(n * step)
+            self._parts[name].set(ids_at, n, at, matrix.row_bytes, stride, self._host(to), step)
+            found[name] = StoredMatrix(n, matrix.n_cols, matrix.codec, self._card(to), step)
+        if source.down is not None:  # the neurons' part of every row; the ids follow each other
+            matrix, at, stride = source.down
+            codec = ROW_CODECS[matrix.codec]
+            n_bytes = codec.n_bytes(n)
+            step = _even(n_bytes)
+            to = self._take(matrix.n_rows * step)
+            at += codec.n_bytes(int(ids[0]))
+            everything = address(source.everything)
+            self._parts["down"].set(everything, matrix.n_rows, at, n_bytes, stride, self._host(to), step)
+            found["down"] = StoredMatrix(matrix.n_rows, n, matrix.codec, self._card(to), step)
+        numbers = [
+            0 if values is None else self._numbers(name, values)
+            for name, values in (
+                ("ids", ids),
+                ("gate_bias", None if w.gate_bias is None else w.gate_bias[ids]),
+                ("up_bias", None if w.up_bias is None else w.up_bias[ids]),
+            )
+        ]
+        gate_bias, up_bias = numbers[1:]
+        self.piece = ColdPiece(
+            n, found.get("gate"), found["up"], found.get("down_t"), found.get("down"), gate_bias, up_bias, numbers[0]
+        )
 
-    def _columns(self, w: PackedMatrix) -> Call:
-        """The neurons' part of every row of a row-wise down; the ids follow each other."""
-        codec = ROW_CODECS[w.codec]
-        first, n = int(self.ids[0]), len(self.ids)
-        at, n_bytes = codec.n_bytes(first), codec.n_bytes(n)
-        step = _even(n_bytes)
-        stored = w.data.view(np.uint8)[:, at : at + n_bytes]
-        part = PackedMatrix.view(stored, w.n_rows, n, w.codec)
-        everything = np.arange(w.n_rows, dtype=np.int32)
-        return gather_call(part, everything, self._place("down", w.n_rows, step), step)
+    def _numbers(self, name: str, values: I32 | F32) -> int:
+        """32 bits each, as a matrix of one row; where they will be on the card."""
+        self._keeps.append(values)
+        n_bytes = 4 * len(values)
+        to = self._take(n_bytes)
+        self._parts[name].set(address(self._first), 1, address(values), n_bytes, n_bytes, self._host(to), n_bytes)
+        return self._card(to)
 
-    def _numbers(self, name: str, values: I32 | F32) -> Call:
-        """32 bits each, as a matrix of one row."""
-        row = PackedMatrix.view(values.view(np.uint8).reshape(1, -1), 1, len(values), "f32")
-        return gather_call(row, np.zeros(1, np.int32), self._place(name, len(values), 4), row.row_bytes)
-
-    def on_card(self, w: FfnWeights) -> ColdPiece:
-        """Where all of it is once it was sent."""
-        n = len(self.ids)
-        found = {name: self._matrix(name, n, matrix.n_cols, matrix.codec) for name, matrix in _matrices(w)}
-        down = None if w.down is None else self._matrix("down", w.down.n_rows, n, w.down.codec)
-        return ColdPiece(
-            n, found.get("gate"), found["up"], found.get("down_t"), down, self._address("gate_bias"),
-            self._address("up_bias"), self._address("ids"),
-        )  # fmt: skip
-
-    def _matrix(self, name: str, n_rows: int, n_cols: int, codec: str) -> StoredMatrix:
-        return StoredMatrix(n_rows, n_cols, codec, self._address(name), self.steps[name])
-
-    def _address(self, name: str) -> int:
-        return self.buffer.card.address + self.offsets[name] if name in self.offsets else 0
-
-    def _place(self, name: str, count: int, step: int) -> int:
-        self.offsets[name], self.steps[name] = self.used, step
-        self.used = _even(self.used + count * step, _ALIGNMENT)
+    def _take(self, n_bytes: int) -> int:
+        """Where so many bytes go, from the beginning of the buffer on."""
+        to, self.used = self.used, _even(self.used + n_bytes, _ALIGNMENT)
         assert self.used <= self.buffer.host.n_bytes, "pieces are cut to fit"
-        return self.buffer.host.address + self.offsets[name]
+        return to
+
+    def _host(self, offset: int) -> int:
+        return self.buffer.host.address + offset
+
+    def _card(self, offset: int) -> int:
+        return self.buffer.card.address + offset
+
+
+def _place_of(w: PackedMatrix) -> tuple[int, int]:
+    """Where a matrix lies, and the bytes from one row to the next."""
+    return address(w.data), w.data.strides[0] if w.n_rows > 1 else w.row_bytes
 
 
 def _matrices(w: FfnWeights) -> list[tuple[str, PackedMatrix]]:

@@ -14,6 +14,7 @@ import mmap
 import os
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 
 # What is asked for at once: a stop is heard between two of them. A slow disk reads it in 40 ms.
 CHUNK_BYTES = 4 << 20
+_AHEAD = 8  # chunks that a disk is told of before the one that is waited for, so that it has several to do
 _GAP_BYTES = 64 << 10  # less than this between two neurons is read with them, as the system does by itself
 _MOST_OF_IT = 0.25  # of a matrix's rows: of so many, hardly any gap is larger
 _MARGIN_BYTES = 1 << 30  # of RAM that stays free
@@ -102,13 +104,16 @@ class ReadIn:
         free_bytes: Callable[[], int] | None = None,
         advise: Callable[[int, int], bool] | None = None,
         resident: Callable[[int, int], int] | None = None,
+        foretell: Callable[[int, int], None] | None = None,
     ) -> None:
         """keeps: what must stay alive so that the spans stay mapped. free_bytes: of RAM; advise: reads so many bytes
-        from an address on, False where the system does not; resident: how many of so many bytes are in memory."""
+        from an address on, False where the system does not; resident: how many of so many bytes are in memory;
+        foretell: says that so many bytes will be read soon."""
         self._spans, self._keeps = list(spans), keeps
         self._free = free_bytes or _free_ram
         self._advise = advise or advised
         self._resident = resident or resident_bytes
+        self._foretell = foretell or foretold
         self._stop = threading.Event()
         self.read_bytes = 0
         self._thread = threading.Thread(target=self._run, name="read-in", daemon=True)
@@ -145,7 +150,10 @@ class ReadIn:
             log.info("%.1f GB of the model are read when they are needed: the RAM does not hold them", missing / 1e9)
             return
         looked = 0
-        for at, n in _chunks(self._spans, CHUNK_BYTES):
+        coming = _chunks(self._spans, CHUNK_BYTES)
+        if missing:
+            coming = self._foretold(coming)
+        for at, n in coming:
             if self._stop.is_set():
                 return
             if missing and self.read_bytes - looked >= _LOOK_EVERY_BYTES:
@@ -156,6 +164,15 @@ class ReadIn:
             if not self._advise(at, n):
                 return
             self.read_bytes += n
+
+    def _foretold(self, chunks: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        ahead: deque[tuple[int, int]] = deque()
+        for chunk in chunks:
+            self._foretell(*chunk)
+            ahead.append(chunk)
+            if len(ahead) > _AHEAD:
+                yield ahead.popleft()
+        yield from ahead
 
 
 def _chunks(spans: Iterable[Span], most: int) -> Iterator[tuple[int, int]]:
@@ -190,6 +207,13 @@ def advised(address: int, n_bytes: int) -> bool:
         if code not in (errno.EINVAL, errno.ENOSYS):
             raise OSError(code, os.strerror(code))
     return False
+
+
+def foretold(address: int, n_bytes: int) -> None:
+    """Has the system begin to read the pages, without waiting for it, where it can be told."""
+    tell = _system_call("madvise") if sys.platform == "linux" else None
+    if tell is not None:
+        tell(ctypes.c_void_p(address), ctypes.c_size_t(n_bytes), _WILL_NEED)
 
 
 def resident_bytes(address: int, n_bytes: int) -> int:

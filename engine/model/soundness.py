@@ -7,8 +7,10 @@ before the first token, which mapping is there to spare.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from engine.errors import ModelFormatError
+from engine.model.pages import ask_for
 from native_kernels.backend import PackedMatrix
 from native_kernels.reference import ReferenceOperators
 
@@ -24,13 +26,25 @@ def check_numbers(matrix: PackedMatrix, name: str) -> None:
 
     Cost: reads WHOLE_BYTES or SAMPLED_ROWS rows at most, the first and the last among them.
     """
-    if matrix.n_bytes <= WHOLE_BYTES:
-        ids = np.arange(matrix.n_rows)
-    else:
-        ids = np.unique(np.linspace(0, matrix.n_rows - 1, SAMPLED_ROWS).astype(np.int64))
+    ids = _sample(matrix)
     for start in range(0, len(ids), _PIECE_ROWS):
         if not _are_numbers(matrix, ids[start : start + _PIECE_ROWS]):
             raise ModelFormatError(f"Tensor {name} holds values that are no numbers.")
+
+
+def ask_for_sample(matrix: PackedMatrix) -> None:
+    """Has the system read what `check_numbers` will look at, beside whoever goes on."""
+    if matrix.n_bytes <= WHOLE_BYTES:
+        ask_for(matrix, 0, matrix.n_rows)
+        return
+    for row in _sample(matrix).tolist():
+        ask_for(matrix, row, row + 1)
+
+
+def _sample(matrix: PackedMatrix) -> NDArray[np.int64]:
+    if matrix.n_bytes <= WHOLE_BYTES:
+        return np.arange(matrix.n_rows)
+    return np.unique(np.linspace(0, matrix.n_rows - 1, SAMPLED_ROWS).astype(np.int64))
 
 
 def _are_numbers(matrix: PackedMatrix, ids: np.ndarray[tuple[int], np.dtype[np.int64]]) -> bool:

@@ -7,6 +7,7 @@ mapped_weights.py finds them where there is no room for repacked ones.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -23,7 +24,7 @@ from engine.model.model_files import ModelFiles as ModelFiles
 from engine.model.model_files import OpenedModel as OpenedModel
 from engine.model.model_files import find_model_files as find_model_files
 from engine.model.model_files import open_model as open_model
-from engine.model.soundness import check_numbers
+from engine.model.soundness import ask_for_sample, check_numbers
 from engine.model.tensor_tiles import TiledTensor
 from native_kernels.backend import F32, PackedMatrix
 
@@ -38,6 +39,7 @@ _REASONS: dict[Hold, str] = {
     "mapped": "unpacked weights do not fit into the free RAM, so they stay in the file and are unpacked on use",
 }
 _ZERO_PIECE = 1 << 20
+_ASKED_AHEAD = 128  # matrices whose samples a disk may be reading at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,6 +163,7 @@ def load_weights(
     done = 0
     vectors: dict[str, F32] = {}
     matrices: dict[str, PackedMatrix] = {}
+    unchecked: deque[tuple[PackedMatrix, PlannedTensor]] = deque()
     for tensor in plan:
         if cancelled():
             raise Cancelled
@@ -172,10 +175,11 @@ def load_weights(
                     name, matrix = tensor.name, turned(opened, tensor)
                 else:
                     name, matrix = as_stored(opened, tensor)
-                check_numbers(matrix, tensor.foreign_name)
-                if _must_not_be_zero(tensor):
-                    _refuse_zero_bytes(matrix, tensor)
                 matrices[name] = matrix
+                ask_for_sample(matrix)
+                unchecked.append((matrix, tensor))
+                if len(unchecked) > _ASKED_AHEAD:
+                    _check(*unchecked.popleft())
             else:
                 codec = "f32" if tensor.is_router else chosen
                 matrices[tensor.name] = _pack(_read(opened, tensor), tensor, codec)
@@ -183,6 +187,10 @@ def load_weights(
             raise HostMemoryError(f"The memory ran out while loading {tensor.foreign_name}.") from error
         done += _file_bytes(opened, tensor)
         progress(done, total)
+    for matrix, tensor in unchecked:
+        if cancelled():
+            raise Cancelled
+        _check(matrix, tensor)
     n_bytes = sum(matrix.n_bytes for matrix in matrices.values()) + sum(v.nbytes for v in vectors.values())
     ram_bytes = turning + copied if chosen == "mapped" else n_bytes
     return ModelWeights(
@@ -259,6 +267,13 @@ def _read(opened: OpenedModel, tensor: PlannedTensor) -> F32:
     if tensor.treatment == "plus one":
         return values + np.float32(1)
     return values
+
+
+def _check(matrix: PackedMatrix, tensor: PlannedTensor) -> None:
+    """A matrix that stays in its file. Raises: ModelFormatError."""
+    check_numbers(matrix, tensor.foreign_name)
+    if _must_not_be_zero(tensor):
+        _refuse_zero_bytes(matrix, tensor)
 
 
 def _refuse_zero_bytes(matrix: PackedMatrix, tensor: PlannedTensor) -> None:

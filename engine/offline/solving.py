@@ -34,7 +34,7 @@ from engine.offline.machine_figures import with_figures, working_set
 from engine.offline.memory_plan import Budgets
 from engine.offline.model_bytes import ModelBytes, PredictorBytes
 from engine.offline.placement_problem import Problem, build_problem
-from engine.offline.solver import Solution, solve
+from engine.offline.solver import TIME_LIMIT_S, Solution, solve
 from engine.opening import choose_context
 from engine.sparsity.placement import Device, Origins, Placement
 from engine.sparsity.predictor import Predictor
@@ -173,13 +173,15 @@ def solve_model(
     vram_bytes: int | None = None,
     predictor: Callable[[], Predictor] | None = None,
     ram: RamInfo | None = None,
+    limit_s: float = TIME_LIMIT_S,
 ) -> Solved:
     """The placement of a model on this machine or on the one of engine.hardware_file, kept as the model's artefact.
 
     again: also where the one that is kept fits. weights: of the model where it is loaded, because they may be held
     otherwise than they are stored. gpu: the card with its figures of now, where it is known which. vram_bytes: a budget
     of the moment. A placement for weights or a budget like that is not kept. predictor: the model's, where somebody has
-    read it already. ram: as it was before anything of the model lay there. Progress is in steps.
+    read it already. ram: as it was before anything of the model lay there. limit_s: for the search behind the greedy
+    placement, which finds little more. Progress is in steps.
     Raises: DeviceMemoryError for a VRAM budget below the minimum, HostMemoryError where the RAM does not hold the rest,
     DeviceUnavailableError for a card that is not there, UnsupportedModelError for sparse without predictors, what
     reading statistics and predictors raises, Cancelled.
@@ -200,7 +202,7 @@ def solve_model(
     if kept is not None and not again:
         progress(steps, steps)
         return Solved(kept, reused=True)
-    placement, problem = _solved(_with_learned(setting), origins, lambda: progress(2, steps), cancelled)
+    placement, problem = _solved(_with_learned(setting), origins, lambda: progress(2, steps), cancelled, limit_s)
     progress(3, steps)
     if cancelled():
         raise Cancelled
@@ -322,7 +324,7 @@ def problem_of(setting: Setting, mode: Mode) -> tuple[Problem, Activity]:
 
 
 def _solved(
-    setting: Setting, origins: Origins, step: Callable[[], None], cancelled: Callable[[], bool]
+    setting: Setting, origins: Origins, step: Callable[[], None], cancelled: Callable[[], bool], limit_s: float
 ) -> tuple[Placement, Problem]:
     """The fastest placement over the modes that are wanted."""
     candidates = [(mode, *problem_of(setting, mode)) for mode in _modes(setting)]
@@ -339,7 +341,8 @@ def _solved(
     if cancelled():
         raise Cancelled
     mode, problem, activity = candidates[0]
-    solution = run_unless(cancelled, lambda: solve(problem, vram, ram), "solver")  # seconds, of numbers only
+    # seconds, of numbers only
+    solution = run_unless(cancelled, lambda: solve(problem, vram, ram, time_limit_s=limit_s), "solver")
     return placement_of(setting, origins, mode, problem, activity, solution), problem
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 
 from native_kernels.backend import I32, PackedMatrix
@@ -81,3 +82,21 @@ def gather_call(w: PackedMatrix, ids: I32, to: int, step: int, stage: str = "rin
     stride = w.data.strides[0] if w.n_rows > 1 else w.row_bytes
     args = arguments(ids, address(w.data), w.row_bytes, stride, to, step)
     return Call(_gather, args, len(ids), _GRAIN, stage, (ids, w), barrier=False)
+
+
+class Gathering:
+    """The same as a call that is laid out once and told before every run what to copy; at first nothing."""
+
+    def __init__(self, stage: str = "ring") -> None:
+        self._args, self._count = arguments(0, 0, 0, 0, 0, 0), np.zeros(1, np.int64)
+        self.call = Call(_gather, self._args, self._count, _GRAIN, stage, barrier=False)
+
+    def set(self, ids: int, n: int, rows: int, row_bytes: int, stride: int, to: int, step: int) -> None:
+        """The n rows whose numbers i32 lie at the address `ids`, of a matrix at the address `rows` whose rows are
+        `stride` bytes apart, to the address `to` and on, `step` bytes apart. All of it is the caller's to keep."""
+        self._args[:6] = (ids, rows, row_bytes, stride, to, step)
+        self._count[0] = n
+
+    def clear(self) -> None:
+        """Copies nothing."""
+        self._count[0] = 0

@@ -14,12 +14,15 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from native_kernels.cuda.large_pages import LargePages
+
 OUT_OF_MEMORY = 2
 
 # Attributes of a device (cuda.h, CUdevice_attribute).
 _MULTIPROCESSORS, _MAJOR, _MINOR = 16, 75, 76
 _DYNAMIC_SHARED = 8  # of a kernel, CUfunction_attribute
 _PORTABLE, _MAPPED = 1, 2  # flags of pinned memory
+MANY_BYTES = 256 << 20  # from so many on the driver does not take pinned memory page by page itself
 _NON_BLOCKING = 1  # a stream that does not wait for the default one
 
 _Address = c_uint64
@@ -59,6 +62,8 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuMemHostAlloc": (POINTER(c_void_p), c_size_t, c_uint),
     "cuMemHostGetDevicePointer_v2": (POINTER(_Address), c_void_p, c_uint),
     "cuMemFreeHost": (c_void_p,),
+    "cuMemHostRegister_v2": (c_void_p, c_size_t, c_uint),
+    "cuMemHostUnregister": (c_void_p,),
     "cuMemcpyHtoDAsync_v2": (_Address, c_void_p, c_size_t, c_void_p),
     "cuMemcpyDtoHAsync_v2": (c_void_p, _Address, c_size_t, c_void_p),
     "cuMemsetD8Async": (_Address, ctypes.c_ubyte, c_size_t, c_void_p),
@@ -246,11 +251,31 @@ class PinnedMemory:
 
     def __init__(self, device: Device, n_bytes: int) -> None:
         self._driver, self.n_bytes = device.driver, n_bytes
-        host, mapped = c_void_p(), _Address()
-        self._driver.call("cuMemHostAlloc", byref(host), max(1, n_bytes), _PORTABLE | _MAPPED)
+        self._pages = self._registered() if n_bytes >= MANY_BYTES else None
+        host, mapped = c_void_p(None if self._pages is None else self._pages.address), _Address()
+        if self._pages is None:
+            self._driver.call("cuMemHostAlloc", byref(host), max(1, n_bytes), _PORTABLE | _MAPPED)
         self.address = int(host.value or 0)
-        self._driver.call("cuMemHostGetDevicePointer_v2", byref(mapped), host, 0)
+        try:
+            self._driver.call("cuMemHostGetDevicePointer_v2", byref(mapped), host, 0)
+        except CudaError:
+            self.free()
+            raise
         self.device_address = mapped.value
+
+    def _registered(self) -> LargePages | None:
+        """Memory that was faulted in by several threads, pinned afterwards; None where the system or the driver does
+        not do that."""
+        try:
+            pages = LargePages(self.n_bytes)
+        except (OSError, ValueError):
+            return None
+        try:
+            self._driver.call("cuMemHostRegister_v2", pages.address, pages.n_bytes, _PORTABLE | _MAPPED)
+        except CudaError:
+            pages.free()
+            return None
+        return pages
 
     def as_array(self, dtype: Any, count: int, offset: int = 0) -> Any:
         """The bytes as a NumPy array [count]; it must not outlive `free`."""
@@ -266,7 +291,13 @@ class PinnedMemory:
         """Gives it back. A second time does nothing."""
         if self.address:
             address, self.address = self.address, 0
-            self._driver.call("cuMemFreeHost", address)
+            if self._pages is None:
+                self._driver.call("cuMemFreeHost", address)
+                return
+            try:
+                self._driver.call("cuMemHostUnregister", address)
+            finally:
+                self._pages.free()
 
 
 class Stream:

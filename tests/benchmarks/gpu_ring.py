@@ -24,7 +24,7 @@ from engine.hardware import default_threads, probe  # noqa: E402
 from engine.model.weights import FfnWeights  # noqa: E402
 from native_kernels.backend import I32, PackedMatrix  # noqa: E402
 from native_kernels.cpu.call import Call  # noqa: E402
-from native_kernels.cpu.gather import copy_bytes, gather_call  # noqa: E402
+from native_kernels.cpu.gather import Gathering, copy_bytes  # noqa: E402
 from native_kernels.cpu.jit import kernel  # noqa: E402
 from native_kernels.cpu.pool import Pool  # noqa: E402
 from native_kernels.cpu.simd import get_int, get_int32  # noqa: E402
@@ -43,9 +43,12 @@ def _plain(args: int, lo: int, hi: int, worker: int) -> None:
         copy_bytes(get_int(args + 32) + get_int(args + 40) * i, row, get_int(args + 16))
 
 
-def plain_call(w: PackedMatrix, ids: I32, to: int, step: int, stage: str = "ring") -> Call:
-    call = gather_call(w, ids, to, step, stage)
-    return Call(_plain, call.args, call.n_items, call.grain, stage, call.keeps, barrier=False)
+class PlainGathering(Gathering):
+    """With that kernel."""
+
+    def __init__(self, stage: str = "ring") -> None:
+        super().__init__(stage)
+        self.call = Call(_plain, self.call.args, self.call.n_items, self.call.grain, stage, barrier=False)
 
 
 def main() -> int:
@@ -68,8 +71,8 @@ def main() -> int:
     n_bytes = 3 * flags.row * len(ids)
     for size in flags.buffers:
         for number in flags.number:
-            for name, call in (("past caches", gather_call), ("plain", plain_call)):
-                cold_stream.gather_call = call  # type: ignore[attr-defined]
+            for name, made_by in (("past caches", Gathering), ("plain", PlainGathering)):
+                cold_stream.Gathering = made_by  # type: ignore[attr-defined]
                 ring = UploadRing(device, compute, copies, size << 20, number)
                 stream = ColdStream(ring, pool)
                 rates = [stream.measure([(0, w, ids)], n) for _ in range(ROUNDS)]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 from on_a_stand_in import StandInMachine
+from placement_cases import a_problem
 from tiny_model import make_tiny_model
 
+from engine.errors import HostMemoryError
 from engine.load_steps import LoadSteps
+from engine.offline import solver, solving
 
 
 def test_a_step_ends_where_the_next_one_begins() -> None:
@@ -45,3 +49,29 @@ def test_a_load_tells_its_steps(
     assert model.steps.n_bytes["weights to the card"] > 256 * 3 * 2
     assert sum(model.steps.seconds.values()) <= model.load_s
     model.close()
+
+
+def test_a_load_does_not_wait_long_for_a_better_placement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = StandInMachine(tmp_path, monkeypatch)
+    limits: list[float] = []
+
+    def watched(*problem: Any, time_limit_s: float) -> Any:
+        limits.append(time_limit_s)
+        return solver.solve(*problem, time_limit_s=time_limit_s)
+
+    monkeypatch.setattr(solving, "solve", watched)
+    machine.load(make_tiny_model(tmp_path / "m", d_ff=256)).close()
+    assert limits == [pytest.approx(1.5)]
+
+
+def test_where_any_placement_must_be_found_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[float] = []
+
+    def programme(problem: Any, kept: Any, vram: int, ram: int | None, time_limit_s: float, good_gap: float) -> Any:
+        limits.append(time_limit_s)
+        return None, 0.0
+
+    monkeypatch.setattr(solver, "_programme", programme)
+    with pytest.raises(HostMemoryError):
+        solver.solve(a_problem(), 8 << 20, 1 << 20, time_limit_s=0.1)
+    assert limits == [solver.TIME_LIMIT_S]

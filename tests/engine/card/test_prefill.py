@@ -137,7 +137,7 @@ def test_buffers_are_filled_and_sent_while_nobody_asks_for_them(make: Make) -> N
     stream._ring.send = lambda buffer, n: (sent.append(buffer), send(buffer, n))[1]  # type: ignore[method-assign]
     setting.prefill._missing = setting.prefill._cold_neurons()
     stream.begin(setting.prefill._to_stream(), 256)
-    for _, _, filling in stream._ahead:
+    for _, filling in stream._ahead:
         filling.result(60)
     assert len(sent) == len(set(map(id, sent))) == 4
     stream.stop()

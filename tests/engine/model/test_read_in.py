@@ -33,19 +33,28 @@ def a_mapped_matrix(folder: Path, n_rows: int, row_bytes: int) -> PackedMatrix:
     return PackedMatrix.view(np.asarray(data), n_rows, row_bytes // 4, "f32")
 
 
+def nothing(address: int, n_bytes: int) -> None:
+    """Nobody is told."""
+
+
 class System:
     """A stand-in for the system that is advised. asked: (address, bytes) in their order."""
 
     def __init__(self, free: int = 1 << 40, resident: int = 0) -> None:
         self.free, self.there = free, resident
         self.asked: list[tuple[int, int]] = []
+        self.foretold: list[tuple[int, int]] = []
 
     def advise(self, address: int, n_bytes: int) -> bool:
         self.asked.append((address, n_bytes))
         return True
 
+    def foretell(self, address: int, n_bytes: int) -> None:
+        self.foretold.append((address, n_bytes))
+        assert len(self.foretold) <= len(self.asked) + 9, "no more than some of them are the disk's at once"
+
     def read(self, spans: list[Span]) -> ReadIn:
-        return ReadIn(spans, None, lambda: self.free, self.advise, lambda at, n: min(n, self.there))
+        return ReadIn(spans, None, lambda: self.free, self.advise, lambda at, n: min(n, self.there), self.foretell)
 
 
 # ------------------------------------------------------------------ what is read
@@ -87,12 +96,12 @@ def test_a_models_cold_parts() -> None:
 
 def test_it_is_read_in_order_and_in_pieces() -> None:
     system = System()
-    spans = [(PAGE, PAGE + 3 * CHUNK_BYTES + 5 * PAGE), (1 << 40, (1 << 40) + PAGE)]
+    spans = [(PAGE, PAGE + 13 * CHUNK_BYTES + 5 * PAGE), (1 << 40, (1 << 40) + PAGE)]
     reading = system.read(spans)
     assert reading.wait(PATIENCE_S)
-    assert system.asked == sorted(system.asked)
+    assert system.asked == sorted(system.asked) == system.foretold
     assert max(n for _, n in system.asked) == CHUNK_BYTES
-    assert sum(n for _, n in system.asked) == reading.read_bytes == 3 * CHUNK_BYTES + 6 * PAGE
+    assert sum(n for _, n in system.asked) == reading.read_bytes == 13 * CHUNK_BYTES + 6 * PAGE
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="residency is asked of Linux")
@@ -125,7 +134,7 @@ def test_closing_stops_it_between_two_pieces() -> None:
         assert goes_on.wait(PATIENCE_S)
         return system.advise(address, n_bytes)
 
-    reading = ReadIn([(0, 100 * CHUNK_BYTES)], None, lambda: 1 << 40, advise, lambda at, n: 0)
+    reading = ReadIn([(0, 100 * CHUNK_BYTES)], None, lambda: 1 << 40, advise, lambda at, n: 0, nothing)
     assert begun.wait(PATIENCE_S)
     closer = threading.Thread(target=reading.close)
     closer.start()
@@ -148,6 +157,7 @@ def test_what_is_in_memory_needs_no_room() -> None:
     reading = system.read([(0, 2 * CHUNK_BYTES)])
     assert reading.wait(PATIENCE_S)
     assert len(system.asked) == 2
+    assert not system.foretold
 
 
 def test_it_ends_where_the_ram_runs_short_meanwhile() -> None:
@@ -157,7 +167,7 @@ def test_it_ends_where_the_ram_runs_short_meanwhile() -> None:
         system.free = 0
         return system.advise(address, n_bytes)
 
-    reading = ReadIn([(0, 4 << 30)], None, lambda: system.free, advise, lambda at, n: 0)
+    reading = ReadIn([(0, 4 << 30)], None, lambda: system.free, advise, lambda at, n: 0, nothing)
     assert reading.wait(PATIENCE_S)
     assert 0 < reading.read_bytes < 1 << 30
 
@@ -167,7 +177,7 @@ def test_it_ends_in_silence_where_the_system_refuses() -> None:
         raise OSError(5, "a disk that cannot be read")
 
     for advise in (fails, lambda address, n_bytes: False):
-        reading = ReadIn([(0, 1 << 30)], None, lambda: 1 << 40, advise, lambda at, n: 0)
+        reading = ReadIn([(0, 1 << 30)], None, lambda: 1 << 40, advise, lambda at, n: 0, nothing)
         assert reading.wait(PATIENCE_S)
         assert reading.read_bytes == 0
 

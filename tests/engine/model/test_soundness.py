@@ -10,9 +10,11 @@ import pytest
 from recoded_gguf import recode
 from tiny_model import make_tiny_gguf, make_tiny_model
 
+from engine.assets import starter_model
 from engine.convert import convert
 from engine.errors import ModelFormatError
 from engine.formats.gguf import open_gguf
+from engine.model import soundness
 from engine.model.soundness import SAMPLED_ROWS, WHOLE_BYTES, check_numbers
 from engine.model.weights import load_weights, open_model
 from native_kernels.backend import PackedMatrix
@@ -82,3 +84,22 @@ def test_a_large_matrix_is_sampled_from_end_to_end(dtype: type[np.floating[Any]]
     gap[rows // 3 : rows // 3 + rows // (SAMPLED_ROWS - 1) + 1] = np.inf  # as long as the sample's step
     with pytest.raises(ModelFormatError, match="x holds"):
         check_numbers(PackedMatrix.pack(gap, codec), "x")
+
+
+def test_samples_of_a_mapped_file_are_asked_for_before_they_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[str, int]] = []
+    seen = soundness._are_numbers
+
+    def ask(matrix: PackedMatrix, first: int, last: int) -> None:
+        told.append(("asked", id(matrix)))
+
+    def look(matrix: PackedMatrix, ids: np.ndarray) -> bool:
+        told.append(("looked", id(matrix)))
+        return seen(matrix, ids)
+
+    monkeypatch.setattr(soundness, "ask_for", ask)
+    monkeypatch.setattr(soundness, "_are_numbers", look)
+    weights = load_weights(open_model(starter_model()), hold="mapped")
+    assert {who for how, who in told if how == "asked"} == {who for how, who in told if how == "looked"}
+    first_look = told.index(("looked", id(weights.embedding)))
+    assert len({who for _, who in told[:first_look]}) > 20, "many at once are the disk's to read"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from native_kernels.backend import PackedMatrix
-from native_kernels.cpu.gather import gather_call
+from native_kernels.cpu.gather import Gathering, gather_call
 from native_kernels.cpu.pool import Pool, Program
 
 
@@ -27,3 +27,25 @@ def test_rows_are_copied_as_they_are(n_threads: int, stride: int, step: int, cho
     assert np.array_equal(out[:-1, :34], stored[ids, stride - 34 :])
     assert not out[:-1, 34:].any()
     assert not out[-1].any()
+
+
+def test_a_call_that_is_told_anew_what_to_copy() -> None:
+    rng = np.random.default_rng(2)
+    stored = rng.integers(0, 256, (50, 96), dtype=np.uint8)
+    gathering, pool, out = Gathering(), Pool(2), np.zeros((40, 128), np.uint8)
+    program = Program([gathering.call])
+    pool.run(program)
+    assert not out.any()
+    for n in (40, 3):
+        ids = rng.permutation(50)[:n].astype(np.int32)
+        gathering.set(ids.ctypes.data, n, stored[:, 16:].ctypes.data, 80, 96, out.ctypes.data, 128)
+        out[:] = 0
+        pool.run(program)
+        assert np.array_equal(out[:n, :80], stored[ids, 16:])
+        assert not out[:n, 80:].any()
+        assert not out[n:].any()
+    gathering.clear()
+    out[:] = 0
+    pool.run(program)
+    assert not out.any()
+    pool.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,9 @@ from native_kernels.cuda.driver import (
     PinnedMemory,
     Stream,
 )
+from native_kernels.cuda.large_pages import LARGE_PAGE
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="memory is had in large pages on Linux alone")
 
 
 class Function:
@@ -126,6 +130,42 @@ def test_everything_is_given_back_once(library: StandIn, stand_in: Device) -> No
     assert [library.calls.count(name) for name in back] == [1, 1, 1, 1]
 
 
+def device_pointer(out: Any, host: Any, flags: int) -> int:
+    out._obj.value = (host if isinstance(host, int) else host.value) + 1
+    return 0
+
+
+@on_linux
+def test_much_pinned_memory_is_faulted_in_first_and_given_back_once(
+    library: StandIn, stand_in: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda, "MANY_BYTES", 1 << 20)
+    library.answers["cuMemHostGetDevicePointer_v2"] = device_pointer
+    memory = PinnedMemory(stand_in, (5 << 20) + 12)
+    assert library.calls == ["cuMemHostRegister_v2", "cuMemHostGetDevicePointer_v2"]
+    assert memory.address % LARGE_PAGE == 0
+    assert memory.device_address == memory.address + 1
+    values = memory.as_array(np.uint8, (5 << 20) + 12)
+    assert not values.any()
+    values[:] = 3
+    del values
+    memory.free()
+    memory.free()
+    assert library.calls[2:] == ["cuMemHostUnregister"]
+
+
+@on_linux
+def test_where_memory_cannot_be_pinned_afterwards_the_driver_gives_it(
+    library: StandIn, stand_in: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda, "MANY_BYTES", 1 << 20)
+    library.answers["cuMemHostRegister_v2"] = 999
+    library.answers["cuMemHostAlloc"] = lambda out, *_: setattr(out._obj, "value", 7 << 20) or 0
+    PinnedMemory(stand_in, 1 << 20).free()
+    made = [name for name in library.calls if name != "cuGetErrorName"]
+    assert made == ["cuMemHostRegister_v2", "cuMemHostAlloc", "cuMemHostGetDevicePointer_v2", "cuMemFreeHost"]
+
+
 def test_a_capture_that_fails_leaves_the_stream_usable(library: StandIn, stand_in: Device) -> None:
     stream = Stream(stand_in)
 
@@ -157,8 +197,8 @@ def test_the_uuid_is_written_as_nvml_writes_it(library: StandIn, stand_in: Devic
 
 
 @pytest.mark.gpu
-def test_bytes_come_back_from_the_card(device: Device) -> None:
-    n_bytes = 1 << 20
+@pytest.mark.parametrize("n_bytes", [1 << 20, cuda.MANY_BYTES + 4096])
+def test_bytes_come_back_from_the_card(device: Device, n_bytes: int) -> None:
     host, memory, stream = PinnedMemory(device, n_bytes), DeviceMemory(device, n_bytes), Stream(device)
     values = host.as_array(np.uint8, n_bytes)
     values[:] = np.arange(n_bytes) % 251
