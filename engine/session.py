@@ -147,7 +147,9 @@ class LoadedModel:
         steps.begin("kernels")
         sample = tokenizer.encode(SAMPLE_TEXT, add_bos=True)[:context]
         modes = ModeChooser(opened, weights, sample, backend.operators, kv_codec, lambda share: stop_if(cancelled))
-        whole = Whole(opened, weights, modes, backend, engine, context, kv_codec, processor_reason, steps)
+        whole = Whole(
+            opened, weights, modes, backend, engine, context, kv_codec, hardware.ram, processor_reason, steps
+        )  # fmt: skip
         part, why_not = None, processor_reason
         layout = KvLayout(opened.config.head_dim, kv_codec)
         predictor = modes.to_be_asked(engine.mode) if gpu is None else None

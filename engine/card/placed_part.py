@@ -26,6 +26,7 @@ from engine.card.prompts import Prompts
 from engine.card.room import CardRoom
 from engine.card.transformer import CardTransformer
 from engine.config import MODES, EngineConfig, KvCodec, Mode
+from engine.cpu_and_ram import RamInfo
 from engine.errors import Cancelled, DeviceMemoryError
 from engine.executor.hot_blocks import HotBlocks
 from engine.graphics import GpuInfo
@@ -60,8 +61,8 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, eq=False)
 class Whole:
-    """The loaded model that the part is of, and how it is run. chosen: why this card of those there are, in words.
-    steps: what loading takes."""
+    """The loaded model that the part is of, and how it is run. ram: before anything of it lay there. chosen: why this
+    card of those there are, in words. steps: what loading takes."""
 
     opened: OpenedModel
     weights: ModelWeights
@@ -70,6 +71,7 @@ class Whole:
     engine: EngineConfig
     context: int
     kv_codec: KvCodec
+    ram: RamInfo
     chosen: str = ""
     steps: LoadSteps = field(default_factory=LoadSteps)
 
@@ -167,7 +169,7 @@ class PlacedPart:
         steps.begin("placing")
         return solve_model(
             whole.opened, engine, cancelled=cancelled, weights=whole.weights, gpu=self._opened.gpu,
-            vram_bytes=self._room.limit, predictor=predictor, limit_s=_PLACING_S,
+            vram_bytes=self._room.limit, predictor=predictor, ram=whole.ram, limit_s=_PLACING_S,
         )  # fmt: skip
 
     def _load(self, placement: Placement, progress: Progress, cancelled: Callable[[], bool]) -> None:

@@ -1,7 +1,7 @@
-"""Products of one weight row with the vectors of a few tokens: the inner loops of needed_ffn.
+"""Products of weight rows with the vectors of those tokens that need them: the inner loops of needed_ffn.
 
-A row is read and unpacked once for up to four vectors, which lie in the second cache. A product is added up as row_dots
-adds up that of one row with one vector, so it is the same number, bit by bit.
+Four products at a time, as four streams of rows; where all four are of one row, that is read and unpacked once. A
+product is added up as row_dots adds up that of one row with one vector, so it is the same number, bit by bit.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from native_kernels.cpu.simd import (
     VF,
     add_up,
     constant,
+    get_int,
     i64,
     load,
     number,
@@ -40,69 +41,79 @@ from native_kernels.cpu.simd import (
 _LINE = 64
 
 
-def _emit_row_times(codec: Codec, n: int) -> Callable[..., Any]:
-    """The operation (row, following, xs, d, out): out [k] = the row times the vector at the address xs [k], k < n.
+def _emit_products(codec: Codec, n: int, one_row: bool) -> Callable[..., Any]:
+    """The operation (rows, xs, d, out): out [k] = the row at the address rows [k] times the vector at xs [k], k < n.
 
-    following: the row that is asked for.
+    The rows behind those in the list are asked for, n of them, or only the next one where all n are one_row.
     """
 
-    def dots(b: Any, row: Any, following: Any, xs: Any, d: Any, out: Any) -> None:
-        vectors = [load(b, offset(b, xs, 8 * k), I64) for k in range(n)]
+    def dots(b: Any, rows: Any, xs: Any, d: Any, out: Any) -> None:
+        vectors, taken = ([load(b, offset(b, at, 8 * k), I64) for k in range(n)] for at in (xs, rows))
+        streams = taken[:1] if one_row else taken
+        following = [load(b, offset(b, rows, 8 * (n + k)), I64) for k in range(len(streams))]
         steps = whole(b, d, codec.step_columns)
         sums = [[Slot(b, constant(VF, 0.0)) for _ in range(codec.sums())] for _ in vectors]
-        ahead = smaller_of(b, steps, number(max(1, ON_THE_WAY // codec.step_bytes)))
-        turn = b.sub(steps, ahead)  # from here on the row that follows is asked for
-        in_row = b.add(row, times(b, ahead, codec.step_bytes)), row, ahead
-        in_next = b.sub(following, times(b, turn, codec.step_bytes)), following, b.neg(turn)
-        for start, stop, (base, of, shift) in ((number(0), turn, in_row), (turn, steps, in_next)):
+        ahead = smaller_of(b, steps, number(max(1, ON_THE_WAY // len(streams) // codec.step_bytes)))
+        turn = b.sub(steps, ahead)  # from here on the rows that follow are asked for
+        reach, back = times(b, ahead, codec.step_bytes), times(b, turn, codec.step_bytes)
+        in_row = [(b.add(row, reach), row, ahead) for row in streams]
+        in_next = [(b.sub(row, back), row, b.neg(turn)) for row in following]
+        for start, stop, asked in ((number(0), turn, in_row), (turn, steps, in_next)):
             with steps_of(b, start, stop) as (step, _):
                 at, asks = times(b, step, codec.step_bytes), Asks()
                 lines = -(-codec.step_bytes // _LINE)
-                for line in range(lines):
-                    asks.wait(line, offset(b, b.add(base, at), _LINE * line))
-                for address in codec.side_lines(b, of, b.add(step, shift), d):
-                    asks.wait(lines, address)
-                for x, own in zip(vectors, sums, strict=True):
-                    codec.step(b, [row], step, x, d, [own], asks)
+                for base, row, shift in asked:
+                    for line in range(lines):
+                        asks.wait(line, offset(b, b.add(base, at), _LINE * line))
+                    for address in codec.side_lines(b, row, b.add(step, shift), d):
+                        asks.wait(lines, address)
+                for k, (x, own) in enumerate(zip(vectors, sums, strict=True)):
+                    codec.step(b, [streams[0 if one_row else k]], step, x, d, [own], asks)
                 asks.rest(b)
-        ask_for_rests(b, codec, [following], steps, d)
-        for place, (x, own) in enumerate(zip(vectors, sums, strict=True)):
-            codec.rest(b, [row], steps, x, d, [own])
-            store(b, offset(b, out, 4 * place), add_up(b, [one.get(b) for one in own]))
+        ask_for_rests(b, codec, following, steps, d)
+        for k, (x, own) in enumerate(zip(vectors, sums, strict=True)):
+            codec.rest(b, [streams[0 if one_row else k]], steps, x, d, [own])
+            store(b, offset(b, out, 4 * k), add_up(b, [one.get(b) for one in own]))
 
-    made: Callable[..., Any] = operation(void, *[i64] * 5)(dots)
+    made: Callable[..., Any] = operation(void, *[i64] * 4)(dots)
     return made
 
 
-def row_times(name: str) -> Any:
-    """The function (row, following, xs, n, d, out): the row times n vectors; the row `following` is asked for."""
+def products_over(name: str) -> Any:
+    """The function (rows, xs, n, d, out): out [k] = the row at the address rows [k] times the vector at xs [k].
+
+    Behind the n rows stand addresses of four more, which are asked for.
+    """
     codec = CODECS[name]
-    four, three, two, one = (_emit_row_times(codec, n) for n in (4, 3, 2, 1))
+    of_one_row, four, one = (
+        _emit_products(codec, 4, True),
+        _emit_products(codec, 4, False),
+        _emit_products(codec, 1, True),
+    )
 
     @inline
-    def over(row: int, following: int, xs: int, n: int, d: int, out: int) -> None:
+    def over(rows: int, xs: int, n: int, d: int, out: int) -> None:
         k = 0
         while n - k >= 4:
-            four(row, following, xs + 8 * k, d, out + 4 * k)
+            if get_int(rows + 8 * k) == get_int(rows + 8 * k + 24):  # rows of one neuron stand together
+                of_one_row(rows + 8 * k, xs + 8 * k, d, out + 4 * k)
+            else:
+                four(rows + 8 * k, xs + 8 * k, d, out + 4 * k)
             k += 4
-        left = n - k
-        if left == 3:
-            three(row, following, xs + 8 * k, d, out + 4 * k)
-        elif left == 2:
-            two(row, following, xs + 8 * k, d, out + 4 * k)
-        elif left == 1:
-            one(row, following, xs + 8 * k, d, out + 4 * k)
+        while k < n:
+            one(rows + 8 * k, xs + 8 * k, d, out + 4 * k)
+            k += 1
 
     return over
 
 
 @inline
-def list_vectors(bits: int, x: int, step: int, xs: int) -> int:
-    """Addresses of the vectors whose bits are set, the lowest for the one at x, the next `step` behind it -> xs; how
-    many those are."""
-    n = 0
+def list_products(bits: int, row: int, x: int, step: int, rows: int, xs: int, n: int) -> int:
+    """A row with each of the vectors whose bits are set, the lowest for the one at x, the next `step` behind it, from
+    place n on -> rows, xs; the place behind them."""
     while bits != 0:
         if bits & 1 != 0:
+            put_int(rows + 8 * n, row)
             put_int(xs + 8 * n, x)
             n += 1
         bits >>= 1

@@ -21,8 +21,8 @@ from native_kernels.cpu.activations import QUANTISE_ROWS, Format, quantised_empt
 from native_kernels.cpu.call import Call, aligned_empty, arguments
 from native_kernels.cpu.gemv import stride_of, vector_format
 from native_kernels.cpu.jit import Kernel, inline, kernel
-from native_kernels.cpu.needed_dots import list_vectors, row_times
-from native_kernels.cpu.row_dots import CODECS, ON_THE_WAY, rows_at_once
+from native_kernels.cpu.needed_dots import list_products, products_over
+from native_kernels.cpu.row_dots import CODECS, rows_at_once
 from native_kernels.cpu.row_sums import SUMS, LaneSums, PlainSums, emit_add, emit_begin, emit_finish
 from native_kernels.cpu.simd import (
     LANES,
@@ -39,13 +39,17 @@ from native_kernels.cpu.simd import (
     put_int32,
 )
 
-GROUP = 8  # neurons whose gates are multiplied before their ups
+GROUP = 32  # neurons whose gates are multiplied before their ups
 MOST_TOKENS = 32  # bits of a word
 _LINE = 64
+_GRAIN = 16
 _WORDS_AT_ONCE = 256  # that a worker looks through at least
-# Of a worker: values of a group, words of a group, places of those that fired, addresses of vectors.
-_VALUES, _WORDS, _FIRED, _VECTORS = 0, 4 * GROUP * MOST_TOKENS, 4 * GROUP * (MOST_TOKENS + 1), 2048
-SCRATCH_BYTES = 2048 + 8 * MOST_TOKENS
+# Of a worker: products of a group, words of a group, places of those that fired, addresses of rows and vectors.
+_PRODUCTS = GROUP * MOST_TOKENS
+_VALUES, _WORDS, _FIRED = 0, 4 * _PRODUCTS, 4 * _PRODUCTS + 4 * GROUP
+_ROWS = _FIRED + 4 * GROUP
+_VECTORS = _ROWS + 8 * (_PRODUCTS + 4)
+SCRATCH_BYTES = _VECTORS + 8 * _PRODUCTS
 # Neurons of a block of down. Where rows come in whole passes, blocks are longer, so that few passes are filled up.
 _BLOCK, _WHOLE_BLOCK = 64, 256
 _TILE_BYTES = 2048  # of a row that a worker takes at a time
@@ -56,25 +60,24 @@ _STARTS = 64  # int32 in front of a block's lists
 def hidden_kernel(first: str, second: str | None) -> Kernel:
     """Values that go into down. Items stand for the listed neurons, in proportion.
 
-    args: first w, its row step, its vectors, step of those, rows ahead; the same of the second; D, biases of both,
-    kind, threshold, words, ids, how many (address), of how many items, values [N, T], T, fired u32 [N], counts i64 [3],
-    address of the tally (that: 0: none), scratch, its step.
+    args: first w, its row step, its vectors, step of those; the same of the second; D, biases of both, kind, threshold,
+    words, ids, how many (address), of how many items, values [N, T], T, fired u32 [N], counts i64 [3], address of the
+    tally (that: 0: none), scratch, its step.
     """
-    first_times = row_times(first)
-    second_times = row_times(second or first)
+    first_products, second_products = products_over(first), products_over(second or first)
     two = second is not None
 
     def hidden(args: int, lo: int, hi: int, worker: int) -> None:
         w1, stride1, x1, step1 = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
-        ahead1 = get_int(args + 32)
-        w2, stride2, x2, step2 = get_int(args + 40), get_int(args + 48), get_int(args + 56), get_int(args + 64)
-        ahead2, d, bias1, bias2 = get_int(args + 72), get_int(args + 80), get_int(args + 88), get_int(args + 96)
-        kind, threshold, words = get_int(args + 104), get_float(args + 112), get_int(args + 120)
-        ids, n, of = get_int(args + 128), get_int(get_int(args + 136)), get_int(args + 144)
-        values, most, fired = get_int(args + 152), get_int(args + 160), get_int(args + 168)
-        counts, tally = get_int(args + 176), get_int(get_int(args + 184))
-        scratch = get_int(args + 192) + worker * get_int(args + 200)
-        found, own, opened, xs = scratch + _VALUES, scratch + _WORDS, scratch + _FIRED, scratch + _VECTORS
+        w2, stride2, x2, step2 = get_int(args + 32), get_int(args + 40), get_int(args + 48), get_int(args + 56)
+        d, bias1, bias2 = get_int(args + 64), get_int(args + 72), get_int(args + 80)
+        kind, threshold, words = get_int(args + 88), get_float(args + 96), get_int(args + 104)
+        ids, n, of = get_int(args + 112), get_int(get_int(args + 120)), get_int(args + 128)
+        values, most, fired = get_int(args + 136), get_int(args + 144), get_int(args + 152)
+        counts, tally = get_int(args + 160), get_int(get_int(args + 168))
+        scratch = get_int(args + 176) + worker * get_int(args + 184)
+        found, own, opened = scratch + _VALUES, scratch + _WORDS, scratch + _FIRED
+        rows, xs = scratch + _ROWS, scratch + _VECTORS
         start, stop = n * lo // of, n * hi // of
         n_computed = n_opened = n_fired = 0
         for i in range(start, stop, GROUP):
@@ -84,17 +87,21 @@ def hidden_kernel(first: str, second: str | None) -> Kernel:
                 neuron = get_int32(ids + 4 * (i + k))
                 bits = get_int32(words + 4 * neuron) & 0xFFFFFFFF
                 put_int32(own + 4 * k, bits)
-                following = get_int32(ids + 4 * min(i + k + ahead1, stop - 1))
-                if two and k + ahead1 >= m:  # their ups are read before the next group
-                    after = w2 + get_int32(ids + 4 * min(i + k + ahead1 - m, stop - 1)) * stride2
+                total = list_products(bits, w1 + neuron * stride1, x1, step1, rows, xs, total)
+            for k in range(4):  # what is read then: their ups, or the next group
+                if two:
+                    after = w2 + get_int32(ids + 4 * min(i + k, stop - 1)) * stride2
                 else:
-                    after = w1 + following * stride1
-                n_x = list_vectors(bits, x1, step1, xs)
-                first_times(w1 + neuron * stride1, after, xs, n_x, d, found + 4 * total)
-                if bias1 != 0:
-                    for j in range(total, total + n_x):
-                        put_float(found + 4 * j, get_float(found + 4 * j) + get_float(bias1 + 4 * neuron))
-                total += n_x
+                    after = w1 + get_int32(ids + 4 * min(i + m + k, stop - 1)) * stride1
+                put_int(rows + 8 * (total + k), after)
+            first_products(rows, xs, total, d, found)
+            if bias1 != 0:
+                done = 0
+                for k in range(m):
+                    bias = get_float(bias1 + 4 * get_int32(ids + 4 * (i + k)))
+                    for _ in range(count_bits(get_int32(own + 4 * k) & 0xFFFFFFFF)):
+                        put_float(found + 4 * done, get_float(found + 4 * done) + bias)
+                        done += 1
             n_computed += total
             activate(found, total, kind, threshold)
             done = n_open = 0
@@ -122,18 +129,24 @@ def hidden_kernel(first: str, second: str | None) -> Kernel:
                             neuron = get_int32(ids + 4 * (i + k))
                             put_int(tally + 8 * neuron, get_int(tally + 8 * neuron) + count)
             if two:
+                total = 0
+                for k in range(n_open):
+                    place = get_int32(opened + 4 * k)
+                    row = w2 + get_int32(ids + 4 * place) * stride2
+                    bits = get_int32(fired + 4 * place) & 0xFFFFFFFF
+                    total = list_products(bits, row, x2, step2, rows, xs, total)
+                for k in range(4):
+                    after = w1 + get_int32(ids + 4 * min(i + m + k, stop - 1)) * stride1
+                    put_int(rows + 8 * (total + k), after)
+                second_products(rows, xs, total, d, found)
+                done = 0
                 for k in range(n_open):
                     place = get_int32(opened + 4 * k)
                     neuron = get_int32(ids + 4 * place)
-                    if k + ahead2 < n_open:
-                        after = w2 + get_int32(ids + 4 * get_int32(opened + 4 * (k + ahead2))) * stride2
-                    else:
-                        after = w1 + get_int32(ids + 4 * min(i + m + k + ahead2 - n_open, stop - 1)) * stride1
-                    n_x = list_vectors(get_int32(fired + 4 * place) & 0xFFFFFFFF, x2, step2, xs)
-                    second_times(w2 + neuron * stride2, after, xs, n_x, d, found)
                     to, count = values + 4 * most * place, 0
-                    for j in range(n_x):
-                        value = get_float(found + 4 * j)
+                    for j in range(count_bits(get_int32(fired + 4 * place) & 0xFFFFFFFF)):
+                        value = get_float(found + 4 * done)
+                        done += 1
                         if bias2 != 0:
                             value += get_float(bias2 + 4 * neuron)
                         if kind == 1 and value <= threshold:
@@ -408,7 +421,7 @@ def hidden_calls(
     n, n_all = up.n_rows, np.array([up.n_rows])
     first, second = (up, None) if gate is None else (gate, up)
     biases = (up_bias, None) if gate is None else (gate_bias, up_bias)
-    of_second: tuple[Any, ...] = (0, 0, 0, 0, 0) if second is None else _matrix_words(second, forms)
+    of_second: tuple[Any, ...] = (0, 0, 0, 0) if second is None else _matrix_words(second, forms)
     args = arguments(
         *_matrix_words(first, forms), *of_second, up.n_cols, *(0 if one is None else one for one in biases), kind,
         float(threshold), words, ids, n_ids, up.n_rows, buffers.values, buffers.values.shape[1], buffers.fired, counts,
@@ -420,7 +433,7 @@ def hidden_calls(
     made = hidden_kernel(first.codec, None if second is None else second.codec)
     return [
         Call(list_words, needing, n, _WORDS_AT_ONCE, stage, keeps),
-        Call(made, args, n, GROUP, stage, keeps, shared=True),
+        Call(made, args, n, _GRAIN, stage, keeps, shared=True),
         Call(list_words, listing, n, _WORDS_AT_ONCE, stage, (*keeps, places, neurons, n_opened)),
     ]
 
@@ -433,7 +446,7 @@ def spread_calls(
         buffers.values, buffers.values.shape[1], buffers.fired, places, neurons, n_opened, h.shape[1], h, h.strides[0],
         tokens,
     )  # fmt: skip
-    return [Call(spread_values, args, h.shape[1], GROUP, stage, (h, tokens, places, neurons, n_opened, buffers))]
+    return [Call(spread_values, args, h.shape[1], _GRAIN, stage, (h, tokens, places, neurons, n_opened, buffers))]
 
 
 def adds_up(down_t: PackedMatrix) -> bool:
@@ -465,4 +478,4 @@ def down_calls(
 
 def _matrix_words(w: PackedMatrix, forms: dict[Format, NDArray[Any]]) -> tuple[Any, ...]:
     x = forms[vector_format(w.codec)]
-    return w.data, stride_of(w), x, x.strides[0], max(1, ON_THE_WAY // max(1, w.row_bytes))
+    return w.data, stride_of(w), x, x.strides[0]

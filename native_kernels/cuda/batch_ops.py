@@ -13,11 +13,17 @@ from native_kernels.cuda.card import CardKv, CardVector, KvCodec
 from native_kernels.cuda.cuda_card import CudaCard
 from native_kernels.cuda.driver import Stream
 from native_kernels.cuda.modules import load
-from native_kernels.cuda.prefill_ops import CardPrefillOps, Rows
+from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Rows
 
 MOST_SEQUENCES = 32  # bits of a word
 _NUMBER_BYTES: dict[KvCodec, int] = {"f32": 4, "f16": 2, "q8_0": 1}
 _THREADS = 128
+_FEW = (8, 16, 32)  # positions that the products of few_rows.cu are made for
+_FEW_SIDE = 16  # rows of a matrix in a block of them
+_KERNELS = {
+    "batch": ("needed_words", "keep_needed"),
+    "few_rows": tuple(f"multiply_few_{most}" for most in _FEW),
+}
 
 
 class CardBatchOps(CardPrefillOps):
@@ -28,9 +34,10 @@ class CardBatchOps(CardPrefillOps):
         self._copies = Stream(card.device)  # nothing runs there: prompts' weights would
         try:
             super().__init__(card.device, card.stream, self._copies)
-            module = load(card.device, "batch")
-            self._modules.append(module)
-            self._functions |= {name: module.function(name) for name in ("needed_words", "keep_needed")}
+            for source, names in _KERNELS.items():
+                module = load(card.device, source)
+                self._modules.append(module)
+                self._functions |= {name: module.function(name) for name in names}
         except BaseException:
             self.close()
             raise
@@ -38,6 +45,23 @@ class CardBatchOps(CardPrefillOps):
     def close(self) -> None:
         super().close()
         self._copies.close()
+
+    def _launch_product(
+        self, kernel: str, x: RoundedRows, x_column: int, w: int, w_step: int, out: Rows, bias: int, n_tokens: int,
+        n_out: int, depth: int, adds: bool, other: tuple[int, int, int] | None = None,
+    ) -> None:  # fmt: skip
+        width = next((one for one in _FEW if n_tokens <= one), None)
+        if kernel != "multiply_rows" or width is None:
+            super()._launch_product(
+                kernel, x, x_column, w, w_step, out, bias, n_tokens, n_out, depth, adds, other
+            )  # fmt: skip
+            return
+        self._functions[f"multiply_few_{width}"].launch(
+            self.stream, (1, -(-n_out // _FEW_SIDE), 2 if other else 1), (256,), c_uint64(x.address + 2 * x_column),
+            c_uint64(x.step), c_uint64(w), c_uint64(w_step), c_uint64(out.address), c_uint64(out.step),
+            c_uint64(x.factors), c_uint64(bias), c_int(n_tokens), c_int(n_out), c_int(depth), c_int(adds),
+            *(c_uint64(word) for word in other or (0, 0, 0)),
+        )  # fmt: skip
 
     def attend_each(
         self, q: Rows, n_tokens: int, n_heads: int, kv: CardKv, slot: int, states: int, out: Rows, scale: float,

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from native_kernels.cuda.batch_ops import CardBatchOps, slot_of
-from native_kernels.cuda.card import CardKv
+from native_kernels.cuda.card import CardKv, CardMatrix
 from native_kernels.cuda.cuda_card import CudaCard
 from native_kernels.cuda.driver import CudaError, CudaUnavailableError, Device, driver
-from native_kernels.cuda.prefill_ops import Rows
+from native_kernels.cuda.prefill_ops import RoundedRows, Rows, Tile
 
 N, SLOTS = 1003, 300
 
@@ -26,6 +26,54 @@ def card() -> Iterator[CudaCard]:
         pytest.skip(f"no GPU: {error}")
     yield found
     found.close()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("batch", [1, 2, 8, 9, 16, 31, 32])
+@pytest.mark.parametrize(("n_rows", "n_cols"), [(5, 8), (129, 768), (300, 5120), (48, 1003)])
+def test_products_of_few_rows(card: CudaCard, batch: int, n_rows: int, n_cols: int) -> None:
+    rng = np.random.default_rng(batch + n_rows)
+    step = -(-n_cols // 8) * 8
+    weights = [np.full((n_rows, step), np.nan, np.float16) for _ in range(2)]  # what lies behind a row does not matter
+    for one in weights:
+        one[:, :n_cols] = rng.standard_normal((n_rows, n_cols))
+    x = np.full((batch, step), np.nan, np.float16)
+    x[:, :n_cols] = rng.standard_normal((batch, n_cols))
+    factors, bias = (rng.standard_normal(n).astype(np.float32) for n in (batch, n_rows))
+    before = rng.standard_normal((batch, n_rows + 3)).astype(np.float32)
+    arrays = {"w": weights[0], "v": weights[1], "x": x, "factors": factors, "bias": bias, "out": before, "two": before}
+    at, n_bytes = {}, 0
+    for name, array in arrays.items():
+        at[name] = n_bytes
+        n_bytes += -(-array.nbytes // 256) * 256
+    memory = card.allocate(n_bytes)
+    places = {name: memory.address + start for name, start in at.items()}
+    for name, array in arrays.items():
+        card.upload(places[name], array.ctypes.data, array.nbytes)
+    ops = CardBatchOps(card)
+    one, two = (CardMatrix(n_rows, n_cols, "f16", (places[name],)) for name in "wv")
+    rows, tile = RoundedRows(places["x"], step, places["factors"]), Tile(0, 0)
+    ops.multiply(one, rows, batch, Rows(places["out"], n_rows + 3), tile, places["bias"], True)
+    first = _taken(card, places["out"], before)
+    ops.multiply_two((one, two), rows, batch, (Rows(places["out"], n_rows + 3), Rows(places["two"], n_rows + 3)), tile)
+    wanted = [x[:, :n_cols].astype(np.float64) @ w[:, :n_cols].T.astype(np.float64) for w in weights]
+    wanted = [one * factors[:, None] for one in wanted]
+    close = 2e-6 * n_cols * np.abs(factors).max() + 1e-5
+    assert np.abs(first[:, :n_rows] - (before[:, :n_rows] + wanted[0] + bias)).max() < close
+    assert (first[:, n_rows:] == before[:, n_rows:]).all()
+    for name, value in zip(("out", "two"), wanted, strict=True):
+        found = _taken(card, places[name], before)
+        assert np.abs(found[:, :n_rows] - value).max() < close
+        assert (found[:, n_rows:] == before[:, n_rows:]).all()
+    ops.close()
+    memory.free()
+
+
+def _taken(card: CudaCard, address: int, like: np.ndarray) -> np.ndarray:
+    found = np.empty_like(like)
+    card.download(found.ctypes.data, address, found.nbytes)
+    card.synchronize()
+    return found
 
 
 @pytest.mark.gpu
