@@ -10,6 +10,7 @@ import dataclasses
 import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -146,7 +147,9 @@ class LoadedModel:
         steps.begin("kernels")
         sample = tokenizer.encode(SAMPLE_TEXT, add_bos=True)[:context]
         modes = ModeChooser(opened, weights, sample, backend.operators, kv_codec, lambda share: stop_if(cancelled))
-        whole = Whole(opened, weights, modes, backend, engine, context, kv_codec, processor_reason, steps)
+        whole = Whole(
+            opened, weights, modes, backend, engine, context, kv_codec, hardware.ram, processor_reason, steps
+        )  # fmt: skip
         part, why_not = None, processor_reason
         layout = KvLayout(opened.config.head_dim, kv_codec)
         predictor = modes.to_be_asked(engine.mode) if gpu is None else None
@@ -204,6 +207,11 @@ class LoadedModel:
             self.reading.close()
         if self.on_card is not None:
             self.on_card.close()
+
+    def undisturbed(self) -> AbstractContextManager[None]:
+        """Within it nothing is read in the background."""
+        reading = self.reading if self.card is None else self.card.reading
+        return nullcontext() if reading is None else reading.held()
 
     @property
     def card(self) -> CardPart | None:
@@ -460,10 +468,11 @@ class ChatSession:
             on_progress=on_progress,
         )
         try:
-            for event in events:
-                if event.token_id is not None:
-                    tokens.append(event.token_id)
-                yield event
+            with self.model.undisturbed():
+                for event in events:
+                    if event.token_id is not None:
+                        tokens.append(event.token_id)
+                    yield event
         finally:
             # Also when the consumer left early or a step failed: the cache's length says what it really holds.
             self._tokens = tokens[: self._cache.length]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from engine.card.hot_slots import CardHotSide
-from engine.card.landing import Landing, Rows, give_back, half_for
+from engine.card.landing import Job, Landing, Rows, give_back, half_for
 from engine.card.layers import CardModel
 from engine.card.layout import CardLayout, Region, lay_out_predictors
 from engine.config import KvCodec, ModelConfig
@@ -66,6 +66,7 @@ class LoadedCard:
         except BaseException:
             give_back([memory])
             raise
+        _let_go_of(region.jobs)
         self._memories.append(memory)
         self.model, self.has_predictors = model, True
         self.part_bytes["predictors"] = region.n_bytes
@@ -135,9 +136,7 @@ def load_onto_card(
         give_back(memories)
         raise
     steps.begin("letting go")
-    for job in layout.jobs:
-        if isinstance(job, Rows) and job.n_rows == job.source.n_rows:
-            let_go(job.source)
+    _let_go_of(layout.jobs)
     parts = {**layout.part_bytes, "predictors": 0}
     placed = tuple(ids[: len(now)] for ids, now in zip(placement.in_slots, hot, strict=True))
     loaded = LoadedCard(card, pool, layout.model, placement, context, kv_codec, parts, placed, _memories=memories)
@@ -150,6 +149,13 @@ def load_onto_card(
         loaded.close()
         raise
     return loaded
+
+
+def _let_go_of(jobs: Sequence[Job]) -> None:
+    """The matrices that are on the card as a whole."""
+    for job in jobs:
+        if isinstance(job, Rows) and job.n_rows == job.source.n_rows:
+            let_go(job.source)
 
 
 def _hot_side(

@@ -26,6 +26,7 @@ from engine.card.prompts import Prompts
 from engine.card.room import CardRoom
 from engine.card.transformer import CardTransformer
 from engine.config import MODES, EngineConfig, KvCodec, Mode
+from engine.cpu_and_ram import RamInfo
 from engine.errors import Cancelled, DeviceMemoryError
 from engine.executor.hot_blocks import HotBlocks
 from engine.graphics import GpuInfo
@@ -60,8 +61,8 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, eq=False)
 class Whole:
-    """The loaded model that the part is of, and how it is run. chosen: why this card of those there are, in words.
-    steps: what loading takes."""
+    """The loaded model that the part is of, and how it is run. ram: before anything of it lay there. chosen: why this
+    card of those there are, in words. steps: what loading takes."""
 
     opened: OpenedModel
     weights: ModelWeights
@@ -70,6 +71,7 @@ class Whole:
     engine: EngineConfig
     context: int
     kv_codec: KvCodec
+    ram: RamInfo
     chosen: str = ""
     steps: LoadSteps = field(default_factory=LoadSteps)
 
@@ -78,7 +80,8 @@ class PlacedPart:
     """All methods: one thread at a time, each enters the card. Where the card fails, `is_usable` is False from then on.
 
     placement: of now. blocks: where the hot neurons are; None where none are placed one by one. generation: counted up
-    whenever what was made here is no longer to be used. reason: why the card computes, or why no longer, in words.
+    whenever what was made here is no longer to be used. reading: what reads its files in behind the load. reason: why
+    the card computes, or why no longer, in words.
     """
 
     def __init__(self, opened: OpenedCard, whole: Whole, reopen: Callable[[], OpenedCard] | None = None) -> None:
@@ -96,7 +99,7 @@ class PlacedPart:
         self._mode: Mode = whole.engine.mode
         self._budget_bytes = 0  # by which it is placed
         self._first_budget_bytes = 0  # at the beginning
-        self._reading: ReadIn | None = None
+        self.reading: ReadIn | None = None
         self.blocks: HotBlocks | None = None
         self.generation = 0
         self.notes: list[str] = []
@@ -133,7 +136,7 @@ class PlacedPart:
             except (CudaError, NoMachineCodeError) as error:
                 self._drop()
                 raise CardUnusableError(f"{self._opened.gpu.name} failed while it was loaded ({error})") from error
-            self._reading = self._read_in()
+            self.reading = self._read_in()
             self._whole.steps.end()
             self.reason = words_of(self.name, placement)
             self._mode = self.mode_and_reason()[0]
@@ -166,7 +169,7 @@ class PlacedPart:
         steps.begin("placing")
         return solve_model(
             whole.opened, engine, cancelled=cancelled, weights=whole.weights, gpu=self._opened.gpu,
-            vram_bytes=self._room.limit, predictor=predictor, limit_s=_PLACING_S,
+            vram_bytes=self._room.limit, predictor=predictor, ram=whole.ram, limit_s=_PLACING_S,
         )  # fmt: skip
 
     def _load(self, placement: Placement, progress: Progress, cancelled: Callable[[], bool]) -> None:
@@ -385,7 +388,7 @@ class PlacedPart:
         """What is on the card goes; the card stays."""
         self.generation += 1
         self.blocks, self._region = None, None
-        reading, self._reading = self._reading, None
+        reading, self.reading = self.reading, None
         if reading is not None:
             reading.close()
         with contextlib.suppress(CudaError):

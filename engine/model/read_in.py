@@ -16,7 +16,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -28,9 +28,10 @@ from native_kernels.backend import I32, PackedMatrix
 
 log = logging.getLogger(__name__)
 
-# What is asked for at once: a stop is heard between two of them. A slow disk reads it in 40 ms.
-CHUNK_BYTES = 4 << 20
-_AHEAD = 8  # chunks that a disk is told of before the one that is waited for, so that it has several to do
+# What is asked for at once: a stop is heard between two of them. A slow disk reads it in 160 ms; with less of it the
+# thread of low priority would hold the interpreter more often than it need.
+CHUNK_BYTES = 16 << 20
+_AHEAD = 4  # chunks that a disk is told of before the one that is waited for, so that it has several to do
 _GAP_BYTES = 64 << 10  # less than this between two neurons is read with them, as the system does by itself
 _MOST_OF_IT = 0.25  # of a matrix's rows: of so many, hardly any gap is larger
 _MARGIN_BYTES = 1 << 30  # of RAM that stays free
@@ -114,7 +115,9 @@ class ReadIn:
         self._advise = advise or advised
         self._resident = resident or resident_bytes
         self._foretell = foretell or foretold
-        self._stop = threading.Event()
+        self._stop, self._may_read = threading.Event(), threading.Event()
+        self._may_read.set()
+        self._lock, self._holders = threading.Lock(), 0
         self.read_bytes = 0
         self._thread = threading.Thread(target=self._run, name="read-in", daemon=True)
         self._thread.start()
@@ -122,7 +125,23 @@ class ReadIn:
     def close(self) -> None:
         """Nothing is read any more when it returns. A second time does nothing."""
         self._stop.set()
+        self._may_read.set()
         self._thread.join()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Within it nothing more is asked for: who answers reads what it needs itself, and need not wait behind the
+        rest. Any number of threads at once."""
+        with self._lock:
+            self._holders += 1
+            self._may_read.clear()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._holders -= 1
+                if not self._holders:
+                    self._may_read.set()
 
     def wait(self, seconds: float | None = None) -> bool:
         """Whether it is over by then."""
@@ -154,6 +173,7 @@ class ReadIn:
         if missing:
             coming = self._foretold(coming)
         for at, n in coming:
+            self._may_read.wait()
             if self._stop.is_set():
                 return
             if missing and self.read_bytes - looked >= _LOOK_EVERY_BYTES:

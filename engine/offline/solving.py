@@ -16,6 +16,7 @@ from typing import Any
 from engine import artefacts
 from engine.adaptation import can_learn, learned_stats
 from engine.config import EngineConfig, KvCodec, Mode
+from engine.cpu_and_ram import RamInfo
 from engine.errors import Cancelled, DeviceUnavailableError, EngineError, UnsupportedModelError
 from engine.graphics import GpuInfo
 from engine.hardware import HardwareProfile, choose_gpu, choose_threads, probe
@@ -171,6 +172,7 @@ def solve_model(
     gpu: GpuInfo | None = None,
     vram_bytes: int | None = None,
     predictor: Callable[[], Predictor] | None = None,
+    ram: RamInfo | None = None,
     limit_s: float = TIME_LIMIT_S,
 ) -> Solved:
     """The placement of a model on this machine or on the one of engine.hardware_file, kept as the model's artefact.
@@ -178,7 +180,8 @@ def solve_model(
     again: also where the one that is kept fits. weights: of the model where it is loaded, because they may be held
     otherwise than they are stored. gpu: the card with its figures of now, where it is known which. vram_bytes: a budget
     of the moment. A placement for weights or a budget like that is not kept. predictor: the model's, where somebody has
-    read it already. limit_s: for the search behind the greedy placement, which finds little more. Progress is in steps.
+    read it already. ram: as it was before anything of the model lay there. limit_s: for the search behind the greedy
+    placement, which finds little more. Progress is in steps.
     Raises: DeviceMemoryError for a VRAM budget below the minimum, HostMemoryError where the RAM does not hold the rest,
     DeviceUnavailableError for a card that is not there, UnsupportedModelError for sparse without predictors, what
     reading statistics and predictors raises, Cancelled.
@@ -186,7 +189,7 @@ def solve_model(
     engine = engine or EngineConfig()
     steps = 4
     progress(0, steps)
-    setting = read_setting(opened, engine, weights, gpu, predictor)
+    setting = read_setting(opened, engine, weights, gpu, predictor, ram)
     is_kept = vram_bytes is None and (weights is None or _as_stored(opened, weights))
     if vram_bytes is not None:
         words = f"The VRAM budget is the {vram_bytes / 2**30:.2f} GiB that can be had at the moment."
@@ -240,12 +243,15 @@ def read_setting(
     weights: ModelWeights | None = None,
     card: GpuInfo | None = None,
     read: Callable[[], Predictor] | None = None,
+    ram: RamInfo | None = None,
 ) -> Setting:
-    """What there is to solve from: the machine with its figures, budgets, statistics, predictors. weights, card, read:
-    as `solve_model` has them."""
+    """What there is to solve from: the machine with its figures, budgets, statistics, predictors. weights, card, read,
+    ram: as `solve_model` has them."""
     if engine.mode == "sparse" and not opened.has_predictors:
         raise no_predictors(opened)
     profile = load_profile(engine.hardware_file) if engine.hardware_file else probe()
+    if ram is not None:
+        profile = replace(profile, ram=ram)
     threads, _ = choose_threads(profile, engine.threads)
     model = ModelBytes.of(opened, weights)
     if not engine.hardware_file:

@@ -235,6 +235,22 @@ def test_pages_of_a_mapped_file_are_asked_for_before_its_rows_are_copied(
     assert asked == [(2, 8)]
 
 
+def test_what_is_on_the_card_as_a_whole_is_let_go_of(
+    tmp_path: Path, card: StandInCard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = models(tmp_path)["biases"]()
+    gone: list[int] = []
+    monkeypatch.setattr("engine.card.loading.let_go", lambda matrix: gone.append(id(matrix)) or 0)
+    loaded = made.load(card)
+    assert made.predictor is not None
+    low_rank = made.predictor.layers[0].low_rank
+    assert low_rank is not None
+    layer = made.weights.layers[0]
+    assert {id(layer.q), id(made.weights.head), id(low_rank.a), id(low_rank.b)} <= set(gone)
+    assert id(layer.ffns[0].up) not in gone  # its cold rows are read where they are
+    loaded.close()
+
+
 def planes_at(address: int, matrix: PackedMatrix) -> tuple[int, ...]:
     widths = plane_row_bytes(card_codec(matrix.codec), matrix.n_cols)
     starts = np.cumsum([0, *(width * matrix.n_rows for width in widths[:-1])])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,8 +15,11 @@ from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.card import budget, choice, placed_part, room, self_test
 from engine.config import EngineConfig, SamplingConfig
+from engine.cpu_and_ram import RamInfo
 from engine.errors import DeviceFailedError, DeviceMemoryError, DeviceUnavailableError
 from engine.graphics import GpuInfo
+from engine.hardware import HardwareProfile
+from engine.offline import solving
 from engine.session import ChatSession, LoadedModel
 from native_kernels.cuda.driver import CudaError, CudaOutOfMemoryError, CudaUnavailableError
 from native_kernels.cuda.modules import NoMachineCodeError
@@ -166,6 +170,25 @@ def test_with_less_room_where_memory_runs_out(
     assert answer(model) == answer(on_processor(tiny))
     model.close()
     assert machine.cards[0].used_bytes == 0
+
+
+def test_what_a_model_holds_of_the_ram_is_not_counted_twice(
+    machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it is loaded there is room for it; then it lies there, and it is placed, and later placed anew."""
+    profile = HardwareProfile.load(tiny.parent / "slow.json")
+    before, after = (RamInfo(4 * GIB, int(gib * GIB)) for gib in (2.5, 1.0))
+    replace(profile, ram=before).save(tiny.parent / "slow.json")
+    monkeypatch.setattr(solving, "load_profile", lambda file: replace(profile, ram=after))
+    monkeypatch.setattr(room, "SMALLER", 0.9999)
+    model = machine.load(tiny)
+    assert model.card is not None
+    generation, first = model.generation, answer(model)
+    model.card.ease(at_once=True)
+    assert model.card is not None, model.device_reason
+    assert model.generation > generation
+    assert answer(model) == first
+    model.close()
 
 
 def test_the_processor_computes_where_memory_always_runs_out(

@@ -14,12 +14,12 @@ from on_a_stand_in import StandInMachine
 from tiny_model import make_tiny_model
 
 from engine.assets import starter_model
-from engine.config import EngineConfig
+from engine.config import EngineConfig, SamplingConfig
 from engine.model import read_in
 from engine.model.model_files import open_model
 from engine.model.read_in import CHUNK_BYTES, ReadIn, Span, parts_of, resident_bytes, spans_of
 from engine.model.weights import load_weights
-from engine.session import LoadedModel
+from engine.session import ChatSession, LoadedModel
 from native_kernels.backend import PackedMatrix
 
 PAGE = mmap.PAGESIZE
@@ -51,7 +51,7 @@ class System:
 
     def foretell(self, address: int, n_bytes: int) -> None:
         self.foretold.append((address, n_bytes))
-        assert len(self.foretold) <= len(self.asked) + 9, "no more than some of them are the disk's at once"
+        assert len(self.foretold) <= len(self.asked) + 5, "no more than some of them are the disk's at once"
 
     def read(self, spans: list[Span]) -> ReadIn:
         return ReadIn(spans, None, lambda: self.free, self.advise, lambda at, n: min(n, self.there), self.foretell)
@@ -145,6 +145,29 @@ def test_closing_stops_it_between_two_pieces() -> None:
     assert system.asked == [(0, CHUNK_BYTES)]
 
 
+def test_it_waits_while_it_is_held_and_can_be_closed_then() -> None:
+    system, begun, goes_on = System(), threading.Event(), threading.Event()
+
+    def advise(address: int, n_bytes: int) -> bool:
+        begun.set()
+        assert goes_on.wait(PATIENCE_S)
+        return system.advise(address, n_bytes)
+
+    reading = ReadIn([(0, 3 * CHUNK_BYTES)], None, lambda: 1 << 40, advise, lambda at, n: 0, nothing)
+    assert begun.wait(PATIENCE_S)
+    with reading.held():
+        with reading.held():
+            goes_on.set()
+        assert not reading.wait(0.2)
+        assert len(system.asked) == 1
+    assert reading.wait(PATIENCE_S)
+    assert len(system.asked) == 3
+
+    reading = ReadIn([(0, 3 * CHUNK_BYTES)], None, lambda: 1 << 40, system.advise, lambda at, n: 0, nothing)
+    with reading.held():
+        reading.close()
+
+
 def test_nothing_is_read_where_the_ram_does_not_hold_it() -> None:
     system = System(free=2 << 30)
     reading = system.read([(0, 8 << 30)])
@@ -192,6 +215,11 @@ def test_a_model_of_the_processor_is_read_in_once_it_is_loaded() -> None:
     assert loaded.reading.wait(PATIENCE_S)
     if sys.platform == "linux":
         assert loaded.reading.read_bytes >= loaded.weights.n_bytes // 2
+    answer = ChatSession(loaded).generate([1, 2, 3], SamplingConfig(temperature=0.0, max_tokens=2))
+    next(answer)
+    assert loaded.reading._holders == 1, "it does not read while somebody is answered"
+    answer.close()
+    assert loaded.reading._holders == 0
     loaded.close()
 
 
@@ -204,11 +232,11 @@ def test_a_model_with_a_card_is_read_in_where_the_card_does_not_hold_it(
     model = machine.load(make_tiny_model(tmp_path / "m", d_ff=256))
     assert model.card is not None
     assert model.reading is None
-    reading = model.card._reading
+    reading = model.card.reading
     assert reading is not None
     assert reading.wait(PATIENCE_S)
     own = model.weights.embedding.data
     assert model.weights.hold != "mapped" or any(start <= own.ctypes.data < end for start, end in asked)
     model.close()
     assert model.on_card is not None
-    assert model.on_card._reading is None
+    assert model.on_card.reading is None
