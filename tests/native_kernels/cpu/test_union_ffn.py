@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from product_checks import matrix, random
 
-from native_kernels.cpu import call
+from native_kernels.cpu import call, needed_ffn
 from native_kernels.cpu.call import aligned_empty
 from native_kernels.cpu.gemm import Scratch
 from native_kernels.cpu.union_ffn import UnionBuffers, Workspace, row_room, union_calls
@@ -73,6 +73,19 @@ def test_all_neurons_or_those_listed_and_without_a_gate() -> None:
         assert np.abs(out - wanted).max() < 1e-5 * np.abs(wanted).max()
         assert counts[:3].tolist() == [n_needed, opened, opened]
         assert counts[3] == (40 if "listed" in how else F) >= counts[4] > 0
+
+
+def test_neurons_of_several_blocks_and_many_rows_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(needed_ffn, "_BLOCK", 16)
+    rng = np.random.default_rng(3)
+    needed = rng.random((32, F)) < rng.random(F) ** 4
+    needed[:, 7] = needed[3] = True
+    for name, close in CLOSE.items():
+        found = [computed(name, 32, "relu", needed, n_workers) for n_workers in (1, 2, 7)]
+        for out, wanted, counts, (n_needed, _), _ in found:
+            assert np.abs(out - wanted).max() < close * np.abs(wanted).max()
+            assert counts[0] == n_needed
+            assert np.array_equal(out, found[0][0])
 
 
 def test_nobody_needs_anything() -> None:
