@@ -144,7 +144,7 @@ def main() -> int:
                 rate, each = union.measure(team, flags.seconds)
                 second = rates(team, top, flags.seconds / 4)["ceiling"][0]
                 team.close()
-                most = float(np.nanmean([first, second]))
+                most = float(np.nanmax([first, second, 0.0])) or float("nan")
                 print(
                     f"{codec} {n_threads} threads, {n_tokens:2d} sequences (union {union.union:.2f}, "
                     f"{union.pairs:.2f} each): "
