@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from engine.bundle import BundleSource, add_artefact, check_artefact, drop_artefact
+from engine.bundle import BundleSource, add_artefact, check_artefact, open_bundle
 from engine.bundle_manifest import ARTEFACT_FOLDER
-from engine.errors import ArtifactMismatchError, InvalidRequestError, ModelFormatError, ModelNotFoundError
+from engine.errors import ArtifactMismatchError, ModelFormatError, ModelNotFoundError
 from engine.sparsity import placement as placements
 from engine.sparsity import predictor as predictors
 from engine.sparsity import stats as statistics
-from engine.sparsity.artifact_files import head_file, read_head, read_head_object, tensors_file
+from engine.sparsity.artifact_files import Listing, head_file, read_head, read_head_object, tensors_file
 from engine.sparsity.placement import Placement
 from engine.sparsity.predictor import Predictor
 from engine.sparsity.stats import NeuronStats
@@ -188,9 +188,8 @@ def save_predictor(
     config = opened.config
     predictor.check_against(config.n_layers, config.d_model, config.d_ff)
     stamped = replace(predictor, model=opened.fingerprint, activation=config.activation_text)
-    head = stamped.save(artefact_folder(opened), progress, cancelled, lambda: _unlist(opened, "predictors"))
-    _list_in_bundle(opened, "predictors", predictors.SCHEMA_VERSION)
-    return head
+    listing = _listing(opened, "predictors", predictors.SCHEMA_VERSION)
+    return stamped.save(artefact_folder(opened), progress, cancelled, listing)
 
 
 def save_stats(opened: OpenedModel, stats: NeuronStats) -> Path:
@@ -202,9 +201,7 @@ def save_stats(opened: OpenedModel, stats: NeuronStats) -> Path:
     """
     stats.check_against(opened.config.n_layers, opened.config.n_neurons)
     stamped = replace(stats, model=opened.fingerprint, activation=opened.config.activation_text)
-    head = stamped.save(artefact_folder(opened), lambda: _unlist(opened, "statistics"))
-    _list_in_bundle(opened, "statistics", statistics.SCHEMA_VERSION)
-    return head
+    return stamped.save(artefact_folder(opened), _listing(opened, "statistics", statistics.SCHEMA_VERSION))
 
 
 def save_placement(opened: OpenedModel, placement: Placement) -> Path:
@@ -216,9 +213,7 @@ def save_placement(opened: OpenedModel, placement: Placement) -> Path:
     placement.check_against(opened.config.n_layers, opened.config.n_neurons)
     made_for = replace(placement.origins, model=opened.fingerprint, activation=opened.config.activation_text)
     made = replace(placement, origins=made_for)
-    head = made.save(artefact_folder(opened), lambda: _unlist(opened, "placement"))
-    _list_in_bundle(opened, "placement", placements.SCHEMA_VERSION)
-    return head
+    return made.save(artefact_folder(opened), _listing(opened, "placement", placements.SCHEMA_VERSION))
 
 
 def file_names(kind: Kind) -> tuple[str, str]:
@@ -226,22 +221,18 @@ def file_names(kind: Kind) -> tuple[str, str]:
     return tuple(file(Path(), NAMES[kind]).name for file in (head_file, tensors_file))  # type: ignore[return-value]
 
 
-def _unlist(opened: OpenedModel, kind: Kind) -> None:
-    """While its files are replaced a bundle has no such artefact, so that no death leaves one that does not fit."""
-    if isinstance(opened.source, BundleSource):
-        opened.source.manifest = drop_artefact(opened.source.path, kind)
-
-
-def _list_in_bundle(opened: OpenedModel, kind: Kind, schema_version: int) -> None:
+def _listing(opened: OpenedModel, kind: Kind, schema_version: int) -> Listing | None:
+    """What makes new files count that lie beside the older ones: in a bundle its manifest; None for other models."""
     source = opened.source
-    if isinstance(source, BundleSource):
-        try:
-            made_for = opened.fingerprint
-            source.manifest = add_artefact(source.path, kind, file_names(kind), schema_version, made_for)
-        except OSError as error:
-            raise InvalidRequestError(
-                f"The bundle {source.path} cannot be written: {error.strerror or error}.", "Copy it to another folder."
-            ) from error
+    if not isinstance(source, BundleSource):
+        return None
+    open_bundle(source.path)  # a death may have left files beside their place: these are not to be written over
+
+    def listing() -> None:
+        names, made_for = file_names(kind), opened.fingerprint
+        source.manifest = add_artefact(source.path, kind, names, schema_version, made_for, as_parts=True)
+
+    return listing
 
 
 def _root() -> Path:

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from engine.formats import TensorInfo
 from engine.formats.json_text import read_object
 from engine.formats.mapped import map_file
 from engine.formats.packed_rows import F32, U8, decode_rows
+from engine.sparsity.artifact_files import part_of, put_in_place
 
 METADATA = "metadata.json"
 ARTEFACT_KINDS = ("predictors", "statistics", "placement")
@@ -114,6 +116,7 @@ def is_bundle(path: Path) -> bool:
 def open_bundle(path: Path) -> Bundle:
     """Opens a bundle and checks its manifest against its files, without reading weights.
 
+    Where a death left listed artefacts beside their place, they are put there.
     Raises: ModelNotFoundError where there is none, ModelFormatError for a missing file, a wrong size, damage and
     lies, UnsupportedModelError for a bundle of another version.
     """
@@ -123,6 +126,8 @@ def open_bundle(path: Path) -> Bundle:
     for name, entry in manifest.files.items():
         if not name.startswith(f"{ARTEFACT_FOLDER}/"):  # without those the model still runs: check_artefact
             _check_size(path, name, entry)
+    for kind in manifest.artefacts:
+        _finish_replacing(path, manifest, kind)
     if METADATA not in manifest.files:
         raise ModelFormatError(f"The bundle {path.name} lists no {METADATA}.")
     metadata = read_object(path / METADATA, max_bytes=_MAX_METADATA_BYTES, max_values=_MAX_METADATA_VALUES, finite=True)
@@ -165,15 +170,18 @@ def verify(
         done += entry.bytes
 
 
-def add_artefact(path: Path, kind: str, names: Sequence[str], schema_version: int, fingerprint: str) -> Manifest:
+def add_artefact(
+    path: Path, kind: str, names: Sequence[str], schema_version: int, fingerprint: str, as_parts: bool = False
+) -> Manifest:
     """Lists an artefact whose files lie in the bundle's artefact folder, in place of an older one; the new manifest.
 
-    names: of the files there, the head first.
-    Raises: ArtifactMismatchError where it was made for another model.
+    names: of the files there, the head first. as_parts: they lie there as `part_of` names them; once they are listed
+    they are to be put in place, and whoever opens the bundle does it where that was left undone.
+    Raises: ArtifactMismatchError where it was made for another model, OSError where the older manifest stays.
     """
     if kind not in ARTEFACT_KINDS:
         raise ValueError(f"unknown kind of artefact {kind!r}; known are {', '.join(ARTEFACT_KINDS)}")
-    fresh = artefact_files(path / ARTEFACT_FOLDER, names)
+    fresh = artefact_files(path / ARTEFACT_FOLDER, names, as_parts)
     manifest = open_bundle(path).manifest  # only now: another process may have listed something meanwhile
     if fingerprint not in (manifest.fingerprint, manifest.source.fingerprint):
         raise ArtifactMismatchError(f"The {kind} were made for another model than {manifest.name}.")
@@ -184,38 +192,48 @@ def add_artefact(path: Path, kind: str, names: Sequence[str], schema_version: in
     return changed
 
 
-def drop_artefact(path: Path, kind: str) -> Manifest:
-    """Lists an artefact no longer, where it was; its files stay. The manifest of then."""
-    manifest = open_bundle(path).manifest
-    if kind not in manifest.artefacts:
-        return manifest
-    changed = _without(manifest, kind)
-    create_bundle(path, changed)
-    return changed
-
-
 def _without(manifest: Manifest, kind: str) -> Manifest:
     before = manifest.artefacts[kind].files if kind in manifest.artefacts else ()
     files = {name: entry for name, entry in manifest.files.items() if name not in before}
     return replace(manifest, files=files, artefacts={k: v for k, v in manifest.artefacts.items() if k != kind})
 
 
-def artefact_files(folder: Path, names: Sequence[str]) -> dict[str, FileEntry]:
-    """Manifest entries of files in an artefact folder. Cost: reads them."""
+def artefact_files(folder: Path, names: Sequence[str], as_parts: bool = False) -> dict[str, FileEntry]:
+    """Manifest entries of files in an artefact folder, as_parts as in `add_artefact`. Cost: reads them."""
+    found = {name: part_of(folder / name) if as_parts else folder / name for name in names}
     return {
-        f"{ARTEFACT_FOLDER}/{name}": FileEntry((folder / name).stat().st_size, hash_file(folder / name))
-        for name in names
+        f"{ARTEFACT_FOLDER}/{name}": FileEntry(file.stat().st_size, hash_file(file)) for name, file in found.items()
     }
+
+
+def _finish_replacing(path: Path, manifest: Manifest, kind: str) -> None:
+    """Puts an artefact's new files in their place where a death left them beside it after they were listed.
+
+    The head tells, which goes last: it names the numbers by their hash.
+    """
+    files = manifest.artefacts[kind].files
+    head, listed = path / files[0], manifest.files[files[0]]
+    with suppress(OSError):  # where nothing may be changed, the artefact is refused when it is used
+        if _is_listed(part_of(head), listed) and not _is_listed(head, listed):
+            put_in_place(*(path / name for name in reversed(files)))
+
+
+def _is_listed(file: Path, entry: FileEntry) -> bool:
+    if file.is_symlink() or not file.is_file() or file.stat().st_size != entry.bytes:
+        return False
+    return hash_file(file) == entry.sha256
 
 
 def check_artefact(path: Path, manifest: Manifest, kind: str) -> None:
     """Whether an artefact's files are those that the manifest lists; of all but the head only the size is looked at.
 
+    What `open_bundle` puts in place is put there.
     Raises: ArtifactMismatchError where they are not, or where it was made for another model.
     """
     entry = manifest.artefacts[kind]
     if entry.fingerprint not in (manifest.fingerprint, manifest.source.fingerprint):
         raise ArtifactMismatchError(f"The {kind} in the bundle {path.name} were made for another model.")
+    _finish_replacing(path, manifest, kind)
     for name in entry.files:
         try:
             _check_size(path, name, manifest.files[name])

@@ -1,7 +1,8 @@
 """An artefact on disk: one JSON file and the safetensors file it describes. What the numbers mean is not known here.
 
-The JSON file carries the schema version, the fingerprint of the model it was made from and the hash of the tensors, and
-is written last: an artefact that was cut off while being written, or put together from two, is noticed.
+The JSON file carries the schema version, the fingerprint of the model it was made from and the hash of the tensors: an
+artefact that was put together from two is noticed. A new one is written whole beside the older one; then one rename
+decides that it counts, and what is left to do are renames, which a later reader does where a death left them undone.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from engine.formats.mapped import MappedSource
 from engine.formats.safetensors import open_safetensors
 
 Progress = Callable[[int], None]
-Replacing = Callable[[], None]
+Listing = Callable[[], None]
 
 # What the system says where a disk, a person's share of it or a kind of file is full.
 NO_ROOM = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
@@ -43,6 +44,18 @@ def tensors_file(folder: Path, name: str) -> Path:
     return folder / f"{name}.safetensors"
 
 
+def part_of(file: Path) -> Path:
+    """Where a file is written that is to replace this one."""
+    return file.with_name(f"{file.name}.part")
+
+
+def put_in_place(*files: Path) -> None:
+    """Each file is replaced by its part, one after another; whoever opened them meanwhile may have done it already."""
+    for file in files:
+        with suppress(FileNotFoundError):
+            os.replace(part_of(file), file)
+
+
 def save_artifact(
     folder: Path,
     name: str,
@@ -51,19 +64,25 @@ def save_artifact(
     tensors: Mapping[str, NDArray[Any]],
     progress: Progress = lambda done: None,
     cancelled: Callable[[], bool] = lambda: False,
-    replacing: Replacing = lambda: None,
+    listing: Listing | None = None,
 ) -> Path:
     """Writes NAME.safetensors and NAME.json into the folder, replacing older ones; the latter's path back.
 
-    The tensors may be mapped and larger than the memory: they are written piece by piece. replacing: called when all
-    is written and the older files go; who dies from then on leaves the new ones or none, never some of either.
+    The tensors may be mapped and larger than the memory: they are written piece by piece. Whoever dies or fails leaves
+    the older ones or the new ones, never none and never some of either.
+    listing: called when both lie whole beside the older files (`part_of`); it decides at once that the new ones count,
+    or raises and decides nothing. Whoever reads by what it wrote calls `put_in_place` where that was left undone. None:
+    a rename of the head decides, and `read_head` does the rest.
     Units: progress reports bytes written. Cost: a few MiB of memory.
     Raises: InvalidRequestError where the folder cannot be written, DiskSpaceError where it is full, Cancelled.
     """
     weights, head = tensors_file(folder, name), head_file(folder, name)
-    fresh_weights, fresh_head = weights.with_suffix(".safetensors.part"), head.with_suffix(".json.part")
+    fresh_weights, fresh_head = part_of(weights), part_of(head)
+    keeps_parts = True  # an earlier replacing may still need them
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        _finish(folder, name)
+        keeps_parts = False
         with fresh_weights.open("wb") as file:
             digest = _write_tensors(file, tensors, progress, cancelled)
             _flush(file)
@@ -71,12 +90,21 @@ def save_artifact(
         with fresh_head.open("wb") as file:
             file.write(json.dumps(written, ensure_ascii=False, allow_nan=False, indent=1).encode() + b"\n")
             _flush(file)
-        replacing()
-        head.unlink(missing_ok=True)
-        os.replace(fresh_weights, weights)
-        os.replace(fresh_head, head)
+        keeps_parts = True  # before it is decided: who is interrupted in between must not take the new files away
+        try:
+            if listing is None:
+                os.replace(fresh_head, _decided_head(folder, name))
+            else:
+                listing()
+        except Exception:
+            keeps_parts = False
+            raise
+        if listing is None:
+            _finish(folder, name)
+        else:
+            put_in_place(weights, head)
     except BaseException as error:
-        for part in (fresh_weights, fresh_head):
+        for part in () if keeps_parts else (fresh_weights, fresh_head):
             with suppress(OSError):
                 part.unlink(missing_ok=True)
         if not isinstance(error, OSError):
@@ -87,6 +115,20 @@ def save_artifact(
             f"{head} cannot be written: {error.strerror or error}.", "Choose another folder."
         ) from error
     return head
+
+
+def _decided_head(folder: Path, name: str) -> Path:
+    """The new head between the moment from which it counts and its taking the older one's place."""
+    return folder / f"{name}.json.next"
+
+
+def _finish(folder: Path, name: str) -> None:
+    """Takes the last steps of a replacing that was decided without a listing, where they were not taken."""
+    decided = _decided_head(folder, name)
+    if decided.is_file():
+        put_in_place(tensors_file(folder, name))
+        with suppress(FileNotFoundError):  # somebody else took the step
+            os.replace(decided, head_file(folder, name))
 
 
 def load_artifact(
@@ -112,6 +154,8 @@ def read_head(
 ) -> dict[str, Any]:
     """What the artefact's JSON file says. Raises as `load_artifact` does; the tensors are not looked at."""
     head = head_file(folder, name)
+    with suppress(OSError):  # where nothing may be changed, the older files count as long as they belong together
+        _finish(folder, name)
     values = read_head_object(head)
     known = (version,) if isinstance(version, int) else tuple(version)
     if values.get("schema_version") not in known:

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from engine.errors import ArtifactMismatchError, ModelFormatError
-from engine.sparsity.artifact_files import Replacing, load_artifact, save_artifact
+from engine.sparsity.artifact_files import Listing, load_artifact, save_artifact
 from native_kernels.backend import I32, U8
 
 Device = Literal["gpu", "cpu"]
@@ -175,12 +175,12 @@ class Placement:
                 "Solve it again.",
             )
 
-    def save(self, folder: Path, replacing: Replacing = lambda: None) -> Path:
+    def save(self, folder: Path, listing: Listing | None = None) -> Path:
         """Writes placement.json and placement.safetensors into the folder; the former's path back.
 
         The hot neurons are a bit each: `hot` u8 [L, F / 8 rounded up], neuron 0 in the lowest bit; so are those that
         are reached, where there are any.
-        replacing, and what is raised: as `save_artifact` has it.
+        listing, and what is raised: as `save_artifact` has it.
         """
         masks = {"hot": _masks(self.hot, self.neurons)}
         if self.reached:
@@ -196,7 +196,7 @@ class Placement:
             "notes": list(self.notes),
             **{name: getattr(self, name) for name in (*_TEXTS, *_NUMBERS, "position", *_PARTS)},
         }
-        return save_artifact(folder, ARTIFACT_NAME, SCHEMA_VERSION, values, masks, replacing=replacing)
+        return save_artifact(folder, ARTIFACT_NAME, SCHEMA_VERSION, values, masks, listing=listing)
 
     @classmethod
     def load(cls, folder: Path, model: str | None = None, activation: str | None = None) -> Placement:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import ArtifactMismatchError, ModelFormatError
-from engine.sparsity.artifact_files import Replacing, load_artifact, open_tensors, read_head, save_artifact
+from engine.sparsity.artifact_files import Listing, load_artifact, open_tensors, read_head, save_artifact
 from engine.sparsity.predictor_budget import Budget as Budget
 from engine.sparsity.predictor_budget import MeasuredText as MeasuredText
 from engine.sparsity.predictor_entries import layer_entry, layer_tensors, read_layer, unpacked_bytes
@@ -104,11 +104,11 @@ class Predictor:
         folder: Path,
         progress: Callable[[int], None] = lambda done: None,
         cancelled: Callable[[], bool] = lambda: False,
-        replacing: Replacing = lambda: None,
+        listing: Listing | None = None,
     ) -> Path:
         """Writes predictor.json and predictor.safetensors into the folder; the former's path back.
 
-        Matrices keep their codec, bit by bit. replacing, and what is raised: as `save_artifact` has it.
+        Matrices keep their codec, bit by bit. listing, and what is raised: as `save_artifact` has it.
         """
         tensors: dict[str, NDArray[Any]] = {}
         for i, layer in enumerate(self.layers):
@@ -122,7 +122,7 @@ class Predictor:
             "text": self.text,
             "layers": [layer_entry(layer) for layer in self.layers],
         }
-        return save_artifact(folder, ARTIFACT_NAME, SCHEMA_VERSION, values, tensors, progress, cancelled, replacing)
+        return save_artifact(folder, ARTIFACT_NAME, SCHEMA_VERSION, values, tensors, progress, cancelled, listing)
 
     @classmethod
     def load(

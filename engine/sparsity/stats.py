@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from engine.errors import ArtifactMismatchError, InvalidRequestError, ModelFormatError, ModelNotFoundError
 from engine.formats.torch_pickle import read_torch
-from engine.sparsity.artifact_files import Replacing, load_artifact, save_artifact
+from engine.sparsity.artifact_files import Listing, load_artifact, save_artifact
 
 Source = Literal["measured", "shipped"]
 
@@ -84,14 +84,14 @@ class NeuronStats:
                 f"The statistics are of {mine}; the model has {n_layers} layers and {d_ff} neurons."
             )
 
-    def save(self, folder: Path, replacing: Replacing = lambda: None) -> Path:
+    def save(self, folder: Path, listing: Listing | None = None) -> Path:
         """Writes neuron_stats.json and .safetensors into the folder; the former's path back. As `save_artifact`."""
         n_layers, n_neurons = self.counts.shape
         values = {"tokens": self.tokens, "source": self.source, "corpus": self.corpus, "model": self.model,
                   "activation": self.activation, "text": self.text,
                   "layers": n_layers, "neurons": n_neurons}  # fmt: skip
         tensors = {"counts": self.counts}
-        return save_artifact(folder, ARTIFACT_NAME, SCHEMA_VERSION, values, tensors, replacing=replacing)
+        return save_artifact(folder, ARTIFACT_NAME, SCHEMA_VERSION, values, tensors, listing=listing)
 
     @classmethod
     def load(cls, folder: Path, model: str | None = None, activation: str | None = None) -> NeuronStats:

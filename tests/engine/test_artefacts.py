@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import shutil
@@ -360,6 +361,88 @@ def test_a_full_disk_is_a_failure_of_the_world(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(DiskSpaceError, match="took no more"):
         predictor().save(tmp_path)
+
+
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """save: keeps the artefact of that number as the model's own. number: of the one that is kept."""
+
+    save: Callable[[OpenedModel, int], object]
+    number: Callable[[OpenedModel], object]
+
+
+KEPT = {
+    "statistics": Kept(
+        lambda opened, number: artefacts.save_stats(opened, NeuronStats(np.full((2, F), number), 100, "measured", "")),
+        lambda opened: artefacts.load_stats(opened).counts[0, 0],
+    ),
+    "predictors": Kept(
+        lambda opened, number: artefacts.save_predictor(
+            opened, dataclasses.replace(predictor(seed=number), text=str(number))
+        ),
+        lambda opened: int(artefacts.load_predictor(opened).text or ""),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", list(KEPT))
+@pytest.mark.parametrize("from_then_on", [True, False], ids=["full", "once"])
+def test_what_replaces_an_artefact_fails_at_any_step_and_the_old_or_the_new_is_left(
+    path: Path, kind: str, from_then_on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk takes nothing from some step on; other failures, as of a file that is held open, come once."""
+    steps = ("fsync",) if from_then_on else ("fsync", "replace", "unlink", "rename")
+    kept = KEPT[kind]
+    failing, failed, refused = 0, True, set()
+    while failed:
+        failing += 1
+        kept.save(open_model(path), 1)
+        opened, taken = open_model(path), 0
+
+        def failing_step(real: Callable[..., Any]) -> Callable[..., Any]:
+            def step(*arguments: Any) -> Any:
+                nonlocal taken
+                taken += 1
+                if taken == failing or (from_then_on and taken > failing):  # noqa: B023 - called within the round
+                    raise OSError(errno.ENOSPC, "No space left on device")
+                return real(*arguments)
+
+            return step
+
+        with monkeypatch.context() as patch:
+            for name in steps:
+                patch.setattr(os, name, failing_step(getattr(os, name)))
+            try:
+                kept.save(opened, 2)
+                left = {2}
+            except DiskSpaceError:
+                left = {1, 2}
+                refused.add(failing)
+        failed = taken >= failing
+        assert kept.number(opened) in left, f"step {failing}, in the same process"
+        assert kept.number(open_model(path)) in left, f"step {failing}"
+    assert len(refused) >= 2
+    kept.save(open_model(path), 3)
+    assert kept.number(open_model(path)) == 3
+    assert sorted(file.name for file in artefacts.artefact_folder(opened).iterdir()) == sorted(
+        artefacts.file_names(kind)  # type: ignore[arg-type]
+    )
+
+
+def test_what_a_death_left_of_a_replacing_is_finished_only_where_it_was_decided(path: Path) -> None:
+    """Files that were written whole and decided by nothing are not taken: who wrote them may still be at it."""
+    opened = open_model(path)
+    artefacts.save_stats(opened, stats())
+    folder = artefacts.artefact_folder(opened)
+    other = dataclasses.replace(stats(seed=1), model=opened.fingerprint).save(folder.parent / "other").parent
+    for name in artefacts.file_names("statistics"):
+        shutil.copy(other / name, folder / f"{name}.part")
+    for found in (opened, open_model(path)):
+        assert (artefacts.load_stats(found).counts == stats().counts).all()
+    assert len(list(folder.glob("*.part"))) == 2
+    artefacts.save_stats(open_model(path), stats(seed=2))
+    assert (artefacts.load_stats(open_model(path)).counts == stats(seed=2).counts).all()
+    assert not list(folder.glob("*.part"))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.bfloat16])

@@ -33,7 +33,9 @@ from engine.convert import convert
 from engine.errors import EngineError
 from engine.library.installed import Library
 from engine.model.model_files import open_model
+from engine.sparsity.predictor import LayerPredictor, LowRank, Predictor
 from engine.sparsity.stats import NeuronStats
+from native_kernels.backend import PackedMatrix
 
 WORDS = "The fox lived by the sea and told stories of rain. "
 FAILURES_OF_THE_WORLD = (StoreError, SettingsError, EngineError, OSError)
@@ -81,6 +83,16 @@ def keep_stats(number: int) -> Callable[[Path], object]:
     return lambda folder: artefacts.save_stats(open_model(folder / "bundle"), stats(number))
 
 
+def keep_predictor(number: int) -> Callable[[Path], object]:
+    a, b = (PackedMatrix.pack(np.full(shape, number, np.float32), "f16") for shape in ((16, 32), (64, 16)))
+    made = Predictor((LayerPredictor(LowRank(a, b, threshold=number)),) * 2, text=WORDS * 50)
+    return lambda folder: artefacts.save_predictor(open_model(folder / "bundle"), made)
+
+
+def keep_artefacts(number: int) -> Callable[[Path], object]:
+    return lambda folder: (keep_stats(number)(folder), keep_predictor(number)(folder))
+
+
 def a_bundle(folder: Path) -> Path:
     return convert(make_tiny_model(folder / "source"), folder / "bundle", "q8_0").bundle
 
@@ -90,6 +102,14 @@ def kept_stats(folder: Path) -> object:
     verify(open_bundle(folder / "bundle"))
     found = artefacts.find(opened, "statistics")
     return None if found is None else int(artefacts.load_stats(opened).counts[0, 0])
+
+
+def kept_predictor(folder: Path) -> object:
+    opened = open_model(folder / "bundle")
+    verify(open_bundle(folder / "bundle"))
+    if artefacts.find(opened, "predictors") is None:
+        return None
+    return int(artefacts.load_predictor(opened).layers[0].low_rank.threshold)  # type: ignore[union-attr]
 
 
 def converted(folder: Path) -> object:
@@ -158,6 +178,7 @@ ACTS: dict[str, Act] = {
         lambda folder: json.loads((folder / "out.json").read_text())["chats"][0]["title"],
     ),
     "statistics": Act(lambda folder: (a_bundle(folder), keep_stats(1)(folder)), keep_stats(2), kept_stats),
+    "predictors": Act(lambda folder: (a_bundle(folder), keep_artefacts(1)(folder)), keep_predictor(2), kept_predictor),
     "a bundle": Act(
         lambda folder: make_tiny_model(folder / "source"),
         lambda folder: convert(folder / "source", folder / "bundle", "q8_0"),

@@ -1,5 +1,5 @@
-"""Kills what replaces an artefact before each of its steps on the disk, and looks at what is left: the old one, the new
-one or none, never some of both.
+"""Kills what replaces an artefact before each of its steps on the disk, and looks at what is left: the old one or the
+new one, never none and never some of both.
 
 Run as a program, for it forks. Prints one JSON object: for a bundle and a folder, how many steps there were, and which
 were left: 0 for none. Argument: where to work.
@@ -38,7 +38,7 @@ def left_of(path: Path, is_bundle: bool) -> tuple[int, list[int]]:
             verify(open_bundle(path))
         found = artefacts.find(opened, "statistics")
         seen |= {0} if found is None else {*np.unique(artefacts.load_stats(opened).counts).tolist()}
-    assert not list(artefacts.artefact_folder(opened).glob("*.part"))
+    assert {path.name for path in artefacts.artefact_folder(opened).iterdir()} == {*artefacts.file_names("statistics")}
     return step, sorted(seen)
 
 

@@ -1,4 +1,4 @@
-"""Kills convert, profile, train and solve of a small model, and looks at what is left: each artefact whole or absent.
+"""Kills convert, profile, train and solve of a small model, and looks at what is left: each artefact is whole, and never gone.
 
 Run as a program: a child is forked for every life, so that nothing of it is cleaned up, and the next life goes on with
 what the last one left. Every artefact is made a second time over the first, for what is replaced can be lost too. Each
@@ -69,7 +69,7 @@ class Jobs:
         return (self.work / "6.done").exists()
 
     def faults(self) -> list[str]:
-        """What is neither whole nor absent."""
+        """What is not whole, and what was there and is gone."""
         if not self.bundle.exists():
             return []
         found = []
@@ -78,13 +78,13 @@ class Jobs:
             opened = open_model(self.bundle)
         except EngineError as error:
             return [f"the bundle: {error.message}"]
-        for kind, read in _READ.items():
+        for first, (kind, read) in enumerate(_READ.items(), 1):  # the jobs that make each for the first time
             if artefacts.find(opened, kind) is not None:  # type: ignore[arg-type]
                 try:
                     read(opened)
                 except EngineError as error:
                     found.append(f"{kind}: {error.message}")
-            elif self.is_done:
+            elif (self.work / f"{first}.done").exists():
                 found.append(f"{kind} are not there")
         return found
 

@@ -1,4 +1,4 @@
-"""What is made of a model, and dies at any moment: each artefact is whole or absent, and the next life goes on."""
+"""What is made of a model, and dies at any moment: each artefact is whole, and the next life goes on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="forks, and kill
 def test_an_artefact_that_replaces_another(tmp_path: Path) -> None:
     for steps, left in told_by("killed_artefacts.py", tmp_path).values():
         assert steps > 5
-        assert left == [0, 1, 2]
+        assert left == [1, 2]
 
 
 @pytest.mark.slow
