@@ -85,7 +85,7 @@ def bench(arguments: argparse.Namespace) -> int:
     if arguments.batch > 1 and arguments.context is None:  # for each sequence: no more, so that there is room for all
         arguments.context = whole_slots(arguments.prompt_tokens + arguments.gen_tokens)
     model = load_model(arguments)
-    with ProgressBar("Measuring") as progress:
+    with ProgressBar("Measuring") as progress, model.undisturbed():  # as answers are
         if arguments.batch == 1:
             result = run(model, *lengths, on_progress=progress)
         else:

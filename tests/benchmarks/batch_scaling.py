@@ -101,7 +101,8 @@ def on_a_card(model: LoadedModel, sizes: list[int], flags: argparse.Namespace) -
     rows = []
     for size in sizes:
         lengths = (CARD_PROMPT_TOKENS, flags.gen_tokens, flags.rounds)
-        result = run(model, *lengths) if size == 1 else run_batch(model, size, *lengths)
+        with model.undisturbed():
+            result = run(model, *lengths) if size == 1 else run_batch(model, size, *lengths)
         rows.append(
             {name: getattr(result, name) for name in KEPT}
             | {"ram_bytes_per_s": result.hardware["cpu"]["bytes_per_s"]}

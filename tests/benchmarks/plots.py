@@ -113,6 +113,20 @@ def batch_scaling() -> str:
     )
 
 
+def batches_on_card() -> str:
+    rows = newest("batch-scaling-card")["rows"]
+    groups = [
+        Group(f"{row['batch']} at once", (row["decode_tok_s"], row["decode_tok_s"] / row["share_of_floor"]))
+        for row in rows
+    ]
+    return grouped_bars(
+        "Several sequences at once, card and processor",
+        "tokens/s of all together; 32B F16 within 24 GiB of an H200, mode sparse",
+        ("decoded", "at its floor: the bytes that any of them needs"),
+        groups,
+    )
+
+
 def share_of_floor() -> str:
     groups = [Group(named(row), (row["share_of_bytes_floor"], row["share_of_floor"])) for row in anchors()]
     return grouped_bars(
@@ -161,6 +175,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "neuron-load.svg": neuron_load,
     "activation-curves.svg": activation_curves,
     "batch-scaling.svg": batch_scaling,
+    "batch-card.svg": batches_on_card,
     "share-of-floor.svg": share_of_floor,
 }
 

@@ -90,8 +90,9 @@ MEASURED = {
 
 
 @pytest.mark.parametrize("name", MEASURED)
-def test_the_vram_is_what_was_measured_on_a_card(name: str) -> None:
-    """Rates are left out: that machine reads gathered rows in RAM more slowly than is reckoned (docs/placement.md)."""
+def test_vram_and_rate_are_about_what_was_measured_on_a_card(name: str) -> None:
+    """Rates from afar: that machine's RAM is read at another speed from minute to minute, and the curve of all models
+    of a family stands for these (docs/catalogue.md)."""
     recorded = json.loads(next(RESULTS.glob(f"gpu-anchors-{name}-2*.json")).read_text(encoding="utf-8"))
     profile = HardwareProfile.from_json(recorded["hardware"])
     profile = replace(profile, cpu=replace(profile.cpu, bytes_per_s=recorded["dram_bytes_per_s"]))
@@ -105,3 +106,4 @@ def test_the_vram_is_what_was_measured_on_a_card(name: str) -> None:
         assert found.mode == row["mode"]
         assert found.estimate.vram_bytes == pytest.approx(row["peak_card_bytes"], rel=0.01)
         assert row["peak_card_bytes"] <= found.estimate.vram_budget_bytes
+        assert 0.7 < found.estimate.predicted_tok_s / row["decode_tok_s"] < 1.7

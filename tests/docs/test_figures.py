@@ -37,6 +37,14 @@ def said() -> list[tuple[str, str]]:
     starter, opening = record("starter-chat-2026-11-21")["result"], record("opening-2026-11-21")
     small, wins = anchor("13b", "11"), record("adaptation-2026-11-21")["adapting_wins_back_share"]
     kills = record("killed-streams-2026-11-22")
+    on_card = {row["batch"]: row["decode_tok_s"] for row in record("batch-scaling-card-2026-11-22")["rows"]}
+    whole = record("gpu-lengths-32b-f16-2026-11-22")["runs"]["24"]
+    answers = {one["shape"]: one["tok_s"] for one in whole["answers"]}
+    runs = ("13b", "32b", "32b-whole-card", "70b")
+    read = [record(f"gpu-anchors-{name}-2026-11-22")["dram_bytes_per_s"] for name in runs]
+    sharing = record("gpu-sharing-2026-11-22")["parts"]
+    idle, before = (step["seconds"] for step in sharing["neighbour"]["steps"][:2])
+    whole_7b = sharing["marks"]["rows"][0]["sum_of_token"]
     assert not kills["problems"]
     soak = record("reliability-2026-11-22")["parts"]["soak"]["told"]
     page = "benchmarks.md"
@@ -47,8 +55,17 @@ def said() -> list[tuple[str, str]]:
         (page, f"one sequence in a batch has {of_size[1]:.0f}"),
         (page, f"{starter['decode_tok_s']:.0f} tokens/s of decode, {starter['prefill_tok_s']:,.0f} of prompt, "
                f"{100 * starter['share_of_floor']:.0f} % of its floor"),
-        (page, f"decoded {record('gpu-batch-8-2026-11-22')['decode_tok_s']:.1f} tokens/s of all together, where one "
-               f"sequence alone had {anchor('32b', '24')['decode_tok_s']:.1f}"),
+        (page, f"eight sequences decoded {on_card[8]:.1f} tokens/s of all together and 32 decoded {on_card[32]:.1f}, "
+               f"where one alone had {on_card[1]:.1f}. Two had {on_card[2]:.1f},"),
+        (page, f"Falcon-40B in F16 within 24 GiB decoded {anchor('falcon-40b', '24')['decode_tok_s']:.1f} tokens/s, "
+               f"OPT-30B {anchor('opt-30b', '24')['decode_tok_s']:.1f}"),
+        (page, f"32B in F16 within 24 GiB had {record('gpu-dense-32b-2026-11-22')['decode_tok_s']:.1f} tokens/s"),
+        (page, f"{answers['128+128']:.1f} tokens/s for 128 tokens behind a question of 128, {answers['128+8']:.1f} for "
+               "8 behind it"),
+        (page, f"of 512 came after {whole['first_s']:.2f} s, {whole['first_s'] / whole['first_floor_s']:.2f} times"),
+        (page, f"Plain reading took {min(read) / 1e9:.0f} to {max(read) / 1e9:.0f} GB/s"),
+        ("gpu.md", f"were {whole_7b:.0%} of a token".replace("%", " %")),
+        ("gpu.md", f"given back within {idle:.1f} s while nobody asked and in {before:.1f} s before an answer"),
         (page, f"at most {record('hot-set-coverage-2026-11-21')['worst_loss']:.1f} points"),
         (page, f"wins back {100 * wins:.0f} % of what is lost"),
         (page, f"{100 * record('prediction-2026-11-21')['worst']:.0f} % at most"),

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,13 @@ import numpy as np
 import pytest
 from tiny_model import make_tiny_gguf, make_tiny_model
 
-from engine import cli, generate
+from engine import bench, bench_batch, cli, generate
 from engine.chat_room import Fitted
 from engine.config import KV_CODECS
 from engine.console import ProgressBar
 from engine.generate import TokenEvent
 from engine.model.weights import open_model
-from engine.session import ChatMessage, ChatSession
+from engine.session import ChatMessage, ChatSession, LoadedModel
 
 GENERATE = {"prompt_tokens", "tokens", "text", "finish_reason", "stats"}
 STATS = {"ttft_s", "prefill_tok_s", "decode_tok_s", "gpu_neuron_load", "active_share", "fired_share", "vram_bytes",
@@ -100,6 +100,35 @@ def test_eval_gives_perplexity_and_agreement(capsys: pytest.CaptureFixture[str],
     choices.write_text('{"question": "Once upon a", "choices": ["time", "qxzzv"], "answer": 0}\n')
     values = run_json(capsys, "eval", "starter-chat", "--choices", str(choices))
     assert (values["questions"], values["accuracy"]) == (1, 1.0)
+
+
+@pytest.mark.parametrize("batch", ["1", "2"])
+def test_nothing_is_read_in_beside_a_measurement(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, batch: str
+) -> None:
+    held: list[bool] = []
+
+    @contextmanager
+    def undisturbed(model: LoadedModel) -> Iterator[None]:
+        held.append(True)
+        yield
+        held.append(False)
+
+    def watched(module: Any, name: str) -> None:
+        run = getattr(module, name)
+
+        def running(*given: Any, **named: Any) -> Any:
+            assert held == [True]
+            return run(*given, **named)
+
+        monkeypatch.setattr(module, name, running)
+
+    monkeypatch.setattr(LoadedModel, "undisturbed", undisturbed)
+    watched(bench, "run")
+    watched(bench_batch, "run_batch")
+    lengths = ("--prompt-tokens", "4", "--gen-tokens", "2", "--repeat", "1")
+    assert run_json(capsys, "bench", "starter-chat", *lengths, "--batch", batch)["batch"] == int(batch)
+    assert held == [True, False]
 
 
 def test_bench_measures_against_a_floor_of_counted_bytes(capsys: pytest.CaptureFixture[str]) -> None:
