@@ -1,4 +1,4 @@
-"""Kills convert, profile, train and solve of a small model, and looks at what is left: each artefact is whole, and never gone.
+"""Kills convert, profile, train and solve of a small model, and looks at what is left: each artefact whole, none lost.
 
 Run as a program: a child is forked for every life, so that nothing of it is cleaned up, and the next life goes on with
 what the last one left. Every artefact is made a second time over the first, for what is replaced can be lost too. Each

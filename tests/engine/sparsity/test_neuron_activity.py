@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.errors import ArtifactMismatchError, ModelFormatError, ModelNotFoundError
+from engine.errors import ArtifactMismatchError, ModelFormatError
 from engine.sparsity.activity import ARTIFACT_NAME, MEMORY_TOKENS, NeuronActivity
 from engine.sparsity.artifact_files import save_artifact
 
@@ -60,7 +60,7 @@ def test_what_is_kept_is_what_comes_back(tmp_path: Path) -> None:
         NeuronActivity.load(tmp_path, "m", "fatrelu:0.1")
 
 
-def test_a_writer_that_dies_leaves_the_old_one_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_writer_that_dies_leaves_the_old_one_or_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     activity = some_activity()
     activity.save(tmp_path)
     activity.add(np.ones((2, 6), np.int64), 5)
@@ -73,12 +73,20 @@ def test_a_writer_that_dies_leaves_the_old_one_or_none(tmp_path: Path, monkeypat
         with pytest.raises(KeyboardInterrupt):
             activity.save(tmp_path)
     np.testing.assert_array_equal(NeuronActivity.load(tmp_path).counts, some_activity().counts)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", dies)
-        with pytest.raises(KeyboardInterrupt):
-            activity.save(tmp_path)
-    with pytest.raises(ModelNotFoundError):
-        NeuronActivity.load(tmp_path)
+    real, decided = os.replace, []
+
+    def dies_after_the_first(*paths: Any) -> None:
+        if decided:
+            raise KeyboardInterrupt
+        decided.append(real(*paths))
+
+    for replace, left in ((dies, some_activity()), (dies_after_the_first, activity)):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", replace)
+            with pytest.raises(KeyboardInterrupt):
+                activity.save(tmp_path)
+        np.testing.assert_array_equal(NeuronActivity.load(tmp_path).counts, left.counts)
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".safetensors"]
 
 
 @pytest.mark.parametrize(
