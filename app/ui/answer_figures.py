@@ -23,7 +23,7 @@ class AnswerFigures(Popover):
         super().__init__(tr("Figures of this answer"), window)
         rows = figures_of(stats)
         self.body.setSpacing(theme.px(10))
-        self.body.addWidget(Label(tr("This answer, measured on this PC"), "smallstrong"))
+        self.body.addWidget(Label(tr("This answer, measured on this PC"), "smallstrong", wrap=True))
         grid = QGridLayout()
         grid.setHorizontalSpacing(theme.px(20))
         grid.setVerticalSpacing(theme.px(6))

@@ -67,7 +67,7 @@ class PrepareSheet(Sheet):
     chosen = Signal(str)
 
     def __init__(self, parent: QWidget, row: ModelRow) -> None:
-        super().__init__(parent, tr("Prepare {name} for this PC", name=row.name), tr("Working out what would pay"), 480)
+        super().__init__(parent, tr("Prepare {name} for this PC", name=row.name), tr("Working out what would pay"), 520)
         self.row = row
         self.predictors = Segments(
             [("train", tr("Train now")), ("sign", tr("Train when idle"))], "train", tr("Predictors")

@@ -16,7 +16,7 @@ from app.ui.controls import Button, Label
 from app.ui.popover import Popover
 from app.ui.sampling_editor import SamplingEditor
 
-WIDTH, INSET = 460, 18
+WIDTH, INSET = 480, 18
 
 
 class SamplingPopup(Popover):

@@ -340,7 +340,7 @@ def test_the_composer_stops_a_load_and_brings_a_model_back(composer: Composer, q
     assert composer.field.hasFocus(), "what had the focus has gone"
 
 
-@pytest.mark.parametrize("width", [420, 520, 720])
+@pytest.mark.parametrize("width", [440, 520, 720])
 def test_a_long_name_leaves_the_other_parts_their_room(composer: Composer, qtbot: QtBot, width: int) -> None:
     name = "Donaudampfschifffahrtsgesellschaftskapitänsmütze 13B, fein abgestimmt und auf vier Bit gerundet"
     composer.resize(width, 90)
