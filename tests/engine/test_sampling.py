@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from engine import sampling
 from engine.config import SamplingConfig
-from engine.sampling import BrokenLogitsError, _draw, _keep, _largest, make_sampler
+from engine.sampling import BrokenLogitsError, _draw, _draw_from_all, _keep, _largest, make_sampler
 
 GREEDY = SamplingConfig(temperature=0)
 
@@ -162,3 +163,22 @@ def test_the_draw_never_leaves_the_kept_tokens() -> None:
 def test_a_draw_never_falls_off_the_end_by_rounding() -> None:
     assert _draw(np.array([5e-324]), 0.9) == 0  # 0.9 of the smallest number is the smallest number
     assert _draw(np.array([0.0, 1.0, 0.0]), np.nextafter(1.0, 0.0)) == 1
+
+
+def test_a_draw_from_all_is_the_inverse_of_their_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "_PIECE", 4)
+    logits = np.random.default_rng(5).standard_normal(23).astype(np.float32) * 3
+    weights = np.exp(logits.astype(np.float64) / 0.7)
+    ends = np.cumsum(weights) / weights.sum()
+    for uniform in (0.0, *(ends - 1e-9), *(ends[:-1] + 1e-9), np.nextafter(1.0, 0.0)):
+        expected = min(int(np.searchsorted(ends, uniform, side="right")), 22)
+        assert _draw_from_all(logits, 0.7, float(uniform)) == expected
+
+
+@pytest.mark.parametrize("temperature", [0.1, 1.0, 5.0])
+def test_a_floor_loses_none_of_the_likely_tokens(temperature: float) -> None:
+    logits = (np.linspace(-30, 30, 5000, dtype=np.float32) + np.float32(1000)).astype(np.float32)
+    for min_p in (1e-6, 0.05, 1.0):
+        config = SamplingConfig(temperature=temperature, top_k=0, top_p=1, min_p=min_p)
+        weights = np.exp((logits.astype(np.float64) - logits.max()) / temperature)
+        np.testing.assert_array_equal(_keep(logits, config)[0], np.flatnonzero(weights >= min_p))
