@@ -11,7 +11,7 @@ from card_partners import Holder, OtherEngine
 from tiny_model import make_tiny_model
 
 from engine.assets import starter_model
-from engine.card import budget, decode_program
+from engine.card import budget, decode_program, prompts
 from engine.card import room as sharing
 from engine.card.decode_program import CardDecodeProgram
 from engine.card.loading import load_onto_card
@@ -23,6 +23,7 @@ from engine.generate import decode_one_token, prefill
 from engine.hardware import choose_gpu, probe
 from engine.model.model_files import open_model
 from engine.model.weights import load_weights
+from engine.offline import memory_plan
 from engine.session import ChatSession, LoadedModel
 from native_kernels.cpu.pool import Pool
 from native_kernels.cuda.card import Card
@@ -111,6 +112,35 @@ def test_a_split_bundle_answers_too(tmp_path: Path, own_card: Card) -> None:
         loaded.close()
     pool.close()
     assert held_bytes() <= before + 4 * MIB
+
+
+def test_prompts_say_the_same_whichever_way_cold_neurons_come(own_card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prompts, "threshold", lambda speed, in_place: 2)
+    monkeypatch.setattr(memory_plan, "IN_PLACE_SHARE", 0.0)  # whatever else is in this machine's RAM
+    largest = LoadedModel.load(starter_model(), EngineConfig(device="cuda", mode="exact"))
+    assert largest.card is not None
+    parts = largest.card.placement.vram_parts_bytes
+    largest.close()
+    wanted = (max(parts["context"], held_bytes()) + parts["scratch"] + 16 * MIB) / (1 << 30)
+    model = LoadedModel.load(starter_model(), EngineConfig(device="cuda", mode="exact", vram_budget_gib=wanted))
+    try:
+        card, tokens = model.card, list(range(100, 160))
+        assert card is not None
+        place = card._in_place
+        assert place is not None
+        assert place.wait(60)
+        assert place.is_all
+        assert card.spare_ram()
+        found = last_logits(model, tokens, every=True)
+        assert card.streaming_way == "in place"
+        assert card.measure_streaming() is not None
+        monkeypatch.setattr(memory_plan, "may_pin_in_place", lambda *of: False)
+        card.ease()
+        assert place.n_bytes == 0
+        assert np.array_equal(last_logits(model, tokens, every=True), found)
+        assert card.streaming_way == "ring"
+    finally:
+        model.close()
 
 
 # ------------------------------------------------------------------ among other programs
