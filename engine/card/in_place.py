@@ -103,7 +103,7 @@ class InPlace:
     ) -> None:
         """keeps: what must stay alive until `close` so that the spans stay mapped. has_room: whether the RAM has room
         for more that is pinned, asked before every piece. is_coming: whether pages that are not in RAM are being read
-        in; where they are not, no more is registered."""
+        in; where they are not, their piece is left out."""
         if self._thread is not None or not spans:
             return
 
@@ -156,10 +156,14 @@ class InPlace:
             with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
         self._device.enter()
+        found_all = True
         for span in spans:
             for start in range(span.start, span.end, self._piece_bytes):
                 n_bytes = min(self._piece_bytes, span.end - start)
-                if not self._is_in_ram(start, n_bytes, is_coming) or not has_room():
+                if not self._is_in_ram(start, n_bytes, is_coming):
+                    found_all = False
+                    continue
+                if not has_room():
                     return
                 began = time.perf_counter()
                 held = RegisteredMemory(self._device, start, n_bytes, span.read_only)
@@ -168,7 +172,7 @@ class InPlace:
                 # Half of the time is left to whoever answers meanwhile.
                 if self._stop.wait(time.perf_counter() - began):
                     return
-        self.is_all = True
+        self.is_all = found_all and not self._stop.is_set()
 
     def _is_in_ram(self, start: int, n_bytes: int, is_coming: Callable[[], bool]) -> bool:
         while not self._stop.is_set():

@@ -197,14 +197,16 @@ def test_pages_that_are_not_in_ram_are_waited_for_while_they_are_read(
     def comes() -> bool:
         asked.append(1)
         if len(asked) == 5:
-            there.update((100 * PAGE, 101 * PAGE))
+            there.update((100 * PAGE, 101 * PAGE, 103 * PAGE))
         return len(asked) < 5
 
     place = InPlace(device, lambda at, n_bytes: n_bytes if at in there else n_bytes - 1, PAGE)
-    begin(place, [HostSpan(100 * PAGE, 103 * PAGE, True)], is_coming=comes)
+    begin(place, [HostSpan(100 * PAGE, 104 * PAGE, True)], is_coming=comes)
     assert place.wait(PATIENCE_S)
     assert not place.is_all
-    assert place.n_bytes == 2 * PAGE
+    assert place.find(100 * PAGE, 2 * PAGE) is not None
+    assert place.find(102 * PAGE, 1) is None
+    assert place.find(103 * PAGE, PAGE) is not None
     place.close()
 
 
