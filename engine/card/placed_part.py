@@ -19,6 +19,7 @@ from engine.card.cache import CardCache, KvRegion
 from engine.card.choice import CardFullError, CardUnusableError, OpenedCard
 from engine.card.cold_stream import Rates
 from engine.card.decode_program import PATIENCE_S, CardDecodeProgram
+from engine.card.in_place import InPlace, bytes_of, spans_in_place
 from engine.card.loading import LoadedCard, load_onto_card
 from engine.card.placed_words import is_for_want_of_memory, why_unused, words_of
 from engine.card.prefill import StreamingSpeed
@@ -26,7 +27,7 @@ from engine.card.prompts import Prompts
 from engine.card.room import CardRoom
 from engine.card.transformer import CardTransformer
 from engine.config import MODES, EngineConfig, KvCodec, Mode
-from engine.cpu_and_ram import RamInfo
+from engine.cpu_and_ram import RamInfo, lies_in_ram, memory_limits, read_ram
 from engine.errors import Cancelled, DeviceMemoryError
 from engine.executor.hot_blocks import HotBlocks
 from engine.graphics import GpuInfo
@@ -92,6 +93,8 @@ class PlacedPart:
         self._region: KvRegion | None = None
         self._made: dict[Mode, tuple[CardTransformer, CardDecodeProgram]] = {}
         self._prompts: Prompts | None = None
+        self._in_place: InPlace | None = None
+        self._cached_bytes = 0  # what the model reads of files whose pages count as free
         self._batch: tuple[tuple[Mode, int], CardBatch] | None = None
         self._room = CardRoom(whole.engine.vram_budget_gib is None)
         self._reopen = reopen
@@ -137,6 +140,7 @@ class PlacedPart:
                 self._drop()
                 raise CardUnusableError(f"{self._opened.gpu.name} failed while it was loaded ({error})") from error
             self.reading = self._read_in()
+            self._pin(self.reading)
             self._whole.steps.end()
             self.reason = words_of(self.name, placement)
             self._mode = self.mode_and_reason()[0]
@@ -155,6 +159,38 @@ class PlacedPart:
             for ids, own, home in zip(in_slots, placement.hot, placement.attention, strict=True)
         ]
         return ReadIn(spans_of(parts_of(weights, hot, placement.head == "gpu")), weights)
+
+    def _pin(self, reading: ReadIn) -> None:
+        """Has the card read the cold neurons in place in prompts, once they are in RAM, where the RAM has room."""
+        whole, place = self._whole, self._in_place
+        if place is None:
+            return
+        layers = zip(whole.weights.layers, self._now.model.layers, strict=True)
+        cold = [w.ffns[0] for w, layer in layers if layer is not None and (layer.has_cold or layer.reached is not None)]
+        spans = spans_in_place(cold)
+        in_ram = lies_in_ram(whole.opened.files.path)
+        self._cached_bytes = 0 if in_ram else bytes_of(spans, reading.spans)
+        if self._may_pin(False):
+            place.begin(spans, whole.weights, lambda: self._may_pin(False), lambda: not reading.wait(0))
+
+    def _may_pin(self, is_pinned: bool) -> bool:
+        import psutil
+
+        ram = read_ram(psutil, memory_limits())
+        return memory_plan.may_pin_in_place(ram, self._cached_bytes, is_pinned)
+
+    def spare_ram(self) -> bool:
+        """Whether weights are pinned in place; lets go of them where the RAM has run short. Between answers."""
+        place = self._in_place
+        if place is None or not place.is_busy:
+            return False
+        if self._may_pin(True):
+            return True
+        log.info("The RAM has run short: prompts copy cold neurons from here on")
+        with contextlib.suppress(CudaError):
+            self._card.enter()
+        place.close()
+        return False
 
     def _solved(self, mode: Mode, cancelled: Callable[[], bool]) -> Solved:
         whole, steps = self._whole, self._whole.steps
@@ -304,9 +340,10 @@ class PlacedPart:
         whole, loaded = self._whole, self._now
         sizes = ModelBytes.of(whole.opened, whole.weights)
         room = memory_plan.prefill_bytes(sizes, whole.context, loaded.placement.origins.vram_budget_bytes)
+        self._in_place = InPlace(card.device)
         return Prompts(
             card, whole.opened.config, whole.weights, loaded.model, executor, whole.backend.operators, pool,
-            whole.context, room, self.streaming_speed,
+            whole.context, room, self.streaming_speed, self._in_place,
         )  # fmt: skip
 
     @property
@@ -327,6 +364,11 @@ class PlacedPart:
         answers. Raises: CudaError."""
         self._card.enter()
         return None if self._prompts is None else self._prompts.measure()
+
+    @property
+    def streaming_way(self) -> str:
+        """As Prompts.way."""
+        return "" if self._prompts is None else self._prompts.way
 
     def _add_predictors(self) -> None:
         loaded = self._now
@@ -398,11 +440,11 @@ class PlacedPart:
         for _, program in made.values():
             with contextlib.suppress(CudaError):
                 program.close()
-        for one in (self._prompts, self._loaded):
+        for one in (self._prompts, self._in_place, self._loaded):
             if one is not None:
                 with contextlib.suppress(CudaError):
                     one.close()
-        self._prompts = self._loaded = None
+        self._prompts = self._in_place = self._loaded = None
 
     def _close_card(self) -> None:
         with contextlib.suppress(CudaError):
