@@ -1,7 +1,7 @@
 """Whether card and processor take equally long with a loaded model's neurons, by some of its own tokens; where not, the
 model is placed anew by the rates that those have shown.
 
-What follows from times is engine/offline/lanes.py's and rebalancing.py's; who places is engine/card/placed_part.py.
+What follows from times is engine/offline/lanes.py's and rebalancing.py's to say; who places is placed_part.py.
 """
 
 from __future__ import annotations
@@ -22,12 +22,16 @@ from engine.card.decode_program import CardDecodeProgram, TimedToken
 from engine.card.layers import CardModel
 from engine.card.processor_calls import COLD, LISTING
 from engine.card.token_steps import REACHED
+from engine.config import MODES, Mode
 from engine.errors import Cancelled, DeviceFailedError
 from engine.executor.hot_blocks import HotBlocks
 from engine.lane_rates import LaneRates
+from engine.measured_hardware import recall_lanes, remember_lanes
 from engine.model.weights import ModelWeights
-from engine.offline.lanes import LaneTimes
+from engine.offline.lanes import LaneTimes, kind_of
 from engine.offline.machine_figures import Others
+from engine.offline.rebalancing import gain_of
+from engine.offline.solving import Solved
 from native_kernels.cuda.driver import CudaError
 
 log = logging.getLogger(__name__)
@@ -89,6 +93,38 @@ def balanced(
     return best, is_found
 
 
+Timed = tuple[Solved, LaneTimes | None]  # what was placed, and what its tokens took, where that could be told
+
+
+def settle(
+    first: Timed, place: Callable[[dict[Mode, LaneRates] | None], Timed], is_this_machine: bool
+) -> None:  # fmt: skip
+    """Places a model that was just loaded anew where that gains, by `balanced`; what was found is remembered of this
+    machine, where it is one and was quiet. place: loads it anew by these rates.
+
+    Raises: what `place` raises.
+    """
+    now, times = first
+    setting, mode = now.setting, next(mode for mode in MODES if mode == now.placement.mode)
+    if times is None or setting.gpu is None:
+        return
+    others = {one: rates for one, rates in setting.lanes.items() if one != mode}
+
+    def gain(times: LaneTimes) -> tuple[LaneRates | None, float]:
+        return gain_of(now.setting, now.placement, times)
+
+    def place_by(rates: LaneRates | None) -> Tried | None:
+        nonlocal now
+        now, found = place(others if rates is None else {**others, mode: rates})
+        return None if found is None else Tried(rates, found)
+
+    rows = setting.profile, setting.gpu, setting.threads, kind_of(setting.model, mode)
+    is_known = is_this_machine and recall_lanes(*rows)[0]
+    best, is_found = balanced(Tried(setting.lanes.get(mode), times), gain, place_by, is_known)
+    if is_found and is_this_machine and best.times.quiet:
+        remember_lanes(*rows, best.rates)
+
+
 def timed(
     program: CardDecodeProgram,
     cache: CardCache,
@@ -121,7 +157,7 @@ def timed(
             program.forget_marks()
     cold = np.array([layer is not None and layer.has_cold and layer.whole is None for layer in model.layers])
     bytes_of = [_bytes(program, weights, model, one, reached, cold) for one in tokens]
-    return LaneTimes(
+    times = LaneTimes(
         token_s=_middle([one.seconds for one in tokens]),
         hot_s=_middle([one.card_s.get("ffn", 0.0) for one in tokens]),
         reached_s=_middle([one.card_s.get(REACHED, 0.0) for one in tokens]),
@@ -132,6 +168,8 @@ def timed(
         cold_layers=int(np.count_nonzero(cold)),
         quiet=quiet,
     )
+    log.info("Tokens took: %s", times)
+    return times
 
 
 def _decoded(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from engine.adaptation import Adaptation, can_learn
 from engine.backends import Backend
 from engine.card import budget
-from engine.card.balance import TOKENS, Tried, balanced, timed
+from engine.card.balance import TOKENS, Timed, settle, timed
 from engine.card.batch import CardBatch, batch_ops, open_card_batch
 from engine.card.cache import CardCache, KvRegion
 from engine.card.choice import CardFullError, CardUnusableError, OpenedCard
@@ -33,7 +33,6 @@ from engine.executor.hot_blocks import HotBlocks
 from engine.graphics import GpuInfo
 from engine.lane_rates import LaneRates
 from engine.load_steps import LoadSteps
-from engine.measured_hardware import recall_lanes, remember_lanes
 from engine.model.model_files import OpenedModel
 from engine.model.read_in import ReadIn, parts_of, spans_of
 from engine.model.transformer import FfnExecutor
@@ -42,9 +41,9 @@ from engine.modes import ModeChooser, choose_mode
 from engine.offline import memory_plan
 from engine.offline.card_bytes import kv_layer_bytes
 from engine.offline.cost_model import UNKNOWN_PCIE_BYTES_PER_S
-from engine.offline.lanes import LaneTimes, kind_of
+from engine.offline.lanes import LaneTimes
 from engine.offline.model_bytes import ModelBytes
-from engine.offline.rebalancing import could_reach, gain_of
+from engine.offline.rebalancing import could_reach
 from engine.offline.solving import Solved, solve_model
 from engine.sparsity.placement import Placement
 from engine.sparsity.predictor import Predictor
@@ -126,16 +125,19 @@ class PlacedPart:
         Raises: CardUnusableError where nothing is placed there, or memory runs out however little it is; EngineErrors
         of the solver; Cancelled.
         """
-        solved, times = self._placed(mode, progress, cancelled, balancing)
-        if times is not None:
-            self._balance(solved, times, progress, cancelled)
+
+        def place(lanes: dict[Mode, LaneRates] | None) -> Timed:
+            self._lanes = lanes
+            return self._placed(mode, progress, cancelled, balancing)
+
+        first = place(self._lanes)
+        self._whole.steps.begin("balancing")
+        settle(first, place, not self._whole.engine.hardware_file)
         self.reading = self._read_in()
         self._whole.steps.end()
         return self.placement
 
-    def _placed(
-        self, mode: Mode, progress: Progress, cancelled: Callable[[], bool], timing: bool
-    ) -> tuple[Solved, LaneTimes | None]:
+    def _placed(self, mode: Mode, progress: Progress, cancelled: Callable[[], bool], timing: bool) -> Timed:
         """As `load`, and what a token takes on either side, where that is asked for and can be told."""
         self._card.enter()
         for _ in range(_ATTEMPTS):
@@ -169,37 +171,12 @@ class PlacedPart:
         layers, placement = self._now.model.layers, self.placement
         is_reached = any(layer is not None and layer.reached is not None for layer in layers)
         could_not = bool(placement.reached) and not is_reached  # no memory could be pinned
-        if could_not or self._whole.engine.sequences > 1 or not could_reach(solved.setting, placement):
+        if could_not or not could_reach(solved.setting, placement):
             return None
         self._whole.steps.begin("balancing")
         program = self._made[self.mode_and_reason()[0]][1]
         sample, cache = self._whole.modes.sample, self.new_cache(TOKENS)
         return timed(program, cache, sample, self._whole.weights, self._now.model, self.blocks, cancelled)
-
-    def _balance(
-        self, solved: Solved, times: LaneTimes, progress: Progress, cancelled: Callable[[], bool]
-    ) -> None:  # fmt: skip
-        """Places the model anew where it gains from it; what was found is remembered of this machine, if it is one."""
-        setting, mode = solved.setting, self.mode_and_reason()[0]
-        assert setting.gpu is not None, "a card computes"
-        rows = setting.profile, setting.gpu, setting.threads, kind_of(setting.model, mode)
-        is_here = not self._whole.engine.hardware_file
-        others = {one: rates for one, rates in setting.lanes.items() if one != mode}
-
-        def gain(times: LaneTimes) -> tuple[LaneRates | None, float]:
-            self._whole.steps.begin("balancing")
-            return gain_of(solved.setting, self.placement, times)
-
-        def place(rates: LaneRates | None) -> Tried | None:
-            nonlocal solved
-            self._lanes = others if rates is None else {**others, mode: rates}
-            solved, found = self._placed(mode, progress, cancelled, True)
-            return None if found is None else Tried(rates, found)
-
-        is_known = is_here and recall_lanes(*rows)[0]
-        best, is_found = balanced(Tried(setting.lanes.get(mode), times), gain, place, is_known)
-        if is_found and is_here and best.times.quiet:
-            remember_lanes(*rows, best.rates)
 
     def _read_in(self) -> ReadIn:
         """What the processor and prompts read of the files, read in the background until the model is placed anew."""

@@ -39,6 +39,15 @@ class LaneTimes:
     cold_layers: int
     quiet: bool = True
 
+    def __str__(self) -> str:
+        over_bus, beside = (1e-9 * n / max(s, 1e-12) for n, s in (
+            (self.reached_bytes, self.reached_s), (self.cold_bytes, self.cold_s)))  # fmt: skip
+        return (
+            f"{1e3 * self.token_s:.2f} ms; the card {1e3 * self.hot_s:.2f} with its own neurons and "
+            f"{1e3 * self.reached_s:.2f} over the bus ({over_bus:.1f} GB/s), the processor {1e3 * self.cold_s:.2f} "
+            f"({beside:.1f} GB/s)" + ("" if self.quiet else "; others used the processor as well")
+        )
+
     @property
     def apart(self) -> float:
         """How much longer one side took with neurons than the other, as a share of the longer one."""

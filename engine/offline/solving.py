@@ -6,11 +6,9 @@ mathematics is engine/offline/solver.py.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine import artefacts
@@ -26,7 +24,7 @@ from engine.model.mapped_weights import turned_bytes
 from engine.model.model_files import OpenedModel
 from engine.model.weights import ModelWeights
 from engine.model_artefacts import no_predictors, read_predictor, read_stats
-from engine.offline import memory_plan
+from engine.offline import fingerprints, memory_plan
 from engine.offline.activity import Activity, activity_of
 from engine.offline.card_bytes import kv_layer_bytes
 from engine.offline.cost_model import Machine
@@ -153,9 +151,9 @@ class Setting:
         return Origins(
             model=self.opened.fingerprint,
             activation=self.opened.config.activation_text,
-            statistics="" if self.stats is None else _digest(self.stats.counts.tobytes(), self.stats.tokens),
-            predictors="" if self.predictors is None else _digest_of_predictors(self.predictors),
-            hardware=_digest_of_hardware(self.profile, self.gpu, self.threads, self.lanes),
+            statistics="" if self.stats is None else fingerprints.of_stats(self.stats),
+            predictors="" if self.predictors is None else fingerprints.of_predictors(self.predictors),
+            hardware=fingerprints.of_hardware(self.profile, self.gpu, self.threads, self.lanes),
             vram_budget_bytes=self.budgets.vram_bytes,
             ram_budget_bytes=self.budgets.ram_bytes if in_ram > self.budgets.ram_bytes else None,
             context=self.context,
@@ -293,7 +291,7 @@ def read_setting(
                 raise
             notes.append(f"The model's predictors cannot be used: {error.message}")
     lanes: dict[Mode, LaneRates] = {}
-    if not engine.hardware_file and engine.sequences == 1:
+    if not engine.hardware_file:
         lanes = known_lanes(profile, gpu, threads, model, list(MODES))
     return Setting(
         opened=opened,
@@ -443,35 +441,3 @@ def _kept(opened: OpenedModel, origins: Origins) -> tuple[Placement | None, tupl
         return None, (f"the one that was kept cannot be read ({error.message})",)
     differences = origins.differences(replace(placement.origins, model=origins.model))
     return (None, differences) if differences else (placement, ())
-
-
-def _digest(*parts: Any) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part if isinstance(part, bytes) else json.dumps(part, sort_keys=True).encode())
-    return digest.hexdigest()
-
-
-def _digest_of_predictors(predictors: PredictorBytes) -> str:
-    return _digest(
-        predictors.held.tolist(),
-        predictors.read.tolist(),
-        predictors.codecs,
-        predictors.active_share,
-        predictors.is_true_gate.tolist(),
-    )
-
-
-def _digest_of_hardware(
-    profile: HardwareProfile, gpu: GpuInfo | None, threads: int, lanes: Mapping[Mode, LaneRates]
-) -> str:  # fmt: skip
-    """Of what a placement depends on: what is free at the moment is in the budgets."""
-    card = None
-    if gpu is not None:
-        card = {
-            name: value
-            for name, value in asdict(gpu).items()
-            if name not in ("free_bytes", "index", "driver", "reasons")
-        }
-    timed = [{mode: asdict(rates) for mode, rates in lanes.items()}] if lanes else []
-    return _digest(asdict(profile.cpu), threads, card, profile.sync_s, *timed)
