@@ -126,7 +126,7 @@ class CardPart(PlacedPart):
     def _load_again(self, mode: Mode, cancelled: Callable[[], bool] = lambda: False) -> None:
         """Where that fails, the processor computes from here on, until there is memory again."""
         try:
-            self.load(mode, cancelled=cancelled)
+            self.load(mode, cancelled=cancelled, balancing=False)  # somebody may be waiting for an answer
         except (CardUnusableError, EngineError, CudaError) as error:
             self.give_up(str(error))
             self._is_away = self._reopen is not None and not isinstance(error, CudaError)

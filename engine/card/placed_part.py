@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from engine.adaptation import Adaptation, can_learn
 from engine.backends import Backend
 from engine.card import budget
+from engine.card.balance import TOKENS, Timed, settle, timed
 from engine.card.batch import CardBatch, batch_ops, open_card_batch
 from engine.card.cache import CardCache, KvRegion
 from engine.card.choice import CardFullError, CardUnusableError, OpenedCard
@@ -28,9 +29,10 @@ from engine.card.room import CardRoom
 from engine.card.transformer import CardTransformer
 from engine.config import MODES, EngineConfig, KvCodec, Mode
 from engine.cpu_and_ram import RamInfo, lies_in_ram, memory_limits, read_ram
-from engine.errors import Cancelled, DeviceMemoryError
+from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError
 from engine.executor.hot_blocks import HotBlocks
 from engine.graphics import GpuInfo
+from engine.lane_rates import LaneRates
 from engine.load_steps import LoadSteps
 from engine.model.model_files import OpenedModel
 from engine.model.read_in import ReadIn, parts_of, spans_of
@@ -40,7 +42,9 @@ from engine.modes import ModeChooser, choose_mode
 from engine.offline import memory_plan
 from engine.offline.card_bytes import kv_layer_bytes
 from engine.offline.cost_model import UNKNOWN_PCIE_BYTES_PER_S
+from engine.offline.lanes import LaneTimes
 from engine.offline.model_bytes import ModelBytes
+from engine.offline.rebalancing import could_reach
 from engine.offline.solving import Solved, solve_model
 from engine.sparsity.placement import Placement
 from engine.sparsity.predictor import Predictor
@@ -102,6 +106,7 @@ class PlacedPart:
         self._mode: Mode = whole.engine.mode
         self._budget_bytes = 0  # by which it is placed
         self._first_budget_bytes = 0  # at the beginning
+        self._lanes: dict[Mode, LaneRates] | None = None  # as this model was found to read; None: as is remembered
         self.reading: ReadIn | None = None
         self.blocks: HotBlocks | None = None
         self.generation = 0
@@ -115,39 +120,67 @@ class PlacedPart:
         mode: Mode,
         progress: Progress = lambda done, total: None,
         cancelled: Callable[[], bool] = lambda: False,
+        balancing: bool = True,
     ) -> Placement:
-        """Places the model for a mode and loads its part; with less room where memory runs out.
+        """Places the model for a mode and loads its part; with less room where memory runs out. balancing: it is placed
+        anew where its own tokens show that one side would wait for the other, which may take as long again.
 
         Raises: CardUnusableError where nothing is placed there, or memory runs out however little it is; EngineErrors
         of the solver; Cancelled.
         """
+
+        def place(lanes: dict[Mode, LaneRates] | None) -> Timed:
+            self._lanes = lanes
+            return self._placed(mode, progress, cancelled, balancing)
+
+        first = place(self._lanes)
+        self._whole.steps.begin("balancing")
+        settle(first, place, not self._whole.engine.hardware_file)
+        self.reading = self._read_in()
+        self._pin(self.reading)
+        self._whole.steps.end()
+        return self.placement
+
+    def _placed(self, mode: Mode, progress: Progress, cancelled: Callable[[], bool], timing: bool) -> Timed:
+        """As `load`, and what a token takes on either side, where that is asked for and can be told."""
         self._card.enter()
         for _ in range(_ATTEMPTS):
-            placement = self._solved(mode, cancelled).placement
+            solved = self._solved(mode, cancelled)
+            placement = solved.placement
             self._drop()  # only now: who cancels while it is solved keeps what there was
             if not placement.uses_gpu:
                 why = why_unused(placement)
                 raise CardFullError(why) if is_for_want_of_memory(placement) else CardUnusableError(why)
             try:
                 self._load(placement, progress, cancelled)
+                times = self._timed(solved, cancelled) if timing else None
             except CudaOutOfMemoryError as error:
                 self._drop()
                 self._room.shrink(placement.vram_bytes, None)
                 self._note(f"{placement.vram_bytes / 2**30:.2f} GiB of VRAM could not be had: less was placed there.")
                 log.info("%s (%s)", self.notes[-1], error)
                 continue
-            except (CudaError, NoMachineCodeError) as error:
+            except (CudaError, NoMachineCodeError, DeviceFailedError) as error:
                 self._drop()
                 raise CardUnusableError(f"{self._opened.gpu.name} failed while it was loaded ({error})") from error
-            self.reading = self._read_in()
-            self._pin(self.reading)
-            self._whole.steps.end()
             self.reason = words_of(self.name, placement)
             self._mode = self.mode_and_reason()[0]
             self._budget_bytes = placement.origins.vram_budget_bytes
             self._first_budget_bytes = self._first_budget_bytes or self._budget_bytes
-            return placement
+            return solved, times
         raise CardFullError(f"the memory of {self._opened.gpu.name} ran out {_ATTEMPTS} times while it was loaded")
+
+    def _timed(self, solved: Solved, cancelled: Callable[[], bool]) -> LaneTimes | None:
+        """None where there is nothing to balance: neither side could take neurons from the other."""
+        layers, placement = self._now.model.layers, self.placement
+        is_reached = any(layer is not None and layer.reached is not None for layer in layers)
+        could_not = bool(placement.reached) and not is_reached  # no memory could be pinned
+        if could_not or not could_reach(solved.setting, placement):
+            return None
+        self._whole.steps.begin("balancing")
+        program = self._made[self.mode_and_reason()[0]][1]
+        sample, cache = self._whole.modes.sample, self.new_cache(TOKENS)
+        return timed(program, cache, sample, self._whole.weights, self._now.model, self.blocks, cancelled)
 
     def _read_in(self) -> ReadIn:
         """What the processor and prompts read of the files, read in the background until the model is placed anew."""
@@ -206,6 +239,7 @@ class PlacedPart:
         return solve_model(
             whole.opened, engine, cancelled=cancelled, weights=whole.weights, gpu=self._opened.gpu,
             vram_bytes=self._room.limit, predictor=predictor, ram=whole.ram, limit_s=_PLACING_S,
+            lanes=self._lanes,
         )  # fmt: skip
 
     def _load(self, placement: Placement, progress: Progress, cancelled: Callable[[], bool]) -> None:
