@@ -110,8 +110,8 @@ class _Moved:
 def _moved(
     model: LoadedModel, together: BatchModel, batch: int, position: int, mode: str, ram_bytes_per_s: float
 ) -> _Moved:  # fmt: skip
-    """Hot neurons are read whole, cold ones where any sequence needs them; the least are those that any sequence's
-    token went on with behind its first activation."""
+    """Hot neurons are read whole, cold ones where any sequence needs them, by the processor or over the bus; the least
+    are those that any sequence's token went on with behind its first activation."""
     weights, part, config = model.weights, model.card, model.opened.config
     n_layers = config.n_layers
     on_card, hot = np.zeros(n_layers, bool), np.zeros(n_layers)
@@ -119,6 +119,7 @@ def _moved(
         on_card = np.array([home == "gpu" for home in part.placement.attention])
         hot = np.array([len(ids) for ids in part.placement.hot]) / part.placement.neurons
     needed, opened = together.union_shares().T.astype(np.float64)
+    reached, used = together.reached_shares().T.astype(np.float64)
     first, rest, whole = np.array([_neuron_bytes(layer) for layer in weights.layers], np.float64).T
     predicting = np.zeros(n_layers)
     if mode == "sparse":
@@ -130,8 +131,8 @@ def _moved(
     whole_there = (hot == 1) & (whole > 0)
     of_card = hot * (first + rest) + np.where(whole_there, whole, 0.0)
     of_ram = np.where(whole_there, 0.0, whole)
-    least = of_ram + np.where(hot == 1, 0.0, opened) * (first + rest)
-    read = of_ram + np.where(hot == 1, 0.0, needed * first + opened * rest)
+    least = of_ram + np.where(hot == 1, 0.0, opened + used) * (first + rest)
+    read = of_ram + np.where(hot == 1, 0.0, needed * first + opened * rest + reached * (first + rest))
     before = np.where(on_card, attention, 0.0), np.where(on_card, 0.0, attention)
     heads = (head, 0.0) if card_head else (0.0, head)
     moved = TokenBytes(before, (of_card, least), heads, float(predicting.sum()))
