@@ -63,7 +63,7 @@ class BatchMemory:
             "stream": 4 * b * d, "apart": 4 * b * d, "normed": 4 * b * d, "qkv": 4 * b * qkv, "mixed": 4 * b * heads,
             "first": 4 * b * neurons, "up": 4 * b * neurons, "inner": 4 * b * rank,
             "expected": 4 * b * config.d_ff if ranks else 0, "words": 4 * config.d_ff, "cold_words": 4 * config.d_ff,
-            "narrow": 4 * b * narrow, "logits": 4 * b * vocabulary, "cold": 4 * b * d, "states": 8 * b,
+            "narrow": 4 * b * narrow, "logits": 4 * b * vocabulary, "states": 8 * b,
             "angles": 4 * angles, "counts": 4 * counts, "uncounted": 8 * b, "epoch": 8, "tile": tile,
         }  # fmt: skip
         widths = {"attention_in": d, "ffn_in": d, "mixed_in": heads, "hidden_in": neurons, "stream_in": d,
@@ -96,11 +96,7 @@ class BatchMemory:
         self.qkv, self.mixed = rows("qkv", qkv), rows("mixed", heads)
         self.first, self.up = rows("first", neurons), rows("up", neurons)
         self.inner, self.expected = rows("inner", rank), rows("expected", config.d_ff)
-        self.narrow, self.logits_rows, self.cold_rows = (
-            rows("narrow", narrow),
-            rows("logits", vocabulary),
-            rows("cold", d),
-        )
+        self.narrow, self.logits_rows = rows("narrow", narrow), rows("logits", vocabulary)
         self.words, self.epoch = start + at["words"], start + at["epoch"]
         self.uncounted = start + at["uncounted"]
         self.counts_address, self.tile = start + at["counts"], Tile(start + at["tile"], tile)

@@ -120,9 +120,8 @@ class BatchSteps:
 
     def take_cold(self, i: int, layer: CardLayer) -> None:
         """The processor's sums, into what the layer's feed-forward block adds to."""
-        memory = self._memory
-        self._fetch(memory.host_cold)
-        self._ops.round(memory.cold_rows, self._n, self._width, None, None, self._target(layer), adds=True)
+        cold = self._memory.host_cold.pinned
+        self._card.advance(self._target(layer).address, self._n * self._width, others=(cold,))
         self._close(layer)
 
     def _ffn(self, i: int, layer: CardLayer) -> None:
@@ -176,12 +175,13 @@ class BatchSteps:
         if layer.has_cold:
             source = memory.stream.address if config.norms == "post" else memory.normed.address
             size = self._n * self._width
-            self._card.copy(source, memory.host_x.pinned, size)
             if i in self.by_processor:
                 self._card.copy(memory.stream.address, memory.host_stream.pinned, size)
-            if words:
-                self._hand_over(memory.host_cold_words)
-            self._card.publish(memory.flag_address, memory.epoch)
+            cold = memory.host_cold_words
+            self._card.publish(
+                memory.flag_address, memory.epoch, source, memory.host_x.pinned, size, cold.address if words else 0, 0,
+                cold.pinned if words else 0, config.d_ff if words else 0,
+            )  # fmt: skip
         pieces = self._pieces.get(i, [])[: len(memory.halves)]
         if pieces:
             self._ops.hold_staging()

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from ctypes import Structure, c_float, c_int, c_uint64
-from dataclasses import replace
 
-from native_kernels.cuda.card import CardKv, CardMatrix, CardVector, KvCodec
+from native_kernels.cuda.card import CardKv, CardMatrix
 from native_kernels.cuda.cuda_card import CudaCard
 from native_kernels.cuda.driver import Event, Stream
 from native_kernels.cuda.layouts import plane_row_bytes
@@ -18,7 +17,6 @@ from native_kernels.cuda.modules import load
 from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Rows
 
 MOST_SEQUENCES = 32  # bits of a word
-_NUMBER_BYTES: dict[KvCodec, int] = {"f32": 4, "f16": 2, "q8_0": 1}
 _THREADS = 128
 _FEW = (8, 16, 32)  # positions that the products of few_rows.cu are made for
 _FEW_SIDE = 16  # rows of a matrix in a block of them
@@ -93,11 +91,10 @@ class CardBatchOps(CardPrefillOps):
         softcap: float | None, window: int | None,
     ) -> None:  # fmt: skip
         """out [T, H * head_dim]: attention of row t of q [T, H, head_dim] over the positions 0 to states[t] (i32 [T])
-        of slot t of kv, of them the last `window`. Two kernels for each row."""
-        for t in range(n_tokens):
-            to = CardVector(n_heads * kv.head_dim, out.address + 4 * t * out.step)
-            own = slot_of(kv, slot * t)
-            self._card.attend(q.address + 4 * t * q.step, n_heads, own, states + 4 * t, to, scale, softcap, window)
+        of slot t of kv, of them the last `window`."""
+        self._card.attend_each(
+            q.address, q.step, n_tokens, n_heads, kv, slot, states, out.address, out.step, scale, softcap, window
+        )  # fmt: skip
 
     def needed(
         self, logits: Rows, n_tokens: int, n: int, threshold: float, hot_bits: int, words: int, cold: int
@@ -156,14 +153,3 @@ class CardBatchOps(CardPrefillOps):
     def await_staging(self, half: int) -> None:
         """What is asked for from now on comes behind what was last staged in that half."""
         self._staged[half].hold(self.stream)
-
-
-def slot_of(kv: CardKv, first: int) -> CardKv:
-    """The same keys and values from position `first` on."""
-    row = kv.head_dim * _NUMBER_BYTES[kv.codec]
-    scales = 2 * -(-kv.head_dim // 32)
-    return replace(
-        kv, keys=kv.keys + first * row, values=kv.values + first * row,
-        key_scales=kv.key_scales and kv.key_scales + first * scales,
-        value_scales=kv.value_scales and kv.value_scales + first * scales,
-    )  # fmt: skip

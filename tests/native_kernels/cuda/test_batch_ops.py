@@ -9,8 +9,8 @@ import pytest
 from card_planes import planes_of, some_rows
 from on_card import OnCard
 
-from native_kernels.cuda.batch_ops import MOST_STAGED_SLOTS, CardBatchOps, slot_of
-from native_kernels.cuda.card import CardKv, CardMatrix
+from native_kernels.cuda.batch_ops import MOST_STAGED_SLOTS, CardBatchOps
+from native_kernels.cuda.card import CardMatrix
 from native_kernels.cuda.cuda_card import CudaCard
 from native_kernels.cuda.driver import CudaError, CudaUnavailableError, Device, driver
 from native_kernels.cuda.prefill_ops import RoundedRows, Rows, Tile
@@ -222,12 +222,3 @@ def test_neurons_that_any_sequence_uses_are_counted(card: CudaCard, batch: int) 
     assert on_card.get(used, 1, np.uint32)[0] == 3 + np.count_nonzero(h[:, :SLOTS].any(axis=0))
     ops.close()
     on_card.free()
-
-
-def test_a_slot_begins_at_its_position() -> None:
-    kv = CardKv("q8_0", 1000, 2000, 3000, 4000, 2, 64, 40)
-    moved = slot_of(kv, 8)
-    assert (moved.keys, moved.values, moved.key_scales, moved.value_scales) == (1512, 2512, 3032, 4032)
-    assert moved.capacity == 40
-    halves = slot_of(CardKv("f16", 1000, 2000, 0, 0, 2, 64, 40), 8)
-    assert (halves.keys, halves.key_scales) == (2024, 0)
