@@ -10,12 +10,13 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.batch import BatchModel, open_batch
-from engine.bench import BenchResult, described, measured
+from engine.bench import BenchResult, Floor, described, measured, ram_rate
 from engine.card.cache import SLOT_STEP
 from engine.card.token_bytes import TokenBytes
 from engine.errors import InvalidRequestError
@@ -37,9 +38,10 @@ def run_batch(
     repeat: int = 3,
     mode: str | None = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
+    tell_floor: Callable[[Floor], None] = lambda floor: None,
 ) -> BenchResult:
     """Measure a batch. decode_tok_s: of all sequences together; bytes and the floor: of a token of them, so of a step
-    divided by the batch; timings: of a step, its stages those of the last repeat.
+    divided by the batch; timings: of a step, its stages those of the last repeat. tell_floor: as bench.run has it.
 
     Raises: InvalidRequestError for what cannot be decoded so.
     """
@@ -74,10 +76,9 @@ def run_batch(
             stages = {name: seconds / gen_tokens for name, seconds in together.stage_seconds().items()}
         on_progress(number, repeat)
     per_token = statistics.median(decode_s) / gen_tokens / batch
-    bandwidth = hardware.cpu.bytes_per_s
-    assert bandwidth, "measured() fills in the bandwidth"
-    moved = _moved(model, together, batch, prompt_tokens + gen_tokens // 2, model.resolve_mode(mode), bandwidth)
-    floor = moved.floor_s / batch
+    moved = _moved(model, together, batch, prompt_tokens + gen_tokens // 2, model.resolve_mode(mode))
+    tell_floor(lambda bytes_per_s: moved.floor(bytes_per_s) / batch)
+    floor = moved.floor(ram_rate(hardware)) / batch
     counters = together.counters
     return BenchResult(
         prefill_tok_s=prompt_tokens / statistics.median(prefill_s),
@@ -98,18 +99,16 @@ def run_batch(
 
 @dataclass(frozen=True)
 class _Moved:
-    """Bytes of a step of the batch by device, of them the neurons' and the predictors', and the least seconds."""
+    """Bytes of a step of the batch by device, of them the neurons' and the predictors', and the step's floor."""
 
     on_card: float
     in_ram: float
     neurons: float
     predictors: float
-    floor_s: float
+    floor: Floor
 
 
-def _moved(
-    model: LoadedModel, together: BatchModel, batch: int, position: int, mode: str, ram_bytes_per_s: float
-) -> _Moved:  # fmt: skip
+def _moved(model: LoadedModel, together: BatchModel, batch: int, position: int, mode: str) -> _Moved:
     """Hot neurons are read whole, cold ones where any sequence needs them, by the processor or over the bus; the least
     are those that any sequence's token went on with behind its first activation."""
     weights, part, config = model.weights, model.card, model.opened.config
@@ -142,7 +141,7 @@ def _moved(
         moved.in_ram + float((read - least).sum()),
         float((of_card + read).sum()),
         moved.predictors,
-        moved.least_s(card_bytes_per_s, ram_bytes_per_s),
+        partial(moved.least_s, card_bytes_per_s),
     )
 
 
