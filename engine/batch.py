@@ -40,6 +40,10 @@ class BatchModel(Protocol):
     def union_shares(self) -> F32:
         """Of how many neurons of each layer a step read the first matrix, and the others: [L, 2], means."""
 
+    def reached_shares(self) -> F32:
+        """Of how many neurons of each layer a step read the rows in the RAM over a card's bus, and how many of those
+        any sequence used: [L, 2], means."""
+
     def stage_seconds(self) -> dict[str, float]:
         """What the stages took that are told apart, over all steps since `reset`; the rest lies between them."""
 
@@ -64,6 +68,9 @@ class BatchTransformer:
             return np.ones((config.n_layers, 2), np.float32)
         steps = max(1, self.counters.tokens // self.batch)
         return (self._unions / (steps * config.d_ff)).astype(np.float32)
+
+    def reached_shares(self) -> F32:
+        return np.zeros((self._model.config.n_layers, 2), np.float32)
 
     def stage_seconds(self) -> dict[str, float]:
         return {}

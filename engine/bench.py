@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from engine.session import LoadedModel
     from engine.sparsity.predictor import Kind
 
+Floor = Callable[[float], float]  # the least seconds of a token, where the RAM is read at so many bytes/s
 _COUNTED_TOKENS = 16  # that show which neurons fire where both a card and the processor have some
 
 
@@ -74,8 +76,10 @@ def run(
     repeat: int = 3,
     mode: str | None = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
+    tell_floor: Callable[[Floor], None] = lambda floor: None,
 ) -> BenchResult:
-    """Measure the model on random tokens (seeded, so that two runs compute the same)."""
+    """Measure the model on random tokens (seeded, so that two runs compute the same). tell_floor: for whoever compares
+    several runs by one figure of the RAM."""
     config = model.opened.config
     if prompt_tokens < 1 or gen_tokens < 1 or repeat < 1:
         raise InvalidRequestError("The numbers of tokens and repeats must be at least 1.")
@@ -112,7 +116,9 @@ def run(
         model.resolve_mode(mode), prompt_tokens + gen_tokens // 2, counters.layer_shares, counters.active_share,
         counters.fired_share, counters.gpu_neuron_load,
     )  # fmt: skip
-    moved = _moved(model, counted, hardware, lambda: _fired_of(transformer, cache))
+    moved = _moved(model, counted, lambda: _fired_of(transformer, cache))
+    tell_floor(moved.floor)
+    floor_s = moved.floor(ram_rate(hardware))
     return BenchResult(
         prefill_tok_s=prompt_tokens / statistics.median(prefill_s),
         decode_tok_s=1 / per_token,
@@ -120,8 +126,8 @@ def run(
         bytes_per_token={"gpu": moved.gpu, "cpu": moved.cpu},
         ffn_bytes_per_token=moved.neurons,
         predictor_bytes_per_token=moved.predictors,
-        floor_s_per_token=moved.floor_s,
-        share_of_floor=moved.floor_s / per_token,
+        floor_s_per_token=floor_s,
+        share_of_floor=floor_s / per_token,
         gpu_neuron_load=counted.gpu_neuron_load,
         active_share=counted.active_share,
         fired_share=counted.fired_share,
@@ -152,13 +158,13 @@ def described(model: LoadedModel, mode: str | None, hardware: HardwareProfile) -
 
 @dataclass(frozen=True)
 class _Moved:
-    """Bytes of a decoded token by device, of them the neurons' and the predictors', and the least seconds they need."""
+    """Bytes of a decoded token by device, of them the neurons' and the predictors', and its floor."""
 
     gpu: int
     cpu: int
     neurons: int
     predictors: int
-    floor_s: float
+    floor: Floor
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,19 +191,15 @@ def _fired_of(transformer: Transformer, cache: KVCache) -> I64:
     return fired
 
 
-def _moved(
-    model: LoadedModel, counted: _Counted, hardware: HardwareProfile, fired_of: Callable[[], I64]
-) -> _Moved:  # fmt: skip
+def _moved(model: LoadedModel, counted: _Counted, fired_of: Callable[[], I64]) -> _Moved:
     mode, position, shares = counted.mode, counted.position, counted.shares
-    bandwidth = hardware.cpu.bytes_per_s
-    assert bandwidth, "measure() fills in the bandwidth"
     config, part = model.opened.config, model.card
     predictor = model.modes.predictor if mode == "sparse" else None
     if part is not None:
         fired = fired_of()
         moved = token_bytes(model.weights, part, mode, shares, fired, position, predictor)
         least = token_bytes(model.weights, part, mode, shares, fired, position, predictor, least=True)
-        floor = least.least_s(part.bytes_per_s or UNKNOWN_GPU_BYTES_PER_S, bandwidth)
+        floor = partial(least.least_s, part.bytes_per_s or UNKNOWN_GPU_BYTES_PER_S)
         return _Moved(moved.on_card, moved.in_ram, moved.of_neurons, round(moved.predictors), floor)
     fired_share, reached = counted.fired_share or 0.0, config.reached_share
     rest, predicting = _other_bytes(model, position), 0.0
@@ -209,7 +211,9 @@ def _moved(
         ffn = ffn_bytes(model.weights, reached, reached, reached, reached)
     share = fired_share if config.has_zeros or mode == "sparse" else reached
     floor_bytes = rest + ffn_bytes(model.weights, share, share, share, reached)
-    return _Moved(0, round(rest + ffn + predicting), round(ffn), round(predicting), floor_bytes / bandwidth)
+    return _Moved(
+        0, round(rest + ffn + predicting), round(ffn), round(predicting), lambda bytes_per_s: floor_bytes / bytes_per_s
+    )  # fmt: skip
 
 
 class _Stages(Protocol):
@@ -281,6 +285,12 @@ def measured(model: LoadedModel) -> HardwareProfile:
     profile = probe()
     speed = read_bytes_per_s(model.backend.kernels.pool, sample_bytes(profile))
     return replace(profile, cpu=replace(profile.cpu, bytes_per_s=speed))
+
+
+def ram_rate(hardware: HardwareProfile) -> float:
+    """Bytes/s of the RAM, as `measured` has found it."""
+    assert hardware.cpu.bytes_per_s, "measured() fills in the bandwidth"
+    return hardware.cpu.bytes_per_s
 
 
 def _other_bytes(model: LoadedModel, context: int) -> int:

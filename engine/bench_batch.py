@@ -10,12 +10,13 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.batch import BatchModel, open_batch
-from engine.bench import BenchResult, described, measured
+from engine.bench import BenchResult, Floor, described, measured, ram_rate
 from engine.card.cache import SLOT_STEP
 from engine.card.token_bytes import TokenBytes
 from engine.errors import InvalidRequestError
@@ -37,9 +38,10 @@ def run_batch(
     repeat: int = 3,
     mode: str | None = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
+    tell_floor: Callable[[Floor], None] = lambda floor: None,
 ) -> BenchResult:
     """Measure a batch. decode_tok_s: of all sequences together; bytes and the floor: of a token of them, so of a step
-    divided by the batch; timings: of a step, its stages those of the last repeat.
+    divided by the batch; timings: of a step, its stages those of the last repeat. tell_floor: as bench.run has it.
 
     Raises: InvalidRequestError for what cannot be decoded so.
     """
@@ -74,10 +76,9 @@ def run_batch(
             stages = {name: seconds / gen_tokens for name, seconds in together.stage_seconds().items()}
         on_progress(number, repeat)
     per_token = statistics.median(decode_s) / gen_tokens / batch
-    bandwidth = hardware.cpu.bytes_per_s
-    assert bandwidth, "measured() fills in the bandwidth"
-    moved = _moved(model, together, batch, prompt_tokens + gen_tokens // 2, model.resolve_mode(mode), bandwidth)
-    floor = moved.floor_s / batch
+    moved = _moved(model, together, batch, prompt_tokens + gen_tokens // 2, model.resolve_mode(mode))
+    tell_floor(lambda bytes_per_s: moved.floor(bytes_per_s) / batch)
+    floor = moved.floor(ram_rate(hardware)) / batch
     counters = together.counters
     return BenchResult(
         prefill_tok_s=prompt_tokens / statistics.median(prefill_s),
@@ -98,20 +99,18 @@ def run_batch(
 
 @dataclass(frozen=True)
 class _Moved:
-    """Bytes of a step of the batch by device, of them the neurons' and the predictors', and the least seconds."""
+    """Bytes of a step of the batch by device, of them the neurons' and the predictors', and the step's floor."""
 
     on_card: float
     in_ram: float
     neurons: float
     predictors: float
-    floor_s: float
+    floor: Floor
 
 
-def _moved(
-    model: LoadedModel, together: BatchModel, batch: int, position: int, mode: str, ram_bytes_per_s: float
-) -> _Moved:  # fmt: skip
-    """Hot neurons are read whole, cold ones where any sequence needs them; the least are those that any sequence's
-    token went on with behind its first activation."""
+def _moved(model: LoadedModel, together: BatchModel, batch: int, position: int, mode: str) -> _Moved:
+    """Hot neurons are read whole, cold ones where any sequence needs them, by the processor or over the bus; the least
+    are those that any sequence's token went on with behind its first activation."""
     weights, part, config = model.weights, model.card, model.opened.config
     n_layers = config.n_layers
     on_card, hot = np.zeros(n_layers, bool), np.zeros(n_layers)
@@ -119,6 +118,7 @@ def _moved(
         on_card = np.array([home == "gpu" for home in part.placement.attention])
         hot = np.array([len(ids) for ids in part.placement.hot]) / part.placement.neurons
     needed, opened = together.union_shares().T.astype(np.float64)
+    reached, used = together.reached_shares().T.astype(np.float64)
     first, rest, whole = np.array([_neuron_bytes(layer) for layer in weights.layers], np.float64).T
     predicting = np.zeros(n_layers)
     if mode == "sparse":
@@ -130,8 +130,8 @@ def _moved(
     whole_there = (hot == 1) & (whole > 0)
     of_card = hot * (first + rest) + np.where(whole_there, whole, 0.0)
     of_ram = np.where(whole_there, 0.0, whole)
-    least = of_ram + np.where(hot == 1, 0.0, opened) * (first + rest)
-    read = of_ram + np.where(hot == 1, 0.0, needed * first + opened * rest)
+    least = of_ram + np.where(hot == 1, 0.0, opened + used) * (first + rest)
+    read = of_ram + np.where(hot == 1, 0.0, needed * first + opened * rest + reached * (first + rest))
     before = np.where(on_card, attention, 0.0), np.where(on_card, 0.0, attention)
     heads = (head, 0.0) if card_head else (0.0, head)
     moved = TokenBytes(before, (of_card, least), heads, float(predicting.sum()))
@@ -141,7 +141,7 @@ def _moved(
         moved.in_ram + float((read - least).sum()),
         float((of_card + read).sum()),
         moved.predictors,
-        moved.least_s(card_bytes_per_s, ram_bytes_per_s),
+        partial(moved.least_s, card_bytes_per_s),
     )
 
 

@@ -8,7 +8,8 @@ import numpy as np
 from stand_in_card import StandInCard
 from stand_in_prefill import REFERENCE, NumpyPrefillOps, at, rows_at
 
-from native_kernels.cuda.card import CardKv
+from native_kernels.cuda.card import CardKv, CardMatrix
+from native_kernels.cuda.layouts import plane_row_bytes
 from native_kernels.cuda.prefill_ops import Rows
 
 _IN_ORDER = ("multiply", "multiply_two", "multiply_columns", "multiply_turned", "round", "activate")
@@ -20,6 +21,8 @@ class StandInBatchOps(NumpyPrefillOps):
     def __init__(self, card: StandInCard) -> None:
         super().__init__()
         self._stand_in = card
+        self._held = False
+        self._staged: list[int] = []  # halves that nobody has waited for since, as capturing asks for
         self._inner = NumpyPrefillOps()  # which asks itself for operators, too: those run at once
         for name in _IN_ORDER:
             setattr(self, name, self._in_order(name, getattr(self._inner, name)))
@@ -85,3 +88,40 @@ class StandInBatchOps(NumpyPrefillOps):
             at(computed, np.uint32, 1)[0] += np.uint32(kept.sum())
 
         self._stand_in.do("keep", step)
+
+    def count_used(self, h: Rows, n_tokens: int, n: int, used: int) -> None:
+        def step() -> None:
+            at(used, np.uint32, 1)[0] += np.uint32(np.count_nonzero(rows_at(h, n_tokens, n).any(axis=0)))
+
+        self._stand_in.do("count_used", step)
+
+    def hold_staging(self) -> None:
+        self._held = True
+
+    def stage(
+        self, pairs: list[tuple[CardMatrix, CardMatrix]], neuron_in: int, words: int, count: int, half: int
+    ) -> None:  # fmt: skip
+        assert self._held, "what lies in the half may still be computed"
+        assert half not in self._staged, "nobody has waited for what was staged there"
+        self._staged.append(half)
+        n = pairs[0][0].n_rows
+
+        def step() -> None:
+            card, neurons = self._stand_in, at(neuron_in, np.int32, n)
+            needed = neurons >= 0
+            if words and needed.any():
+                needed = needed & (at(words, np.uint32, int(neurons.max()) + 1)[neurons] != 0)
+            at(count, np.uint32, 1)[0] += np.uint32(needed.sum())
+            for source, to in pairs:
+                assert (source.n_rows, source.n_cols, source.codec) == (to.n_rows, to.n_cols, to.codec)
+                for one, other, width in zip(
+                    source.planes, to.planes, plane_row_bytes(source.codec, source.n_cols), strict=True
+                ):
+                    rows = card.bytes_at(one, n * width).reshape(n, width)
+                    card.bytes_at(other, n * width).reshape(n, width)[:] = np.where(needed[:, None], rows, 0)
+
+        self._stand_in.do("stage", step)
+
+    def await_staging(self, half: int) -> None:
+        self._staged.remove(half)
+        self._held = False

@@ -86,6 +86,7 @@ class CardBatch:
             card, config, model, ops, self._memory, batch, self._slot, union.name, by_processor
         )  # fmt: skip
         self._tokens = np.array([batch], np.int64)
+        self._staged: I64 = np.zeros((config.n_layers, 2), np.int64)  # neurons read over the bus, and those used
         self._angles: tuple[Angles, Angles] | None = None  # of the step that runs
         self._caches: Sequence[CardCache] = ()
         self._runner = BatchRunner(card, operators.pool, self._memory, self._parts(), PATIENCE_S)
@@ -108,12 +109,20 @@ class CardBatch:
     def reset(self) -> None:
         self.counters.reset()
         self._union.unions[:] = 0
+        self._staged[:] = 0
         self._runner.forget_times()
 
     def union_shares(self) -> F32:
         """As BatchModel says, of the neurons that the processor computes."""
+        return self._shares(self._union.unions)
+
+    def reached_shares(self) -> F32:
+        """As BatchModel says."""
+        return self._shares(self._staged)
+
+    def _shares(self, neurons: I64) -> F32:
         steps = max(1, self.counters.tokens // self.batch)
-        return (self._union.unions / (steps * self._config.d_ff)).astype(np.float32)
+        return (neurons / (steps * self._config.d_ff)).astype(np.float32)
 
     def stage_seconds(self) -> dict[str, float]:
         """As BatchModel says. exchange: waiting for the card; ffn: the processor's cold neurons."""
@@ -255,6 +264,7 @@ class CardBatch:
             computed = steps.computed_on_card(layer, i, opened, int(found[i, 2 * self.batch]))
             cold = int(ours[0]) if steps.counts_all(i) else int(ours[1])
             self._union.unions[i] += ours[3:]
+            self._staged[i] += found[i, 2 * self.batch + 1 : 2 * self.batch + 3]
             self.counters.add_counted(i, self.batch, computed + cold, opened + int(ours[1]), fired + int(ours[2]))
             n_on_card += computed
         steps.host_counts[:] = 0

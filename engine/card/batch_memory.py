@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from engine.card.layers import CardModel
+from engine.card.staging import half_bytes
 from engine.config import ModelConfig
+from engine.offline import memory_plan
 from native_kernels.backend import F32, I64
 from native_kernels.cuda.card import Card, CardMatrix
 from native_kernels.cuda.prefill_ops import RoundedRows, Rows, Tile
@@ -21,8 +23,9 @@ _TILE_BYTES, _LEAST_TILE_BYTES = 32 << 20, 1 << 20
 
 
 def counts_words(batch: int) -> int:
-    """u32 of a layer: passed and fired of each sequence, then how many were computed, and one for nobody."""
-    return 2 * batch + 2
+    """u32 of a layer: passed and fired of each sequence, then how many were computed; of how many neurons in the host's
+    memory rows were read, and how many of those any sequence used; and one for nobody."""
+    return 2 * batch + 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +41,7 @@ class BatchMemory:
     """Addresses of the card and arrays of the host, until `free`.
 
     Rows are f32 [B, n]. states: i32 [B] lengths, then i32 [B] places in the region. words, cold_words: u32 [F].
+    halves: where neurons that lie in the host's memory are staged, half_bytes each; 0 bytes where there are none.
     """
 
     def __init__(self, card: Card, config: ModelConfig, model: CardModel, batch: int, vocabulary: int) -> None:
@@ -59,13 +63,16 @@ class BatchMemory:
             "stream": 4 * b * d, "apart": 4 * b * d, "normed": 4 * b * d, "qkv": 4 * b * qkv, "mixed": 4 * b * heads,
             "first": 4 * b * neurons, "up": 4 * b * neurons, "inner": 4 * b * rank,
             "expected": 4 * b * config.d_ff if ranks else 0, "words": 4 * config.d_ff, "cold_words": 4 * config.d_ff,
-            "narrow": 4 * b * narrow, "logits": 4 * b * vocabulary, "cold": 4 * b * d, "states": 8 * b,
+            "narrow": 4 * b * narrow, "logits": 4 * b * vocabulary, "states": 8 * b,
             "angles": 4 * angles, "counts": 4 * counts, "uncounted": 8 * b, "epoch": 8, "tile": tile,
         }  # fmt: skip
         widths = {"attention_in": d, "ffn_in": d, "mixed_in": heads, "hidden_in": neurons, "stream_in": d,
                   "inner_in": rank, "narrow_in": narrow}  # fmt: skip
         for name, width in widths.items():
             wanted[name] = 2 * b * _even(width) + _ALIGNMENT + 4 * b
+        reached = [layer.reached for layer in layers if layer.reached is not None]
+        self.half_bytes = half_bytes(reached, memory_plan.STAGING_BYTES // 2)
+        wanted |= {"first_half": self.half_bytes, "second_half": self.half_bytes}
         at, n_bytes = _places(wanted)
         shared = {"stream": 4 * b * d, "x": 4 * b * d, "cold": 4 * b * d, "cold_words": 4 * config.d_ff,
                   "states": 8 * b, "angles": 4 * angles, "logits": 4 * b * vocabulary, "counts": 4 * counts,
@@ -89,14 +96,11 @@ class BatchMemory:
         self.qkv, self.mixed = rows("qkv", qkv), rows("mixed", heads)
         self.first, self.up = rows("first", neurons), rows("up", neurons)
         self.inner, self.expected = rows("inner", rank), rows("expected", config.d_ff)
-        self.narrow, self.logits_rows, self.cold_rows = (
-            rows("narrow", narrow),
-            rows("logits", vocabulary),
-            rows("cold", d),
-        )
+        self.narrow, self.logits_rows = rows("narrow", narrow), rows("logits", vocabulary)
         self.words, self.epoch = start + at["words"], start + at["epoch"]
         self.uncounted = start + at["uncounted"]
         self.counts_address, self.tile = start + at["counts"], Tile(start + at["tile"], tile)
+        self.halves = (start + at["first_half"], start + at["second_half"])
         rounded = {
             name: RoundedRows(start + at[name], _even(width), start + at[name] + -(-2 * b * _even(width) // 256) * 256)
             for name, width in widths.items()
@@ -131,7 +135,7 @@ class BatchMemory:
         return self.host_angles.address + 2 * kind * one, self.host_angles.address + (2 * kind + 1) * one
 
     def counts_of(self, layer: int, batch: int) -> int:
-        """u32 [B, 2] of a layer: passed and fired; behind them how many were computed."""
+        """u32 [B, 2] of a layer: passed and fired; behind them the rest, as `counts_words` has it."""
         return self.counts_address + 4 * counts_words(batch) * layer
 
     def free(self) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from engine.card.batch_memory import BatchMemory, Exchanged, counts_words
 from engine.card.layers import CardLayer, CardModel
+from engine.card.staging import Piece, pieces_of
 from engine.config import ModelConfig
 from native_kernels.backend import I64
 from native_kernels.cuda.batch_ops import CardBatchOps
@@ -33,6 +34,11 @@ class BatchSteps:
         self._activation = cast(Activation, config.activation.removesuffix("-glu"))
         self.host_counts: I64 = np.zeros((config.n_layers, 5), np.int64)
         self.by_processor = by_processor
+        self._pieces: dict[int, list[Piece]] = {
+            i: pieces_of(layer.reached, memory.halves, memory.half_bytes)
+            for i, layer in enumerate(model.layers)
+            if layer is not None and layer.reached is not None
+        }
 
     def predicts(self, i: int) -> bool:
         """Whether the card says which neurons of the layer are needed."""
@@ -114,9 +120,8 @@ class BatchSteps:
 
     def take_cold(self, i: int, layer: CardLayer) -> None:
         """The processor's sums, into what the layer's feed-forward block adds to."""
-        memory = self._memory
-        self._fetch(memory.host_cold)
-        self._ops.round(memory.cold_rows, self._n, self._width, None, None, self._target(layer), adds=True)
+        cold = self._memory.host_cold.pinned
+        self._card.advance(self._target(layer).address, self._n * self._width, others=(cold,))
         self._close(layer)
 
     def _ffn(self, i: int, layer: CardLayer) -> None:
@@ -170,12 +175,18 @@ class BatchSteps:
         if layer.has_cold:
             source = memory.stream.address if config.norms == "post" else memory.normed.address
             size = self._n * self._width
-            self._card.copy(source, memory.host_x.pinned, size)
             if i in self.by_processor:
                 self._card.copy(memory.stream.address, memory.host_stream.pinned, size)
-            if words:
-                self._hand_over(memory.host_cold_words)
-            self._card.publish(memory.flag_address, memory.epoch)
+            cold = memory.host_cold_words
+            self._card.publish(
+                memory.flag_address, memory.epoch, source, memory.host_x.pinned, size, cold.address if words else 0, 0,
+                cold.pinned if words else 0, config.d_ff if words else 0,
+            )  # fmt: skip
+        pieces = self._pieces.get(i, [])[: len(memory.halves)]
+        if pieces:
+            self._ops.hold_staging()
+        for piece in pieces:  # on their way from here on, beside all that comes before they are computed
+            self._stage(i, piece, words)
         return words
 
     def _predict(self, layer: CardLayer) -> int:
@@ -202,9 +213,10 @@ class BatchSteps:
         if layer.post_ffn_norm is not None:
             self._card.fill(target.address, 0, 4 * self._n * self._width)
         bias = layer.down_bias
-        for block in layer.blocks:
-            self._block(i, block, words, target, bias)
+        if layer.block is not None:
+            self._block(i, layer.block, words, target, bias)
             bias = 0
+        self._reached(i, words, target, bias)
         if layer.whole is not None:
             self._hidden(i, layer.whole.gate, layer.whole.up, layer.whole.gate_bias, layer.whole.up_bias, 0, 0)
             memory = self._memory
@@ -213,6 +225,24 @@ class BatchSteps:
             )
         if not layer.has_cold:
             self._close(layer)
+
+    def _reached(self, i: int, words: int, target: Rows, bias: int) -> None:
+        """The neurons whose rows are brought from the host's memory; the first pieces are on their way already."""
+        memory, ops = self._memory, self._ops
+        pieces, ahead = self._pieces.get(i, []), len(memory.halves)
+        for number, piece in enumerate(pieces):
+            ops.await_staging(piece.half)
+            self._block(i, piece.staged, words, target, bias)
+            bias = 0
+            used = memory.counts_of(i, self._n) + 4 * (2 * self._n + 2)
+            ops.count_used(memory.first, self._n, piece.staged.n_slots, used)
+            if number + ahead < len(pieces):
+                ops.hold_staging()
+                self._stage(i, pieces[number + ahead], words)
+
+    def _stage(self, i: int, piece: Piece, words: int) -> None:
+        count = self._memory.counts_of(i, self._n) + 4 * (2 * self._n + 1)
+        self._ops.stage(piece.pairs, piece.source.neuron_in, words, count, piece.half)
 
     def _block(self, i: int, block: CardBlock, words: int, target: Rows, bias: int) -> None:
         self._hidden(i, block.gate, block.up, block.gate_bias, block.up_bias, block.neuron_in, words)

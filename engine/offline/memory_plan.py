@@ -38,6 +38,8 @@ LANDING_BYTES = 2 * (32 << 20)
 CARD_LANDING_BYTES = 32 << 20
 # Of prompts on a card: neurons at once, and what is left to them of however small a budget.
 _PREFILL_NEURONS, LEAST_PREFILL_BYTES = 4096, 24 << 20
+# Of batches on a card: where weights become halves, and where neurons of the host's memory are brought for a while.
+_TILE_BYTES, STAGING_BYTES = 32 << 20, 2 * (32 << 20)
 # Between answers hot neurons are exchanged through this; two modes may be in use at once; a driver gives memory in
 # pieces of 2 MiB.
 EXCHANGE_BYTES, _DECODERS, GRANULARITY_BYTES = 2 << 20, 2, 16 << 20
@@ -127,9 +129,12 @@ def scratch_bytes(model: ModelBytes, context: int) -> int:
     return 4 * positions * of_position + 4 * config.vocab_size + min(LANDING_BYTES, 2 * layer)
 
 
-def card_scratch_bytes(model: ModelBytes, context: int, vram_budget: int) -> int:
-    """The same on a card that computes: the larger of what loading needs there and what answering does afterwards."""
+def card_scratch_bytes(model: ModelBytes, context: int, vram_budget: int, sequences: int = 1) -> int:
+    """The same on a card that computes: the larger of what loading needs there and what answering does afterwards.
+    context: of all sequences together."""
     answering = _DECODERS * _decode_bytes(model.config) + prefill_bytes(model, context, vram_budget) + EXCHANGE_BYTES
+    if sequences > 1:
+        answering += batch_bytes(model, sequences)
     return max(CARD_LANDING_BYTES, answering) + GRANULARITY_BYTES
 
 
@@ -145,6 +150,18 @@ def prefill_bytes(model: ModelBytes, context: int, vram_budget: int) -> int:
     full = positions * of_position + 5 * buffer + min(2 * CARD_LANDING_BYTES, 2 * widest * widest + 256 * widest)
     full += 4 * config.n_layers * config.d_ff
     return int(min(full, max(LEAST_PREFILL_BYTES, vram_budget // 48)))
+
+
+def batch_bytes(model: ModelBytes, sequences: int) -> int:
+    """What so many sequences that are decoded together take of a card beside their keys and values, generously."""
+    config = model.config
+    heads = (2 * config.n_heads + 2 * config.n_kv_heads) * config.head_dim
+    of_sequence = 32 * config.d_model + 6 * heads + 14 * config.d_ff + 4 * config.vocab_size
+    of_sequence += 16 * config.rotated + 16 * config.n_layers
+    widest = max(config.d_model, heads, config.d_ff)
+    tile = max(_TILE_BYTES, 512 * widest + (1 << 12))
+    staging = min(STAGING_BYTES, 2 * (config.d_ff * int(model.card_bytes.neuron.max()) + (1 << 12)))
+    return sequences * of_sequence + 8 * config.d_ff + tile + staging + (1 << 16)
 
 
 def _decode_bytes(config: ModelConfig) -> int:

@@ -220,7 +220,8 @@ class Case:
         """For the model, of what may be taken there."""
         if room.gpu is None or self.model.config.n_experts:
             return 0
-        scratch = memory_plan.card_scratch_bytes(self.model, self.sequences * context, room.vram_bytes)
+        tokens = self.sequences * context
+        scratch = memory_plan.card_scratch_bytes(self.model, tokens, room.vram_bytes, self.sequences)
         return max(0, room.vram_bytes - memory_plan.context_bytes(room.gpu) - scratch)
 
 

@@ -115,7 +115,7 @@ class Setting:
         """Taken as soon as the card is used."""
         if self.gpu is None:
             return 0
-        scratch = memory_plan.card_scratch_bytes(self.model, self.context, self.budgets.vram_bytes)
+        scratch = memory_plan.card_scratch_bytes(self.model, self.context, self.budgets.vram_bytes, self.sequences)
         return memory_plan.context_bytes(self.gpu) + scratch
 
     @property
@@ -139,9 +139,8 @@ class Setting:
 
     @property
     def pinned_bytes(self) -> int:
-        """Of the host's memory, at most, for neurons that the card reads there: of several sequences it would have to
-        read nearly all of them."""
-        if self.gpu is None or self.sequences > 1:
+        """Of the host's memory, at most, for neurons that the card reads there."""
+        if self.gpu is None:
             return 0
         return memory_plan.pinned_bytes(self.profile, self.budgets.ram_bytes - self.all_in_ram)
 
@@ -182,9 +181,10 @@ def solve_model(
 
     again: also where the one that is kept fits. weights: of the model where it is loaded, because they may be held
     otherwise than they are stored. gpu: the card with its figures of now, where it is known which. vram_bytes: a budget
-    of the moment. A placement for weights or a budget like that is not kept. predictor: the model's, where somebody has
-    read it already. ram: as it was before anything of the model lay there. limit_s: for the search behind the greedy
-    placement, which finds little more. lanes: in place of what is remembered of the model's rows. Progress is in steps.
+    of the moment. A placement for weights or a budget like that, or for several sequences, is not kept. predictor: the
+    model's, where somebody has read it already. ram: as it was before anything of the model lay there. limit_s: for the
+    search behind the greedy placement, which finds little more. lanes: in place of what is remembered of the model's
+    rows. Progress is in steps.
     Raises: DeviceMemoryError for a VRAM budget below the minimum, HostMemoryError where the RAM does not hold the rest,
     DeviceUnavailableError for a card that is not there, UnsupportedModelError for sparse without predictors, what
     reading statistics and predictors raises, Cancelled.
@@ -195,7 +195,7 @@ def solve_model(
     setting = read_setting(opened, engine, weights, gpu, predictor, ram)
     if lanes is not None:
         setting = replace(setting, lanes=lanes)
-    is_kept = vram_bytes is None and (weights is None or _as_stored(opened, weights))
+    is_kept = vram_bytes is None and engine.sequences == 1 and (weights is None or _as_stored(opened, weights))
     if vram_bytes is not None:
         words = f"The VRAM budget is the {vram_bytes / 2**30:.2f} GiB that can be had at the moment."
         setting = replace(setting, budgets=Budgets(vram_bytes, setting.budgets.ram_bytes, False, words))

@@ -1,5 +1,6 @@
 // Attention of one position over a layer's keys and values: each block takes some positions for the query heads of one
-// head of keys, so that keys are read once; a second kernel merges what the blocks found.
+// head of keys, so that keys are read once; a second kernel merges what the blocks found. Several sequences, each with
+// one position of its own, are computed side by side: their keys and values begin `slot` positions apart.
 //
 // Compiled for one kind of cache: HEAD_DIM (at most 256; multiples of 8 are fast), HEADS (query heads of a block, at
 // most 8) and CODEC (bytes of a stored number: 4 f32, 2 f16, 1 bytes with a scale for every 32).
@@ -75,37 +76,40 @@ DEVICE void put_together(const Found& found, int n_heads, float* parts, float2* 
     }
 }
 
-// Grid: splits, heads of keys, and where a head of keys has more than HEADS query heads, as many groups of them.
-// q [n_kv_heads * group, HEAD_DIM]; parts [H, n_splits, ROW_DIM], tops [H, n_splits]: highest score and sum of weights.
+// Grid: splits, heads of keys, and for each sequence as many groups of HEADS query heads as a head of keys has.
+// q [n_kv_heads * group, HEAD_DIM] of each sequence, q_step numbers apart; state: its position first, one behind the
+// other; parts [T, H, n_splits, ROW_DIM], tops [T, H, n_splits]: highest score and sum of weights.
 // scale: what scores are multiplied with, in powers of 2; with a cap: divided by it; cap: in powers of 2, 0 for none.
 // Splits that see no position leave nothing, and `merge` does not read them.
 KERNEL __launch_bounds__(128, BLOCKS) attend(
-    const float* q, int group, const u8* keys, const u8* values, const u16* key_scales, const u16* value_scales,
-    const int* state, int capacity, int window, float scale, float cap, float* parts, float2* tops) {
+    const float* q, u64 q_step, int group, const u8* keys, const u8* values, const u16* key_scales,
+    const u16* value_scales, const int* state, int slot, int capacity, int window, float scale, float cap, float* parts,
+    float2* tops) {
     __shared__ Found found;
-    const int split = blockIdx.x, n_splits = gridDim.x;
-    const Span span = span_of(state, capacity, window, n_splits);
+    const int split = blockIdx.x, n_splits = gridDim.x, tiles = (group + HEADS - 1) / HEADS;
+    const int sequence = blockIdx.z / tiles, tile = blockIdx.z % tiles;
+    const Span span = span_of(state + sequence, capacity, window, n_splits);
     const int first = span.first + split * span.chunk, end = min(span.end, first + span.chunk);
     if (first >= end) return;
-    const int n_heads = min(HEADS, group - (int)blockIdx.z * HEADS), head = blockIdx.y * group + blockIdx.z * HEADS;
-    find({q + (u64)head * HEAD_DIM, keys, values, key_scales, value_scales, (u64)blockIdx.y * capacity, n_heads, first,
-          end, scale, cap}, found);
+    const int n_heads = min(HEADS, group - tile * HEADS), head = blockIdx.y * group + tile * HEADS;
+    find({q + sequence * q_step + (u64)head * HEAD_DIM, keys, values, key_scales, value_scales,
+          (u64)blockIdx.y * capacity + (u64)sequence * slot, n_heads, first, end, scale, cap}, found);
     __syncthreads();
-    put_together(found, n_heads, parts + ((u64)head * n_splits + split) * ROW_DIM, tops + (u64)head * n_splits + split,
-                 n_splits);
+    const u64 place = ((u64)sequence * gridDim.y * group + head) * n_splits + split;
+    put_together(found, n_heads, parts + place * ROW_DIM, tops + place, n_splits);
 }
 
-// to [n_heads * HEAD_DIM] from what the splits left, and its 8-bit form where bytes are given. Blocks of 32 columns x
-// MERGERS rows that share the splits.
+// to [n_heads * HEAD_DIM] of each sequence, to_step numbers apart, from what the splits left, and its 8-bit form where
+// bytes are given (of one sequence). Blocks of 32 columns x MERGERS rows that share the splits; grid: y sequences.
 KERNEL __launch_bounds__(256) merge(const float* parts, const float2* tops, int n, int n_splits, const int* state,
-                                    int capacity, int window, float* to, u8* bytes, float2* scales) {
+                                    int capacity, int window, float* to, u64 to_step, u8* bytes, float2* scales) {
     __shared__ float highest[MERGERS][32], sums[MERGERS][32], mixed[MERGERS][32];
     const int lane = threadIdx.x, row = threadIdx.y, column = min(blockIdx.x * 32 + lane, n - 1);
-    const int head = column / HEAD_DIM;
-    const Span span = span_of(state, capacity, window, n_splits);
+    const u64 head = (u64)blockIdx.y * (n / HEAD_DIM) + column / HEAD_DIM;
+    const Span span = span_of(state + blockIdx.y, capacity, window, n_splits);
     const int used = (span.end - span.first + span.chunk - 1) / span.chunk;
-    const float2* my_tops = tops + (u64)head * n_splits;
-    const float* my_parts = parts + (u64)head * n_splits * ROW_DIM + column % HEAD_DIM;
+    const float2* my_tops = tops + head * n_splits;
+    const float* my_parts = parts + head * n_splits * ROW_DIM + column % HEAD_DIM;
     float top = NOTHING, sum = 0.f, v = 0.f;
 #pragma unroll 4
     for (int s = row; s < used; s += MERGERS) {
@@ -130,7 +134,7 @@ KERNEL __launch_bounds__(256) merge(const float* parts, const float2* tops, int 
     }
     v = __fdiv_rn(v, sum);
     const bool there = (int)blockIdx.x * 32 + lane < n;
-    if (there) to[column] = v;
+    if (there) to[blockIdx.y * to_step + column] = v;
     if (!bytes) return;
     float four[4];  // of which the first eight lanes have the 32
 #pragma unroll

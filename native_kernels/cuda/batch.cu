@@ -29,3 +29,13 @@ KERNEL __launch_bounds__(128) keep_needed(float* first, u64 step, int n_tokens, 
     for (int o = 16; o; o >>= 1) kept += __shfl_xor_sync(0xffffffffu, kept, o);
     if (threadIdx.x % 32 == 0 && kept) atomicAdd(computed, kept);
 }
+
+// used u32, added to: of how many slots h [T, n] is not 0 for any sequence. One thread a slot.
+KERNEL __launch_bounds__(128) count_used(const float* h, u64 step, int n_tokens, int n, u32* used) {
+    const int s = blockIdx.x * 128 + threadIdx.x;
+    bool any = false;
+    if (s < n)
+        for (int t = 0; t < n_tokens; t++) any = any || h[t * step + s] != 0.f;
+    const u32 found = __popc(__ballot_sync(0xffffffffu, any));
+    if (threadIdx.x % 32 == 0 && found) atomicAdd(used, found);
+}

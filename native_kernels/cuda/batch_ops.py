@@ -6,32 +6,53 @@ one behind the other. It decides nothing about what lies where.
 
 from __future__ import annotations
 
-from ctypes import c_float, c_int, c_uint64
-from dataclasses import replace
+from collections.abc import Sequence
+from ctypes import Structure, c_float, c_int, c_uint64
 
-from native_kernels.cuda.card import CardKv, CardVector, KvCodec
+from native_kernels.cuda.card import CardKv, CardMatrix
 from native_kernels.cuda.cuda_card import CudaCard
-from native_kernels.cuda.driver import Stream
+from native_kernels.cuda.driver import Event, Stream
+from native_kernels.cuda.layouts import plane_row_bytes
 from native_kernels.cuda.modules import load
 from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Rows
 
 MOST_SEQUENCES = 32  # bits of a word
-_NUMBER_BYTES: dict[KvCodec, int] = {"f32": 4, "f16": 2, "q8_0": 1}
 _THREADS = 128
 _FEW = (8, 16, 32)  # positions that the products of few_rows.cu are made for
 _FEW_SIDE = 16  # rows of a matrix in a block of them
+MOST_STAGED_SLOTS = 16384  # that stage_rows.cu lists
+_MOST_PLANES = 12
+_STAGING_BLOCKS, _STAGING_THREADS = 16, 1024  # of an H200: 51 GB/s over its bus; 8 have 29 at most, more no more
+_STAGING_SHARE = 4  # of a small card's multiprocessors that part
 _KERNELS = {
-    "batch": ("needed_words", "keep_needed"),
+    "batch": ("needed_words", "keep_needed", "count_used"),
+    "stage_rows": ("stage_rows",),
     "few_rows": tuple(f"multiply_few_{most}" for most in _FEW),
 }
 
 
+class _Plane(Structure):
+    _fields_ = [("source", c_uint64), ("to", c_uint64), ("n_lines", c_uint64)]
+
+
+class _Staged(Structure):
+    _fields_ = [
+        ("planes", _Plane * _MOST_PLANES), ("neuron_in", c_uint64), ("words", c_uint64), ("count", c_uint64),
+        ("n_planes", c_int), ("n_slots", c_int),
+    ]  # fmt: skip
+
+
 class CardBatchOps(CardPrefillOps):
-    """The operators, in the card's stream. The card must be entered. Raises: NoMachineCodeError, CudaError."""
+    """The operators, in the card's stream; `stage` in one beside it. The card must be entered.
+
+    Raises: NoMachineCodeError, CudaError.
+    """
 
     def __init__(self, card: CudaCard) -> None:
         self._card = card
-        self._copies = Stream(card.device)  # nothing runs there: prompts' weights would
+        self._copies = Stream(card.device)
+        self._so_far, self._staged = Event(card.device), (Event(card.device), Event(card.device))
+        self._staging_blocks = max(1, min(_STAGING_BLOCKS, card.n_multiprocessors // _STAGING_SHARE))
         try:
             super().__init__(card.device, card.stream, self._copies)
             for source, names in _KERNELS.items():
@@ -44,6 +65,8 @@ class CardBatchOps(CardPrefillOps):
 
     def close(self) -> None:
         super().close()
+        for event in (self._so_far, *self._staged):
+            event.close()
         self._copies.close()
 
     def _launch_product(
@@ -68,11 +91,10 @@ class CardBatchOps(CardPrefillOps):
         softcap: float | None, window: int | None,
     ) -> None:  # fmt: skip
         """out [T, H * head_dim]: attention of row t of q [T, H, head_dim] over the positions 0 to states[t] (i32 [T])
-        of slot t of kv, of them the last `window`. Two kernels for each row."""
-        for t in range(n_tokens):
-            to = CardVector(n_heads * kv.head_dim, out.address + 4 * t * out.step)
-            own = slot_of(kv, slot * t)
-            self._card.attend(q.address + 4 * t * q.step, n_heads, own, states + 4 * t, to, scale, softcap, window)
+        of slot t of kv, of them the last `window`."""
+        self._card.attend_each(
+            q.address, q.step, n_tokens, n_heads, kv, slot, states, out.address, out.step, scale, softcap, window
+        )  # fmt: skip
 
     def needed(
         self, logits: Rows, n_tokens: int, n: int, threshold: float, hot_bits: int, words: int, cold: int
@@ -92,13 +114,42 @@ class CardBatchOps(CardPrefillOps):
             c_int(n_tokens), c_int(n), c_uint64(neuron_in), c_uint64(words), c_uint64(computed),
         )  # fmt: skip
 
+    def count_used(self, h: Rows, n_tokens: int, n: int, used: int) -> None:
+        """used u32 is counted up by the columns of h [T, n] in which any number is not 0."""
+        self._functions["count_used"].launch(
+            self.stream, (-(-n // _THREADS),), (_THREADS,), c_uint64(h.address), c_uint64(h.step), c_int(n_tokens),
+            c_int(n), c_uint64(used),
+        )  # fmt: skip
 
-def slot_of(kv: CardKv, first: int) -> CardKv:
-    """The same keys and values from position `first` on."""
-    row = kv.head_dim * _NUMBER_BYTES[kv.codec]
-    scales = 2 * -(-kv.head_dim // 32)
-    return replace(
-        kv, keys=kv.keys + first * row, values=kv.values + first * row,
-        key_scales=kv.key_scales and kv.key_scales + first * scales,
-        value_scales=kv.value_scales and kv.value_scales + first * scales,
-    )  # fmt: skip
+    # ------------------------------------------------------------ rows over the bus
+
+    def hold_staging(self) -> None:
+        """What is staged from now on comes behind all that was asked for so far."""
+        self._so_far.record(self.stream)
+        self._so_far.hold(self._copies)
+
+    def stage(
+        self, pairs: Sequence[tuple[CardMatrix, CardMatrix]], neuron_in: int, words: int, count: int, half: int
+    ) -> None:
+        """Beside the stream, into one of two halves (0 or 1) of a place: the rows of each pair's first matrix, in the
+        host's memory, to the second's where words u32 (by neuron number; 0: all) of neuron_in[s] (i32, negative: none)
+        is not 0; all other rows become 0. All matrices have as many rows. count u32 is counted up by the slots read.
+
+        Raises: ValueError for what does not fit.
+        """
+        planes: list[_Plane] = []
+        for source, to in pairs:
+            if (source.n_rows, source.n_cols, source.codec) != (to.n_rows, to.n_cols, to.codec):
+                raise ValueError("rows are staged in a matrix like theirs")
+            widths = plane_row_bytes(source.codec, source.n_cols)
+            planes += [_Plane(*one) for one in zip(source.planes, to.planes, (w // 16 for w in widths), strict=True)]
+        n_slots = pairs[0][0].n_rows
+        if not 0 < n_slots <= MOST_STAGED_SLOTS or any(source.n_rows != n_slots for source, _ in pairs):
+            raise ValueError(f"{n_slots} neurons are to be staged; at most {MOST_STAGED_SLOTS} are at once")
+        job = _Staged((_Plane * _MOST_PLANES)(*planes), neuron_in, words, count, len(planes), n_slots)
+        self._functions["stage_rows"].launch(self._copies, (self._staging_blocks,), (_STAGING_THREADS,), job)
+        self._staged[half].record(self._copies)
+
+    def await_staging(self, half: int) -> None:
+        """What is asked for from now on comes behind what was last staged in that half."""
+        self._staged[half].hold(self.stream)

@@ -46,7 +46,7 @@ class CudaCard:
         self.down_parts, self.down = neurons.down_parts, neurons.down
         self.advance, self.norm, self.copy = token.advance, token.norm, token.copy
         self.angles, self.rotate_and_store = token.angles, token.rotate_and_store
-        self.attend, self.softcap = token.attend, token.softcap
+        self.attend, self.attend_each, self.softcap = token.attend, token.attend_each, token.softcap
         self.publish, self.wait = token.publish, token.wait
 
     def enter(self) -> None:

@@ -168,6 +168,21 @@ class CardTokenOps:
         window: int | None,
     ) -> None:  # fmt: skip
         """head_dim is at most MAX_HEAD_DIM; multiples of 8 are fast. Two kernels."""
+        self._attend((q, 0), 1, n_heads, kv, kv.capacity, state, to, 0, scale, softcap, window)
+
+    def attend_each(
+        self, q: int, q_step: int, n_sequences: int, n_heads: int, kv: CardKv, slot: int, states: int, to: int,
+        to_step: int, scale: float, softcap: float | None, window: int | None,
+    ) -> None:  # fmt: skip
+        """The same of several sequences at once: row t of to is `attend` of row t of q, f32 rows so many numbers apart,
+        whose position is states[t] (i32), over the positions from slot * t on of kv. Two kernels."""
+        row = CardVector(n_heads * kv.head_dim, to)
+        self._attend((q, q_step), n_sequences, n_heads, kv, slot, states, row, to_step, scale, softcap, window)
+
+    def _attend(
+        self, q: tuple[int, int], n_sequences: int, n_heads: int, kv: CardKv, slot: int, states: int, to: CardVector,
+        to_step: int, scale: float, softcap: float | None, window: int | None,
+    ) -> None:  # fmt: skip
         _check_heads(n_heads, kv)
         if to.n != n_heads * kv.head_dim:
             raise ValueError(f"a result of {to.n} numbers for {n_heads} heads of {kv.head_dim}")
@@ -175,23 +190,26 @@ class CardTokenOps:
         tiles = -(-group // _MAX_HEADS)
         heads = -(-group // tiles) if kv.codec == "f32" else _MAX_HEADS
         shape = _AttentionShape(kv.head_dim, heads, _CODEC_BYTES[kv.codec])
-        seen = kv.capacity if window is None else min(kv.capacity, window)
-        wanted = shape.blocks * self._n_multiprocessors // (kv.n_kv_heads * tiles)
+        seen = slot if window is None else min(slot, window)
+        wanted = shape.blocks * self._n_multiprocessors // (kv.n_kv_heads * tiles * n_sequences)
         n_splits = max(1, min(wanted, -(-seen // shape.step), _MAX_SPLITS))
         attend, merge = self._attention_kernels(shape)
         row_dim = -(-kv.head_dim // 8) * 8
-        parts = self._partial_sums(4 * n_heads * n_splits * (row_dim + 2))
-        tops = parts + 4 * n_heads * n_splits * row_dim
-        where = _at(state), c_int(kv.capacity), c_int(seen)
+        n_parts = n_sequences * n_heads * n_splits
+        parts = self._partial_sums(4 * n_parts * (row_dim + 2))
+        tops = parts + 4 * n_parts * row_dim
+        where = c_int(kv.capacity), c_int(seen)
         attend.launch(
-            self._stream, (n_splits, kv.n_kv_heads, tiles), (_THREADS,),
-            _at(q), c_int(group), _at(kv.keys), _at(kv.values), _at(kv.key_scales), _at(kv.value_scales), *where,
+            self._stream, (n_splits, kv.n_kv_heads, tiles * n_sequences), (_THREADS,),
+            _at(q[0]), _at(q[1]), c_int(group), _at(kv.keys), _at(kv.values), _at(kv.key_scales), _at(kv.value_scales),
+            _at(states), c_int(slot), *where,
             c_float(scale / softcap if softcap else scale * _LOG2_E), c_float(softcap * _LOG2_E if softcap else 0.0),
             _at(parts), _at(tops),
         )  # fmt: skip
         merge.launch(
-            self._stream, (-(-to.n // 64) * 64 // _COLUMNS,), (_COLUMNS, 8),
-            _at(parts), _at(tops), c_int(to.n), c_int(n_splits), *where, _at(to.values), _at(to.bytes), _at(to.scales),
+            self._stream, (-(-to.n // 64) * 64 // _COLUMNS, n_sequences), (_COLUMNS, 8),
+            _at(parts), _at(tops), c_int(to.n), c_int(n_splits), _at(states), *where, _at(to.values), _at(to_step),
+            _at(to.bytes), _at(to.scales),
         )  # fmt: skip
 
     def _attention_kernels(self, shape: _AttentionShape) -> tuple[Function, Function]:

@@ -8,7 +8,8 @@
 On the processor the sizes take turns, round by round, and the fastest round of each counts. Time is processor time over
 the number of threads, so that a machine which others use as well tells of the kernels alone. With a card each size is
 measured by the clock as `engine bench --batch` does, all with one load of the model, which has room for the most
-sequences; a size's floor is what its own step must read, over the speeds measured.
+sequences. A size's floor is what its own step must read, over the card's speed and the RAM's: the RAM is read before
+and behind each size, and the median of all readings is every size's.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ import datetime
 import json
 import os
 import platform
+import statistics
 import sys
+import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +33,15 @@ from numpy.typing import NDArray
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from engine.batch import open_batch  # noqa: E402 - found by the line above
-from engine.bench import run  # noqa: E402
+from gpu_anchors import with_file_as_free  # noqa: E402 - found by the line above
+
+from engine.batch import open_batch  # noqa: E402
+from engine.bench import Floor, measured, ram_rate, run  # noqa: E402
 from engine.bench_batch import run_batch, whole_slots  # noqa: E402
 from engine.config import EngineConfig  # noqa: E402
 from engine.generate import decode_batch, decode_one_token, prefill  # noqa: E402
 from engine.hardware import probe  # noqa: E402
+from engine.model.weights import open_model  # noqa: E402
 from engine.session import LoadedModel  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
@@ -56,6 +63,10 @@ def main() -> int:
     parser.add_argument("--vram-budget", type=float, metavar="GIB")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--gen-tokens", type=int, default=48)
+    parser.add_argument(
+        "--in-memory", action="store_true",
+        help="the model's file lies in memory, as in /dev/shm: what it takes there counts as free",
+    )  # fmt: skip
     parser.add_argument("--record", action="store_true", help="write the figures to tests/benchmarks/results/")
     flags = parser.parse_args()
     load_before = os.getloadavg()[0]
@@ -66,8 +77,14 @@ def main() -> int:
         context=whole_slots(CARD_PROMPT_TOKENS + flags.gen_tokens) if on_card else 256,
         vram_budget_gib=flags.vram_budget,
     )  # fmt: skip
-    model = LoadedModel.load(flags.model, config)
-    found = on_a_card(model, sizes, flags) if on_card else on_the_processor(model, sizes, flags)
+    with tempfile.TemporaryDirectory() as folder:
+        if flags.in_memory:
+            machine = Path(folder, "machine.json")
+            with_file_as_free(probe(), open_model(Path(flags.model)), flags.threads, flags.device).save(machine)
+            config = replace(config, hardware_file=str(machine))
+        model = LoadedModel.load(flags.model, config)
+        print(f"{model.device_reason}; {n_reached(model)} neurons are read over the bus.", flush=True)
+        found = on_a_card(model, sizes, flags) if on_card else on_the_processor(model, sizes, flags)
     if flags.record:
         figures = {
             "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
@@ -98,22 +115,35 @@ def on_the_processor(model: LoadedModel, sizes: list[int], flags: argparse.Names
 
 def on_a_card(model: LoadedModel, sizes: list[int], flags: argparse.Namespace) -> dict[str, Any]:
     """The rate, the bytes and the share of the floor of each size, by the clock."""
-    rows = []
+    rows: list[dict[str, Any]] = []
+    floors: list[Floor] = []
     for size in sizes:
-        lengths = (CARD_PROMPT_TOKENS, flags.gen_tokens, flags.rounds)
+        lengths: dict[str, Any] = {
+            "prompt_tokens": CARD_PROMPT_TOKENS, "gen_tokens": flags.gen_tokens, "repeat": flags.rounds,
+            "tell_floor": floors.append,
+        }  # fmt: skip
         with model.undisturbed():
-            result = run(model, *lengths) if size == 1 else run_batch(model, size, *lengths)
-        rows.append(
-            {name: getattr(result, name) for name in KEPT}
-            | {"ram_bytes_per_s": result.hardware["cpu"]["bytes_per_s"]}
-        )  # fmt: skip
+            result = run(model, **lengths) if size == 1 else run_batch(model, size, **lengths)
+            behind = ram_rate(measured(model))
+        before = result.hardware["cpu"]["bytes_per_s"]
+        rows.append({name: getattr(result, name) for name in KEPT} | {"ram_readings_bytes_per_s": [before, behind]})
         stages = ", ".join(f"{name} {1e3 * value:.1f}" for name, value in result.timings.items())
         print(
-            f"{size:3d} sequences: {result.decode_tok_s:7.1f} tok/s of all together, {result.share_of_floor:.2f} of "
-            f"the floor; ms of a step: {stages}",
-            flush=True,
+            f"{size:3d} sequences: {result.decode_tok_s:7.1f} tok/s of all together; ms of a step: {stages}", flush=True
         )
-    return {"vram_bytes": model.vram_bytes, "rows": rows}
+    ram = statistics.median(reading for row in rows for reading in row["ram_readings_bytes_per_s"])
+    print(f"The RAM was read at {ram / 1e9:.1f} GB/s.")
+    for row, floor in zip(rows, floors, strict=True):
+        row["floor_s_per_token"] = floor(ram)
+        row["share_of_floor"] = floor(ram) * row["decode_tok_s"]
+        print(f"{row['batch']:3d} sequences: {row['share_of_floor']:.2f} of the floor")
+    found = {"vram_bytes": model.vram_bytes, "reached_neurons": n_reached(model), "ram_bytes_per_s": ram}
+    return {**found, "rows": rows}
+
+
+def n_reached(model: LoadedModel) -> int:
+    """How many neurons a card reads over its bus."""
+    return 0 if model.card is None else sum(map(len, model.card.placement.reached))
 
 
 def rate_alone(model: LoadedModel, threads: int, n_tokens: int) -> float:

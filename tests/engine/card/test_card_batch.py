@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from card_batches import Batched, check
+from card_batches import CLOSE, Batched, check
 from card_tokens import CONTEXT, recoded, some_hot
 from predictors_of_kinds import predictor_of
 from stand_in_card import StandInCard
@@ -17,7 +17,9 @@ from engine.config import ModelConfig
 from engine.errors import ContextOverflowError, DeviceFailedError, DeviceMemoryError, InvalidRequestError
 from engine.generate import decode_batch
 from engine.model.weights import ModelWeights, load_weights, open_model
+from engine.offline import memory_plan
 from native_kernels.cpu.pool import Pool, Program
+from native_kernels.cuda.layouts import plane_row_bytes
 
 Loaded = tuple[ModelConfig, ModelWeights]
 
@@ -33,6 +35,75 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
 def test_wherever_the_neurons_are(any_card: Any, tiny: Loaded, kind: str, mode: str) -> None:
     least = 0.75 if mode == "sparse" else 1.0
     check(any_card, tiny, mode, some_hot(tiny[0], kind), predictor=predictor_of(*tiny, "low_rank"), least=least)
+
+
+def some_reached(config: ModelConfig) -> tuple[list[Any], list[Any]]:
+    """Hot neurons and those that the card reaches for: some of both, no hot ones, and no cold ones."""
+    rng, hot, reached = np.random.default_rng(5), [], []
+    for n_hot, n_reached in ((30, 40), (0, 25), (20, config.d_ff - 20)):
+        ids = rng.permutation(config.d_ff).astype(np.int32)
+        hot.append(np.sort(ids[:n_hot]))
+        reached.append(np.sort(ids[n_hot : n_hot + n_reached]))
+    return hot, reached
+
+
+def a_row(config: ModelConfig, codec: str) -> int:
+    return sum(plane_row_bytes(codec, config.d_model))
+
+
+@pytest.mark.parametrize("mode", ["exact", "sparse", "dense"])
+@pytest.mark.parametrize("n_slots", [1000, 17, 1])
+def test_neurons_that_the_card_reaches_for_come_in_pieces(
+    any_card: Any, tiny: Loaded, monkeypatch: pytest.MonkeyPatch, mode: str, n_slots: int
+) -> None:
+    config = tiny[0]
+    hot, reached = some_reached(config)
+    monkeypatch.setattr(memory_plan, "STAGING_BYTES", 2 * 3 * (n_slots * a_row(config, "f32") + 256))
+    least, predictor = 0.75 if mode == "sparse" else 1.0, predictor_of(*tiny, "low_rank")
+    check(any_card, tiny, mode, hot, reached=reached, predictor=predictor, least=least)
+
+
+@pytest.mark.parametrize("codec", ["f16", "q8_0", "q4_0"])
+def test_rows_of_every_codec_are_reached_for(
+    any_card: Any, tiny: Loaded, monkeypatch: pytest.MonkeyPatch, codec: str
+) -> None:
+    hot, reached = some_reached(tiny[0])
+    monkeypatch.setattr(memory_plan, "STAGING_BYTES", 2 * 3 * (16 * a_row(tiny[0], codec) + 512))
+    loaded, predictor = (tiny[0], recoded(tiny[1], codec)), predictor_of(*tiny, "low_rank")
+    check(any_card, loaded, "exact", hot, close=0.06, reached=reached)
+    check(any_card, loaded, "sparse", hot, close=0.06, least=0.6, reached=reached, predictor=predictor)
+
+
+@pytest.mark.parametrize("mode", ["exact", "sparse"])
+def test_reaching_changes_nothing_from_run_to_run_and_little_at_all(
+    any_card: Any, tiny: Loaded, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    monkeypatch.setattr(memory_plan, "STAGING_BYTES", 2 * 3 * (16 * a_row(tiny[0], "f32") + 256))
+    hot, reached = some_reached(tiny[0])
+    found, read = [], []
+    for beside in (reached, reached, [ids[:0] for ids in reached]):
+        model = Batched(any_card, tiny, mode, hot, 3, predictor_of(*tiny, "low_rank"), reached=beside)
+        try:
+            caches = [model.on_card.cache() for _ in range(3)]
+            steps = ([1, 2, 3], [4, 5, 6], [7, 8, 9])
+            found.append(np.stack([decode_batch(model.together, tokens, caches) for tokens in steps]))
+            read.append(model.together.reached_shares() * tiny[0].d_ff)
+            needed = model.together.union_shares() * tiny[0].d_ff
+        finally:
+            model.close()
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_allclose(found[0], found[2], atol=CLOSE * np.abs(found[2]).max())
+    assert not read[2].any()
+    np.testing.assert_array_equal(read[0], read[1])
+    counts = np.array([len(ids) for ids in reached])
+    if mode == "exact":  # all of them are read: nobody knows which are needed
+        np.testing.assert_allclose(read[0][:, 0], counts, rtol=1e-5)
+    else:
+        assert (read[0][:, 0] > 0).all()
+        assert (read[0][:, 0] < counts).all()
+        assert (read[0][:, 0] <= needed[:, 0] + 1e-3).all()  # of what the processor read, where it computed them too
+    assert (read[0][:, 1] > 0).all()
+    assert (read[0][:, 1] <= read[0][:, 0]).all()
 
 
 @pytest.mark.parametrize(("homes", "head"), [("gcg", "gpu"), ("cgc", "cpu"), ("ccg", "gpu")])

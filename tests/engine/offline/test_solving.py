@@ -30,8 +30,9 @@ from engine.errors import (
 from engine.jobs import run_job
 from engine.measured_hardware import load_profile, profile_names
 from engine.model.model_files import open_model
+from engine.offline import memory_plan
 from engine.offline.machine_figures import working_set
-from engine.offline.solving import TYPICAL_POSITION, solve_model
+from engine.offline.solving import TYPICAL_POSITION, read_setting, solve_model
 from engine.sparsity.placement import RAM_PARTS, VRAM_PARTS
 from engine.sparsity.stats import NeuronStats
 
@@ -165,6 +166,23 @@ def test_a_bundle_keeps_its_placement(tmp_path: Path) -> None:
     assert set(made.placement.vram_parts_bytes) == set(VRAM_PARTS)
     assert set(made.placement.ram_parts_bytes) == set(RAM_PARTS)
     assert made.placement.position == min(TYPICAL_POSITION, made.placement.origins.context // 2)
+
+
+def test_room_for_several_sequences_is_counted_and_not_kept(tmp_path: Path) -> None:
+    path, alone = make_tiny_model(tmp_path / "m"), EngineConfig(hardware_file="pc-high", context=64)
+    several = replace(alone, sequences=4, context=16)  # as many positions
+    for _ in range(2):
+        assert not solve_model(open_model(path), several).reused
+    one = solve_model(open_model(path), alone)
+    assert not one.reused
+    assert not solve_model(open_model(path), several).reused
+    assert solve_model(open_model(path), alone).reused
+    of_four, of_one = (read_setting(open_model(path), engine) for engine in (several, alone))
+    assert of_four.gpu is not None
+    scratch = of_four.fixed_vram - memory_plan.context_bytes(of_four.gpu)
+    assert scratch > memory_plan.batch_bytes(of_four.model, 4) > 32 << 20
+    assert of_four.fixed_vram > of_one.fixed_vram
+    assert of_four.pinned_bytes == of_one.pinned_bytes > 0
 
 
 # ------------------------------------------------------------------ solved again

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from card_planes import planes_of, some_rows
+from on_card import OnCard
 
-from native_kernels.cuda.batch_ops import CardBatchOps, slot_of
-from native_kernels.cuda.card import CardKv, CardMatrix
+from native_kernels.cuda.batch_ops import MOST_STAGED_SLOTS, CardBatchOps
+from native_kernels.cuda.card import CardMatrix
 from native_kernels.cuda.cuda_card import CudaCard
 from native_kernels.cuda.driver import CudaError, CudaUnavailableError, Device, driver
 from native_kernels.cuda.prefill_ops import RoundedRows, Rows, Tile
@@ -115,10 +117,108 @@ def test_words_and_what_they_leave(card: CudaCard, batch: int) -> None:
     memory.free()
 
 
-def test_a_slot_begins_at_its_position() -> None:
-    kv = CardKv("q8_0", 1000, 2000, 3000, 4000, 2, 64, 40)
-    moved = slot_of(kv, 8)
-    assert (moved.keys, moved.values, moved.key_scales, moved.value_scales) == (1512, 2512, 3032, 4032)
-    assert moved.capacity == 40
-    halves = slot_of(CardKv("f16", 1000, 2000, 0, 0, 2, 64, 40), 8)
-    assert (halves.keys, halves.key_scales) == (2024, 0)
+@pytest.mark.gpu
+@pytest.mark.parametrize("codec", ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k"])
+@pytest.mark.parametrize(("n_slots", "n_cols", "share"), [(300, 768, 0.3), (2500, 512, 0.02), (33, 5120, 0.9)])
+def test_rows_that_are_needed_come_from_the_host_s_memory(
+    card: CudaCard, codec: str, n_slots: int, n_cols: int, share: float
+) -> None:
+    """Twice into each half, so that what was there before, here no numbers, is seen to be cleared."""
+    rng = np.random.default_rng(n_slots)
+    n_neurons = 2 * n_slots
+    neuron_in = rng.permutation(n_neurons)[:n_slots].astype(np.int32)
+    neuron_in[::11] = -1
+    on_card, ops = OnCard(card), CardBatchOps(card)
+    kinds = (codec, "f16", codec)
+    planes = [planes_of(kind, some_rows(kind, n_slots, n_cols, seed), n_cols) for seed, kind in enumerate(kinds)]
+    pinned = [[on_card.pin(plane.nbytes) for plane in of_matrix] for of_matrix in planes]
+    for arrays, memories in zip(planes, pinned, strict=True):
+        for array, memory in zip(arrays, memories, strict=True):
+            memory.as_array(np.uint8, array.nbytes)[:] = array.reshape(-1)
+    sources = [
+        CardMatrix(n_slots, n_cols, kind, tuple(one.device_address for one in memories))
+        for kind, memories in zip(kinds, pinned, strict=True)
+    ]
+    slots = on_card.put(neuron_in)
+    for half in (0, 1, 1):
+        to = [
+            CardMatrix(n_slots, n_cols, kind, tuple(on_card.room(array.nbytes) for array in arrays))
+            for kind, arrays in zip(kinds, planes, strict=True)
+        ]
+        for share_now in (share, 1.0, 0.0):
+            words = np.where(rng.random(n_neurons) < share_now, rng.integers(1, 1 << 32, n_neurons), 0)
+            asked = 0 if share_now == 1.0 else on_card.put(words.astype(np.uint32))
+            count = on_card.put(np.array([7], np.uint32))
+            ops.hold_staging()
+            ops.stage(list(zip(sources, to, strict=True)), slots, asked, count, half)
+            ops.await_staging(half)
+            needed = (neuron_in >= 0) & (words[neuron_in] != 0 if asked else True)
+            assert on_card.get(count, 1, np.uint32)[0] == 7 + needed.sum()
+            for matrix, arrays in zip(to, planes, strict=True):
+                for at, array in zip(matrix.planes, arrays, strict=True):
+                    found = on_card.get(at, array.shape, np.uint8)
+                    np.testing.assert_array_equal(found, np.where(needed[:, None], array, 0))
+    ops.close()
+    on_card.free()
+
+
+@pytest.mark.gpu
+def test_staging_goes_on_beside_and_in_captured_work(card: CudaCard) -> None:
+    n_slots, n_cols = 200, 256
+    rows = some_rows("f16", n_slots, n_cols)
+    on_card, ops = OnCard(card), CardBatchOps(card)
+    memory = on_card.pin(rows.nbytes)
+    memory.as_array(np.uint8, rows.nbytes)[:] = rows.reshape(-1)
+    source = CardMatrix(n_slots, n_cols, "f16", (memory.device_address,))
+    halves = [CardMatrix(n_slots, n_cols, "f16", (on_card.room(rows.nbytes),)) for _ in range(2)]
+    slots = on_card.put(np.arange(n_slots, dtype=np.int32))
+    count, words = on_card.put(np.zeros(1, np.uint32)), on_card.put(np.zeros(n_slots, np.uint32))
+    outs = [on_card.room(rows.nbytes) for _ in range(4)]
+
+    def step() -> None:
+        ops.hold_staging()
+        for half in (0, 1):
+            ops.stage([(source, halves[half])], slots, words, count, half)
+        for turn, out in enumerate(outs):
+            ops.await_staging(turn % 2)
+            card.copy(halves[turn % 2].planes[0], out, rows.nbytes // 4)
+            if turn + 2 < len(outs):
+                ops.hold_staging()
+                ops.stage([(source, halves[turn % 2])], slots, 0, count, turn % 2)
+
+    work = card.captured(step)
+    for times in (1, 2, 3):
+        card.launch(work)
+        for out, wanted in zip(outs, (0 * rows, 0 * rows, rows, rows), strict=True):
+            np.testing.assert_array_equal(on_card.get(out, rows.shape, np.uint8), wanted)
+        assert on_card.get(count, 1, np.uint32)[0] == 2 * n_slots * times
+    work.close()
+    ops.close()
+    on_card.free()
+
+
+@pytest.mark.gpu
+def test_what_cannot_be_staged_is_refused(card: CudaCard) -> None:
+    ops = CardBatchOps(card)
+    one = CardMatrix(8, 64, "f16", (256,))
+    for pair in (
+        (one, CardMatrix(9, 64, "f16", (256,))),
+        (CardMatrix(MOST_STAGED_SLOTS + 1, 64, "f16", (256,)),) * 2,
+        (CardMatrix(0, 64, "f16", (256,)),) * 2,
+    ):
+        with pytest.raises(ValueError, match="staged"):
+            ops.stage([pair], 256, 0, 256, 0)
+    ops.close()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("batch", [1, 5, 32])
+def test_neurons_that_any_sequence_uses_are_counted(card: CudaCard, batch: int) -> None:
+    rng = np.random.default_rng(batch)
+    h = np.where(rng.random((batch, SLOTS + 4)) < 0.1, rng.standard_normal((batch, SLOTS + 4)), 0).astype(np.float32)
+    on_card, ops = OnCard(card), CardBatchOps(card)
+    used = on_card.put(np.array([3], np.uint32))
+    ops.count_used(Rows(on_card.put(h), SLOTS + 4), batch, SLOTS, used)
+    assert on_card.get(used, 1, np.uint32)[0] == 3 + np.count_nonzero(h[:, :SLOTS].any(axis=0))
+    ops.close()
+    on_card.free()

@@ -262,6 +262,36 @@ def test_attention_sees_what_it_may(
         on_card.check_bytes(to)
 
 
+@pytest.mark.parametrize("codec", KV_CODECS)
+@pytest.mark.parametrize(("n_heads", "n_kv_heads", "head_dim", "window", "cap"), [
+    (8, 2, 128, None, None), (71, 1, 64, None, None), (4, 4, 80, 20, 30.0),
+])  # fmt: skip
+def test_attention_of_several_sequences_at_once(
+    on_card: OnCard, n_heads: int, n_kv_heads: int, head_dim: int, window: Any, cap: Any, codec: Any
+) -> None:
+    positions, slot, n, step = [0, 7, 130, 63, 200], 208, n_heads * head_dim, n_heads * head_dim + 8
+    capacity = slot * len(positions) + 24
+    q, scale = normal(len(positions), n_heads, head_dim), 1.3 / np.sqrt(head_dim)
+    rows = np.full((len(positions), step), np.nan, np.float32)
+    rows[:, :n] = q.reshape(len(positions), -1)
+    kv, keys, values = filled_kv(on_card, codec, n_kv_heads, head_dim, capacity)
+    at, states = on_card.put(rows), on_card.put(np.array(positions, np.int32))
+    to = on_card.room(4 * len(positions) * step)
+    found = []
+    for _ in range(2):
+        on_card.card.attend_each(
+            at, step, len(positions), n_heads, kv, slot, states, to, step, float(scale), cap, window
+        )  # fmt: skip
+        found.append(on_card.get(to, (len(positions), step))[:, :n])
+    assert np.array_equal(*found)
+    for t, position in enumerate(positions):
+        own = slice(slot * t, slot * t + position + 1)
+        wanted = reference.attention(q[t][None], keys[own], values[own], float(scale), cap, window).ravel()
+        np.testing.assert_allclose(found[0][t], wanted, rtol=2e-5, atol=2e-5)
+    # What lies between the rows is nobody's.
+    assert np.isnan(on_card.get(to, (len(positions), step))[:, n:]).all()
+
+
 def filled_kv(on_card: OnCard, codec: Any, n_kv_heads: int, head_dim: int, capacity: int) -> tuple[CardKv, Any, Any]:
     """Keys and values in the codec on the card, and as floats [N, H_kv, head_dim]."""
     groups = -(-head_dim // 32)
