@@ -110,7 +110,7 @@ class InPlace:
         def run() -> None:
             try:
                 self._run(spans, has_room, is_coming)
-            except CudaError as error:
+            except (CudaError, OSError) as error:
                 log.info("The card cannot read all cold neurons in place; prompts copy the others: %s", error)
 
         self._keeps = keeps
