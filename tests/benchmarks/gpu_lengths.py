@@ -6,8 +6,9 @@
 A rate counts reading the question too: tokens of the answer by the seconds from the question to its end, as the paper
 does (section 8.2: inputs of 1, 64 and 128, outputs of 8, 128 and 512 tokens). The time to the first token of a long
 question is held against what its cold bytes take: by the bus, or by filling the pinned memory before it, whichever is
-slower, each measured by itself with the very rows and buffers behind the answers. With `all` as one of the budgets,
-each rate is also given as a share of that of the whole card.
+slower, each measured by itself with the very rows and buffers behind the answers; whether they came that way, or were
+gathered in place by the card, is told. With `all` as one of the budgets, each rate is also given as a share of that of
+the whole card.
 """
 
 from __future__ import annotations
