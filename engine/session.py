@@ -210,8 +210,14 @@ class LoadedModel:
         if self.on_card is not None:
             self.on_card.close()
 
+    def wait_for_weights(self, seconds: float) -> bool:
+        """Whether what is done in the background behind the load is over by then."""
+        if self.card is not None:
+            return self.card.wait_for_weights(seconds)
+        return self.reading is None or self.reading.wait(seconds)
+
     def undisturbed(self) -> AbstractContextManager[None]:
-        """Within it nothing is read in the background."""
+        """Within it nothing is read or pinned in the background."""
         reading = self.reading if self.card is None else self.card.reading
         return nullcontext() if reading is None else reading.held()
 

@@ -1,8 +1,9 @@
 """Has the driver register the weights of cold neurons where they lie, so that the card reads them there in prompts.
 
 The mapping of the file, or the copy in RAM, is pinned as it is: nothing is copied, and the processor reads it as
-before. It is done behind the load, piece by piece in a thread of low priority, and only of pages that are in RAM.
-Whether the RAM has room for that, whoever owns this decides (engine/offline/memory_plan.py says by what).
+before. It is done behind the load, piece by piece in a thread of low priority, only of pages that are in RAM, and not
+while somebody is answered: the driver lets nobody launch work while it registers. When the RAM has room for that,
+engine/offline/memory_plan.py says.
 """
 
 from __future__ import annotations
@@ -16,20 +17,32 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
+from engine.cpu_and_ram import lies_in_ram, memory_limits, read_ram
 from engine.model.pages import mapping_of
 from engine.model.read_in import Span, resident_bytes
 from engine.model.weights import FfnWeights
+from engine.offline import memory_plan
 from native_kernels.cuda.driver import CudaError, Device
 from native_kernels.cuda.registered import RegisteredMemory
 
 log = logging.getLogger(__name__)
 
-# Registered at once: a stop is heard between two of them, and no launch of others waits behind more.
+# Registered at once: a stop is heard between two of them, and no launch of others waits behind more than 2 ms of it.
 PIECE_BYTES = 64 << 20
 _NICENESS = 10
 _ASK_AGAIN_S = 0.5  # whether pages have been read in meanwhile
+_HEAR_S = 0.1  # a stop, while somebody is answered
+
+
+class Reading(Protocol):
+    """What reads pages in behind the load, and is held while somebody is answered: engine.model.read_in.ReadIn."""
+
+    def may_go_on(self, seconds: float) -> bool: ...
+
+    def wait(self, seconds: float | None = None) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -80,6 +93,19 @@ def bytes_of(spans: Iterable[HostSpan], others: Iterable[Span]) -> int:
     return found
 
 
+def room_for(file: Path, mapped_bytes: int) -> Callable[[bool], bool]:
+    """Whether the RAM has room at the moment for weights that are pinned in place (True), or to be (False). file: of
+    the model; mapped_bytes: what of it is read in RAM."""
+    groups, cached_bytes = memory_limits(), 0 if lies_in_ram(file) else mapped_bytes
+
+    def has_room(is_pinned: bool) -> bool:
+        import psutil
+
+        return memory_plan.may_pin_in_place(read_ram(psutil, groups), cached_bytes, is_pinned)
+
+    return has_room
+
+
 class InPlace:
     """What the card reads in place of a model's cold neurons: at first nothing, `begin` starts the thread.
 
@@ -96,26 +122,39 @@ class InPlace:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._keeps: Any = None
+        self._has_room: Callable[[bool], bool] = lambda is_pinned: False
         self.is_all = False
 
-    def begin(
-        self, spans: Sequence[HostSpan], keeps: Any, has_room: Callable[[], bool], is_coming: Callable[[], bool]
-    ) -> None:
-        """keeps: what must stay alive until `close` so that the spans stay mapped. has_room: whether the RAM has room
-        for more that is pinned, asked before every piece. is_coming: whether pages that are not in RAM are being read
-        in; where they are not, their piece is left out."""
-        if self._thread is not None or not spans:
+    def begin(self, spans: Sequence[HostSpan], keeps: Any, reading: Reading, has_room: Callable[[bool], bool]) -> None:
+        """keeps: what must stay alive until `close` so that the spans stay mapped. reading: what may read them in; what
+        is not in RAM when that is over is left out. has_room: whether the RAM has room for what is pinned (True), or
+        to be (False); asked before every piece, and by `spare`."""
+        if self._thread is not None or not spans or not has_room(False):
             return
 
         def run() -> None:
+            began = time.perf_counter()
+            log.info("%.1f GB are to be pinned in place", sum(one.n_bytes for one in spans) / 1e9)
             try:
-                self._run(spans, has_room, is_coming)
-            except CudaError as error:
+                self._run(spans, reading, has_room)
+            except (CudaError, OSError) as error:
                 log.info("The card cannot read all cold neurons in place; prompts copy the others: %s", error)
+            log.info("%.1f GB were pinned in place after %.1f s", self.n_bytes / 1e9, time.perf_counter() - began)
 
-        self._keeps = keeps
+        self._keeps, self._has_room = keeps, has_room
         self._thread = threading.Thread(target=run, name="in-place", daemon=True)
         self._thread.start()
+
+    def spare(self) -> bool:
+        """Whether something is pinned, or is to be; lets go of it where the RAM has run short. The card may not be
+        reading it."""
+        if not (self._runs or not self.wait(0)):
+            return False
+        if self._has_room(True):
+            return True
+        log.info("The RAM has run short: prompts copy cold neurons from here on")
+        self.close()
+        return False
 
     def find(self, address: int, n_bytes: int) -> int | None:
         """The card's name for bytes of the host, where it reads all of them; it is so until `close`."""
@@ -129,11 +168,6 @@ class InPlace:
         """What is pinned."""
         return sum(end - start for start, end, _ in self._runs)
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether something is pinned, or is to be."""
-        return bool(self._runs) or not self.wait(0)
-
     def wait(self, seconds: float | None = None) -> bool:
         """Whether the thread is done by then."""
         if self._thread is not None:
@@ -141,17 +175,20 @@ class InPlace:
         return self._thread is None or not self._thread.is_alive()
 
     def close(self) -> None:
-        """Nothing is pinned any more when it returns. The card, which must be entered, may not be reading it. A second
-        time does nothing. Raises nothing: a card that has failed holds nothing."""
+        """Nothing is pinned any more when it returns, nor ever again. The card may not be reading it. A second time
+        does nothing. Raises nothing: a card that has failed holds nothing."""
         self._stop.set()
         self.wait()
         self._runs, self.is_all = (), False
+        if self._held:
+            with contextlib.suppress(CudaError):
+                self._device.enter()
         while self._held:
             with contextlib.suppress(CudaError):
                 self._held.pop().free()
         self._keeps = None
 
-    def _run(self, spans: Sequence[HostSpan], has_room: Callable[[], bool], is_coming: Callable[[], bool]) -> None:
+    def _run(self, spans: Sequence[HostSpan], reading: Reading, has_room: Callable[[bool], bool]) -> None:
         if hasattr(os, "setpriority") and sys.platform == "linux":  # of this thread alone there
             with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
@@ -160,26 +197,27 @@ class InPlace:
         for span in spans:
             for start in range(span.start, span.end, self._piece_bytes):
                 n_bytes = min(self._piece_bytes, span.end - start)
-                if not self._is_in_ram(start, n_bytes, is_coming):
+                if not self._is_in_ram(start, n_bytes, reading):
                     found_all = False
                     continue
-                if not has_room():
+                while not reading.may_go_on(_HEAR_S) and not self._stop.is_set():
+                    pass
+                if self._stop.is_set() or not has_room(False):
                     return
                 began = time.perf_counter()
                 held = RegisteredMemory(self._device, start, n_bytes, span.read_only)
                 self._held.append(held)
                 self._add(start, start + n_bytes, held.device_address - start)
-                # Half of the time is left to whoever answers meanwhile.
-                if self._stop.wait(time.perf_counter() - began):
-                    return
+                # Half of the time is left to whoever loads or prepares something meanwhile.
+                self._stop.wait(time.perf_counter() - began)
         self.is_all = found_all and not self._stop.is_set()
 
-    def _is_in_ram(self, start: int, n_bytes: int, is_coming: Callable[[], bool]) -> bool:
+    def _is_in_ram(self, start: int, n_bytes: int, reading: Reading) -> bool:
         while not self._stop.is_set():
-            comes = is_coming()  # before the look: what was read last is seen then
+            is_over = reading.wait(0)  # before the look: what was read last is seen then
             if self._resident(start, n_bytes) >= n_bytes:
                 return True
-            if not comes:
+            if is_over:
                 return False
             self._stop.wait(_ASK_AGAIN_S)
         return False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -20,7 +21,7 @@ from engine.card.cache import CardCache, KvRegion
 from engine.card.choice import CardFullError, CardUnusableError, OpenedCard
 from engine.card.cold_stream import Rates
 from engine.card.decode_program import PATIENCE_S, CardDecodeProgram
-from engine.card.in_place import InPlace, bytes_of, spans_in_place
+from engine.card.in_place import InPlace, bytes_of, room_for, spans_in_place
 from engine.card.loading import LoadedCard, load_onto_card
 from engine.card.placed_words import is_for_want_of_memory, why_unused, words_of
 from engine.card.prefill import StreamingSpeed
@@ -28,7 +29,7 @@ from engine.card.prompts import Prompts
 from engine.card.room import CardRoom
 from engine.card.transformer import CardTransformer
 from engine.config import MODES, EngineConfig, KvCodec, Mode
-from engine.cpu_and_ram import RamInfo, lies_in_ram, memory_limits, read_ram
+from engine.cpu_and_ram import RamInfo
 from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError
 from engine.executor.hot_blocks import HotBlocks
 from engine.graphics import GpuInfo
@@ -98,7 +99,6 @@ class PlacedPart:
         self._made: dict[Mode, tuple[CardTransformer, CardDecodeProgram]] = {}
         self._prompts: Prompts | None = None
         self._in_place: InPlace | None = None
-        self._cached_bytes = 0  # what the model reads of files whose pages count as free
         self._batch: tuple[tuple[Mode, int], CardBatch] | None = None
         self._room = CardRoom(whole.engine.vram_budget_gib is None)
         self._reopen = reopen
@@ -194,36 +194,24 @@ class PlacedPart:
         return ReadIn(spans_of(parts_of(weights, hot, placement.head == "gpu")), weights)
 
     def _pin(self, reading: ReadIn) -> None:
-        """Has the card read the cold neurons in place in prompts, once they are in RAM, where the RAM has room."""
+        """Has the card read the cold neurons in place in prompts, where the RAM has room for that."""
         whole, place = self._whole, self._in_place
         if place is None:
             return
         layers = zip(whole.weights.layers, self._now.model.layers, strict=True)
         cold = [w.ffns[0] for w, layer in layers if layer is not None and (layer.has_cold or layer.reached is not None)]
         spans = spans_in_place(cold)
-        in_ram = lies_in_ram(whole.opened.files.path)
-        self._cached_bytes = 0 if in_ram else bytes_of(spans, reading.spans)
-        if self._may_pin(False):
-            place.begin(spans, whole.weights, lambda: self._may_pin(False), lambda: not reading.wait(0))
-
-    def _may_pin(self, is_pinned: bool) -> bool:
-        import psutil
-
-        ram = read_ram(psutil, memory_limits())
-        return memory_plan.may_pin_in_place(ram, self._cached_bytes, is_pinned)
+        place.begin(spans, whole.weights, reading, room_for(whole.opened.files.path, bytes_of(spans, reading.spans)))
 
     def spare_ram(self) -> bool:
         """Whether weights are pinned in place; lets go of them where the RAM has run short. Between answers."""
-        place = self._in_place
-        if place is None or not place.is_busy:
-            return False
-        if self._may_pin(True):
-            return True
-        log.info("The RAM has run short: prompts copy cold neurons from here on")
-        with contextlib.suppress(CudaError):
-            self._card.enter()
-        place.close()
-        return False
+        return self._in_place is not None and self._in_place.spare()
+
+    def wait_for_weights(self, seconds: float) -> bool:
+        """Whether what is read in and pinned behind the load is so by then."""
+        end = time.monotonic() + seconds
+        pending = (self.reading, self._in_place)
+        return all(one is None or one.wait(max(0.0, end - time.monotonic())) for one in pending)
 
     def _solved(self, mode: Mode, cancelled: Callable[[], bool]) -> Solved:
         whole, steps = self._whole, self._whole.steps

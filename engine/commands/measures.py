@@ -11,6 +11,8 @@ from engine.commands.output import load_model, number, percent, print_json
 from engine.console import ProgressBar
 from engine.errors import InvalidRequestError
 
+_SETTLING_S = 30.0  # so long a measurement waits, at most, for what is done behind the load
+
 
 def logits(arguments: argparse.Namespace) -> int:
     import numpy as np
@@ -85,6 +87,7 @@ def bench(arguments: argparse.Namespace) -> int:
     if arguments.batch > 1 and arguments.context is None:  # for each sequence: no more, so that there is room for all
         arguments.context = whole_slots(arguments.prompt_tokens + arguments.gen_tokens)
     model = load_model(arguments)
+    model.wait_for_weights(_SETTLING_S)  # else prompts would not come as they do a moment later
     with ProgressBar("Measuring") as progress, model.undisturbed():  # as answers are
         if arguments.batch == 1:
             result = run(model, *lengths, on_progress=progress)

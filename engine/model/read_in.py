@@ -143,6 +143,10 @@ class ReadIn:
                 if not self._holders:
                     self._may_read.set()
 
+    def may_go_on(self, seconds: float) -> bool:
+        """Whether nobody holds it; waits so long for that, at most. For others who work behind the load too."""
+        return self._may_read.wait(seconds)
+
     def wait(self, seconds: float | None = None) -> bool:
         """Whether it is over by then."""
         self._thread.join(seconds)

@@ -40,7 +40,7 @@ _SIDE = 128  # of what a block of a product makes
 PIECES_BYTES = (64 << 10, 96 << 10)  # its shared memory: two pieces before compute capability 8.0, else three
 _MOST_ROWS = 65535  # of one launch
 # Gathering rows of the host's memory waits for the bus: so many multiprocessors of a card, at most, are enough for it.
-_GATHERING_SHARE, _MOST_GATHERING, _GATHERING_THREADS = 4, 16, 1024
+_GATHERING_SHARE, _MOST_GATHERING, _GATHERING_THREADS = 4, 16, 512
 MOST_GATHERED = 3  # matrices at once
 
 

@@ -50,6 +50,7 @@ KEPT = (
     "batch", "decode_tok_s", "share_of_floor", "floor_s_per_token", "bytes_per_token", "ffn_bytes_per_token",
     "active_share", "fired_share", "gpu_neuron_load", "timings",
 )  # fmt: skip
+SETTLING_S = 60.0  # for what is done behind the load
 CARD_PROMPT_TOKENS = 4  # read token by token, for every sequence of every size
 
 
@@ -83,6 +84,7 @@ def main() -> int:
             with_file_as_free(probe(), open_model(Path(flags.model)), flags.threads, flags.device).save(machine)
             config = replace(config, hardware_file=str(machine))
         model = LoadedModel.load(flags.model, config)
+        model.wait_for_weights(SETTLING_S)
         print(f"{model.device_reason}; {n_reached(model)} neurons are read over the bus.", flush=True)
         found = on_a_card(model, sizes, flags) if on_card else on_the_processor(model, sizes, flags)
     if flags.record:

@@ -6,8 +6,9 @@
 A rate counts reading the question too: tokens of the answer by the seconds from the question to its end, as the paper
 does (section 8.2: inputs of 1, 64 and 128, outputs of 8, 128 and 512 tokens). The time to the first token of a long
 question is held against what its cold bytes take: by the bus, or by filling the pinned memory before it, whichever is
-slower, each measured by itself with the very rows and buffers behind the answers. With `all` as one of the budgets,
-each rate is also given as a share of that of the whole card.
+slower, each measured by itself with the very rows and buffers behind the answers; whether they came that way, or were
+gathered in place by the card, is told. With `all` as one of the budgets, each rate is also given as a share of that of
+the whole card.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from engine.session import ChatSession, LoadedModel  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 FIRSTS = 3  # first tokens of which the quickest counts
+SETTLING_S = 60.0  # for what is done behind the load, which answers hold up
 
 
 def main() -> int:
@@ -87,6 +89,7 @@ def measured(flags: argparse.Namespace, budget: float | None) -> dict[str, Any]:
     try:
         answer(model, 4, 4)  # what is compiled or tried out at the first answer
         untouched_s = answer(model, flags.first, 1)  # the first that passes over all cold rows
+        model.wait_for_weights(SETTLING_S)
         shapes = [(i, o) for i in flags.inputs for o in flags.outputs]
         answers = [{"shape": f"{i}+{o}", "tok_s": o / answer(model, i, o)} for i, o in shapes]
         first_s = min(answer(model, flags.first, 1, i) for i in range(1, 1 + FIRSTS))

@@ -26,6 +26,7 @@ from engine.card import cold_stream  # noqa: E402 - found by the line above
 from engine.card.cold_stream import ColdPiece, ColdStream  # noqa: E402
 from engine.card.in_place import InPlace, spans_in_place  # noqa: E402
 from engine.hardware import default_threads, probe  # noqa: E402
+from engine.model.read_in import ReadIn  # noqa: E402
 from engine.model.weights import FfnWeights  # noqa: E402
 from native_kernels.backend import I32, PackedMatrix  # noqa: E402
 from native_kernels.cpu.call import Call  # noqa: E402
@@ -103,7 +104,7 @@ def compare(flags: argparse.Namespace, ops: CardPrefillOps, pool: Pool, w: FfnWe
     device, n_bytes = ops.device, 3 * flags.row * len(ids)
     place = InPlace(device)
     free, began = device.memory()[0], time.perf_counter()
-    place.begin(spans_in_place([w]), w, lambda: True, lambda: False)
+    place.begin(spans_in_place([w]), w, ReadIn([], None), lambda is_pinned: True)
     place.wait()
     taken = time.perf_counter() - began
     print(f"{place.n_bytes / 1e9:.1f} GB registered in {taken:.2f} s, half of which it waits; "

@@ -24,3 +24,4 @@ def test_it_runs_on_the_processor(
     assert [one["shape"] for one in run["answers"]] == ["1+4", "8+4"]
     assert all(one["tok_s"] > 0 and one["share_of_whole_card"] == 1 for one in run["answers"])
     assert run["first_floor_s"] == 0
+    assert run["way"] == ""

@@ -118,17 +118,18 @@ def test_nothing_is_read_in_beside_a_measurement(
         run = getattr(module, name)
 
         def running(*given: Any, **named: Any) -> Any:
-            assert held == [True]
+            assert held == [False, True]
             return run(*given, **named)
 
         monkeypatch.setattr(module, name, running)
 
     monkeypatch.setattr(LoadedModel, "undisturbed", undisturbed)
+    monkeypatch.setattr(LoadedModel, "wait_for_weights", lambda model, seconds: held.append(False) or True)
     watched(bench, "run")
     watched(bench_batch, "run_batch")
     lengths = ("--prompt-tokens", "4", "--gen-tokens", "2", "--repeat", "1")
     assert run_json(capsys, "bench", "starter-chat", *lengths, "--batch", batch)["batch"] == int(batch)
-    assert held == [True, False]
+    assert held == [False, True, False]
 
 
 def test_bench_measures_against_a_floor_of_counted_bytes(capsys: pytest.CaptureFixture[str]) -> None:

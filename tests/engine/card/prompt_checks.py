@@ -15,6 +15,7 @@ from engine.card.prefill_memory import Sizes, sizes_for
 from engine.config import ModelConfig
 from engine.executor.dense import DenseExecutor
 from engine.model.kv_cache import KVCache
+from engine.model.read_in import ReadIn
 from engine.model.transformer import Transformer
 from engine.model.weights import ModelWeights
 from native_kernels.cpu.pool import Pool
@@ -64,7 +65,7 @@ class Setting:
         self.in_place = InPlace(ops.device, lambda at, n_bytes: n_bytes)
         if in_place:
             spans = spans_in_place([w.ffns[0] for w in self.weights.layers])
-            self.in_place.begin(spans, self.weights, lambda: True, lambda: False)
+            self.in_place.begin(spans, self.weights, ReadIn([], None), lambda is_pinned: True)
             assert self.in_place.wait(60)
             assert self.in_place.is_all == (not row_wise)
         self.prefill = CardPrefill(self._transformer(), self.model, ops, self.pool, wanted, self.in_place)

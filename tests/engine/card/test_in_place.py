@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -62,8 +63,22 @@ def matrix(data: Any) -> PackedMatrix:
     return PackedMatrix(data.shape[0], data.shape[1] // 2, "f16", data.view(np.float16))
 
 
+class Reads:
+    """What reads pages in behind the load, or has done so; held: while somebody is answered."""
+
+    def __init__(self, is_over: Callable[[], bool] = lambda: True) -> None:
+        self._is_over, self.held, self.asked = is_over, False, threading.Event()
+
+    def may_go_on(self, seconds: float) -> bool:
+        self.asked.set()
+        return not self.held
+
+    def wait(self, seconds: float | None = None) -> bool:
+        return self._is_over()
+
+
 def begin(place: InPlace, spans: list[HostSpan], **changes: Any) -> None:
-    values: dict[str, Any] = {"keeps": None, "has_room": lambda: True, "is_coming": lambda: False, **changes}
+    values: dict[str, Any] = {"keeps": None, "has_room": lambda is_pinned: True, "reading": Reads(), **changes}
     place.begin(spans, **values)
 
 
@@ -133,7 +148,7 @@ def test_pieces_that_follow_each_other_are_found_as_one(device: RegisteringDevic
     begin(place, spans)
     assert place.wait(PATIENCE_S)
     assert place.is_all
-    assert place.is_busy
+    assert place.spare()
     assert place.n_bytes == 6 * PAGE
     pinned = device.driver.pinned  # type: ignore[attr-defined]
     assert pinned == [
@@ -150,7 +165,7 @@ def test_pieces_that_follow_each_other_are_found_as_one(device: RegisteringDevic
     place.close()
     assert place.find(101 * PAGE, 1) is None
     assert not place.is_all
-    assert not place.is_busy
+    assert not place.spare()
     assert sorted(device.driver.let_go) == [one[0] for one in pinned]  # type: ignore[attr-defined]
 
 
@@ -194,14 +209,14 @@ def test_pages_that_are_not_in_ram_are_waited_for_while_they_are_read(
     monkeypatch.setattr("engine.card.in_place._ASK_AGAIN_S", 0.001)
     there, asked = set[int](), []
 
-    def comes() -> bool:
+    def is_over() -> bool:
         asked.append(1)
         if len(asked) == 5:
             there.update((100 * PAGE, 101 * PAGE, 103 * PAGE))
-        return len(asked) < 5
+        return len(asked) >= 5
 
     place = InPlace(device, lambda at, n_bytes: n_bytes if at in there else n_bytes - 1, PAGE)
-    begin(place, [HostSpan(100 * PAGE, 104 * PAGE, True)], is_coming=comes)
+    begin(place, [HostSpan(100 * PAGE, 104 * PAGE, True)], reading=Reads(is_over))
     assert place.wait(PATIENCE_S)
     assert not place.is_all
     assert place.find(100 * PAGE, 2 * PAGE) is not None
@@ -211,23 +226,66 @@ def test_pages_that_are_not_in_ram_are_waited_for_while_they_are_read(
 
 
 def test_no_more_is_pinned_than_there_is_room_for(device: RegisteringDevice) -> None:
-    place, room = InPlace(device, in_ram, PAGE), iter([True, True, False])
-    begin(place, [HostSpan(100 * PAGE, 109 * PAGE, True)], has_room=lambda: next(room))
+    place, room = InPlace(device, in_ram, PAGE), iter([True, True, True, False])
+    begin(place, [HostSpan(100 * PAGE, 109 * PAGE, True)], has_room=lambda is_pinned: not is_pinned and next(room))
     assert place.wait(PATIENCE_S)
     assert place.n_bytes == 2 * PAGE
     assert not place.is_all
     place.close()
+    other = InPlace(device, in_ram, PAGE)
+    begin(other, [HostSpan(100 * PAGE, 109 * PAGE, True)], has_room=lambda is_pinned: False)
+    assert other.wait(0)
+    assert other.n_bytes == 0
+
+
+def test_it_is_let_go_of_where_the_ram_has_run_short(device: RegisteringDevice) -> None:
+    place, room = InPlace(device, in_ram, PAGE), {True: True, False: True}
+    assert not place.spare()
+    begin(place, [HostSpan(100 * PAGE, 103 * PAGE, True)], has_room=room.__getitem__)
+    assert place.wait(PATIENCE_S)
+    room[False] = False
+    assert place.spare()
+    assert place.n_bytes == 3 * PAGE
+    room[True] = False
+    assert not place.spare()
+    assert place.n_bytes == 0
+    assert len(device.driver.let_go) == 3  # type: ignore[attr-defined]
+    room[True] = room[False] = True
+    begin(place, [HostSpan(100 * PAGE, 103 * PAGE, True)], has_room=room.__getitem__)
+    assert not place.spare()  # until the model is placed anew
+
+
+def test_nothing_is_pinned_while_somebody_is_answered(
+    device: RegisteringDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, reading = InPlace(device, in_ram, PAGE), Reads()
+    monkeypatch.setattr("engine.card.in_place._HEAR_S", 0.0)
+    reading.held = True
+    begin(place, [HostSpan(100 * PAGE, 103 * PAGE, True)], reading=reading)
+    assert reading.asked.wait(PATIENCE_S)
+    assert not place.wait(0.05)
+    assert place.n_bytes == 0
+    reading.held = False
+    assert place.wait(PATIENCE_S)
+    assert place.is_all
+    place.close()
+    place = InPlace(device, in_ram, PAGE)
+    reading.held = True
+    begin(place, [HostSpan(100 * PAGE, 103 * PAGE, True)], reading=reading)
+    place.close()  # in an answer too
+    assert place.wait(0)
+    assert place.n_bytes == 0
 
 
 def test_to_close_it_does_not_wait_for_the_rest(device: RegisteringDevice) -> None:
     place, kept = InPlace(device, lambda at, n_bytes: 0, PAGE), SimpleNamespace()
-    begin(place, [HostSpan(100 * PAGE, 103 * PAGE, True)], keeps=kept, is_coming=lambda: True)
-    assert place.is_busy
+    begin(place, [HostSpan(100 * PAGE, 103 * PAGE, True)], keeps=kept, reading=Reads(lambda: False))
+    assert place.spare()
     assert not place.wait(0)
     place.close()
     assert place.wait(0)
     assert not device.driver.pinned  # type: ignore[attr-defined]
-    assert not place.is_busy
+    assert not place.spare()
 
 
 def test_the_mapping_stays_as_long_as_pages_of_it_are_pinned(device: RegisteringDevice) -> None:

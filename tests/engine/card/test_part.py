@@ -16,7 +16,7 @@ from stand_in_card import StandInCard
 from stand_in_prefill import HostDevice
 from tiny_model import make_tiny_gguf, make_tiny_model
 
-from engine.card import budget, choice, placed_part, room, self_test
+from engine.card import budget, choice, in_place, placed_part, room, self_test
 from engine.card.in_place import InPlace
 from engine.card.placed_part import PlacedPart
 from engine.config import EngineConfig, SamplingConfig
@@ -449,9 +449,9 @@ class Pinning:
 
     def __init__(self, machine: StandInMachine, folder: Path, patch: pytest.MonkeyPatch, **changes: Any) -> None:
         self.ram = RamInfo(128 * GIB, 64 * GIB)
-        patch.setattr(placed_part, "read_ram", lambda *of: self.ram)
+        patch.setattr(in_place, "read_ram", lambda *of: self.ram)
         self.device = HostDevice()
-        patch.setattr(placed_part, "lies_in_ram", lambda path: False)
+        patch.setattr(in_place, "lies_in_ram", lambda path: False)
         hot = [np.arange(i, 256, 3, dtype=np.int32) for i in range(2)]
         solved = SimpleNamespace(placement=a_placement(hot, 256, head="gpu"), setting=None)
         patch.setattr(PlacedPart, "_solved", lambda *of: solved)
@@ -478,7 +478,7 @@ def test_cold_neurons_are_pinned_in_place_behind_the_load(
     machine: StandInMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pinning = Pinning(machine, tmp_path, monkeypatch, vram_budget_gib=1)
-    assert pinning.place.wait(60)
+    assert pinning.model.wait_for_weights(60)
     assert pinning.place.is_all
     for layer in pinning.model.weights.layers:
         w = layer.ffns[0]
@@ -506,7 +506,7 @@ def test_before_an_answer_the_ram_is_looked_at_too(
     assert pinning.place.is_all
     pinning.ram = RamInfo(128 * GIB, GIB)
     assert answer(pinning.model) == first
-    assert not pinning.place.is_busy
+    assert not pinning.card.spare_ram()
     pinning.model.close()
 
 
@@ -516,7 +516,7 @@ def test_nothing_is_pinned_where_the_ram_has_no_room(
     monkeypatch.setattr(placed_part, "bytes_of", lambda *of: 49 * GIB)  # of 64 that are free, 16 are to stay so
     pinning = Pinning(machine, tmp_path, monkeypatch)
     assert pinning.place.wait(0)
-    assert not pinning.place.is_busy
+    assert not pinning.card.spare_ram()
     assert pinning.calls("cuMemHostRegister_v2") == 0
     pinning.model.close()
 

@@ -218,8 +218,11 @@ def test_a_model_of_the_processor_is_read_in_once_it_is_loaded() -> None:
     answer = ChatSession(loaded).generate([1, 2, 3], SamplingConfig(temperature=0.0, max_tokens=2))
     next(answer)
     assert loaded.reading._holders == 1, "it does not read while somebody is answered"
+    assert not loaded.reading.may_go_on(0)
     answer.close()
     assert loaded.reading._holders == 0
+    assert loaded.reading.may_go_on(0)
+    assert loaded.wait_for_weights(0)
     loaded.close()
 
 
