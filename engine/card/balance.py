@@ -36,13 +36,17 @@ from native_kernels.cuda.driver import CudaError
 
 log = logging.getLogger(__name__)
 
-# Tokens that are decoded twice: first to bring their rows in, then to be timed, all but the one that begins a text.
+# Tokens that are decoded twice: first to bring their rows in, then to be timed, all but the one that begins a text. One
+# less where that takes long, none where it takes so long that their rows come from a disk.
 TOKENS = 4
-_WARMING_S = 1.0  # after which no further tokens are taken
+_LONG_S, _TOO_LONG_S = 0.15, 1.0
 _FEW_PAGES = 8  # read from a disk meanwhile, that no token notices
 _LEAST_GAIN = 0.04  # of a token's time, for which a model is placed anew
 _ROUNDS = 2  # of placing anew
-_AS_GOOD = 1.02  # of the shortest time that was measured: as short
+# Of the shortest time that was measured: as short; and as short where the sides have come closer together, for the RAM
+# of a machine may give a fifth more or less from one second to the next, and to both.
+_AS_SHORT, _AS_SHORT_IF_CLOSER = 1.02, 1.2
+_CLOSER = 0.05
 
 
 @dataclass(frozen=True)
@@ -85,12 +89,17 @@ def balanced(
             return Tried(rates, now.times), False
         is_found = True
         now = found  # also where it is slower: it was hoped for more than is true, and now that is known
-        if now.times.token_s <= _AS_GOOD * best.times.token_s:
+        if _is_as_good(now.times, best.times):
             best = now
     if now is not best:
         log.info("That was no faster: placed as before")
         place(best.rates)
     return best, is_found
+
+
+def _is_as_good(times: LaneTimes, others: LaneTimes) -> bool:
+    is_closer = others.reached_bytes > 0 and times.apart < others.apart - _CLOSER
+    return times.token_s <= (_AS_SHORT_IF_CLOSER if is_closer else _AS_SHORT) * others.token_s
 
 
 Timed = tuple[Solved, LaneTimes | None]  # what was placed, and what its tokens took, where that could be told
@@ -187,9 +196,9 @@ def _decoded(
         if step(token) is None:
             return None
         taken += 1
-        if time.perf_counter() - started > _WARMING_S:
+        if time.perf_counter() - started > (_LONG_S if taken == TOKENS - 1 else _TOO_LONG_S):
             break
-    if taken < 2:
+    if taken < TOKENS - 1:
         log.info("Not balanced: tokens take too long yet to be timed")
         return None
     cache.truncate(0)

@@ -148,7 +148,7 @@ def test_tokens_that_tell_nothing(
         pages = iter(range(0, 1 << 20, 100))
         monkeypatch.setattr(balance, "_pages_read", lambda: next(pages))
     elif why == "slow":
-        monkeypatch.setattr(balance, "_WARMING_S", 0.0)
+        monkeypatch.setattr(balance, "_TOO_LONG_S", 0.0)
     elif why == "marks":
         monkeypatch.setattr("stand_in_card.StandInCard.mark", no_marks)
     else:

@@ -92,12 +92,12 @@ def test_predictors_count_where_they_are(tmp_path: Path) -> None:
 def test_what_is_remembered_of_a_models_rows_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As it does at loading, in the same process and without the preview being told."""
     path = make_tiny_powerinfer(tmp_path / "p.gguf", rank=8)
-    known, previews = machine("pc-high"), Previews()
+    known, previews = known_machine(a_profile(vram=4 * GIB, cpu_gb_s=1e-3, exchange_s=1e-6)), Previews()
     assert known.gpu is not None
     monkeypatch.setattr(solving, "probe", lambda: known.profile)
     monkeypatch.setattr(memory_plan, "card_scratch_bytes", lambda *of: 0)
     opened = open_model(path)
-    everything = solve_model(opened, EngineConfig(hardware_file="pc-high", context=64)).placement.vram_bytes
+    everything = solve_model(opened, EngineConfig(context=64, threads=known.threads)).placement.vram_bytes
     budget = (everything - 20_000) / GIB  # some neurons stay in the RAM
     engine = EngineConfig(mode="auto", vram_budget_gib=budget, context=64, threads=known.threads)
     before = previews.preview(path, known, budget, 64), solve_model(opened, engine).placement
