@@ -23,7 +23,7 @@ from engine.errors import Cancelled, DeviceFailedError
 from engine.hardware import HardwareProfile, choose_gpu, probe
 from engine.lane_rates import LaneRates
 from engine.measured_hardware import remember
-from engine.offline import memory_plan, solving
+from engine.offline import machine_figures, memory_plan, solving
 from engine.offline.lanes import LaneTimes
 from engine.offline.machine_figures import with_figures, working_set
 from engine.offline.model_bytes import ModelBytes
@@ -32,6 +32,7 @@ from engine.session import ChatSession, LoadedModel
 from native_kernels.cuda.card import Card
 from native_kernels.cuda.driver import CudaError, CudaOutOfMemoryError
 
+REAL_TIMES = machine_figures.processor_times
 D_FF, NEURON = 256, 3 * 32 * 4  # bytes of a neuron, in f32
 GREEDY = SamplingConfig().changed({"temperature": 0, "max_tokens": 6})
 PROMPT = [1, 5, 9, 40, 7]
@@ -339,9 +340,14 @@ def test_placing_it_anew_between_answers_goes_by_what_was_found(
 
 @pytest.mark.gpu
 def test_figures_that_are_wrong_do_not_keep_one_side_waiting(
-    own_card: Card, tmp_path: Path, watched: list[LaneTimes | None]
+    own_card: Card, tmp_path: Path, watched: list[LaneTimes | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The card is said to read ten times as fast over the bus as it does."""
+    """The card is said to read ten times as fast over the bus as it does. On a machine that others keep busy nothing
+    can be said of it."""
+    monkeypatch.setattr(balance, "_TOO_LONG_S", 60.0)
+    monkeypatch.setattr(balance, "_FEW_PAGES", 1 << 30)
+    monkeypatch.setattr(machine_figures, "processor_times", REAL_TIMES)
+    others = machine_figures.Others()
     size: dict[str, int] = {"n_layers": 4, "d_model": 2048, "d_ff": 8192, "n_heads": 16, "n_kv_heads": 16}
     path = make_tiny_model(tmp_path / "m", activation="relu", dtype="float16", **size)
     profile = probe()
@@ -364,6 +370,8 @@ def test_figures_that_are_wrong_do_not_keep_one_side_waiting(
     model = LoadedModel.load(path, replace(engine, vram_budget_gib=budget))
     text, (first, *later), found = answer(model), list(watched), placed(model)
     model.close()
+    if not others.are_quiet:
+        pytest.skip(f"others used {others.share:.0%} of the processors meanwhile")
     print(f"placed wrongly: {first}; then: {later}")
     assert first is not None
     assert later, "it was placed anew"
@@ -373,7 +381,6 @@ def test_figures_that_are_wrong_do_not_keep_one_side_waiting(
     assert last.apart < first.apart
     watched.clear()
     again = LoadedModel.load(path, replace(engine, vram_budget_gib=budget))
-    assert answer(again) == text
-    if len(watched) == 1:  # it was quiet enough for the rates to be kept
-        assert placed(again) == found
+    if len(watched) == 1:  # the RAM gave as much as before
+        assert (placed(again), answer(again)) == (found, text)
     again.close()
