@@ -29,7 +29,7 @@ from engine.lane_rates import LaneRates
 from engine.measured_hardware import recall_lanes, remember_lanes
 from engine.model.weights import ModelWeights
 from engine.offline.lanes import LaneTimes, kind_of
-from engine.offline.machine_figures import Others
+from engine.offline.machine_figures import Others, serves_this_load_alone
 from engine.offline.rebalancing import gain_of
 from engine.offline.solving import Solved
 from native_kernels.cuda.driver import CudaError
@@ -37,9 +37,9 @@ from native_kernels.cuda.driver import CudaError
 log = logging.getLogger(__name__)
 
 # Tokens that are decoded twice: first to bring their rows in, then to be timed, all but the one that begins a text. One
-# less where that takes long, none where it takes so long that their rows come from a disk.
+# less where that takes long, two less where it takes very long, and none where that comes of a disk.
 TOKENS = 4
-_LONG_S, _TOO_LONG_S = 0.15, 1.0
+_LONG_S, _VERY_LONG_S = 0.15, 1.0
 _FEW_PAGES = 8  # read from a disk meanwhile, that no token notices
 _LEAST_GAIN = 0.04  # of a token's time, for which a model is placed anew
 _ROUNDS = 2  # of placing anew
@@ -130,6 +130,8 @@ def settle(
     rows = setting.profile, setting.gpu, setting.threads, kind_of(setting.model, mode)
     is_known = is_this_machine and recall_lanes(*rows)[0]
     best, is_found = balanced(Tried(setting.lanes.get(mode), times), gain, place_by, is_known)
+    if best.rates is None and serves_this_load_alone():  # what was reckoned with is another thing at the next load
+        return
     if is_found and is_this_machine and best.times.quiet:
         remember_lanes(*rows, best.rates)
 
@@ -185,7 +187,7 @@ def _decoded(
     program: CardDecodeProgram, cache: CardCache, sample: Sequence[int], cancelled: Callable[[], bool]
 ) -> tuple[list[TimedToken], bool] | None:
     """The tokens that count, and whether hardly anybody else kept the processor busy."""
-    started, taken = time.perf_counter(), 0
+    started, read_before, taken = time.perf_counter(), _pages_read(), 0
 
     def step(token: int) -> TimedToken | None:
         if cancelled():
@@ -196,10 +198,13 @@ def _decoded(
         if step(token) is None:
             return None
         taken += 1
-        if time.perf_counter() - started > (_LONG_S if taken == TOKENS - 1 else _TOO_LONG_S):
+        took = time.perf_counter() - started
+        if took > _VERY_LONG_S and _pages_read() > read_before + _FEW_PAGES:
+            log.info("Not balanced: the model's files are still being read")
+            return None
+        if (taken >= TOKENS - 1 and took > _LONG_S) or (taken >= TOKENS - 2 and took > _VERY_LONG_S):
             break
-    if taken < TOKENS - 1:
-        log.info("Not balanced: tokens take too long yet to be timed")
+    if taken < TOKENS - 2:
         return None
     cache.truncate(0)
     read_before, others = _pages_read(), Others()

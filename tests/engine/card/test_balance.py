@@ -135,7 +135,7 @@ def test_nothing_is_timed_where_no_side_could_take_from_the_other(
     assert not watched
 
 
-@pytest.mark.parametrize("why", ["files", "slow", "marks", "short"])
+@pytest.mark.parametrize("why", ["files", "a disk", "marks", "short"])
 def test_tokens_that_tell_nothing(
     why: str,
     machine: StandInMachine,
@@ -144,12 +144,11 @@ def test_tokens_that_tell_nothing(
     watched: list[LaneTimes | None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The files are being read, the tokens take long, the card has no marks, the text is too short."""
-    if why == "files":
+    """The files are being read, be it quickly or slowly, the card has no marks, the text is too short."""
+    if why in ("files", "a disk"):
         pages = iter(range(0, 1 << 20, 100))
         monkeypatch.setattr(balance, "_pages_read", lambda: next(pages))
-    elif why == "slow":
-        monkeypatch.setattr(balance, "_TOO_LONG_S", 0.0)
+        monkeypatch.setattr(balance, "_VERY_LONG_S", 60.0 if why == "files" else 0.0)
     elif why == "marks":
         monkeypatch.setattr("stand_in_card.StandInCard.mark", no_marks)
     else:
@@ -160,6 +159,30 @@ def test_tokens_that_tell_nothing(
     assert model.hot_blocks is not None
     assert not any(model.hot_blocks.hot.take_fired(layer).any() for layer in range(2))
     model.close()
+
+
+@pytest.mark.parametrize(("long", "very_long", "n"), [(60.0, 60.0, 8), (0.0, 60.0, 6), (0.0, 0.0, 4)])
+def test_fewer_tokens_where_they_take_long(
+    long: float,
+    very_long: float,
+    n: int,
+    machine: StandInMachine,
+    tiny: Path,
+    by_hand: list[Solved],
+    watched: list[LaneTimes | None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(balance, "gain_of", stays)
+    monkeypatch.setattr(balance, "_LONG_S", long)
+    monkeypatch.setattr(balance, "_VERY_LONG_S", very_long)
+    monkeypatch.setattr(balance, "_pages_read", lambda: 0)
+    steps: list[int] = []
+    step = CardDecodeProgram.timed_step
+    monkeypatch.setattr(CardDecodeProgram, "timed_step", lambda self, *of: steps.append(of[0]) or step(self, *of))
+    machine.load(tiny).close()
+    assert len(steps) == n
+    assert steps[: n // 2] == steps[n // 2 :]
+    assert watched[0] is not None
 
 
 def no_marks(self: Any) -> Any:
@@ -301,6 +324,20 @@ def test_rates_that_no_longer_hold_are_renewed(
     again.close()
 
 
+def test_that_hasty_figures_are_right_is_not_remembered(
+    here: Callable[..., LoadedModel], monkeypatch: pytest.MonkeyPatch, own_folders: Path
+) -> None:
+    """The next load reckons with others."""
+    truth = Truth(monkeypatch)
+    monkeypatch.setattr(balance, "gain_of", stays)
+    for hasty in (True, False):
+        monkeypatch.setattr(balance, "serves_this_load_alone", lambda hasty=hasty: hasty)
+        here().close()
+        assert bool(list((own_folders / "cache").rglob("measured-hardware.json"))) != hasty
+    here().close()
+    assert truth.n_timed == 3
+
+
 @pytest.mark.parametrize("why", ["busy", "a file"])
 def test_nothing_is_remembered_of_a_busy_machine_or_of_one_from_a_file(
     why: str, here: Callable[..., LoadedModel], monkeypatch: pytest.MonkeyPatch, own_folders: Path, tmp_path: Path
@@ -344,7 +381,7 @@ def test_figures_that_are_wrong_do_not_keep_one_side_waiting(
 ) -> None:
     """The card is said to read ten times as fast over the bus as it does. On a machine that others keep busy nothing
     can be said of it."""
-    monkeypatch.setattr(balance, "_TOO_LONG_S", 60.0)
+    monkeypatch.setattr(balance, "_VERY_LONG_S", 60.0)
     monkeypatch.setattr(balance, "_FEW_PAGES", 1 << 30)
     monkeypatch.setattr(machine_figures, "processor_times", REAL_TIMES)
     others = machine_figures.Others()
