@@ -29,20 +29,24 @@ from engine.lane_rates import LaneRates
 from engine.measured_hardware import recall_lanes, remember_lanes
 from engine.model.weights import ModelWeights
 from engine.offline.lanes import LaneTimes, kind_of
-from engine.offline.machine_figures import Others
+from engine.offline.machine_figures import Others, serves_this_load_alone
 from engine.offline.rebalancing import gain_of
 from engine.offline.solving import Solved
 from native_kernels.cuda.driver import CudaError
 
 log = logging.getLogger(__name__)
 
-# Tokens that are decoded twice: first to bring their rows in, then to be timed, all but the one that begins a text.
+# Tokens that are decoded twice: first to bring their rows in, then to be timed, all but the one that begins a text. One
+# less where that takes long, two less where it takes very long, and none where that comes of a disk.
 TOKENS = 4
-_WARMING_S = 1.0  # after which no further tokens are taken
+_LONG_S, _VERY_LONG_S = 0.15, 1.0
 _FEW_PAGES = 8  # read from a disk meanwhile, that no token notices
 _LEAST_GAIN = 0.04  # of a token's time, for which a model is placed anew
 _ROUNDS = 2  # of placing anew
-_AS_GOOD = 1.02  # of the shortest time that was measured: as short
+# Of the shortest time that was measured: as short; and as short where the sides have come closer together, for the RAM
+# of a machine may give a fifth more or less from one second to the next, and to both.
+_AS_SHORT, _AS_SHORT_IF_CLOSER = 1.02, 1.2
+_CLOSER = 0.05
 
 
 @dataclass(frozen=True)
@@ -85,12 +89,17 @@ def balanced(
             return Tried(rates, now.times), False
         is_found = True
         now = found  # also where it is slower: it was hoped for more than is true, and now that is known
-        if now.times.token_s <= _AS_GOOD * best.times.token_s:
+        if _is_as_good(now.times, best.times):
             best = now
     if now is not best:
         log.info("That was no faster: placed as before")
         place(best.rates)
     return best, is_found
+
+
+def _is_as_good(times: LaneTimes, others: LaneTimes) -> bool:
+    is_closer = others.reached_bytes > 0 and times.apart < others.apart - _CLOSER
+    return times.token_s <= (_AS_SHORT_IF_CLOSER if is_closer else _AS_SHORT) * others.token_s
 
 
 Timed = tuple[Solved, LaneTimes | None]  # what was placed, and what its tokens took, where that could be told
@@ -121,6 +130,8 @@ def settle(
     rows = setting.profile, setting.gpu, setting.threads, kind_of(setting.model, mode)
     is_known = is_this_machine and recall_lanes(*rows)[0]
     best, is_found = balanced(Tried(setting.lanes.get(mode), times), gain, place_by, is_known)
+    if best.rates is None and serves_this_load_alone():  # what was reckoned with is another thing at the next load
+        return
     if is_found and is_this_machine and best.times.quiet:
         remember_lanes(*rows, best.rates)
 
@@ -176,7 +187,7 @@ def _decoded(
     program: CardDecodeProgram, cache: CardCache, sample: Sequence[int], cancelled: Callable[[], bool]
 ) -> tuple[list[TimedToken], bool] | None:
     """The tokens that count, and whether hardly anybody else kept the processor busy."""
-    started, taken = time.perf_counter(), 0
+    started, read_before, taken = time.perf_counter(), _pages_read(), 0
 
     def step(token: int) -> TimedToken | None:
         if cancelled():
@@ -187,10 +198,13 @@ def _decoded(
         if step(token) is None:
             return None
         taken += 1
-        if time.perf_counter() - started > _WARMING_S:
+        took = time.perf_counter() - started
+        if took > _VERY_LONG_S and _pages_read() > read_before + _FEW_PAGES:
+            log.info("Not balanced: the model's files are still being read")
+            return None
+        if (taken >= TOKENS - 1 and took > _LONG_S) or (taken >= TOKENS - 2 and took > _VERY_LONG_S):
             break
-    if taken < 2:
-        log.info("Not balanced: tokens take too long yet to be timed")
+    if taken < TOKENS - 2:
         return None
     cache.truncate(0)
     read_before, others = _pages_read(), Others()

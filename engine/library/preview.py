@@ -123,7 +123,7 @@ class Previews:
             choice = place_greedily(problem, budgets.vram_bytes, case.ram_budget, steps)
             found.append((float("inf") if choice is None else choice.seconds(problem), mode, problem, choice))
         _, mode, problem, choice = min(found, key=lambda one: one[0])
-        if choice is not None and (rates := case.lanes.get(mode)) is not None:  # as it is placed when it is loaded
+        if (rates := case.lanes.get(mode)) is not None:  # as it is placed when it is loaded
             problem, steps = self._problem(name, case, mode, "taken", rates)
             choice = place_greedily(problem, budgets.vram_bytes, case.ram_budget, steps)
         source: Source | Literal["measured"] = "measured"
@@ -131,7 +131,7 @@ class Previews:
         if known.config.has_zeros and known.stats is None:
             source = "family"
             if choice is not None and not known.config.n_experts:
-                seconds = [choice.seconds(self._problem(name, case, mode, end)[0]) for end in ("least", "most")]
+                seconds = [choice.seconds(self._problem(name, case, mode, end, rates)[0]) for end in ("least", "most")]
                 range_s = min(seconds), max(seconds)
             notes.append("How often its neurons fire was not counted yet: taken is what models of its kind do.")
         if not machine.measured:

@@ -92,6 +92,11 @@ def with_figures(profile: HardwareProfile, threads: int, n_bytes: int, cards: bo
     return profile
 
 
+def serves_this_load_alone() -> bool:
+    """Whether some of the figures of now were measured while the machine was busy."""
+    return bool(_hasty)
+
+
 def forget_hasty() -> None:
     """What was measured while the machine was busy is measured again: another load begins."""
     _hasty.clear()

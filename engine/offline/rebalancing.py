@@ -14,8 +14,8 @@ from engine.lane_rates import LaneRates
 from engine.offline.cost_model import Machine
 from engine.offline.greedy import place_greedily
 from engine.offline.lanes import LaneTimes, rates_of
-from engine.offline.placement_problem import Choice, Problem, block_size
-from engine.offline.solving import Setting, hottest_of, problem_of, with_learned
+from engine.offline.placement_problem import Choice, Hottest, Problem, block_size
+from engine.offline.solving import Setting, activity_by, problem_by, with_learned
 from engine.sparsity.placement import Placement
 
 
@@ -49,9 +49,8 @@ def gain_of(setting: Setting, placement: Placement, times: LaneTimes) -> tuple[L
     block = block_size(setting.model.neurons)
     reached = placement.reached or ((),) * placement.n_layers
     as_it_is = np.array([-(-len(ids) // block) for ids in reached], np.int64)
-    hottest = hottest_of(setting, mode)
-    problem, _ = problem_of(setting, mode, hottest)
-    now, _ = problem_of(setting, mode, hottest, as_it_is)
+    hottest = Hottest.of(activity_by(setting, mode))
+    problem, now = problem_by(setting, mode, hottest), problem_by(setting, mode, hottest, as_it_is)
     choice = _choice_of(now, placement)
     ram = setting.origins().ram_budget_bytes
     found = place_greedily(problem, setting.budgets.vram_bytes, ram)

@@ -311,35 +311,36 @@ def read_setting(
     )
 
 
-def hottest_of(setting: Setting, mode: Mode) -> Hottest:
-    """The neurons as `problem_of` sorts them, for who asks it several times."""
-    predictors = setting.predictors if mode == "sparse" else None
-    return Hottest.of(activity_of(setting.opened.config, mode, setting.stats, predictors))
+def problem_of(setting: Setting, mode: Mode) -> tuple[Problem, Activity]:
+    """The ways to place the model, as a mode computes it."""
+    activity = activity_by(setting, mode)
+    return problem_by(setting, mode, activity), activity
 
 
-def problem_of(
-    setting: Setting, mode: Mode, hottest: Hottest | None = None, reached_blocks: I64 | None = None
-) -> tuple[Problem, Activity]:
-    """The ways to place the model, as a mode computes it. hottest: of its neurons, where they are sorted already.
-    reached_blocks: as build_problem has it."""
-    config = setting.opened.config
+def activity_by(setting: Setting, mode: Mode) -> Activity:
+    """How likely a mode computes each neuron."""
     predictors = setting.predictors if mode == "sparse" else None
-    activity = activity_of(config, mode, setting.stats, predictors)
-    problem = build_problem(
+    return activity_of(setting.opened.config, mode, setting.stats, predictors)
+
+
+def problem_by(
+    setting: Setting, mode: Mode, activity: Activity | Hottest, reached_blocks: I64 | None = None
+) -> Problem:  # fmt: skip
+    """As `problem_of`, where it is known how likely neurons are computed. reached_blocks: as build_problem has it."""
+    return build_problem(
         setting.model,
-        activity if hottest is None else hottest,
+        activity,
         Machine.of(setting.profile, setting.threads, setting.gpu, setting.lanes.get(mode)),
         mode,
         setting.context,
         min(TYPICAL_POSITION, setting.context // 2),
         setting.kv_codec,
-        predictors,
+        setting.predictors if mode == "sparse" else None,
         fixed_vram=setting.fixed_vram,
         fixed_ram=setting.fixed_ram,
         pinned_bytes=setting.pinned_bytes,
         reached_blocks=reached_blocks,
     )
-    return problem, activity
 
 
 def _solved(
@@ -363,7 +364,7 @@ def _solved(
         raise Cancelled
     mode, problem, activity = candidates[0]
     if len(modes) > 1 and mode in setting.lanes:
-        problem, activity = problem_of(setting, mode)
+        problem = problem_by(setting, mode, activity)
     # seconds, of numbers only
     solution = run_unless(cancelled, lambda: solve(problem, vram, ram, time_limit_s=limit_s), "solver")
     return placement_of(setting, origins, mode, problem, activity, solution), problem

@@ -345,6 +345,44 @@ def test_the_card_s_stages_are_measured_now_and_then_and_change_nothing(
     card.close()
 
 
+@pytest.mark.parametrize("execution", ["segments", "token", "eager"])
+def test_a_timed_token_is_counted_nowhere_and_leaves_the_next_as_it_was(
+    any_card: Card, tiny: Loaded, execution: Any
+) -> None:
+    config, weights = tiny
+    hot = some_hot(config, "random")
+    reached = [np.setdiff1d(np.arange(config.d_ff, dtype=np.int32), ids)[:20] for ids in hot]
+    ours = put_on_card(any_card, config, weights, "exact", hot, reached=reached, execution=execution)
+    wanted = logits_of(ours.decoder.step, ours.cache(), TOKENS)
+    counted = ours.counters.layers.copy()
+    ours.counters.reset()
+    cache = ours.cache()
+    for _ in range(2):
+        found = [ours.decoder.timed_step(token, cache) for token in TOKENS]
+        assert (ours.counters.tokens, ours.counters.on_card) == (0, None)
+        assert not ours.counters.layers.any()
+        assert sum(ours.decoder.stage_seconds().values()) == 0
+        if execution == "eager":
+            assert found == [None] * len(TOKENS)
+        else:
+            both = [one.by_card + one.by_processor for one in found if one is not None]
+            np.testing.assert_array_equal(np.sum(both, axis=0)[:, 1:], counted[:, 1:3])
+            for one in found:
+                assert one is not None
+                assert {"ffn", "reached", "attention"} <= set(one.card_s)
+                assert {"cold", "exchange"} <= set(one.processor_s)
+                assert sum(one.processor_s.values()) <= one.seconds
+            assert {"ffn", "attention"} <= set(ours.decoder.card_seconds())
+            assert "reached" not in ours.decoder.card_seconds()
+        ours.decoder.forget_marks()
+        assert not ours.decoder.card_seconds()
+        cache.truncate(0)
+    assert (logits_of(ours.decoder.step, cache, TOKENS) == wanted).all()
+    np.testing.assert_array_equal(ours.counters.layers, counted)
+    ours.close()
+    ours.decoder.close()
+
+
 def test_where_marks_cannot_be_had_tokens_run_without(tiny: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(card: StandInCard) -> Any:
         raise CudaError("cuEventRecordWithFlags", 801, "CUDA_ERROR_NOT_SUPPORTED")

@@ -19,11 +19,14 @@ from engine.config import EngineConfig, ModelConfig
 from engine.cpu_and_ram import RamInfo
 from engine.errors import InvalidRequestError, ModelNotFoundError
 from engine.hardware import default_threads
+from engine.lane_rates import LaneRates
 from engine.library import preview as previewing
 from engine.library.machines import KnownMachine, known_machine
 from engine.library.preview import Previews
-from engine.measured_hardware import load_profile
+from engine.measured_hardware import load_profile, remember_lanes
 from engine.model.model_files import open_model
+from engine.offline import memory_plan, solving
+from engine.offline.lanes import kind_of
 from engine.offline.model_bytes import ModelBytes
 from engine.offline.solving import solve_model
 from engine.sparsity.stats import NeuronStats
@@ -84,6 +87,29 @@ def test_predictors_count_where_they_are(tmp_path: Path) -> None:
     found = Previews().preview(path, machine("pc-high"))
     placement = solve_model(open_model(path), EngineConfig(hardware_file="pc-high", context=found.context)).placement
     assert found.predicted_tok_s == pytest.approx(placement.predicted_tok_s, rel=0.05)
+
+
+def test_what_is_remembered_of_a_models_rows_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it does at loading, in the same process and without the preview being told."""
+    path = make_tiny_powerinfer(tmp_path / "p.gguf", rank=8)
+    known, previews = known_machine(a_profile(vram=4 * GIB, cpu_gb_s=1e-3, exchange_s=1e-6)), Previews()
+    assert known.gpu is not None
+    monkeypatch.setattr(solving, "probe", lambda: known.profile)
+    monkeypatch.setattr(memory_plan, "card_scratch_bytes", lambda *of: 0)
+    opened = open_model(path)
+    everything = solve_model(opened, EngineConfig(context=64, threads=known.threads)).placement.vram_bytes
+    budget = (everything - 20_000) / GIB  # some neurons stay in the RAM
+    engine = EngineConfig(mode="auto", vram_budget_gib=budget, context=64, threads=known.threads)
+    before = previews.preview(path, known, budget, 64), solve_model(opened, engine).placement
+    for mode in ("exact", "sparse"):
+        kind = kind_of(ModelBytes.of(opened), mode)  # type: ignore[arg-type]
+        remember_lanes(known.profile, known.gpu, known.threads, kind, LaneRates(1e3, 1e3, 1e3))
+    after = previews.preview(path, known, budget, 64), solve_model(opened, engine).placement
+    for found, placement in (before, after):
+        assert found.predicted_tok_s == pytest.approx(placement.predicted_tok_s, rel=0.05)
+        assert found.gpu_neuron_load == pytest.approx(placement.gpu_neuron_load, abs=0.05)
+    assert (after[0].predicted_tok_s or 0) < 0.5 * (before[0].predicted_tok_s or 0)
+    assert after[1].origins.differences(before[1].origins) == ("the machine",)
 
 
 def test_models_with_experts_are_the_processors(tmp_path: Path) -> None:

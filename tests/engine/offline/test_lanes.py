@@ -267,6 +267,20 @@ def test_a_placement_that_is_slower_than_reckoned_is_taken_back(world: MakeWorld
     assert made.times() == first.times
 
 
+@pytest.mark.parametrize(("slower", "stays"), [(1.15, True), (1.3, False)])
+def test_sides_that_have_come_closer_make_up_for_a_slow_second(slower: float, stays: bool, world: MakeWorld) -> None:
+    made = world(TRUE, 120e9, 0.7)
+    first = made.place(None)
+
+    def place(rates: LaneRates | None) -> Tried:
+        found = made.place(rates)
+        return replace(found, times=replace(found.times, token_s=slower * first.times.token_s))
+
+    found, _ = balanced(first, made.gain, place, is_known=False)
+    assert (found.rates is not None) == stays
+    assert made.placed[-1] == found.rates
+
+
 def test_a_placement_that_cannot_be_timed_is_not_remembered(world: MakeWorld) -> None:
     made = world(TRUE, 120e9, 0.7)
     first = made.place(None)

@@ -12,7 +12,7 @@ from placement_cases import a_profile
 from engine.hardware import HardwareProfile
 from engine.measured_hardware import recall
 from engine.offline import machine_figures
-from engine.offline.machine_figures import Others, forget_hasty, with_figures
+from engine.offline.machine_figures import Others, forget_hasty, serves_this_load_alone, with_figures
 
 REAL_TIMES = machine_figures.processor_times
 N_BYTES = 1 << 30
@@ -62,7 +62,9 @@ def test_what_was_measured_on_a_busy_machine_serves_one_load(
         assert with_figures(unknown, 4, N_BYTES, cards=False).cpu.bytes_per_s == 1e9
     assert with_figures(unknown, 2, N_BYTES, cards=False).cpu.bytes_per_s == 2e9
     assert recall(unknown, 4, N_BYTES) == unknown
+    assert serves_this_load_alone()
     forget_hasty()
+    assert not serves_this_load_alone()
     machine.others = 0.1
     assert with_figures(unknown, 4, N_BYTES, cards=False).cpu.bytes_per_s == 3e9
     assert recall(unknown, 4, N_BYTES).cpu.bytes_per_s == 3e9
