@@ -24,6 +24,7 @@ MOST_STAGED_SLOTS = 16384  # that stage_rows.cu lists
 _MOST_PLANES = 12
 _STAGING_BLOCKS, _STAGING_THREADS = 16, 1024  # of an H200: 51 GB/s over its bus; 8 have 29 at most, more no more
 _STAGING_SHARE = 4  # of a small card's multiprocessors that part
+_FEW_ROW_THREADS = 1024  # for a row, where there are few: nobody else is on the card meanwhile
 _KERNELS = {
     "batch": ("needed_words", "keep_needed", "count_used"),
     "stage_rows": ("stage_rows",),
@@ -55,6 +56,7 @@ class CardBatchOps(CardPrefillOps):
         self._staging_blocks = max(1, min(_STAGING_BLOCKS, card.n_multiprocessors // _STAGING_SHARE))
         try:
             super().__init__(card.device, card.stream, self._copies)
+            self._row_threads = _FEW_ROW_THREADS
             for source, names in _KERNELS.items():
                 module = load(card.device, source)
                 self._modules.append(module)

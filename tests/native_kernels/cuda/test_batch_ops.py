@@ -10,10 +10,10 @@ from card_planes import planes_of, some_rows
 from on_card import OnCard
 
 from native_kernels.cuda.batch_ops import MOST_STAGED_SLOTS, CardBatchOps
-from native_kernels.cuda.card import CardMatrix
+from native_kernels.cuda.card import CardMatrix, CardNorm
 from native_kernels.cuda.cuda_card import CudaCard
 from native_kernels.cuda.driver import CudaError, CudaUnavailableError, Device, driver
-from native_kernels.cuda.prefill_ops import RoundedRows, Rows, Tile
+from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Rows, Tile
 
 N, SLOTS = 1003, 300
 
@@ -209,6 +209,31 @@ def test_what_cannot_be_staged_is_refused(card: CudaCard) -> None:
         with pytest.raises(ValueError, match="staged"):
             ops.stage([pair], 256, 0, 256, 0)
     ops.close()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", [8, 1003, 5120])
+def test_few_rows_are_rounded_and_activated_as_many(card: CudaCard, n: int) -> None:
+    rng, n_tokens, step = np.random.default_rng(n), 3, -(-n // 8) * 8
+    x, up = rng.standard_normal((2, n_tokens, n)).astype(np.float32)
+    on_card = OnCard(card)
+    norm = CardNorm("layer", *(on_card.put(one) for one in rng.standard_normal((2, n)).astype(np.float32)), 1e-5)
+    found = []
+    for ops in (CardBatchOps(card), CardPrefillOps(card.device, card.stream, card.stream)):
+        at, out, counts = on_card.put(x), on_card.put(x), on_card.put(np.zeros((n_tokens, 2), np.uint32))
+        to = [RoundedRows(on_card.room(2 * n_tokens * step), step, on_card.room(4 * n_tokens)) for _ in range(2)]
+        ops.round(Rows(at, n), n_tokens, n, to[0])
+        ops.round(Rows(at, n), n_tokens, n, None, norm, Rows(out, n))
+        ops.activate(Rows(at, n), Rows(on_card.put(up), n), n_tokens, n, "relu", 0.0, to[1], counts)
+        rounded = [on_card.get(one.address, (n_tokens, step), np.uint16)[:, :n] for one in to]
+        factors = [on_card.get(one.factors, n_tokens) for one in to]
+        found.append((*rounded, *factors, on_card.get(counts, (n_tokens, 2), np.uint32), on_card.get(out, x.shape)))
+        ops.close()
+    for one, other in zip(found[0][:-1], found[1][:-1], strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_allclose(found[0][-1], found[1][-1], atol=2e-5)
+    assert found[0][-2].any()
+    on_card.free()
 
 
 @pytest.mark.gpu
