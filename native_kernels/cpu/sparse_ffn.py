@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from native_kernels.backend import F32, I32, I64, PackedMatrix
-from native_kernels.cpu import neuron_runs
+from native_kernels.cpu import down_parts, neuron_runs
 from native_kernels.cpu.activation_math import NUMBERS, activate
 from native_kernels.cpu.activations import quantise_calls, quantised_empty
 from native_kernels.cpu.call import Call, aligned_empty, arguments
@@ -228,6 +228,8 @@ class Buffers:
     n: I64
     scratch: U8
     shared: U8 | None = None  # the sums of neuron_runs
+    parts: F32 | None = None  # those of down_parts
+    n_parts: I64 | None = None
 
     @classmethod
     def make(cls, f: int, d: int, n_workers: int) -> Buffers:
@@ -237,7 +239,10 @@ class Buffers:
         of_worker = max(20 * f_padded, 8 * f_padded + 128 + of_sums) + 64 + neuron_runs.ROOM_BYTES
         scratch = aligned_empty((n_workers, -(-of_worker // 64) * 64), np.uint8)
         shared = aligned_empty(neuron_runs.shared_bytes(d, n_workers), np.uint8)
-        return cls(aligned_empty(f), aligned_empty(f, np.int32), aligned_empty(1, np.int64), scratch, shared)
+        return cls(
+            aligned_empty(f), aligned_empty(f, np.int32), aligned_empty(1, np.int64), scratch, shared,
+            down_parts.parts_room(d), aligned_empty(1, np.int64),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -361,6 +366,11 @@ def _down_calls(
     keeps: tuple[Any, ...],
     own: tuple[Any, ...] = (),
 ) -> list[Call]:
+    if not own and buffers.parts is not None and buffers.n_parts is not None and down_parts.serves(w):
+        return down_parts.parts_calls(
+            w, buffers.h, buffers.ids, buffers.n, out, bias, buffers.parts, buffers.n_parts, buffers.scratch, counts,
+            tally, stage, keeps,
+        )  # fmt: skip
     units = SUMS[w.codec].units(w.n_cols)
     words = (
         w.data,

@@ -9,7 +9,8 @@ import pytest
 import row_checks
 from lower_sets import LOWER, LOWER_SETS, OTHER_KINDS, THOROUGH, dealt, run_limited
 
-from native_kernels.cpu import activations, call, gemv, sparse_ffn
+from native_kernels.cpu import activations, call, down_parts, gemv, sparse_ffn, tallies
+from native_kernels.cpu.pool import Pool, Program
 
 HERE = Path(__file__).parent
 CASES = [(codec, n_cols) for codec in row_checks.CODECS for n_cols in row_checks.widths(codec)]
@@ -39,6 +40,48 @@ def test_rows_times_a_vector(codec: str, n_cols: int) -> None:
 def test_weighted_sums_of_rows(codec: str, n_cols: int) -> None:
     for n_active in (0, 1, 9, 30):
         row_checks.check_axpy(codec, n_cols, 30, n_active)
+
+
+@pytest.mark.parametrize("codec", row_checks.CODECS)
+def test_large_sums_are_cut_both_ways(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(down_parts, "LEAST_BYTES", 0)
+    monkeypatch.setattr(down_parts, "_PIECE_BYTES", 256)
+    for n_cols, n_active in ((2080, 0), (2080, 1), (2080, 333), (1056, 70), (96, 300)):
+        w = row_checks.matrix(codec, 1, n_cols)
+        assert down_parts.most_segments(w) > 1
+        assert down_parts.pieces_of(w) > 1 or n_cols < 2000
+        row_checks.check_axpy(codec, n_cols, 350, n_active)
+
+
+@pytest.mark.parametrize("codec", ["f16", "q4_0"])
+def test_what_is_cut_both_ways_is_counted_once_and_shared_out(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(down_parts, "LEAST_BYTES", 0)
+    n, d = 500, 1056
+    gate, up, down = (row_checks.matrix(codec, n, d, seed=seed) for seed in (5, 6, 7))
+    given = row_checks.input_of(row_checks.random(d, seed=8), codec)
+    ids = np.arange(0, n, 2, dtype=np.int32)
+    found = []
+    for n_workers in (1, 3, 3):
+        block, tallied = tallies.TallyBlock(), np.zeros(2 * n, np.int64)
+        block.point_to(tallied)
+        out, counts = np.zeros(d, np.float32), np.zeros(3, np.int64)
+        buffers = sparse_ffn.Buffers.make(n, d, n_workers)
+        calls = sparse_ffn.ffn_calls(
+            gate, up, down, given.buffers, out, "relu", buffers, ids=np.concatenate([ids, ids]).astype(np.int32),
+            n_ids=np.array([len(ids)]), counts=counts, tally=tallies.Tally(block, n),
+        )  # fmt: skip
+        pool = Pool(n_workers)
+        try:
+            pool.run(Program(calls))
+        finally:
+            pool.close()
+        fired = np.zeros(2 * n, np.int64)
+        fired[n + ids[buffers.h[: len(ids)] != 0]] = 1
+        np.testing.assert_array_equal(tallied, fired)
+        assert 60 < fired.sum() == counts[2]
+        found.append(out)
+    assert (found[0] == found[1]).all()
+    assert (found[0] == found[2]).all()
 
 
 @pytest.mark.parametrize("codec", row_checks.CODECS)

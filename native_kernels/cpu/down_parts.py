@@ -1,0 +1,209 @@
+"""Down of one token, cut both ways: the neurons that fired into segments, the columns into pieces of a row.
+
+A worker of many has a few columns of every row by itself: a few cache lines here and there, for which a processor has
+less than half of the memory's rate. So an item is a segment's rows over a piece that is long enough to be read as a
+stream, and what the segments come to is added up behind it, in their order. How many there are depends on nothing but
+how many neurons fired, so that a result does not depend on the number of workers. sparse_ffn decides when.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from native_kernels.backend import F32, I32, I64, U8, PackedMatrix
+from native_kernels.cpu.call import Call, aligned_empty, arguments
+from native_kernels.cpu.gemv import stride_of
+from native_kernels.cpu.jit import Kernel, inline, kernel
+from native_kernels.cpu.row_dots import CODECS, ON_THE_WAY, rows_at_once
+from native_kernels.cpu.row_sums import SUMS, Codec, emit_add, emit_begin, emit_finish
+from native_kernels.cpu.simd import (
+    LANES,
+    add,
+    bits_not_zero,
+    count_bits,
+    floats,
+    floats_part,
+    get_float,
+    get_int,
+    get_int32,
+    lowest_bit,
+    put_float,
+    put_int,
+    put_int32,
+)
+from native_kernels.cpu.tallies import Tally, counts_at, tally_listed, tally_words
+from native_kernels.cpu.vector_math import put_some_floats, some_floats
+
+ITEMS = 64  # of down, where all segments have neurons
+LEAST_BYTES = 8 << 20  # of a matrix; smaller ones stay in the caches
+# Of a row. 15 threads of a Xeon read rows of q4_0, 8192 wide, fastest in pieces of 1,152 bytes (of 576, 1152 and 2304),
+# rows of f16, 5120 wide, in pieces of 2,048 (of 1024 and 2048): 88 and 113 GB/s in place of 45 and 86.
+_PIECE_BYTES, _FEW_PIECES = 1024, 4
+_UNITS = 16  # a piece is a multiple of so many units of row_sums
+_SHORTEST = 32  # neurons of a segment: beginning its sum and adding that to the others moves two vectors
+_MERGE_GRAIN = 8
+
+
+def pieces_of(w: PackedMatrix) -> int:
+    """Into how many pieces its rows are cut."""
+    blocks = -(-SUMS[w.codec].units(w.n_cols) // _UNITS)
+    short = w.row_bytes // _PIECE_BYTES
+    return max(1, min(blocks, max(short // 2, min(_FEW_PIECES, short)), ITEMS))
+
+
+def most_segments(w: PackedMatrix) -> int:
+    """Into how many segments the neurons are cut at most."""
+    return max(1, ITEMS // pieces_of(w))
+
+
+@inline
+def _segments(count: int, most: int) -> int:
+    return max(1, min(most, count // _SHORTEST))
+
+
+@inline
+def _fired(h: int, start: int, n: int) -> int:
+    """Which of LANES values are not 0, of those before n."""
+    left = n - start
+    if left >= LANES:
+        return int(bits_not_zero(floats(h + 4 * start)))
+    return int(bits_not_zero(floats_part(h + 4 * start, left))) & ((1 << left) - 1)
+
+
+@inline
+def _list_some(h: int, n: int, ids: int, first: int, last: int, listed: int, values: int) -> None:
+    """Of the values that are not 0 the first to the last: their neurons and themselves. ids 0: places are neurons."""
+    found = 0
+    for start in range(0, n, LANES):
+        bits = _fired(h, start, n)
+        if found + count_bits(bits) <= first:
+            found += count_bits(bits)
+            continue
+        if found >= last:
+            break
+        while bits != 0:
+            if first <= found < last:
+                place = start + lowest_bit(bits)
+                put_float(values + 4 * (found - first), get_float(h + 4 * place))
+                put_int32(listed + 4 * (found - first), get_int32(ids + 4 * place) if ids != 0 else place)
+            found += 1
+            bits &= bits - 1
+
+
+@cache
+def parts_kernel(codec: str) -> Kernel:
+    """The sums of the segments. Items stand for segments and pieces, in proportion.
+
+    args: w, its row step, its row bytes, D, h, ids (0: places are neurons), n (address), parts [segments, D], segments
+    at most, pieces, items, F, counts (0: none), scratch, its step, the two words of a tally, where the number of
+    segments is left (address).
+    """
+    of: Codec = SUMS[codec]
+    begin, finish = emit_begin(of), emit_finish(of)
+    rows = rows_at_once(CODECS[codec])
+    several, one = emit_add(of, rows), emit_add(of, rows if of.whole_passes else 1)
+    fills_up = of.whole_passes
+
+    def parts(args: int, lo: int, hi: int, worker: int) -> None:
+        w, stride, row_bytes, d = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
+        h, ids, n = get_int(args + 32), get_int(args + 40), get_int(get_int(args + 48))
+        sums_at, most, pieces, items = get_int(args + 56), get_int(args + 64), get_int(args + 72), get_int(args + 80)
+        f, counts = get_int(args + 88), get_int(args + 96)
+        scratch = get_int(args + 104) + worker * get_int(args + 112)
+        tally = counts_at(get_int(args + 120), get_int(args + 128))
+        units = get_int(args + 136)
+        active, values, room = scratch, scratch + 4 * f + 64, scratch + 8 * f + 128
+        count = 0
+        for start in range(0, n, LANES):
+            count += count_bits(_fired(h, start, n))
+        segments = _segments(count, most)
+        if lo == 0:
+            put_int(get_int(args + 144), segments)
+            if counts != 0:
+                put_int(counts + 16, get_int(counts + 16) + count)
+        passes, blocks = (count + rows - 1) // rows, (units + _UNITS - 1) // _UNITS
+        begins, ends = segments * pieces * lo // items, segments * pieces * hi // items
+        if begins == ends:
+            return
+        # Listed are the neurons of the segments of this range, as places from the first of them on.
+        base = rows * (passes * (begins // pieces) // segments)
+        end = min(count, rows * (passes * ((ends - 1) // pieces + 1) // segments)) - base
+        _list_some(h, n, ids, base, base + end, active, values)
+        own = end
+        if fills_up:
+            while end % rows != 0:
+                put_float(values + 4 * end, np.float32(0.0))
+                put_int32(active + 4 * end, get_int32(active + 4 * (own - 1)))
+                end += 1
+        for item in range(begins, ends):
+            segment, piece = item // pieces, item % pieces
+            i = rows * (passes * segment // segments) - base
+            stop = min(end, rows * (passes * (segment + 1) // segments) - base)
+            first, last = _UNITS * (blocks * piece // pieces), min(units, _UNITS * (blocks * (piece + 1) // pieces))
+            to = sums_at + 4 * d * segment
+            if tally != 0 and piece == 0:
+                tally_listed(tally, active, i, min(own, stop))
+            begin(first, last, d, to, 0, room)
+            ahead = rows * max(1, ON_THE_WAY * units // (rows * row_bytes * (last - first)))
+            while i + rows <= stop:
+                several(w, stride, active, i, i + ahead, end - 1, values, first, last, d, to, room)
+                i += rows
+            if not fills_up:
+                while i < stop:
+                    one(w, stride, active, i, i + 1, end - 1, values, first, last, d, to, room)
+                    i += 1
+            finish(first, last, d, to, 0, room)
+
+    return Kernel(parts, f"down_parts.{codec}")
+
+
+@kernel
+def add_parts(args: int, lo: int, hi: int, worker: int) -> None:
+    """out [D] = all parts and the bias. Items: LANES columns.
+
+    args: parts, how many (address), out, bias (0: none), D.
+    """
+    parts, n, out = get_int(args), get_int(get_int(args + 8)), get_int(args + 16)
+    bias, d = get_int(args + 24), get_int(args + 32)
+    for i in range(lo, hi):
+        at, left = 4 * LANES * i, d - LANES * i
+        total = some_floats(parts + at, left)
+        for k in range(1, n):
+            total = add(total, some_floats(parts + 4 * d * k + at, left))
+        if bias != 0:
+            total = add(total, some_floats(bias + at, left))
+        put_some_floats(out + at, left, total)
+
+
+def parts_room(d: int) -> F32:
+    """Where the segments' sums lie: f32 [ITEMS, D], of which what is used is touched."""
+    return aligned_empty((ITEMS, d))
+
+
+def serves(w: PackedMatrix) -> bool:
+    """Whether down is cut both ways for this matrix."""
+    return w.n_rows * w.row_bytes >= LEAST_BYTES
+
+
+def parts_calls(
+    w: PackedMatrix, h: F32, ids: I32, n: I64, out: F32, bias: F32 | None, parts: F32, n_parts: I64, scratch: U8,
+    counts: I64 | None, tally: Tally | None, stage: str, keeps: tuple[Any, ...],
+) -> list[Call]:  # fmt: skip
+    """out [D] = the bias and the rows of w, each times its value: those ids [i] whose h [i] is not 0, i < n [0].
+
+    parts: parts_room. n_parts: i64 [1]. scratch: u8 [workers, ...], as Buffers has it. counts, tally: as ffn_calls.
+    """
+    pieces, most, units = pieces_of(w), most_segments(w), SUMS[w.codec].units(w.n_cols)
+    words = arguments(
+        w.data, stride_of(w), w.row_bytes, w.n_cols, h, ids, n, parts, most, pieces, most * pieces, len(h),
+        0 if counts is None else counts, scratch, scratch.shape[1], *tally_words(tally), units, n_parts,
+    )  # fmt: skip
+    adding = arguments(parts, n_parts, out, 0 if bias is None else bias, w.n_cols)
+    keeps = (*keeps, w, h, ids, n, out, bias, parts, n_parts, scratch, counts, tally)
+    return [
+        Call(parts_kernel(w.codec), words, most * pieces, 1, stage, keeps, shared=True),
+        Call(add_parts, adding, -(-w.n_cols // LANES), _MERGE_GRAIN, stage, keeps),
+    ]
