@@ -93,6 +93,21 @@ def read_ram(psutil: Any, limiting_groups: Collection[Path] = ()) -> RamInfo:
     return RamInfo(total, min(free, total))
 
 
+def lies_in_ram(path: Path, root: Path = Path("/")) -> bool:
+    """Whether a file is on a file system that is RAM, whose pages count as used and not as free."""
+    best, kind = "", ""
+    target = str(path.resolve())
+    for line in _read(root / "proc/self/mountinfo").splitlines():
+        words = line.split()
+        if len(words) < 6 or "-" not in words[6:-1]:
+            continue
+        mount = re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), words[4])
+        within = target == mount or target.startswith(mount.rstrip("/") + "/")
+        if within and len(mount) >= len(best):
+            best, kind = mount, words[words.index("-", 6) + 1]
+    return kind in ("tmpfs", "ramfs")
+
+
 def process_ram_bytes() -> int:
     """Resident memory of this process in bytes."""
     import psutil

@@ -19,6 +19,7 @@ from engine.errors import EngineError, ModelFormatError, ModelNotFoundError
 from engine.formats.json_text import read_object
 from engine.graphics import GpuInfo
 from engine.hardware import MOST_SAMPLE_BYTES, HardwareProfile
+from engine.lane_rates import LaneRates
 
 log = logging.getLogger(__name__)
 
@@ -50,9 +51,7 @@ def recall(profile: HardwareProfile, threads: int, n_bytes: int = MOST_SAMPLE_BY
 
 def remember(profile: HardwareProfile, threads: int, n_bytes: int = MOST_SAMPLE_BYTES) -> None:
     """Keeps every figure that the profile has. Where nothing can be written, nothing is: it is measured again then."""
-    machines = _read()
-    before = machines.get(_machine(profile))
-    known: dict[str, Any] = dict(before) if isinstance(before, dict) else {}
+    known: dict[str, Any] = {}
     if profile.cpu.bytes_per_s:
         known[_reading(threads, n_bytes)] = profile.cpu.bytes_per_s
     for gpu in profile.gpus:
@@ -61,7 +60,39 @@ def remember(profile: HardwareProfile, threads: int, n_bytes: int = MOST_SAMPLE_
                 known[f"{_card(gpu)}.{name}"] = value
     if profile.sync_s is not None:
         known["sync_s"] = profile.sync_s
-    machines[_machine(profile)] = known
+    _keep(profile, known)
+
+
+def remember_context(profile: HardwareProfile, gpu: GpuInfo) -> None:
+    """Keeps what a context takes on the card, and no figure beside it."""
+    _keep(profile, {f"{_card(gpu)}.context_bytes": gpu.context_bytes})
+
+
+def recall_lanes(profile: HardwareProfile, gpu: GpuInfo, threads: int, kind: str) -> tuple[bool, LaneRates | None]:
+    """Whether rows of that kind were timed on this machine and card with so many threads, and their rates; None: those
+    that are reckoned were found to be right."""
+    known = _read().get(_machine(profile))
+    found = known.get(_lanes(gpu, threads, kind)) if isinstance(known, dict) else None
+    if not isinstance(found, list):
+        return False, None
+    if not found:
+        return True, None
+    rates = [rate for rate in map(_figure, found) if rate is not None]
+    return (True, LaneRates(*rates)) if len(rates) == len(found) == 3 else (False, None)
+
+
+def remember_lanes(
+    profile: HardwareProfile, gpu: GpuInfo, threads: int, kind: str, rates: LaneRates | None
+) -> None:  # fmt: skip
+    """Keeps what `recall_lanes` answers from then on; where nothing can be written, nothing is."""
+    values = [] if rates is None else [rates.reach, rates.beside, rates.alone]
+    _keep(profile, {_lanes(gpu, threads, kind): values})
+
+
+def _keep(profile: HardwareProfile, found: dict[str, Any]) -> None:
+    machines = _read()
+    before = machines.get(_machine(profile))
+    machines[_machine(profile)] = {**(before if isinstance(before, dict) else {}), **found}
     path = _file()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -111,6 +142,10 @@ def _machine(profile: HardwareProfile) -> str:
 
 def _reading(threads: int, n_bytes: int) -> str:
     return f"cpu_bytes_per_s.{threads}.{n_bytes >> 20}"
+
+
+def _lanes(gpu: GpuInfo, threads: int, kind: str) -> str:
+    return f"{_card(gpu)}.lanes.{threads}.{kind}"
 
 
 def _card(gpu: GpuInfo) -> str:

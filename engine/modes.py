@@ -75,6 +75,11 @@ class ModeChooser:
         self._weights = weights
         self._sample = sample
 
+    @property
+    def sample(self) -> Sequence[int]:
+        """The tokens of a short text."""
+        return self._sample
+
     def choose(self, wanted: str) -> tuple[Mode, str]:
         """sparse, exact or dense, and why. Raises as `choose_mode` and, for sparse, as `read_predictors` does."""
         mode, reason = choose_mode(self._opened, wanted, lambda: self._sparse_cost, lambda: self.predictor.budget)

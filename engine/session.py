@@ -35,6 +35,7 @@ from engine.model.read_in import ReadIn, parts_of, spans_of
 from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import Hold, ModelWeights, OpenedModel, load_weights, open_model
 from engine.modes import SAMPLE_TEXT, ModeChooser, choose_mode, predictor_room
+from engine.offline.machine_figures import forget_hasty
 from engine.offline.memory_plan import budgets_of
 from engine.offline.model_bytes import ModelBytes
 from engine.offline.oversized import Room, fitting_context
@@ -116,6 +117,7 @@ class LoadedModel:
         steps.begin("tokenizer")
         tokenizer = run_unless(cancelled, lambda: read_tokenizer(opened, template), "tokenizer")
         steps.begin("machine")
+        forget_hasty()
         hardware = load_profile(engine.hardware_file) if engine.hardware_file else probe()
         choose_mode(opened, engine.mode)  # refuses here, before gigabytes are read
         must, may = predictor_room(opened, engine.mode)  # so does this

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,24 @@ def random_weights(config: ModelConfig, codec: str = "f32", row_wise: bool = Fal
         project_in=matrix(d, wide, "f32") if config.embedding_dim else None,
         project_out=matrix(wide, d, "f32") if config.embedding_dim else None,
     )  # fmt: skip
+
+
+def in_a_file(weights: ModelWeights, path: Path, first: int = 0) -> ModelWeights:
+    """The same, whose feed-forward matrices are views of a file that was mapped to be read: one behind the other from
+    byte `first` on, so that they begin wherever they do."""
+    names = ("gate", "up", "down_t", "down")
+    found = [{name: one for name in names if (one := getattr(w, name)) is not None} for w in weights.layers]
+    path.write_bytes(bytes(first) + b"".join(one.data.tobytes() for some in found for one in some.values()))
+    mapped, at = np.asarray(np.memmap(path, np.uint8, mode="r")), first
+    layers = []
+    for w, some in zip(weights.layers, found, strict=True):
+        views = {}
+        for name, one in some.items():
+            n_bytes = one.n_rows * one.row_bytes
+            views[name] = PackedMatrix.view(mapped[at : at + n_bytes], one.n_rows, one.n_cols, one.codec)
+            at += n_bytes
+        layers.append(replace(w, **views))
+    return replace(weights, layers=layers)
 
 
 def hot_part(

@@ -64,6 +64,8 @@ class HostDriver(Driver):
 class HostDevice(Device):
     """A device whose memory is the host's."""
 
+    registers_read_only = True
+
     def __init__(self) -> None:
         self.number, self.driver = 0, HostDriver()
 
@@ -101,6 +103,15 @@ class NumpyPrefillOps(CardPrefillOps):
 
     def close(self) -> None:
         pass
+
+    def gather(self, rows: Any, ids: int, n: int) -> None:
+        if self.failing == "gather":
+            raise CudaError("cuLaunchKernel", 700, "CUDA_ERROR_ILLEGAL_ADDRESS")
+        numbers = at(ids, np.int32, n).tolist()
+        for one in rows:
+            for i, row in enumerate(numbers):
+                ctypes.memmove(one.to + i * one.step, one.address + row * one.stride, one.row_bytes)
+                ctypes.memset(one.to + i * one.step + one.row_bytes, 0, -one.row_bytes % 16)
 
     def _product(
         self, values: NDArray[np.float32], x: RoundedRows, n_tokens: int, out: Rows, bias: int, adds: bool

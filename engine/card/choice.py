@@ -18,7 +18,7 @@ from engine.config import EngineConfig
 from engine.errors import Cancelled, DeviceUnavailableError
 from engine.graphics import OLDEST_DRIVER, GpuInfo
 from engine.hardware import HardwareProfile, choose_gpu
-from engine.measured_hardware import remember
+from engine.measured_hardware import remember_context
 from engine.model.model_files import OpenedModel
 from engine.offline.card_bytes import CardBytes
 from native_kernels.cuda.card import Card
@@ -116,8 +116,7 @@ def open_tried(
             known = replace(gpu, context_bytes=max(context, gpu.context_bytes or 0))
             gpu = known
             if is_this_machine:
-                gpus = tuple(known if one.uuid == gpu.uuid else one for one in profile.gpus)
-                remember(replace(profile, gpus=gpus), threads)
+                remember_context(profile, known)
     except BaseException:
         card.close()
         raise

@@ -1,8 +1,9 @@
 """Brings the neurons that are not on the card to it, piece by piece, while it computes; what it does with them it
 does not know.
 
-A piece is some neurons' rows of gate, up and down as the file or bundle stores them, gathered by all threads into a
-pinned buffer and copied. Of a down that lies row-wise a piece is the neurons' columns.
+A piece is some neurons' rows of gate, up and down as the file or bundle stores them. Where the card reads the weights
+in place (engine/card/in_place.py) it gathers them itself, and nothing is copied in RAM. Elsewhere all threads gather
+them into a pinned buffer, which is sent; of a down that lies row-wise a piece is the neurons' columns.
 
 A thread of its own fills buffers and sends each on its way as soon as it is full. Between two of them the processor's
 threads and the bus wait for Python: what copies a piece is laid out once for each buffer and only told what to copy.
@@ -10,12 +11,13 @@ threads and the bus wait for Python: what copies a piece is laid out once for ea
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 
@@ -25,7 +27,7 @@ from native_kernels.codecs import ROW_CODECS
 from native_kernels.cpu.call import address
 from native_kernels.cpu.gather import Gathering
 from native_kernels.cpu.pool import Pool, Program
-from native_kernels.cuda.prefill_ops import StoredMatrix
+from native_kernels.cuda.prefill_ops import HostRows, StoredMatrix
 from native_kernels.cuda.upload_ring import Buffer, UploadRing
 
 _ALIGNMENT = 256
@@ -63,6 +65,19 @@ def least_bytes(w: FfnWeights) -> int:
     return piece_bytes(w, 1 if w.down is None else min(_WHOLE_BLOCKS, w.up.n_rows))
 
 
+class Gathers(Protocol):
+    """What has the card gather rows: native_kernels.cuda.prefill_ops.CardPrefillOps."""
+
+    def gather(self, rows: Sequence[HostRows], ids: int, n: int) -> None: ...
+
+
+class Reach(Protocol):
+    """What of the host's memory the card reads in place: engine.card.in_place.InPlace."""
+
+    def find(self, address: int, n_bytes: int) -> int | None:
+        """The card's name for bytes of the host, where it reads all of them."""
+
+
 @dataclass(frozen=True)
 class Rates:
     """Bytes a second: of filling buffers while nothing else runs, and of pinned memory to the card."""
@@ -72,10 +87,16 @@ class Rates:
 
 
 class ColdStream:
-    """Threads of its own fill buffers ahead of who uses them, as many as the ring has."""
+    """Threads of its own fill buffers ahead of who uses them, as many as the ring has.
 
-    def __init__(self, ring: UploadRing, pool: Pool) -> None:
-        self._ring, self._pool = ring, pool
+    gathered, filled: pieces since `begin` that the card gathered, and that the pool's threads did.
+    """
+
+    def __init__(self, ring: UploadRing, pool: Pool, ops: Gathers | None = None, reach: Reach | None = None) -> None:
+        """ops, reach: with both the card gathers what it can. What `reach` has found stays so while pieces come."""
+        self._ring, self._pool, self._ops = ring, pool, ops
+        self._reach = None if ops is None else reach
+        self.gathered = self.filled = 0
         self._filler = ThreadPoolExecutor(1, "cold-neurons", ring.enter)
         self._loads: dict[int, _Load] = {}  # one for each buffer of the ring, which keeps them
         self._planned: Iterator[tuple[int, _Source, I32]] = iter(())
@@ -94,7 +115,8 @@ class ColdStream:
         """What is to come: (layer, its weights, ids) in the order in which `pieces` will ask for them, in pieces of up
         to `most` neurons. ids ascend; where down lies row-wise they are all of the layer's."""
         self.stop()
-        self._planned = self._cut(layers, most)
+        self.gathered = self.filled = 0
+        self._planned = self._cut(layers, most, self._reach)
         for _ in range(self._ring.n_buffers):
             self._fill_next()
 
@@ -123,7 +145,8 @@ class ColdStream:
 
     def measure(self, layers: Sequence[tuple[int, FfnWeights, I32]], most: int, n_bytes: int = 4 << 30) -> Rates | None:
         """How fast pieces of these layers, as `begin` has them, are filled and sent: each by itself, over the first
-        n_bytes. None where there are none. The calling thread must have entered the card."""
+        n_bytes, whether or not the card could gather them. None where there are none. The calling thread must have
+        entered the card."""
         self.stop()
         pieces, wanted = [], 0
         for _, source, ids in self._cut(layers, most):
@@ -139,6 +162,7 @@ class ColdStream:
             load = self._load_of(self._ring.next())
             load.set(source, ids)
             self._ring.wait_for(load.buffer)
+            load.copy_numbers()
             self._pool.run(load.program)
             sent.append((load, load.used))
         filling = wanted / (time.perf_counter() - began)
@@ -149,10 +173,12 @@ class ColdStream:
             self._ring.wait_for(load.buffer)
         return Rates(filling, wanted / (time.perf_counter() - began))
 
-    def _cut(self, layers: Sequence[tuple[int, FfnWeights, I32]], most: int) -> Iterator[tuple[int, _Source, I32]]:
+    def _cut(
+        self, layers: Sequence[tuple[int, FfnWeights, I32]], most: int, reach: Reach | None = None
+    ) -> Iterator[tuple[int, _Source, I32]]:
         """Pieces of every layer, as even as may be."""
         for layer, w, ids in layers:
-            n, source, ids = self.piece_neurons(w, most), _Source(w), np.ascontiguousarray(ids, np.int32)
+            n, source, ids = self.piece_neurons(w, most), _Source(w, reach), np.ascontiguousarray(ids, np.int32)
             if w.down is None:
                 n = -(-len(ids) // -(-len(ids) // n))
             for start in range(0, len(ids), n):
@@ -173,46 +199,69 @@ class ColdStream:
     def _filled(self, load: _Load, source: _Source, ids: I32) -> _Load:
         load.set(source, ids)
         self._ring.wait_for(load.buffer)
-        self._pool.run(load.program)
-        self._ring.send(load.buffer, load.used)
+        load.copy_numbers()
+        if self._ops is not None and load.gathered:
+            ops, rows, piece = self._ops, load.gathered, load.piece
+            self._ring.send(load.buffer, load.used, load.numbers, lambda: ops.gather(rows, piece.ids, piece.n))
+            self.gathered += 1
+        else:
+            self._pool.run(load.program)
+            self._ring.send(load.buffer, load.used)
+            self.filled += 1
         return load
 
 
 class _Source:
-    """A layer's feed-forward part, and where its matrices lie: name, matrix, address, bytes from row to row."""
+    """A layer's feed-forward part, and where its matrices lie: name, matrix, address, bytes from row to row.
 
-    def __init__(self, w: FfnWeights) -> None:
+    reached: the card's names for those addresses where it reads all of the matrices in place, else none.
+    """
+
+    def __init__(self, w: FfnWeights, reach: Reach | None = None) -> None:
         self.w = w
         self.matrices = [(name, matrix, *_place_of(matrix)) for name, matrix in _matrices(w)]
         self.down = None if w.down is None else (w.down, *_place_of(w.down))
         self.everything = np.arange(0 if w.down is None else w.down.n_rows, dtype=np.int32)
+        self.reached: list[int] = []
+        if reach is not None and w.down is None:
+            sizes = ((at, stride * (matrix.n_rows - 1) + matrix.row_bytes) for _, matrix, at, stride in self.matrices)
+            found = [reach.find(at, n_bytes) for at, n_bytes in sizes]
+            self.reached = [at for at in found if at is not None]
+            if len(self.reached) < len(found):
+                self.reached = []
 
 
-_NAMES = ("gate", "up", "down_t", "down", "ids", "gate_bias", "up_bias")
+_NAMES = ("gate", "up", "down_t", "down")
 
 
 class _Load:
-    """What goes into one buffer. program: fills it with what `set` said. piece: where that is once it was sent."""
+    """What goes into one buffer. program: fills it with the matrices' rows that `set` said; gathered: those instead
+    that the card is to gather. used: bytes of the buffer, of them from `numbers` on ids and biases. piece: where all
+    of it is once it was sent."""
 
     def __init__(self, buffer: Buffer) -> None:
-        self.buffer, self.used = buffer, 0
+        self.buffer, self.used, self.numbers = buffer, 0, 0
         self._parts = {name: Gathering() for name in _NAMES}
         self.program = Program([part.call for part in self._parts.values()])
-        self._keeps: list[Any] = []
-        self._first = np.zeros(1, np.int32)
+        self.gathered: list[HostRows] = []
+        self._source: _Source | None = None  # what is copied stays alive
+        self._numbers: list[tuple[int, I32 | F32]] = []
         self.piece: ColdPiece
 
     def set(self, source: _Source, ids: I32) -> None:
         """These neurons of the layer."""
-        self.used, self._keeps = 0, [source, ids]
+        self.used, self._source, self._numbers, self.gathered = 0, source, [], []
         for part in self._parts.values():
             part.clear()
         n, w, ids_at = len(ids), source.w, address(ids)
         found: dict[str, StoredMatrix] = {}
-        for name, matrix, at, stride in source.matrices:
+        for i, (name, matrix, at, stride) in enumerate(source.matrices):
             step = _step(matrix)
             to = self._take(n * step)
-            self._parts[name].set(ids_at, n, at, matrix.row_bytes, stride, self._host(to), step)
+            if source.reached:
+                self.gathered.append(HostRows(source.reached[i], stride, matrix.row_bytes, self._card(to), step))
+            else:
+                self._parts[name].set(ids_at, n, at, matrix.row_bytes, stride, self._host(to), step)
             found[name] = StoredMatrix(n, matrix.n_cols, matrix.codec, self._card(to), step)
         if source.down is not None:  # the neurons' part of every row; the ids follow each other
             matrix, at, stride = source.down
@@ -224,25 +273,22 @@ class _Load:
             everything = address(source.everything)
             self._parts["down"].set(everything, matrix.n_rows, at, n_bytes, stride, self._host(to), step)
             found["down"] = StoredMatrix(matrix.n_rows, n, matrix.codec, self._card(to), step)
-        numbers = [
-            0 if values is None else self._numbers(name, values)
-            for name, values in (
-                ("ids", ids),
-                ("gate_bias", None if w.gate_bias is None else w.gate_bias[ids]),
-                ("up_bias", None if w.up_bias is None else w.up_bias[ids]),
-            )
-        ]
-        gate_bias, up_bias = numbers[1:]
+        self.numbers = self.used
+        ids_on_card = self._number(ids)
+        gate_bias, up_bias = (0 if bias is None else self._number(bias[ids]) for bias in (w.gate_bias, w.up_bias))
         self.piece = ColdPiece(
-            n, found.get("gate"), found["up"], found.get("down_t"), found.get("down"), gate_bias, up_bias, numbers[0]
+            n, found.get("gate"), found["up"], found.get("down_t"), found.get("down"), gate_bias, up_bias, ids_on_card
         )
 
-    def _numbers(self, name: str, values: I32 | F32) -> int:
-        """32 bits each, as a matrix of one row; where they will be on the card."""
-        self._keeps.append(values)
-        n_bytes = 4 * len(values)
-        to = self._take(n_bytes)
-        self._parts[name].set(address(self._first), 1, address(values), n_bytes, n_bytes, self._host(to), n_bytes)
+    def copy_numbers(self) -> None:
+        """Ids and biases into the pinned buffer: a few bytes a neuron."""
+        for to, values in self._numbers:
+            ctypes.memmove(self._host(to), address(values), values.nbytes)
+
+    def _number(self, values: I32 | F32) -> int:
+        """Room for 32 bits of each neuron; where they will be on the card."""
+        to = self._take(values.nbytes)
+        self._numbers.append((to, values))
         return self._card(to)
 
     def _take(self, n_bytes: int) -> int:

@@ -10,16 +10,17 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 import numpy as np
 
 from engine.card.cache import CardCache, KvRegion
 from engine.card.layers import CardModel
-from engine.card.processor_calls import ProcessorCalls
+from engine.card.processor_calls import COLD, LISTING, ProcessorCalls
 from engine.card.token_memory import COUNTS, SharedMemory, TokenMemory
 from engine.card.token_plan import plan_tokens
 from engine.card.token_runner import Ending, Execution, TokenRunner
-from engine.card.token_steps import Step, TokenSteps
+from engine.card.token_steps import REACHED, Step, TokenSteps
 from engine.config import Mode, ModelConfig
 from engine.errors import Cancelled, DeviceFailedError
 from engine.executor.counters import FfnCounters
@@ -30,7 +31,7 @@ from engine.model.rope import RotaryPositions, Rotation
 from engine.model.transformer import check_tokens
 from engine.model.weights import ModelWeights
 from engine.sparsity.predictor import Predictor
-from native_kernels.backend import F32
+from native_kernels.backend import F32, I64
 from native_kernels.cpu.linear import Products
 from native_kernels.cpu.pool import Pool, Program
 from native_kernels.cpu.token_state import CACHE, LAYER_BYTES, POSITION, TOKEN
@@ -41,7 +42,21 @@ from native_kernels.kv_blocks import KvLayout
 log = logging.getLogger(__name__)
 
 MARK_EVERY_S = 0.5
+# Stages of neurons that are beside the other side's, as parts of those that everybody is told of.
+_WITHIN = {COLD: "ffn", LISTING: "predictor", REACHED: "ffn"}
 PATIENCE_S = 10.0  # for one exchange, which takes some 15 us; a card that also shows a picture may be busy with it
+
+
+@dataclass(frozen=True, eq=False)
+class TimedToken:
+    """One token: all of its seconds, those of the stages of either side, and what each counted of every layer's
+    neurons: computed, opened and fired, i64 [L, 3]."""
+
+    seconds: float
+    processor_s: dict[str, float]
+    card_s: dict[str, float]
+    by_processor: I64
+    by_card: I64
 
 
 class CardDecodeProgram:
@@ -133,16 +148,50 @@ class CardDecodeProgram:
 
     def stage_seconds(self) -> dict[str, float]:
         """As Decoder says. exchange: waiting for the card; run eagerly, the card's operators are there by name."""
-        return self._runner.stage_seconds()
+        return _told(self._runner.stage_seconds())
 
     def card_seconds(self) -> dict[str, float]:
         """As Decoder says."""
         try:
             self._card.enter()
-            return self._runner.card_seconds()
+            return _told(self._runner.card_seconds())
         except CudaError as error:  # the next token will say so too, to somebody who can do something about it
             log.info("The card's stages cannot be read: %s", error)
             return {}
+
+    def timed_step(
+        self, token: int, cache: KVCache, cancelled: Callable[[], bool] = lambda: False
+    ) -> TimedToken | None:  # fmt: skip
+        """As step, with the times of both sides, and counted nowhere; None where the card's cannot be had.
+
+        Raises: as step.
+        """
+        layers, before = self._config.n_layers, self._counted.copy()
+        counters, self._counters = self._counters, FfnCounters(layers, self._config.n_neurons)
+        self._timed = True
+        self._runner.forget_times()
+        try:
+            started = time.perf_counter()
+            self._run("logits", token, cache, cache.length + 1, cancelled, marked=True)
+            seconds = time.perf_counter() - started
+            on_card = self._runner.card_seconds()
+        except CudaError as error:
+            raise DeviceFailedError(f"The graphics card failed: {error}.") from error
+        finally:
+            self._counters, self._timed = counters, False
+            by_processor_s = self._runner.stage_seconds()
+            self._runner.forget_times()
+        by_card = (self._counted - before).reshape(layers, COUNTS)[:, :3].astype(np.int64)
+        counted = self._processor.counted()
+        return TimedToken(seconds, by_processor_s, on_card, counted, by_card) if on_card else None
+
+    def forget_marks(self) -> None:
+        """Gives back what timed tokens take on the card."""
+        self._runner.forget_marks()
+
+    def predicts(self, layer: int) -> bool:
+        """Whether the card says of a layer at home there which neurons are to be computed."""
+        return self._processor.predicts(layer)
 
     def capture(self) -> None:
         """Captures a token with its logits, so that `program_for` needs the card no more.
@@ -197,7 +246,10 @@ class CardDecodeProgram:
 
     # -------------------------------------------------------------- one token
 
-    def _run(self, ending: Ending, token: int, cache: KVCache, length: int, cancelled: Callable[[], bool]) -> F32:
+    def _run(
+        self, ending: Ending, token: int, cache: KVCache, length: int, cancelled: Callable[[], bool],
+        marked: bool = False,
+    ) -> F32:  # fmt: skip
         check_tokens(self._config, np.array([token], np.int64), cache)
         assert isinstance(cache, CardCache), "the program runs on caches of its region"
         try:
@@ -206,7 +258,7 @@ class CardDecodeProgram:
             self._prepare(token, cache, length)
             finished = False
             try:
-                marked = ending == "logits" and self._is_to_be_marked()
+                marked = marked or (ending == "logits" and self._is_to_be_marked())
                 finished = self._runner.run(ending, cancelled, self._timed, marked)
             finally:
                 if not finished:
@@ -280,3 +332,12 @@ class CardDecodeProgram:
         values = frequencies(rotation, self._config.rotated)
         self._card.upload(to, values.ctypes.data, values.nbytes)
         self._card.synchronize()  # the values may go now
+
+
+def _told(seconds: dict[str, float]) -> dict[str, float]:
+    """By the stages that everybody is told of."""
+    found: dict[str, float] = {}
+    for stage, taken in seconds.items():
+        name = _WITHIN.get(stage, stage)
+        found[name] = found.get(name, 0.0) + taken
+    return found

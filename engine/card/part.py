@@ -11,7 +11,7 @@ from collections.abc import Callable
 from engine.card import budget, choice
 from engine.card.choice import CardFullError, CardUnusableError, OpenedCard
 from engine.card.placed_part import PlacedPart, Progress, Whole
-from engine.card.room import LEAST_GAIN_BYTES
+from engine.card.room import LEAST_GAIN_BYTES, LOOK_EVERY_S
 from engine.config import Mode
 from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError, EngineError
 from engine.graphics import GpuInfo
@@ -46,6 +46,7 @@ class CardPart(PlacedPart):
         """
         if self._loaded is None:
             return
+        self.spare_ram()
         free = self._free_bytes()
         if not at_once and not self._room.is_short(free):
             return
@@ -54,13 +55,13 @@ class CardPart(PlacedPart):
         self._load_again(self._mode)
 
     def balance(self, cancelled: Callable[[], bool] = lambda: False) -> float | None:
-        """Between answers, while nobody waits: gives back where others need the card's memory, takes again what they
-        have left. The seconds after which to look again; None: never.
+        """Between answers, while nobody waits: gives back where others need the card's memory, or RAM that is pinned,
+        and takes again what they have left of the card's. The seconds after which to look again; None: never.
 
         cancelled: stops it before anything is moved. Raises nothing; what was done is in `notes`.
         """
         if not self._room.is_automatic or (self._loaded is None and not self._is_away):
-            return None
+            return LOOK_EVERY_S if self.spare_ram() else None
         if (wait := self._room.seconds_to_look) > 0:
             return wait
         self.ease()
@@ -125,7 +126,7 @@ class CardPart(PlacedPart):
     def _load_again(self, mode: Mode, cancelled: Callable[[], bool] = lambda: False) -> None:
         """Where that fails, the processor computes from here on, until there is memory again."""
         try:
-            self.load(mode, cancelled=cancelled)
+            self.load(mode, cancelled=cancelled, balancing=False)  # somebody may be waiting for an answer
         except (CardUnusableError, EngineError, CudaError) as error:
             self.give_up(str(error))
             self._is_away = self._reopen is not None and not isinstance(error, CudaError)

@@ -14,11 +14,13 @@ from dataclasses import dataclass, field, replace
 from engine.adaptation import Adaptation, can_learn
 from engine.backends import Backend
 from engine.card import budget
+from engine.card.balance import TOKENS, Timed, settle, timed
 from engine.card.batch import CardBatch, batch_ops, open_card_batch
 from engine.card.cache import CardCache, KvRegion
 from engine.card.choice import CardFullError, CardUnusableError, OpenedCard
 from engine.card.cold_stream import Rates
 from engine.card.decode_program import PATIENCE_S, CardDecodeProgram
+from engine.card.in_place import InPlace, bytes_of, spans_in_place
 from engine.card.loading import LoadedCard, load_onto_card
 from engine.card.placed_words import is_for_want_of_memory, why_unused, words_of
 from engine.card.prefill import StreamingSpeed
@@ -26,10 +28,11 @@ from engine.card.prompts import Prompts
 from engine.card.room import CardRoom
 from engine.card.transformer import CardTransformer
 from engine.config import MODES, EngineConfig, KvCodec, Mode
-from engine.cpu_and_ram import RamInfo
-from engine.errors import Cancelled, DeviceMemoryError
+from engine.cpu_and_ram import RamInfo, lies_in_ram, memory_limits, read_ram
+from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError
 from engine.executor.hot_blocks import HotBlocks
 from engine.graphics import GpuInfo
+from engine.lane_rates import LaneRates
 from engine.load_steps import LoadSteps
 from engine.model.model_files import OpenedModel
 from engine.model.read_in import ReadIn, parts_of, spans_of
@@ -39,7 +42,9 @@ from engine.modes import ModeChooser, choose_mode
 from engine.offline import memory_plan
 from engine.offline.card_bytes import kv_layer_bytes
 from engine.offline.cost_model import UNKNOWN_PCIE_BYTES_PER_S
+from engine.offline.lanes import LaneTimes
 from engine.offline.model_bytes import ModelBytes
+from engine.offline.rebalancing import could_reach
 from engine.offline.solving import Solved, solve_model
 from engine.sparsity.placement import Placement
 from engine.sparsity.predictor import Predictor
@@ -92,6 +97,8 @@ class PlacedPart:
         self._region: KvRegion | None = None
         self._made: dict[Mode, tuple[CardTransformer, CardDecodeProgram]] = {}
         self._prompts: Prompts | None = None
+        self._in_place: InPlace | None = None
+        self._cached_bytes = 0  # what the model reads of files whose pages count as free
         self._batch: tuple[tuple[Mode, int], CardBatch] | None = None
         self._room = CardRoom(whole.engine.vram_budget_gib is None)
         self._reopen = reopen
@@ -99,6 +106,7 @@ class PlacedPart:
         self._mode: Mode = whole.engine.mode
         self._budget_bytes = 0  # by which it is placed
         self._first_budget_bytes = 0  # at the beginning
+        self._lanes: dict[Mode, LaneRates] | None = None  # as this model was found to read; None: as is remembered
         self.reading: ReadIn | None = None
         self.blocks: HotBlocks | None = None
         self.generation = 0
@@ -112,38 +120,67 @@ class PlacedPart:
         mode: Mode,
         progress: Progress = lambda done, total: None,
         cancelled: Callable[[], bool] = lambda: False,
+        balancing: bool = True,
     ) -> Placement:
-        """Places the model for a mode and loads its part; with less room where memory runs out.
+        """Places the model for a mode and loads its part; with less room where memory runs out. balancing: it is placed
+        anew where its own tokens show that one side would wait for the other, which may take as long again.
 
         Raises: CardUnusableError where nothing is placed there, or memory runs out however little it is; EngineErrors
         of the solver; Cancelled.
         """
+
+        def place(lanes: dict[Mode, LaneRates] | None) -> Timed:
+            self._lanes = lanes
+            return self._placed(mode, progress, cancelled, balancing)
+
+        first = place(self._lanes)
+        self._whole.steps.begin("balancing")
+        settle(first, place, not self._whole.engine.hardware_file)
+        self.reading = self._read_in()
+        self._pin(self.reading)
+        self._whole.steps.end()
+        return self.placement
+
+    def _placed(self, mode: Mode, progress: Progress, cancelled: Callable[[], bool], timing: bool) -> Timed:
+        """As `load`, and what a token takes on either side, where that is asked for and can be told."""
         self._card.enter()
         for _ in range(_ATTEMPTS):
-            placement = self._solved(mode, cancelled).placement
+            solved = self._solved(mode, cancelled)
+            placement = solved.placement
             self._drop()  # only now: who cancels while it is solved keeps what there was
             if not placement.uses_gpu:
                 why = why_unused(placement)
                 raise CardFullError(why) if is_for_want_of_memory(placement) else CardUnusableError(why)
             try:
                 self._load(placement, progress, cancelled)
+                times = self._timed(solved, cancelled) if timing else None
             except CudaOutOfMemoryError as error:
                 self._drop()
                 self._room.shrink(placement.vram_bytes, None)
                 self._note(f"{placement.vram_bytes / 2**30:.2f} GiB of VRAM could not be had: less was placed there.")
                 log.info("%s (%s)", self.notes[-1], error)
                 continue
-            except (CudaError, NoMachineCodeError) as error:
+            except (CudaError, NoMachineCodeError, DeviceFailedError) as error:
                 self._drop()
                 raise CardUnusableError(f"{self._opened.gpu.name} failed while it was loaded ({error})") from error
-            self.reading = self._read_in()
-            self._whole.steps.end()
             self.reason = words_of(self.name, placement)
             self._mode = self.mode_and_reason()[0]
             self._budget_bytes = placement.origins.vram_budget_bytes
             self._first_budget_bytes = self._first_budget_bytes or self._budget_bytes
-            return placement
+            return solved, times
         raise CardFullError(f"the memory of {self._opened.gpu.name} ran out {_ATTEMPTS} times while it was loaded")
+
+    def _timed(self, solved: Solved, cancelled: Callable[[], bool]) -> LaneTimes | None:
+        """None where there is nothing to balance: neither side could take neurons from the other."""
+        layers, placement = self._now.model.layers, self.placement
+        is_reached = any(layer is not None and layer.reached is not None for layer in layers)
+        could_not = bool(placement.reached) and not is_reached  # no memory could be pinned
+        if could_not or not could_reach(solved.setting, placement):
+            return None
+        self._whole.steps.begin("balancing")
+        program = self._made[self.mode_and_reason()[0]][1]
+        sample, cache = self._whole.modes.sample, self.new_cache(TOKENS)
+        return timed(program, cache, sample, self._whole.weights, self._now.model, self.blocks, cancelled)
 
     def _read_in(self) -> ReadIn:
         """What the processor and prompts read of the files, read in the background until the model is placed anew."""
@@ -155,6 +192,38 @@ class PlacedPart:
             for ids, own, home in zip(in_slots, placement.hot, placement.attention, strict=True)
         ]
         return ReadIn(spans_of(parts_of(weights, hot, placement.head == "gpu")), weights)
+
+    def _pin(self, reading: ReadIn) -> None:
+        """Has the card read the cold neurons in place in prompts, once they are in RAM, where the RAM has room."""
+        whole, place = self._whole, self._in_place
+        if place is None:
+            return
+        layers = zip(whole.weights.layers, self._now.model.layers, strict=True)
+        cold = [w.ffns[0] for w, layer in layers if layer is not None and (layer.has_cold or layer.reached is not None)]
+        spans = spans_in_place(cold)
+        in_ram = lies_in_ram(whole.opened.files.path)
+        self._cached_bytes = 0 if in_ram else bytes_of(spans, reading.spans)
+        if self._may_pin(False):
+            place.begin(spans, whole.weights, lambda: self._may_pin(False), lambda: not reading.wait(0))
+
+    def _may_pin(self, is_pinned: bool) -> bool:
+        import psutil
+
+        ram = read_ram(psutil, memory_limits())
+        return memory_plan.may_pin_in_place(ram, self._cached_bytes, is_pinned)
+
+    def spare_ram(self) -> bool:
+        """Whether weights are pinned in place; lets go of them where the RAM has run short. Between answers."""
+        place = self._in_place
+        if place is None or not place.is_busy:
+            return False
+        if self._may_pin(True):
+            return True
+        log.info("The RAM has run short: prompts copy cold neurons from here on")
+        with contextlib.suppress(CudaError):
+            self._card.enter()
+        place.close()
+        return False
 
     def _solved(self, mode: Mode, cancelled: Callable[[], bool]) -> Solved:
         whole, steps = self._whole, self._whole.steps
@@ -170,6 +239,7 @@ class PlacedPart:
         return solve_model(
             whole.opened, engine, cancelled=cancelled, weights=whole.weights, gpu=self._opened.gpu,
             vram_bytes=self._room.limit, predictor=predictor, ram=whole.ram, limit_s=_PLACING_S,
+            lanes=self._lanes,
         )  # fmt: skip
 
     def _load(self, placement: Placement, progress: Progress, cancelled: Callable[[], bool]) -> None:
@@ -304,9 +374,10 @@ class PlacedPart:
         whole, loaded = self._whole, self._now
         sizes = ModelBytes.of(whole.opened, whole.weights)
         room = memory_plan.prefill_bytes(sizes, whole.context, loaded.placement.origins.vram_budget_bytes)
+        self._in_place = InPlace(card.device)
         return Prompts(
             card, whole.opened.config, whole.weights, loaded.model, executor, whole.backend.operators, pool,
-            whole.context, room, self.streaming_speed,
+            whole.context, room, self.streaming_speed, self._in_place,
         )  # fmt: skip
 
     @property
@@ -327,6 +398,11 @@ class PlacedPart:
         answers. Raises: CudaError."""
         self._card.enter()
         return None if self._prompts is None else self._prompts.measure()
+
+    @property
+    def streaming_way(self) -> str:
+        """As Prompts.way."""
+        return "" if self._prompts is None else self._prompts.way
 
     def _add_predictors(self) -> None:
         loaded = self._now
@@ -398,11 +474,11 @@ class PlacedPart:
         for _, program in made.values():
             with contextlib.suppress(CudaError):
                 program.close()
-        for one in (self._prompts, self._loaded):
+        for one in (self._prompts, self._in_place, self._loaded):
             if one is not None:
                 with contextlib.suppress(CudaError):
                     one.close()
-        self._prompts = self._loaded = None
+        self._prompts = self._in_place = self._loaded = None
 
     def _close_card(self) -> None:
         with contextlib.suppress(CudaError):

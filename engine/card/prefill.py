@@ -1,7 +1,7 @@
 """Prompts on the card: many positions at once through every layer, the neurons that are not there streamed to it.
 
 A layer at home on the card runs there altogether: attention, its hot neurons, then the cold ones piece by piece as they
-come through a ring of pinned buffers, all added into the stream in this order. A layer at home on the processor runs
+come through a ring of buffers, all added into the stream in this order. A layer at home on the processor runs
 there. Every neuron is computed, whatever a predictor would say. It neither cuts prompts nor chooses tokens.
 
 What a product makes is exact to about 2^-11 of its terms (native_kernels/cuda/prefill_ops.py says why).
@@ -15,7 +15,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from engine.card.cold_stream import ColdPiece, ColdStream, Rates
+from engine.card.cold_stream import ColdPiece, ColdStream, Rates, Reach
 from engine.card.layers import CardLayer, CardModel, CardRowWiseFfn
 from engine.card.prefill_memory import PrefillMemory, Sizes, sizes_for
 from engine.executor.counters import FfnCounters
@@ -53,7 +53,8 @@ class PromptCache(Protocol):
 @dataclass(frozen=True)
 class StreamingSpeed:
     """What decides whether a prompt is worth a pass of all cold neurons over the bus. cold_bytes: of a pass.
-    pcie_bytes_per_s: pinned memory to the card; fill_bytes_per_s: rows into pinned memory, all threads.
+    pcie_bytes_per_s: pinned memory to the card; fill_bytes_per_s: rows into pinned memory, all threads, where the card
+    does not gather them itself.
     decode_token_s: one token by itself. fixed_s: what a pass takes beside its bytes."""
 
     cold_bytes: int
@@ -63,9 +64,10 @@ class StreamingSpeed:
     fixed_s: float = 0.01
 
 
-def threshold(speed: StreamingSpeed, most: int = 512) -> int:
-    """From how many tokens on a pass takes less time than decoding them one by one: 2 up to `most` + 1 (never)."""
-    slower = min(speed.pcie_bytes_per_s, speed.fill_bytes_per_s)
+def threshold(speed: StreamingSpeed, most: int = 512, in_place: bool = False) -> int:
+    """From how many tokens on a pass takes less time than decoding them one by one: 2 up to `most` + 1 (never).
+    in_place: the card gathers the cold neurons itself, so that the bus alone counts."""
+    slower = speed.pcie_bytes_per_s if in_place else min(speed.pcie_bytes_per_s, speed.fill_bytes_per_s)
     pass_s = speed.fixed_s + (speed.cold_bytes / slower if speed.cold_bytes else 0.0)
     return int(min(most + 1, max(2, np.ceil(pass_s / speed.decode_token_s))))
 
@@ -73,28 +75,32 @@ def threshold(speed: StreamingSpeed, most: int = 512) -> int:
 class CardPrefill:
     """The prompts of one model on one card.
 
-    least_tokens: from how many tokens on `run` is faster than one token after another.
     Shapes and names as Transformer. All methods: in the thread that has entered the card.
     """
 
     def __init__(
-        self, cpu: Transformer, model: CardModel, ops: CardPrefillOps, pool: Pool, sizes: Sizes, least_tokens: int = 32,
+        self, cpu: Transformer, model: CardModel, ops: CardPrefillOps, pool: Pool, sizes: Sizes,
+        reach: Reach | None = None,
     ) -> None:  # fmt: skip
-        """cpu: the same model on the processor. pool: its threads gather the cold neurons.
+        """cpu: the same model on the processor. pool: its threads gather the cold neurons that the card does not reach.
 
         Cost: the bytes of `sizes` on the card and pinned. Raises: CudaOutOfMemoryError, and nothing is kept.
         """
         self._cpu, self._model, self._ops = cpu, model, ops
         self._config = cpu.config
-        self.least_tokens = least_tokens
         self._activation = cast(Activation, cpu.config.activation.removesuffix("-glu"))
         self._memory = PrefillMemory(ops, sizes)
-        self._cold = ColdStream(self._memory.ring, pool)
+        self._cold = ColdStream(self._memory.ring, pool, ops, reach)
         self._missing: list[I32] = []
 
     @property
     def counters(self) -> FfnCounters:
         return self._cpu.executor.counters
+
+    @property
+    def pieces(self) -> tuple[int, int]:
+        """Of the latest piece of a prompt, how many pieces of cold neurons the card gathered, and the processor."""
+        return self._cold.gathered, self._cold.filled
 
     def measure(self) -> Rates | None:
         """How fast its cold neurons are gathered, and how fast they travel; None where there are none."""

@@ -29,6 +29,9 @@ from native_kernels.cpu.sparse_ffn import Buffers, ffn_calls
 from native_kernels.cpu.tallies import Tally
 from native_kernels.cpu.two_sides import room_for
 
+# Stages of what the processor does for a layer beside the card, apart from those of layers that are at home there.
+COLD, LISTING = "cold", "listing"
+
 
 def computed_by_processor(weights: ModelWeights, model: CardModel) -> frozenset[int]:
     """Layers at home on the card whose whole feed-forward block is computed here: no row of their down is one neuron's,
@@ -80,7 +83,7 @@ class ProcessorCalls:
 
     def cold(self, i: int) -> list[Call]:
         """The layer's neurons that have no slot, those of them that the card expects where it expects some; their sum
-        goes to `cold`. Read is what the card has published."""
+        goes to `cold`. Read is what the card has published. Their stages are COLD and LISTING."""
         shared, counts = self._shared, self.graph.counts[i]
         self._x.renew()
         self._residual.renew()
@@ -96,26 +99,32 @@ class ProcessorCalls:
             forms[vector_format(matrix.codec)], more = self._x.as_read_by(matrix.codec, "ffn")
             rounding += more
         ids, n_ids = self._tables[i].cold, self._tables[i].n_cold
-        if self._predicts(i):
+        if self.predicts(i):
             ids, n_ids = self._listed
-            listing = list_bits_calls(shared.bits.array, self._config.d_ff, ids, n_ids)
+            listing = list_bits_calls(shared.bits.array, self._config.d_ff, ids, n_ids, LISTING)
             if rounding:  # neither needs the other: the workers meet behind both
                 listing = [replace(call, barrier=False) for call in listing]
-        return listing + rounding + ffn_calls(
+        computing = rounding + ffn_calls(
             w.gate, w.up, w.down_t, forms, shared.cold.array,
             FUSED_ACTIVATIONS[self._config.activation.removesuffix("-glu")], self._buffers,
             threshold=self._config.activation_threshold, ids=ids, n_ids=n_ids, gate_bias=w.gate_bias,
             up_bias=w.up_bias, counts=counts.reshape(-1), tally=Tally(self.ffn.tallies, i * self._config.d_ff),
         )  # fmt: skip
+        return listing + [replace(call, stage=COLD) for call in computing]
+
+    def counted(self) -> I64:
+        """What the last token counted here of the layers that are parted: computed, opened and fired, [L, 3]."""
+        ours: I64 = self.graph.counts.reshape(self._config.n_layers, -1)[:, :3].astype(np.int64)
+        if not self._config.gated:  # sparse_ffn then counts as opened what has been computed
+            ours[:, 1] = ours[:, 2]
+        return ours
 
     def totals(self, on_card: NDArray[np.uint32]) -> tuple[I64, int]:
         """What a token counted of every layer, in the order of FfnCounters.layers [L, 4], and how many of the neurons
         computed the card computed. on_card: u32 [L * COUNTS], what it has counted."""
         theirs = on_card.reshape(-1, COUNTS).astype(np.int64)
         ours = np.zeros_like(theirs)
-        ours[:, :3] = self.graph.counts.reshape(len(ours), -1)[:, :3]
-        if not self._config.gated:  # sparse_ffn then counts as opened what has been computed
-            ours[:, 1] = ours[:, 2]
+        ours[:, :3] = self.counted()
         for side in (ours, theirs):
             side[self._decided, 0] = side[self._decided, 1]
         found = ours + theirs
@@ -123,7 +132,7 @@ class ProcessorCalls:
             found[self._elsewhere] = self.ffn.totals(self.graph.counts)[self._elsewhere]
         return found, int(theirs[:, 0].sum())
 
-    def _predicts(self, i: int) -> bool:
+    def predicts(self, i: int) -> bool:
         """Whether the card sends bits."""
         layer = self._model.layers[i]
         predictor = None if layer is None else layer.predictor
@@ -132,5 +141,5 @@ class ProcessorCalls:
     def _is_decided_by_first(self, i: int) -> bool:
         """Whether the layer's first matrix is computed whole and says what else is."""
         layer = self._model.layers[i]
-        predicts = self._predicts(i) and layer is not None and layer.whole is None
+        predicts = self.predicts(i) and layer is not None and layer.whole is None
         return self._mode != "dense" and self._config.has_zeros and not predicts

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from engine.card.cache import CardCache
 from engine.card.cold_stream import Rates
+from engine.card.in_place import InPlace
 from engine.card.layers import CardModel
 from engine.card.prefill import CardPrefill, Look, StreamingSpeed, sizes_for, threshold
 from engine.config import ModelConfig
@@ -24,23 +25,37 @@ class Prompts:
 
     def __init__(
         self, card: CudaCard, config: ModelConfig, weights: ModelWeights, model: CardModel, executor: FfnExecutor,
-        operators: Operators, pool: Pool, context: int, room: int, speed: StreamingSpeed,
+        operators: Operators, pool: Pool, context: int, room: int, speed: StreamingSpeed, in_place: InPlace,
     ) -> None:  # fmt: skip
-        """room: bytes on the card that it may take. Raises: CudaOutOfMemoryError, CudaError; nothing is held then."""
+        """room: bytes on the card that it may take. in_place: what of the weights the card reads where they lie, which
+        may become more between prompts. Raises: CudaOutOfMemoryError, CudaError; nothing is held then."""
         sizes = sizes_for(config, [layer.ffns[0] for layer in weights.layers], context, room, config.has_zeros)
         self._processor = Transformer(config, weights, executor, operators)
-        self._copies = Stream(card.device)
+        self._copies = Stream(card.device, urgent=True)  # the card gathers rows there, beside large products
+        self._in_place = in_place
         self._ops: CardPrefillOps | None = None
         self._prefill: CardPrefill | None = None
         try:
             self._ops = CardPrefillOps(card.device, card.stream, self._copies)
-            least = threshold(speed)
-            self._prefill = CardPrefill(self._processor, model, self._ops, pool, sizes, least)
+            self._prefill = CardPrefill(self._processor, model, self._ops, pool, sizes, in_place)
         except BaseException:
             self.close()
             raise
         self.n_bytes = sizes.card_bytes
-        self.least_tokens = least
+        self._least = {way: threshold(speed, in_place=way) for way in (False, True)}
+
+    @property
+    def least_tokens(self) -> int:
+        """From how many tokens on `run` is faster than one token after another, as cold neurons come now."""
+        return self._least[self._in_place.is_all]
+
+    @property
+    def way(self) -> str:
+        """How the cold neurons of the latest prompt came: "in place", gathered by the card, through the "ring" that the
+        processor fills, "both", or "" where none came."""
+        assert self._prefill is not None, "it is open"
+        gathered, filled = self._prefill.pieces
+        return ("both" if filled else "in place") if gathered else ("ring" if filled else "")
 
     def of_mode(self, executor: FfnExecutor) -> PromptsOfMode:
         """The same for a mode, whose executor computes the layers at home on the processor and counts."""
@@ -74,7 +89,11 @@ class PromptsOfMode:
 
     def __init__(self, prompts: Prompts, executor: FfnExecutor) -> None:
         self._prompts, self._executor = prompts, executor
-        self.least_tokens = prompts.least_tokens
+
+    @property
+    def least_tokens(self) -> int:
+        """As Prompts has it."""
+        return self._prompts.least_tokens
 
     def run(self, tokens: I64, cache: CardCache, length: int, look: Look) -> F32:
         """As Prompts.run."""

@@ -162,6 +162,13 @@ class TokenRunner:
             self._card_s, self._is_read = self._stages.seconds(), True
         return self._card_s
 
+    def forget_marks(self) -> None:
+        """Gives back what tokens with marks take on the card; the next one captures it anew. Between tokens."""
+        self._marked, self._card_s, self._is_read = None, {}, True
+        if (work := self._works.pop(-id(self._plans.logits), None)) is not None:
+            work.close()
+        self._stages.close()
+
     def close(self) -> None:
         """Gives the captured work back. A second time does nothing."""
         self._marked = None

@@ -16,6 +16,7 @@ from engine.config import Mode, ModelConfig
 from native_kernels.cuda.card import Activation, Card, CardNorm, CardVector
 
 Step = partial[None]  # one operator with its operands
+REACHED = "reached"  # the stage of neurons that are read over the bus
 
 ACTIVATIONS: dict[str, Activation] = {
     "relu": "relu", "drelu": "drelu", "fatrelu": "fatrelu", "silu": "silu", "gelu": "gelu", "gelu-tanh": "gelu-tanh",
@@ -209,6 +210,8 @@ class TokenSteps:
         parts = places.parts
         self._begin("ffn")
         for block in layer.blocks:
+            if block is layer.reached:
+                self._begin(REACHED)
             threshold = config.activation_threshold
             gate_first = config.gated and config.has_zeros and not bits and self._mode != "dense"
             self._do(partial(

@@ -28,7 +28,8 @@ _FIRST_PIECE = 512  # tokens: each piece brings all cold neurons over the bus
 class CardPrefill(Protocol):
     """Many positions of a prompt at once. least_tokens: for fewer the program of one token is faster."""
 
-    least_tokens: int
+    @property
+    def least_tokens(self) -> int: ...
 
     def run(self, tokens: I64, cache: CardCache, length: int, look: Look) -> F32:
         """tokens [T] behind what the cache holds, of a sequence of so many -> what the head reads, [T, D], or of the

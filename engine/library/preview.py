@@ -19,6 +19,7 @@ from engine.adaptation import can_learn, learned_stats
 from engine.config import EngineConfig, KvCodec, Mode, ModelConfig
 from engine.errors import DeviceMemoryError, EngineError
 from engine.graphics import GpuInfo
+from engine.lane_rates import LaneRates
 from engine.library.coverage import stats_of, variants_of
 from engine.library.estimates import estimate_of
 from engine.library.machines import KnownMachine
@@ -30,6 +31,7 @@ from engine.offline import memory_plan
 from engine.offline.activity import activity_of
 from engine.offline.cost_model import Machine
 from engine.offline.greedy import Steps, place_greedily, steps_of
+from engine.offline.lanes import known_lanes
 from engine.offline.memory_plan import Budgets
 from engine.offline.model_bytes import ModelBytes, PredictorBytes
 from engine.offline.placement_problem import Choice, Hottest, Problem, build_problem
@@ -121,6 +123,9 @@ class Previews:
             choice = place_greedily(problem, budgets.vram_bytes, case.ram_budget, steps)
             found.append((float("inf") if choice is None else choice.seconds(problem), mode, problem, choice))
         _, mode, problem, choice = min(found, key=lambda one: one[0])
+        if choice is not None and (rates := case.lanes.get(mode)) is not None:  # as it is placed when it is loaded
+            problem, steps = self._problem(name, case, mode, "taken", rates)
+            choice = place_greedily(problem, budgets.vram_bytes, case.ram_budget, steps)
         source: Source | Literal["measured"] = "measured"
         range_s = None
         if known.config.has_zeros and known.stats is None:
@@ -155,11 +160,13 @@ class Previews:
         for key in [key for key in self._problems if key[0] == name]:
             del self._problems[key]
 
-    def _problem(self, name: str, case: _Case, mode: Mode, end: str) -> tuple[Problem, Steps]:
+    def _problem(
+        self, name: str, case: _Case, mode: Mode, end: str, lanes: LaneRates | None = None
+    ) -> tuple[Problem, Steps]:  # fmt: skip
         """With the steps over it, which are the same for every budget."""
-        key = (name, case.machine.state, case.machine.gpu is None, case.context, case.kv_codec, mode, end)
+        key = (name, case.machine.state, case.machine.gpu is None, case.context, case.kv_codec, mode, end, lanes)
         if key not in self._problems:
-            problem = case.problem(mode, end)
+            problem = case.problem(mode, end, lanes)
             self._problems[key] = problem, steps_of(problem)
             while len(self._problems) > _KEPT_PROBLEMS:
                 self._problems.popitem(last=False)
@@ -202,8 +209,14 @@ class _Case:
         """None where there is enough for everything."""
         return self.budgets.ram_bytes if self.all_in_ram > self.budgets.ram_bytes else None
 
-    def problem(self, mode: Mode, end: str) -> Problem:
-        """The ways to place it. end: how often neurons are taken to fire."""
+    @property
+    def lanes(self) -> dict[Mode, LaneRates]:
+        """What is remembered of the model's rows on this machine."""
+        machine = self.machine
+        return known_lanes(machine.profile, machine.gpu, machine.threads, self.known.sizes, self.known.modes)
+
+    def problem(self, mode: Mode, end: str, lanes: LaneRates | None = None) -> Problem:
+        """The ways to place it. end: how often neurons are taken to fire. lanes: as Machine has them."""
         known, machine = self.known, self.machine
         predictors = known.predictors if mode == "sparse" else None
         if (mode, end) not in known.hottest:
@@ -215,9 +228,10 @@ class _Case:
         pinned = 0
         if machine.gpu is not None:
             pinned = memory_plan.pinned_bytes(machine.profile, self.budgets.ram_bytes - self.all_in_ram)
+        rates = Machine.of(machine.profile, machine.threads, machine.gpu, lanes)
         return build_problem(
-            known.sizes, known.hottest[mode, end], Machine.of(machine.profile, machine.threads, machine.gpu), mode,
-            self.context, min(TYPICAL_POSITION, self.context // 2), self.kv_codec, predictors,
+            known.sizes, known.hottest[mode, end], rates, mode, self.context,
+            min(TYPICAL_POSITION, self.context // 2), self.kv_codec, predictors,
             fixed_vram=self.fixed_vram, fixed_ram=self.fixed_ram, pinned_bytes=pinned,
         )  # fmt: skip
 

@@ -110,7 +110,7 @@ class ReadIn:
         """keeps: what must stay alive so that the spans stay mapped. free_bytes: of RAM; advise: reads so many bytes
         from an address on, False where the system does not; resident: how many of so many bytes are in memory;
         foretell: says that so many bytes will be read soon."""
-        self._spans, self._keeps = list(spans), keeps
+        self.spans, self._keeps = list(spans), keeps
         self._free = free_bytes or _free_ram
         self._advise = advise or advised
         self._resident = resident or resident_bytes
@@ -161,7 +161,7 @@ class ReadIn:
             with suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
         missing = 0
-        for at, n in _chunks(self._spans, _LOOK_EVERY_BYTES):
+        for at, n in _chunks(self.spans, _LOOK_EVERY_BYTES):
             if self._stop.is_set():
                 return
             missing += max(0, n - self._resident(at, n))
@@ -169,7 +169,7 @@ class ReadIn:
             log.info("%.1f GB of the model are read when they are needed: the RAM does not hold them", missing / 1e9)
             return
         looked = 0
-        coming = _chunks(self._spans, CHUNK_BYTES)
+        coming = _chunks(self.spans, CHUNK_BYTES)
         if missing:
             coming = self._foretold(coming)
         for at, n in coming:

@@ -13,6 +13,7 @@ from engine.config import Mode
 from engine.errors import InvalidRequestError
 from engine.graphics import GpuInfo
 from engine.hardware import HardwareProfile
+from engine.lane_rates import LaneRates
 from native_kernels.codecs import ROW_CODECS
 
 # One exchange between the devices within a layer: segment graphs, measured on an H200 with Linux (11.6 to 15.5 us).
@@ -72,6 +73,8 @@ _GPU_OTHER = Efficiency(0.88, 0.88, 0.7, 0.7, 0.7)
 # model in q4_0 and 15 threads had 44, as reckoned from what the stages took (gpu-anchors-70b); alone those had 62, of a
 # 13B model. Where it was measured, kernels that gather rows have about so much of what a plain reading had.
 _REACH_SHARE, _RAM_SHARE, _GATHERED = 0.58, 0.78, 0.9
+# Of a RAM's rate, what rows that are gathered are read with at best; of a processor's own, what is left at least.
+_BEST_ROWS, _LEAST_LEFT = 0.75, 0.5
 _EVENLY = Efficiency(1.0, 1.0, 1.0, 1.0, 1.0)
 
 _SHORT_ROW, _LONG_ROW = 2 << 10, 5 << 10  # columns
@@ -138,7 +141,8 @@ class Machine:
     """Rates of a CPU and, where there is one, of a card; what an exchange between them costs.
 
     exchange_s: of one layer's, without its bytes. link_bytes_per_s: between the two. both_bytes_per_s: of the RAM, by
-    the card over the bus and by the CPU meanwhile, where that was measured.
+    the card over the bus and by the CPU meanwhile, where that was measured. lanes: the same of the very rows that a
+    model's tokens read, where those were timed; before all that is reckoned.
     """
 
     cpu: DeviceRates
@@ -147,10 +151,13 @@ class Machine:
     link_bytes_per_s: float
     notes: tuple[str, ...] = ()
     both_bytes_per_s: tuple[float, float] | None = None
+    lanes: LaneRates | None = None
 
     @classmethod
-    def of(cls, profile: HardwareProfile, threads: int, gpu: GpuInfo | None) -> Machine:
-        """The rates of a profile. gpu: the card that is used, None for the CPU alone.
+    def of(
+        cls, profile: HardwareProfile, threads: int, gpu: GpuInfo | None, lanes: LaneRates | None = None
+    ) -> Machine:  # fmt: skip
+        """The rates of a profile. gpu: the card that is used, None for the CPU alone. lanes: as measured with the card.
 
         Raises: InvalidRequestError where nobody has measured how fast its RAM is read.
         """
@@ -170,21 +177,40 @@ class Machine:
         both = None
         if gpu.reach_bytes_per_s and gpu.beside_share:
             both = _GATHERED * gpu.reach_bytes_per_s, _GATHERED * gpu.beside_share * profile.cpu.bytes_per_s
-        return cls(cpu, rates, profile.sync_s or EXCHANGE_S, link, tuple(notes), both)
+        return cls(cpu, rates, profile.sync_s or EXCHANGE_S, link, tuple(notes), both, lanes)
 
     @property
     def reach(self) -> DeviceRates:
         """The card's own reading of the host's pinned memory."""
+        if self.lanes is not None:
+            return DeviceRates(self.lanes.reach, {}, _EVENLY)
         over_bus = _REACH_SHARE * self.link_bytes_per_s if self.both_bytes_per_s is None else self.both_bytes_per_s[0]
         return DeviceRates(over_bus, {}, _EVENLY)
 
     @property
     def beside_reach(self) -> DeviceRates:
         """What is left to the CPU meanwhile."""
+        if self.lanes is not None:
+            return DeviceRates(self.lanes.beside, {}, _EVENLY)
         if self.both_bytes_per_s is not None:
             return DeviceRates(self.both_bytes_per_s[1], {}, _EVENLY)
         left = _RAM_SHARE * self.cpu.bytes_per_s - self.reach.bytes_per_s
         return DeviceRates(max(left, 1e-3 * self.cpu.bytes_per_s), {}, _EVENLY)
+
+    @property
+    def cold(self) -> DeviceRates:
+        """The CPU's reading of neurons beside a card that reads none of the host's memory."""
+        return self.cpu if self.lanes is None else DeviceRates(self.lanes.alone, {}, _EVENLY)
+
+    def hopeful_lanes(self, alone: float, reach: float | None = None) -> LaneRates:
+        """What both would do at once, as well as it may be, by what the CPU does of a model's rows by itself and, where
+        that is known, the card over the bus: to be tried out. The RAM gives at least what its reading gave, and the
+        rows that are read best are read with a share of what it gives."""
+        if reach is None:
+            measured = 0.0 if self.both_bytes_per_s is None else self.both_bytes_per_s[0]
+            reach = max(measured, _REACH_SHARE * self.link_bytes_per_s)
+        ram = max(self.cpu.bytes_per_s, alone / _BEST_ROWS)
+        return LaneRates(reach, min(alone, max(ram - reach, _LEAST_LEFT * alone)), alone)
 
     def exchange(self, n_bytes: int) -> float:
         """Seconds of one exchange that carries so many bytes."""

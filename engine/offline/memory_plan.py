@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.config import ModelConfig
+from engine.cpu_and_ram import RamInfo
 from engine.errors import DeviceMemoryError
 from engine.graphics import GpuInfo
 from engine.hardware import HardwareProfile
@@ -24,6 +25,9 @@ USUAL_CONTEXT_BYTES = 450 << 20
 LEAST_MARGIN_BYTES, MARGIN_SHARE = 512 << 20, 0.04
 # Of the RAM, for neurons that the card reads there itself: what is pinned is lost to all others.
 PINNED_SHARE = 0.125
+# Of the RAM, what stays available to others where a model's weights are pinned in place; and below what of it they are
+# let go of, so that who was let go of is not just above the border.
+IN_PLACE_SHARE, IN_PLACE_LEAST_SHARE = 0.125, 0.0625
 # Left free of the RAM, for the window and everybody else.
 RAM_MARGIN_BYTES = 1 << 30
 # Python, its libraries and the window's process, and buffers of a token: measured with the starter model, rounded up.
@@ -92,6 +96,21 @@ def pinned_bytes(profile: HardwareProfile, spare_bytes: int) -> int:
     if sys.platform == "win32":
         return 0
     return max(0, min(int(PINNED_SHARE * profile.ram.total_bytes), spare_bytes))
+
+
+def may_pin_in_place(ram: RamInfo, cached_bytes: int, is_pinned: bool = False) -> bool:
+    """Whether weights may be, or stay, pinned where they lie, so that a card reads them there.
+
+    ram: of now. cached_bytes: of mapped files, what the model reads in RAM; the system counts them as free, because it
+    could drop them, but pinned pages it cannot, and the model is not to lose the others either. Copies in RAM, and
+    files that lie there altogether, are counted as used already and are not among them.
+    is_pinned: whether they are.
+
+    Pinned pages cannot be dropped when others need RAM, so others keep an eighth of it, and all is let go of where half
+    of that eighth is gone. On Windows never: what may be pinned there is scarce, and shared with the card's memory.
+    """
+    share = IN_PLACE_LEAST_SHARE if is_pinned else IN_PLACE_SHARE
+    return sys.platform != "win32" and ram.free_bytes - cached_bytes >= share * ram.total_bytes
 
 
 def context_bytes(gpu: GpuInfo) -> int:

@@ -187,9 +187,11 @@ def build_problem(
     fixed_vram: int = 0,
     fixed_ram: int = 0,
     pinned_bytes: int = 0,
+    reached_blocks: I64 | None = None,
 ) -> Problem:
     """All ways to place this model on this machine. position: that of the token whose time is predicted.
-    pinned_bytes: of the host's memory, for neurons that the card reads there beside the CPU.
+    pinned_bytes: of the host's memory, for neurons that the card reads there beside the CPU. reached_blocks: [L], that
+    it reads there, however many were best.
 
     Cost: for 80 layers of 28,672 neurons 20 ms, and what Hottest takes where that is not known yet.
     """
@@ -217,7 +219,7 @@ def build_problem(
         has_hot = taken > 0
         hot = np.where(has_hot, parts.hot_s(rates)[:, taken] + gpu_layer_s(False, True), 0.0)
         most = 0 if model.down_is_row_wise else pinned_bytes // max(1, int(on_card.neuron.sum()) * block)
-        beside, hot, cold = _reached(parts, machine, hot, of_cpu, taken, most)
+        beside, hot, cold = _reached(parts, machine, hot, parts.neurons_s(machine.cold), taken, most, reached_blocks)
         reached.append(beside)
         # The input goes one way (f32) with a bit for each neuron, the sum comes back (f32).
         exchange = machine.exchange(8 * d_model + neurons // 8)
@@ -269,11 +271,11 @@ def build_problem(
 
 
 def _reached(
-    parts: _Parts, machine: Machine, hot: F64, of_cpu: F64, taken: I64, most: int
+    parts: _Parts, machine: Machine, hot: F64, of_cpu: F64, taken: I64, most: int, wanted: I64 | None
 ) -> tuple[I64, F64, F64]:  # fmt: skip
     """How many blocks behind the hot ones the card had best read in the host's memory, at most so many: as many as
-    keep both sides busy equally long, where that pays. With them the seconds of either side: of the card (hot: without
-    them), of the CPU; all [L, ways].
+    keep both sides busy equally long, where that pays; or as many as are wanted of each layer [L]. With them the
+    seconds of either side: of the card (hot: without them), of the CPU (of_cpu: by itself); all [L, ways].
 
     Both read the same RAM: while the card does, the CPU has what is left. Where the CPU alone takes all that the RAM
     gives, as with floats and all cores, nothing is won. Quantised rows cost it arithmetic as well.
@@ -284,13 +286,15 @@ def _reached(
     beside = np.zeros((len(of_cpu), len(taken)), np.int64)
     card_s, cold_s = hot.copy(), of_cpu[:, -1:] - of_cpu[:, taken] + cold_layer_s() * (taken < last)
     for way, k in enumerate(taken.tolist()):
-        more = np.arange(min(most, last - k) + 1)
+        more = np.arange((last - k if wanted is not None else min(most, last - k)) + 1)
         card = hot[:, way, None] + over_bus[:, k + more] - over_bus[:, k, None] + gpu_layer_s(False, True) * (more > 0)
         cpu = of_cpu[:, -1:] - of_cpu[:, k + more] + cold_layer_s() * (k + more < last)
         cpu = cpu + slower * (over_bus[:, k + more] - over_bus[:, k, None])
         longer, layers = np.maximum(card, cpu), np.arange(len(of_cpu))
         best = longer.argmin(axis=1)
         best = np.where(longer[layers, best] < _WORTH_IT * longer[:, 0], best, 0)
+        if wanted is not None:
+            best = np.minimum(wanted, last - k)
         beside[:, way], card_s[:, way], cold_s[:, way] = best, card[layers, best], cpu[layers, best]
     return beside, card_s, cold_s
 

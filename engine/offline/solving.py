@@ -6,34 +6,34 @@ mathematics is engine/offline/solver.py.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine import artefacts
 from engine.adaptation import can_learn, learned_stats
-from engine.config import EngineConfig, KvCodec, Mode
+from engine.config import MODES, EngineConfig, KvCodec, Mode
 from engine.cpu_and_ram import RamInfo
 from engine.errors import Cancelled, DeviceUnavailableError, EngineError, UnsupportedModelError
 from engine.graphics import GpuInfo
 from engine.hardware import HardwareProfile, choose_gpu, choose_threads, probe
+from engine.lane_rates import LaneRates
 from engine.measured_hardware import load_profile
 from engine.model.mapped_weights import turned_bytes
 from engine.model.model_files import OpenedModel
 from engine.model.weights import ModelWeights
 from engine.model_artefacts import no_predictors, read_predictor, read_stats
-from engine.offline import memory_plan
+from engine.offline import fingerprints, memory_plan
 from engine.offline.activity import Activity, activity_of
 from engine.offline.card_bytes import kv_layer_bytes
 from engine.offline.cost_model import Machine
 from engine.offline.greedy import place_greedily
+from engine.offline.lanes import known_lanes
 from engine.offline.machine_figures import with_figures, working_set
 from engine.offline.memory_plan import Budgets
 from engine.offline.model_bytes import ModelBytes, PredictorBytes
-from engine.offline.placement_problem import Problem, build_problem
+from engine.offline.placement_problem import I64, Hottest, Problem, build_problem
 from engine.offline.solver import TIME_LIMIT_S, Solution, solve
 from engine.opening import choose_context
 from engine.sparsity.placement import Device, Origins, Placement
@@ -53,11 +53,12 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, eq=False)
 class Solved:
-    """A placement. reused: it was there already and everything is as it was. changed: what was not, in words, where
-    there was one and it did not fit. problem: None where it was reused."""
+    """A placement. reused: it was there already and everything is as it was. setting: what it is solved from. changed:
+    what was not as it was, in words, where there was one and it did not fit. problem: None where it was reused."""
 
     placement: Placement
     reused: bool
+    setting: Setting
     changed: tuple[str, ...] = ()
     problem: Problem | None = None
 
@@ -92,7 +93,7 @@ class Solved:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """Everything that a placement is solved from."""
+    """Everything that a placement is solved from. lanes: by mode, where rows of the model were timed in its tokens."""
 
     opened: OpenedModel
     model: ModelBytes
@@ -107,6 +108,7 @@ class Setting:
     wanted_mode: Mode
     notes: tuple[str, ...]
     sequences: int = 1
+    lanes: Mapping[Mode, LaneRates] = field(default_factory=dict)
 
     @property
     def fixed_vram(self) -> int:
@@ -148,9 +150,9 @@ class Setting:
         return Origins(
             model=self.opened.fingerprint,
             activation=self.opened.config.activation_text,
-            statistics="" if self.stats is None else _digest(self.stats.counts.tobytes(), self.stats.tokens),
-            predictors="" if self.predictors is None else _digest_of_predictors(self.predictors),
-            hardware=_digest_of_hardware(self.profile, self.gpu, self.threads),
+            statistics="" if self.stats is None else fingerprints.of_stats(self.stats),
+            predictors="" if self.predictors is None else fingerprints.of_predictors(self.predictors),
+            hardware=fingerprints.of_hardware(self.profile, self.gpu, self.threads, self.lanes),
             vram_budget_bytes=self.budgets.vram_bytes,
             ram_budget_bytes=self.budgets.ram_bytes if in_ram > self.budgets.ram_bytes else None,
             context=self.context,
@@ -173,6 +175,7 @@ def solve_model(
     predictor: Callable[[], Predictor] | None = None,
     ram: RamInfo | None = None,
     limit_s: float = TIME_LIMIT_S,
+    lanes: Mapping[Mode, LaneRates] | None = None,
 ) -> Solved:
     """The placement of a model on this machine or on the one of engine.hardware_file, kept as the model's artefact.
 
@@ -180,7 +183,8 @@ def solve_model(
     otherwise than they are stored. gpu: the card with its figures of now, where it is known which. vram_bytes: a budget
     of the moment. A placement for weights or a budget like that, or for several sequences, is not kept. predictor: the
     model's, where somebody has read it already. ram: as it was before anything of the model lay there. limit_s: for the
-    search behind the greedy placement, which finds little more. Progress is in steps.
+    search behind the greedy placement, which finds little more. lanes: in place of what is remembered of the model's
+    rows. Progress is in steps.
     Raises: DeviceMemoryError for a VRAM budget below the minimum, HostMemoryError where the RAM does not hold the rest,
     DeviceUnavailableError for a card that is not there, UnsupportedModelError for sparse without predictors, what
     reading statistics and predictors raises, Cancelled.
@@ -189,6 +193,8 @@ def solve_model(
     steps = 4
     progress(0, steps)
     setting = read_setting(opened, engine, weights, gpu, predictor, ram)
+    if lanes is not None:
+        setting = replace(setting, lanes=lanes)
     is_kept = vram_bytes is None and engine.sequences == 1 and (weights is None or _as_stored(opened, weights))
     if vram_bytes is not None:
         words = f"The VRAM budget is the {vram_bytes / 2**30:.2f} GiB that can be had at the moment."
@@ -200,15 +206,15 @@ def solve_model(
     kept, changed = _kept(opened, origins) if is_kept else (None, ())
     if kept is not None and not again:
         progress(steps, steps)
-        return Solved(kept, reused=True)
-    placement, problem = _solved(_with_learned(setting), origins, lambda: progress(2, steps), cancelled, limit_s)
+        return Solved(kept, reused=True, setting=setting)
+    placement, problem = _solved(with_learned(setting), origins, lambda: progress(2, steps), cancelled, limit_s)
     progress(3, steps)
     if cancelled():
         raise Cancelled
     if is_kept:
         _keep(opened, placement, asked_for=weights is None)
     progress(steps, steps)
-    return Solved(placement, reused=False, changed=changed, problem=problem)
+    return Solved(placement, reused=False, setting=setting, changed=changed, problem=problem)
 
 
 def _keep(opened: OpenedModel, placement: Placement, asked_for: bool) -> None:
@@ -227,7 +233,7 @@ def _as_stored(opened: OpenedModel, weights: ModelWeights) -> bool:
     return weights.hold == "mapped" and weights.down_is_row_wise == as_stored
 
 
-def _with_learned(setting: Setting) -> Setting:
+def with_learned(setting: Setting) -> Setting:
     """With what a person's chats have taught beside the statistics. It grows with every answer: a reason to place
     neurons otherwise when they are placed anew, and none to place them anew."""
     stats = learned_stats(setting.opened, setting.stats) if can_learn(setting.opened) else setting.stats
@@ -284,6 +290,9 @@ def read_setting(
             if engine.mode == "sparse":
                 raise
             notes.append(f"The model's predictors cannot be used: {error.message}")
+    lanes: dict[Mode, LaneRates] = {}
+    if not engine.hardware_file:
+        lanes = known_lanes(profile, gpu, threads, model, list(MODES))
     return Setting(
         opened=opened,
         model=model,
@@ -298,18 +307,28 @@ def read_setting(
         wanted_mode=engine.mode,
         notes=tuple(notes),
         sequences=engine.sequences,
+        lanes=lanes,
     )
 
 
-def problem_of(setting: Setting, mode: Mode) -> tuple[Problem, Activity]:
-    """The ways to place the model, as a mode computes it."""
+def hottest_of(setting: Setting, mode: Mode) -> Hottest:
+    """The neurons as `problem_of` sorts them, for who asks it several times."""
+    predictors = setting.predictors if mode == "sparse" else None
+    return Hottest.of(activity_of(setting.opened.config, mode, setting.stats, predictors))
+
+
+def problem_of(
+    setting: Setting, mode: Mode, hottest: Hottest | None = None, reached_blocks: I64 | None = None
+) -> tuple[Problem, Activity]:
+    """The ways to place the model, as a mode computes it. hottest: of its neurons, where they are sorted already.
+    reached_blocks: as build_problem has it."""
     config = setting.opened.config
     predictors = setting.predictors if mode == "sparse" else None
     activity = activity_of(config, mode, setting.stats, predictors)
     problem = build_problem(
         setting.model,
-        activity,
-        Machine.of(setting.profile, setting.threads, setting.gpu),
+        activity if hottest is None else hottest,
+        Machine.of(setting.profile, setting.threads, setting.gpu, setting.lanes.get(mode)),
         mode,
         setting.context,
         min(TYPICAL_POSITION, setting.context // 2),
@@ -318,6 +337,7 @@ def problem_of(setting: Setting, mode: Mode) -> tuple[Problem, Activity]:
         fixed_vram=setting.fixed_vram,
         fixed_ram=setting.fixed_ram,
         pinned_bytes=setting.pinned_bytes,
+        reached_blocks=reached_blocks,
     )
     return problem, activity
 
@@ -326,7 +346,9 @@ def _solved(
     setting: Setting, origins: Origins, step: Callable[[], None], cancelled: Callable[[], bool], limit_s: float
 ) -> tuple[Placement, Problem]:
     """The fastest placement over the modes that are wanted."""
-    candidates = [(mode, *problem_of(setting, mode)) for mode in _modes(setting)]
+    # Modes are compared by what is reckoned: the rows of one may have been timed and those of the other not.
+    reckoned, modes = replace(setting, lanes={}), _modes(setting)
+    candidates = [(mode, *problem_of(reckoned if len(modes) > 1 else setting, mode)) for mode in modes]
     step()
     vram, ram = setting.budgets.vram_bytes, origins.ram_budget_bytes
     smallest = memory_plan.smallest_part(setting.model, setting.kv_on_card)
@@ -340,6 +362,8 @@ def _solved(
     if cancelled():
         raise Cancelled
     mode, problem, activity = candidates[0]
+    if len(modes) > 1 and mode in setting.lanes:
+        problem, activity = problem_of(setting, mode)
     # seconds, of numbers only
     solution = run_unless(cancelled, lambda: solve(problem, vram, ram, time_limit_s=limit_s), "solver")
     return placement_of(setting, origins, mode, problem, activity, solution), problem
@@ -417,32 +441,3 @@ def _kept(opened: OpenedModel, origins: Origins) -> tuple[Placement | None, tupl
         return None, (f"the one that was kept cannot be read ({error.message})",)
     differences = origins.differences(replace(placement.origins, model=origins.model))
     return (None, differences) if differences else (placement, ())
-
-
-def _digest(*parts: Any) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part if isinstance(part, bytes) else json.dumps(part, sort_keys=True).encode())
-    return digest.hexdigest()
-
-
-def _digest_of_predictors(predictors: PredictorBytes) -> str:
-    return _digest(
-        predictors.held.tolist(),
-        predictors.read.tolist(),
-        predictors.codecs,
-        predictors.active_share,
-        predictors.is_true_gate.tolist(),
-    )
-
-
-def _digest_of_hardware(profile: HardwareProfile, gpu: GpuInfo | None, threads: int) -> str:
-    """Of what a placement depends on: what is free at the moment is in the budgets."""
-    card = None
-    if gpu is not None:
-        card = {
-            name: value
-            for name, value in asdict(gpu).items()
-            if name not in ("free_bytes", "index", "driver", "reasons")
-        }
-    return _digest(asdict(profile.cpu), threads, card, profile.sync_s)

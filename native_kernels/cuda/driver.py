@@ -19,13 +19,14 @@ from native_kernels.cuda.large_pages import LargePages
 OUT_OF_MEMORY = 2
 
 # Attributes of a device (cuda.h, CUdevice_attribute).
-_MULTIPROCESSORS, _MAJOR, _MINOR = 16, 75, 76
+_MULTIPROCESSORS, _MAJOR, _MINOR, _REGISTERS_READ_ONLY = 16, 75, 76, 113
 _DYNAMIC_SHARED = 8  # of a kernel, CUfunction_attribute
-_PORTABLE, _MAPPED = 1, 2  # flags of pinned memory
+PORTABLE, MAPPED = 1, 2  # flags of pinned memory
 MANY_BYTES = 256 << 20  # from so many on the driver does not take pinned memory page by page itself
 _NON_BLOCKING = 1  # a stream that does not wait for the default one
+_URGENT = -(1 << 16)  # more than any card has: the driver takes the most urgent of its own
 
-_Address = c_uint64
+Address = c_uint64
 
 
 class CudaError(Exception):
@@ -57,17 +58,18 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuCtxSetCurrent": (c_void_p,),
     "cuCtxSynchronize": (),
     "cuMemGetInfo_v2": (POINTER(c_size_t), POINTER(c_size_t)),
-    "cuMemAlloc_v2": (POINTER(_Address), c_size_t),
-    "cuMemFree_v2": (_Address,),
+    "cuMemAlloc_v2": (POINTER(Address), c_size_t),
+    "cuMemFree_v2": (Address,),
     "cuMemHostAlloc": (POINTER(c_void_p), c_size_t, c_uint),
-    "cuMemHostGetDevicePointer_v2": (POINTER(_Address), c_void_p, c_uint),
+    "cuMemHostGetDevicePointer_v2": (POINTER(Address), c_void_p, c_uint),
     "cuMemFreeHost": (c_void_p,),
     "cuMemHostRegister_v2": (c_void_p, c_size_t, c_uint),
     "cuMemHostUnregister": (c_void_p,),
-    "cuMemcpyHtoDAsync_v2": (_Address, c_void_p, c_size_t, c_void_p),
-    "cuMemcpyDtoHAsync_v2": (c_void_p, _Address, c_size_t, c_void_p),
-    "cuMemsetD8Async": (_Address, ctypes.c_ubyte, c_size_t, c_void_p),
+    "cuMemcpyHtoDAsync_v2": (Address, c_void_p, c_size_t, c_void_p),
+    "cuMemcpyDtoHAsync_v2": (c_void_p, Address, c_size_t, c_void_p),
+    "cuMemsetD8Async": (Address, ctypes.c_ubyte, c_size_t, c_void_p),
     "cuStreamCreate": (POINTER(c_void_p), c_uint),
+    "cuStreamCreateWithPriority": (POINTER(c_void_p), c_uint, c_int),
     "cuStreamDestroy_v2": (c_void_p,),
     "cuStreamSynchronize": (c_void_p,),
     "cuStreamWaitEvent": (c_void_p, c_void_p, c_uint),
@@ -190,6 +192,11 @@ class Device:
     def n_multiprocessors(self) -> int:
         return self._attribute(_MULTIPROCESSORS)
 
+    @property
+    def registers_read_only(self) -> bool:
+        """Whether memory of the host that cannot be written can be registered."""
+        return self._attribute(_REGISTERS_READ_ONLY) != 0
+
     def enter(self) -> None:
         """Makes this card's context the calling thread's. Cost: 0.1 to 0.3 s the first time.
 
@@ -231,7 +238,7 @@ class DeviceMemory:
 
     def __init__(self, device: Device, n_bytes: int) -> None:
         self._driver, self.n_bytes = device.driver, n_bytes
-        address = _Address()
+        address = Address()
         self._driver.call("cuMemAlloc_v2", byref(address), max(1, n_bytes))
         self.address = address.value
 
@@ -252,9 +259,9 @@ class PinnedMemory:
     def __init__(self, device: Device, n_bytes: int) -> None:
         self._driver, self.n_bytes = device.driver, n_bytes
         self._pages = self._registered() if n_bytes >= MANY_BYTES else None
-        host, mapped = c_void_p(None if self._pages is None else self._pages.address), _Address()
+        host, mapped = c_void_p(None if self._pages is None else self._pages.address), Address()
         if self._pages is None:
-            self._driver.call("cuMemHostAlloc", byref(host), max(1, n_bytes), _PORTABLE | _MAPPED)
+            self._driver.call("cuMemHostAlloc", byref(host), max(1, n_bytes), PORTABLE | MAPPED)
         self.address = int(host.value or 0)
         try:
             self._driver.call("cuMemHostGetDevicePointer_v2", byref(mapped), host, 0)
@@ -271,7 +278,7 @@ class PinnedMemory:
         except (OSError, ValueError):
             return None
         try:
-            self._driver.call("cuMemHostRegister_v2", pages.address, pages.n_bytes, _PORTABLE | _MAPPED)
+            self._driver.call("cuMemHostRegister_v2", pages.address, pages.n_bytes, PORTABLE | MAPPED)
         except CudaError:
             pages.free()
             return None
@@ -301,12 +308,15 @@ class PinnedMemory:
 
 
 class Stream:
-    """Work that the card does in order, beside other streams."""
+    """Work that the card does in order, beside other streams. urgent: its kernels come before others that wait."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, urgent: bool = False) -> None:
         self._driver = device.driver
         handle = c_void_p()
-        self._driver.call("cuStreamCreate", byref(handle), _NON_BLOCKING)
+        if urgent:
+            self._driver.call("cuStreamCreateWithPriority", byref(handle), _NON_BLOCKING, _URGENT)
+        else:
+            self._driver.call("cuStreamCreate", byref(handle), _NON_BLOCKING)
         self.handle = int(handle.value or 0)
 
     def synchronize(self) -> None:

@@ -10,7 +10,8 @@ what lies where.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ctypes
+from collections.abc import Iterator, Sequence
 from ctypes import c_float, c_int, c_uint64
 from dataclasses import dataclass
 
@@ -31,6 +32,7 @@ _KERNELS = {
     "gemm": ("multiply_rows", "multiply_columns"),
     "flash": tuple(f"attend_{dim}" for dim in _HEAD_DIMS),
     "flash_half": tuple(f"attend_half_{dim}" for dim in _HALF_DIMS),
+    "gather": ("gather_rows",),
     "prefill": ("round_rows", "activate_rows", "tally", "place_heads"),
     "dequantise": (*(f"dequantise_{one}" for one in _DEQUANTISED), *(f"stored_{one}" for one in _STORED)),
 }
@@ -38,6 +40,9 @@ _SIDE = 128  # of what a block of a product makes
 PIECES_BYTES = (64 << 10, 96 << 10)  # its shared memory: two pieces before compute capability 8.0, else three
 _MOST_ROWS = 65535  # of one launch
 _ROW_THREADS = 256
+# Gathering rows of the host's memory waits for the bus: so many multiprocessors of a card, at most, are enough for it.
+_GATHERING_SHARE, _MOST_GATHERING, _GATHERING_THREADS = 4, 16, 1024
+MOST_GATHERED = 3  # matrices at once
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,24 @@ Weights = CardMatrix | StoredMatrix
 
 
 @dataclass(frozen=True)
+class HostRows:
+    """Rows of a matrix in the host's memory, `stride` bytes apart from the card's address of them on; and where they go
+    on the card, `step` bytes apart. to and step are multiples of 16; the others may be any number."""
+
+    address: int
+    stride: int
+    row_bytes: int
+    to: int
+    step: int
+
+
+class _Source(ctypes.Structure):
+    """As gather.cu has it."""
+
+    _fields_ = tuple((name, c_uint64) for name in ("rows", "stride", "row_bytes", "to", "step"))
+
+
+@dataclass(frozen=True)
 class Tile:
     """Memory of the card in which weights become halves."""
 
@@ -103,11 +126,26 @@ class CardPrefillOps:
         self._pieces_bytes = PIECES_BYTES[device.capability >= (8, 0)]
         for name in ("multiply_rows", "multiply_columns"):
             self._functions[name].allow_shared(self._pieces_bytes)
+        self._gathering = min(_MOST_GATHERING, max(1, device.n_multiprocessors // _GATHERING_SHARE)), _GATHERING_THREADS
 
     def close(self) -> None:
         """Takes the kernels off the card."""
         while self._modules:
             self._modules.pop().close()
+
+    # ------------------------------------------------------------ weights on their way
+
+    def gather(self, rows: Sequence[HostRows], ids: int, n: int) -> None:
+        """Row ids[i] (i32 [n] on the card) of each of up to MOST_GATHERED matrices in the host's memory to row i on the
+        card, in copy_stream; what is behind a row becomes 0 up to the next multiple of 16 bytes."""
+        if any(one.to % 16 or one.step % 16 or one.step < one.row_bytes for one in rows):
+            raise ValueError("rows on the card begin where sixteen bytes do, and do not overlap")
+        sources = [_Source(one.address, one.stride, one.row_bytes, one.to, one.step) for one in rows]
+        sources += [_Source()] * (MOST_GATHERED - len(sources))
+        blocks, threads = self._gathering
+        self._functions["gather_rows"].launch(
+            self.copy_stream, (blocks,), (threads,), *sources, c_int(len(rows)), c_uint64(ids), c_int(n)
+        )
 
     # ------------------------------------------------------------ products
 

@@ -7,6 +7,7 @@ thread may fill and send, another one use and release: a buffer's turn comes aga
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,10 +58,13 @@ class UploadRing:
         """Until its bytes of last time are on the card, so that it may be filled."""
         buffer.copied.wait()
 
-    def send(self, buffer: Buffer, n_bytes: int) -> None:
-        """Brings the first n_bytes to the card, once those that lie there were used."""
+    def send(self, buffer: Buffer, n_bytes: int, first: int = 0, besides: Callable[[], None] | None = None) -> None:
+        """Brings the bytes from `first` to n_bytes to the card, once those that lie there were used. besides: puts into
+        the copy stream what fills the rest of the buffer on the card; it finds those bytes there."""
         buffer.used.hold(self._copy)
-        self._copy.upload(buffer.card.address, buffer.host.address, n_bytes)
+        self._copy.upload(buffer.card.address + first, buffer.host.address + first, n_bytes - first)
+        if besides is not None:
+            besides()
         buffer.copied.record(self._copy)
 
     def use(self, buffer: Buffer) -> None:

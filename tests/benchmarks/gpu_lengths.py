@@ -59,7 +59,7 @@ def main() -> int:
         words = "" if not floor else f", {found['first_s'] / floor:.2f} of its {1e3 * floor:.0f} ms"
         if floor:
             words += f" ({found['cold_bytes'] / 1e9:.1f} GB; filled at {found['filling_bytes_per_s'] / 1e9:.1f} GB/s, "
-            words += f"sent at {found['bus_bytes_per_s'] / 1e9:.1f})"
+            words += f"sent at {found['bus_bytes_per_s'] / 1e9:.1f}; they came by: {found['way']})"
         print(
             f"{budget:>5}: first token of {flags.first}: {1e3 * found['first_s']:.0f} ms{words}; at first "
             f"{1e3 * found['first_untouched_s']:.0f} ms; loaded in {found['load_s']:.1f} s"
@@ -90,6 +90,7 @@ def measured(flags: argparse.Namespace, budget: float | None) -> dict[str, Any]:
         shapes = [(i, o) for i in flags.inputs for o in flags.outputs]
         answers = [{"shape": f"{i}+{o}", "tok_s": o / answer(model, i, o)} for i, o in shapes]
         first_s = min(answer(model, flags.first, 1, i) for i in range(1, 1 + FIRSTS))
+        way = "" if model.card is None else model.card.streaming_way
         rates = None if model.card is None else model.card.measure_streaming()
         floor_s, cold_bytes = 0.0, 0
         if model.card is not None and rates is not None:
@@ -99,7 +100,7 @@ def measured(flags: argparse.Namespace, budget: float | None) -> dict[str, Any]:
             "load_s": load_s, "device": model.device, "mode": model.mode, "vram_bytes": model.vram_bytes,
             "answers": answers, "first_s": first_s, "first_untouched_s": untouched_s, "first_floor_s": floor_s,
             "cold_bytes": cold_bytes, "filling_bytes_per_s": rates and rates.filling,
-            "bus_bytes_per_s": rates and rates.bus,
+            "bus_bytes_per_s": rates and rates.bus, "way": way,
         }  # fmt: skip
     finally:
         model.close()

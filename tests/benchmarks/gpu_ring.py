@@ -1,9 +1,12 @@
-"""How fast cold neurons come to the card through pinned buffers, by their size: filled, sent, and both at once.
+"""How fast cold neurons come to the card through pinned buffers, by their size: filled, sent, and both at once; and how
+fast where the card gathers them itself from where they lie, by itself and beside the products of a prompt.
 
     python tests/benchmarks/gpu_ring.py --threads 15 --row 10240 --gib 4
+    python tests/benchmarks/gpu_ring.py --row 10240 --gib 4 --blocks 8 16 32 --block-threads 256 1024
 
 Rows of neurons lie in memory as a file has them; 60 % of them are cold. `plain` copies them with stores that leave them
-in the processor's caches instead of going past them. Every rate is the best of three.
+in the processor's caches instead of going past them. Every rate is the best of three. With --blocks only the ways of
+gathering are compared, in six buffers of 32 MiB.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]
 
 from engine.card import cold_stream  # noqa: E402 - found by the line above
-from engine.card.cold_stream import ColdStream  # noqa: E402
+from engine.card.cold_stream import ColdPiece, ColdStream  # noqa: E402
+from engine.card.in_place import InPlace, spans_in_place  # noqa: E402
 from engine.hardware import default_threads, probe  # noqa: E402
 from engine.model.weights import FfnWeights  # noqa: E402
 from native_kernels.backend import I32, PackedMatrix  # noqa: E402
@@ -28,7 +33,8 @@ from native_kernels.cpu.gather import Gathering, copy_bytes  # noqa: E402
 from native_kernels.cpu.jit import kernel  # noqa: E402
 from native_kernels.cpu.pool import Pool  # noqa: E402
 from native_kernels.cpu.simd import get_int, get_int32  # noqa: E402
-from native_kernels.cuda.driver import Device, Stream  # noqa: E402
+from native_kernels.cuda.driver import Device, DeviceMemory, Stream  # noqa: E402
+from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Rows, Tile  # noqa: E402
 from native_kernels.cuda.upload_ring import UploadRing  # noqa: E402
 
 COLD = 0.6
@@ -58,17 +64,22 @@ def main() -> int:
     parser.add_argument("--gib", type=float, default=4)
     parser.add_argument("--buffers", type=int, nargs="+", default=[4, 8, 16, 32], help="MiB of each")
     parser.add_argument("--number", type=int, nargs="+", default=[3, 5], help="of buffers")
+    parser.add_argument("--blocks", type=int, nargs="+", help="in which the card gathers")
+    parser.add_argument("--block-threads", type=int, nargs="+", default=[1024])
     flags = parser.parse_args()
     device, pool = Device(0), Pool(flags.threads)
     device.enter()
-    compute, copies = Stream(device), Stream(device)
+    compute, copies = Stream(device), Stream(device, urgent=True)
     n = int(flags.gib * 2**30) // (3 * flags.row)
     gate, up, down_t = (
-        PackedMatrix.view(np.full((n, flags.row), i, np.uint8), n, flags.row // 4, "f32") for i in range(3)
+        PackedMatrix.view(np.full((n, flags.row), i, np.uint8), n, flags.row // 2, "f16") for i in range(3)
     )
     w = FfnWeights(up=up, gate=gate, down_t=down_t)
     ids = np.flatnonzero(np.random.default_rng(0).random(n) < COLD).astype(np.int32)
     n_bytes = 3 * flags.row * len(ids)
+    if flags.blocks:
+        compare(flags, CardPrefillOps(device, compute, copies), pool, w, ids)
+        return 0
     for size in flags.buffers:
         for number in flags.number:
             for name, made_by in (("past caches", Gathering), ("plain", PlainGathering)):
@@ -87,13 +98,75 @@ def main() -> int:
     return 0
 
 
-def both(stream: ColdStream, ring: UploadRing, w: FfnWeights, ids: I32) -> float:
-    """Seconds until all of it has come, and nothing is done with it."""
+def compare(flags: argparse.Namespace, ops: CardPrefillOps, pool: Pool, w: FfnWeights, ids: I32) -> None:
+    """The ring against the card, alone and with the products of 512 positions with every piece."""
+    device, n_bytes = ops.device, 3 * flags.row * len(ids)
+    place = InPlace(device)
+    free, began = device.memory()[0], time.perf_counter()
+    place.begin(spans_in_place([w]), w, lambda: True, lambda: False)
+    place.wait()
+    taken = time.perf_counter() - began
+    print(f"{place.n_bytes / 1e9:.1f} GB registered in {taken:.2f} s, half of which it waits; "
+          f"{(free - device.memory()[0]) / 1e6:.0f} MB of the card are gone")  # fmt: skip
+    ring = UploadRing(device, ops.stream, ops.copy_stream, 32 << 20, 6)
+    products = Products(ops, flags.row // 2)
+    ways: list[tuple[str, InPlace | None, tuple[int, int]]] = [("ring", None, (0, 0))]
+    ways += [(f"{b} blocks of {t}", place, (b, t)) for b in flags.blocks for t in flags.block_threads]
+    for name, reach, shape in ways:
+        ops._gathering = shape
+        stream = ColdStream(ring, pool, ops, reach)
+        alone = min(both(stream, ring, w, ids) for _ in range(ROUNDS))
+        beside = min(both(stream, ring, w, ids, products.run) for _ in range(ROUNDS))
+        piece = products.piece
+        assert piece is not None
+        pieces = stream.gathered + stream.filled
+        began = time.perf_counter()
+        for _ in range(pieces):
+            products.run(piece)
+        ops.stream.synchronize()
+        only = time.perf_counter() - began
+        print(f"{name:20}: {n_bytes / alone / 1e9:.1f} GB/s; beside products {n_bytes / beside / 1e9:.1f}, which alone "
+              f"would take {n_bytes / only / 1e9:.1f}", flush=True)  # fmt: skip
+        stream.close()
     began = time.perf_counter()
-    stream.begin([(0, w, ids)], len(ids))
-    for _ in stream.pieces(0):
-        pass
+    place.close()
+    print(f"let go of in {time.perf_counter() - began:.2f} s")
+
+
+class Products:
+    """What a prompt of 512 positions does with a piece."""
+
+    def __init__(self, ops: CardPrefillOps, width: int, most: int = 4096) -> None:
+        self._ops, t = ops, 512
+        self.piece: ColdPiece | None = None
+        sizes = (2 * t * width, 2 * t * most, 4 * t, 4 * t * most, 4 * t * most, 4 * t * width)
+        self._memory = [DeviceMemory(ops.device, size) for size in sizes]
+        for memory, size in zip(self._memory, sizes, strict=True):
+            ops.stream.fill(memory.address, 0, size)
+        x, h, factors, first, up, out = (memory.address for memory in self._memory)
+        self._x, self._h = RoundedRows(x, width, factors), RoundedRows(h, most, factors)
+        self._hidden, self._out = (Rows(first, most), Rows(up, most)), Rows(out, width)
+        self._tile, self._n = Tile(0, 0), t
+
+    def run(self, piece: ColdPiece) -> None:
+        assert piece.gate is not None
+        assert piece.down_t is not None
+        self.piece = piece
+        self._ops.multiply_two((piece.gate, piece.up), self._x, self._n, self._hidden, self._tile)
+        self._ops.multiply_turned(piece.down_t, self._h, self._n, self._out, self._tile, adds=True)
+
+
+def both(
+    stream: ColdStream, ring: UploadRing, w: FfnWeights, ids: I32, use: Callable[[ColdPiece], None] | None = None
+) -> float:
+    """Seconds until all of it has come; use: what is done with it."""
+    began = time.perf_counter()
+    stream.begin([(0, w, ids)], 4096 if use else len(ids))
+    for piece in stream.pieces(0):
+        if use:
+            use(piece)
     ring._copy.synchronize()
+    ring._compute.synchronize()
     return time.perf_counter() - began
 
 

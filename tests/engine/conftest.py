@@ -1,4 +1,5 @@
-"""The cards that decode in tests: the one of NumPy everywhere, and this machine's own where there is one."""
+"""The cards that decode in tests: the one of NumPy everywhere, and this machine's own where there is one. And a machine
+that nobody else uses."""
 
 from __future__ import annotations
 
@@ -8,8 +9,16 @@ from collections.abc import Iterator
 import pytest
 from stand_in_card import StandInCard
 
+from engine.offline import machine_figures
 from native_kernels.cuda.card import Card
 from native_kernels.cuda.driver import CudaError, CudaUnavailableError, Device, driver
+
+
+@pytest.fixture(autouse=True)
+def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy it is: what is measured in a test is remembered there."""
+    machine_figures.forget_hasty()
+    monkeypatch.setattr(machine_figures, "processor_times", lambda: machine_figures.ProcessorTimes(0.0, 0.0, 0.0))
 
 
 @pytest.fixture(scope="session")

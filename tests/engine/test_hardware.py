@@ -13,7 +13,7 @@ import pytest
 from recorded_machine import NAMES, RecordedMachine
 
 from engine import hardware
-from engine.cpu_and_ram import read_cpu
+from engine.cpu_and_ram import lies_in_ram, read_cpu
 from engine.errors import ArtifactMismatchError, EngineError, InvalidRequestError
 from engine.graphics import GpuInfo
 from engine.hardware import (
@@ -491,3 +491,28 @@ def test_graphics_that_claim_the_ram_are_never_chosen(name: str, claimed_gib: in
         assert "\n" not in why
         if claimed_gib << 30 > (free or 0):
             assert "a card of its own, which counts before graphics that share the RAM" in why
+
+
+_MOUNTS = """22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+23 22 0:23 / /dev/shm rw - tmpfs tmpfs rw
+24 22 0:24 / /mnt/with\\040space rw master:2 propagate_from:1 - ramfs none rw
+25 23 8:2 / /dev/shm/disk rw - ext4 /dev/sdb1 rw
+26 22 0:26 / /over rw - tmpfs none rw
+27 22 8:3 / /over rw - ext4 /dev/sdc1 rw
+a line that is cut
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "in_ram"),
+    [
+        ("/dev/shm/models/m.gguf", True), ("/dev/shm", True), ("/dev/shmother/m.gguf", False),
+        ("/dev/shm/disk/m.gguf", False), ("/home/m.gguf", False), ("/mnt/with space/m.gguf", True),
+        ("/over/m.gguf", False),
+    ],
+)  # fmt: skip
+def test_files_that_lie_in_ram_are_told_by_their_file_system(tmp_path: Path, path: str, in_ram: bool) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/mountinfo").write_text(_MOUNTS)
+    assert lies_in_ram(Path(path), tmp_path) == in_ram
+    assert not lies_in_ram(Path(path), tmp_path / "nothing")

@@ -12,7 +12,17 @@ from placement_cases import a_profile
 from engine import cli
 from engine.errors import ArtifactMismatchError, ModelNotFoundError
 from engine.hardware import HardwareProfile
-from engine.measured_hardware import load_profile, named_profile, profile_names, recall, remember
+from engine.lane_rates import LaneRates
+from engine.measured_hardware import (
+    load_profile,
+    named_profile,
+    profile_names,
+    recall,
+    recall_lanes,
+    remember,
+    remember_context,
+    remember_lanes,
+)
 
 
 def unmeasured(profile: HardwareProfile) -> HardwareProfile:
@@ -73,6 +83,49 @@ def test_where_nothing_can_be_written(own_folders: Path) -> None:
     (own_folders / "cache" / "Hearth").write_text("a file")
     remember(a_profile(), 4)
     assert recall(unmeasured(a_profile()), 4) == unmeasured(a_profile())
+
+
+def test_the_rates_of_a_models_rows_are_remembered() -> None:
+    profile = a_profile()
+    gpu, rates = profile.gpus[0], LaneRates(39e9, 66e9, 75e9)
+    rows = (profile, gpu, 15, "sparse.f16.f16.10240")
+    assert recall_lanes(*rows) == (False, None)
+    remember_lanes(*rows, rates)
+    assert recall_lanes(*rows) == (True, rates)
+    others = (
+        (profile, gpu, 14, "sparse.f16.f16.10240"),
+        (profile, gpu, 15, "sparse.q4_0.q4_0.10240"),
+        (profile, replace(gpu, uuid="another"), 15, "sparse.f16.f16.10240"),
+        (replace(profile, cpu=replace(profile.cpu, name="Another")), gpu, 15, "sparse.f16.f16.10240"),
+    )
+    assert all(recall_lanes(*other) == (False, None) for other in others)
+    remember(profile, 15)
+    assert recall_lanes(*rows) == (True, rates)
+    remember_lanes(*rows, None)  # those that are reckoned are right
+    assert recall_lanes(*rows) == (True, None)
+
+
+@pytest.mark.parametrize("damaged", [[1e9, 2e9], [1e9, -1, 1e9], "fast", 3e9, [[], [], []]])
+def test_rates_that_are_none(damaged: object, own_folders: Path) -> None:
+    profile = a_profile()
+    rows = (profile, profile.gpus[0], 15, "sparse.f16.f16.10240")
+    remember_lanes(*rows, LaneRates(1e9, 1e9, 1e9))
+    (file,) = (own_folders / "cache").rglob("measured-hardware.json")
+    values = json.loads(file.read_text())
+    (machine,) = values
+    values[machine] = dict.fromkeys(values[machine], damaged)
+    file.write_text(json.dumps(values))
+    assert recall_lanes(*rows) == (False, None)
+
+
+def test_what_a_context_takes_is_remembered_alone() -> None:
+    """Rates that were measured of a little memory, or on a busy machine, are not for every model."""
+    profile = a_profile()
+    gpu = replace(profile.gpus[0], context_bytes=400 << 20)
+    remember_context(profile, gpu)
+    found = recall(unmeasured(profile), 4)
+    assert found.gpus[0].context_bytes == 400 << 20
+    assert (found.cpu.bytes_per_s, found.gpus[0].bytes_per_s, found.sync_s) == (None, None, None)
 
 
 def test_probe_remembers(own_folders: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from split_model import hot_part, random_weights
 
+from engine.card.in_place import InPlace, spans_in_place
 from engine.card.layers import CardModel
 from engine.card.prefill import CardPrefill
 from engine.card.prefill_memory import Sizes, sizes_for
@@ -15,6 +16,7 @@ from engine.config import ModelConfig
 from engine.executor.dense import DenseExecutor
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
+from engine.model.weights import ModelWeights
 from native_kernels.cpu.pool import Pool
 from native_kernels.reference import ReferenceOperators
 
@@ -44,10 +46,11 @@ class Setting:
     def __init__(
         self, config: ModelConfig, arrays: Any, ops: Any, *, codec: str = "f32", row_wise: bool = False,
         whole: bool = False, hot: Any = None, at_home: Any = lambda i: True, sizes: Sizes | None = None,
-        kv_codec: Any = "f32",
+        kv_codec: Any = "f32", weights: ModelWeights | None = None, in_place: bool = False,
     ) -> None:  # fmt: skip
+        """weights: instead of random ones in RAM. in_place: whether the card reads them where they lie."""
         self.config = config
-        self.weights = random_weights(config, codec, row_wise)
+        self.weights = weights or random_weights(config, codec, row_wise)
         rng = np.random.default_rng(3)
 
         def some(i: int) -> Any:
@@ -58,7 +61,13 @@ class Setting:
         self.pool = Pool(2)
         wanted = sizes or sizes_for(config, [w.ffns[0] for w in self.weights.layers], CAPACITY, counts_neurons=True)
         self.oracle = self._transformer()
-        self.prefill = CardPrefill(self._transformer(), self.model, ops, self.pool, wanted)
+        self.in_place = InPlace(ops.device, lambda at, n_bytes: n_bytes)
+        if in_place:
+            spans = spans_in_place([w.ffns[0] for w in self.weights.layers])
+            self.in_place.begin(spans, self.weights, lambda: True, lambda: False)
+            assert self.in_place.wait(60)
+            assert self.in_place.is_all == (not row_wise)
+        self.prefill = CardPrefill(self._transformer(), self.model, ops, self.pool, wanted, self.in_place)
         self.cache, self.expected = Cache(config, self.model), KVCache(config, CAPACITY)
 
     def _transformer(self) -> Transformer:
@@ -79,4 +88,5 @@ class Setting:
 
     def close(self) -> None:
         self.prefill.close()
+        self.in_place.close()
         self.pool.close()

@@ -84,7 +84,7 @@ def test_a_card_is_known_with_its_context_once_it_was_open(monkeypatch: pytest.M
     profile = a_profile()
     monkeypatch.setattr(budget, "opened_and_measured", lambda gpu, opens: (StandInCard(), 300 * MIB))
     monkeypatch.setattr(self_test, "tried", lambda *card: self_test.Findings(captures=False))
-    monkeypatch.setattr(choice, "remember", lambda profile, threads: kept.append(profile.gpus[0].context_bytes))
+    monkeypatch.setattr(choice, "remember_context", lambda profile, gpu: kept.append(gpu.context_bytes))
     opened = open_tried(profile.gpus[0], profile, 1)
     assert (opened.gpu.context_bytes, opened.execution, kept) == (300 * MIB, "eager", [300 * MIB])
     again = open_tried(opened.gpu, profile, 1)  # nothing new

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from card_partners import Holder, OtherEngine
+from placements_by_hand import a_placement
 from tiny_model import make_tiny_model
 
 from engine.assets import starter_model
-from engine.card import budget, decode_program
+from engine.card import budget, decode_program, prompts
 from engine.card import room as sharing
 from engine.card.decode_program import CardDecodeProgram
 from engine.card.loading import load_onto_card
+from engine.card.placed_part import PlacedPart
 from engine.config import EngineConfig, SamplingConfig
 from engine.convert import convert
 from engine.errors import Cancelled
@@ -23,6 +26,7 @@ from engine.generate import decode_one_token, prefill
 from engine.hardware import choose_gpu, probe
 from engine.model.model_files import open_model
 from engine.model.weights import load_weights
+from engine.offline import memory_plan
 from engine.session import ChatSession, LoadedModel
 from native_kernels.cpu.pool import Pool
 from native_kernels.cuda.card import Card
@@ -96,8 +100,6 @@ def test_within_the_budget(room: int, own_card: Card) -> None:
 def test_a_split_bundle_answers_too(tmp_path: Path, own_card: Card) -> None:
     bundle = convert(make_tiny_model(tmp_path / "m", d_model=128, d_ff=512, n_heads=4, n_kv_heads=2), tmp_path / "b",
                      "q8_0").bundle  # fmt: skip
-    from placements_by_hand import a_placement
-
     opened = open_model(bundle)
     weights = load_weights(opened, hold="mapped")
     rng = np.random.default_rng(0)
@@ -111,6 +113,38 @@ def test_a_split_bundle_answers_too(tmp_path: Path, own_card: Card) -> None:
         loaded.close()
     pool.close()
     assert held_bytes() <= before + 4 * MIB
+
+
+def test_prompts_say_the_same_whichever_way_cold_neurons_come(
+    tmp_path: Path, own_card: Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = convert(make_tiny_model(tmp_path / "m", d_model=128, d_ff=512, n_heads=4, n_kv_heads=2), tmp_path / "b",
+                     "q8_0").bundle  # fmt: skip
+    hot = [np.arange(i, 512, 3, dtype=np.int32) for i in range(2)]
+    placement = a_placement(hot, 512, head="gpu")
+    monkeypatch.setattr(PlacedPart, "_solved", lambda *of: SimpleNamespace(placement=placement))
+    monkeypatch.setattr(prompts, "threshold", lambda speed, in_place: 2)
+    monkeypatch.setattr(memory_plan, "IN_PLACE_SHARE", 0.0)  # whatever else is in this machine's RAM
+    monkeypatch.setattr(memory_plan, "IN_PLACE_LEAST_SHARE", 0.0)
+    model = LoadedModel.load(bundle, EngineConfig(device="cuda", mode="exact"))
+    try:
+        card, tokens = model.card, list(range(100, 160))
+        assert card is not None, model.device_reason
+        place = card._in_place
+        assert place is not None
+        assert place.wait(60)
+        assert place.is_all
+        assert card.spare_ram()
+        found = prefill(model.transformer(), tokens, model.new_cache())
+        assert card.streaming_way == "in place"
+        assert card.measure_streaming() is not None
+        monkeypatch.setattr(memory_plan, "may_pin_in_place", lambda *of: False)
+        card.ease()
+        assert place.n_bytes == 0
+        assert np.array_equal(prefill(model.transformer(), tokens, model.new_cache()), found)
+        assert card.streaming_way == "ring"
+    finally:
+        model.close()
 
 
 # ------------------------------------------------------------------ among other programs

@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from on_a_stand_in import GIB, StandInMachine
+from placements_by_hand import a_placement
 from stand_in_card import StandInCard
+from stand_in_prefill import HostDevice
 from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.card import budget, choice, placed_part, room, self_test
+from engine.card.in_place import InPlace
+from engine.card.placed_part import PlacedPart
 from engine.config import EngineConfig, SamplingConfig
+from engine.convert import convert
 from engine.cpu_and_ram import RamInfo
 from engine.errors import DeviceFailedError, DeviceMemoryError, DeviceUnavailableError
 from engine.graphics import GpuInfo
@@ -433,6 +439,97 @@ def test_hot_neurons_are_learned_and_kept_for_the_next_time(
             np.testing.assert_array_equal(table.neuron_in, ids)
     assert answer(again) == first
     again.close()
+
+
+# ------------------------------------------------------------------ weights in place
+
+
+class Pinning:
+    """A model on the card whose cold neurons the card could read in place: the other pages are a stand-in's."""
+
+    def __init__(self, machine: StandInMachine, folder: Path, patch: pytest.MonkeyPatch, **changes: Any) -> None:
+        self.ram = RamInfo(128 * GIB, 64 * GIB)
+        patch.setattr(placed_part, "read_ram", lambda *of: self.ram)
+        self.device = HostDevice()
+        patch.setattr(placed_part, "lies_in_ram", lambda path: False)
+        hot = [np.arange(i, 256, 3, dtype=np.int32) for i in range(2)]
+        solved = SimpleNamespace(placement=a_placement(hot, 256, head="gpu"))
+        patch.setattr(PlacedPart, "_solved", lambda *of: solved)
+        load = PlacedPart._load
+
+        def with_place(part: PlacedPart, *of: Any) -> None:
+            load(part, *of)
+            part._in_place = InPlace(self.device)  # a card that is none of NVIDIA's has no prompts
+
+        patch.setattr(PlacedPart, "_load", with_place)
+        bundle = convert(make_tiny_model(folder / "w", d_ff=256), folder / "b", "q8_0").bundle
+        self.model = machine.load(bundle, **changes)
+        assert self.model.card is not None
+        self.card = self.model.card
+        assert self.card._in_place is not None
+        self.place: InPlace = self.card._in_place
+
+    def calls(self, name: str) -> int:
+        return self.device.driver.calls.count(name)  # type: ignore[attr-defined]
+
+
+def test_cold_neurons_are_pinned_in_place_behind_the_load(
+    machine: StandInMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pinning = Pinning(machine, tmp_path, monkeypatch, vram_budget_gib=1)
+    assert pinning.place.wait(60)
+    assert pinning.place.is_all
+    for layer in pinning.model.weights.layers:
+        w = layer.ffns[0]
+        for matrix in (w.gate, w.up, w.down_t):
+            assert matrix is not None
+            assert pinning.place.find(matrix.data.ctypes.data, matrix.row_bytes) is not None
+    assert pinning.card.balance() == pytest.approx(room.LOOK_EVERY_S)  # the RAM is looked at, whoever gave the budget
+    pinning.card.ease()
+    assert not pinning.calls("cuMemHostUnregister")
+    generation = pinning.model.generation
+    pinning.ram = RamInfo(128 * GIB, 7 * GIB)  # less than half of the eighth
+    assert pinning.card.balance() is None
+    assert pinning.place.n_bytes == 0
+    assert pinning.calls("cuMemHostUnregister") == pinning.calls("cuMemHostRegister_v2") > 0
+    assert pinning.model.generation == generation
+    pinning.model.close()
+
+
+def test_before_an_answer_the_ram_is_looked_at_too(
+    machine: StandInMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pinning = Pinning(machine, tmp_path, monkeypatch)
+    assert pinning.place.wait(60)
+    first = answer(pinning.model)
+    assert pinning.place.is_all
+    pinning.ram = RamInfo(128 * GIB, GIB)
+    assert answer(pinning.model) == first
+    assert not pinning.place.is_busy
+    pinning.model.close()
+
+
+def test_nothing_is_pinned_where_the_ram_has_no_room(
+    machine: StandInMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placed_part, "bytes_of", lambda *of: 49 * GIB)  # of 64 that are free, 16 are to stay so
+    pinning = Pinning(machine, tmp_path, monkeypatch)
+    assert pinning.place.wait(0)
+    assert not pinning.place.is_busy
+    assert pinning.calls("cuMemHostRegister_v2") == 0
+    pinning.model.close()
+
+
+def test_a_part_that_goes_lets_go_of_what_is_pinned(
+    machine: StandInMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pinning = Pinning(machine, tmp_path, monkeypatch)
+    assert pinning.place.wait(60)
+    pinning.card.give_up("it is tested")
+    assert pinning.place.n_bytes == 0
+    assert pinning.calls("cuMemHostUnregister") == pinning.calls("cuMemHostRegister_v2") > 0
+    assert pinning.card._in_place is None
+    pinning.model.close()
 
 
 def test_the_host_gives_the_card_back(machine: StandInMachine, tiny: Path, tmp_path: Path) -> None:

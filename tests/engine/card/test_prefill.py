@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from arrays_on_card import CardArrays, entered_device
 from prompt_checks import Setting
-from split_model import BASE, FAMILIES, random_weights
+from split_model import BASE, FAMILIES, in_a_file, random_weights
 from stand_in_prefill import NumpyPrefillOps
 
 from engine.card.cold_stream import least_bytes
@@ -144,6 +145,61 @@ def test_buffers_are_filled_and_sent_while_nobody_asks_for_them(make: Make) -> N
     setting.check(20)
 
 
+@pytest.mark.parametrize("first", [0, 6])
+@pytest.mark.parametrize("codec", ["f32", "f16", "q8_0", "q4_0", "q4_0.lanes"])
+def test_what_the_card_gathers_in_place_is_what_the_ring_brings(
+    make: Make, tmp_path: Path, codec: str, first: int
+) -> None:
+    """A file's rows begin wherever they do, and their lengths are any."""
+    config = replace(BASE, d_ff=1088, d_model=96, activation="relu", biases=("up", "down"))
+    sizes = replace(sizes_for(config, [], 96), neurons=256, buffer_bytes=1 << 17)
+    mapped = in_a_file(random_weights(config, codec), tmp_path / "weights", first)
+    by_ring, in_place = make(config, codec=codec, sizes=sizes), make(config, weights=mapped, in_place=True, sizes=sizes)
+    in_ram = make(config, codec=codec, in_place=True, sizes=sizes)
+    tokens = np.arange(40) % 50
+    settings = (by_ring, in_place, in_ram)
+    wanted, *found = (one.prefill.run(tokens, one.cache, 40) for one in settings)  # type: ignore[arg-type]
+    assert np.isfinite(wanted).all()
+    assert all(np.array_equal(one, wanted) for one in found)
+    gathered, filled = zip(*(one.prefill.pieces for one in settings), strict=True)
+    assert gathered[0] == filled[1] == filled[2] == 0
+    assert filled[0] == gathered[1] == gathered[2] > 3
+
+
+def test_a_row_wise_down_stays_with_the_ring(make: Make) -> None:
+    setting = make(replace(BASE, d_ff=800), row_wise=True, in_place=True)
+    setting.check(30)
+    gathered, filled = setting.prefill.pieces
+    assert gathered == 0
+    assert filled > 0
+
+
+def test_the_ring_goes_on_where_nothing_is_in_place_any_more(make: Make) -> None:
+    setting = make(in_place=True)
+    setting.check(12)
+    assert setting.prefill.pieces[1] == 0
+    rates = setting.prefill.measure()  # of the ring, whatever is in place
+    assert rates is not None
+    assert min(rates.filling, rates.bus) > 0
+    setting.check(5)
+    assert setting.prefill.pieces[1] == 0
+    setting.in_place.close()
+    setting.check(12)
+    assert setting.prefill.pieces[0] == 0
+
+
+def test_a_layer_of_which_a_part_cannot_be_reached_comes_through_the_ring(make: Make) -> None:
+    setting = make(in_place=True)
+    place, find = setting.in_place, setting.in_place.find
+    down_t = setting.weights.layers[1].ffns[0].down_t
+    assert down_t is not None
+    lost = down_t.data.ctypes.data
+    place.find = lambda address, n: None if address == lost else find(address, n)  # type: ignore[method-assign]
+    setting.check(12)
+    gathered, filled = setting.prefill.pieces
+    assert gathered == 2 * filled > 0
+
+
 @pytest.mark.parametrize("at_home", [lambda i: True, lambda i: i != 2, lambda i: False])
 def test_only_the_last_rows_are_asked_for(make: Make, at_home: Any) -> None:
     sizes = replace(sizes_for(BASE, [], 96), positions=16, buffer_bytes=1 << 16)
@@ -206,6 +262,14 @@ def test_what_fails_is_told_and_nothing_is_left() -> None:
     setting.cache.tokens[:] = 0
     setting.check(5)
     setting.close()
+    setting = Setting(BASE, arrays, ops, in_place=True)
+    ops.failing = "gather"
+    with pytest.raises(CudaError, match="ILLEGAL_ADDRESS"):
+        setting.check(5)
+    ops.failing = ""
+    setting.cache.tokens[:] = 0
+    setting.check(5)
+    setting.close()
     arrays.close()
     assert not ops.device.driver.memory  # type: ignore[attr-defined]
 
@@ -243,3 +307,8 @@ def test_sizes_keep_to_a_budget() -> None:
 )
 def test_the_threshold_is_where_a_pass_costs_as_much_as_tokens(speed: StreamingSpeed, tokens: int) -> None:
     assert threshold(speed) == tokens
+
+
+def test_where_the_card_gathers_itself_the_bus_alone_counts() -> None:
+    speed = StreamingSpeed(20 << 30, 50e9, 20e9, 0.1)
+    assert (threshold(speed), threshold(speed, in_place=True)) == (11, 5)

@@ -14,13 +14,14 @@ from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.assets import starter_model
 from engine.convert import convert
+from engine.cpu_and_ram import RamInfo
 from engine.errors import DeviceMemoryError
 from engine.measured_hardware import load_profile
 from engine.model.kv_cache import KVCache
 from engine.model.model_files import open_model
 from engine.model_artefacts import read_predictor
 from engine.offline import memory_plan
-from engine.offline.memory_plan import budgets_of, scratch_bytes
+from engine.offline.memory_plan import budgets_of, may_pin_in_place, scratch_bytes
 from engine.offline.model_bytes import ModelBytes, PredictorBytes, stored_bytes
 
 
@@ -100,3 +101,21 @@ def test_context_and_scratch() -> None:
     model = ModelBytes.of(open_model(starter_model()))
     short, long = scratch_bytes(model, 64), scratch_bytes(model, 1024)
     assert 0 < short < long == scratch_bytes(model, 4096)  # prefill goes in portions
+
+
+@pytest.mark.parametrize(
+    ("free", "cached", "pinned", "may"),
+    [
+        (60, 40, False, True), (60, 44, False, True), (60, 45, False, False), (60, 45, True, True),
+        (60, 52, True, True), (60, 53, True, False), (16, 0, False, True), (15, 0, False, False), (7, 0, True, False),
+    ],
+)  # fmt: skip
+def test_others_keep_an_eighth_of_the_ram_where_weights_are_pinned_in_place(
+    free: int, cached: int, pinned: bool, may: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 128 GiB; what files take of it counts as free to the system, and is not."""
+    ram = RamInfo(128 << 30, free << 30)
+    monkeypatch.setattr(memory_plan.sys, "platform", "linux")
+    assert may_pin_in_place(ram, cached << 30, pinned) == may
+    monkeypatch.setattr(memory_plan.sys, "platform", "win32")
+    assert not may_pin_in_place(ram, cached << 30, pinned)

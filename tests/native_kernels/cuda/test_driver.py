@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +26,7 @@ from native_kernels.cuda.driver import (
     Stream,
 )
 from native_kernels.cuda.large_pages import LARGE_PAGE
+from native_kernels.cuda.registered import RegisteredMemory
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="memory is had in large pages on Linux alone")
 
@@ -164,6 +166,46 @@ def test_where_memory_cannot_be_pinned_afterwards_the_driver_gives_it(
     PinnedMemory(stand_in, 1 << 20).free()
     made = [name for name in library.calls if name != "cuGetErrorName"]
     assert made == ["cuMemHostRegister_v2", "cuMemHostAlloc", "cuMemHostGetDevicePointer_v2", "cuMemFreeHost"]
+
+
+@pytest.mark.parametrize(("read_only", "flags"), [(False, 1 | 2), (True, 1 | 2 | 8)])
+def test_memory_of_somebody_else_is_registered_as_whole_pages(
+    library: StandIn, stand_in: Device, read_only: bool, flags: int
+) -> None:
+    asked: list[tuple[int, int, int]] = []
+    library.answers["cuDeviceGetAttribute"] = lambda out, which, _: setattr(out._obj, "value", int(which == 113)) or 0
+    library.answers["cuMemHostRegister_v2"] = lambda *arguments: asked.append(arguments) or 0
+    library.answers["cuMemHostGetDevicePointer_v2"] = device_pointer
+    page = mmap.PAGESIZE
+    memory = RegisteredMemory(stand_in, 7 * page + 5, 2 * page, read_only)
+    assert asked == [(7 * page, 3 * page, flags)]
+    assert (memory.address, memory.n_bytes, memory.device_address) == (7 * page, 3 * page, 7 * page + 1)
+    memory.free()
+    memory.free()
+    assert library.calls.count("cuMemHostUnregister") == 1
+
+
+def test_what_cannot_be_registered_is_not_held(library: StandIn, stand_in: Device) -> None:
+    with pytest.raises(CudaError, match="NOT_SUPPORTED"):  # the stand-in's attribute is 0
+        RegisteredMemory(stand_in, 4096, 4096, read_only=True)
+    assert "cuMemHostRegister_v2" not in library.calls
+    library.answers["cuMemHostGetDevicePointer_v2"] = 999
+    with pytest.raises(CudaError, match="cuMemHostGetDevicePointer_v2"):
+        RegisteredMemory(stand_in, 4096, 4096, read_only=False)
+    assert library.calls.count("cuMemHostUnregister") == 1
+    library.answers["cuMemHostRegister_v2"] = 999
+    with pytest.raises(CudaError, match="cuMemHostRegister_v2"):
+        RegisteredMemory(stand_in, 4096, 4096, read_only=False)
+    assert library.calls.count("cuMemHostUnregister") == 1
+
+
+def test_an_urgent_stream_asks_for_the_highest_priority(library: StandIn, stand_in: Device) -> None:
+    asked: list[int] = []
+    library.answers["cuStreamCreateWithPriority"] = lambda out, flags, priority: asked.append(priority) or 0
+    Stream(stand_in)
+    assert not asked
+    Stream(stand_in, urgent=True)
+    assert asked[0] < -5  # the driver takes the nearest of its own
 
 
 def test_a_capture_that_fails_leaves_the_stream_usable(library: StandIn, stand_in: Device) -> None:

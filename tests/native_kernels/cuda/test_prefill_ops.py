@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,9 @@ from native_kernels import kv_blocks
 from native_kernels.backend import PackedMatrix
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cuda.card import CardKv, CardNorm
-from native_kernels.cuda.driver import Device, Stream
-from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Rows, StoredMatrix, Tile
+from native_kernels.cuda.driver import CudaError, Device, Stream
+from native_kernels.cuda.prefill_ops import CardPrefillOps, HostRows, RoundedRows, Rows, StoredMatrix, Tile
+from native_kernels.cuda.registered import RegisteredMemory
 from native_kernels.kv_blocks import KvLayout
 from native_kernels.reference import ReferenceOperators
 
@@ -88,6 +90,55 @@ def test_products_in_every_codec(card: Setting, codec: str, n_tokens: int, n_row
     found = card.arrays.get(out.address, np.float32, n_tokens, n_rows + 3)
     assert np.isnan(found[:, n_rows:]).all()  # nothing behind a row is touched
     _check_product(found[:, :n_rows], x, _values(w), bias)
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize(
+    ("row_bytes", "stride", "first"),
+    [(1, 1, 0), (16, 16, 0), (18, 18, 32), (36, 54, 2), (1890, 1890, 4), (2940, 8820, 12), (4201, 4203, 7),
+     (10240, 10240, 4096), (10240, 30720, 48), (520, 520, 8)],
+)  # fmt: skip
+def test_rows_of_the_host_are_gathered_in_place(
+    card: Setting, tmp_path: Path, row_bytes: int, stride: int, first: int, read_only: bool
+) -> None:
+    """As a file has them: rows of any length from any byte on; three matrices at once of different shapes."""
+    n_rows, n, device = 90, 53, card.ops.device
+    size = first + n_rows * stride + 4096
+    stored = rng.integers(1, 256, size, dtype=np.uint8)
+    if read_only:
+        (tmp_path / "rows").write_bytes(stored.tobytes())
+        stored = np.asarray(np.memmap(tmp_path / "rows", np.uint8, mode="r"))
+    try:
+        memory = RegisteredMemory(device, stored.ctypes.data, stored.nbytes, read_only)
+    except CudaError as error:
+        pytest.skip(f"the driver does not register it: {error}")
+    at = memory.device_address + stored.ctypes.data - memory.address
+    ids = rng.permutation(n_rows)[:n].astype(np.int32)
+    shapes = [(row_bytes, stride, first), (row_bytes, stride, first + stride - row_bytes), (1, stride, 0)]
+    rows, wanted = [], []
+    for length, apart, begin in shapes:
+        step = (length + 31) // 16 * 16
+        rows.append(HostRows(at + begin, apart, length, card.arrays.space(n * step), step))
+        out = np.full((n, step), 0xFF, np.uint8)
+        out[:, : -(-length // 16) * 16] = 0
+        for i, row in enumerate(ids.tolist()):
+            out[i, :length] = stored[begin + row * apart :][:length]
+        wanted.append(out)
+    for some in (rows, rows[:2], rows[:1]):
+        for one, out in zip(some, wanted, strict=False):
+            card.copy_stream.fill(one.to, 0xFF, out.nbytes)
+        card.ops.gather(some, card.arrays.put(ids), n)
+        card.copy_stream.synchronize()
+        for one, out in zip(some, wanted, strict=False):
+            assert np.array_equal(card.arrays.get(one.to, np.uint8, *out.shape), out)
+    memory.free()
+    memory.free()
+
+
+def test_rows_on_the_card_begin_where_sixteen_bytes_do(card: Setting) -> None:
+    for to, step in ((8, 32), (16, 24), (16, 16)):
+        with pytest.raises(ValueError, match="sixteen"):
+            card.ops.gather([HostRows(0, 20, 20, to, step)], 0, 1)
 
 
 STORED = ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k", "q8_0.lanes", "q4_0.lanes"]

@@ -71,6 +71,25 @@ def test_each_waits_only_for_the_one_before_it() -> None:
     assert not device.driver.memory  # type: ignore[attr-defined]
 
 
+def test_what_else_fills_a_buffer_comes_between_its_bytes_and_their_mark() -> None:
+    device = CountingDevice()
+    told = device.driver.told  # type: ignore[attr-defined]
+    copy = Stream(device)
+    ring = UploadRing(device, Stream(device), copy, 4096, n_buffers=2)
+    buffer = ring.next()
+    buffer.host.as_array(np.uint8, 100)[:] = 7
+    told.clear()
+    ring.send(buffer, 100, 60, lambda: told.append(("rows", None)))
+    assert told == [
+        ("cuStreamWaitEvent", (copy.handle, buffer.used.handle)),
+        ("cuMemcpyHtoDAsync_v2", buffer.card.address + 60),
+        ("rows", None),
+        ("cuEventRecord", buffer.copied.handle),
+    ]
+    assert at(buffer.card.address, np.uint8, 101).tolist() == 60 * [0xFF] + 40 * [7] + [0xFF]
+    ring.close()
+
+
 def test_smaller_buffers_where_no_large_ones_can_be_pinned() -> None:
     device = CountingDevice(most=SMALL_BYTES)
     ring = UploadRing(device, Stream(device), Stream(device), 2 * SMALL_BYTES)
