@@ -122,7 +122,8 @@ def test_prompts_say_the_same_whichever_way_cold_neurons_come(
                      "q8_0").bundle  # fmt: skip
     hot = [np.arange(i, 512, 3, dtype=np.int32) for i in range(2)]
     placement = a_placement(hot, 512, head="gpu")
-    monkeypatch.setattr(PlacedPart, "_solved", lambda *of: SimpleNamespace(placement=placement))
+    monkeypatch.setattr(PlacedPart, "_solved", lambda *of: SimpleNamespace(placement=placement, setting=None))
+    monkeypatch.setattr(PlacedPart, "_timed", lambda *of: None)
     monkeypatch.setattr(prompts, "threshold", lambda speed, in_place: 2)
     monkeypatch.setattr(memory_plan, "IN_PLACE_SHARE", 0.0)  # whatever else is in this machine's RAM
     monkeypatch.setattr(memory_plan, "IN_PLACE_LEAST_SHARE", 0.0)

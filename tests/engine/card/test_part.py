@@ -453,8 +453,9 @@ class Pinning:
         self.device = HostDevice()
         patch.setattr(placed_part, "lies_in_ram", lambda path: False)
         hot = [np.arange(i, 256, 3, dtype=np.int32) for i in range(2)]
-        solved = SimpleNamespace(placement=a_placement(hot, 256, head="gpu"))
+        solved = SimpleNamespace(placement=a_placement(hot, 256, head="gpu"), setting=None)
         patch.setattr(PlacedPart, "_solved", lambda *of: solved)
+        patch.setattr(PlacedPart, "_timed", lambda *of: None)
         load = PlacedPart._load
 
         def with_place(part: PlacedPart, *of: Any) -> None:
