@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from card_planes import planes_of, some_rows
+from card_planes import decoded, planes_of, some_rows
 from on_card import OnCard
 
 from native_kernels.cuda.batch_ops import MOST_STAGED_SLOTS, CardBatchOps
@@ -76,6 +76,33 @@ def _taken(card: CudaCard, address: int, like: np.ndarray) -> np.ndarray:
     card.download(found.ctypes.data, address, found.nbytes)
     card.synchronize()
     return found
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("batch", [2, 9, 32])
+@pytest.mark.parametrize("codecs", [("f16", "f16", "f16"), ("f16", "q8_0", "q8_0"), ("q4_0", "q4_0", "q6_k")])
+def test_three_products_of_few_rows(card: CudaCard, batch: int, codecs: tuple[str, str, str]) -> None:
+    rng, n_cols, heights = np.random.default_rng(batch), 512, (300, 40, 40)
+    x = rng.standard_normal((batch, n_cols)).astype(np.float16)
+    on_card, ops, step = OnCard(card), CardBatchOps(card), sum(heights)
+    rows = RoundedRows(on_card.put(x), n_cols, on_card.put(np.ones(batch, np.float32)))
+    bias = rng.standard_normal(step).astype(np.float32)
+    matrices, outs, biases, wanted, at = [], [], [], [], 0
+    out, biases_at = on_card.room(4 * batch * step), on_card.put(bias)
+    for seed, (codec, n) in enumerate(zip(codecs, heights, strict=True)):
+        packed = some_rows(codec, n, n_cols, seed)
+        planes = tuple(on_card.put(plane) for plane in planes_of(codec, packed, n_cols))
+        matrices.append(CardMatrix(n, n_cols, codec, planes))
+        outs.append(Rows(out + 4 * at, step))
+        biases.append(biases_at + 4 * at)
+        wanted.append(x.astype(np.float64) @ decoded(codec, packed, n_cols).T.astype(np.float64))
+        at += n
+    tile = Tile(on_card.room(2 << 20), 2 << 20)
+    ops.multiply_three(tuple(matrices), rows, batch, tuple(outs), tile, tuple(biases))  # type: ignore[arg-type]
+    found, whole = on_card.get(out, (batch, step)), np.concatenate(wanted, axis=1)
+    assert np.abs(found - (whole + bias)).max() < 2e-3 * np.abs(whole).max()
+    ops.close()
+    on_card.free()
 
 
 @pytest.mark.gpu
