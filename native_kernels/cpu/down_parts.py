@@ -98,8 +98,8 @@ def parts_kernel(codec: str) -> Kernel:
     """The sums of the segments. Items stand for segments and pieces, in proportion.
 
     args: w, its row step, its row bytes, D, h, ids (0: places are neurons), n (address), parts [segments, D], segments
-    at most, pieces, items, F, counts (0: none), scratch, its step, the two words of a tally, where the number of
-    segments is left (address).
+    at most, pieces, items, F, counts (0: none), scratch, its step, the two words of a tally, units of a row, where the
+    number of segments is left (address), from which n on there are none: others add up then.
     """
     of: Codec = SUMS[codec]
     begin, finish = emit_begin(of), emit_finish(of)
@@ -115,6 +115,10 @@ def parts_kernel(codec: str) -> Kernel:
         scratch = get_int(args + 104) + worker * get_int(args + 112)
         tally = counts_at(get_int(args + 120), get_int(args + 128))
         units = get_int(args + 136)
+        if n >= get_int(args + 152):
+            if lo == 0:
+                put_int(get_int(args + 144), 0)
+            return
         active, values, room = scratch, scratch + 4 * f + 64, scratch + 8 * f + 128
         count = 0
         for start in range(0, n, LANES):
@@ -162,12 +166,14 @@ def parts_kernel(codec: str) -> Kernel:
 
 @kernel
 def add_parts(args: int, lo: int, hi: int, worker: int) -> None:
-    """out [D] = all parts and the bias. Items: LANES columns.
+    """out [D] = all parts and the bias; where there are none it stays. Items: LANES columns.
 
     args: parts, how many (address), out, bias (0: none), D.
     """
     parts, n, out = get_int(args), get_int(get_int(args + 8)), get_int(args + 16)
     bias, d = get_int(args + 24), get_int(args + 32)
+    if n == 0:
+        return
     for i in range(lo, hi):
         at, left = 4 * LANES * i, d - LANES * i
         total = some_floats(parts + at, left)
@@ -189,17 +195,18 @@ def serves(w: PackedMatrix) -> bool:
 
 
 def parts_calls(
-    w: PackedMatrix, h: F32, ids: I32, n: I64, out: F32, bias: F32 | None, parts: F32, n_parts: I64, scratch: U8,
-    counts: I64 | None, tally: Tally | None, stage: str, keeps: tuple[Any, ...],
+    w: PackedMatrix, h: F32, ids: I32, n: I64, least: int, out: F32, bias: F32 | None, parts: F32, n_parts: I64,
+    scratch: U8, counts: I64 | None, tally: Tally | None, stage: str, keeps: tuple[Any, ...],
 ) -> list[Call]:  # fmt: skip
-    """out [D] = the bias and the rows of w, each times its value: those ids [i] whose h [i] is not 0, i < n [0].
+    """out [D] = the bias and the rows of w, each times its value: those ids [i] whose h [i] is not 0, i < n [0]; unless
+    n [0] is at least `least`: then nothing is done.
 
     parts: parts_room. n_parts: i64 [1]. scratch: u8 [workers, ...], as Buffers has it. counts, tally: as ffn_calls.
     """
     pieces, most, units = pieces_of(w), most_segments(w), SUMS[w.codec].units(w.n_cols)
     words = arguments(
         w.data, stride_of(w), w.row_bytes, w.n_cols, h, ids, n, parts, most, pieces, most * pieces, len(h),
-        0 if counts is None else counts, scratch, scratch.shape[1], *tally_words(tally), units, n_parts,
+        0 if counts is None else counts, scratch, scratch.shape[1], *tally_words(tally), units, n_parts, least,
     )  # fmt: skip
     adding = arguments(parts, n_parts, out, 0 if bias is None else bias, w.n_cols)
     keeps = (*keeps, w, h, ids, n, out, bias, parts, n_parts, scratch, counts, tally)

@@ -9,7 +9,7 @@ read beyond its first row; of one that was not predicted, none.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -162,6 +162,9 @@ def _down(codec: str) -> Kernel:
         out, bias, f, counts = get_int(args + 56), get_int(args + 64), get_int(args + 72), get_int(args + 80)
         scratch = get_int(args + 88) + worker * get_int(args + 96)
         units, tally = get_int(args + 104), counts_at(get_int(args + 112), get_int(args + 120))
+        own = args + 8 * _DOWN_WORDS
+        if get_int(args + 128) != 0 and n < get_int(own):
+            return
         active, values, sums = scratch, scratch + 4 * f + 64, scratch + 8 * f + 128
         count = list_where(h, n, 0, np.float32(0.0), 0, active)
         for i in range(count):
@@ -171,8 +174,8 @@ def _down(codec: str) -> Kernel:
         if tally != 0:
             tally_listed(tally, active, count * lo // units, count * hi // units)
         if in_runs:
-            own = args + 8 * _DOWN_WORDS
-            if n >= get_int(own):
+            least = get_int(own)
+            if n >= least:
                 begin(lo, hi, d, out, bias, sums)
                 add_sums(own, n, lo, hi, d, out, sums, scratch + get_int(args + 96) - neuron_runs.ROOM_BYTES)
                 finish(lo, hi, d, out, bias, sums)
@@ -203,7 +206,7 @@ def _down(codec: str) -> Kernel:
     return Kernel(down, f"sparse_ffn.down.{codec}")
 
 
-_HIDDEN_WORDS, _DOWN_WORDS = 24, 16  # in front of neuron_runs' own
+_HIDDEN_WORDS, _DOWN_WORDS = 24, 17  # in front of neuron_runs' own
 HIDDEN: dict[tuple[str, str | None, bool], Kernel] = {}
 DOWN: dict[str, Kernel] = {codec: _down(codec) for codec in SUMS}
 
@@ -366,11 +369,16 @@ def _down_calls(
     keeps: tuple[Any, ...],
     own: tuple[Any, ...] = (),
 ) -> list[Call]:
-    if not own and buffers.parts is not None and buffers.n_parts is not None and down_parts.serves(w):
-        return down_parts.parts_calls(
-            w, buffers.h, buffers.ids, buffers.n, out, bias, buffers.parts, buffers.n_parts, buffers.scratch, counts,
-            tally, stage, keeps,
+    parts: list[Call] = []
+    if buffers.parts is not None and buffers.n_parts is not None and down_parts.serves(w):
+        least = (own or neuron_runs.NO_WORDS)[0]
+        parts = down_parts.parts_calls(
+            w, buffers.h, buffers.ids, buffers.n, least, out, bias, buffers.parts, buffers.n_parts, buffers.scratch,
+            counts, tally, stage, keeps,
         )  # fmt: skip
+        if not own:
+            return parts
+        parts[-1] = replace(parts[-1], barrier=False)  # the call behind it writes where this one does not
     units = SUMS[w.codec].units(w.n_cols)
     words = (
         w.data,
@@ -388,9 +396,10 @@ def _down_calls(
         buffers.scratch.shape[1],
         units,
         *tally_words(tally),
+        int(bool(parts)),
         *(own or neuron_runs.NO_WORDS),
     )
-    return [Call(DOWN[w.codec], arguments(*words), units, 1, stage, (*keeps, tally))]
+    return [*parts, Call(DOWN[w.codec], arguments(*words), units, 1, stage, (*keeps, tally))]
 
 
 def _matrix_words(w: PackedMatrix, x: Mapping[str, NDArray[Any]]) -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +100,35 @@ def test_the_feed_forward_part(codec: str, gated: bool) -> None:
 def test_neurons_side_by_side_run_one_after_another(codec: str, threshold: float) -> None:
     for n_cols, n in row_checks.RUNS[codec]:
         row_checks.check_runs(codec, n_cols, n, threshold)
+
+
+@pytest.mark.parametrize("codec", row_checks.RUNS)
+def test_few_neurons_side_by_side_are_cut_both_ways(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(down_parts, "LEAST_BYTES", 0)
+    n_cols, n = row_checks.RUNS[codec][0]
+    row_checks.check_runs(codec, n_cols, n, 0.0)  # as many as run one after another: down's sums come from there
+    gate, up, down = row_checks.bundle(codec, n_cols, n)
+    given = row_checks.input_of(row_checks.random(n_cols, seed=8), codec)
+    ids = np.arange(0, n, 4, dtype=np.int32)
+    bias, found = row_checks.random(n_cols, seed=9), []
+    for n_workers in (0, 1, 3):
+        buffers = sparse_ffn.Buffers.make(n, n_cols, max(1, n_workers))
+        if n_workers == 0:
+            buffers = replace(buffers, parts=None)
+        out, counts = np.full(n_cols, np.float32(7)), np.zeros(3, np.int64)
+        calls = sparse_ffn.ffn_calls(
+            gate, up, down, given.buffers, out, "relu", buffers, ids=ids, down_bias=bias, counts=counts
+        )  # fmt: skip
+        assert len(calls) == (2 if n_workers == 0 else 4)
+        call.run(calls, max(1, n_workers))
+        found.append((out, counts))
+    by_columns, one, three = found
+    assert (one[0] == three[0]).all()
+    np.testing.assert_array_equal(by_columns[1], one[1])
+    h = np.abs(buffers.h[: len(ids)])
+    most = 2 * row_checks.allowed(len(ids), h @ row_checks.magnitudes_of(down)[ids] + np.abs(bias))
+    most += 2 * row_checks.rounded_factors(down, ids, h)
+    assert (np.abs(one[0] - by_columns[0]) <= most).all()
 
 
 @pytest.mark.parametrize("form", ["q8", "lanes"])
