@@ -33,6 +33,12 @@ class StandInBatchOps(NumpyPrefillOps):
 
         return asked
 
+    def multiply_three(
+        self, matrices: Any, x: Any, n_tokens: int, outs: Any, tile: Any, biases: Any = (0, 0, 0)
+    ) -> None:  # fmt: skip
+        for w, out, bias in zip(matrices, outs, biases, strict=True):
+            self.multiply(w, x, n_tokens, out, tile, bias)
+
     def place_heads(  # type: ignore[override]
         self, qkv: Rows, n_tokens: int, n_heads: int, kv: CardKv, start: int, cosines: int, sines: int, n_angles: int,
         order: Any, q_norm: Any, k_norm: Any, positions: int = 0,

@@ -143,10 +143,10 @@ class BatchSteps:
         memory, config, ops, n = self._memory, self._config, self._ops, self._n
         heads, kv = config.n_heads, layer.kv
         step = memory.qkv.step
-        ops.multiply(layer.q, x, n, memory.qkv, memory.tile, layer.q_bias)
         keys = Rows(memory.qkv.address + 4 * layer.q.n_rows, step)
         values = Rows(keys.address + 4 * layer.k.n_rows, step)
-        ops.multiply_two((layer.k, layer.v), x, n, (keys, values), memory.tile, (layer.k_bias, layer.v_bias))
+        biases = (layer.q_bias, layer.k_bias, layer.v_bias)
+        ops.multiply_three((layer.q, layer.k, layer.v), x, n, (memory.qkv, keys, values), memory.tile, biases)
         window = config.window(i)
         turned = config.positions == "rope" and i not in config.unrotated
         cosines, sines = memory.angles(0 if window is None else 1)

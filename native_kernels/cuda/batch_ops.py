@@ -14,21 +14,34 @@ from native_kernels.cuda.cuda_card import CudaCard
 from native_kernels.cuda.driver import Event, Stream
 from native_kernels.cuda.layouts import plane_row_bytes
 from native_kernels.cuda.modules import load
-from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Rows
+from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Rows, Tile
 
 MOST_SEQUENCES = 32  # bits of a word
 _THREADS = 128
 _FEW = (8, 16, 32)  # positions that the products of few_rows.cu are made for
 _FEW_SIDE = 16  # rows of a matrix in a block of them
+_AT_ONCE = 3  # products in one launch
 MOST_STAGED_SLOTS = 16384  # that stage_rows.cu lists
 _MOST_PLANES = 12
 _STAGING_BLOCKS, _STAGING_THREADS = 16, 1024  # of an H200: 51 GB/s over its bus; 8 have 29 at most, more no more
 _STAGING_SHARE = 4  # of a small card's multiprocessors that part
+_FEW_ROW_THREADS = 1024  # for a row, where there are few: nobody else is on the card meanwhile
 _KERNELS = {
     "batch": ("needed_words", "keep_needed", "count_used"),
     "stage_rows": ("stage_rows",),
     "few_rows": tuple(f"multiply_few_{most}" for most in _FEW),
 }
+
+
+class _Product(Structure):
+    _fields_ = [("w", c_uint64), ("out", c_uint64), ("bias", c_uint64), ("n_out", c_uint64)]
+
+
+class _Products(Structure):
+    _fields_ = [
+        ("of", _Product * _AT_ONCE), ("x", c_uint64), ("x_step", c_uint64), ("w_step", c_uint64),
+        ("out_step", c_uint64), ("factors", c_uint64), ("n_tokens", c_int), ("depth", c_int), ("adds", c_int),
+    ]  # fmt: skip
 
 
 class _Plane(Structure):
@@ -55,6 +68,7 @@ class CardBatchOps(CardPrefillOps):
         self._staging_blocks = max(1, min(_STAGING_BLOCKS, card.n_multiprocessors // _STAGING_SHARE))
         try:
             super().__init__(card.device, card.stream, self._copies)
+            self._row_threads = _FEW_ROW_THREADS
             for source, names in _KERNELS.items():
                 module = load(card.device, source)
                 self._modules.append(module)
@@ -79,12 +93,40 @@ class CardBatchOps(CardPrefillOps):
                 kernel, x, x_column, w, w_step, out, bias, n_tokens, n_out, depth, adds, other
             )  # fmt: skip
             return
-        self._functions[f"multiply_few_{width}"].launch(
-            self.stream, (1, -(-n_out // _FEW_SIDE), 2 if other else 1), (256,), c_uint64(x.address + 2 * x_column),
-            c_uint64(x.step), c_uint64(w), c_uint64(w_step), c_uint64(out.address), c_uint64(out.step),
-            c_uint64(x.factors), c_uint64(bias), c_int(n_tokens), c_int(n_out), c_int(depth), c_int(adds),
-            *(c_uint64(word) for word in other or (0, 0, 0)),
+        products = [_Product(w, out.address, bias, n_out)]
+        products += [_Product(*other, n_out)] if other else []
+        self._launch_few(width, products, x, x_column, w_step, out.step, n_tokens, depth, adds)
+
+    def _launch_few(
+        self, width: int, products: Sequence[_Product], x: RoundedRows, x_column: int, w_step: int, out_step: int,
+        n_tokens: int, depth: int, adds: bool,
+    ) -> None:  # fmt: skip
+        job = _Products(
+            (_Product * _AT_ONCE)(*products), x.address + 2 * x_column, x.step, w_step, out_step, x.factors, n_tokens,
+            depth, adds,
         )  # fmt: skip
+        most = max(product.n_out for product in products)
+        self._functions[f"multiply_few_{width}"].launch(
+            self.stream, (1, -(-most // _FEW_SIDE), len(products)), (256,), job
+        )  # fmt: skip
+
+    def multiply_three(
+        self, matrices: tuple[CardMatrix, CardMatrix, CardMatrix], x: RoundedRows, n_tokens: int,
+        outs: tuple[Rows, Rows, Rows], tile: Tile, biases: tuple[int, int, int] = (0, 0, 0),
+    ) -> None:  # fmt: skip
+        """As three of `multiply`, in one launch where all are of halves and rows of results are as far apart; the
+        matrices have as many columns."""
+        width = next((one for one in _FEW if n_tokens <= one), None)
+        if width is None or any(w.codec != "f16" for w in matrices) or len({out.step for out in outs}) > 1:
+            self.multiply(matrices[0], x, n_tokens, outs[0], tile, biases[0])
+            self.multiply_two(matrices[1:], x, n_tokens, outs[1:], tile, biases[1:])
+            return
+        products = [
+            _Product(w.planes[0], out.address, bias, w.n_rows)
+            for w, out, bias in zip(matrices, outs, biases, strict=True)
+        ]
+        (row_bytes,), depth = plane_row_bytes("f16", matrices[0].n_cols), matrices[0].n_cols
+        self._launch_few(width, products, x, 0, row_bytes // 2, outs[0].step, n_tokens, depth, False)
 
     def attend_each(
         self, q: Rows, n_tokens: int, n_heads: int, kv: CardKv, slot: int, states: int, out: Rows, scale: float,

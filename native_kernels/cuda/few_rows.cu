@@ -1,15 +1,32 @@
 // Products of at most 32 positions with a matrix of halves, on tensor cores: for steps of a batch, which wait for the
-// weights. Arguments and results are those of multiply_rows in gemm.cu, whose blocks of 128 rows are too few then.
+// weights. Results are those of multiply_rows in gemm.cu, whose blocks of 128 rows are too few then.
 //
 // A block of 256 threads makes 16 rows of the matrix, times all positions. Its warps take turns along the columns, 32 at
 // a time, read straight from memory: of each row four lanes take 16 bytes each, and the same columns of the positions, so
 // that the order of the columns within 32 is not theirs, but the same in both factors. The sums of the warps are added
-// up in order. grid: y over N; z 2 where there is a second product of the same x and shape.
+// up in order. grid: y over the most rows, z products of the same x.
 #include "tensor_cores.cuh"
 
 #define ROWS 16
 #define WARPS 8
 #define DEPTH 32
+
+// A product: its weights [n_out, depth], result and bias.
+struct Product {
+    const u16* w;
+    float* out;
+    const float* bias;
+    u64 n_out;
+};
+
+// Up to three, of one x: rows of their weights and of their results are as far apart.
+struct Products {
+    Product of[3];
+    const u16* x;
+    u64 x_step, w_step, out_step;
+    const float* factors;
+    int n_tokens, depth, adds;
+};
 
 // Eight halves, of which `left` are there; the others become 0, whatever lies there.
 __device__ __forceinline__ uint4 take_8(const u16* from, int left) {
@@ -23,16 +40,13 @@ __device__ __forceinline__ uint4 take_8(const u16* from, int left) {
 
 // TILES: of eight positions. AT_ONCE: pieces of DEPTH columns that are on their way together.
 template <int TILES, int AT_ONCE>
-__device__ __forceinline__ void multiply_few(const u16* x, u64 x_step, const u16* w, u64 w_step, float* out,
-                                             u64 out_step, const float* factors, const float* bias, int n_tokens,
-                                             int n_out, int depth, int adds, const u16* other_w, float* other_out,
-                                             const float* other_bias) {
+__device__ __forceinline__ void multiply_few(const Products& job) {
     __shared__ float all[WARPS][8 * TILES][ROWS + 1];
-    if (blockIdx.z) {
-        w = other_w;
-        out = other_out;
-        bias = other_bias;
-    }
+    const Product& mine = job.of[blockIdx.z];
+    const u16 *x = job.x, *w = mine.w;
+    const u64 x_step = job.x_step, w_step = job.w_step;
+    const int n_tokens = job.n_tokens, depth = job.depth, n_out = (int)mine.n_out;
+    if ((int)blockIdx.y * ROWS >= n_out) return;
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     const int group = lane >> 2, part = lane & 3, row0 = blockIdx.y * ROWS;
     const u16* low = w + (u64)min(row0 + group, n_out - 1) * w_step + 8 * part;
@@ -75,33 +89,15 @@ __device__ __forceinline__ void multiply_few(const u16* x, u64 x_step, const u16
         float value = 0.f;
 #pragma unroll
         for (int k = 0; k < WARPS; k++) value += all[k][token][i % ROWS];
-        value *= factors ? factors[token] : 1.f;
-        if (bias) value += bias[row];
-        float* to = out + token * out_step + row;
-        *to = adds ? *to + value : value;
+        value *= job.factors ? job.factors[token] : 1.f;
+        if (mine.bias) value += mine.bias[row];
+        float* to = mine.out + token * job.out_step + row;
+        *to = job.adds ? *to + value : value;
     }
 }
 
-KERNEL __launch_bounds__(256, 2) multiply_few_8(
-    const u16* x, u64 x_step, const u16* w, u64 w_step, float* out, u64 out_step, const float* factors,
-    const float* bias, int n_tokens, int n_out, int depth, int adds, const u16* other_w, float* other_out,
-    const float* other_bias) {
-    multiply_few<1, 5>(x, x_step, w, w_step, out, out_step, factors, bias, n_tokens, n_out, depth, adds, other_w,
-                       other_out, other_bias);
-}
+KERNEL __launch_bounds__(256, 2) multiply_few_8(const Products job) { multiply_few<1, 5>(job); }
 
-KERNEL __launch_bounds__(256, 2) multiply_few_16(
-    const u16* x, u64 x_step, const u16* w, u64 w_step, float* out, u64 out_step, const float* factors,
-    const float* bias, int n_tokens, int n_out, int depth, int adds, const u16* other_w, float* other_out,
-    const float* other_bias) {
-    multiply_few<2, 4>(x, x_step, w, w_step, out, out_step, factors, bias, n_tokens, n_out, depth, adds, other_w,
-                       other_out, other_bias);
-}
+KERNEL __launch_bounds__(256, 2) multiply_few_16(const Products job) { multiply_few<2, 4>(job); }
 
-KERNEL __launch_bounds__(256, 2) multiply_few_32(
-    const u16* x, u64 x_step, const u16* w, u64 w_step, float* out, u64 out_step, const float* factors,
-    const float* bias, int n_tokens, int n_out, int depth, int adds, const u16* other_w, float* other_out,
-    const float* other_bias) {
-    multiply_few<4, 2>(x, x_step, w, w_step, out, out_step, factors, bias, n_tokens, n_out, depth, adds, other_w,
-                       other_out, other_bias);
-}
+KERNEL __launch_bounds__(256, 2) multiply_few_32(const Products job) { multiply_few<4, 2>(job); }

@@ -1,8 +1,8 @@
 // What many positions need beside products (gemm.cu) and attention (flash.cu): norms, rounding, rotation, keys and
 // values into their place, activations. Vectors of numbers are f32 [T, n], rows `step` numbers apart.
 //
-// round_rows: one block of 256 threads a row: a norm (kind 1: root mean square, 2: layer; 0: none), then into out (added
-// to it where `adds`), and as halves whose largest lies in [2^12, 2^13), with the power of two that undoes it.
+// round_rows: one block a row, of up to 1024 threads: a norm (kind 1: root mean square, 2: layer; 0: none), then into out
+// (added to it where `adds`), and as halves whose largest lies in [2^12, 2^13), with the power of two that undoes it.
 #include "halves.cuh"
 
 // ---------------------------------------------------------------- rows
@@ -19,33 +19,32 @@ __device__ __forceinline__ float warp_largest(float v) {
     return v;
 }
 
-// Over a block of 256 threads; all get it.
+// Over a block; all get it.
 template <bool LARGEST>
 __device__ __forceinline__ float over_block(float v) {
-    __shared__ float of_warp[8];
+    __shared__ float of_warp[32];
     v = LARGEST ? warp_largest(v) : warp_sum(v);
     __syncthreads();
     if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = v;
     __syncthreads();
     float all = of_warp[0];
-#pragma unroll
-    for (int i = 1; i < 8; i++) all = LARGEST ? fmaxf(all, of_warp[i]) : all + of_warp[i];
+    for (int i = 1; i < (int)blockDim.x / 32; i++) all = LARGEST ? fmaxf(all, of_warp[i]) : all + of_warp[i];
     return all;
 }
 
-KERNEL __launch_bounds__(256) round_rows(
+KERNEL __launch_bounds__(1024, 1) round_rows(
     const float* x, u64 x_step, int n, int kind, const float* weight, const float* bias, float eps, float* out,
     u64 out_step, int adds, u16* halves, u64 half_step, float* factors) {
     const float* from = x + blockIdx.x * x_step;
     float mean = 0.f, factor = 1.f;
     if (kind == 2) {
         float sum = 0.f;
-        for (int i = threadIdx.x; i < n; i += 256) sum += from[i];
+        for (int i = threadIdx.x; i < n; i += blockDim.x) sum += from[i];
         mean = over_block<false>(sum) / (float)n;
     }
     if (kind) {
         float sum = 0.f;
-        for (int i = threadIdx.x; i < n; i += 256) sum += (from[i] - mean) * (from[i] - mean);
+        for (int i = threadIdx.x; i < n; i += blockDim.x) sum += (from[i] - mean) * (from[i] - mean);
         factor = 1.f / sqrtf(over_block<false>(sum) / (float)n + eps);
     }
     const auto value = [&](int i) {
@@ -56,11 +55,11 @@ KERNEL __launch_bounds__(256) round_rows(
     float up = 1.f;
     if (halves) {
         float largest = 0.f, back;
-        for (int i = threadIdx.x; i < n; i += 256) largest = fmaxf(largest, fabsf(value(i)));
+        for (int i = threadIdx.x; i < n; i += blockDim.x) largest = fmaxf(largest, fabsf(value(i)));
         up = rounding_factor(over_block<true>(largest), back);
         if (threadIdx.x == 0) factors[blockIdx.x] = back;
     }
-    for (int i = threadIdx.x; i < n; i += 256) {
+    for (int i = threadIdx.x; i < n; i += blockDim.x) {
         const float v = value(i);
         if (halves) halves[blockIdx.x * half_step + i] = to_half(v * up);
         if (out) {
@@ -85,13 +84,13 @@ __device__ __forceinline__ float activated(float x, int kind, float threshold) {
 // first [T, n] becomes its activation times up (0: without), as halves too. kind: 0 relu, 1 drelu, 2 fatrelu, 3 silu,
 // 4 gelu, 5 gelu-tanh. neuron_in [n]: slots with a negative number are empty (0: none is). counts [T, 2], added to:
 // how many passed the first activation, and how many fired. One block a row.
-KERNEL __launch_bounds__(256) activate_rows(
+KERNEL __launch_bounds__(1024, 1) activate_rows(
     float* first, const float* up, u64 step, int n, int kind, float threshold, const int* neuron_in, u16* halves,
     u64 half_step, float* factors, u32* counts) {
     float* row = first + blockIdx.x * step;
     const float* others = up + blockIdx.x * step;
     float largest = 0.f, opened = 0.f, fired = 0.f;
-    for (int i = threadIdx.x; i < n; i += 256) {
+    for (int i = threadIdx.x; i < n; i += blockDim.x) {
         float h = neuron_in && neuron_in[i] < 0 ? 0.f : activated(row[i], kind, threshold);
         const bool passed = h != 0.f;
         bool fires = passed;
@@ -117,7 +116,7 @@ KERNEL __launch_bounds__(256) activate_rows(
         counts[2 * blockIdx.x] += (u32)opened;
         counts[2 * blockIdx.x + 1] += (u32)fired;
     }
-    for (int i = threadIdx.x; i < n; i += 256) halves[blockIdx.x * half_step + i] = to_half(row[i] * factor);
+    for (int i = threadIdx.x; i < n; i += blockDim.x) halves[blockIdx.x * half_step + i] = to_half(row[i] * factor);
 }
 
 // fired counts up by the positions where h [T, n] is not 0; places [n]: where each is counted (0: in order), a negative

@@ -39,6 +39,7 @@ _KERNELS = {
 _SIDE = 128  # of what a block of a product makes
 PIECES_BYTES = (64 << 10, 96 << 10)  # its shared memory: two pieces before compute capability 8.0, else three
 _MOST_ROWS = 65535  # of one launch
+_ROW_THREADS = 256
 # Gathering rows of the host's memory waits for the bus: so many multiprocessors of a card, at most, are enough for it.
 _GATHERING_SHARE, _MOST_GATHERING, _GATHERING_THREADS = 4, 16, 512
 MOST_GATHERED = 3  # matrices at once
@@ -115,6 +116,7 @@ class CardPrefillOps:
 
     def __init__(self, device: Device, stream: Stream, copy_stream: Stream) -> None:
         self.device, self.stream, self.copy_stream = device, stream, copy_stream
+        self._row_threads = _ROW_THREADS  # of a block that rounds or activates a row
         self._modules: list[Module] = []
         self._functions: dict[str, Function] = {}
         for source, functions in _KERNELS.items():
@@ -267,8 +269,8 @@ class CardPrefillOps:
         halves, half_step, factors = (to.address, to.step, to.factors) if to else (0, 0, 0)
         kind, weight, bias, eps = (_NORMS[norm.kind], norm.weight, norm.bias, norm.eps) if norm else (0, 0, 0, 0.0)
         self._functions["round_rows"].launch(
-            self.stream, (n_tokens,), (256,), c_uint64(x.address), c_uint64(x.step), c_int(n), c_int(kind),
-            c_uint64(weight), c_uint64(bias), c_float(eps), c_uint64(out.address if out else 0),
+            self.stream, (n_tokens,), (self._row_threads,), c_uint64(x.address), c_uint64(x.step), c_int(n),
+            c_int(kind), c_uint64(weight), c_uint64(bias), c_float(eps), c_uint64(out.address if out else 0),
             c_uint64(out.step if out else 0), c_int(adds), c_uint64(halves), c_uint64(half_step), c_uint64(factors),
         )  # fmt: skip
 
@@ -282,7 +284,7 @@ class CardPrefillOps:
         if up is not None and up.step != first.step:
             raise ValueError("both rows of hidden values lie alike")
         self._functions["activate_rows"].launch(
-            self.stream, (n_tokens,), (256,), c_uint64(first.address), c_uint64(up.address if up else 0),
+            self.stream, (n_tokens,), (self._row_threads,), c_uint64(first.address), c_uint64(up.address if up else 0),
             c_uint64(first.step), c_int(n), c_int(_ACTIVATIONS[activation]), c_float(threshold), c_uint64(neuron_in),
             c_uint64(to.address), c_uint64(to.step), c_uint64(to.factors), c_uint64(counts),
         )  # fmt: skip

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from card_planes import planes_of, some_rows
+from card_planes import decoded, planes_of, some_rows
 from on_card import OnCard
 
 from native_kernels.cuda.batch_ops import MOST_STAGED_SLOTS, CardBatchOps
-from native_kernels.cuda.card import CardMatrix
+from native_kernels.cuda.card import CardMatrix, CardNorm
 from native_kernels.cuda.cuda_card import CudaCard
 from native_kernels.cuda.driver import CudaError, CudaUnavailableError, Device, driver
-from native_kernels.cuda.prefill_ops import RoundedRows, Rows, Tile
+from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Rows, Tile
 
 N, SLOTS = 1003, 300
 
@@ -76,6 +76,33 @@ def _taken(card: CudaCard, address: int, like: np.ndarray) -> np.ndarray:
     card.download(found.ctypes.data, address, found.nbytes)
     card.synchronize()
     return found
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("batch", [2, 9, 32])
+@pytest.mark.parametrize("codecs", [("f16", "f16", "f16"), ("f16", "q8_0", "q8_0"), ("q4_0", "q4_0", "q6_k")])
+def test_three_products_of_few_rows(card: CudaCard, batch: int, codecs: tuple[str, str, str]) -> None:
+    rng, n_cols, heights = np.random.default_rng(batch), 512, (300, 40, 40)
+    x = rng.standard_normal((batch, n_cols)).astype(np.float16)
+    on_card, ops, step = OnCard(card), CardBatchOps(card), sum(heights)
+    rows = RoundedRows(on_card.put(x), n_cols, on_card.put(np.ones(batch, np.float32)))
+    bias = rng.standard_normal(step).astype(np.float32)
+    matrices, outs, biases, wanted, at = [], [], [], [], 0
+    out, biases_at = on_card.room(4 * batch * step), on_card.put(bias)
+    for seed, (codec, n) in enumerate(zip(codecs, heights, strict=True)):
+        packed = some_rows(codec, n, n_cols, seed)
+        planes = tuple(on_card.put(plane) for plane in planes_of(codec, packed, n_cols))
+        matrices.append(CardMatrix(n, n_cols, codec, planes))
+        outs.append(Rows(out + 4 * at, step))
+        biases.append(biases_at + 4 * at)
+        wanted.append(x.astype(np.float64) @ decoded(codec, packed, n_cols).T.astype(np.float64))
+        at += n
+    tile = Tile(on_card.room(2 << 20), 2 << 20)
+    ops.multiply_three(tuple(matrices), rows, batch, tuple(outs), tile, tuple(biases))  # type: ignore[arg-type]
+    found, whole = on_card.get(out, (batch, step)), np.concatenate(wanted, axis=1)
+    assert np.abs(found - (whole + bias)).max() < 2e-3 * np.abs(whole).max()
+    ops.close()
+    on_card.free()
 
 
 @pytest.mark.gpu
@@ -209,6 +236,31 @@ def test_what_cannot_be_staged_is_refused(card: CudaCard) -> None:
         with pytest.raises(ValueError, match="staged"):
             ops.stage([pair], 256, 0, 256, 0)
     ops.close()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", [8, 1003, 5120])
+def test_few_rows_are_rounded_and_activated_as_many(card: CudaCard, n: int) -> None:
+    rng, n_tokens, step = np.random.default_rng(n), 3, -(-n // 8) * 8
+    x, up = rng.standard_normal((2, n_tokens, n)).astype(np.float32)
+    on_card = OnCard(card)
+    norm = CardNorm("layer", *(on_card.put(one) for one in rng.standard_normal((2, n)).astype(np.float32)), 1e-5)
+    found = []
+    for ops in (CardBatchOps(card), CardPrefillOps(card.device, card.stream, card.stream)):
+        at, out, counts = on_card.put(x), on_card.put(x), on_card.put(np.zeros((n_tokens, 2), np.uint32))
+        to = [RoundedRows(on_card.room(2 * n_tokens * step), step, on_card.room(4 * n_tokens)) for _ in range(2)]
+        ops.round(Rows(at, n), n_tokens, n, to[0])
+        ops.round(Rows(at, n), n_tokens, n, None, norm, Rows(out, n))
+        ops.activate(Rows(at, n), Rows(on_card.put(up), n), n_tokens, n, "relu", 0.0, to[1], counts)
+        rounded = [on_card.get(one.address, (n_tokens, step), np.uint16)[:, :n] for one in to]
+        factors = [on_card.get(one.factors, n_tokens) for one in to]
+        found.append((*rounded, *factors, on_card.get(counts, (n_tokens, 2), np.uint32), on_card.get(out, x.shape)))
+        ops.close()
+    for one, other in zip(found[0][:-1], found[1][:-1], strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_allclose(found[0][-1], found[1][-1], atol=2e-5)
+    assert found[0][-2].any()
+    on_card.free()
 
 
 @pytest.mark.gpu
