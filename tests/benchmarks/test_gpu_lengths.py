@@ -14,7 +14,20 @@ def test_it_runs_on_the_processor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = make_tiny_gguf(tmp_path / "tiny.gguf")
-    flags = ["--device", "cpu", "--context", "64", "--inputs", "1,8", "--outputs", "4", "--first", "16", "--record"]
+    flags = [
+        "--device",
+        "cpu",
+        "--context",
+        "64",
+        "--inputs",
+        "1,8",
+        "--outputs",
+        "4",
+        "--first",
+        "16",
+        "--in-memory",
+        "--record",
+    ]
     monkeypatch.setattr("sys.argv", ["gpu_lengths.py", str(path), *flags])
     monkeypatch.setattr(gpu_lengths, "RESULTS", tmp_path)
     assert gpu_lengths.main() == 0
