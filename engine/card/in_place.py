@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 
 # Registered at once: a stop is heard between two of them, and no launch of others waits behind more than 2 ms of it.
 PIECE_BYTES = 64 << 20
+# An array that is no file's has its pages for itself from so many bytes on. A page that a smaller one shares with
+# others must not be registered: a copy to or from those would begin in pinned memory and end outside it, which fails.
+OWN_PAGES_BYTES = 64 << 20
 _NICENESS = 10
 _ASK_AGAIN_S = 0.5  # whether pages have been read in meanwhile
 _HEAR_S = 0.1  # a stop, while somebody is answered
@@ -61,7 +64,7 @@ class HostSpan:
 def spans_in_place(blocks: Iterable[FfnWeights]) -> list[HostSpan]:
     """Where the matrices lie of which the card gathers rows: gate, up and down_t, as a whole, because hot neurons' rows
     lie between cold ones'. No page is in two spans, and what follows each other is one. A down that lies row-wise stays
-    with the ring, and so does the rest of its layer."""
+    with the ring, and so does the rest of its layer; so does what shares its pages with others."""
     page = mmap.PAGESIZE
     found: list[HostSpan] = []
     for w in blocks:
@@ -72,7 +75,9 @@ def spans_in_place(blocks: Iterable[FfnWeights]) -> list[HostSpan]:
                 continue
             at = matrix.data.ctypes.data
             last = at + (matrix.n_rows - 1) * matrix.data.strides[0] + matrix.row_bytes
-            found.append(HostSpan(at // page * page, -(-last // page) * page, mapping_of(matrix) is not None))
+            is_file = mapping_of(matrix) is not None
+            if is_file or last - at >= OWN_PAGES_BYTES:
+                found.append(HostSpan(at // page * page, -(-last // page) * page, is_file))
     merged: list[HostSpan] = []
     for span in sorted(found, key=lambda one: (one.read_only, one.start)):  # no page is of both kinds
         before = merged[-1] if merged else None

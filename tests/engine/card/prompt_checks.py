@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from split_model import hot_part, random_weights
+from split_model import hot_part, in_a_file, random_weights
 
 from engine.card.in_place import InPlace, spans_in_place
 from engine.card.layers import CardModel
@@ -49,9 +51,13 @@ class Setting:
         whole: bool = False, hot: Any = None, at_home: Any = lambda i: True, sizes: Sizes | None = None,
         kv_codec: Any = "f32", weights: ModelWeights | None = None, in_place: bool = False,
     ) -> None:  # fmt: skip
-        """weights: instead of random ones in RAM. in_place: whether the card reads them where they lie."""
+        """weights: instead of random ones in RAM. in_place: whether the card reads them where they lie, in a file then:
+        small arrays share their pages with others."""
         self.config = config
         self.weights = weights or random_weights(config, codec, row_wise)
+        if in_place and weights is None:
+            with tempfile.TemporaryDirectory() as folder:
+                self.weights = in_a_file(self.weights, Path(folder, "weights"))
         rng = np.random.default_rng(3)
 
         def some(i: int) -> Any:

@@ -16,7 +16,7 @@ from prompt_checks import CAPACITY, Setting
 from split_model import BASE, in_a_file, random_weights
 from stand_in_prefill import HostDevice, HostDriver, NumpyPrefillOps
 
-from engine.card import prompts
+from engine.card import in_place, prompts
 from engine.card.in_place import HostSpan, InPlace, bytes_of, spans_in_place
 from engine.card.prefill import StreamingSpeed
 from engine.card.prompts import Prompts, PromptsOfMode
@@ -124,9 +124,13 @@ def test_no_page_is_in_two_spans_and_gaps_stay_out(tmp_path: Path) -> None:
     assert all((one.start - start) % PAGE == (one.end - start) % PAGE == 0 for one in spans_in_place(blocks))
 
 
-def test_memory_that_can_be_written_is_told_apart(tmp_path: Path) -> None:
+def test_memory_that_can_be_written_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     weights = random_weights(BASE)
-    assert not any(one.read_only for one in spans_in_place([w.ffns[0] for w in weights.layers]))
+    assert not spans_in_place([w.ffns[0] for w in weights.layers]), "small arrays share their pages with others"
+    monkeypatch.setattr(in_place, "OWN_PAGES_BYTES", 1)
+    found = spans_in_place([w.ffns[0] for w in weights.layers])
+    assert found
+    assert not any(one.read_only for one in found)
     mapped = in_a_file(weights, tmp_path / "weights")
     (span,) = spans_in_place([w.ffns[0] for w in mapped.layers])
     assert span.read_only
@@ -320,6 +324,7 @@ def two_sides() -> Iterator[Setting]:
 
 def test_prompts_pay_sooner_once_the_card_gathers_itself(two_sides: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     setting, ops = two_sides, NumpyPrefillOps()
+    monkeypatch.setattr(in_place, "OWN_PAGES_BYTES", 0)
     monkeypatch.setattr(prompts, "CardPrefillOps", lambda device, stream, copies: ops)
     config, weights, operators = setting.config, setting.weights, ReferenceOperators()
     executor = DenseExecutor(config, weights, operators)

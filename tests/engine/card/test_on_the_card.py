@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ from card_partners import Holder, OtherEngine
 from placements_by_hand import a_placement
 from tiny_model import make_tiny_model
 
+from engine import session
 from engine.assets import starter_model
 from engine.card import budget, decode_program, prompts
 from engine.card import room as sharing
@@ -127,6 +129,7 @@ def test_prompts_say_the_same_whichever_way_cold_neurons_come(
     monkeypatch.setattr(prompts, "threshold", lambda speed, in_place: 2)
     monkeypatch.setattr(memory_plan, "IN_PLACE_SHARE", 0.0)  # whatever else is in this machine's RAM
     monkeypatch.setattr(memory_plan, "IN_PLACE_LEAST_SHARE", 0.0)
+    monkeypatch.setattr(session, "load_weights", partial(load_weights, hold="mapped"))
     model = LoadedModel.load(bundle, EngineConfig(device="cuda", mode="exact"))
     try:
         card, tokens = model.card, list(range(100, 160))

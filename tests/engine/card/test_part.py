@@ -456,6 +456,7 @@ class Pinning:
         solved = SimpleNamespace(placement=a_placement(hot, 256, head="gpu"), setting=None)
         patch.setattr(PlacedPart, "_solved", lambda *of: solved)
         patch.setattr(PlacedPart, "_timed", lambda *of: None)
+        patch.setattr(in_place, "OWN_PAGES_BYTES", 0)
         load = PlacedPart._load
 
         def with_place(part: PlacedPart, *of: Any) -> None:

@@ -155,15 +155,14 @@ def test_what_the_card_gathers_in_place_is_what_the_ring_brings(
     sizes = replace(sizes_for(config, [], 96), neurons=256, buffer_bytes=1 << 17)
     mapped = in_a_file(random_weights(config, codec), tmp_path / "weights", first)
     by_ring, in_place = make(config, codec=codec, sizes=sizes), make(config, weights=mapped, in_place=True, sizes=sizes)
-    in_ram = make(config, codec=codec, in_place=True, sizes=sizes)
     tokens = np.arange(40) % 50
-    settings = (by_ring, in_place, in_ram)
-    wanted, *found = (one.prefill.run(tokens, one.cache, 40) for one in settings)  # type: ignore[arg-type]
+    settings = (by_ring, in_place)
+    wanted, found = (one.prefill.run(tokens, one.cache, 40) for one in settings)  # type: ignore[arg-type]
     assert np.isfinite(wanted).all()
-    assert all(np.array_equal(one, wanted) for one in found)
+    assert np.array_equal(found, wanted)
     gathered, filled = zip(*(one.prefill.pieces for one in settings), strict=True)
-    assert gathered[0] == filled[1] == filled[2] == 0
-    assert filled[0] == gathered[1] == gathered[2] > 3
+    assert gathered[0] == filled[1] == 0
+    assert filled[0] == gathered[1] > 3
 
 
 def test_a_row_wise_down_stays_with_the_ring(make: Make) -> None:

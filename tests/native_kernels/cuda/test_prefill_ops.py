@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,10 @@ def test_rows_of_the_host_are_gathered_in_place(
     if read_only:
         (tmp_path / "rows").write_bytes(stored.tobytes())
         stored = np.asarray(np.memmap(tmp_path / "rows", np.uint8, mode="r"))
+    else:  # pages of its own: nobody else's arrays are registered along
+        own = np.frombuffer(mmap.mmap(-1, size), np.uint8)
+        own[:] = stored
+        stored = own
     try:
         memory = RegisteredMemory(device, stored.ctypes.data, stored.nbytes, read_only)
     except CudaError as error:
