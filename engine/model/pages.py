@@ -58,8 +58,8 @@ def _advise(matrix: PackedMatrix, advice: int | None, address: int, n_bytes: int
 def mapping_of(matrix: PackedMatrix) -> mmap.mmap | None:
     """The file's mapping that the matrix is a view of; None where it is memory of its own, or could be written."""
     at: object = matrix.data
-    while isinstance(at, np.ndarray):
-        if at.flags.writeable:
+    while at is not None and not isinstance(at, mmap.mmap):
+        if isinstance(at, np.ndarray) and at.flags.writeable:
             return None
-        at = at.base
-    return at if isinstance(at, mmap.mmap) else None
+        at = getattr(at, "base", None)  # what NumPy puts below rows that lie apart is no array, but has a base too
+    return at

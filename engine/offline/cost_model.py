@@ -7,7 +7,7 @@ reach of it, which is measured too, kernel by kernel, and stands below with its 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from engine.config import Mode
 from engine.errors import InvalidRequestError
@@ -75,9 +75,6 @@ _GPU_OTHER = Efficiency(0.88, 0.88, 0.7, 0.7, 0.7)
 _REACH_SHARE, _RAM_SHARE, _GATHERED = 0.58, 0.78, 0.9
 # Of a RAM's rate, what rows that are gathered are read with at best; of a processor's own, what is left at least.
 _BEST_ROWS, _LEAST_LEFT = 0.75, 0.5
-# Rows of which each is multiplied with the vectors of those sequences that need it, of what the CPU does for one: 73 of
-# 96 GB/s with two, beside a card (batch-scaling-card, a 32B model in f16).
-_COLD_OF_SEVERAL = 0.75
 _EVENLY = Efficiency(1.0, 1.0, 1.0, 1.0, 1.0)
 
 _SHORT_ROW, _LONG_ROW = 2 << 10, 5 << 10  # columns
@@ -145,8 +142,7 @@ class Machine:
 
     exchange_s: of one layer's, without its bytes. link_bytes_per_s: between the two. both_bytes_per_s: of the RAM, by
     the card over the bus and by the CPU meanwhile, where that was measured. lanes: the same of the very rows that a
-    model's tokens read, where those were timed; before all that is reckoned. cold_share: what the CPU reaches of its
-    rate for cold neurons beside a card.
+    model's tokens read, where those were timed; before all that is reckoned.
     """
 
     cpu: DeviceRates
@@ -156,7 +152,6 @@ class Machine:
     notes: tuple[str, ...] = ()
     both_bytes_per_s: tuple[float, float] | None = None
     lanes: LaneRates | None = None
-    cold_share: float = 1.0
 
     @classmethod
     def of(
@@ -196,23 +191,16 @@ class Machine:
     def beside_reach(self) -> DeviceRates:
         """What is left to the CPU meanwhile."""
         if self.lanes is not None:
-            left = self.lanes.beside
-        elif self.both_bytes_per_s is not None:
-            left = self.both_bytes_per_s[1]
-        else:
-            left = _RAM_SHARE * self.cpu.bytes_per_s - self.reach.bytes_per_s
-            left = max(left, 1e-3 * self.cpu.bytes_per_s)
-        return DeviceRates(self.cold_share * left, {}, _EVENLY)
+            return DeviceRates(self.lanes.beside, {}, _EVENLY)
+        if self.both_bytes_per_s is not None:
+            return DeviceRates(self.both_bytes_per_s[1], {}, _EVENLY)
+        left = _RAM_SHARE * self.cpu.bytes_per_s - self.reach.bytes_per_s
+        return DeviceRates(max(left, 1e-3 * self.cpu.bytes_per_s), {}, _EVENLY)
 
     @property
     def cold(self) -> DeviceRates:
         """The CPU's reading of neurons beside a card that reads none of the host's memory."""
-        rates = self.cpu if self.lanes is None else DeviceRates(self.lanes.alone, {}, _EVENLY)
-        return replace(rates, bytes_per_s=self.cold_share * rates.bytes_per_s)
-
-    def for_sequences(self, n: int) -> Machine:
-        """The same for so many sequences that are decoded together."""
-        return self if n == 1 else replace(self, cold_share=_COLD_OF_SEVERAL)
+        return self.cpu if self.lanes is None else DeviceRates(self.lanes.alone, {}, _EVENLY)
 
     def hopeful_lanes(self, alone: float, reach: float | None = None) -> LaneRates:
         """What both would do at once, as well as it may be, by what the CPU does of a model's rows by itself and, where

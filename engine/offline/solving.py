@@ -327,11 +327,10 @@ def problem_by(
     setting: Setting, mode: Mode, activity: Activity | Hottest, reached_blocks: I64 | None = None
 ) -> Problem:  # fmt: skip
     """As `problem_of`, where it is known how likely neurons are computed. reached_blocks: as build_problem has it."""
-    machine = Machine.of(setting.profile, setting.threads, setting.gpu, setting.lanes.get(mode))
     return build_problem(
         setting.model,
         activity,
-        machine.for_sequences(setting.sequences),
+        Machine.of(setting.profile, setting.threads, setting.gpu, setting.lanes.get(mode)),
         mode,
         setting.context,
         min(TYPICAL_POSITION, setting.context // 2),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -16,6 +17,7 @@ from stand_in_card import StandInCard
 from stand_in_prefill import HostDevice
 from tiny_model import make_tiny_gguf, make_tiny_model
 
+from engine import session as loading
 from engine.card import budget, choice, in_place, placed_part, room, self_test
 from engine.card.in_place import InPlace
 from engine.card.placed_part import PlacedPart
@@ -25,6 +27,7 @@ from engine.cpu_and_ram import RamInfo
 from engine.errors import DeviceFailedError, DeviceMemoryError, DeviceUnavailableError
 from engine.graphics import GpuInfo
 from engine.hardware import HardwareProfile
+from engine.model.weights import load_weights
 from engine.offline import solving
 from engine.session import ChatSession, LoadedModel
 from native_kernels.cuda.driver import CudaError, CudaOutOfMemoryError, CudaUnavailableError
@@ -456,7 +459,7 @@ class Pinning:
         solved = SimpleNamespace(placement=a_placement(hot, 256, head="gpu"), setting=None)
         patch.setattr(PlacedPart, "_solved", lambda *of: solved)
         patch.setattr(PlacedPart, "_timed", lambda *of: None)
-        patch.setattr(in_place, "OWN_PAGES_BYTES", 0)
+        patch.setattr(loading, "load_weights", partial(load_weights, hold="mapped"))
         load = PlacedPart._load
 
         def with_place(part: PlacedPart, *of: Any) -> None:

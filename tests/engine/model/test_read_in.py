@@ -15,8 +15,10 @@ from tiny_model import make_tiny_model
 
 from engine.assets import starter_model
 from engine.config import EngineConfig, SamplingConfig
+from engine.convert import convert
 from engine.model import read_in
 from engine.model.model_files import open_model
+from engine.model.pages import mapping_of
 from engine.model.read_in import CHUNK_BYTES, ReadIn, Span, parts_of, resident_bytes, spans_of
 from engine.model.weights import load_weights
 from engine.session import ChatSession, LoadedModel
@@ -58,6 +60,21 @@ class System:
 
 
 # ------------------------------------------------------------------ what is read
+
+
+def test_rows_that_lie_apart_in_a_bundle_are_a_files_too(tmp_path: Path) -> None:
+    bundle = convert(make_tiny_model(tmp_path / "m", d_model=128, d_ff=512), tmp_path / "b", "q8_0").bundle
+    weights = load_weights(open_model(bundle), hold="mapped")
+    for w in weights.layers:
+        for matrix in (w.ffns[0].gate, w.ffns[0].up, w.ffns[0].down_t):
+            assert matrix is not None
+            assert not matrix.data.flags.c_contiguous, "the rows of a neuron lie side by side"
+            assert mapping_of(matrix) is not None
+            at = matrix.data.ctypes.data
+            ((start, end),) = spans_of([(matrix, None)])
+            assert start <= at < at + (matrix.n_rows - 1) * matrix.data.strides[0] + matrix.row_bytes <= end
+    copied = load_weights(open_model(bundle), hold="f32")
+    assert spans_of(parts_of(copied)) == []
 
 
 def test_pages_of_cold_rows_are_read_and_no_others(tmp_path: Path) -> None:

@@ -101,22 +101,6 @@ def test_rates_that_were_timed_stand_as_they_are() -> None:
     assert Machine.of(profile, 7, gpu).cold == Machine.of(profile, 7, gpu).cpu
 
 
-def test_the_processor_is_slower_with_rows_that_several_sequences_need(world: MakeWorld) -> None:
-    profile = a_profile(cpu_gb_s=100)
-    gpu = replace(profile.gpus[0], reach_bytes_per_s=20e9, beside_share=0.7)
-    for one in (Machine.of(profile, 7, gpu, LaneRates(30e9, 60e9, 75e9)), Machine.of(profile, 7, gpu)):
-        several = one.for_sequences(4)
-        assert several.beside_reach.gemv("f16") == pytest.approx(0.75 * one.beside_reach.gemv("f16"))
-        assert several.cold.rows("f16", 4096) == pytest.approx(0.75 * one.cold.rows("f16", 4096))
-        assert several.reach == one.reach
-        assert several.cpu == one.cpu
-        assert one.for_sequences(1) == one
-    made = world(TRUE, None, None)
-    alone = made.place(TRUE).times.reached_bytes
-    made.setting = replace(made.setting, sequences=2)
-    assert made.place(TRUE).times.reached_bytes > 1.05 * alone > 0
-
-
 # ------------------------------------------------------------------ placing by them
 
 
