@@ -44,7 +44,7 @@ from engine.stoppable import run_unless
 log = logging.getLogger(__name__)
 
 # Changes with how bytes are counted or a placement is solved: those that an older Hearth solved are solved again.
-SOLVER_VERSION = 4
+SOLVER_VERSION = 5
 # Where in a conversation the predicted token stands, at most: far enough for its keys and values to count.
 TYPICAL_POSITION = 512
 

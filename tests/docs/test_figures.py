@@ -41,7 +41,10 @@ def said() -> list[tuple[str, str]]:
     whole = record("gpu-lengths-32b-f16-2026-11-22")["runs"]["24"]
     answers = {one["shape"]: one["tok_s"] for one in whole["answers"]}
     runs = ("13b", "32b", "32b-whole-card", "70b")
-    again = {name: record(f"gpu-anchors-again-{name}-2026-11-22")["rows"][0]["decode_tok_s"] for name in ("32b", "70b")}
+    again = {name: record(f"gpu-anchors-again-{name}-2026-11-22")["rows"][0]["decode_tok_s"] for name in ("13b", "70b")}
+    speed = {name: record(f"gpu-anchors-{name}-2026-11-22")["dram_bytes_per_s"] / 1e9 for name in ("13b", "again-13b")}
+    questions = record("gpu-lengths-70b-q4_0-2026-11-22")["runs"]["24"]
+    shares = {one["shape"]: 100 * one["share_of_whole_card"] for one in whole["answers"]}
     read = [record(f"gpu-anchors-{name}-2026-11-22")["dram_bytes_per_s"] for name in runs]
     sharing = record("gpu-sharing-2026-11-22")["parts"]
     idle, before = (step["seconds"] for step in sharing["neighbour"]["steps"][:2])
@@ -62,10 +65,14 @@ def said() -> list[tuple[str, str]]:
                f"OPT-30B {anchor('opt-30b', '24')['decode_tok_s']:.1f}"),
         (page, f"32B in F16 within 24 GiB had {record('gpu-dense-32b-2026-11-22')['decode_tok_s']:.1f} tokens/s"),
         (page, f"{answers['128+128']:.1f} tokens/s for 128 tokens behind a question of 128, {answers['128+8']:.1f} for "
-               "8 behind it"),
+               f"8 behind it, and {answers['128+512']:.1f} for 512; that is {shares['128+128']:.0f}, "
+               f"{shares['128+8']:.0f} and {shares['128+512']:.0f} % of"),
+        (page, f"it came after {questions['first_s']:.2f} s, "
+               f"{questions['first_s'] / questions['first_floor_s']:.2f} times what they take"),
         (page, f"of 512 came after {whole['first_s']:.2f} s, {whole['first_s'] / whole['first_floor_s']:.2f} times"),
         (page, f"{again['70b']:.1f} tokens/s instead of {big['decode_tok_s']:.1f} with 70B within 24 GiB, and "
-               f"{again['32b']:.1f} instead of {anchor('32b', '24')['decode_tok_s']:.1f} with 32B"),
+               f"{again['13b']:.1f} at {speed['again-13b']:.0f} GB/s instead of {small['decode_tok_s']:.1f} at "
+               f"{speed['13b']:.0f} with 13B"),
         (page, f"Plain reading took {min(read) / 1e9:.0f} to {max(read) / 1e9:.0f} GB/s"),
         ("gpu.md", f"were {whole_7b:.0%} of a token".replace("%", " %")),
         ("gpu.md", f"given back within {idle:.1f} s while nobody asked and in {before:.1f} s before an answer"),
