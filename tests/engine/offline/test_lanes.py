@@ -210,7 +210,7 @@ def test_a_bad_guess_ends_near_the_best_placement(reach: float | None, beside: f
 
 
 def test_what_is_balanced_stays_and_is_remembered_as_it_is(world: MakeWorld) -> None:
-    made = world(TRUE, 35e9 / 0.9, 0.6 / 0.9)
+    made = world(LaneRates(35e9, 70e9, 90e9), 35e9 / 0.9, 0.7 / 0.9)  # as it is reckoned
     first = made.place(None)
     assert first.times.reached_bytes
     assert balanced(first, made.gain, made.place, is_known=False) == (first, True)
