@@ -131,11 +131,11 @@ def share_of_floor() -> str:
     groups = [Group(named(row), (row["share_of_bytes_floor"], row["share_of_floor"])) for row in anchors()]
     return grouped_bars(
         "Share of the floor reached in decode",
-        "1.00 would be the least time that the bytes of a token take; the runs of the chart of decode rates",
+        "1.00 is the time of a token's bytes at the speeds measured just before; runs of the chart of decode rates",
         ("of the best placement's floor", "of the floor of the placement taken"),
         groups,
         decimals=2,
-        whole=1.0,
+        whole=max(1.0, *(share for group in groups for share in group.values if share is not None)),
     )
 
 
