@@ -32,8 +32,9 @@ log = logging.getLogger(__name__)
 
 # Registered at once: a stop is heard between two of them, and no launch of others waits behind more than 2 ms of it.
 PIECE_BYTES = 64 << 20
-# An array that is no file's has its pages for itself from so many bytes on. A page that a smaller one shares with
-# others must not be registered: a copy to or from those would begin in pinned memory and end outside it, which fails.
+# An array that is no file's has its pages for itself from so many bytes on: what is larger than 32 MiB the C library
+# maps by itself. A page that a smaller one shares with others must not be registered: a copy to or from those would
+# begin in pinned memory and end outside it, which fails.
 OWN_PAGES_BYTES = 64 << 20
 _NICENESS = 10
 _ASK_AGAIN_S = 0.5  # whether pages have been read in meanwhile

@@ -46,9 +46,9 @@ class Efficiency:
 # tests/benchmarks/results: cpu-kernels-2026-11-21 (EPYC, 1 and 2 threads) and cpu-kernels-xeon (1 to 8 threads) for
 # gemv and for the lanes; against-llama-cpp-1b (EPYC, 2 threads) and prediction (EPYC, 1 thread) for the others, from
 # what dense, exact and sparse mode took beside each other. Those are of rows of 2,048 values, which are read with less
-# of the bandwidth than the 4,096 of cpu-kernels. Long rows of floats: as in cpu-kernels-xeon; beside a card 15 threads
-# had as much of what plain reading gave (gpu-anchors-32b). Cores within their caches: the starter model and
-# make_model.py's tiny ones on that EPYC, 1 thread.
+# of the bandwidth than the 4,096 of cpu-kernels. Long rows of floats: 15 threads beside a card had 0.95 of what plain
+# reading gave just before (gpu-anchors-32b), which is put a little lower. Cores within their caches: the starter model
+# and make_model.py's tiny ones on that EPYC, 1 thread.
 _CPU: dict[str, Efficiency] = {
     "f32": Efficiency(0.98, 0.85, 0.55, 0.95, 0.6, 80e9),
     "f16": Efficiency(0.98, 0.85, 0.5, 0.95, 0.6, 60e9, long_rows=0.9),

@@ -41,8 +41,8 @@ PIECES_BYTES = (64 << 10, 96 << 10)  # its shared memory: two pieces before comp
 _MOST_ROWS = 65535  # of one launch
 _ROW_THREADS = 256
 # Gathering rows of the host's memory waits for the bus: so many multiprocessors of a card, at most, are enough for it.
-# On each of them a product has one block less: with 8 of an H200's 132 all blocks of 512 positions and 8192 columns
-# still run at once.
+# On each of them a product has one block less, by its registers: with 8 of an H200's 132 all blocks of 512 positions
+# and 8192 columns still have room at once.
 _GATHERING_SHARE, _MOST_GATHERING, _GATHERING_THREADS = 8, 8, 512
 MOST_GATHERED = 3  # matrices at once
 

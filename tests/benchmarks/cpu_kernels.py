@@ -29,7 +29,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -316,7 +316,7 @@ class Bench:
         def make(one: Layer) -> list[Call]:
             ids = self._draw(share)
             h = self.rng.standard_normal(self.f).astype(np.float32)
-            own = sparse_ffn.Buffers(h, np.resize(ids, self.f), np.array([len(ids)]), shared.scratch)
+            own = replace(shared, h=h, ids=np.resize(ids, self.f), n=np.array([len(ids)]))
             return sparse_ffn.axpy_calls(one.down_t, own, self.out[: self.d])
 
         return self._variant(len(self._draw(share)) * self.weights.row_bytes, make)

@@ -253,22 +253,15 @@ def test_a_stop_between_layers_leaves_the_cache_as_it_was(make: Make) -> None:
 def test_what_fails_is_told_and_nothing_is_left() -> None:
     ops = NumpyPrefillOps()
     arrays = CardArrays(ops.device)
-    setting = Setting(BASE, arrays, ops)
-    ops.failing = "multiply"
-    with pytest.raises(CudaError, match="ILLEGAL_ADDRESS"):
+    for failing, in_place in (("multiply", False), ("gather", True)):
+        setting = Setting(BASE, arrays, ops, in_place=in_place)
+        ops.failing = failing
+        with pytest.raises(CudaError, match="ILLEGAL_ADDRESS"):
+            setting.check(5)
+        ops.failing = ""
+        setting.cache.tokens[:] = 0
         setting.check(5)
-    ops.failing = ""
-    setting.cache.tokens[:] = 0
-    setting.check(5)
-    setting.close()
-    setting = Setting(BASE, arrays, ops, in_place=True)
-    ops.failing = "gather"
-    with pytest.raises(CudaError, match="ILLEGAL_ADDRESS"):
-        setting.check(5)
-    ops.failing = ""
-    setting.cache.tokens[:] = 0
-    setting.check(5)
-    setting.close()
+        setting.close()
     arrays.close()
     assert not ops.device.driver.memory  # type: ignore[attr-defined]
 
