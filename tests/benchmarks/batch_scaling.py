@@ -23,7 +23,6 @@ import statistics
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ from numpy.typing import NDArray
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from gpu_anchors import with_file_as_free  # noqa: E402 - found by the line above
+from gpu_anchors import found_in_memory  # noqa: E402 - found by the line above
 
 from engine.batch import open_batch  # noqa: E402
 from engine.bench import Floor, measured, ram_rate, run  # noqa: E402
@@ -41,7 +40,6 @@ from engine.bench_batch import run_batch, whole_slots  # noqa: E402
 from engine.config import EngineConfig  # noqa: E402
 from engine.generate import decode_batch, decode_one_token, prefill  # noqa: E402
 from engine.hardware import probe  # noqa: E402
-from engine.model.weights import open_model  # noqa: E402
 from engine.session import LoadedModel  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
@@ -80,9 +78,7 @@ def main() -> int:
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         if flags.in_memory:
-            machine = Path(folder, "machine.json")
-            with_file_as_free(probe(), open_model(Path(flags.model)), flags.threads, flags.device).save(machine)
-            config = replace(config, hardware_file=str(machine))
+            config = found_in_memory(config, Path(flags.model), folder)
         model = LoadedModel.load(flags.model, config)
         model.wait_for_weights(SETTLING_S)
         print(f"{model.device_reason}; {n_reached(model)} neurons are read over the bus.", flush=True)

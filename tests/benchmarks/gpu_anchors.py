@@ -33,6 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from engine.card_speed import measure_cards  # noqa: E402 - found by the line above
+from engine.config import EngineConfig  # noqa: E402
 from engine.errors import EngineError  # noqa: E402
 from engine.graphics import used_bytes  # noqa: E402
 from engine.hardware import HardwareProfile, choose_gpu, default_threads, probe, sample_bytes  # noqa: E402
@@ -138,6 +139,14 @@ def with_file_as_free(
     known = with_figures(profile, threads, working_set(ModelBytes.of(opened)), cards=device == "cuda")
     free = known.ram.free_bytes + opened.files.path.stat().st_size
     return replace(known, ram=replace(known.ram, free_bytes=min(known.ram.total_bytes, free)))
+
+
+def found_in_memory(engine: EngineConfig, path: Path, folder: str) -> EngineConfig:
+    """The settings of a load of that model, whose file lies in memory; the folder is to stay until it is loaded."""
+    profile, machine = probe(), Path(folder, "machine.json")
+    threads = engine.threads or default_threads(profile)
+    with_file_as_free(profile, open_model(path), threads, engine.device).save(machine)
+    return replace(engine, hardware_file=str(machine))
 
 
 def token_bytes(opened: OpenedModel, position: int) -> TokenBytes | None:

@@ -16,6 +16,7 @@ import argparse
 import json
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +25,9 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
+
+from gpu_anchors import found_in_memory  # noqa: E402 - found by the lines above
 
 from engine.card.token_steps import Step  # noqa: E402 - found by the line above
 from engine.config import EngineConfig  # noqa: E402
@@ -34,6 +37,7 @@ from native_kernels.cuda.cuda_card import CudaCard  # noqa: E402
 from native_kernels.cuda.driver import Event  # noqa: E402
 
 ROUNDS = 5
+SETTLING_S = 60.0  # for what is done behind the load
 
 
 def main() -> int:
@@ -43,13 +47,18 @@ def main() -> int:
     parser.add_argument("--threads", type=int)
     parser.add_argument("--mode", choices=("auto", "sparse", "exact", "dense"), default="auto")
     parser.add_argument("--tokens", type=int, default=32, help="decoded with the stages timed")
+    parser.add_argument("--in-memory", action="store_true", help="the model's file lies in memory: it counts as free")
     parser.add_argument("--json", action="store_true")
     flags = parser.parse_args()
     engine = EngineConfig(
         device="cuda", threads=flags.threads, context=512, mode=flags.mode, vram_budget_gib=flags.budget
     )
-    model = LoadedModel.load(flags.model, engine)
+    with tempfile.TemporaryDirectory() as folder:
+        if flags.in_memory:
+            engine = found_in_memory(engine, Path(flags.model), folder)
+        model = LoadedModel.load(flags.model, engine)
     try:
+        model.wait_for_weights(SETTLING_S)
         found = measured(model, flags.tokens)
     finally:
         model.close()
@@ -67,6 +76,8 @@ def measured(model: LoadedModel, n_tokens: int) -> dict[str, Any]:
     for token in tokens[16 : 16 + n_tokens]:  # warms up
         decode_one_token(transformer, token, cache)
     decoder.measure_stages()
+    counters = transformer.executor.counters
+    counters.reset()
     took = []
     for token in tokens[16 + n_tokens :]:
         started = time.perf_counter()
@@ -79,6 +90,8 @@ def measured(model: LoadedModel, n_tokens: int) -> dict[str, Any]:
         "threads": model.threads,
         "token_s": statistics.median(took),
         "stages_s": {stage: seconds / n_tokens for stage, seconds in decoder.stage_seconds().items()},
+        "gpu_neuron_load": counters.gpu_neuron_load,
+        "predicted_gpu_neuron_load": None if model.card is None else model.card.placement.gpu_neuron_load,
         "stretches": len(decoder.card_steps()),
         "card_s": seconds_of(card, steps),
         "operators": by_operator(card, steps),
@@ -136,6 +149,8 @@ def in_words(found: dict[str, Any]) -> str:
     lines = [
         f"{found['model']}, {found['threads']} threads: {1e3 * token:.2f} ms a token ({1 / token:.2f} tok/s), "
         f"{found['stretches']} stretches of the card; {found['device']}",
+        f"of the neurons the card computed: {found['gpu_neuron_load']:.1%}, foretold by the placement: "
+        f"{found['predicted_gpu_neuron_load']:.1%}",
         f"card, all at a stretch: {1e3 * found['card_s']:.2f} ms ({found['card_s'] / token:.0%})",
     ]
     for name, own in sorted(found["operators"].items(), key=lambda item: -item[1]["seconds"]):

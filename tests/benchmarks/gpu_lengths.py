@@ -19,7 +19,6 @@ import json
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +27,10 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
-from gpu_anchors import with_file_as_free  # noqa: E402 - found by the lines above
+from gpu_anchors import found_in_memory  # noqa: E402 - found by the lines above
 
 from engine.config import EngineConfig, SamplingConfig  # noqa: E402
-from engine.hardware import default_threads, probe  # noqa: E402
-from engine.model.weights import open_model  # noqa: E402
+from engine.hardware import probe  # noqa: E402
 from engine.session import ChatSession, LoadedModel  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
@@ -94,11 +92,7 @@ def measured(flags: argparse.Namespace, budget: float | None) -> dict[str, Any]:
     )
     with tempfile.TemporaryDirectory() as folder:
         if flags.in_memory:
-            profile, machine = probe(), Path(folder, "machine.json")
-            with_file_as_free(
-                profile, open_model(flags.model), flags.threads or default_threads(profile), flags.device
-            ).save(machine)
-            engine = replace(engine, hardware_file=str(machine))
+            engine = found_in_memory(engine, flags.model, folder)
         began = time.perf_counter()
         model = LoadedModel.load(flags.model, engine)
         load_s = time.perf_counter() - began

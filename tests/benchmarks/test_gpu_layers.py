@@ -57,9 +57,11 @@ def test_a_token_is_told_in_words() -> None:
     words = gpu_layers.in_words(
         {
             "model": "m", "device": "all of it", "threads": 2, "token_s": 0.01, "stages_s": {"ffn": 0.004},
+            "gpu_neuron_load": 0.42, "predicted_gpu_neuron_load": 0.43,
             "stretches": 3, "card_s": 0.005, "operators": {"hidden": {"calls": 2, "seconds": 0.002}},
         }
     )  # fmt: skip
     assert "10.00 ms a token (100.00 tok/s), 3 stretches" in words
     assert "5.00 ms (50%)" in words
     assert "1000.00 us =   2.000 ms" in words
+    assert "the card computed: 42.0%, foretold by the placement: 43.0%" in words

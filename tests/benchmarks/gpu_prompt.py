@@ -1,0 +1,284 @@
+"""Where the time of a long question goes on the graphics card, kernel by kernel, and our products beside cuBLAS.
+
+    python tests/benchmarks/gpu_prompt.py 70b-q4_0.gguf --budget 24 --in-memory
+    python tests/benchmarks/gpu_prompt.py 32b-f16.gguf --budget 24 --tokens 512 --record
+    python tests/benchmarks/gpu_prompt.py --products
+
+Questions of random tokens are read until the cold neurons come as they will from then on. The quickest of some more is
+the time that counts; after it one is read with marks around every kernel, which costs some percent. What the stream of
+the products is not busy with kernels for, it waits: for cold neurons, or for Python to ask. `--products` multiplies
+512 positions with matrices as large as they occur, by our kernels and, where PyTorch for CUDA is installed, by cuBLAS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
+
+from gpu_anchors import found_in_memory  # noqa: E402 - found by the lines above
+
+from engine.config import EngineConfig  # noqa: E402
+from engine.generate import prefill  # noqa: E402
+from engine.hardware import probe  # noqa: E402
+from engine.session import LoadedModel  # noqa: E402
+from native_kernels.cuda.card import CardMatrix  # noqa: E402
+from native_kernels.cuda.driver import Device, DeviceMemory, Event, Function, Stream  # noqa: E402
+from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Rows, Tile  # noqa: E402
+
+RESULTS = Path(__file__).parent / "results"
+SETTLING_S = 60.0  # for what is done behind the load
+ROUNDS = 3
+# Positions, outputs, depth: gate or up and down of 70B in pieces, queries of 70B and 32B, a whole gate.
+PRODUCTS = ((512, 2048, 8192), (512, 4096, 8192), (512, 8192, 2048), (512, 8192, 4096), (512, 8192, 8192),
+            (512, 5120, 5120), (512, 28672, 8192), (128, 4096, 8192))  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path, nargs="?")
+    parser.add_argument("--budget", type=float, metavar="GIB", help="default: what the card has free")
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--tokens", type=int, default=512)
+    parser.add_argument("--in-memory", action="store_true", help="the model's file lies in memory: it counts as free")
+    parser.add_argument("--products", action="store_true")
+    parser.add_argument("--record", action="store_true", help="write the figures to tests/benchmarks/results/")
+    flags = parser.parse_args()
+    found: dict[str, Any] = {}
+    if flags.products:
+        found["products"] = products()
+    if flags.model is not None:
+        found["prompt"] = of_model(flags)
+        print(in_words(found["prompt"]))
+    if flags.record:
+        figures = {
+            "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
+            "command": " ".join(["python", "tests/benchmarks/gpu_prompt.py", *sys.argv[1:]]),
+            "hardware": probe().to_json(), **found,
+        }  # fmt: skip
+        of = "products" if flags.model is None else flags.model.stem
+        file = RESULTS / f"gpu-prompt-{of}-{figures['date']}.json"
+        file.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        print(f"Written to {file}.")
+    return 0
+
+
+# ---------------------------------------------------------------- a question
+
+
+@dataclass
+class Launches:
+    """Marks around every kernel that is launched while `watched`."""
+
+    device: Device
+    of: dict[tuple[int, str], list[tuple[Event, Event]]] = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        usual = Function.launch
+
+        def launch(function: Function, stream: Stream, *args: Any, **named: Any) -> None:
+            before, after = Event(self.device), Event(self.device)
+            before.record(stream)
+            usual(function, stream, *args, **named)
+            after.record(stream)
+            self.of.setdefault((stream.handle, function.name), []).append((before, after))
+
+        Function.launch = launch  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            Function.launch = usual  # type: ignore[method-assign]
+
+    def seconds(self) -> dict[int, dict[str, tuple[int, float]]]:
+        """Of every stream: kernel -> how many, and seconds of all of them. The work must be done."""
+        found: dict[int, dict[str, tuple[int, float]]] = {}
+        for (stream, name), marks in self.of.items():
+            took = sum(after.seconds_since(before) for before, after in marks)
+            found.setdefault(stream, {})[name] = (len(marks), took)
+        for marks in self.of.values():
+            for pair in marks:
+                for mark in pair:
+                    mark.close()
+        self.of.clear()
+        return found
+
+
+def of_model(flags: argparse.Namespace) -> dict[str, Any]:
+    """Seconds of a question, and of each kernel's launches in one."""
+    engine = EngineConfig(
+        device="cuda", threads=flags.threads, context=max(512, flags.tokens + 64), vram_budget_gib=flags.budget
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        if flags.in_memory:
+            engine = found_in_memory(engine, flags.model, folder)
+        model = LoadedModel.load(flags.model, engine)
+    try:
+        question(model, flags.tokens, 0)
+        model.wait_for_weights(SETTLING_S)
+        took = min(question(model, flags.tokens, i) for i in range(1, 1 + ROUNDS))
+        assert model.card is not None, "it runs on a card"
+        speed = model.card.streaming_speed
+        rates = model.card.measure_streaming()
+        launches = Launches(Device(0))
+        with launches.watched():
+            marked = question(model, flags.tokens, 1 + ROUNDS)
+        streams = launches.seconds()
+        gathering = {name: one for of in streams.values() for name, one in of.items() if name == "gather_rows"}
+        kernels = {name: one for of in streams.values() for name, one in of.items() if name not in gathering}
+        return {
+            "model": model.name, "device": model.device_reason, "threads": model.threads, "tokens": flags.tokens,
+            "seconds": took, "marked_seconds": marked, "way": model.card.streaming_way,
+            "cold_bytes": speed.cold_bytes if rates else 0, "bus_bytes_per_s": rates and rates.bus,
+            "filling_bytes_per_s": rates and rates.filling,
+            "kernels": {name: {"calls": n, "seconds": s} for name, (n, s) in kernels.items()},
+            "gathering": {name: {"calls": n, "seconds": s} for name, (n, s) in gathering.items()},
+        }  # fmt: skip
+    finally:
+        model.close()
+
+
+def question(model: LoadedModel, n_tokens: int, seed: int) -> float:
+    """Seconds until the last hidden state of a question is there."""
+    tokens = np.random.default_rng([n_tokens, seed]).integers(0, model.opened.config.vocab_size, n_tokens)
+    cache = model.new_cache()
+    began = time.perf_counter()
+    with model.undisturbed():
+        prefill(model.transformer(), tokens.tolist(), cache)
+    return time.perf_counter() - began
+
+
+def in_words(found: dict[str, Any]) -> str:
+    """The figures as lines."""
+    marked, busy = found["marked_seconds"], sum(one["seconds"] for one in found["kernels"].values())
+    lines = [
+        f"{found['model']}: {found['tokens']} tokens in {1e3 * found['seconds']:.0f} ms, with marks "
+        f"{1e3 * marked:.0f}; {found['device']}"
+    ]
+    if found["cold_bytes"]:
+        least = found["cold_bytes"] / found["bus_bytes_per_s"]
+        lines.append(
+            f"cold neurons: {found['cold_bytes'] / 1e9:.1f} GB, {1e3 * least:.0f} ms over the bus; they came by: "
+            f"{found['way']}"
+        )
+    for group in ("kernels", "gathering"):
+        for name, one in sorted(found[group].items(), key=lambda item: -item[1]["seconds"]):
+            each = 1e6 * one["seconds"] / one["calls"]
+            share = one["seconds"] / marked
+            lines.append(
+                f"  {name:24} {one['calls']:6} x {each:8.1f} us = {1e3 * one['seconds']:7.1f} ms ({share:.0%})"
+            )
+    lines.append(f"  the products' stream waited {1e3 * (marked - busy):.1f} ms ({1 - busy / marked:.0%})")
+    return "\n".join(lines)
+
+
+# ---------------------------------------------------------------- products
+
+
+def products() -> list[dict[str, Any]]:
+    """Operations a second of our products, and of cuBLAS; positions of halves times rows of halves."""
+    device = Device(0)
+    device.enter()
+    stream, copies = Stream(device), Stream(device)
+    ops = CardPrefillOps(device, stream, copies)
+    found = []
+    for n_tokens, n_out, depth in PRODUCTS:
+        own = _own_seconds(device, ops, stream, n_tokens, n_out, depth)
+        theirs = _cublas_seconds(n_tokens, n_out, depth)
+        work = 2 * n_tokens * n_out * depth
+        row: dict[str, Any] = {"positions": n_tokens, "outputs": n_out, "depth": depth}
+        words = f"{n_tokens} x {depth} x {n_out}:"
+        for name, seconds in own.items():
+            row[f"{name}_flop_per_s"] = work / seconds
+            words += f" {name} {work / seconds / 1e12:.0f} TFLOP/s ({1e6 * seconds:.0f} us)"
+        if theirs is not None:
+            row["cublas_flop_per_s"] = work / theirs
+            words += f" cuBLAS {work / theirs / 1e12:.0f} ({1e6 * theirs:.0f} us)"
+        found.append(row)
+        print(words, flush=True)
+    ops.close()
+    return found
+
+
+def _own_seconds(
+    device: Device, ops: CardPrefillOps, stream: Stream, n_tokens: int, n_out: int, depth: int
+) -> dict[str, float]:
+    """By the rows of a matrix, by its columns, and two matrices of half as many rows side by side."""
+    sizes = [2 * n_tokens * depth, 2 * n_out * depth, 4 * n_tokens * n_out, 4 * n_tokens]
+    memory = [DeviceMemory(device, size) for size in sizes]
+    rng = np.random.default_rng(0)
+    for part, size in zip(memory[:2], sizes, strict=False):
+        values = rng.standard_normal(size // 2, np.float32).astype(np.float16)
+        stream.upload(part.address, values.ctypes.data, size)
+        stream.synchronize()
+    ones = np.ones(n_tokens, np.float32)
+    stream.upload(memory[3].address, ones.ctypes.data, ones.nbytes)
+    x, out = RoundedRows(memory[0].address, depth, memory[3].address), Rows(memory[2].address, n_out)
+    rows = CardMatrix(n_out, depth, "f16", (memory[1].address,))
+    half = n_out // 2
+    halves = [CardMatrix(half, depth, "f16", (memory[1].address + 2 * i * half * depth,)) for i in (0, 1)]
+    columns = CardMatrix(depth, n_out, "f16", (memory[1].address,))
+    tile = Tile(0, 0)
+    outs = (Rows(out.address, half), Rows(out.address + 4 * n_tokens * half, half))
+    ways = {
+        "rows": lambda: ops.multiply(rows, x, n_tokens, out, tile),
+        "two": lambda: ops.multiply_two((halves[0], halves[1]), x, n_tokens, outs, tile),
+        "columns": lambda: ops.multiply_turned(columns, x, n_tokens, out, tile),
+    }
+    found = {}
+    for name, way in ways.items():
+        found[name] = _timed(device, stream, way)
+    for part in memory:
+        part.free()
+    return found
+
+
+def _timed(device: Device, stream: Stream, work: Any, n: int = 20) -> float:
+    """The shortest of some rounds, each of n calls behind each other."""
+    start, end, best = Event(device), Event(device), np.inf
+    for _ in range(4):
+        start.record(stream)
+        for _ in range(n):
+            work()
+        end.record(stream)
+        end.wait()
+        best = min(best, end.seconds_since(start) / n)
+    return float(best)
+
+
+def _cublas_seconds(n_tokens: int, n_out: int, depth: int) -> float | None:
+    try:
+        import torch
+    except ImportError:
+        return None
+    if not torch.cuda.is_available():
+        return None
+    x = torch.randn(n_tokens, depth, device="cuda").half()
+    w = torch.randn(n_out, depth, device="cuda").half()
+    best = np.inf
+    for _ in range(4):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        for _ in range(20):
+            torch.mm(x, w.t())
+        end.record()
+        end.synchronize()
+        best = min(best, start.elapsed_time(end) / 1e3 / 20)
+    return float(best)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
