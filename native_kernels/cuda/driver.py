@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any
 
 from native_kernels.cuda.large_pages import LargePages
+from native_kernels.cuda.launch_config import LaunchConfig
 
 OUT_OF_MEMORY = 2
 
@@ -91,6 +92,11 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuFuncSetAttribute": (c_void_p, c_int, c_int),
     "cuLaunchKernel": (c_void_p, *(c_uint,) * 7, c_void_p, c_void_p, c_void_p),
 }
+# Those that drivers before CUDA 12 lack; whoever needs one asks `offers` first.
+_NEWER: dict[str, tuple[Any, ...]] = {
+    "cuLaunchKernelEx": (c_void_p, c_void_p, c_void_p, c_void_p),
+    "cuTensorMapEncodeTiled": (c_void_p, c_int, c_uint, Address, *(c_void_p,) * 4, *(c_int,) * 4),
+}
 
 
 class Driver:
@@ -103,6 +109,9 @@ class Driver:
     def __init__(self, library: Any = None) -> None:
         self._library = _load() if library is None else library
         self._functions = {name: self._bound(name, arguments) for name, arguments in _SIGNATURES.items()}
+        for name, arguments in _NEWER.items():
+            with contextlib.suppress(CudaUnavailableError):
+                self._functions[name] = self._bound(name, arguments)
         self.call("cuInit", 0)
 
     def _bound(self, name: str, arguments: tuple[Any, ...]) -> Any:
@@ -118,6 +127,10 @@ class Driver:
         code = self._functions[name](*arguments)
         if code:
             raise self._failure(name, code)
+
+    def offers(self, *names: str) -> bool:
+        """Whether it has all of these functions."""
+        return all(name in self._functions for name in names)
 
     def address_of(self, name: str) -> int:
         """Where a function of the driver begins, for compiled code that calls it."""
@@ -458,12 +471,18 @@ class Function:
         block: Sequence[int],
         *arguments: Any,
         shared_bytes: int = 0,
+        cluster: Sequence[int] | None = None,
     ) -> None:
         """Puts it into the stream. arguments: ctypes numbers of the kernel's own types; addresses are c_uint64.
+        cluster: of how many blocks one is, of a grid that is whole clusters; from compute capability 9.0 on.
 
         Cost: about 5 us. Raises: CudaError.
         """
         places = (c_void_p * max(1, len(arguments)))(*(ctypes.addressof(value) for value in arguments))
+        if cluster is not None:
+            config = LaunchConfig.of(_three(grid), _three(block), shared_bytes, stream.handle, _three(cluster))
+            self.driver.call("cuLaunchKernelEx", byref(config), self.handle, places, None)
+            return
         self.driver.call(
             "cuLaunchKernel", self.handle, *_three(grid), *_three(block), shared_bytes, stream.handle, places, None
         )

@@ -20,6 +20,7 @@ from native_kernels.cuda.card import Activation, CardKv, CardMatrix, CardNorm, K
 from native_kernels.cuda.driver import Device, Function, Module, Stream
 from native_kernels.cuda.layouts import plane_row_bytes
 from native_kernels.cuda.modules import load
+from native_kernels.cuda.wgmma_products import CAPABILITY, Operand, Result, WgmmaProducts
 
 _ACTIVATIONS: dict[Activation, int] = {"relu": 0, "drelu": 1, "fatrelu": 2, "silu": 3, "gelu": 4, "gelu-tanh": 5}
 _NORMS = {"rms": 1, "layer": 2}
@@ -128,6 +129,11 @@ class CardPrefillOps:
         self._pieces_bytes = PIECES_BYTES[device.capability >= (8, 0)]
         for name in ("multiply_rows", "multiply_columns"):
             self._functions[name].allow_shared(self._pieces_bytes)
+        self.wgmma: WgmmaProducts | None = None  # None: gemm.cu makes all products
+        if device.capability == CAPABILITY and device.driver.offers("cuTensorMapEncodeTiled", "cuLaunchKernelEx"):
+            module = load(device, "gemm_wgmma")
+            self._modules.append(module)
+            self.wgmma = WgmmaProducts(device, module.function)
         self._gathering = min(_MOST_GATHERING, max(1, device.n_multiprocessors // _GATHERING_SHARE)), _GATHERING_THREADS
 
     def close(self) -> None:
@@ -252,6 +258,17 @@ class CardPrefillOps:
         n_out: int, depth: int, adds: bool, other: tuple[int, int, int] | None = None,
     ) -> None:  # fmt: skip
         """other: weights, out and bias of a second product of the same rows."""
+        if self.wgmma is not None:
+            kind = kernel.removeprefix("multiply_")
+            shape = (n_out, depth) if kind == "rows" else (depth, n_out)
+            second = None
+            if other:
+                second = Operand(other[0], *shape, w_step), Result(other[1], out.step, other[2])
+            self.wgmma.launch(
+                kind, self.stream, Operand(x.address + 2 * x_column, n_tokens, depth, x.step), x.factors,
+                Operand(w, *shape, w_step), Result(out.address, out.step, bias), adds, second,
+            )  # fmt: skip
+            return
         others = [c_uint64(word) for word in other or (0, 0, 0)] if kernel == "multiply_rows" else []
         self._functions[kernel].launch(
             self.stream, (-(-n_tokens // _SIDE), -(-n_out // _SIDE), 2 if other else 1), (256,),

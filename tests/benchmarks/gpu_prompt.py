@@ -55,11 +55,14 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=512)
     parser.add_argument("--in-memory", action="store_true", help="the model's file lies in memory: it counts as free")
     parser.add_argument("--products", action="store_true")
+    parser.add_argument(
+        "--older", action="store_true", help="products as cards before compute capability 9.0 make them"
+    )
     parser.add_argument("--record", action="store_true", help="write the figures to tests/benchmarks/results/")
     flags = parser.parse_args()
     found: dict[str, Any] = {}
     if flags.products:
-        found["products"] = products()
+        found["products"] = products(flags.older)
     if flags.model is not None:
         found["prompt"] = of_model(flags)
         print(in_words(found["prompt"]))
@@ -188,15 +191,17 @@ def in_words(found: dict[str, Any]) -> str:
 # ---------------------------------------------------------------- products
 
 
-def products() -> list[dict[str, Any]]:
+def products(older: bool = False) -> list[dict[str, Any]]:
     """Operations a second of our products, and of cuBLAS; positions of halves times rows of halves."""
     device = Device(0)
     device.enter()
     stream, copies = Stream(device), Stream(device)
     ops = CardPrefillOps(device, stream, copies)
+    if older:
+        ops.wgmma = None
     found = []
     for n_tokens, n_out, depth in PRODUCTS:
-        own = _own_seconds(device, ops, stream, n_tokens, n_out, depth)
+        own = own_seconds(device, ops, stream, n_tokens, n_out, depth)
         theirs = _cublas_seconds(n_tokens, n_out, depth)
         work = 2 * n_tokens * n_out * depth
         row: dict[str, Any] = {"positions": n_tokens, "outputs": n_out, "depth": depth}
@@ -213,7 +218,7 @@ def products() -> list[dict[str, Any]]:
     return found
 
 
-def _own_seconds(
+def own_seconds(
     device: Device, ops: CardPrefillOps, stream: Stream, n_tokens: int, n_out: int, depth: int
 ) -> dict[str, float]:
     """By the rows of a matrix, by its columns, and two matrices of half as many rows side by side."""

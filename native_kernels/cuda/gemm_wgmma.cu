@@ -1,0 +1,185 @@
+// The products of gemm.cu for compute capability 9.0: halves in, sums in f32, made by warpgroups out of shared memory.
+//
+// multiply_rows_N: out [T, N] = x [T, K] times the rows of w [N, K]. multiply_columns_N: x times w [K, N]. Both: out =
+// product * factors[t] + bias[n], added to what out holds where `adds` is set. A block makes 128 positions and as many
+// outputs as its name says, from pieces of 64 columns: two warpgroups multiply, a thread of a ninth warp has the card
+// bring `stages` pieces ahead, in boxes of 64 x 64 halves (tensor maps, which know the shapes; behind the edges lie
+// zeros). Blocks of a cluster that need the same box get it from one of them: those side by side in x share weights,
+// those in y positions. Shared memory, dynamic: stage_bytes of wgmma_products.py, on 1024 bytes.
+//
+// grid: x over T, y over N, both filled up to whole clusters (of 1 or 2 each way); z 2 where multiply_rows makes a
+// second product of the same x and shape. 288 threads. Sums run through K by sixteens in order, whatever the grid, the
+// cluster and the width of a block are.
+#include "wgmma.cuh"
+
+#define BOX 64
+#define BOX_BYTES (BOX * BOX * 2)
+#define WORKERS 256  // threads that multiply
+
+struct Result {
+    float* out;
+    u64 step;
+    const float *factors, *bias;
+    int n_tokens, n_out, adds;
+};
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+// The stages take turns; every barrier's phase changes each time that they come round.
+struct Turn {
+    int stage = 0;
+    u32 phase = 0;
+
+    __device__ __forceinline__ void next(int stages) {
+        if (++stage == stages) {
+            stage = 0;
+            phase ^= 1;
+        }
+    }
+};
+
+template <int N>
+__device__ __forceinline__ void store(const float (&sums)[N / 2], const Result& r, int token0, int out0) {
+    const int lane = threadIdx.x & 31;
+    const bool pairs = ((u64)r.out % 8 | r.step % 2) == 0;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const int token = token0 + threadIdx.x / 32 * 16 + 8 * i + lane / 4;
+        if (token >= r.n_tokens) continue;
+        const float factor = r.factors ? r.factors[token] : 1.f;
+        float* row = r.out + token * r.step;
+#pragma unroll
+        for (int j = 0; j < N / 8; j++) {
+            const int column = out0 + 8 * j + lane % 4 * 2;
+            float2 v = make_float2(sums[4 * j + 2 * i] * factor, sums[4 * j + 2 * i + 1] * factor);
+            if (column + 1 < r.n_out && pairs) {
+                if (r.bias) v.x += r.bias[column], v.y += r.bias[column + 1];
+                float2* to = (float2*)(row + column);
+                if (r.adds) {
+                    const float2 before = *to;
+                    v.x = before.x + v.x;
+                    v.y = before.y + v.y;
+                }
+                *to = v;
+            } else {
+#pragma unroll
+                for (int k = 0; k < 2; k++) {
+                    if (column + k >= r.n_out) continue;
+                    float value = k ? v.y : v.x;
+                    if (r.bias) value += r.bias[column + k];
+                    row[column + k] = r.adds ? row[column + k] + value : value;
+                }
+            }
+        }
+    }
+}
+
+template <bool COLUMNS, int N>
+__device__ __forceinline__ void multiply(const TensorMap* x, const TensorMap* w, const Result& result, int depth,
+                                         int stages) {
+    constexpr int STAGE_BYTES = (2 + N / BOX) * BOX_BYTES;
+    extern __shared__ __align__(1024) u8 pieces[];
+    const u32 start = shared_address(pieces);
+    const u32 full = start + stages * STAGE_BYTES, empty = full + 8 * stages;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
+    const int token0 = blockIdx.x * 2 * BOX, out0 = blockIdx.y * N, n_pieces = (depth + BOX - 1) / BOX;
+    const Cluster cluster;
+
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < stages; i++) {
+            make_barrier(full + 8 * i, 1);
+            make_barrier(empty + 8 * i, WORKERS / 32 * (cluster.width + cluster.height - 1));
+        }
+        publish_barriers();
+    }
+    __syncthreads();
+    if (cluster.size() > 1) {
+        cluster_arrive();
+        cluster_wait();
+    }
+
+    Turn turn;
+    if (warp == WORKERS / 32) {
+        if (lane == 0)
+            for (int piece = 0; piece < n_pieces; piece++, turn.next(stages)) {
+                const u32 at = start + turn.stage * STAGE_BYTES, barrier = full + 8 * turn.stage;
+                await(empty + 8 * turn.stage, turn.phase ^ 1);
+                arrive_expecting(barrier, STAGE_BYTES);
+#pragma unroll
+                for (int i = 0; i < 2; i++)
+                    if (i % cluster.height == cluster.y)
+                        copy_box(at + i * BOX_BYTES, x, BOX * piece, token0 + BOX * i, barrier, cluster.column(),
+                                 cluster.height > 1);
+#pragma unroll
+                for (int i = 0; i < N / BOX; i++)
+                    if (i % cluster.width == cluster.x)
+                        copy_box(at + (2 + i) * BOX_BYTES, w, COLUMNS ? out0 + BOX * i : BOX * piece,
+                                 COLUMNS ? BOX * piece : out0 + BOX * i, barrier, cluster.row(), cluster.width > 1);
+            }
+        __syncwarp();
+        if (cluster.size() > 1) {
+            cluster_arrive();
+            cluster_wait();
+        }
+        return;
+    }
+
+    // Whoever writes into this block's memory must know that a stage is free: the blocks of its row and column.
+    const bool tells = lane < cluster.size() && (lane % cluster.width == cluster.x || lane / cluster.width == cluster.y);
+    const auto release = [&](int stage) {
+        if (tells) arrive_at(empty + 8 * stage, lane);
+    };
+    const int half = warp / 4;
+    const bool works = token0 + BOX * half < result.n_tokens && out0 < result.n_out;
+    if (works) {
+        float sums[N / 2];
+#pragma unroll
+        for (int i = 0; i < N / 2; i++) sums[i] = 0.f;
+        int before = 0;
+        for (int piece = 0; piece < n_pieces; piece++) {
+            await(full + 8 * turn.stage, turn.phase);
+            const u32 at = start + turn.stage * STAGE_BYTES;
+            const u64 a = matrix_at(at + half * BOX_BYTES), b = matrix_at(at + 2 * BOX_BYTES);
+            begin_products();
+#pragma unroll
+            for (int k = 0; k < BOX / 16; k++) multiply_group<COLUMNS>(sums, a + 2 * k, b + (COLUMNS ? 128 : 2) * k);
+            end_products();
+            await_products<1>();
+            if (piece) release(before);
+            before = turn.stage;
+            turn.next(stages);
+        }
+        await_products<0>();
+        if (cluster.size() > 1) cluster_arrive();
+        store<N>(sums, result, token0, out0);
+    } else {
+        for (int piece = 0; piece < n_pieces; piece++, turn.next(stages)) {
+            await(full + 8 * turn.stage, turn.phase);
+            __syncwarp();
+            release(turn.stage);
+        }
+        if (cluster.size() > 1) cluster_arrive();
+    }
+    if (cluster.size() > 1) cluster_wait();
+}
+
+#define MULTIPLY(COLUMNS, N)                                                                                         \
+    const Result result = {blockIdx.z ? other_out : out, out_step, factors, blockIdx.z ? other_bias : bias, n_tokens, \
+                           n_out, adds};                                                                             \
+    multiply<COLUMNS, N>(&x, blockIdx.z ? &other_w : &w, result, depth, stages)
+
+#else
+#define MULTIPLY(COLUMNS, N)
+#endif
+
+#define PARAMETERS                                                                                                 \
+    const __grid_constant__ TensorMap x, const __grid_constant__ TensorMap w,                                      \
+        const __grid_constant__ TensorMap other_w, float *out, u64 out_step, const float *factors, const float *bias, \
+        int n_tokens, int n_out, int depth, int adds, float *other_out, const float *other_bias, int stages
+
+KERNEL __launch_bounds__(288, 2) multiply_rows_64(PARAMETERS) { MULTIPLY(false, 64); }
+KERNEL __launch_bounds__(288, 2) multiply_rows_128(PARAMETERS) { MULTIPLY(false, 128); }
+KERNEL __launch_bounds__(288, 1) multiply_rows_256(PARAMETERS) { MULTIPLY(false, 256); }
+KERNEL __launch_bounds__(288, 2) multiply_columns_64(PARAMETERS) { MULTIPLY(true, 64); }
+KERNEL __launch_bounds__(288, 2) multiply_columns_128(PARAMETERS) { MULTIPLY(true, 128); }
+KERNEL __launch_bounds__(288, 1) multiply_columns_256(PARAMETERS) { MULTIPLY(true, 256); }

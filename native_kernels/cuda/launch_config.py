@@ -1,0 +1,27 @@
+"""How a kernel is launched in clusters of blocks, as the driver's cuLaunchKernelEx takes it (cuda.h)."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, Structure, c_int, c_uint, c_void_p
+
+_CLUSTER = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+
+Three = tuple[int, int, int]
+
+
+class _Attribute(Structure):
+    _fields_ = (("id", c_int), ("pad", c_int), ("value", c_uint * 16))
+
+
+class LaunchConfig(Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (("grid", c_uint * 3), ("block", c_uint * 3), ("shared_bytes", c_uint), ("stream", c_void_p),
+                ("attributes", POINTER(_Attribute)), ("n_attributes", c_uint))  # fmt: skip
+
+    @classmethod
+    def of(cls, grid: Three, block: Three, shared_bytes: int, stream: c_void_p | int, cluster: Three) -> LaunchConfig:
+        """cluster: of how many blocks one is; the grid is whole clusters."""
+        attribute = _Attribute(_CLUSTER, 0, (c_uint * 16)(*cluster))
+        return cls((c_uint * 3)(*grid), (c_uint * 3)(*block), shared_bytes, stream, ctypes.pointer(attribute), 1)

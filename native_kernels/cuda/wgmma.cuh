@@ -1,0 +1,132 @@
+// What compute capability 9.0 alone has: products of whole warpgroups out of shared memory, copies of boxes of a matrix
+// by the card itself, and barriers that count the bytes which came.
+#pragma once
+#include "tensor_cores.cuh"
+
+// As the driver writes it: shape, steps and box of a matrix. It must be a parameter of the kernel.
+struct alignas(64) TensorMap {
+    u64 words[16];
+};
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+// ---------------------------------------------------------------- clusters and barriers
+
+struct Cluster {
+    u32 x, y, width, height;  // a block's place, and the size
+
+    __device__ __forceinline__ Cluster() {
+        asm("mov.u32 %0,%%cluster_ctaid.x;" : "=r"(x));
+        asm("mov.u32 %0,%%cluster_ctaid.y;" : "=r"(y));
+        asm("mov.u32 %0,%%cluster_nctaid.x;" : "=r"(width));
+        asm("mov.u32 %0,%%cluster_nctaid.y;" : "=r"(height));
+    }
+    __device__ __forceinline__ u32 size() const { return width * height; }
+    __device__ __forceinline__ u16 column() const { return (u16)((height > 1 ? 1u | 1u << width : 1u) << x); }
+    __device__ __forceinline__ u16 row() const { return (u16)(((1u << width) - 1u) << (y * width)); }
+};
+
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
+
+__device__ __forceinline__ void make_barrier(u32 at, u32 arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0],%1;" ::"r"(at), "r"(arrivals) : "memory");
+}
+
+// So that all of a cluster, and what the card copies, see the barriers that were made.
+__device__ __forceinline__ void publish_barriers() {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ void arrive_expecting(u32 at, u32 n_bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _,[%0],%1;" ::"r"(at), "r"(n_bytes) : "memory");
+}
+
+// At the same place of another block of the cluster, or of this one.
+__device__ __forceinline__ void arrive_at(u32 at, u32 rank) {
+    u32 there;
+    asm("mapa.shared::cluster.u32 %0,%1,%2;" : "=r"(there) : "r"(at), "r"(rank));
+    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _,[%0];" ::"r"(there) : "memory");
+}
+
+__device__ __forceinline__ void await(u32 at, u32 parity) {
+    u32 done;
+    do {
+        asm volatile(
+            "{\n.reg .pred p;\n"
+            "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p,[%1],%2;\n"
+            "selp.u32 %0,1,0,p;\n}"
+            : "=r"(done) : "r"(at), "r"(parity) : "memory");
+    } while (!done);
+}
+
+// ---------------------------------------------------------------- copies
+
+// The box of a matrix that begins at a column and a row, into shared memory of the blocks in the mask; what is outside
+// the matrix becomes 0. Its bytes are counted by the barrier of each of them.
+__device__ __forceinline__ void copy_box(u32 to, const TensorMap* from, int column, int row, u32 barrier, u16 mask,
+                                         bool several) {
+    if (several)
+        asm volatile(
+            "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+            "[%0],[%1,{%2,%3}],[%4],%5;" ::"r"(to), "l"(from), "r"(column), "r"(row), "r"(barrier), "h"(mask)
+            : "memory");
+    else
+        asm volatile(
+            "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0],[%1,{%2,%3}],[%4];"
+            ::"r"(to), "l"(from), "r"(column), "r"(row), "r"(barrier)
+            : "memory");
+}
+
+// ---------------------------------------------------------------- products
+
+// Of boxes of 64 x 64 halves, rows of 128 bytes whose pieces of 16 are swizzled, as copies leave them: groups of eight
+// rows are 1024 bytes apart, boxes side by side 8192.
+__device__ __forceinline__ u64 matrix_at(u32 at) {
+    return (u64)((at & 0x3ffffu) >> 4) | (u64)(8192 >> 4) << 16 | (u64)(1024 >> 4) << 32 | 1ull << 62;
+}
+
+__device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void end_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+// Until at most so many groups of products are under way.
+template <int LEFT>
+__device__ __forceinline__ void await_products() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
+}
+
+// Lists of registers in tens, and of the sums that lie in them in eights.
+#define TEN(t) "%" #t "0,%" #t "1,%" #t "2,%" #t "3,%" #t "4,%" #t "5,%" #t "6,%" #t "7,%" #t "8,%" #t "9,"
+#define EIGHT(i)                                                                                                     \
+    "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), "+f"(c[i + 6]), \
+        "+f"(c[i + 7])
+#define THIRTY_TWO(i) EIGHT(i), EIGHT(i + 8), EIGHT(i + 16), EIGHT(i + 24)
+
+// c [64, N] += a [64, 16] b [16, N]; b lies output by output, or, with TURNED, column of a by column of a.
+template <bool TURNED>
+__device__ __forceinline__ void multiply_group(float (&c)[32], u64 a, u64 b) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p,%34,0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" TEN() TEN(1) TEN(2) "%30,%31},"
+                 "%32,%33,p,1,1,0,%35;\n}"
+                 : THIRTY_TWO(0) : "l"(a), "l"(b), "r"(1), "n"((int)TURNED));
+}
+
+template <bool TURNED>
+__device__ __forceinline__ void multiply_group(float (&c)[64], u64 a, u64 b) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p,%66,0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5)
+                 "%60,%61,%62,%63},%64,%65,p,1,1,0,%67;\n}"
+                 : THIRTY_TWO(0), THIRTY_TWO(32) : "l"(a), "l"(b), "r"(1), "n"((int)TURNED));
+}
+
+template <bool TURNED>
+__device__ __forceinline__ void multiply_group(float (&c)[128], u64 a, u64 b) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p,%130,0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {" TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5)
+                 TEN(6) TEN(7) TEN(8) TEN(9) TEN(10) TEN(11)
+                 "%120,%121,%122,%123,%124,%125,%126,%127},%128,%129,p,1,1,0,%131;\n}"
+                 : THIRTY_TWO(0), THIRTY_TWO(32), THIRTY_TWO(64), THIRTY_TWO(96)
+                 : "l"(a), "l"(b), "r"(1), "n"((int)TURNED));
+}
+
+#endif

@@ -1,0 +1,137 @@
+"""Products of many positions on cards of compute capability 9.0: tensor maps, and how a product is cut into blocks.
+
+Only the sizes decide about the cut, and no sum depends on it. It launches gemm_wgmma.cu and knows no weights' codecs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from ctypes import byref, c_int, c_uint, c_uint64
+from dataclasses import dataclass
+
+from native_kernels.cuda.driver import Device, Function, Stream
+
+CAPABILITY = (9, 0)
+WIDTHS = (64, 128, 256)  # outputs of a block
+KERNELS = tuple(f"multiply_{kind}_{width}" for kind in ("rows", "columns") for width in WIDTHS)
+_POSITIONS, _BOX, _THREADS = 128, 64, 288  # of a block: positions; halves and rows of what is copied at once; threads
+_BOX_BYTES = _BOX * _BOX * 2
+_MOST_SHARED = 226 << 10  # of a block, and of all blocks of a multiprocessor
+_RESERVED = 1 << 10  # of a block, by the driver
+_MOST_MAPS = 4096
+# Of cuTensorMapEncodeTiled (cuda.h): halves, rows of 128 bytes swizzled, 256 bytes at once into the second-level cache.
+_HALVES, _PLAIN, _SWIZZLED, _PROMOTED, _ZEROS = 6, 0, 3, 3, 0
+
+
+class TensorMap(ctypes.Structure):
+    """CUtensorMap: a matrix of halves whose boxes the card copies by itself."""
+
+    _fields_ = (("words", c_uint64 * 16),)
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """A block makes 128 positions x `width` outputs, `stages` pieces at once in shared memory; cluster: blocks side by
+    side over positions and over outputs, 1 or 2 each."""
+
+    width: int
+    cluster: tuple[int, int]
+    stages: int
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of a block: its pieces, and two barriers for each."""
+        return self.stages * stage_bytes(self.width) + 16 * self.stages
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A matrix of halves: rows `step` halves apart (a multiple of 8), from an address that is a multiple of 16 on."""
+
+    address: int
+    n_rows: int
+    n_cols: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """Where a product goes: f32, rows `step` numbers apart. bias 0: none."""
+
+    address: int
+    step: int
+    bias: int
+
+
+def stage_bytes(width: int) -> int:
+    """Of one piece of 64 columns: 128 positions and `width` outputs."""
+    return (_POSITIONS // _BOX + width // _BOX) * _BOX_BYTES
+
+
+def most_stages(width: int, n_blocks: int) -> int:
+    """How many pieces fit where so many blocks share a multiprocessor."""
+    return min(8, (_MOST_SHARED // n_blocks - _RESERVED) // (stage_bytes(width) + 16))
+
+
+def tiling_for(n_tokens: int, n_out: int, n_products: int, n_multiprocessors: int) -> Tiling:
+    """The cut of a product that keeps the card busiest."""
+    over_tokens = -(-n_tokens // _POSITIONS)
+    width = 128
+    if over_tokens * -(-n_out // 128) * n_products <= n_multiprocessors // 2:
+        width = 64  # more blocks, of which each is ready sooner
+    n_blocks = over_tokens * -(-n_out // width) * n_products
+    cluster = (2 if over_tokens % 2 == 0 else 1, 1)
+    return Tiling(width, cluster, most_stages(width, 1 if n_blocks <= n_multiprocessors else 2))
+
+
+class WgmmaProducts:
+    """Launches them. function: a kernel by its name; the card must be entered. Raises: CudaError."""
+
+    def __init__(self, device: Device, function: Callable[[str], Function]) -> None:
+        self._device = device
+        self._functions = {name: function(name) for name in KERNELS}
+        for one in self._functions.values():
+            one.allow_shared(_MOST_SHARED - _RESERVED)
+        self._maps: dict[Operand, TensorMap] = {}
+        self.tiling_for = tiling_for
+
+    def launch(
+        self, kind: str, stream: Stream, x: Operand, factors: int, w: Operand, result: Result, adds: bool,
+        other: tuple[Operand, Result] | None = None,
+    ) -> None:  # fmt: skip
+        """result [T, N] = x [T, K] times w [N, K] (kind "rows") or w [K, N] ("columns"), or is added to. other: a
+        second product of the same x, of the same shape and step."""
+        n_out, n_products = w.n_rows if kind == "rows" else w.n_cols, 2 if other else 1
+        tiling = self.tiling_for(x.n_rows, n_out, n_products, self._device.n_multiprocessors)
+        other_w, other_result = other or (w, result)
+        blocks = (-(-x.n_rows // _POSITIONS), -(-n_out // tiling.width))
+        grid = [-(-n // size) * size for n, size in zip(blocks, tiling.cluster, strict=True)]
+        self._functions[f"multiply_{kind}_{tiling.width}"].launch(
+            stream, (*grid, n_products), (_THREADS,), self._map(x), self._map(w), self._map(other_w),
+            c_uint64(result.address), c_uint64(result.step), c_uint64(factors), c_uint64(result.bias),
+            c_int(x.n_rows), c_int(n_out), c_int(x.n_cols), c_int(adds), c_uint64(other_result.address),
+            c_uint64(other_result.bias), c_int(tiling.stages), shared_bytes=tiling.shared_bytes,
+            cluster=tiling.cluster,
+        )  # fmt: skip
+
+    def _map(self, of: Operand) -> TensorMap:
+        """Kept: buffers come again and again, and to make one takes as long as a launch."""
+        found = self._maps.get(of)
+        if found is None:
+            if len(self._maps) >= _MOST_MAPS:
+                self._maps.clear()
+            found = self._maps[of] = self._made(of)
+        return found
+
+    def _made(self, of: Operand) -> TensorMap:
+        # The driver wants it to begin on 64 bytes.
+        space = (ctypes.c_ubyte * 192)()
+        aligned = TensorMap.from_buffer(space, -ctypes.addressof(space) % 64)
+        sizes, steps = (c_uint64 * 2)(of.n_cols, of.n_rows), (c_uint64 * 1)(2 * of.step)
+        box, ones = (c_uint * 2)(_BOX, _BOX), (c_uint * 2)(1, 1)
+        self._device.driver.call(
+            "cuTensorMapEncodeTiled", byref(aligned), _HALVES, 2, of.address, byref(sizes), byref(steps), byref(box),
+            byref(ones), _PLAIN, _SWIZZLED, _PROMOTED, _ZEROS,
+        )  # fmt: skip
+        return TensorMap.from_buffer_copy(aligned)

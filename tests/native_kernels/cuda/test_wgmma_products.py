@@ -1,0 +1,163 @@
+"""Products by warpgroups: every way to cut one into blocks against NumPy, and all of them the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from arrays_on_card import CardArrays, entered_device
+from numpy.typing import NDArray
+
+from native_kernels.cuda.driver import Stream
+from native_kernels.cuda.prefill_ops import CardPrefillOps
+from native_kernels.cuda.wgmma_products import (
+    WIDTHS,
+    Operand,
+    Result,
+    Tiling,
+    WgmmaProducts,
+    most_stages,
+    stage_bytes,
+    tiling_for,
+)
+
+F16, F32 = NDArray[np.float16], NDArray[np.float32]
+rng = np.random.default_rng(9)
+CLUSTERS = [(1, 1), (2, 1), (1, 2), (2, 2)]
+WAYS = [(64, 2), (64, 5), (128, 3), (128, 6), (256, 2), (256, 4)]  # outputs of a block, stages
+
+
+@pytest.mark.parametrize("n_multiprocessors", [78, 114, 132])
+@pytest.mark.parametrize(("n_tokens", "n_out"), [(1, 1), (64, 4096), (128, 100), (512, 2048), (600, 28672), (300, 77)])
+@pytest.mark.parametrize("n_products", [1, 2])
+def test_blocks_fit_onto_a_multiprocessor(n_multiprocessors: int, n_tokens: int, n_out: int, n_products: int) -> None:
+    found = tiling_for(n_tokens, n_out, n_products, n_multiprocessors)
+    assert found.width in WIDTHS
+    assert found.stages >= 3
+    blocks = -(-n_tokens // 128) * -(-n_out // found.width) * n_products
+    beside = 2 if blocks > n_multiprocessors and found.width < 256 else 1
+    assert beside * (found.shared_bytes + 1024) <= 228 << 10
+    assert all(size in (1, 2) for size in found.cluster)
+
+
+def test_as_many_stages_as_there_is_room_for() -> None:
+    assert stage_bytes(128) == 32 << 10
+    assert [most_stages(width, 1) for width in WIDTHS] == [8, 7, 4]
+    assert [most_stages(width, 2) for width in WIDTHS[:2]] == [4, 3]
+
+
+class Setting:
+    """The products, and arrays on the card."""
+
+    def __init__(self) -> None:
+        self.device = entered_device()
+        self.arrays = CardArrays(self.device)
+        self.copies = Stream(self.device)
+        self.ops = CardPrefillOps(self.device, self.arrays.stream, self.copies)
+
+    @property
+    def products(self) -> WgmmaProducts:
+        if self.ops.wgmma is None:
+            pytest.skip("the card has no warpgroup products")
+        return self.ops.wgmma
+
+    def operand(self, values: F16, step: int) -> Operand:
+        """Behind a row lies what is no number."""
+        n_rows, n_cols = values.shape
+        rows = np.full((n_rows, step), np.nan, np.float16)
+        rows[:, :n_cols] = values
+        return Operand(self.arrays.put(rows), n_rows, n_cols, step)
+
+    def close(self) -> None:
+        self.ops.close()
+        self.arrays.close()
+        self.copies.close()
+        self.device.close()
+
+
+@pytest.fixture(scope="module")
+def card() -> Iterator[Setting]:
+    made = Setting()
+    yield made
+    made.close()
+
+
+def _step(n: int) -> int:
+    return -(-n // 8) * 8 + 8
+
+
+def _product(
+    card: Setting, kind: str, x: F16, weights: list[F16], tiling: Tiling, biases: Any = None, before: Any = None,
+    factors: Any = None, odd: bool = False,
+) -> list[F32]:  # fmt: skip
+    products, n_tokens, depth = card.products, *x.shape
+    n_out = weights[0].shape[0]
+    step = n_out + (1 if odd else 2 - n_out % 2)
+    places = []
+    for i in range(len(weights)):
+        rows = np.full((n_tokens, step), np.nan, np.float32)
+        if before is not None:
+            rows[:, :n_out] = before[i]
+        places.append(card.arrays.put(rows))
+    laid = [w if kind == "rows" else np.ascontiguousarray(w.T) for w in weights]
+    operands = [card.operand(w, _step(w.shape[1])) for w in laid]
+    shifts = [0 if biases is None else card.arrays.put(biases[i]) for i in range(len(weights))]
+    results = [Result(at, step, bias) for at, bias in zip(places, shifts, strict=True)]
+    other = (operands[1], results[1]) if len(weights) > 1 else None
+    usual, products.tiling_for = products.tiling_for, lambda *_: tiling
+    try:
+        products.launch(
+            kind, card.arrays.stream, card.operand(x, _step(depth)),
+            0 if factors is None else card.arrays.put(factors), operands[0], results[0], before is not None, other,
+        )  # fmt: skip
+    finally:
+        products.tiling_for = usual
+    found = [card.arrays.get(at, np.float32, n_tokens, step) for at in places]
+    assert all(np.isnan(one[:, n_out:]).all() for one in found)  # nothing behind a row is touched
+    return [one[:, :n_out] for one in found]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("cluster", CLUSTERS)
+@pytest.mark.parametrize("kind", ["rows", "columns"])
+@pytest.mark.parametrize(
+    ("n_tokens", "n_out", "depth"),
+    [(1, 8, 8), (5, 77, 77), (64, 128, 64), (129, 300, 200), (257, 520, 1000), (600, 129, 72), (512, 1024, 4096)],
+)
+def test_every_way_to_cut_a_product_makes_the_same_bits(
+    card: Setting, kind: str, n_tokens: int, n_out: int, depth: int, cluster: tuple[int, int]
+) -> None:
+    n_weights = 2 if kind == "rows" else 1
+    x = rng.standard_normal((n_tokens, depth)).astype(np.float16)
+    weights = [rng.standard_normal((n_out, depth)).astype(np.float16) for _ in range(n_weights)]
+    wanted = [x.astype(np.float32) @ w.T.astype(np.float32) for w in weights]
+    first = _product(card, kind, x, weights, Tiling(64, (1, 1), 4))
+    for one, right in zip(first, wanted, strict=True):
+        assert np.abs(one - right).max() <= 2e-6 * depth + 1e-5
+    for width, stages in WAYS:
+        cut = Tiling(width, cluster, stages)
+        for one, other in zip(first, _product(card, kind, x, weights, cut), strict=True):
+            assert np.array_equal(one, other), cut
+    alone = _product(card, kind, x[-1:], weights, Tiling(128, (1, 1), 4))
+    for one, other in zip(first, alone, strict=True):
+        assert np.array_equal(one[-1:], other)  # whoever is beside a position
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("odd", [False, True])
+@pytest.mark.parametrize(("n_tokens", "n_out", "depth"), [(130, 330, 260), (300, 63, 96)])
+@pytest.mark.parametrize("kind", ["rows", "columns"])
+def test_factors_biases_and_what_is_added_to(
+    card: Setting, kind: str, n_tokens: int, n_out: int, depth: int, odd: bool
+) -> None:
+    x = rng.standard_normal((n_tokens, depth)).astype(np.float16)
+    weights = [rng.standard_normal((n_out, depth)).astype(np.float16) for _ in range(2 if kind == "rows" else 1)]
+    factors = (2.0 ** rng.integers(-3, 4, n_tokens)).astype(np.float32)
+    biases, before = (rng.standard_normal((2, *shape)).astype(np.float32) for shape in ((n_out,), (n_tokens, n_out)))
+    for tiling in (Tiling(64, (2, 2), 4), Tiling(128, (2, 1), 3), Tiling(256, (1, 1), 3)):
+        found = _product(card, kind, x, weights, tiling, biases, before, factors, odd)
+        for i, w in enumerate(weights):
+            right = x.astype(np.float64) @ w.T.astype(np.float64) * factors[:, None] + biases[i] + before[i]
+            assert np.abs(found[i] - right).max() <= 1e-4 * factors.max()
