@@ -1,52 +1,102 @@
 // Weights as halves, for products of many positions (gemm.cu).
 //
 // Columns col0 .. col0 + n_cols, rows row0 .. row0 + gridDim.y of a matrix as halves, rows `step` halves apart; n_cols is
-// rounded up to 8, col0 is a multiple of 8. A thread makes eight columns. What is beyond the largest half becomes that.
+// rounded up to 8, col0 is a multiple of 8. A thread makes twice eight columns of a group of 32, from its first or ninth
+// on and sixteen behind, so that two threads fill whole sectors and share what belongs to a group. What is beyond the
+// largest half becomes that. grid: x two threads for each group that any of the columns is in, y rows.
 // dequantise_*: from planes (layouts.py). stored_*: from rows as a file or a bundle stores them, row_bytes apart (a
-// multiple of 4).
+// multiple of 16).
 #include "halves.cuh"
 
 #define LARGEST_HALF 65504.f
 
-__device__ __forceinline__ u16 to_weight(float f) { return to_half(fminf(fmaxf(f, -LARGEST_HALF), LARGEST_HALF)); }
+// A thread's columns, from the matrix's first on: `column` and sixteen behind. out: where column 0 would lie.
+struct Own {
+    int group, eighth, column, col0, end;
+    u64 row;
+    u16* out;
 
-struct Eight {
-    float v[8];
+    __device__ __forceinline__ Own(int row0, int col0, int n_cols, u16* to, u64 step) : col0(col0), end(col0 + n_cols) {
+        const int thread = blockIdx.x * blockDim.x + threadIdx.x;
+        group = col0 / 32 + thread / 2;
+        eighth = thread % 2;
+        column = 32 * group + 8 * eighth;
+        row = row0 + blockIdx.y;
+        out = to + blockIdx.y * step - col0;
+    }
+    __device__ __forceinline__ bool none() const { return 32 * group >= end; }
+    __device__ __forceinline__ bool has(int which) const {
+        return column + 16 * which >= col0 && column + 16 * which < end;
+    }
+    __device__ __forceinline__ void store(int which, const u32 (&words)[4]) const {
+        if (has(which)) *(uint4*)(out + column + 16 * which) = make_uint4(words[0], words[1], words[2], words[3]);
+    }
 };
 
-__device__ __forceinline__ void store_eight(u16* to, const Eight& e) {
-    u32 words[4];
+// ---------------------------------------------------------------- arithmetic
+
+// Two numbers, bounded and rounded.
+__device__ __forceinline__ u32 two_weights(float low, float high) {
+    low = fminf(fmaxf(low, -LARGEST_HALF), LARGEST_HALF);
+    high = fminf(fmaxf(high, -LARGEST_HALF), LARGEST_HALF);
+#if __CUDA_ARCH__ >= 800
+    u32 both;
+    asm("cvt.rn.f16x2.f32 %0,%1,%2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+#else
+    return two_halves(low, high);
+#endif
+}
+
+__device__ __forceinline__ void round_eight(u32 (&words)[4], const float (&v)[8]) {
 #pragma unroll
-    for (int i = 0; i < 4; i++) words[i] = (u32)to_weight(e.v[2 * i]) | ((u32)to_weight(e.v[2 * i + 1]) << 16);
-    *(uint4*)to = make_uint4(words[0], words[1], words[2], words[3]);
+    for (int i = 0; i < 4; i++) words[i] = two_weights(v[2 * i], v[2 * i + 1]);
 }
 
-__device__ __forceinline__ float nibble(uint2 bytes, int i, int high) {
-    const u32 word = i < 4 ? bytes.x : bytes.y;
-    return (float)(word >> (8 * (i & 3) + 4 * high) & 15);
+// Byte i of a word as a number less `offset`: 2^23 and a byte behind it are a float without any conversion.
+__device__ __forceinline__ float byte_less(u32 word, int i, float offset) {
+    return __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7540u | i)) - (8388608.f + offset);
 }
 
-__device__ __forceinline__ int byte_of(uint2 bytes, int i) {
-    return (int)((i < 4 ? bytes.x : bytes.y) << (24 - 8 * (i & 3))) >> 24;
-}
-
-// The numbers of eight columns, codec by codec.
-__device__ __forceinline__ Eight of_bytes(uint2 q, float scale) {
-    Eight e;
+// Four bytes less OFFSET, times a scale, as halves: 1024 and a byte behind it are a half, the difference is exact, and so
+// the product of two halves is rounded once, as it is from floats. Scales of so many bits or more go through floats:
+// their products could be beyond the largest half.
+template <u32 OFFSET, u32 TOO_LARGE>
+__device__ __forceinline__ void scale_four(u32* words, u32 bytes, u16 scale) {
+    if ((scale & 0x7fffu) < TOO_LARGE) {
+        const u32 less = (0x6400u + OFFSET) * 0x10001u, factor = scale * 0x10001u;
 #pragma unroll
-    for (int i = 0; i < 8; i++) e.v[i] = scale * (float)byte_of(q, i);
-    return e;
-}
-
-__device__ __forceinline__ Eight of_nibbles(uint2 q, int high, float scale) {
-    Eight e;
+        for (int i = 0; i < 2; i++) {
+            u32 pair = __byte_perm(bytes, 0x64646464u, i ? 0x4342u : 0x4140u);
+            asm("sub.rn.f16x2 %0,%0,%1;" : "+r"(pair) : "r"(less));
+            asm("mul.rn.f16x2 %0,%1,%2;" : "=r"(words[i]) : "r"(pair), "r"(factor));
+        }
+    } else {
+        const float factor = from_half(scale);
 #pragma unroll
-    for (int i = 0; i < 8; i++) e.v[i] = scale * (nibble(q, i, high) - 8.f);
-    return e;
+        for (int i = 0; i < 2; i++)
+            words[i] = two_weights(factor * byte_less(bytes, 2 * i, OFFSET), factor * byte_less(bytes, 2 * i + 1, OFFSET));
+    }
 }
 
-// head: d, least d and the small scales of a superblock; group: of 32 columns, in it.
-__device__ __forceinline__ Eight of_q4_k(uint2 q, const u8* head, int group) {
+// ---------------------------------------------------------------- eight columns, codec by codec
+
+__device__ __forceinline__ void of_bytes(u32 (&words)[4], uint2 q, u16 scale) {
+    scale_four<128, 0x6000>(words, q.x ^ 0x80808080u, scale);
+    scale_four<128, 0x6000>(words + 2, q.y ^ 0x80808080u, scale);
+}
+
+__device__ __forceinline__ uint2 nibbles(uint2 q, int high) {
+    return make_uint2(q.x >> (4 * high) & 0x0f0f0f0fu, q.y >> (4 * high) & 0x0f0f0f0fu);
+}
+
+__device__ __forceinline__ void of_nibbles(u32 (&words)[4], uint2 q, u16 scale) {
+    scale_four<8, 0x7000>(words, q.x, scale);
+    scale_four<8, 0x7000>(words + 2, q.y, scale);
+}
+
+// Scale and least of a group, out of d, least d and the small scales of its superblock.
+__device__ __forceinline__ float2 scales_of_q4_k(const u8* head, int group) {
     const u8* small = head + 4;
     int scale, least;
     if (group < 4) {
@@ -56,140 +106,151 @@ __device__ __forceinline__ Eight of_q4_k(uint2 q, const u8* head, int group) {
         scale = (small[group + 4] & 15) | (small[group - 4] >> 6 << 4);
         least = (small[group + 4] >> 4) | (small[group] >> 6 << 4);
     }
-    const float d = from_half(((const u16*)head)[0]) * (float)scale, m = from_half(((const u16*)head)[1]) * (float)least;
-    Eight e;
+    return make_float2(from_half(((const u16*)head)[0]) * (float)scale, from_half(((const u16*)head)[1]) * (float)least);
+}
+
+__device__ __forceinline__ void of_q4_k(u32 (&words)[4], uint2 q, float2 scales) {
+    float v[8];
 #pragma unroll
-    for (int i = 0; i < 8; i++) e.v[i] = d * nibble(q, i, group & 1) - m;
-    return e;
+    for (int i = 0; i < 8; i++) v[i] = scales.x * byte_less(i < 4 ? q.x : q.y, i & 3, 0.f) - scales.y;
+    round_eight(words, v);
 }
 
 // inside: the first of the columns in its superblock.
-__device__ __forceinline__ Eight of_q6_k(uint2 l, uint2 h, float d, int inside) {
+__device__ __forceinline__ void of_q6_k(u32 (&words)[4], uint2 l, uint2 h, float d, int inside) {
     const int shift = 2 * (inside % 128 / 32);
-    Eight e;
+    const uint2 low = nibbles(l, inside % 128 / 64);
+    const u32 x = low.x | (h.x >> shift & 0x03030303u) << 4, y = low.y | (h.y >> shift & 0x03030303u) << 4;
+    float v[8];
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
-        const u32 upper = (i < 4 ? h.x : h.y) >> (8 * (i & 3) + shift) & 3;
-        e.v[i] = d * (nibble(l, i, inside % 128 / 64) + (float)(16 * upper) - 32.f);
-    }
-    return e;
+    for (int i = 0; i < 8; i++) v[i] = d * byte_less(i < 4 ? x : y, i & 3, 32.f);
+    round_eight(words, v);
 }
 
-// Eight bytes that begin on two.
-__device__ __forceinline__ uint2 eight_bytes(const u8* at) {
-    const u16* h = (const u16*)at;
-    return make_uint2(__ldg(h) | (u32)__ldg(h + 1) << 16, __ldg(h + 2) | (u32)__ldg(h + 3) << 16);
-}
+// ---------------------------------------------------------------- planes
 
-// Eight columns from a thread's own on; false behind the last.
-__device__ __forceinline__ bool own_columns(int n_cols, int& at) {
-    at = 8 * (blockIdx.x * blockDim.x + threadIdx.x);
-    return at < n_cols;
-}
+__device__ __forceinline__ uint2 load_eight(const u8* at) { return __ldg((const uint2*)at); }
+
+#define DEQUANTISE(...)                                        \
+    const Own own(row0, col0, n_cols, out, step);              \
+    if (own.none()) return;                                    \
+    __VA_ARGS__                                                \
+    _Pragma("unroll") for (int i = 0; i < 2; i++) if (own.has(i))
 
 KERNEL dequantise_f32(const u8* values, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
-    int at;
-    if (!own_columns(n_cols, at)) return;
-    const float* from = (const float*)(values + (row0 + blockIdx.y) * row_bytes) + col0 + at;
-    Eight e;
+    DEQUANTISE(const float* from = (const float*)(values + own.row * row_bytes);) {
+        const int column = own.column + 16 * i;
+        float v[8];
 #pragma unroll
-    for (int i = 0; i < 8; i++) e.v[i] = at + i < n_cols ? from[i] : 0.f;
-    store_eight(out + blockIdx.y * step + at, e);
+        for (int j = 0; j < 8; j++) v[j] = column + j < own.end ? from[column + j] : 0.f;
+        u32 words[4];
+        round_eight(words, v);
+        own.store(i, words);
+    }
 }
 
 KERNEL dequantise_bf16(const u8* values, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
-    int at;
-    if (!own_columns(n_cols, at)) return;
-    const u16* from = (const u16*)(values + (row0 + blockIdx.y) * row_bytes) + col0 + at;
-    Eight e;
+    DEQUANTISE(const u16* from = (const u16*)(values + own.row * row_bytes);) {
+        const int column = own.column + 16 * i;
+        float v[8];
 #pragma unroll
-    for (int i = 0; i < 8; i++) e.v[i] = at + i < n_cols ? __uint_as_float((u32)from[i] << 16) : 0.f;
-    store_eight(out + blockIdx.y * step + at, e);
+        for (int j = 0; j < 8; j++) v[j] = column + j < own.end ? __uint_as_float((u32)from[column + j] << 16) : 0.f;
+        u32 words[4];
+        round_eight(words, v);
+        own.store(i, words);
+    }
 }
 
 KERNEL dequantise_q8_0(const u8* bytes, u64 row_bytes, const u8* scales, u64 scale_bytes, int row0, int col0, int n_cols,
                        u16* out, u64 step) {
-    int at;
-    if (!own_columns(n_cols, at)) return;
-    const u64 row = row0 + blockIdx.y;
-    const int column = col0 + at;
-    const uint2 q = __ldg((const uint2*)(bytes + row * row_bytes + column));
-    const float scale = from_half(__ldg((const u16*)(scales + row * scale_bytes) + column / 32));
-    store_eight(out + blockIdx.y * step + at, of_bytes(q, scale));
+    DEQUANTISE(const u16 scale = __ldg((const u16*)(scales + own.row * scale_bytes) + own.group);) {
+        u32 words[4];
+        of_bytes(words, load_eight(bytes + own.row * row_bytes + own.column + 16 * i), scale);
+        own.store(i, words);
+    }
 }
 
 KERNEL dequantise_q4_0(const u8* bytes, u64 row_bytes, const u8* scales, u64 scale_bytes, int row0, int col0, int n_cols,
                        u16* out, u64 step) {
-    int at;
-    if (!own_columns(n_cols, at)) return;
-    const u64 row = row0 + blockIdx.y;
-    const int column = col0 + at, block = column / 32, eighth = column % 32 / 8;
-    const uint2 q = __ldg((const uint2*)(bytes + row * row_bytes + 16 * block) + (eighth & 1));
-    const float scale = from_half(__ldg((const u16*)(scales + row * scale_bytes) + block));
-    store_eight(out + blockIdx.y * step + at, of_nibbles(q, eighth >> 1, scale));
+    DEQUANTISE(const u16 scale = __ldg((const u16*)(scales + own.row * scale_bytes) + own.group);
+               const uint2 q = load_eight(bytes + own.row * row_bytes + 16 * own.group + 8 * own.eighth);) {
+        u32 words[4];
+        of_nibbles(words, nibbles(q, i), scale);
+        own.store(i, words);
+    }
 }
 
 KERNEL dequantise_q4_k(const u8* bytes, u64 row_bytes, const u8* scales, u64 scale_bytes, int row0, int col0, int n_cols,
                        u16* out, u64 step) {
-    int at;
-    if (!own_columns(n_cols, at)) return;
-    const u64 row = row0 + blockIdx.y;
-    const int column = col0 + at, block = column / 256, group = column % 256 / 32;
-    const uint2 q = __ldg((const uint2*)(bytes + row * row_bytes + 128 * block + 32 * (group / 2) + column % 32));
-    store_eight(out + blockIdx.y * step + at, of_q4_k(q, scales + row * scale_bytes + 16 * block, group));
+    DEQUANTISE(const int block = own.group / 8; const int group = own.group % 8;
+               const float2 both = scales_of_q4_k(scales + own.row * scale_bytes + 16 * block, group);
+               const u8* from = bytes + own.row * row_bytes + 128 * block + 32 * (group / 2) + 8 * own.eighth;) {
+        u32 words[4];
+        of_q4_k(words, nibbles(load_eight(from + 16 * i), group & 1), both);
+        own.store(i, words);
+    }
 }
 
 KERNEL dequantise_q6_k(const u8* low, u64 low_bytes, const u8* high, u64 high_bytes, const u8* scales, u64 scale_bytes,
                        const u8* ds, u64 d_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
-    int at;
-    if (!own_columns(n_cols, at)) return;
-    const u64 row = row0 + blockIdx.y;
-    const int column = col0 + at, block = column / 256, inside = column % 256, half = inside / 128;
-    const uint2 l = __ldg((const uint2*)(low + row * low_bytes + 128 * block + 64 * half + inside % 64));
-    const uint2 h = __ldg((const uint2*)(high + row * high_bytes + 64 * block + 32 * half + inside % 32));
-    const float scale = (float)(signed char)scales[row * scale_bytes + 16 * block + inside / 16];
-    const float d = from_half(*((const u16*)(ds + row * d_bytes) + block)) * scale;
-    store_eight(out + blockIdx.y * step + at, of_q6_k(l, h, d, inside));
+    DEQUANTISE(const int block = own.column / 256;
+               const float d = from_half(*((const u16*)(ds + own.row * d_bytes) + block));) {
+        const int inside = own.column % 256 + 16 * i, half = inside / 128;
+        const uint2 l = load_eight(low + own.row * low_bytes + 128 * block + 64 * half + inside % 64);
+        const uint2 h = load_eight(high + own.row * high_bytes + 64 * block + 32 * half + inside % 32);
+        const float scale = (float)(signed char)scales[own.row * scale_bytes + 16 * block + inside / 16];
+        u32 words[4];
+        of_q6_k(words, l, h, d * scale, inside);
+        own.store(i, words);
+    }
 }
 
 // ---------------------------------------------------------------- rows as files and bundles store them
 
+// Eight bytes that begin on two: words that begin on four, of which the third is read only where it is needed.
+__device__ __forceinline__ uint2 eight_bytes(const u8* at) {
+    const bool between = (u64)at & 2;
+    const u32* words = (const u32*)(at - 2 * between);
+    const u32 a = __ldg(words), b = __ldg(words + 1), c = between ? __ldg(words + 2) : 0;
+    return between ? make_uint2(__byte_perm(a, b, 0x5432), __byte_perm(b, c, 0x5432)) : make_uint2(a, b);
+}
+
 KERNEL stored_q8_0(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
-    int at;
-    if (!own_columns(n_cols, at)) return;
-    const int column = col0 + at;
-    const u8* block = rows + (row0 + blockIdx.y) * row_bytes + 34 * (column / 32);
-    const float scale = from_half(__ldg((const u16*)block));
-    store_eight(out + blockIdx.y * step + at, of_bytes(eight_bytes(block + 2 + column % 32), scale));
+    DEQUANTISE(const u8* block = rows + own.row * row_bytes + 34 * own.group; const u16 scale = __ldg((const u16*)block);) {
+        u32 words[4];
+        of_bytes(words, eight_bytes(block + 2 + 8 * own.eighth + 16 * i), scale);
+        own.store(i, words);
+    }
 }
 
 KERNEL stored_q4_0(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
-    int at;
-    if (!own_columns(n_cols, at)) return;
-    const int column = col0 + at, eighth = column % 32 / 8;
-    const u8* block = rows + (row0 + blockIdx.y) * row_bytes + 18 * (column / 32);
-    const float scale = from_half(__ldg((const u16*)block));
-    store_eight(out + blockIdx.y * step + at,
-                of_nibbles(eight_bytes(block + 2 + 8 * (eighth & 1)), eighth >> 1, scale));
+    DEQUANTISE(const u8* block = rows + own.row * row_bytes + 18 * own.group; const u16 scale = __ldg((const u16*)block);
+               const uint2 q = eight_bytes(block + 2 + 8 * own.eighth);) {
+        u32 words[4];
+        of_nibbles(words, nibbles(q, i), scale);
+        own.store(i, words);
+    }
 }
 
 KERNEL stored_q4_k(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
-    int at;
-    if (!own_columns(n_cols, at)) return;
-    const int column = col0 + at, group = column % 256 / 32;
-    const u8* block = rows + (row0 + blockIdx.y) * row_bytes + 144 * (column / 256);
-    store_eight(out + blockIdx.y * step + at,
-                of_q4_k(eight_bytes(block + 16 + 32 * (group / 2) + column % 32), block, group));
+    DEQUANTISE(const u8* block = rows + own.row * row_bytes + 144 * (own.group / 8); const int group = own.group % 8;
+               const float2 both = scales_of_q4_k(block, group);) {
+        u32 words[4];
+        const u8* from = block + 16 + 32 * (group / 2) + 8 * own.eighth + 16 * i;
+        of_q4_k(words, nibbles(load_eight(from), group & 1), both);
+        own.store(i, words);
+    }
 }
 
 KERNEL stored_q6_k(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
-    int at;
-    if (!own_columns(n_cols, at)) return;
-    const int column = col0 + at, inside = column % 256, half = inside / 128;
-    const u8* block = rows + (row0 + blockIdx.y) * row_bytes + 210 * (column / 256);
-    const float d = from_half(*(const u16*)(block + 208)) * (float)(signed char)block[192 + inside / 16];
-    store_eight(out + blockIdx.y * step + at, of_q6_k(eight_bytes(block + 64 * half + inside % 64),
-                                                      eight_bytes(block + 128 + 32 * half + inside % 32), d, inside));
+    DEQUANTISE(const u8* block = rows + own.row * row_bytes + 210 * (own.group / 8);
+               const float d = from_half(*(const u16*)(block + 208));) {
+        const int inside = own.column % 256 + 16 * i, half = inside / 128;
+        u32 words[4];
+        of_q6_k(words, eight_bytes(block + 64 * half + inside % 64), eight_bytes(block + 128 + 32 * half + inside % 32),
+                d * (float)(signed char)block[192 + inside / 16], inside);
+        own.store(i, words);
+    }
 }
 
 // Where word `chunk` of a group lies in a row of lanes, with so many bytes a group: docs/bundle.md, section 4.
@@ -200,24 +261,25 @@ __device__ __forceinline__ u32 lane_word(const u8* row, int n_groups, int group,
 
 KERNEL stored_q8_0_lanes(const u8* rows, u64 row_bytes, int n_groups, int row0, int col0, int n_cols, u16* out,
                          u64 step) {
-    int at;
-    if (!own_columns(n_cols, at)) return;
-    const int column = col0 + at, group = column / 32, chunk = column % 32 / 4;
-    const u8* row = rows + (row0 + blockIdx.y) * row_bytes;
-    const float scale = from_half(__ldg((const u16*)(row + 32 * n_groups) + group));
-    const uint2 q =
-        make_uint2(lane_word(row, n_groups, group, chunk, 32), lane_word(row, n_groups, group, chunk + 1, 32));
-    store_eight(out + blockIdx.y * step + at, of_bytes(q, scale));
+    DEQUANTISE(const u8* row = rows + own.row * row_bytes;
+               const u16 scale = __ldg((const u16*)(row + 32 * n_groups) + own.group);) {
+        const int chunk = 2 * own.eighth + 4 * i;
+        const uint2 q = make_uint2(lane_word(row, n_groups, own.group, chunk, 32),
+                                   lane_word(row, n_groups, own.group, chunk + 1, 32));
+        u32 words[4];
+        of_bytes(words, q, scale);
+        own.store(i, words);
+    }
 }
 
 // Chunk c has columns 8 c to 8 c + 3 in its lower halves, the next four in its upper ones.
 KERNEL stored_q4_0_lanes(const u8* rows, u64 row_bytes, int n_groups, int row0, int col0, int n_cols, u16* out,
                          u64 step) {
-    int at;
-    if (!own_columns(n_cols, at)) return;
-    const int column = col0 + at, group = column / 32;
-    const u8* row = rows + (row0 + blockIdx.y) * row_bytes;
-    const float scale = from_half(__ldg((const u16*)(row + 16 * n_groups) + group));
-    const u32 q = lane_word(row, n_groups, group, column % 32 / 8, 16);
-    store_eight(out + blockIdx.y * step + at, of_nibbles(make_uint2(q, q >> 4), 0, scale));
+    DEQUANTISE(const u8* row = rows + own.row * row_bytes;
+               const u16 scale = __ldg((const u16*)(row + 16 * n_groups) + own.group);) {
+        const u32 q = lane_word(row, n_groups, own.group, own.eighth + 2 * i, 16);
+        u32 words[4];
+        of_nibbles(words, nibbles(make_uint2(q, q >> 4), 0), scale);
+        own.store(i, words);
+    }
 }

@@ -245,11 +245,11 @@ class CardPrefillOps:
             name = "stored_" + w.codec.replace(".", "_")
             if w.codec.endswith(".lanes"):
                 places.append(c_int(-(-w.n_cols // 32)))  # type: ignore[arg-type]
-        groups = -(-n_cols // 8)
+        threads = 2 * (-(-(column + n_cols) // 32) - column // 32)
         for done in range(0, n_rows, _MOST_ROWS):
             some = min(_MOST_ROWS, n_rows - done)
             self._functions[name].launch(
-                self.stream, (-(-groups // 128), some), (128,), *places, c_int(first + done), c_int(column),
+                self.stream, (-(-threads // 128), some), (128,), *places, c_int(first + done), c_int(column),
                 c_int(n_cols), c_uint64(to + 2 * done * step), c_uint64(step),
             )  # fmt: skip
 
