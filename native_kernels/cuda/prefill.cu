@@ -32,39 +32,143 @@ __device__ __forceinline__ float over_block(float v) {
     return all;
 }
 
+__device__ __forceinline__ bool in_fours(const void* at, u64 step = 0) { return ((u64)at % 16 | step % 4) == 0; }
+
+template <class Number>
+__device__ __forceinline__ Number of_bits(u32 word) { return (Number)word; }
+template <>
+__device__ __forceinline__ float of_bits<float>(u32 word) { return __uint_as_float(word); }
+
+// Numbers i to i + 3 of a row of n; what is behind its end is 0.
+template <class Number>
+__device__ __forceinline__ void load_four(Number (&v)[4], const Number* from, int i, int n, bool fours) {
+    if (fours && i + 4 <= n) {
+        const uint4 all = *(const uint4*)(from + i);
+        const u32 words[4] = {all.x, all.y, all.z, all.w};
+#pragma unroll
+        for (int k = 0; k < 4; k++) v[k] = of_bits<Number>(words[k]);
+    } else {
+#pragma unroll
+        for (int k = 0; k < 4; k++) v[k] = i + k < n ? from[i + k] : Number(0);
+    }
+}
+
+__device__ __forceinline__ void store_four(float* to, const float (&v)[4], int i, int n, bool fours) {
+    if (fours && i + 4 <= n) {
+        *(float4*)(to + i) = make_float4(v[0], v[1], v[2], v[3]);
+    } else {
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            if (i + k < n) to[i + k] = v[k];
+    }
+}
+
+__device__ __forceinline__ void store_halves(u16* to, const float (&v)[4], float factor, int i, int n) {
+    const u32 low = two_halves(v[0] * factor, v[1] * factor), high = two_halves(v[2] * factor, v[3] * factor);
+    if (i + 4 <= n && (u64)to % 8 == 0) {
+        *(uint2*)(to + i) = make_uint2(low, high);
+    } else {
+        const u16 all[4] = {(u16)low, (u16)(low >> 16), (u16)high, (u16)(high >> 16)};
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            if (i + k < n) to[i + k] = all[k];
+    }
+}
+
+// FOURS times four numbers of a row in a thread's registers, which lie blockDim.x times four apart: a row that is longer
+// than a block holds so is read again for each pass over it.
+template <int FOURS>
+struct Held {
+    float v[FOURS][4];
+
+    static __device__ __forceinline__ int span() { return 4 * FOURS * blockDim.x; }
+    static __device__ __forceinline__ int place(int base, int j) { return base + 4 * (threadIdx.x + j * blockDim.x); }
+    __device__ __forceinline__ void load(const float* from, int base, int n, bool fours) {
+#pragma unroll
+        for (int j = 0; j < FOURS; j++) load_four(v[j], from, place(base, j), n, fours);
+    }
+    // what(number), of every number that there is.
+    template <class What>
+    __device__ __forceinline__ void each(int base, int n, What what) {
+#pragma unroll
+        for (int j = 0; j < FOURS; j++)
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                if (place(base, j) + k < n) what(v[j][k]);
+    }
+};
+
+#define ROW_FOURS 4
+
 KERNEL __launch_bounds__(1024, 1) round_rows(
     const float* x, u64 x_step, int n, int kind, const float* weight, const float* bias, float eps, float* out,
     u64 out_step, int adds, u16* halves, u64 half_step, float* factors) {
     const float* from = x + blockIdx.x * x_step;
+    const bool fours = in_fours(x, x_step), out_fours = in_fours(out, out_step);
+    const bool norm_fours = in_fours(weight) && in_fours(bias);
+    Held<ROW_FOURS> row;
+    const int span = row.span();
+    const bool again = n > span;
     float mean = 0.f, factor = 1.f;
+    row.load(from, 0, n, fours);
     if (kind == 2) {
         float sum = 0.f;
-        for (int i = threadIdx.x; i < n; i += blockDim.x) sum += from[i];
+        for (int base = 0; base < n; base += span) {
+            if (again) row.load(from, base, n, fours);
+            row.each(base, n, [&](float v) { sum += v; });
+        }
         mean = over_block<false>(sum) / (float)n;
     }
     if (kind) {
         float sum = 0.f;
-        for (int i = threadIdx.x; i < n; i += blockDim.x) sum += (from[i] - mean) * (from[i] - mean);
+        for (int base = 0; base < n; base += span) {
+            if (again) row.load(from, base, n, fours);
+            row.each(base, n, [&](float v) { sum += (v - mean) * (v - mean); });
+        }
         factor = 1.f / sqrtf(over_block<false>(sum) / (float)n + eps);
     }
-    const auto value = [&](int i) {
-        if (!kind) return from[i];
-        const float normed = (from[i] - mean) * factor * weight[i];
-        return bias ? normed + bias[i] : normed;
+    const auto normed = [&](int base) {
+        if (again) row.load(from, base, n, fours);
+        if (!kind) return;
+#pragma unroll
+        for (int j = 0; j < ROW_FOURS; j++) {
+            float w[4], b[4] = {0.f, 0.f, 0.f, 0.f};
+            load_four(w, weight, row.place(base, j), n, norm_fours);
+            if (bias) load_four(b, bias, row.place(base, j), n, norm_fours);
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                const float one = (row.v[j][k] - mean) * factor * w[k];
+                row.v[j][k] = bias ? one + b[k] : one;
+            }
+        }
     };
     float up = 1.f;
+    if (!again) normed(0);
     if (halves) {
         float largest = 0.f, back;
-        for (int i = threadIdx.x; i < n; i += blockDim.x) largest = fmaxf(largest, fabsf(value(i)));
+        for (int base = 0; base < n; base += span) {
+            if (again) normed(base);
+            row.each(base, n, [&](float v) { largest = fmaxf(largest, fabsf(v)); });
+        }
         up = rounding_factor(over_block<true>(largest), back);
         if (threadIdx.x == 0) factors[blockIdx.x] = back;
     }
-    for (int i = threadIdx.x; i < n; i += blockDim.x) {
-        const float v = value(i);
-        if (halves) halves[blockIdx.x * half_step + i] = to_half(v * up);
-        if (out) {
-            float* to = out + blockIdx.x * out_step + i;
-            *to = adds ? *to + v : v;
+    for (int base = 0; base < n; base += span) {
+        if (again) normed(base);
+#pragma unroll
+        for (int j = 0; j < ROW_FOURS; j++) {
+            const int i = row.place(base, j);
+            if (halves) store_halves(halves + blockIdx.x * half_step, row.v[j], up, i, n);
+            if (out) {
+                float* to = out + blockIdx.x * out_step;
+                if (adds) {
+                    float before[4];
+                    load_four(before, (const float*)to, i, n, out_fours);
+#pragma unroll
+                    for (int k = 0; k < 4; k++) row.v[j][k] = before[k] + row.v[j][k];
+                }
+                store_four(to, row.v[j], i, n, out_fours);
+            }
         }
     }
 }
@@ -81,6 +185,8 @@ __device__ __forceinline__ float activated(float x, int kind, float threshold) {
     }
 }
 
+#define HIDDEN_FOURS 2
+
 // first [T, n] becomes its activation times up (0: without), as halves too. kind: 0 relu, 1 drelu, 2 fatrelu, 3 silu,
 // 4 gelu, 5 gelu-tanh. neuron_in [n]: slots with a negative number are empty (0: none is). counts [T, 2], added to:
 // how many passed the first activation, and how many fired. One block a row.
@@ -89,23 +195,38 @@ KERNEL __launch_bounds__(1024, 1) activate_rows(
     u64 half_step, float* factors, u32* counts) {
     float* row = first + blockIdx.x * step;
     const float* others = up + blockIdx.x * step;
+    const bool fours = in_fours(first, step), up_fours = in_fours(up, step), id_fours = in_fours(neuron_in);
+    Held<HIDDEN_FOURS> h, other;
+    const int span = h.span();
     float largest = 0.f, opened = 0.f, fired = 0.f;
-    for (int i = threadIdx.x; i < n; i += blockDim.x) {
-        float h = neuron_in && neuron_in[i] < 0 ? 0.f : activated(row[i], kind, threshold);
-        const bool passed = h != 0.f;
-        bool fires = passed;
-        if (up) {
-            float other = others[i];
-            if (kind == 1) {
-                other = activated(other, 1, 0.f);
-                fires = fires && other != 0.f;
+    for (int base = 0; base < n; base += span) {
+        h.load(row, base, n, fours);
+        if (up) other.load(others, base, n, up_fours);
+#pragma unroll
+        for (int j = 0; j < HIDDEN_FOURS; j++) {
+            const int i = h.place(base, j);
+            int ids[4] = {0, 0, 0, 0};
+            if (neuron_in) load_four(ids, neuron_in, i, n, id_fours);
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                float value = i + k >= n || ids[k] < 0 ? 0.f : activated(h.v[j][k], kind, threshold);
+                const bool passed = value != 0.f;
+                bool fires = passed;
+                if (up) {
+                    float factor = other.v[j][k];
+                    if (kind == 1) {
+                        factor = activated(factor, 1, 0.f);
+                        fires = fires && factor != 0.f;
+                    }
+                    value = passed ? value * factor : 0.f;
+                }
+                opened += passed ? 1.f : 0.f;
+                fired += fires ? 1.f : 0.f;
+                h.v[j][k] = value;
+                largest = fmaxf(largest, fabsf(value));
             }
-            h = passed ? h * other : 0.f;
+            store_four(row, h.v[j], i, n, fours);
         }
-        opened += passed ? 1.f : 0.f;
-        fired += fires ? 1.f : 0.f;
-        row[i] = h;
-        largest = fmaxf(largest, fabsf(h));
     }
     float back;
     const float factor = rounding_factor(over_block<true>(largest), back);
@@ -116,7 +237,12 @@ KERNEL __launch_bounds__(1024, 1) activate_rows(
         counts[2 * blockIdx.x] += (u32)opened;
         counts[2 * blockIdx.x + 1] += (u32)fired;
     }
-    for (int i = threadIdx.x; i < n; i += blockDim.x) halves[blockIdx.x * half_step + i] = to_half(row[i] * factor);
+    for (int base = 0; base < n; base += span) {
+        if (n > span) h.load(row, base, n, fours);
+#pragma unroll
+        for (int j = 0; j < HIDDEN_FOURS; j++)
+            store_halves(halves + blockIdx.x * half_step, h.v[j], factor, h.place(base, j), n);
+    }
 }
 
 // fired counts up by the positions where h [T, n] is not 0; places [n]: where each is counted (0: in order), a negative

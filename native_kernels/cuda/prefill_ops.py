@@ -40,7 +40,8 @@ _KERNELS = {
 _SIDE = 128  # of what a block of a product makes
 PIECES_BYTES = (64 << 10, 96 << 10)  # its shared memory: two pieces before compute capability 8.0, else three
 _MOST_ROWS = 65535  # of one launch
-_ROW_THREADS = 256
+_ROUNDED_BY_THREAD, _ACTIVATED_BY_THREAD = 16, 8  # numbers of a row, as prefill.cu holds them
+_MOST_ROW_THREADS = 1024
 # Gathering rows of the host's memory waits for the bus: so many multiprocessors of a card, at most, are enough for it.
 # On each of them a product has one block less, by its registers: with 8 of an H200's 132 all blocks of 512 positions
 # and 8192 columns still have room at once.
@@ -119,7 +120,7 @@ class CardPrefillOps:
 
     def __init__(self, device: Device, stream: Stream, copy_stream: Stream) -> None:
         self.device, self.stream, self.copy_stream = device, stream, copy_stream
-        self._row_threads = _ROW_THREADS  # of a block that rounds or activates a row
+        self._row_threads: int | None = None  # of a block that rounds or activates a row; None: as many as it is long
         self._modules: list[Module] = []
         self._functions: dict[str, Function] = {}
         for source, functions in _KERNELS.items():
@@ -288,9 +289,10 @@ class CardPrefillOps:
         halves, half_step, factors = (to.address, to.step, to.factors) if to else (0, 0, 0)
         kind, weight, bias, eps = (_NORMS[norm.kind], norm.weight, norm.bias, norm.eps) if norm else (0, 0, 0, 0.0)
         self._functions["round_rows"].launch(
-            self.stream, (n_tokens,), (self._row_threads,), c_uint64(x.address), c_uint64(x.step), c_int(n),
-            c_int(kind), c_uint64(weight), c_uint64(bias), c_float(eps), c_uint64(out.address if out else 0),
-            c_uint64(out.step if out else 0), c_int(adds), c_uint64(halves), c_uint64(half_step), c_uint64(factors),
+            self.stream, (n_tokens,), self._threads_of_row(n, _ROUNDED_BY_THREAD), c_uint64(x.address),
+            c_uint64(x.step), c_int(n), c_int(kind), c_uint64(weight), c_uint64(bias), c_float(eps),
+            c_uint64(out.address if out else 0), c_uint64(out.step if out else 0), c_int(adds), c_uint64(halves),
+            c_uint64(half_step), c_uint64(factors),
         )  # fmt: skip
 
     def activate(
@@ -303,10 +305,15 @@ class CardPrefillOps:
         if up is not None and up.step != first.step:
             raise ValueError("both rows of hidden values lie alike")
         self._functions["activate_rows"].launch(
-            self.stream, (n_tokens,), (self._row_threads,), c_uint64(first.address), c_uint64(up.address if up else 0),
-            c_uint64(first.step), c_int(n), c_int(_ACTIVATIONS[activation]), c_float(threshold), c_uint64(neuron_in),
-            c_uint64(to.address), c_uint64(to.step), c_uint64(to.factors), c_uint64(counts),
+            self.stream, (n_tokens,), self._threads_of_row(n, _ACTIVATED_BY_THREAD), c_uint64(first.address),
+            c_uint64(up.address if up else 0), c_uint64(first.step), c_int(n), c_int(_ACTIVATIONS[activation]),
+            c_float(threshold), c_uint64(neuron_in), c_uint64(to.address), c_uint64(to.step), c_uint64(to.factors),
+            c_uint64(counts),
         )  # fmt: skip
+
+    def _threads_of_row(self, n: int, by_thread: int) -> tuple[int]:
+        """Only the row's length decides: the order of its sums depends on them."""
+        return (self._row_threads or min(_MOST_ROW_THREADS, -(-n // (32 * by_thread)) * 32),)
 
     def tally(self, h: Rows, n_tokens: int, n: int, fired: int, places: int = 0) -> None:
         """fired u32: counted up by the positions where h [T, n] is not 0, each at its own place, or at places i32 [n],

@@ -2,7 +2,7 @@
 
     python tests/benchmarks/gpu_prompt.py 70b-q4_0.gguf --budget 24 --in-memory
     python tests/benchmarks/gpu_prompt.py 32b-f16.gguf --budget 24 --tokens 512 --record
-    python tests/benchmarks/gpu_prompt.py --products
+    python tests/benchmarks/gpu_prompt.py --products --rows
 
 Questions of random tokens are read until the cold neurons come as they will from then on. The quickest of some more is
 the time that counts; after it one is read with marks around every kernel, which costs some percent. What the stream of
@@ -35,9 +35,11 @@ from engine.config import EngineConfig  # noqa: E402
 from engine.generate import prefill  # noqa: E402
 from engine.hardware import probe  # noqa: E402
 from engine.session import LoadedModel  # noqa: E402
-from native_kernels.cuda.card import CardMatrix  # noqa: E402
+from native_kernels.codecs import ROW_CODECS  # noqa: E402
+from native_kernels.cuda.card import CardMatrix, CardNorm  # noqa: E402
 from native_kernels.cuda.driver import Device, DeviceMemory, Event, Function, Stream  # noqa: E402
-from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Rows, Tile  # noqa: E402
+from native_kernels.cuda.layouts import plane_row_bytes  # noqa: E402
+from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Rows, StoredMatrix, Tile  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 SETTLING_S = 60.0  # for what is done behind the load
@@ -63,6 +65,8 @@ def main() -> int:
     found: dict[str, Any] = {}
     if flags.products:
         found["products"] = products(flags.older)
+    if flags.rows:
+        found["rows"] = rows()
     if flags.model is not None:
         found["prompt"] = of_model(flags)
         print(in_words(found["prompt"]))
@@ -215,6 +219,46 @@ def products(older: bool = False) -> list[dict[str, Any]]:
         found.append(row)
         print(words, flush=True)
     ops.close()
+    return found
+
+
+def rows(n_tokens: int = 512, n: int = 8192, n_neurons: int = 2048) -> list[dict[str, Any]]:
+    """Seconds and bytes a second of what makes halves: of neurons' rows in each codec, of hidden values and of rows."""
+    device = Device(0)
+    device.enter()
+    stream, copies = Stream(device), Stream(device)
+    ops = CardPrefillOps(device, stream, copies)
+    space = DeviceMemory(device, 1 << 28)
+    stream.fill(space.address, 0, space.n_bytes)
+    at, to = space.address, space.address + (1 << 27)
+    halves, counts, factors = to, to + (1 << 25), to + (1 << 25) + (1 << 20)
+    hidden, up, wide = (Rows(at + i * (1 << 25), step) for i, step in ((0, n_neurons), (1, n_neurons), (2, n)))
+    norm = CardNorm("rms", at, 0, 1e-5)
+    work: dict[str, tuple[Any, float]] = {
+        "activate_rows": (
+            lambda: ops.activate(
+                hidden, up, n_tokens, n_neurons, "silu", 0.0, RoundedRows(halves, n_neurons, factors), counts
+            ),
+            14 * n_tokens * n_neurons,
+        ),
+        "round_rows": (lambda: ops.round(wide, n_tokens, n, RoundedRows(halves, n, factors), norm), 6 * n_tokens * n),
+    }
+    for codec in ("q8_0", "q4_0", "q4_k", "q6_k", "q4_0.lanes"):
+        row_bytes = ROW_CODECS[codec].n_bytes(n)
+        stored = StoredMatrix(n_neurons, n, codec, at, -(-row_bytes // 16) * 16)
+        size = n_neurons * (row_bytes + 2.0 * n)
+        work[f"stored_{codec}"] = (lambda w=stored: ops.dequantise(w, 0, n_neurons, 0, n, to, n)), size
+        if not codec.endswith(".lanes"):
+            planes = tuple(at + i * (1 << 25) for i in range(len(plane_row_bytes(codec, n))))
+            placed = CardMatrix(n_neurons, n, codec, planes)
+            work[f"dequantise_{codec}"] = (lambda w=placed: ops.dequantise(w, 0, n_neurons, 0, n, to, n)), size
+    found = []
+    for name, (one, n_bytes) in work.items():
+        seconds = _timed(device, stream, one)
+        found.append({"kernel": name, "seconds": seconds, "bytes_per_s": n_bytes / seconds})
+        print(f"{name}: {1e6 * seconds:.1f} us, {n_bytes / seconds / 1e9:.0f} GB/s", flush=True)
+    ops.close()
+    space.free()
     return found
 
 

@@ -249,7 +249,7 @@ def test_large_and_tiny_rows_are_rounded_alike(card: Setting) -> None:
 
 
 @pytest.mark.parametrize("kind", ["rms", "layer"])
-@pytest.mark.parametrize("n", [8, 300, 5120])
+@pytest.mark.parametrize("n", [8, 300, 301, 5120, 20000])
 def test_norms_of_rows(card: Setting, kind: Any, n: int) -> None:
     x = (rng.standard_normal((6, n)) * 3 + 1).astype(np.float32)
     weight, bias = rng.standard_normal((2, n)).astype(np.float32)
@@ -331,8 +331,9 @@ def test_heads_are_normed_turned_and_stored(card: Setting, order: Any, dim: int,
 
 @pytest.mark.parametrize("activation", ["relu", "drelu", "fatrelu", "silu", "gelu", "gelu-tanh"])
 @pytest.mark.parametrize("gated", [True, False])
-def test_hidden_values(card: Setting, activation: Any, gated: bool) -> None:
-    n_tokens, n, threshold = 5, 600, 0.25
+@pytest.mark.parametrize("n", [600, 1003, 9002])
+def test_hidden_values(card: Setting, activation: Any, gated: bool, n: int) -> None:
+    n_tokens, threshold, step = 5, 0.25, -(-n // 8) * 8
     first, up = rng.standard_normal((2, n_tokens, n)).astype(np.float32)
     neuron_in = np.where(rng.random(n) < 0.1, -1, np.arange(n)).astype(np.int32)
     function = {"fatrelu": lambda x: REFERENCE.relu(x, threshold), "silu": REFERENCE.silu, "gelu": REFERENCE.gelu,
@@ -342,13 +343,13 @@ def test_hidden_values(card: Setting, activation: Any, gated: bool) -> None:
     wanted = opened * other if gated else opened
     fired = (opened != 0) & (other != 0) if activation == "drelu" and gated else opened != 0
     at = Rows(card.arrays.put(first), n)
-    to = RoundedRows(card.arrays.space(2 * n_tokens * n), n, card.arrays.space(4 * n_tokens))
+    to = RoundedRows(card.arrays.space(2 * n_tokens * step), step, card.arrays.space(4 * n_tokens))
     counts, tally = card.arrays.put(np.ones((n_tokens, 2), np.uint32)), card.arrays.put(np.ones(n, np.uint32))
     others = Rows(card.arrays.put(up), n) if gated else None
     card.ops.activate(at, others, n_tokens, n, activation, threshold, to, counts, card.arrays.put(neuron_in))
     card.ops.tally(at, n_tokens, n, tally, card.arrays.put(neuron_in))
     assert np.allclose(card.arrays.get(at.address, np.float32, n_tokens, n), wanted, atol=1e-5)
-    halves = card.arrays.get(to.address, np.float16, n_tokens, n).astype(np.float32)
+    halves = card.arrays.get(to.address, np.float16, n_tokens, step)[:, :n].astype(np.float32)
     factors = card.arrays.get(to.factors, np.float32, n_tokens)
     assert np.allclose(halves * factors[:, None], wanted, rtol=2.0**-10, atol=1e-5)
     found = card.arrays.get(counts, np.uint32, n_tokens, 2)
