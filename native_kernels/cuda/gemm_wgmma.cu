@@ -38,37 +38,50 @@ struct Turn {
     }
 };
 
+// A thread's sums: pairs of columns, eight apart, of two rows eight apart. What is added to is read for many pairs at
+// once before any of them is written: the compiler must take it that a write could change what the next read finds.
 template <int N>
 __device__ __forceinline__ void store(const float (&sums)[N / 2], const Result& r, int token0, int out0) {
-    const int lane = threadIdx.x & 31;
-    const bool pairs = ((u64)r.out % 8 | r.step % 2) == 0;
+    const int lane = threadIdx.x & 31, column0 = out0 + lane % 4 * 2;
+    const bool whole = ((u64)r.out % 8 | r.step % 2) == 0 && out0 + N <= r.n_out;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         const int token = token0 + threadIdx.x / 32 * 16 + 8 * i + lane / 4;
         if (token >= r.n_tokens) continue;
-        const float factor = r.factors ? r.factors[token] : 1.f;
-        float* row = r.out + token * r.step;
+        const float factor = r.factors ? __ldg(r.factors + token) : 1.f;
+        float* row = r.out + token * r.step + column0;
+        const float* bias = r.bias + column0;
+        if (whole) {
 #pragma unroll
-        for (int j = 0; j < N / 8; j++) {
-            const int column = out0 + 8 * j + lane % 4 * 2;
-            float2 v = make_float2(sums[4 * j + 2 * i] * factor, sums[4 * j + 2 * i + 1] * factor);
-            if (column + 1 < r.n_out && pairs) {
-                if (r.bias) v.x += r.bias[column], v.y += r.bias[column + 1];
-                float2* to = (float2*)(row + column);
+            for (int first = 0; first < N / 8; first += 8) {
+                float2 before[8];
                 if (r.adds) {
-                    const float2 before = *to;
-                    v.x = before.x + v.x;
-                    v.y = before.y + v.y;
-                }
-                *to = v;
-            } else {
 #pragma unroll
-                for (int k = 0; k < 2; k++) {
-                    if (column + k >= r.n_out) continue;
-                    float value = k ? v.y : v.x;
-                    if (r.bias) value += r.bias[column + k];
-                    row[column + k] = r.adds ? row[column + k] + value : value;
+                    for (int j = 0; j < 8; j++) before[j] = *(const float2*)(row + 8 * (first + j));
                 }
+#pragma unroll
+                for (int j = 0; j < 8; j++) {
+                    const float* pair = sums + 4 * (first + j) + 2 * i;
+                    float2 v = make_float2(pair[0] * factor, pair[1] * factor);
+                    if (r.bias) {
+                        v.x += __ldg(bias + 8 * (first + j));
+                        v.y += __ldg(bias + 8 * (first + j) + 1);
+                    }
+                    if (r.adds) {
+                        v.x = before[j].x + v.x;
+                        v.y = before[j].y + v.y;
+                    }
+                    *(float2*)(row + 8 * (first + j)) = v;
+                }
+            }
+        } else {
+#pragma unroll
+            for (int j = 0; j < N / 4; j++) {
+                const int column = j / 2 * 8 + j % 2;
+                if (column0 + column >= r.n_out) continue;
+                float value = sums[j / 2 * 4 + 2 * i + j % 2] * factor;
+                if (r.bias) value += __ldg(bias + column);
+                row[column] = r.adds ? row[column] + value : value;
             }
         }
     }
@@ -127,7 +140,9 @@ __device__ __forceinline__ void multiply(const TensorMap* x, const TensorMap* w,
     // Whoever writes into this block's memory must know that a stage is free: the blocks of its row and column.
     const bool tells = lane < cluster.size() && (lane % cluster.width == cluster.x || lane / cluster.width == cluster.y);
     const auto release = [&](int stage) {
-        if (tells) arrive_at(empty + 8 * stage, lane);
+        if (!tells) return;
+        if (cluster.size() == 1) arrive(empty + 8 * stage);
+        else arrive_at(empty + 8 * stage, lane);
     };
     const int half = warp / 4;
     const bool works = token0 + BOX * half < result.n_tokens && out0 < result.n_out;
@@ -177,9 +192,12 @@ __device__ __forceinline__ void multiply(const TensorMap* x, const TensorMap* w,
         const __grid_constant__ TensorMap other_w, float *out, u64 out_step, const float *factors, const float *bias, \
         int n_tokens, int n_out, int depth, int adds, float *other_out, const float *other_bias, int stages
 
+// 512: so many registers, 128, that a block which gathers (gather.cu) has room beside one.
 KERNEL __launch_bounds__(288, 2) multiply_rows_64(PARAMETERS) { MULTIPLY(false, 64); }
 KERNEL __launch_bounds__(288, 2) multiply_rows_128(PARAMETERS) { MULTIPLY(false, 128); }
+KERNEL __launch_bounds__(512, 1) multiply_rows_192(PARAMETERS) { MULTIPLY(false, 192); }
 KERNEL __launch_bounds__(288, 1) multiply_rows_256(PARAMETERS) { MULTIPLY(false, 256); }
 KERNEL __launch_bounds__(288, 2) multiply_columns_64(PARAMETERS) { MULTIPLY(true, 64); }
 KERNEL __launch_bounds__(288, 2) multiply_columns_128(PARAMETERS) { MULTIPLY(true, 128); }
+KERNEL __launch_bounds__(512, 1) multiply_columns_192(PARAMETERS) { MULTIPLY(true, 192); }
 KERNEL __launch_bounds__(288, 1) multiply_columns_256(PARAMETERS) { MULTIPLY(true, 256); }

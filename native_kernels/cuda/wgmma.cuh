@@ -42,11 +42,16 @@ __device__ __forceinline__ void arrive_expecting(u32 at, u32 n_bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _,[%0],%1;" ::"r"(at), "r"(n_bytes) : "memory");
 }
 
-// At the same place of another block of the cluster, or of this one.
+__device__ __forceinline__ void arrive(u32 at) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _,[%0];" ::"r"(at) : "memory");
+}
+
+// At the same place of another block of the cluster. Neither here nor in `await` is there an order of memory to ask for
+// beyond a block's: what is handed over was read and is written by the card itself, and a fence costs 1000 clocks.
 __device__ __forceinline__ void arrive_at(u32 at, u32 rank) {
     u32 there;
     asm("mapa.shared::cluster.u32 %0,%1,%2;" : "=r"(there) : "r"(at), "r"(rank));
-    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _,[%0];" ::"r"(there) : "memory");
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _,[%0];" ::"r"(there) : "memory");
 }
 
 __device__ __forceinline__ void await(u32 at, u32 parity) {
@@ -54,7 +59,7 @@ __device__ __forceinline__ void await(u32 at, u32 parity) {
     do {
         asm volatile(
             "{\n.reg .pred p;\n"
-            "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p,[%1],%2;\n"
+            "mbarrier.try_wait.parity.shared::cta.b64 p,[%1],%2;\n"
             "selp.u32 %0,1,0,p;\n}"
             : "=r"(done) : "r"(at), "r"(parity) : "memory");
     } while (!done);
@@ -117,6 +122,14 @@ __device__ __forceinline__ void multiply_group(float (&c)[64], u64 a, u64 b) {
                  "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5)
                  "%60,%61,%62,%63},%64,%65,p,1,1,0,%67;\n}"
                  : THIRTY_TWO(0), THIRTY_TWO(32) : "l"(a), "l"(b), "r"(1), "n"((int)TURNED));
+}
+
+template <bool TURNED>
+__device__ __forceinline__ void multiply_group(float (&c)[96], u64 a, u64 b) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p,%98,0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n192k16.f32.f16.f16 {" TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5)
+                 TEN(6) TEN(7) TEN(8) "%90,%91,%92,%93,%94,%95},%96,%97,p,1,1,0,%99;\n}"
+                 : THIRTY_TWO(0), THIRTY_TWO(32), THIRTY_TWO(64) : "l"(a), "l"(b), "r"(1), "n"((int)TURNED));
 }
 
 template <bool TURNED>

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from native_kernels.cuda.driver import Device, Function, Stream
 
 CAPABILITY = (9, 0)
-WIDTHS = (64, 128, 256)  # outputs of a block
+WIDTHS = (64, 128, 192, 256)  # outputs of a block
 KERNELS = tuple(f"multiply_{kind}_{width}" for kind in ("rows", "columns") for width in WIDTHS)
 _POSITIONS, _BOX, _THREADS = 128, 64, 288  # of a block: positions; halves and rows of what is copied at once; threads
 _BOX_BYTES = _BOX * _BOX * 2

@@ -19,7 +19,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -254,7 +254,7 @@ def rows(n_tokens: int = 512, n: int = 8192, n_neurons: int = 2048) -> list[dict
             work[f"dequantise_{codec}"] = (lambda w=placed: ops.dequantise(w, 0, n_neurons, 0, n, to, n)), size
     found = []
     for name, (one, n_bytes) in work.items():
-        seconds = _timed(device, stream, one)
+        seconds = timed(device, stream, one)
         found.append({"kernel": name, "seconds": seconds, "bytes_per_s": n_bytes / seconds})
         print(f"{name}: {1e6 * seconds:.1f} us, {n_bytes / seconds / 1e9:.0f} GB/s", flush=True)
     ops.close()
@@ -266,39 +266,46 @@ def own_seconds(
     device: Device, ops: CardPrefillOps, stream: Stream, n_tokens: int, n_out: int, depth: int
 ) -> dict[str, float]:
     """By the rows of a matrix, by its columns, and two matrices of half as many rows side by side."""
+    with own_ways(device, ops, stream, n_tokens, n_out, depth) as ways:
+        return {name: timed(device, stream, way) for name, way in ways.items()}
+
+
+@contextlib.contextmanager
+def own_ways(
+    device: Device, ops: CardPrefillOps, stream: Stream, n_tokens: int, n_out: int, depth: int
+) -> Iterator[dict[str, Callable[[], None]]]:
+    """Each as what multiplies once."""
     sizes = [2 * n_tokens * depth, 2 * n_out * depth, 4 * n_tokens * n_out, 4 * n_tokens]
     memory = [DeviceMemory(device, size) for size in sizes]
     rng = np.random.default_rng(0)
+    some = rng.standard_normal(1 << 20, np.float32).astype(np.float16)
     for part, size in zip(memory[:2], sizes, strict=False):
-        values = rng.standard_normal(size // 2, np.float32).astype(np.float16)
+        values = np.resize(some, size // 2)
         stream.upload(part.address, values.ctypes.data, size)
         stream.synchronize()
     ones = np.ones(n_tokens, np.float32)
     stream.upload(memory[3].address, ones.ctypes.data, ones.nbytes)
+    stream.synchronize()
     x, out = RoundedRows(memory[0].address, depth, memory[3].address), Rows(memory[2].address, n_out)
-    rows = CardMatrix(n_out, depth, "f16", (memory[1].address,))
+    whole = CardMatrix(n_out, depth, "f16", (memory[1].address,))
     half = n_out // 2
     halves = [CardMatrix(half, depth, "f16", (memory[1].address + 2 * i * half * depth,)) for i in (0, 1)]
     columns = CardMatrix(depth, n_out, "f16", (memory[1].address,))
     tile = Tile(0, 0)
     outs = (Rows(out.address, half), Rows(out.address + 4 * n_tokens * half, half))
-    ways = {
-        "rows": lambda: ops.multiply(rows, x, n_tokens, out, tile),
+    yield {
+        "rows": lambda: ops.multiply(whole, x, n_tokens, out, tile),
         "two": lambda: ops.multiply_two((halves[0], halves[1]), x, n_tokens, outs, tile),
-        "columns": lambda: ops.multiply_turned(columns, x, n_tokens, out, tile),
+        "columns": lambda: ops.multiply_turned(columns, x, n_tokens, out, tile, adds=True),
     }
-    found = {}
-    for name, way in ways.items():
-        found[name] = _timed(device, stream, way)
     for part in memory:
         part.free()
-    return found
 
 
-def _timed(device: Device, stream: Stream, work: Any, n: int = 20) -> float:
+def timed(device: Device, stream: Stream, work: Any, n: int = 20, rounds: int = 4) -> float:
     """The shortest of some rounds, each of n calls behind each other."""
     start, end, best = Event(device), Event(device), np.inf
-    for _ in range(4):
+    for _ in range(rounds):
         start.record(stream)
         for _ in range(n):
             work()
