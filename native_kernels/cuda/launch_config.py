@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import POINTER, Structure, c_int, c_uint, c_void_p
+from functools import cache
 
 _CLUSTER = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 
@@ -23,5 +24,9 @@ class LaunchConfig(Structure):
     @classmethod
     def of(cls, grid: Three, block: Three, shared_bytes: int, stream: c_void_p | int, cluster: Three) -> LaunchConfig:
         """cluster: of how many blocks one is; the grid is whole clusters."""
-        attribute = _Attribute(_CLUSTER, 0, (c_uint * 16)(*cluster))
-        return cls((c_uint * 3)(*grid), (c_uint * 3)(*block), shared_bytes, stream, ctypes.pointer(attribute), 1)
+        return cls((c_uint * 3)(*grid), (c_uint * 3)(*block), shared_bytes, stream, _clustered(cluster), 1)
+
+
+@cache
+def _clustered(cluster: Three) -> ctypes._Pointer[_Attribute]:
+    return ctypes.pointer(_Attribute(_CLUSTER, 0, (c_uint * 16)(*cluster)))

@@ -135,7 +135,7 @@ class CardPrefillOps:
             module = load(device, "gemm_wgmma")
             self._modules.append(module)
             self.wgmma = WgmmaProducts(device, module.function)
-        self._gathering = min(_MOST_GATHERING, max(1, device.n_multiprocessors // _GATHERING_SHARE)), _GATHERING_THREADS
+        self.gathering = min(_MOST_GATHERING, max(1, device.n_multiprocessors // _GATHERING_SHARE)), _GATHERING_THREADS
 
     def close(self) -> None:
         """Takes the kernels off the card."""
@@ -151,7 +151,7 @@ class CardPrefillOps:
             raise ValueError("rows on the card begin where sixteen bytes do, and do not overlap")
         sources = [_Source(one.address, one.stride, one.row_bytes, one.to, one.step) for one in rows]
         sources += [_Source()] * (MOST_GATHERED - len(sources))
-        blocks, threads = self._gathering
+        blocks, threads = self.gathering
         self._functions["gather_rows"].launch(
             self.copy_stream, (blocks,), (threads,), *sources, c_int(len(rows)), c_uint64(ids), c_int(n)
         )

@@ -8,7 +8,8 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from ctypes import byref, c_int, c_uint, c_uint64
-from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
 
 from native_kernels.cuda.driver import Device, Function, Stream
 
@@ -30,8 +31,7 @@ class TensorMap(ctypes.Structure):
     _fields_ = (("words", c_uint64 * 16),)
 
 
-@dataclass(frozen=True)
-class Tiling:
+class Tiling(NamedTuple):
     """A block makes 128 positions x `width` outputs, `stages` pieces at once in shared memory; cluster: blocks side by
     side over positions and over outputs, 1 or 2 each."""
 
@@ -45,8 +45,7 @@ class Tiling:
         return self.stages * stage_bytes(self.width) + 16 * self.stages
 
 
-@dataclass(frozen=True)
-class Operand:
+class Operand(NamedTuple):
     """A matrix of halves: rows `step` halves apart (a multiple of 8), from an address that is a multiple of 16 on."""
 
     address: int
@@ -55,8 +54,7 @@ class Operand:
     step: int
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(NamedTuple):
     """Where a product goes: f32, rows `step` numbers apart. bias 0: none."""
 
     address: int
@@ -74,6 +72,7 @@ def most_stages(width: int, n_blocks: int) -> int:
     return min(8, (_MOST_SHARED // n_blocks - _RESERVED) // (stage_bytes(width) + 16))
 
 
+@cache
 def tiling_for(n_tokens: int, n_out: int, n_products: int, n_multiprocessors: int) -> Tiling:
     """The cut of a product that keeps the card busiest."""
     over_tokens = -(-n_tokens // _POSITIONS)
@@ -94,7 +93,8 @@ class WgmmaProducts:
         for one in self._functions.values():
             one.allow_shared(_MOST_SHARED - _RESERVED)
         self._maps: dict[Operand, TensorMap] = {}
-        self.tiling_for = tiling_for
+        self._n_multiprocessors = device.n_multiprocessors
+        self.tiling_for: Callable[[int, int, int, int], Tiling] = tiling_for
 
     def launch(
         self, kind: str, stream: Stream, x: Operand, factors: int, w: Operand, result: Result, adds: bool,
@@ -103,7 +103,7 @@ class WgmmaProducts:
         """result [T, N] = x [T, K] times w [N, K] (kind "rows") or w [K, N] ("columns"), or is added to. other: a
         second product of the same x, of the same shape and step."""
         n_out, n_products = w.n_rows if kind == "rows" else w.n_cols, 2 if other else 1
-        tiling = self.tiling_for(x.n_rows, n_out, n_products, self._device.n_multiprocessors)
+        tiling = self.tiling_for(x.n_rows, n_out, n_products, self._n_multiprocessors)
         other_w, other_result = other or (w, result)
         blocks = (-(-x.n_rows // _POSITIONS), -(-n_out // tiling.width))
         grid = [-(-n // size) * size for n, size in zip(blocks, tiling.cluster, strict=True)]
@@ -112,7 +112,7 @@ class WgmmaProducts:
             c_uint64(result.address), c_uint64(result.step), c_uint64(factors), c_uint64(result.bias),
             c_int(x.n_rows), c_int(n_out), c_int(x.n_cols), c_int(adds), c_uint64(other_result.address),
             c_uint64(other_result.bias), c_int(tiling.stages), shared_bytes=tiling.shared_bytes,
-            cluster=tiling.cluster,
+            cluster=tiling.cluster if tiling.cluster != (1, 1) else None,
         )  # fmt: skip
 
     def _map(self, of: Operand) -> TensorMap:

@@ -114,7 +114,7 @@ def compare(flags: argparse.Namespace, ops: CardPrefillOps, pool: Pool, w: FfnWe
     ways: list[tuple[str, InPlace | None, tuple[int, int]]] = [("ring", None, (0, 0))]
     ways += [(f"{b} blocks of {t}", place, (b, t)) for b in flags.blocks for t in flags.block_threads]
     for name, reach, shape in ways:
-        ops._gathering = shape
+        ops.gathering = shape
         stream = ColdStream(ring, pool, ops, reach)
         alone = min(both(stream, ring, w, ids) for _ in range(ROUNDS))
         beside = min(both(stream, ring, w, ids, products.run) for _ in range(ROUNDS))

@@ -27,11 +27,13 @@ from native_kernels.cuda.wgmma_products import WIDTHS, Tiling, most_stages, tili
 
 SHOWN = 7
 ROW_BYTES, N_ROWS = 4608, 1 << 16  # of what is gathered at once: 6 ms over a bus of 50 GB/s
+GATHERING = ((8, 512), (16, 256), (16, 192), (22, 192), (32, 192), (32, 128))  # blocks and threads that are tried
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gathering", action="store_true")
+    parser.add_argument("--blocks", type=int, nargs=2, metavar=("N", "THREADS"), help="of the kernel that gathers")
     flags = parser.parse_args()
     device = Device(0)
     device.enter()
@@ -41,6 +43,10 @@ def main() -> int:
         print("This card has no warpgroup products.")
         return 1
     gathering = Gathering(device, ops) if flags.gathering else None
+    if gathering is not None:
+        for shape in (*GATHERING, tuple(flags.blocks or ops.gathering)):
+            ops.gathering = shape
+            print(f"{shape[0]} x {shape[1]} threads gather {gathering.rate() / 1e9:.1f} GB/s")
     for n_tokens, n_out, depth in PRODUCTS:
         work = 2 * n_tokens * n_out * depth
         print(f"{n_tokens} x {depth} x {n_out}:")
@@ -88,6 +94,10 @@ class Gathering:
     def start(self) -> None:
         rows = HostRows(self._host.device_address, ROW_BYTES, ROW_BYTES, self._card.address, ROW_BYTES)
         self._ops.gather([rows], self._ids.address, N_ROWS)
+
+    def rate(self) -> float:
+        """Bytes a second, with nothing beside."""
+        return ROW_BYTES * N_ROWS / timed(self._ops.device, self._ops.copy_stream, self.start, 2, 3)
 
 
 if __name__ == "__main__":
