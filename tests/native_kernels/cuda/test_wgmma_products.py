@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from arrays_on_card import CardArrays, entered_device
 from numpy.typing import NDArray
 
 from native_kernels.cuda.driver import Stream
+from native_kernels.cuda.launch_config import LaunchConfig
 from native_kernels.cuda.prefill_ops import CardPrefillOps
 from native_kernels.cuda.wgmma_products import (
     WIDTHS,
@@ -46,6 +49,60 @@ def test_as_many_stages_as_there_is_room_for() -> None:
     assert stage_bytes(128) == 32 << 10
     assert [most_stages(width, 1) for width in WIDTHS] == [8, 7, 5, 4]
     assert [most_stages(width, 2) for width in WIDTHS[:2]] == [4, 3]
+
+
+class Driver:
+    """Takes the place of the driver: what it is asked to describe, and what is launched."""
+
+    def __init__(self) -> None:
+        self.maps: list[tuple[int, list[int], int, list[int]]] = []
+        self.launched: list[tuple[str, Any, Any, Any, Any]] = []
+
+    def call(
+        self, name: str, to: Any, kind: int, rank: int, at: int, sizes: Any, steps: Any, box: Any, *_: Any
+    ) -> None:
+        assert (name, kind, rank, ctypes.addressof(to._obj) % 64) == ("cuTensorMapEncodeTiled", 6, 2, 0)
+        to._obj.words[0] = at
+        self.maps.append((at, list(sizes._obj), steps._obj[0], list(box._obj)))
+
+    def function(self, name: str) -> Any:
+        def launch(stream: Any, grid: Any, block: Any, *arguments: Any, shared_bytes: int, cluster: Any) -> None:
+            self.launched.append((name, tuple(grid), arguments, shared_bytes, cluster))
+
+        return SimpleNamespace(allow_shared=lambda n_bytes: None, launch=launch)
+
+
+def test_a_product_is_launched_in_whole_clusters_and_its_maps_are_kept() -> None:
+    driver = Driver()
+    device: Any = SimpleNamespace(driver=driver, n_multiprocessors=132)
+    products, stream = WgmmaProducts(device, driver.function), cast(Stream, None)
+    products.tiling_for = lambda *_: Tiling(128, (2, 2), 3)
+    x, w = Operand(1024, 300, 77, 80), Operand(4096, 500, 77, 88)
+    products.launch("rows", stream, x, 7, w, Result(64, 512, 0), False)
+    products.launch("rows", stream, x, 7, w, Result(64, 512, 0), True, (Operand(8192, 500, 77, 88), Result(96, 512, 5)))
+    assert driver.maps == [
+        (1024, [77, 300], 160, [64, 64]), (4096, [77, 500], 176, [64, 64]), (8192, [77, 500], 176, [64, 64]),
+    ]  # fmt: skip
+    (name, grid, arguments, shared, cluster), second = driver.launched
+    assert (name, grid, shared, cluster) == ("multiply_rows_128", (4, 4, 1), 3 * (32 << 10) + 48, (2, 2))
+    assert [one.words[0] for one in arguments[:3]] == [1024, 4096, 4096]
+    assert [one.value for one in arguments[3:]] == [64, 512, 7, 0, 300, 500, 77, 0, 64, 0, 3]
+    assert second[1] == (4, 4, 2)
+    assert [one.words[0] for one in second[2][:3]] == [1024, 4096, 8192]
+    assert [one.value for one in second[2][10:]] == [1, 96, 5, 3]
+
+
+def test_a_launch_in_clusters_is_described_as_the_driver_reads_it() -> None:
+    config = LaunchConfig.of((4, 6, 1), (288, 1, 1), 5000, 77, (2, 1, 1))
+    assert (list(config.grid), list(config.block), config.shared_bytes, config.stream) == (
+        [4, 6, 1],
+        [288, 1, 1],
+        5000,
+        77,
+    )
+    attribute = config.attributes.contents
+    assert (config.n_attributes, attribute.id, list(attribute.value)[:4]) == (1, 4, [2, 1, 1, 0])
+    assert (ctypes.sizeof(config), ctypes.sizeof(attribute)) == (56, 72)
 
 
 class Setting:
