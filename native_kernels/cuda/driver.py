@@ -21,7 +21,7 @@ OUT_OF_MEMORY = 2
 
 # Attributes of a device (cuda.h, CUdevice_attribute).
 _MULTIPROCESSORS, _MAJOR, _MINOR, _REGISTERS_READ_ONLY = 16, 75, 76, 113
-_DYNAMIC_SHARED = 8  # of a kernel, CUfunction_attribute
+_DYNAMIC_SHARED, _CARVEOUT = 8, 9  # of a kernel, CUfunction_attribute
 PORTABLE, MAPPED = 1, 2  # flags of pinned memory
 MANY_BYTES = 256 << 20  # from so many on the driver does not take pinned memory page by page itself
 _NON_BLOCKING = 1  # a stream that does not wait for the default one
@@ -463,6 +463,12 @@ class Function:
     def allow_shared(self, n_bytes: int) -> None:
         """Lets it be launched with so many shared_bytes; without being asked the driver allows 48 KiB."""
         self.driver.call("cuFuncSetAttribute", self.handle, _DYNAMIC_SHARED, n_bytes)
+
+    def prefer_shared(self) -> None:
+        """Where it begins on an idle multiprocessor, all memory that can be is shared memory there, not first-level
+        cache: no multiprocessor changes that while it works, and blocks of other kernels that need much of it have
+        room beside."""
+        self.driver.call("cuFuncSetAttribute", self.handle, _CARVEOUT, 100)
 
     def launch(
         self,

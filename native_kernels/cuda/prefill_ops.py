@@ -20,7 +20,7 @@ from native_kernels.cuda.card import Activation, CardKv, CardMatrix, CardNorm, K
 from native_kernels.cuda.driver import Device, Function, Module, Stream
 from native_kernels.cuda.layouts import plane_row_bytes
 from native_kernels.cuda.modules import load
-from native_kernels.cuda.wgmma_products import CAPABILITY, Operand, Result, WgmmaProducts
+from native_kernels.cuda.wgmma_products import CAPABILITY, Kind, Operand, Result, WgmmaProducts
 
 _ACTIVATIONS: dict[Activation, int] = {"relu": 0, "drelu": 1, "fatrelu": 2, "silu": 3, "gelu": 4, "gelu-tanh": 5}
 _NORMS = {"rms": 1, "layer": 2}
@@ -44,8 +44,11 @@ _ROUNDED_BY_THREAD, _ACTIVATED_BY_THREAD = 16, 8  # numbers of a row, as prefill
 _MOST_ROW_THREADS = 1024
 # Gathering rows of the host's memory waits for the bus: so many multiprocessors of a card, at most, are enough for it.
 # On each of them a product has one block less, by its registers: with 8 of an H200's 132 all blocks of 512 positions
-# and 8192 columns still have room at once.
+# and 8192 columns still have room at once. Beside products by warpgroups its blocks are smaller and more: any block of
+# those has room on the same multiprocessor then. On an H200 either brings 51 GB/s.
 _GATHERING_SHARE, _MOST_GATHERING, _GATHERING_THREADS = 8, 8, 512
+_GATHERING_BESIDE_WGMMA = 22, 192
+_PREFERS_SHARED = ("gather", "prefill", "dequantise")  # they need no cache, and products begin where they still are
 MOST_GATHERED = 3  # matrices at once
 
 
@@ -127,6 +130,9 @@ class CardPrefillOps:
             module = load(device, source)
             self._modules.append(module)
             self._functions |= {name: module.function(name) for name in functions}
+            if source in _PREFERS_SHARED:
+                for name in functions:
+                    self._functions[name].prefer_shared()
         self._pieces_bytes = PIECES_BYTES[device.capability >= (8, 0)]
         for name in ("multiply_rows", "multiply_columns"):
             self._functions[name].allow_shared(self._pieces_bytes)
@@ -135,7 +141,8 @@ class CardPrefillOps:
             module = load(device, "gemm_wgmma")
             self._modules.append(module)
             self.wgmma = WgmmaProducts(device, module.function)
-        self.gathering = min(_MOST_GATHERING, max(1, device.n_multiprocessors // _GATHERING_SHARE)), _GATHERING_THREADS
+        share = max(1, device.n_multiprocessors // _GATHERING_SHARE)
+        self.gathering = _GATHERING_BESIDE_WGMMA if self.wgmma else (min(_MOST_GATHERING, share), _GATHERING_THREADS)
 
     def close(self) -> None:
         """Takes the kernels off the card."""
@@ -260,7 +267,7 @@ class CardPrefillOps:
     ) -> None:  # fmt: skip
         """other: weights, out and bias of a second product of the same rows."""
         if self.wgmma is not None:
-            kind = kernel.removeprefix("multiply_")
+            kind: Kind = "rows" if kernel == "multiply_rows" else "columns"
             shape = (n_out, depth) if kind == "rows" else (depth, n_out)
             second = None
             if other:

@@ -60,6 +60,7 @@ def main() -> int:
     parser.add_argument(
         "--older", action="store_true", help="products as cards before compute capability 9.0 make them"
     )
+    parser.add_argument("--rows", action="store_true", help="kernels beside the products, as 70B needs them")
     parser.add_argument("--record", action="store_true", help="write the figures to tests/benchmarks/results/")
     flags = parser.parse_args()
     found: dict[str, Any] = {}
