@@ -40,9 +40,9 @@ from native_kernels.cpu.vector_math import put_some_floats
 ROOM_BYTES, _ROOM_SHARE = 4 << 20, 8  # the share is one part of so many of the matrix
 # Neurons of a segment: beginning its sums and adding them to the others moves two vectors a token.
 _SHORTEST, _SHORTEST_OF_TOKEN = 32, 8
-# Neurons of a block: where more tokens take turns, one needs fewer of them, and several are added up at a time. The
-# pieces of two blocks lie in a worker's second cache.
-_BLOCK_OF_TOKEN, _LEAST_BLOCK, _BLOCK = 32, 64, 256
+# Neurons of a block: of those each token has some, added up several at a time; of q4_0, two tokens take a tenth longer
+# with 64. The pieces of two blocks lie in a worker's second cache.
+_BLOCK = 256
 _LINE = 64
 _STARTS = 64  # int32 in front of a block's lists: where each token's begins, and behind the last
 
@@ -213,14 +213,9 @@ def _filled_rows(codec: str) -> int:
     return rows_at_once(CODECS[codec]) if SUMS[codec].whole_passes else 1
 
 
-def _block_of(max_tokens: int) -> int:
-    """Neurons of a block."""
-    return min(_BLOCK, max(_LEAST_BLOCK, _BLOCK_OF_TOKEN * max_tokens))
-
-
 def _pairs(codec: str, max_tokens: int) -> int:
     """Of neurons and tokens, in a block, at most."""
-    return max_tokens * (_block_of(max_tokens) + _filled_rows(codec))
+    return max_tokens * (_BLOCK + _filled_rows(codec))
 
 
 def cut_of(w: PackedMatrix, max_tokens: int) -> tuple[int, int]:
@@ -253,7 +248,7 @@ class DownBuffers:
         """For layers with such a matrix as down. Cost: ROOM_BYTES or less, or a row for each token; where sums are not
         in order, a row for each worker and token, too. w: as `adds_up` has it."""
         assert 1 <= max_tokens <= MOST_TOKENS < _STARTS, "every token has a start in front of a block's lists"
-        size = 4 * _STARTS + 8 * _block_of(max_tokens) + 8 * _pairs(w.codec, max_tokens)
+        size = 4 * _STARTS + 8 * _BLOCK + 8 * _pairs(w.codec, max_tokens)
         sums = SUMS[w.codec].scratch_bytes(w.n_cols)
         return cls(
             aligned_empty((cut_of(w, max_tokens)[1], max_tokens, w.n_cols)), aligned_empty(1, np.int64),
@@ -273,7 +268,7 @@ def down_calls(
     shortest = max(_SHORTEST, _SHORTEST_OF_TOKEN * max_tokens)
     args = arguments(
         w.data, stride_of(w), d, SUMS[w.codec].units(d), pieces, segments, shortest, items, hidden.values, max_tokens,
-        hidden.fired, ids, n_ids, buffers.parts, buffers.n_parts, tokens, _block_of(max_tokens), buffers.lists,
+        hidden.fired, ids, n_ids, buffers.parts, buffers.n_parts, tokens, _BLOCK, buffers.lists,
         buffers.lists.shape[1], _pairs(w.codec, max_tokens), buffers.sums, buffers.sums.strides[0],
         buffers.sums.strides[1],
     )  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 from product_checks import matrix, random
 
 from native_kernels.backend import PackedMatrix
-from native_kernels.cpu import call, down_parts, needed_down
+from native_kernels.cpu import call, down_parts, needed_down, needed_ffn
 from native_kernels.cpu.call import aligned_empty
 from native_kernels.cpu.gemm import Scratch
 from native_kernels.cpu.pool import Pool, Program
@@ -103,8 +103,7 @@ def test_down_is_cut_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(needed_down, "_ROOM_SHARE", 1)
     monkeypatch.setattr(needed_down, "_SHORTEST", 8)
     monkeypatch.setattr(needed_down, "_SHORTEST_OF_TOKEN", 1)
-    monkeypatch.setattr(needed_down, "_LEAST_BLOCK", 16)
-    monkeypatch.setattr(needed_down, "_BLOCK_OF_TOKEN", 1)
+    monkeypatch.setattr(needed_down, "_BLOCK", 16)
     d = 1120  # the last piece is shorter
     for batch in (1, 3):
         needed = np.random.default_rng(batch).random((batch, F)) < 0.5
@@ -125,6 +124,11 @@ def test_a_program_of_many_threads_finds_the_same_every_time(monkeypatch: pytest
         outs = [computed(name, 4, "relu", needed, 1, d=1120)[0]]
         outs += [computed(name, 4, "relu", needed, 5, d=1120, pool=True)[0] for _ in range(3)]
         assert all(np.array_equal(out, outs[0]) for out in outs)
+
+
+def test_machine_code_can_be_loaded_without_a_runtime() -> None:
+    for one in (needed_down.parts_kernel("f16"), needed_ffn.hidden_kernel("f16", "f16")):
+        assert "NRT_" not in one.llvm_ir(), "it would be found when compiled, and not when read from the cache"
 
 
 def test_room_for_sums_is_bounded() -> None:
