@@ -1,4 +1,5 @@
-"""Remembers what was measured of this machine, so that it is measured once, and named profiles that ship with Hearth.
+"""Remembers what was measured of this machine and on it, so that it is measured once, and named profiles that ship with
+Hearth.
 
 It measures nothing: engine/hardware.py does. Figures of a card are written here by whoever computes on it.
 """
@@ -23,6 +24,8 @@ from engine.lane_rates import LaneRates
 
 log = logging.getLogger(__name__)
 
+_EXPECTED = "expected_to_fired"  # of models, beside the machines
+_MODELS = 256  # of which that is kept
 _GPU_FIGURES = ("context_bytes", "bytes_per_s", "pcie_bytes_per_s", "reach_bytes_per_s", "beside_share")
 
 
@@ -89,10 +92,27 @@ def remember_lanes(
     _keep(profile, {_lanes(gpu, threads, kind): values})
 
 
+def recall_expected(model: str) -> float | None:
+    """How many times as many neurons the predictors of a model, by its fingerprint, expect as fire."""
+    known = _read().get(_EXPECTED)
+    return _figure(known.get(model)) if isinstance(known, dict) else None
+
+
+def remember_expected(model: str, expected_to_fired: float) -> None:
+    """Keeps what `recall_expected` answers from then on, of the models that were seen last."""
+    known = _read().get(_EXPECTED)
+    others = [(name, value) for name, value in known.items() if name != model] if isinstance(known, dict) else []
+    _write({**_read(), _EXPECTED: dict([*others[1 - _MODELS :], (model, expected_to_fired)])})
+
+
 def _keep(profile: HardwareProfile, found: dict[str, Any]) -> None:
     machines = _read()
     before = machines.get(_machine(profile))
     machines[_machine(profile)] = {**(before if isinstance(before, dict) else {}), **found}
+    _write(machines)
+
+
+def _write(machines: dict[str, Any]) -> None:
     path = _file()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

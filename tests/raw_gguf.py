@@ -96,9 +96,11 @@ def tiny_model_parts(folder: Path, **options: Any) -> tuple[dict[str, Any], dict
     return dict(source.metadata), {name: source.read_f32(name) for name in source.tensors}
 
 
-def make_tiny_powerinfer(path: Path, *, threshold: float | None = 0.25, rank: int = 16, magic: bytes = b"PWRI") -> Path:
+def make_tiny_powerinfer(
+    path: Path, *, threshold: float | None = 0.25, rank: int = 16, magic: bytes = b"PWRI", **options: Any
+) -> Path:
     """The tiny model as PowerInfer would write it: down transposed, and predictors of a rank that grows by layer."""
-    metadata, tensors = tiny_model_parts(path.parent)
+    metadata, tensors = tiny_model_parts(path.parent, **options)
     rng = np.random.default_rng(1)
     out: dict[str, NDArray[Any]] = {}
     for name, values in tensors.items():

@@ -26,12 +26,12 @@ from engine.config import MODES, Mode
 from engine.errors import Cancelled, DeviceFailedError
 from engine.executor.hot_blocks import HotBlocks
 from engine.lane_rates import LaneRates
-from engine.measured_hardware import recall_lanes, remember_lanes
+from engine.measured_hardware import recall_lanes, remember_expected, remember_lanes
 from engine.model.weights import ModelWeights
 from engine.offline.lanes import LaneTimes, kind_of
 from engine.offline.machine_figures import Others, serves_this_load_alone
-from engine.offline.rebalancing import gain_of
-from engine.offline.solving import Solved
+from engine.offline.rebalancing import expected_to_fired, gain_of, with_expected
+from engine.offline.solving import Setting, Solved
 from native_kernels.cuda.driver import CudaError
 
 log = logging.getLogger(__name__)
@@ -47,6 +47,7 @@ _ROUNDS = 2  # of placing anew
 # of a machine may give a fifth more or less from one second to the next, and to both.
 _AS_SHORT, _AS_SHORT_IF_CLOSER = 1.02, 1.2
 _CLOSER = 0.05
+_AS_EXPECTED = 0.1  # that predictors may expect more or less in some tokens than in others
 
 
 @dataclass(frozen=True)
@@ -118,9 +119,10 @@ def settle(
     if times is None or setting.gpu is None:
         return
     others = {one: rates for one, rates in setting.lanes.items() if one != mode}
+    ratio = _learned_expected(setting, mode, times)
 
     def gain(times: LaneTimes) -> tuple[LaneRates | None, float]:
-        return gain_of(now.setting, now.placement, times)
+        return gain_of(now.setting if ratio is None else with_expected(now.setting, ratio), now.placement, times)
 
     def place_by(rates: LaneRates | None) -> Tried | None:
         nonlocal now
@@ -134,6 +136,20 @@ def settle(
         return
     if is_found and is_this_machine and best.times.quiet:
         remember_lanes(*rows, best.rates)
+
+
+def _learned_expected(setting: Setting, mode: Mode, times: LaneTimes) -> float | None:
+    """What the model's predictors expect, by what fires: remembered of the model, and kept as it is remembered while
+    that is about right, because another figure is a reason to place it anew. None where nothing asks for it."""
+    found = expected_to_fired(setting, mode, times.computed)
+    if found is None or setting.predictors is None:
+        return None
+    known = setting.predictors.expected_to_fired
+    if known is not None and abs(found - known) <= _AS_EXPECTED * known:
+        return known
+    found = round(found, 2)
+    remember_expected(setting.opened.fingerprint, found)
+    return found
 
 
 def timed(
@@ -178,6 +194,7 @@ def timed(
         reached_layers=int(np.count_nonzero(reached)),
         cold_layers=int(np.count_nonzero(cold)),
         quiet=quiet,
+        computed=_middle([float(one.by_card[:, 0].sum() + one.by_processor[:, 0].sum()) for one in tokens]),
     )
     log.info("Tokens took: %s", times)
     return times

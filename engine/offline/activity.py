@@ -21,7 +21,7 @@ F32 = NDArray[np.float32]
 # that activation (ReluLLaMA 7B and 13B 0.33 and 0.28, OPT and ReluFalcon 0.05, ProSparse 0.11, Bamboo 0.15 and
 # TurboSparse 0.10).
 _PRIOR = {"relu": 0.05, "relu-glu": 0.3, "fatrelu-glu": 0.11, "drelu-glu": 0.13}
-# How much more than fires a predictor expects where nobody measured it: as those of the starter model do.
+# How much more than fires a predictor expects where nothing tells it: as those of the starter model do.
 _EXPECTED_TO_FIRED = 1.3
 
 
@@ -63,17 +63,20 @@ def activity_of(
     if mode == "exact" or predictors is None:
         return Activity(reached, opened, fired, opened, _source(stats), share, notes)
     active = np.empty_like(fired)
-    unknown = False
+    unknown, ratio = False, predictors.expected_to_fired or _EXPECTED_TO_FIRED
     for layer, wanted in enumerate(predictors.active_share):
         if predictors.is_true_gate[layer]:
             active[layer] = opened[layer]
             continue
         if wanted is None:
             unknown = True
-            wanted = min(1.0, _EXPECTED_TO_FIRED * float(opened[layer].mean()))
+            wanted = min(1.0, ratio * float(opened[layer].mean()))
         active[layer] = scaled_to(opened[layer], wanted)
     if unknown:
-        notes += (f"Nobody measured what the predictors expect; taken is {_EXPECTED_TO_FIRED} times what fires.",)
+        words = "As tokens of the model showed, the predictors expect {:.2f} times what fires."
+        if predictors.expected_to_fired is None:
+            words = "Nobody measured what the predictors expect; taken is {} times what fires."
+        notes += (words.format(ratio),)
     return Activity(active, np.minimum(opened, active), np.minimum(fired, active), active, _source(stats), share, notes)
 
 

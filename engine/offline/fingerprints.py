@@ -29,6 +29,7 @@ def of_predictors(predictors: PredictorBytes) -> str:
         predictors.codecs,
         predictors.active_share,
         predictors.is_true_gate.tolist(),
+        *([] if predictors.expected_to_fired is None else [predictors.expected_to_fired]),
     )
 
 

@@ -27,7 +27,7 @@ class LaneTimes:
     """A token of a part on a card. Seconds: token_s, all of it; hot_s and reached_s, the card with neurons in its own
     memory and with those it reads over the bus; cold_s, the processor with the others. Bytes of rows that were read:
     reached_bytes, cold_bytes. reached_layers, cold_layers: how many layers have some. quiet: whether hardly anybody
-    else kept the processor busy."""
+    else kept the processor busy. computed: neurons that were computed, of all layers."""
 
     token_s: float
     hot_s: float
@@ -38,6 +38,7 @@ class LaneTimes:
     reached_layers: int
     cold_layers: int
     quiet: bool = True
+    computed: float = 0.0
 
     def __str__(self) -> str:
         over_bus, beside = (1e-9 * n / max(s, 1e-12) for n, s in (

@@ -32,9 +32,10 @@ class PredictorBytes:
     """A model's predictors.
 
     held, read: i64 [L], bytes of them and what a token reads of these. active_share: [L], of the neurons that they
-    expect; None: nobody measured. codecs: [L], of the largest matrix. is_true_gate: [L] of bool, where the neurons'
-    own first matrix decides, and there is nothing beside it. on_card: [L], bytes on a card, -1 where cards have no
-    kernels for it; None where nobody has counted.
+    expect; None: nobody measured. expected_to_fired: how many times as many as fire, in tokens that were decoded, for
+    layers whose share is None; None: unknown too. codecs: [L], of the largest matrix. is_true_gate: [L] of bool, where
+    the neurons' own first matrix decides, and there is nothing beside it. on_card: [L], bytes on a card, -1 where cards
+    have no kernels for it; None where nobody has counted.
     """
 
     held: I64
@@ -43,6 +44,7 @@ class PredictorBytes:
     active_share: tuple[float | None, ...]
     is_true_gate: NDArray[np.bool_]
     on_card: I64 | None = None
+    expected_to_fired: float | None = None
 
     @cached_property
     def card_bytes(self) -> I64:

@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from engine.config import MODES
+from engine.config import MODES, Mode
 from engine.lane_rates import LaneRates
+from engine.offline.activity import activity_of
 from engine.offline.cost_model import Machine
 from engine.offline.greedy import place_greedily
 from engine.offline.lanes import LaneTimes, rates_of
@@ -33,6 +34,24 @@ def could_reach(setting: Setting, placement: Placement) -> bool:
         return False
     block = int(model.card_bytes.neuron.sum()) * block_size(model.neurons)
     return bool(placement.reached) or setting.pinned_bytes >= block
+
+
+def expected_to_fired(setting: Setting, mode: Mode, computed: float) -> float | None:
+    """How many times as many neurons the model's predictors expect as fire, where a token computed so many of all its
+    layers; None where that does not follow, or every layer's share is known."""
+    predictors, stats = setting.predictors, setting.stats
+    if mode != "sparse" or predictors is None or stats is None or stats.tokens is None or computed <= 0:
+        return None
+    if predictors.is_true_gate.any() or any(share is not None for share in predictors.active_share):
+        return None
+    opened = float(activity_of(setting.opened.config, "exact", stats).opened.sum())
+    return computed / opened if opened > 0 else None
+
+
+def with_expected(setting: Setting, ratio: float) -> Setting:
+    """With what the predictors were found to expect, `expected_to_fired` times what fires."""
+    assert setting.predictors is not None, "they were asked"
+    return replace(setting, predictors=replace(setting.predictors, expected_to_fired=ratio))
 
 
 def gain_of(setting: Setting, placement: Placement, times: LaneTimes) -> tuple[LaneRates | None, float]:

@@ -19,7 +19,7 @@ from engine.errors import Cancelled, DeviceUnavailableError, EngineError, Unsupp
 from engine.graphics import GpuInfo
 from engine.hardware import HardwareProfile, choose_gpu, choose_threads, probe
 from engine.lane_rates import LaneRates
-from engine.measured_hardware import load_profile
+from engine.measured_hardware import load_profile, recall_expected
 from engine.model.mapped_weights import turned_bytes
 from engine.model.model_files import OpenedModel
 from engine.model.weights import ModelWeights
@@ -282,7 +282,8 @@ def read_setting(
     if opened.has_predictors and engine.mode in ("auto", "sparse") and opened.config.has_zeros:
         try:
             predictor = read_predictor(opened, as_stored=True) if read is None else read()
-            predictors = PredictorBytes.of(predictor, model)
+            expected = recall_expected(opened.fingerprint)
+            predictors = replace(PredictorBytes.of(predictor, model), expected_to_fired=expected)
             if engine.mode == "auto" and predictor.budget is not None and not predictor.budget.held:
                 predictors = None
                 notes.append("The model's predictors did not hold their error budget, so that auto does without them.")

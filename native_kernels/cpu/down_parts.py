@@ -42,14 +42,14 @@ LEAST_BYTES = 8 << 20  # of a matrix; smaller ones stay in the caches
 # Of a row. 15 threads of a Xeon read rows of q4_0, 8192 wide, fastest in pieces of 1,152 bytes (of 576, 1152 and 2304),
 # rows of f16, 5120 wide, in pieces of 2,048 (of 1024 and 2048): 88 and 113 GB/s in place of 45 and 86.
 _PIECE_BYTES, _FEW_PIECES = 1024, 4
-_UNITS = 16  # a piece is a multiple of so many units of row_sums
+UNITS = 16  # a piece is a multiple of so many units of row_sums
 _SHORTEST = 32  # neurons of a segment: beginning its sum and adding that to the others moves two vectors
-_MERGE_GRAIN = 8
+MERGE_GRAIN = 8
 
 
 def pieces_of(w: PackedMatrix) -> int:
     """Into how many pieces its rows are cut."""
-    blocks = -(-SUMS[w.codec].units(w.n_cols) // _UNITS)
+    blocks = -(-SUMS[w.codec].units(w.n_cols) // UNITS)
     short = w.row_bytes // _PIECE_BYTES
     return max(1, min(blocks, max(short // 2, min(_FEW_PIECES, short)), ITEMS))
 
@@ -60,8 +60,24 @@ def most_segments(w: PackedMatrix) -> int:
 
 
 @inline
-def _segments(count: int, most: int) -> int:
-    return max(1, min(most, count // _SHORTEST))
+def segments_of(count: int, most: int, shortest: int) -> int:
+    """Into how many segments so many neurons are cut."""
+    return max(1, min(most, count // shortest))
+
+
+@inline
+def first_unit(piece: int, pieces: int, units: int) -> int:
+    """Where a piece begins, or behind the last of them the row ends."""
+    return min(units, UNITS * ((units + UNITS - 1) // UNITS * piece // pieces))
+
+
+@inline
+def sum_of_parts(at: int, step: int, n: int, left: int) -> Any:
+    """LANES columns of all n segments, of which `left` are there; a segment's lie `step` bytes behind the last."""
+    total = some_floats(at, left)
+    for k in range(1, n):
+        total = add(total, some_floats(at + step * k, left))
+    return total
 
 
 @inline
@@ -123,12 +139,12 @@ def parts_kernel(codec: str) -> Kernel:
         count = 0
         for start in range(0, n, LANES):
             count += count_bits(_fired(h, start, n))
-        segments = _segments(count, most)
+        segments = segments_of(count, most, _SHORTEST)
         if lo == 0:
             put_int(get_int(args + 144), segments)
             if counts != 0:
                 put_int(counts + 16, get_int(counts + 16) + count)
-        passes, blocks = (count + rows - 1) // rows, (units + _UNITS - 1) // _UNITS
+        passes = (count + rows - 1) // rows
         begins, ends = segments * pieces * lo // items, segments * pieces * hi // items
         if begins == ends:
             return
@@ -146,7 +162,7 @@ def parts_kernel(codec: str) -> Kernel:
             segment, piece = item // pieces, item % pieces
             i = rows * (passes * segment // segments) - base
             stop = min(end, rows * (passes * (segment + 1) // segments) - base)
-            first, last = _UNITS * (blocks * piece // pieces), min(units, _UNITS * (blocks * (piece + 1) // pieces))
+            first, last = first_unit(piece, pieces, units), first_unit(piece + 1, pieces, units)
             to = sums_at + 4 * d * segment
             if tally != 0 and piece == 0:
                 tally_listed(tally, active, i, min(own, stop))
@@ -176,9 +192,7 @@ def add_parts(args: int, lo: int, hi: int, worker: int) -> None:
         return
     for i in range(lo, hi):
         at, left = 4 * LANES * i, d - LANES * i
-        total = some_floats(parts + at, left)
-        for k in range(1, n):
-            total = add(total, some_floats(parts + 4 * d * k + at, left))
+        total = sum_of_parts(parts + at, 4 * d, n, left)
         if bias != 0:
             total = add(total, some_floats(bias + at, left))
         put_some_floats(out + at, left, total)
@@ -212,5 +226,5 @@ def parts_calls(
     keeps = (*keeps, w, h, ids, n, out, bias, parts, n_parts, scratch, counts, tally)
     return [
         Call(parts_kernel(w.codec), words, most * pieces, 1, stage, keeps, shared=True),
-        Call(add_parts, adding, -(-w.n_cols // LANES), _MERGE_GRAIN, stage, keeps),
+        Call(add_parts, adding, -(-w.n_cols // LANES), MERGE_GRAIN, stage, keeps),
     ]

@@ -387,10 +387,11 @@ def bits_reaching(b: Any, x: Any, threshold: Any) -> Any:
     return _bits(b, b.fcmp_ordered(">=", x, splat(b, threshold, VF)))
 
 
-@operation(i64, i64)
-def bits_of_words(b: Any, at: Any) -> Any:
-    """Of LANES int32 in memory: set where one is not 0."""
-    return _bits(b, b.icmp_signed("!=", load(b, at, VI), constant(VI, 0)))
+@operation(i64, i64, i64)
+def bits_of_words(b: Any, at: Any, mask: Any) -> Any:
+    """Of LANES int32 in memory: set where one has a bit that the mask has in its lower half."""
+    common = b.and_(load(b, at, VI), splat(b, b.trunc(mask, I32), VI))
+    return _bits(b, b.icmp_signed("!=", common, constant(VI, 0)))
 
 
 @operation(i64, i64)

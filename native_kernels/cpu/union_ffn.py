@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from native_kernels.backend import F32, I32, I64, PackedMatrix
-from native_kernels.cpu import needed_ffn
+from native_kernels.cpu import needed_down, needed_ffn
 from native_kernels.cpu.activation_math import NUMBERS, activate
 from native_kernels.cpu.call import Call, aligned_empty, arguments
 from native_kernels.cpu.gemm import (
@@ -29,6 +29,7 @@ from native_kernels.cpu.gemm import (
 )
 from native_kernels.cpu.jit import kernel
 from native_kernels.cpu.listed_products import RowRoom, listed_calls
+from native_kernels.cpu.needed_down import DownBuffers
 from native_kernels.cpu.needed_ffn import NeededBuffers, Vectors
 from native_kernels.cpu.simd import (
     atomic_add,
@@ -179,7 +180,8 @@ class Workspace:
     buffers: UnionBuffers
     _panels: dict[tuple[Form, int], Panels] = field(default_factory=dict)
     _firing: dict[tuple[str, int], Firing] = field(default_factory=dict)
-    _needed: dict[tuple[Any, ...], NeededBuffers] = field(default_factory=dict)
+    _needed: dict[int, NeededBuffers] = field(default_factory=dict)
+    _down: dict[tuple[str, int, int], DownBuffers] = field(default_factory=dict)
     vectors: Vectors = field(default_factory=dict)
 
     def panels(self, w: PackedMatrix) -> Panels:
@@ -197,12 +199,18 @@ class Workspace:
             self._firing[key] = Firing.make(self.buffers.max_tokens, w.n_rows, w.codec)
         return self._firing[key]
 
-    def needed(self, up: PackedMatrix, down_t: PackedMatrix | None) -> NeededBuffers:
-        """Where the values of each neuron lie that tokens need, of such matrices."""
-        key = (up.n_rows, *(() if down_t is None else (down_t.codec, down_t.n_cols)))
-        if key not in self._needed:
-            self._needed[key] = NeededBuffers.make(self.buffers.max_tokens, up.n_rows, self.scratch.n_workers, down_t)
-        return self._needed[key]
+    def needed(self, n_neurons: int) -> NeededBuffers:
+        """Where the values of each neuron lie that tokens need."""
+        if n_neurons not in self._needed:
+            self._needed[n_neurons] = NeededBuffers.make(self.buffers.max_tokens, n_neurons, self.scratch.n_workers)
+        return self._needed[n_neurons]
+
+    def down(self, w: PackedMatrix) -> DownBuffers:
+        """Where rows of such a matrix are added up."""
+        key = (w.codec, w.n_rows, w.n_cols)
+        if key not in self._down:
+            self._down[key] = DownBuffers.make(self.buffers.max_tokens, w, self.scratch.n_workers)
+        return self._down[key]
 
 
 def union_calls(
@@ -278,16 +286,15 @@ def _needed_calls(
     stage: str,
 ) -> list[Call]:  # fmt: skip
     """As union_calls, a product for each neuron and token that needs it."""
-    b, own = work.buffers, work.needed(up, down_t)
+    b, own = work.buffers, work.needed(up.n_rows)
     codecs = {up.codec} if gate is None else {gate.codec, up.codec}
     forms, calls = needed_ffn.vector_calls(x, codecs, work.vectors, stage)
     calls += needed_ffn.hidden_calls(
-        gate, up, forms, words, b.ids, b.n_ids, kind, threshold, gate_bias, up_bias, counts, b.tally, b.places,
-        b.neurons, b.n_opened, own, stage,
+        gate, up, forms, words, b.ids, b.n_ids, kind, threshold, gate_bias, up_bias, counts, b.tally, own, stage
     )  # fmt: skip
-    if down_t is not None and needed_ffn.adds_up(down_t):
-        return calls + needed_ffn.down_calls(down_t, tokens, out, b.places, b.neurons, b.n_opened, own, stage)
-    calls += needed_ffn.spread_calls(b.h, tokens, b.places, b.neurons, b.n_opened, own, stage)
+    if down_t is not None and needed_down.adds_up(down_t):
+        return calls + needed_down.down_calls(down_t, tokens, out, b.ids, b.n_ids, own, work.down(down_t), stage)
+    calls += needed_ffn.spread_calls(b.h, tokens, b.ids, b.n_ids, b.places, b.neurons, b.n_opened, own, stage)
     return calls if down_t is None else calls + _down_calls(down_t, tokens, out, work, stage)
 
 

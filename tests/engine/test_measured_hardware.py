@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from placement_cases import a_profile
 
-from engine import cli
+from engine import cli, measured_hardware
 from engine.errors import ArtifactMismatchError, ModelNotFoundError
 from engine.hardware import HardwareProfile
 from engine.lane_rates import LaneRates
@@ -18,9 +18,11 @@ from engine.measured_hardware import (
     named_profile,
     profile_names,
     recall,
+    recall_expected,
     recall_lanes,
     remember,
     remember_context,
+    remember_expected,
     remember_lanes,
 )
 
@@ -126,6 +128,17 @@ def test_what_a_context_takes_is_remembered_alone() -> None:
     found = recall(unmeasured(profile), 4)
     assert found.gpus[0].context_bytes == 400 << 20
     assert (found.cpu.bytes_per_s, found.gpus[0].bytes_per_s, found.sync_s) == (None, None, None)
+
+
+def test_what_predictors_expect_is_remembered_of_the_models_seen_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measured_hardware, "_MODELS", 2)
+    profile = a_profile()
+    remember(profile, 2)
+    assert recall_expected("a") is None
+    for model, ratio in (("a", 1.1), ("b", 1.2), ("a", 1.3), ("c", 1.4)):
+        remember_expected(model, ratio)
+    assert [recall_expected(model) for model in "abc"] == [1.3, None, 1.4]
+    assert recall(unmeasured(profile), 2) == profile
 
 
 def test_probe_remembers(own_folders: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 from on_a_stand_in import GIB, StandInMachine
+from raw_gguf import make_tiny_powerinfer
 from tiny_model import make_tiny_model
 
 from engine import session
+from engine.artefacts import save_stats
 from engine.card import balance, placed_part, room
 from engine.card.decode_program import CardDecodeProgram
 from engine.card.processor_calls import COLD, LISTING
@@ -22,13 +24,15 @@ from engine.config import EngineConfig, SamplingConfig
 from engine.errors import Cancelled, DeviceFailedError
 from engine.hardware import HardwareProfile, choose_gpu, probe
 from engine.lane_rates import LaneRates
-from engine.measured_hardware import remember
+from engine.measured_hardware import recall_expected, remember
+from engine.model.weights import open_model
 from engine.offline import machine_figures, memory_plan, solving
 from engine.offline.lanes import LaneTimes
 from engine.offline.machine_figures import with_figures, working_set
 from engine.offline.model_bytes import ModelBytes
 from engine.offline.solving import Solved, solve_model
 from engine.session import ChatSession, LoadedModel
+from engine.sparsity.stats import NeuronStats
 from native_kernels.cuda.card import Card
 from native_kernels.cuda.driver import CudaError, CudaOutOfMemoryError
 
@@ -126,6 +130,39 @@ def test_tokens_are_timed_and_leave_nothing_behind(
     assert not {COLD, LISTING} & set(decoder.stage_seconds())
     model.close()
     assert machine.cards[0].used_bytes == 0
+
+
+def test_what_its_predictors_expect_is_learned_from_the_tokens(
+    machine: StandInMachine,
+    tmp_path: Path,
+    by_hand: list[Solved],
+    watched: list[LaneTimes | None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[float | None] = []
+
+    def gain(setting: solving.Setting, *of: Any) -> tuple[LaneRates | None, float]:
+        assert setting.predictors is not None
+        asked.append(setting.predictors.expected_to_fired)
+        return stays()
+
+    monkeypatch.setattr(balance, "gain_of", gain)
+    path = make_tiny_powerinfer(tmp_path / "m.gguf", d_ff=D_FF)
+    opened = open_model(path)
+    counts = np.full((2, D_FF), 100, np.int64)  # of 1000 tokens: 51 neurons a token
+    save_stats(opened, NeuronStats(counts, 1000, "measured", "made up"))
+    machine.load(path, mode="sparse").close()
+    (times,) = watched
+    assert times is not None
+    assert by_hand[0].setting.predictors is not None
+    assert by_hand[0].setting.predictors.expected_to_fired is None
+    ratio = round(times.computed / (2 * D_FF * 0.1), 2)
+    assert 1 < ratio < 10
+    assert recall_expected(opened.fingerprint) == ratio == asked[0]
+    machine.load(path, mode="sparse").close()
+    assert by_hand[-1].setting.predictors is not None
+    assert by_hand[-1].setting.predictors.expected_to_fired == ratio
+    assert any("As tokens of the model showed" in note for note in by_hand[-1].placement.notes)
 
 
 def test_nothing_is_timed_where_no_side_could_take_from_the_other(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -81,6 +83,13 @@ def test_what_predictors_expect() -> None:
     guessed = activity_of(config, "sparse", stats, predictors(None, None, None, None))
     assert guessed.active.mean() == pytest.approx(1.3 * stats.counts.mean() / 1000, rel=1e-2)
     assert "Nobody measured" in guessed.notes[0]
+    seen = replace(predictors(None, 0.3, None, None), expected_to_fired=1.1)
+    by_tokens = activity_of(config, "sparse", stats, seen)
+    fired = stats.counts.mean(axis=1) / 1000
+    assert by_tokens.active.mean(axis=1) == pytest.approx(
+        [1.1 * fired[0], 0.3, 1.1 * fired[2], 1.1 * fired[3]], rel=1e-2
+    )
+    assert by_tokens.notes == ("As tokens of the model showed, the predictors expect 1.10 times what fires.",)
     gates = activity_of(config, "sparse", stats, predictors(None, None, None, None, gate=True))
     np.testing.assert_array_equal(gates.active, gates.opened)
 

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from product_checks import matrix, random
 
-from native_kernels.cpu import call, needed_ffn
+from native_kernels.backend import PackedMatrix
+from native_kernels.cpu import call, down_parts, needed_down, needed_ffn
 from native_kernels.cpu.call import aligned_empty
 from native_kernels.cpu.gemm import Scratch
+from native_kernels.cpu.pool import Pool, Program
 from native_kernels.cpu.union_ffn import UnionBuffers, Workspace, row_room, union_calls
 
 F, D = 120, 384
@@ -23,11 +25,12 @@ def activated(x: np.ndarray, activation: str, threshold: float) -> np.ndarray:
 
 def computed(name: str, batch: int, activation: Any, needed: np.ndarray | None, n_workers: int, **how: Any) -> Any:
     """out [T, D], what it should be, and counts."""
-    (gate, gates), (up, ups), (down, downs) = (matrix(name, F, D, seed=seed) for seed in range(3))
+    d = how.get("d", D)
+    (gate, gates), (up, ups), (down, downs) = (matrix(name, F, d, seed=seed) for seed in range(3))
     gated, listed, threshold = how.get("gated", True), how.get("listed"), how.get("threshold", 0.0)
-    x = random(batch, D)
+    x = random(batch, d)
     work = Workspace(Scratch.make(n_workers), row_room([gate, up], n_workers), UnionBuffers.make(batch, F))
-    out, counts, tokens = aligned_empty((batch, D)), np.zeros(5, np.int64), np.array([batch])
+    out, counts, tokens = aligned_empty((batch, d)), np.zeros(5, np.int64), np.array([batch])
     bias = random(1, F)[0]
     words = None
     if needed is not None:
@@ -38,7 +41,15 @@ def computed(name: str, batch: int, activation: Any, needed: np.ndarray | None, 
         gate if gated else None, up, down, x, tokens, out, activation, work, threshold=threshold, words=words,
         listed=listed, gate_bias=bias if gated else None, up_bias=None if gated else bias, counts=counts,
     )  # fmt: skip
-    call.run(calls, n_workers)
+    out[:] = np.nan
+    if how.get("pool"):
+        pool = Pool(n_workers)
+        try:
+            pool.run(Program(calls))
+        finally:
+            pool.close()
+    else:
+        call.run(calls, n_workers)
     first = activated(x @ (gates if gated else ups).T + bias, activation, threshold)
     mask = np.ones((batch, F), bool) if needed is None else needed
     if listed is not None:
@@ -76,7 +87,7 @@ def test_all_neurons_or_those_listed_and_without_a_gate() -> None:
 
 
 def test_neurons_of_several_blocks_and_many_rows_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(needed_ffn, "_BLOCK", 16)
+    monkeypatch.setattr(needed_down, "_BLOCK", 16)
     rng = np.random.default_rng(3)
     needed = rng.random((32, F)) < rng.random(F) ** 4
     needed[:, 7] = needed[3] = True
@@ -86,6 +97,54 @@ def test_neurons_of_several_blocks_and_many_rows_of_one(monkeypatch: pytest.Monk
             assert np.abs(out - wanted).max() < close * np.abs(wanted).max()
             assert counts[0] == n_needed
             assert np.array_equal(out, found[0][0])
+
+
+def test_down_is_cut_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(needed_down, "_ROOM_SHARE", 1)
+    monkeypatch.setattr(needed_down, "_SHORTEST", 8)
+    monkeypatch.setattr(needed_down, "_SHORTEST_OF_TOKEN", 1)
+    monkeypatch.setattr(needed_down, "_BLOCK", 16)
+    d = 4256  # the last piece is shorter
+    for batch in (1, 3):
+        needed = np.random.default_rng(batch).random((batch, F)) < 0.5
+        for name, close in {**CLOSE, "q4_0.lanes": 0.03, "q8_0.lanes": 0.03}.items():
+            pieces, most = needed_down.cut_of(matrix(name, F, d)[0], batch)
+            assert pieces > 1
+            assert most > 1
+            found = [computed(name, batch, "relu", needed, n_workers, d=d) for n_workers in (1, 2, 7, 15)]
+            for out, wanted, *_ in found:
+                assert np.abs(out - wanted).max() < close * np.abs(wanted).max()
+                assert np.array_equal(out, found[0][0])
+
+
+def test_a_program_of_many_threads_finds_the_same_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(needed_down, "_ROOM_SHARE", 1)
+    needed = np.random.default_rng(4).random((4, F)) < 0.5
+    for name in ("f16", "q4_0"):
+        outs = [computed(name, 4, "relu", needed, 1, d=1120)[0]]
+        outs += [computed(name, 4, "relu", needed, 5, d=1120, pool=True)[0] for _ in range(3)]
+        assert all(np.array_equal(out, outs[0]) for out in outs)
+
+
+def test_machine_code_can_be_loaded_without_a_runtime() -> None:
+    for one in (needed_down.parts_kernel("f16"), needed_ffn.hidden_kernel("f16", "f16")):
+        assert "NRT_" not in one.llvm_ir(), "it would be found when compiled, and not when read from the cache"
+
+
+def test_room_for_sums_is_bounded() -> None:
+    for d, codec, dtype, width in (
+        (5120, "f16", np.float16, 5120),
+        (8192, "q4_0", np.uint8, 4608),
+        (64, "f32", np.float32, 64),
+    ):
+        w = PackedMatrix(28672, d, codec, np.zeros((28672, width), dtype))
+        for batch in (1, 2, 8, 16, 32):
+            pieces, segments = needed_down.cut_of(w, batch)
+            assert 4 * segments * batch * d <= needed_down.ROOM_BYTES
+            assert down_parts.pieces_of(w) <= pieces
+            assert pieces * segments <= down_parts.ITEMS
+            buffers = needed_down.DownBuffers.make(batch, w, 2)
+            assert buffers.parts.shape == (segments, batch, d)
 
 
 def test_nobody_needs_anything() -> None:
