@@ -1,35 +1,32 @@
 // Weights as halves, for products of many positions (gemm.cu).
 //
 // Columns col0 .. col0 + n_cols, rows row0 .. row0 + gridDim.y of a matrix as halves, rows `step` halves apart; n_cols is
-// rounded up to 8, col0 is a multiple of 8. A thread makes twice eight columns of a group of 32, from its first or ninth
-// on and sixteen behind, so that two threads fill whole sectors and share what belongs to a group. What is beyond the
-// largest half becomes that. grid: x two threads for each group that any of the columns is in, y rows.
+// rounded up to 8, col0 is a multiple of 8. A thread makes eight columns, so that a warp writes whole lines of the memory.
+// What is beyond the largest half becomes that.
 // dequantise_*: from planes (layouts.py). stored_*: from rows as a file or a bundle stores them, row_bytes apart (a
 // multiple of 16).
 #include "halves.cuh"
 
 #define LARGEST_HALF 65504.f
 
-// A thread's columns, from the matrix's first on: `column` and sixteen behind. out: where column 0 would lie.
+// A thread's columns: `column` of the matrix and seven more, the eighth `eighth` of a group of 32.
 struct Own {
-    int group, eighth, column, col0, end;
+    int column, group, eighth, end;
     u64 row;
-    u16* out;
+    u16* to;
 
-    __device__ __forceinline__ Own(int row0, int col0, int n_cols, u16* to, u64 step) : col0(col0), end(col0 + n_cols) {
-        const int thread = blockIdx.x * blockDim.x + threadIdx.x;
-        group = col0 / 32 + thread / 2;
-        eighth = thread % 2;
-        column = 32 * group + 8 * eighth;
+    __device__ __forceinline__ Own(int row0, int col0, int n_cols, u16* out, u64 step) {
+        const int at = 8 * (blockIdx.x * blockDim.x + threadIdx.x);
+        column = col0 + at;
+        group = column / 32;
+        eighth = column % 32 / 8;
+        end = col0 + n_cols;
         row = row0 + blockIdx.y;
-        out = to + blockIdx.y * step - col0;
+        to = out + blockIdx.y * step + at;
     }
-    __device__ __forceinline__ bool none() const { return 32 * group >= end; }
-    __device__ __forceinline__ bool has(int which) const {
-        return column + 16 * which >= col0 && column + 16 * which < end;
-    }
-    __device__ __forceinline__ void store(int which, const u32 (&words)[4]) const {
-        if (has(which)) *(uint4*)(out + column + 16 * which) = make_uint4(words[0], words[1], words[2], words[3]);
+    __device__ __forceinline__ bool none() const { return column >= end; }
+    __device__ __forceinline__ void store(const u32 (&words)[4]) const {
+        *(uint4*)to = make_uint4(words[0], words[1], words[2], words[3]);
     }
 };
 
@@ -131,78 +128,66 @@ __device__ __forceinline__ void of_q6_k(u32 (&words)[4], uint2 l, uint2 h, float
 
 __device__ __forceinline__ uint2 load_eight(const u8* at) { return __ldg((const uint2*)at); }
 
-#define DEQUANTISE(...)                                        \
-    const Own own(row0, col0, n_cols, out, step);              \
-    if (own.none()) return;                                    \
-    __VA_ARGS__                                                \
-    _Pragma("unroll") for (int i = 0; i < 2; i++) if (own.has(i))
+#define OWN                                       \
+    const Own own(row0, col0, n_cols, out, step); \
+    if (own.none()) return;                       \
+    u32 words[4]
 
 KERNEL dequantise_f32(const u8* values, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
-    DEQUANTISE(const float* from = (const float*)(values + own.row * row_bytes);) {
-        const int column = own.column + 16 * i;
-        float v[8];
+    OWN;
+    const float* from = (const float*)(values + own.row * row_bytes) + own.column;
+    float v[8];
 #pragma unroll
-        for (int j = 0; j < 8; j++) v[j] = column + j < own.end ? from[column + j] : 0.f;
-        u32 words[4];
-        round_eight(words, v);
-        own.store(i, words);
-    }
+    for (int i = 0; i < 8; i++) v[i] = own.column + i < own.end ? __ldg(from + i) : 0.f;
+    round_eight(words, v);
+    own.store(words);
 }
 
 KERNEL dequantise_bf16(const u8* values, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
-    DEQUANTISE(const u16* from = (const u16*)(values + own.row * row_bytes);) {
-        const int column = own.column + 16 * i;
-        float v[8];
+    OWN;
+    const u16* from = (const u16*)(values + own.row * row_bytes) + own.column;
+    float v[8];
 #pragma unroll
-        for (int j = 0; j < 8; j++) v[j] = column + j < own.end ? __uint_as_float((u32)from[column + j] << 16) : 0.f;
-        u32 words[4];
-        round_eight(words, v);
-        own.store(i, words);
-    }
+    for (int i = 0; i < 8; i++) v[i] = own.column + i < own.end ? __uint_as_float((u32)__ldg(from + i) << 16) : 0.f;
+    round_eight(words, v);
+    own.store(words);
 }
 
 KERNEL dequantise_q8_0(const u8* bytes, u64 row_bytes, const u8* scales, u64 scale_bytes, int row0, int col0, int n_cols,
                        u16* out, u64 step) {
-    DEQUANTISE(const u16 scale = __ldg((const u16*)(scales + own.row * scale_bytes) + own.group);) {
-        u32 words[4];
-        of_bytes(words, load_eight(bytes + own.row * row_bytes + own.column + 16 * i), scale);
-        own.store(i, words);
-    }
+    OWN;
+    const u16 scale = __ldg((const u16*)(scales + own.row * scale_bytes) + own.group);
+    of_bytes(words, load_eight(bytes + own.row * row_bytes + own.column), scale);
+    own.store(words);
 }
 
 KERNEL dequantise_q4_0(const u8* bytes, u64 row_bytes, const u8* scales, u64 scale_bytes, int row0, int col0, int n_cols,
                        u16* out, u64 step) {
-    DEQUANTISE(const u16 scale = __ldg((const u16*)(scales + own.row * scale_bytes) + own.group);
-               const uint2 q = load_eight(bytes + own.row * row_bytes + 16 * own.group + 8 * own.eighth);) {
-        u32 words[4];
-        of_nibbles(words, nibbles(q, i), scale);
-        own.store(i, words);
-    }
+    OWN;
+    const uint2 q = load_eight(bytes + own.row * row_bytes + 16 * own.group + 8 * (own.eighth & 1));
+    const u16 scale = __ldg((const u16*)(scales + own.row * scale_bytes) + own.group);
+    of_nibbles(words, nibbles(q, own.eighth >> 1), scale);
+    own.store(words);
 }
 
 KERNEL dequantise_q4_k(const u8* bytes, u64 row_bytes, const u8* scales, u64 scale_bytes, int row0, int col0, int n_cols,
                        u16* out, u64 step) {
-    DEQUANTISE(const int block = own.group / 8; const int group = own.group % 8;
-               const float2 both = scales_of_q4_k(scales + own.row * scale_bytes + 16 * block, group);
-               const u8* from = bytes + own.row * row_bytes + 128 * block + 32 * (group / 2) + 8 * own.eighth;) {
-        u32 words[4];
-        of_q4_k(words, nibbles(load_eight(from + 16 * i), group & 1), both);
-        own.store(i, words);
-    }
+    OWN;
+    const int block = own.group / 8, group = own.group % 8;
+    const uint2 q = load_eight(bytes + own.row * row_bytes + 128 * block + 32 * (group / 2) + 8 * own.eighth);
+    of_q4_k(words, nibbles(q, group & 1), scales_of_q4_k(scales + own.row * scale_bytes + 16 * block, group));
+    own.store(words);
 }
 
 KERNEL dequantise_q6_k(const u8* low, u64 low_bytes, const u8* high, u64 high_bytes, const u8* scales, u64 scale_bytes,
                        const u8* ds, u64 d_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
-    DEQUANTISE(const int block = own.column / 256;
-               const float d = from_half(*((const u16*)(ds + own.row * d_bytes) + block));) {
-        const int inside = own.column % 256 + 16 * i, half = inside / 128;
-        const uint2 l = load_eight(low + own.row * low_bytes + 128 * block + 64 * half + inside % 64);
-        const uint2 h = load_eight(high + own.row * high_bytes + 64 * block + 32 * half + inside % 32);
-        const float scale = (float)(signed char)scales[own.row * scale_bytes + 16 * block + inside / 16];
-        u32 words[4];
-        of_q6_k(words, l, h, d * scale, inside);
-        own.store(i, words);
-    }
+    OWN;
+    const int block = own.column / 256, inside = own.column % 256, half = inside / 128;
+    const uint2 l = load_eight(low + own.row * low_bytes + 128 * block + 64 * half + inside % 64);
+    const uint2 h = load_eight(high + own.row * high_bytes + 64 * block + 32 * half + inside % 32);
+    const float scale = (float)(signed char)__ldg(scales + own.row * scale_bytes + 16 * block + inside / 16);
+    of_q6_k(words, l, h, from_half(__ldg((const u16*)(ds + own.row * d_bytes) + block)) * scale, inside);
+    own.store(words);
 }
 
 // ---------------------------------------------------------------- rows as files and bundles store them
@@ -216,41 +201,38 @@ __device__ __forceinline__ uint2 eight_bytes(const u8* at) {
 }
 
 KERNEL stored_q8_0(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
-    DEQUANTISE(const u8* block = rows + own.row * row_bytes + 34 * own.group; const u16 scale = __ldg((const u16*)block);) {
-        u32 words[4];
-        of_bytes(words, eight_bytes(block + 2 + 8 * own.eighth + 16 * i), scale);
-        own.store(i, words);
-    }
+    OWN;
+    const u8* block = rows + own.row * row_bytes + 34 * own.group;
+    const uint2 q = eight_bytes(block + 2 + 8 * own.eighth);
+    of_bytes(words, q, __ldg((const u16*)block));
+    own.store(words);
 }
 
 KERNEL stored_q4_0(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
-    DEQUANTISE(const u8* block = rows + own.row * row_bytes + 18 * own.group; const u16 scale = __ldg((const u16*)block);
-               const uint2 q = eight_bytes(block + 2 + 8 * own.eighth);) {
-        u32 words[4];
-        of_nibbles(words, nibbles(q, i), scale);
-        own.store(i, words);
-    }
+    OWN;
+    const u8* block = rows + own.row * row_bytes + 18 * own.group;
+    const uint2 q = eight_bytes(block + 2 + 8 * (own.eighth & 1));
+    of_nibbles(words, nibbles(q, own.eighth >> 1), __ldg((const u16*)block));
+    own.store(words);
 }
 
 KERNEL stored_q4_k(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
-    DEQUANTISE(const u8* block = rows + own.row * row_bytes + 144 * (own.group / 8); const int group = own.group % 8;
-               const float2 both = scales_of_q4_k(block, group);) {
-        u32 words[4];
-        const u8* from = block + 16 + 32 * (group / 2) + 8 * own.eighth + 16 * i;
-        of_q4_k(words, nibbles(load_eight(from), group & 1), both);
-        own.store(i, words);
-    }
+    OWN;
+    const int group = own.group % 8;
+    const u8* block = rows + own.row * row_bytes + 144 * (own.group / 8);
+    const uint2 q = load_eight(block + 16 + 32 * (group / 2) + 8 * own.eighth);
+    of_q4_k(words, nibbles(q, group & 1), scales_of_q4_k(block, group));
+    own.store(words);
 }
 
 KERNEL stored_q6_k(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
-    DEQUANTISE(const u8* block = rows + own.row * row_bytes + 210 * (own.group / 8);
-               const float d = from_half(*(const u16*)(block + 208));) {
-        const int inside = own.column % 256 + 16 * i, half = inside / 128;
-        u32 words[4];
-        of_q6_k(words, eight_bytes(block + 64 * half + inside % 64), eight_bytes(block + 128 + 32 * half + inside % 32),
-                d * (float)(signed char)block[192 + inside / 16], inside);
-        own.store(i, words);
-    }
+    OWN;
+    const int inside = own.column % 256, half = inside / 128;
+    const u8* block = rows + own.row * row_bytes + 210 * (own.column / 256);
+    const float d = from_half(__ldg((const u16*)(block + 208))) * (float)(signed char)__ldg(block + 192 + inside / 16);
+    of_q6_k(words, eight_bytes(block + 64 * half + inside % 64), eight_bytes(block + 128 + 32 * half + inside % 32), d,
+            inside);
+    own.store(words);
 }
 
 // Where word `chunk` of a group lies in a row of lanes, with so many bytes a group: docs/bundle.md, section 4.
@@ -261,25 +243,20 @@ __device__ __forceinline__ u32 lane_word(const u8* row, int n_groups, int group,
 
 KERNEL stored_q8_0_lanes(const u8* rows, u64 row_bytes, int n_groups, int row0, int col0, int n_cols, u16* out,
                          u64 step) {
-    DEQUANTISE(const u8* row = rows + own.row * row_bytes;
-               const u16 scale = __ldg((const u16*)(row + 32 * n_groups) + own.group);) {
-        const int chunk = 2 * own.eighth + 4 * i;
-        const uint2 q = make_uint2(lane_word(row, n_groups, own.group, chunk, 32),
-                                   lane_word(row, n_groups, own.group, chunk + 1, 32));
-        u32 words[4];
-        of_bytes(words, q, scale);
-        own.store(i, words);
-    }
+    OWN;
+    const u8* row = rows + own.row * row_bytes;
+    const uint2 q = make_uint2(lane_word(row, n_groups, own.group, 2 * own.eighth, 32),
+                               lane_word(row, n_groups, own.group, 2 * own.eighth + 1, 32));
+    of_bytes(words, q, __ldg((const u16*)(row + 32 * n_groups) + own.group));
+    own.store(words);
 }
 
 // Chunk c has columns 8 c to 8 c + 3 in its lower halves, the next four in its upper ones.
 KERNEL stored_q4_0_lanes(const u8* rows, u64 row_bytes, int n_groups, int row0, int col0, int n_cols, u16* out,
                          u64 step) {
-    DEQUANTISE(const u8* row = rows + own.row * row_bytes;
-               const u16 scale = __ldg((const u16*)(row + 16 * n_groups) + own.group);) {
-        const u32 q = lane_word(row, n_groups, own.group, own.eighth + 2 * i, 16);
-        u32 words[4];
-        of_nibbles(words, nibbles(make_uint2(q, q >> 4), 0), scale);
-        own.store(i, words);
-    }
+    OWN;
+    const u8* row = rows + own.row * row_bytes;
+    const u32 q = lane_word(row, n_groups, own.group, own.eighth, 16);
+    of_nibbles(words, nibbles(make_uint2(q, q >> 4), 0), __ldg((const u16*)(row + 16 * n_groups) + own.group));
+    own.store(words);
 }

@@ -196,8 +196,6 @@ __device__ __forceinline__ void multiply(const TensorMap* x, const TensorMap* w,
 KERNEL __launch_bounds__(288, 2) multiply_rows_64(PARAMETERS) { MULTIPLY(false, 64); }
 KERNEL __launch_bounds__(288, 2) multiply_rows_128(PARAMETERS) { MULTIPLY(false, 128); }
 KERNEL __launch_bounds__(512, 1) multiply_rows_192(PARAMETERS) { MULTIPLY(false, 192); }
-KERNEL __launch_bounds__(288, 1) multiply_rows_256(PARAMETERS) { MULTIPLY(false, 256); }
 KERNEL __launch_bounds__(288, 2) multiply_columns_64(PARAMETERS) { MULTIPLY(true, 64); }
 KERNEL __launch_bounds__(288, 2) multiply_columns_128(PARAMETERS) { MULTIPLY(true, 128); }
 KERNEL __launch_bounds__(512, 1) multiply_columns_192(PARAMETERS) { MULTIPLY(true, 192); }
-KERNEL __launch_bounds__(288, 1) multiply_columns_256(PARAMETERS) { MULTIPLY(true, 256); }

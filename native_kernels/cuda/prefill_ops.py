@@ -44,11 +44,8 @@ _ROUNDED_BY_THREAD, _ACTIVATED_BY_THREAD = 16, 8  # numbers of a row, as prefill
 _MOST_ROW_THREADS = 1024
 # Gathering rows of the host's memory waits for the bus: so many multiprocessors of a card, at most, are enough for it.
 # On each of them a product has one block less, by its registers: with 8 of an H200's 132 all blocks of 512 positions
-# and 8192 columns still have room at once. Beside products by warpgroups its blocks are smaller and more: any block of
-# those has room on the same multiprocessor then. On an H200 either brings 51 GB/s.
+# and 8192 columns still have room at once.
 _GATHERING_SHARE, _MOST_GATHERING, _GATHERING_THREADS = 8, 8, 512
-_GATHERING_BESIDE_WGMMA = 22, 192
-_PREFERS_SHARED = ("gather", "prefill", "dequantise")  # they need no cache, and products begin where they still are
 MOST_GATHERED = 3  # matrices at once
 
 
@@ -130,9 +127,8 @@ class CardPrefillOps:
             module = load(device, source)
             self._modules.append(module)
             self._functions |= {name: module.function(name) for name in functions}
-            if source in _PREFERS_SHARED:
-                for name in functions:
-                    self._functions[name].prefer_shared()
+        # Without it no product ran on a multiprocessor that gathers: on an H200 half as fast where each has one block.
+        self._functions["gather_rows"].prefer_shared()
         self._pieces_bytes = PIECES_BYTES[device.capability >= (8, 0)]
         for name in ("multiply_rows", "multiply_columns"):
             self._functions[name].allow_shared(self._pieces_bytes)
@@ -141,8 +137,7 @@ class CardPrefillOps:
             module = load(device, "gemm_wgmma")
             self._modules.append(module)
             self.wgmma = WgmmaProducts(device, module.function)
-        share = max(1, device.n_multiprocessors // _GATHERING_SHARE)
-        self.gathering = _GATHERING_BESIDE_WGMMA if self.wgmma else (min(_MOST_GATHERING, share), _GATHERING_THREADS)
+        self.gathering = min(_MOST_GATHERING, max(1, device.n_multiprocessors // _GATHERING_SHARE)), _GATHERING_THREADS
 
     def close(self) -> None:
         """Takes the kernels off the card."""
@@ -253,11 +248,11 @@ class CardPrefillOps:
             name = "stored_" + w.codec.replace(".", "_")
             if w.codec.endswith(".lanes"):
                 places.append(c_int(-(-w.n_cols // 32)))  # type: ignore[arg-type]
-        threads = 2 * (-(-(column + n_cols) // 32) - column // 32)
+        groups = -(-n_cols // 8)
         for done in range(0, n_rows, _MOST_ROWS):
             some = min(_MOST_ROWS, n_rows - done)
             self._functions[name].launch(
-                self.stream, (-(-threads // 128), some), (128,), *places, c_int(first + done), c_int(column),
+                self.stream, (-(-groups // 128), some), (128,), *places, c_int(first + done), c_int(column),
                 c_int(n_cols), c_uint64(to + 2 * done * step), c_uint64(step),
             )  # fmt: skip
 

@@ -132,14 +132,4 @@ __device__ __forceinline__ void multiply_group(float (&c)[96], u64 a, u64 b) {
                  : THIRTY_TWO(0), THIRTY_TWO(32), THIRTY_TWO(64) : "l"(a), "l"(b), "r"(1), "n"((int)TURNED));
 }
 
-template <bool TURNED>
-__device__ __forceinline__ void multiply_group(float (&c)[128], u64 a, u64 b) {
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p,%130,0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {" TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5)
-                 TEN(6) TEN(7) TEN(8) TEN(9) TEN(10) TEN(11)
-                 "%120,%121,%122,%123,%124,%125,%126,%127},%128,%129,p,1,1,0,%131;\n}"
-                 : THIRTY_TWO(0), THIRTY_TWO(32), THIRTY_TWO(64), THIRTY_TWO(96)
-                 : "l"(a), "l"(b), "r"(1), "n"((int)TURNED));
-}
-
 #endif

@@ -16,7 +16,7 @@ from native_kernels.cuda.driver import Device, Function, Stream
 Kind = Literal["rows", "columns"]
 
 CAPABILITY = (9, 0)
-WIDTHS = (64, 128, 192, 256)  # outputs of a block
+WIDTHS = (64, 128, 192)  # outputs of a block
 KERNELS = tuple(f"multiply_{kind}_{width}" for kind in ("rows", "columns") for width in WIDTHS)
 _POSITIONS, _BOX, _THREADS = 128, 64, 288  # of a block: positions; halves and rows of what is copied at once; threads
 _BOX_BYTES = _BOX * _BOX * 2
@@ -75,27 +75,23 @@ def most_stages(width: int, n_blocks: int) -> int:
 
 
 @cache
-def tiling_for(kind: Kind, n_tokens: int, n_out: int, n_products: int, n_multiprocessors: int) -> Tiling:
+def tiling_for(n_tokens: int, n_out: int, n_products: int, n_multiprocessors: int) -> Tiling:
     """The cut that keeps the card busiest, of those measured on an H200 (tests/benchmarks/gpu_tilings.py): one block on
-    each multiprocessor, as wide as it takes that all run at once. TFLOP/s of 512 positions there: 380 (outputs 2048,
-    depth 8192), 630 (4096, 8192), 530 (5120, 5120), 690 (8192, 8192), 630 (28672, 8192); cuBLAS 580 to 730."""
+    each multiprocessor, also on those where rows are gathered, and if it can be all at once. TFLOP/s of 512 positions
+    there, and while rows are gathered: 395 and 330 (outputs 2048, depth 8192), 630 and 520 (4096, 8192), 530 and 460
+    (5120, 5120), 650 and 560 (8192, 8192), 620 (28672, 8192); cuBLAS alone 580 to 730."""
     over_tokens = -(-n_tokens // _POSITIONS)
 
-    def at_once(width: int, n: int = n_multiprocessors) -> bool:
-        return over_tokens * -(-n_out // width) * n_products <= n
+    def n_blocks(width: int) -> int:
+        return over_tokens * -(-n_out // width) * n_products
 
     alone = (1, 1)
     beside = (2, 1) if over_tokens % 2 == 0 else alone  # they share weights
-    if at_once(128, n_multiprocessors // 2):
+    width, cluster = 128, beside
+    if n_blocks(128) <= n_multiprocessors // 2:
         width, cluster = 64, alone  # more blocks, of which each is ready sooner
-    elif at_once(128):
-        width, cluster = 128, beside
-    elif kind == "rows" and at_once(192):  # by columns three panels side by side are slow
+    elif n_blocks(192) <= n_multiprocessors < n_blocks(128):
         width, cluster = 192, (beside[0], 2)
-    elif at_once(256):
-        width, cluster = 256, beside
-    else:
-        width, cluster = 128, beside
     return Tiling(width, cluster, most_stages(width, 1))
 
 
@@ -109,7 +105,7 @@ class WgmmaProducts:
             one.allow_shared(_MOST_SHARED - _RESERVED)
         self._maps: dict[Operand, TensorMap] = {}
         self._n_multiprocessors = device.n_multiprocessors
-        self.tiling_for: Callable[[Kind, int, int, int, int], Tiling] = tiling_for
+        self.tiling_for: Callable[[int, int, int, int], Tiling] = tiling_for
 
     def launch(
         self, kind: Kind, stream: Stream, x: Operand, factors: int, w: Operand, result: Result, adds: bool,
@@ -118,7 +114,7 @@ class WgmmaProducts:
         """result [T, N] = x [T, K] times w [N, K] (kind "rows") or w [K, N] ("columns"), or is added to. other: a
         second product of the same x, of the same shape and step."""
         n_out, n_products = w.n_rows if kind == "rows" else w.n_cols, 2 if other else 1
-        tiling = self.tiling_for(kind, x.n_rows, n_out, n_products, self._n_multiprocessors)
+        tiling = self.tiling_for(x.n_rows, n_out, n_products, self._n_multiprocessors)
         other_w, other_result = other or (w, result)
         blocks = (-(-x.n_rows // _POSITIONS), -(-n_out // tiling.width))
         grid = [-(-n // size) * size for n, size in zip(blocks, tiling.cluster, strict=True)]

@@ -23,7 +23,7 @@ from gpu_prompt import PRODUCTS, own_ways, timed  # noqa: E402 - found by the li
 
 from native_kernels.cuda.driver import Device, DeviceMemory, PinnedMemory, Stream  # noqa: E402
 from native_kernels.cuda.prefill_ops import CardPrefillOps, HostRows  # noqa: E402
-from native_kernels.cuda.wgmma_products import WIDTHS, Kind, Tiling, most_stages, tiling_for  # noqa: E402
+from native_kernels.cuda.wgmma_products import WIDTHS, Tiling, most_stages, tiling_for  # noqa: E402
 
 SHOWN = 7
 ROW_BYTES, N_ROWS = 4608, 1 << 16  # of what is gathered at once: 6 ms over a bus of 50 GB/s
@@ -61,8 +61,7 @@ def main() -> int:
                     device.synchronize()
                     rates.append((work / seconds / 1e12, in_words(tiling)))
                 products = 2 if name == "two" else 1
-                kind: Kind = "columns" if name == "columns" else "rows"
-                chosen = tiling_for(kind, n_tokens, n_out // products, products, device.n_multiprocessors)
+                chosen = tiling_for(n_tokens, n_out // products, products, device.n_multiprocessors)
                 usual = in_words(chosen)
                 best = ", ".join(f"{words} {rate:.0f}" for rate, words in sorted(rates, reverse=True)[:SHOWN])
                 its = next((f"{rate:.0f}" for rate, words in rates if words == usual), "?")
