@@ -53,6 +53,7 @@ class GpuInfo:
     uuid: str | None = None
     reach_bytes_per_s: float | None = None
     beside_share: float | None = None
+    library_bytes: int | None = None  # what NVIDIA's library of products takes there; None: there is none to be used
 
 
 class NvmlUnavailableError(Exception):

@@ -51,6 +51,8 @@ def _on_card(model: LoadedModel, card: CardPart) -> dict[str, Any]:
     why = [card.chosen, f"{card.reason.rstrip('.')}."]
     if placement.ram_bytes:
         why.append(f"The rest is in RAM: {gib(placement.ram_bytes)}, which the processor computes.")
+    if card.products:
+        why.append(card.products)
     why.append(f"There is room for a context of {model.context} tokens.")
     return {
         "line": line,

@@ -361,11 +361,12 @@ class PlacedPart:
     def _open_prompts(self, card: CudaCard, executor: FfnExecutor, pool: Pool) -> Prompts:
         whole, loaded = self._whole, self._now
         sizes = ModelBytes.of(whole.opened, whole.weights)
-        room = memory_plan.prefill_bytes(sizes, whole.context, loaded.placement.origins.vram_budget_bytes)
+        config, budget_bytes = whole.opened.config, loaded.placement.origins.vram_budget_bytes
+        room = memory_plan.prefill_bytes(sizes, whole.context, budget_bytes)
         self._in_place = InPlace(card.device)
         return Prompts(
-            card, whole.opened.config, whole.weights, loaded.model, executor, whole.backend.operators, pool,
-            whole.context, room, self.streaming_speed, self._in_place,
+            card, config, whole.weights, loaded.model, executor, whole.backend.operators, pool, whole.context, room,
+            self.streaming_speed, self._in_place, memory_plan.library_bytes(config, self.gpu, budget_bytes),
         )  # fmt: skip
 
     @property
@@ -386,6 +387,11 @@ class PlacedPart:
         answers. Raises: CudaError."""
         self._card.enter()
         return None if self._prompts is None else self._prompts.measure()
+
+    @property
+    def products(self) -> str:
+        """As Prompts.products."""
+        return "" if self._prompts is None else self._prompts.products
 
     @property
     def streaming_way(self) -> str:

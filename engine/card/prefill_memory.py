@@ -158,8 +158,9 @@ class PrefillMemory:
         self._keep: list[F32] = []
 
     def begin(self, angles: tuple[Angles, Angles], n_layers: int, counts_neurons: bool) -> None:
-        """A new piece: its angles, and nothing counted."""
+        """A new piece: its angles, and nothing counted or gathered."""
         self.settle()
+        self._ops.gather_nothing()
         self._keep.clear()
         for places, pair in zip(self.angles, angles, strict=True):
             for place, values in zip(places, pair, strict=True):

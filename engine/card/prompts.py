@@ -15,33 +15,41 @@ from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import ModelWeights
 from native_kernels.backend import F32, I64, Operators
 from native_kernels.cpu.pool import Pool
+from native_kernels.cuda.cublas_trial import use_library
 from native_kernels.cuda.cuda_card import CudaCard
 from native_kernels.cuda.driver import Stream
 from native_kernels.cuda.prefill_ops import CardPrefillOps
 
 
 class Prompts:
-    """What prompts need of a card, until `close`. n_bytes: on the card."""
+    """What prompts need of a card, until `close`. n_bytes: on the card. products: who multiplies and why, a sentence
+    where that was a question, else empty."""
 
     def __init__(
         self, card: CudaCard, config: ModelConfig, weights: ModelWeights, model: CardModel, executor: FfnExecutor,
         operators: Operators, pool: Pool, context: int, room: int, speed: StreamingSpeed, in_place: InPlace,
+        library_bytes: int = 0,
     ) -> None:  # fmt: skip
         """room: bytes on the card that it may take. in_place: what of the weights the card reads where they lie, which
-        may become more between prompts. Raises: CudaOutOfMemoryError, CudaError; nothing is held then."""
+        may become more between prompts. library_bytes: beside the room, for NVIDIA's library of products; 0: it is not
+        used. Raises: CudaOutOfMemoryError, CudaError; nothing is held then."""
         sizes = sizes_for(config, [layer.ffns[0] for layer in weights.layers], context, room, config.has_zeros)
         self._processor = Transformer(config, weights, executor, operators)
         self._copies = Stream(card.device, urgent=True)  # the card gathers rows there, beside large products
         self._in_place = in_place
+        self.products = ""
         self._ops: CardPrefillOps | None = None
         self._prefill: CardPrefill | None = None
         try:
             self._ops = CardPrefillOps(card.device, card.stream, self._copies)
+            if library_bytes:
+                is_used, self.products = use_library(self._ops)
+                library_bytes = library_bytes if is_used else 0
             self._prefill = CardPrefill(self._processor, model, self._ops, pool, sizes, in_place)
         except BaseException:
             self.close()
             raise
-        self.n_bytes = sizes.card_bytes
+        self.n_bytes = sizes.card_bytes + library_bytes
         self._least = {way: threshold(speed, in_place=way) for way in (False, True)}
 
     @property

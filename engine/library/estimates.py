@@ -256,8 +256,9 @@ class _Case:
     def fixed_vram(self) -> int:
         if self.machine.gpu is None:
             return 0
-        scratch = memory_plan.card_scratch_bytes(self.sizes.model, self.context, self.budgets.vram_bytes)
-        return memory_plan.context_bytes(self.machine.gpu) + scratch
+        gpu = self.machine.gpu
+        scratch = memory_plan.card_scratch_bytes(self.sizes.model, self.context, gpu, self.budgets.vram_bytes)
+        return memory_plan.context_bytes(gpu) + scratch
 
     @property
     def fixed_ram(self) -> int:

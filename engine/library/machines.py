@@ -56,7 +56,7 @@ class KnownMachine:
         facts: list[Any] = [self.key, budgets.vram_bytes, budgets.ram_bytes, self.threads, self.profile.sync_s,
                             self.profile.cpu.bytes_per_s]  # fmt: skip
         if gpu is not None:
-            facts += [gpu.bytes_per_s, gpu.pcie_bytes_per_s, gpu.context_bytes]
+            facts += [gpu.bytes_per_s, gpu.pcie_bytes_per_s, gpu.context_bytes, gpu.library_bytes]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
     def line(self, models_folder: Path, vram_budget_gib: float | None = None) -> MachineLine:

@@ -190,8 +190,9 @@ class _Case:
         """Taken as soon as the card is used; the only part of a problem that goes by the budget."""
         if self.machine.gpu is None:
             return 0
-        scratch = memory_plan.card_scratch_bytes(self.known.sizes, self.context, self.budgets.vram_bytes)
-        return memory_plan.context_bytes(self.machine.gpu) + scratch
+        gpu = self.machine.gpu
+        scratch = memory_plan.card_scratch_bytes(self.known.sizes, self.context, gpu, self.budgets.vram_bytes)
+        return memory_plan.context_bytes(gpu) + scratch
 
     @property
     def fixed_ram(self) -> int:

@@ -38,6 +38,8 @@ LANDING_BYTES = 2 * (32 << 20)
 CARD_LANDING_BYTES = 32 << 20
 # Of prompts on a card: neurons at once, and what is left to them of however small a budget.
 _PREFILL_NEURONS, LEAST_PREFILL_BYTES = 4096, 24 << 20
+# Of NVIDIA's library of products: for models from this width on, and at most such a part of a budget.
+_LIBRARY_WIDTH, _LIBRARY_SHARE = 2048, 0.01
 # Of batches on a card: where weights become halves, and where neurons of the host's memory are brought for a while.
 _TILE_BYTES, STAGING_BYTES = 32 << 20, 2 * (32 << 20)
 # Between answers hot neurons are exchanged through this; two modes may be in use at once; a driver gives memory in
@@ -121,6 +123,13 @@ def context_bytes(gpu: GpuInfo) -> int:
     return gpu.context_bytes or USUAL_CONTEXT_BYTES
 
 
+def library_bytes(config: ModelConfig, gpu: GpuInfo | None, vram_budget: int) -> int:
+    """What NVIDIA's library of products takes on the card, where there is one and prompts use it; else 0: the products
+    of a narrow model gain little by it, and of a small budget it is not worth its part."""
+    n_bytes = 0 if gpu is None else gpu.library_bytes or 0
+    return n_bytes if config.d_model >= _LIBRARY_WIDTH and n_bytes <= _LIBRARY_SHARE * vram_budget else 0
+
+
 def scratch_bytes(model: ModelBytes, context: int) -> int:
     """Buffers of decoding and prefill, on whichever side computes: the stream, attention's and the FFN's values of the
     positions that pass at once, logits, and where weights land on their way to the card."""
@@ -132,10 +141,13 @@ def scratch_bytes(model: ModelBytes, context: int) -> int:
     return 4 * positions * of_position + 4 * config.vocab_size + min(LANDING_BYTES, 2 * layer)
 
 
-def card_scratch_bytes(model: ModelBytes, context: int, vram_budget: int, sequences: int = 1) -> int:
+def card_scratch_bytes(
+    model: ModelBytes, context: int, gpu: GpuInfo | None, vram_budget: int, sequences: int = 1
+) -> int:
     """The same on a card that computes: the larger of what loading needs there and what answering does afterwards.
     context: of all sequences together."""
     answering = _DECODERS * _decode_bytes(model.config) + prefill_bytes(model, context, vram_budget) + EXCHANGE_BYTES
+    answering += library_bytes(model.config, gpu, vram_budget)
     if sequences > 1:
         answering += batch_bytes(model, sequences)
     return max(CARD_LANDING_BYTES, answering) + GRANULARITY_BYTES + _page_tables(model, vram_budget)

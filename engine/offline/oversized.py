@@ -221,7 +221,7 @@ class Case:
         if room.gpu is None or self.model.config.n_experts:
             return 0
         tokens = self.sequences * context
-        scratch = memory_plan.card_scratch_bytes(self.model, tokens, room.vram_bytes, self.sequences)
+        scratch = memory_plan.card_scratch_bytes(self.model, tokens, room.gpu, room.vram_bytes, self.sequences)
         return max(0, room.vram_bytes - memory_plan.context_bytes(room.gpu) - scratch)
 
 

@@ -115,7 +115,9 @@ class Setting:
         """Taken as soon as the card is used."""
         if self.gpu is None:
             return 0
-        scratch = memory_plan.card_scratch_bytes(self.model, self.context, self.budgets.vram_bytes, self.sequences)
+        scratch = memory_plan.card_scratch_bytes(
+            self.model, self.context, self.gpu, self.budgets.vram_bytes, self.sequences
+        )
         return memory_plan.context_bytes(self.gpu) + scratch
 
     @property

@@ -4,23 +4,32 @@ They are put into one stream in order; nothing waits. Numbers are f32 [T, n], ro
 a product is rounded to halves row by row, each under a power of two of its own so that no number is too large; weights
 are made halves too (f32 and bf16 ones lose what halves cannot hold, beyond 65504 they become that), and the sums are
 f32: a product is exact to about 2^-11 of its terms. Attention over keys and values in f32, or of heads beyond 128, is
-f32 throughout; else it is made of halves as well. No sum depends on how work is dealt out. It decides nothing about
-what lies where.
+f32 throughout; else it is made of halves as well. It decides nothing about what lies where.
+
+The kernels here sum each position by itself, in an order that depends on the sizes of the matrices alone. Where a
+library multiplies, the same call gives the same bits from run to run, but the order of a position's sums may depend on
+how many positions are multiplied together: a prompt that is cut elsewhere, or begins behind what is known already, may
+differ in the last bits of its sums of f32.
 """
 
 from __future__ import annotations
 
 import ctypes
+import logging
 from collections.abc import Iterator, Sequence
 from ctypes import c_float, c_int, c_uint64
 from dataclasses import dataclass
 
 from native_kernels.backend import RopeOrder
 from native_kernels.cuda.card import Activation, CardKv, CardMatrix, CardNorm, KvCodec
+from native_kernels.cuda.cublas import LEAST_POSITIONS, Cublas, LibraryError
+from native_kernels.cuda.cublas_products import LibraryProducts
 from native_kernels.cuda.driver import Device, Function, Module, Stream
 from native_kernels.cuda.layouts import plane_row_bytes
 from native_kernels.cuda.modules import load
 from native_kernels.cuda.wgmma_products import CAPABILITY, Kind, Operand, Result, WgmmaProducts
+
+log = logging.getLogger(__name__)
 
 _ACTIVATIONS: dict[Activation, int] = {"relu": 0, "drelu": 1, "fatrelu": 2, "silu": 3, "gelu": 4, "gelu-tanh": 5}
 _NORMS = {"rms": 1, "layer": 2}
@@ -33,6 +42,7 @@ _KERNELS = {
     "gemm": ("multiply_rows", "multiply_columns"),
     "flash": tuple(f"attend_{dim}" for dim in _HEAD_DIMS),
     "flash_half": tuple(f"attend_half_{dim}" for dim in _HALF_DIMS),
+    "finish": ("scale_rows",),
     "gather": ("gather_rows",),
     "prefill": ("round_rows", "activate_rows", "tally", "place_heads"),
     "dequantise": (*(f"dequantise_{one}" for one in _DEQUANTISED), *(f"stored_{one}" for one in _STORED)),
@@ -114,9 +124,14 @@ class Tile:
 class CardPrefillOps:
     """The operators; stream: what they run in, copy_stream: what brings weights meanwhile. The card must be entered.
 
+    library: what multiplies LEAST_POSITIONS and more, the operators' own; None, as at first: the kernels here do it.
+    failure: why it is no longer used.
     Cost of making one: 5 ms, some seconds where the kernels are compiled.
     Raises: NoMachineCodeError, CudaError; all operators raise CudaError.
     """
+
+    library: LibraryProducts | None = None
+    failure = ""
 
     def __init__(self, device: Device, stream: Stream, copy_stream: Stream) -> None:
         self.device, self.stream, self.copy_stream = device, stream, copy_stream
@@ -140,9 +155,16 @@ class CardPrefillOps:
         self.gathering = min(_MOST_GATHERING, max(1, device.n_multiprocessors // _GATHERING_SHARE)), _GATHERING_THREADS
 
     def close(self) -> None:
-        """Takes the kernels off the card."""
+        """Takes the kernels off the card, and the library."""
+        library, self.library = self.library, None
+        if library is not None:
+            library.close()
         while self._modules:
             self._modules.pop().close()
+
+    def by_library(self, library: Cublas) -> LibraryProducts:
+        """Products by the library in this stream, for `library`."""
+        return LibraryProducts(library, self._functions["scale_rows"], self.stream)
 
     # ------------------------------------------------------------ weights on their way
 
@@ -154,9 +176,21 @@ class CardPrefillOps:
         sources = [_Source(one.address, one.stride, one.row_bytes, one.to, one.step) for one in rows]
         sources += [_Source()] * (MOST_GATHERED - len(sources))
         blocks, threads = self.gathering
+        self._spare(blocks)
         self._functions["gather_rows"].launch(
             self.copy_stream, (blocks,), (threads,), *sources, c_int(len(rows)), c_uint64(ids), c_int(n)
         )
+
+    def gather_nothing(self) -> None:
+        """Until `gather` is called the next time, products have all of the card to themselves."""
+        self._spare(0)
+
+    def _spare(self, n: int) -> None:
+        if self.library is not None:
+            try:
+                self.library.spare(n)
+            except LibraryError as error:
+                self._without_library(error)
 
     # ------------------------------------------------------------ products
 
@@ -261,6 +295,15 @@ class CardPrefillOps:
         n_out: int, depth: int, adds: bool, other: tuple[int, int, int] | None = None,
     ) -> None:  # fmt: skip
         """other: weights, out and bias of a second product of the same rows."""
+        if self.library is not None and n_tokens >= LEAST_POSITIONS:
+            try:
+                self.library.multiply(
+                    kernel == "multiply_columns", x.address + 2 * x_column, x.step, w, w_step, out.address, out.step,
+                    x.factors, bias, n_tokens, n_out, depth, adds, other,
+                )  # fmt: skip
+                return
+            except LibraryError as error:
+                self._without_library(error)
         if self.wgmma is not None:
             kind: Kind = "rows" if kernel == "multiply_rows" else "columns"
             shape = (n_out, depth) if kind == "rows" else (depth, n_out)
@@ -279,6 +322,12 @@ class CardPrefillOps:
             c_uint64(out.step), c_uint64(x.factors), c_uint64(bias), c_int(n_tokens), c_int(n_out), c_int(depth),
             c_int(adds), *others, shared_bytes=self._pieces_bytes,
         )  # fmt: skip
+
+    def _without_library(self, error: LibraryError) -> None:
+        library, self.library, self.failure = self.library, None, str(error)
+        log.info("The library of products is no longer used: %s", error)
+        if library is not None:
+            library.close()
 
     # ------------------------------------------------------------ rows
 

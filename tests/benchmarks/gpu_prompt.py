@@ -2,12 +2,14 @@
 
     python tests/benchmarks/gpu_prompt.py 70b-q4_0.gguf --budget 24 --in-memory
     python tests/benchmarks/gpu_prompt.py 32b-f16.gguf --budget 24 --tokens 512 --record
+    python tests/benchmarks/gpu_prompt.py 32b-f16.gguf --budget 24 --own-products
     python tests/benchmarks/gpu_prompt.py --products --rows
 
 Questions of random tokens are read until the cold neurons come as they will from then on. The quickest of some more is
 the time that counts; after it one is read with marks around every kernel, which costs some percent. What the stream of
 the products is not busy with kernels for, it waits: for cold neurons, or for Python to ask. `--products` multiplies
-512 positions with matrices as large as they occur, by our kernels and, where PyTorch for CUDA is installed, by cuBLAS.
+512 positions with matrices as large as they occur, by our kernels and, where PyTorch for CUDA has brought it, by cuBLAS
+with all that belongs to a product. Without `--own-products` and `--library` the engine decides who multiplies.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +34,17 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
 from gpu_anchors import found_in_memory  # noqa: E402 - found by the lines above
 
+from engine.card import prompts  # noqa: E402
 from engine.config import EngineConfig  # noqa: E402
 from engine.generate import prefill  # noqa: E402
 from engine.hardware import probe  # noqa: E402
 from engine.session import LoadedModel  # noqa: E402
 from native_kernels.codecs import ROW_CODECS  # noqa: E402
+from native_kernels.cuda import cublas  # noqa: E402
 from native_kernels.cuda.card import CardMatrix, CardNorm  # noqa: E402
+from native_kernels.cuda.cublas import LibraryFile, LibraryUnavailableError  # noqa: E402
+from native_kernels.cuda.cublas_products import LibraryProducts  # noqa: E402
+from native_kernels.cuda.cublas_trial import use_library  # noqa: E402
 from native_kernels.cuda.driver import Device, DeviceMemory, Event, Function, Stream  # noqa: E402
 from native_kernels.cuda.layouts import plane_row_bytes  # noqa: E402
 from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Rows, StoredMatrix, Tile  # noqa: E402
@@ -57,12 +65,19 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=512)
     parser.add_argument("--in-memory", action="store_true", help="the model's file lies in memory: it counts as free")
     parser.add_argument("--products", action="store_true")
+    by = parser.add_mutually_exclusive_group()
+    by.add_argument("--own-products", action="store_true", help="as if there were no cuBLAS")
+    by.add_argument("--library", action="store_true", help="by cuBLAS, even where it is not faster")
     parser.add_argument(
         "--older", action="store_true", help="products as cards before compute capability 9.0 make them"
     )
     parser.add_argument("--rows", action="store_true", help="kernels beside the products, as 70B needs them")
     parser.add_argument("--record", action="store_true", help="write the figures to tests/benchmarks/results/")
     flags = parser.parse_args()
+    if flags.own_products:
+        cublas.find = without_library
+    if flags.library:
+        prompts.use_library = partial(use_library, is_forced=True)
     found: dict[str, Any] = {}
     if flags.products:
         found["products"] = products(flags.older)
@@ -84,6 +99,11 @@ def main() -> int:
     return 0
 
 
+def without_library() -> LibraryFile:
+    """In place of native_kernels.cuda.cublas.find."""
+    raise LibraryUnavailableError("it is left out, as asked")
+
+
 # ---------------------------------------------------------------- a question
 
 
@@ -96,20 +116,29 @@ class Launches:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        usual = Function.launch
+        usual, multiply = Function.launch, LibraryProducts.multiply
 
-        def launch(function: Function, stream: Stream, *args: Any, **named: Any) -> None:
+        def marked(stream: Stream, name: str, work: Callable[[], None]) -> None:
             before, after = Event(self.device), Event(self.device)
             before.record(stream)
-            usual(function, stream, *args, **named)
+            work()
             after.record(stream)
-            self.of.setdefault((stream.handle, function.name), []).append((before, after))
+            self.of.setdefault((stream.handle, name), []).append((before, after))
 
-        Function.launch = launch  # type: ignore[method-assign]
+        def launch(function: Function, stream: Stream, *args: Any, **named: Any) -> None:
+            marked(stream, function.name, lambda: usual(function, stream, *args, **named))
+
+        def product(library: LibraryProducts, columns: bool, *args: Any) -> None:
+            name = f"cublas_{'columns' if columns else 'rows'}"
+            marked(library.stream, name, lambda: multiply(library, columns, *args))
+
+        Function.launch = launch  # type: ignore[method-assign, assignment]
+        LibraryProducts.multiply = product  # type: ignore[method-assign, assignment]
         try:
             yield
         finally:
             Function.launch = usual  # type: ignore[method-assign]
+            LibraryProducts.multiply = multiply  # type: ignore[method-assign]
 
     def seconds(self) -> dict[int, dict[str, tuple[int, float]]]:
         """Of every stream: kernel -> how many, and seconds of all of them. The work must be done."""
@@ -148,7 +177,8 @@ def of_model(flags: argparse.Namespace) -> dict[str, Any]:
         gathering = {name: one for of in streams.values() for name, one in of.items() if name == "gather_rows"}
         kernels = {name: one for of in streams.values() for name, one in of.items() if name not in gathering}
         return {
-            "model": model.name, "device": model.device_reason, "threads": model.threads, "tokens": flags.tokens,
+            "model": model.name, "device": model.device_reason, "products": model.card.products,
+            "threads": model.threads, "tokens": flags.tokens,
             "seconds": took, "marked_seconds": marked, "way": model.card.streaming_way,
             "cold_bytes": speed.cold_bytes if rates else 0, "bus_bytes_per_s": rates and rates.bus,
             "filling_bytes_per_s": rates and rates.filling,
@@ -176,6 +206,8 @@ def in_words(found: dict[str, Any]) -> str:
         f"{found['model']}: {found['tokens']} tokens in {1e3 * found['seconds']:.0f} ms, with marks "
         f"{1e3 * marked:.0f}; {found['device']}"
     ]
+    if found.get("products"):
+        lines.append(found["products"])
     if found["cold_bytes"]:
         least = found["cold_bytes"] / found["bus_bytes_per_s"]
         lines.append(
@@ -197,26 +229,24 @@ def in_words(found: dict[str, Any]) -> str:
 
 
 def products(older: bool = False) -> list[dict[str, Any]]:
-    """Operations a second of our products, and of cuBLAS; positions of halves times rows of halves."""
+    """Operations a second of our products, and of cuBLAS's with what belongs to them; positions and rows of halves."""
     device = Device(0)
     device.enter()
     stream, copies = Stream(device), Stream(device)
     ops = CardPrefillOps(device, stream, copies)
     if older:
         ops.wgmma = None
-    found = []
+    print(use_library(ops, is_forced=True)[1])
+    library, found = ops.library, []
     for n_tokens, n_out, depth in PRODUCTS:
-        own = own_seconds(device, ops, stream, n_tokens, n_out, depth)
-        theirs = _cublas_seconds(n_tokens, n_out, depth)
         work = 2 * n_tokens * n_out * depth
         row: dict[str, Any] = {"positions": n_tokens, "outputs": n_out, "depth": depth}
-        words = f"{n_tokens} x {depth} x {n_out}:"
-        for name, seconds in own.items():
-            row[f"{name}_flop_per_s"] = work / seconds
-            words += f" {name} {work / seconds / 1e12:.0f} TFLOP/s ({1e6 * seconds:.0f} us)"
-        if theirs is not None:
-            row["cublas_flop_per_s"] = work / theirs
-            words += f" cuBLAS {work / theirs / 1e12:.0f} ({1e6 * theirs:.0f} us)"
+        words = f"{n_tokens} x {depth} x {n_out}, TFLOP/s:"
+        for whose, ops.library in (("own", None), ("cublas", library))[: 1 if library is None else 2]:
+            words += f" {whose}"
+            for name, seconds in own_seconds(device, ops, stream, n_tokens, n_out, depth).items():
+                row[f"{whose}_{name}_flop_per_s"] = work / seconds
+                words += f" {name} {work / seconds / 1e12:.0f} ({1e6 * seconds:.0f} us)"
         found.append(row)
         print(words, flush=True)
     ops.close()
@@ -313,27 +343,6 @@ def timed(device: Device, stream: Stream, work: Any, n: int = 20, rounds: int = 
         end.record(stream)
         end.wait()
         best = min(best, end.seconds_since(start) / n)
-    return float(best)
-
-
-def _cublas_seconds(n_tokens: int, n_out: int, depth: int) -> float | None:
-    try:
-        import torch
-    except ImportError:
-        return None
-    if not torch.cuda.is_available():
-        return None
-    x = torch.randn(n_tokens, depth, device="cuda").half()
-    w = torch.randn(n_out, depth, device="cuda").half()
-    best = np.inf
-    for _ in range(4):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        for _ in range(20):
-            torch.mm(x, w.t())
-        end.record()
-        end.synchronize()
-        best = min(best, start.elapsed_time(end) / 1e3 / 20)
     return float(best)
 
 

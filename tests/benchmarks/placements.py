@@ -140,7 +140,7 @@ def solved(case: Case, precision: str, machine_name: str) -> Row:
     model = sizes(shape, codec)
     budgets = memory_plan.budgets_of(profile, gpu, None)
     scratch = memory_plan.scratch_bytes(model, CONTEXT)
-    on_card = memory_plan.card_scratch_bytes(model, CONTEXT, budgets.vram_bytes)
+    on_card = memory_plan.card_scratch_bytes(model, CONTEXT, gpu, budgets.vram_bytes)
     context = memory_plan.context_bytes(gpu)
     machine = Machine.of(profile, default_threads(profile), gpu)
 

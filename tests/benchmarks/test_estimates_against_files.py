@@ -48,7 +48,7 @@ def test_an_estimate_is_what_the_engine_plans_for_such_a_model(
     assert stats is not None
     artefacts.save_stats(opened, replace(stats, model=opened.fingerprint))
 
-    scratch = memory_plan.card_scratch_bytes(wanted, 1024, GIB)
+    scratch = memory_plan.card_scratch_bytes(wanted, 1024, None, GIB)
     budget = (440401920 + scratch) / GIB + room
     engine = EngineConfig(hardware_file="pc-low", vram_budget_gib=budget, context=1024)
     planned = solve_model(opened, engine).placement

@@ -26,6 +26,7 @@ from engine.hardware import (
     describe,
     measure,
     probe,
+    with_library,
 )
 
 THIN = "\u202f"
@@ -388,6 +389,23 @@ def test_the_documented_fields_are_enough() -> None:
     assert default_threads(profile) == 23
     assert profile.gpus[0].pcie_bytes_per_s == 2.5e10
     assert describe(profile) == f"GeForce RTX 4090, 24{THIN}GB · 192{THIN}GB RAM · 24 cores"
+
+
+def test_the_library_of_products_is_counted_where_there_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from native_kernels.cuda import cublas
+
+    card = probe(**RecordedMachine("rtx_4090", tmp_path).keywords()).gpus[0]
+    assert card.library_bytes is None
+    monkeypatch.setattr(cublas, "find", lambda: None)
+    found = with_library(card)
+    assert found.library_bytes == cublas.CARD_BYTES > cublas.WORKSPACE_BYTES
+    assert with_library(replace(card, usable=False)).library_bytes is None
+
+    def none() -> None:
+        raise cublas.LibraryUnavailableError("it is not there")
+
+    monkeypatch.setattr(cublas, "find", none)
+    assert with_library(card) == card
 
 
 def test_probe_writes_every_documented_field(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ OVERSIZED = oversized()
 def is_held(model: ModelBytes, room: Room, context: int) -> bool:
     """Whether the solver that loads models finds a placement."""
     gpu, budgets = room.gpu, room.budgets
-    scratch = memory_plan.card_scratch_bytes(model, context, budgets.vram_bytes)
+    scratch = memory_plan.card_scratch_bytes(model, context, gpu, budgets.vram_bytes)
     problem = build_problem(
         model, activity_of(model.config, "exact"), Machine.of(room.profile, 7, gpu), "exact", context, 64, "f16", None,
         0 if gpu is None else memory_plan.context_bytes(gpu) + scratch,

@@ -74,6 +74,8 @@ def test_with_a_card(machine: StandInMachine, tmp_path: Path, monkeypatch: pytes
     assert any(f"a context of {model.context} tokens" in sentence for sentence in why)
     assert all(sentence.endswith((".", ")")) for sentence in why)
     assert len(set(why)) == len(why)
+    monkeypatch.setattr(type(model.card), "products", "Somebody multiplies.")
+    assert "Somebody multiplies." in placement_of(model)["why"]
     room = (placement.vram_bytes - placement.hot_bytes // 2) / GIB
     model.close()
     smaller = machine.load(path, vram_budget_gib=room)

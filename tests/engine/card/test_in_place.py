@@ -354,3 +354,32 @@ def test_prompts_pay_sooner_once_the_card_gathers_itself(two_sides: Setting, mon
     assert np.array_equal(run(), wanted)
     assert made.way == "ring"
     made.close()
+
+
+@pytest.mark.parametrize("is_used", [True, False])
+def test_prompts_ask_for_the_library_of_products(
+    two_sides: Setting, monkeypatch: pytest.MonkeyPatch, is_used: bool
+) -> None:
+    asked: list[Any] = []
+
+    def use(ops: Any) -> tuple[bool, str]:
+        asked.append(ops)
+        return is_used, "That is why."
+
+    setting, ops = two_sides, NumpyPrefillOps()
+    monkeypatch.setattr(prompts, "CardPrefillOps", lambda device, stream, copies: ops)
+    monkeypatch.setattr(prompts, "use_library", use)
+    operators = ReferenceOperators()
+    executor = DenseExecutor(setting.config, setting.weights, operators)
+    card: Any = SimpleNamespace(device=ops.device, stream=ops.stream)
+    taken = []
+    for library_bytes in (0, 1000):
+        made = Prompts(
+            card, setting.config, setting.weights, setting.model, executor, operators, setting.pool, CAPACITY, 1 << 30,
+            StreamingSpeed(20 << 30, 50e9, 20e9, 0.1), InPlace(ops.device, in_ram), library_bytes,
+        )  # fmt: skip
+        assert made.products == ("That is why." if library_bytes else "")
+        taken.append(made.n_bytes)
+        made.close()
+    assert asked == [ops]
+    assert taken[1] - taken[0] == (1000 if is_used else 0)

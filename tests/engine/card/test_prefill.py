@@ -20,6 +20,7 @@ from engine.card.prefill_memory import sizes_for
 from engine.errors import Cancelled
 from engine.model.weights import FfnWeights
 from native_kernels.backend import PackedMatrix
+from native_kernels.cuda.cublas_trial import use_library
 from native_kernels.cuda.driver import CudaError, Stream
 from native_kernels.cuda.prefill_ops import CardPrefillOps
 
@@ -61,6 +62,24 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_says_what_the_processor_says(make: Make, family: str) -> None:
     make(FAMILIES[family]).check(1, 37, 5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_by_the_library_of_products(card: tuple[Any, Any], family: str) -> None:
+    arrays, ops = card
+    is_used, why = use_library(ops, is_forced=True)
+    if not is_used:
+        pytest.skip(why)
+    setting = Setting(FAMILIES[family], arrays, ops)
+    try:
+        setting.check(70, 9)
+        assert ops.library is not None
+    finally:
+        setting.close()
+        library, ops.library = ops.library, None
+        if library is not None:
+            library.close()
 
 
 @pytest.mark.parametrize("codec", ["f16", "q8_0", "q4_0", "q4_0.lanes", "q8_0.lanes"])

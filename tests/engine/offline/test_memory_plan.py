@@ -103,6 +103,20 @@ def test_context_and_scratch() -> None:
     assert 0 < short < long == scratch_bytes(model, 4096)  # prefill goes in portions
 
 
+def test_a_library_of_products_is_counted_where_it_pays() -> None:
+    gpu = replace(load_profile("pc-high").gpus[0], library_bytes=100 << 20)
+    model = ModelBytes.of(open_model(starter_model()))
+    wide = replace(model, config=replace(model.config, d_model=4096))
+    assert memory_plan.library_bytes(wide.config, gpu, 10 << 30) == 100 << 20
+    for config, card, budget in (
+        (wide.config, gpu, 9 << 30), (wide.config, replace(gpu, library_bytes=None), 10 << 30),
+        (wide.config, None, 10 << 30), (model.config, gpu, 10 << 30),
+    ):  # fmt: skip
+        assert memory_plan.library_bytes(config, card, budget) == 0
+    with_it, without = (memory_plan.card_scratch_bytes(wide, 512, one, 10 << 30) for one in (gpu, None))
+    assert with_it == without + (100 << 20)
+
+
 @pytest.mark.parametrize(
     ("free", "cached", "pinned", "may"),
     [

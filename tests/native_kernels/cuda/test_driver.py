@@ -208,6 +208,42 @@ def test_an_urgent_stream_asks_for_the_highest_priority(library: StandIn, stand_
     assert asked[0] < -5  # the driver takes the nearest of its own
 
 
+def test_a_context_that_a_library_holds_is_ended_by_who_closes_the_card_last(
+    library: StandIn, stand_in: Device
+) -> None:
+    other = Device(0, stand_in.driver)
+    other.enter()
+    other.hold()
+    library.calls.clear()
+    other.close()
+    assert library.calls == ["cuDevicePrimaryCtxRelease_v2"]
+    stand_in.close()
+    stand_in.close()
+    assert library.calls[1:] == ["cuDevicePrimaryCtxRelease_v2", "cuDevicePrimaryCtxReset_v2"]
+
+
+def test_a_prepared_launch_is_the_launch(library: StandIn, stand_in: Device) -> None:
+    seen: list[Any] = []
+
+    def launch(*words: Any) -> int:
+        *plain, places, extra = words
+        arguments = [ctypes.c_int.from_address(places[i]).value for i in range(2)]
+        seen.append(([getattr(word, "value", word) or 0 for word in plain], arguments, extra))
+        return 0
+
+    library.answers["cuLaunchKernel"] = launch
+    function, stream = cuda.Function(stand_in.driver, 77, "some"), Stream(stand_in)
+    function.launch(stream, (3, 2), (128,), ctypes.c_int(5), ctypes.c_int(6))
+    prepared = function.prepared(stream, (3, 2), (128,), ctypes.c_int(5), ctypes.c_int(6))
+    prepared()
+    prepared()
+    assert seen == [seen[0]] * 3
+    assert seen[0] == ([77, 3, 2, 1, 128, 1, 1, 0, 0], [5, 6], None)
+    library.answers["cuLaunchKernel"] = 999
+    with pytest.raises(CudaError):
+        prepared()
+
+
 def test_a_capture_that_fails_leaves_the_stream_usable(library: StandIn, stand_in: Device) -> None:
     stream = Stream(stand_in)
 

@@ -1,0 +1,162 @@
+"""Whether a card's library of products multiplies as the kernels here do, and faster: tried on small whole numbers,
+whose sums are exact in any order, so that every result has to be the same bit for bit, and timed at a usual size.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from native_kernels.cuda.card import CardMatrix
+from native_kernels.cuda.cublas import LEAST_POSITIONS, Cublas, LibraryError, LibraryUnavailableError
+from native_kernels.cuda.cublas_products import LibraryProducts
+from native_kernels.cuda.driver import CudaOutOfMemoryError, DeviceMemory, Event
+from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Rows, Tile
+
+log = logging.getLogger(__name__)
+
+_TOKENS, _OUTPUTS, _DEPTH = LEAST_POSITIONS + 5, 136, 200
+_STEP = 208  # of rows, so that it is not their length
+_LARGEST = 4  # of the numbers
+# Positions, outputs, depth: 16 MiB of halves, and 128 blocks of 128 x 128. Of our own kernels' time the library may
+# take such a share at most: else it is not worth that its sums depend on the number of positions.
+_TIMED, _ROUNDS, _EACH = (512, 4096, 2048), 4, 4
+_MOST_SHARE = 1 / 1.15
+
+
+def use_library(
+    ops: CardPrefillOps, opened: Callable[[CardPrefillOps], Cublas] | None = None, is_forced: bool = False
+) -> tuple[bool, str]:
+    """Whether ops multiply by the library from now on, and why or why not in one sentence. opened: how it is opened.
+    is_forced: it is used even where it is not faster, for tests and benchmarks.
+
+    The card must be entered. Cost: 0.15 to 0.5 s, and 27 MiB of the card meanwhile.
+    Raises: CudaError; ops are as before then.
+    """
+    library = None
+    try:
+        library = Cublas(ops.device, ops.stream) if opened is None else opened(ops)
+        products, name = ops.by_library(library), f"cuBLAS {_in_words(library.version)}"
+        if not _multiplies_alike(ops, products):
+            raise LibraryUnavailableError("it multiplies wrongly on this card")
+        share = _share_of_time(ops, products)
+        if not is_forced and share > _MOST_SHARE:
+            raise LibraryUnavailableError(f"{name} takes {share:.0%} of their time")
+    except BaseException as error:
+        ops.library = None
+        if library is not None:
+            library.close()
+        if not isinstance(error, (LibraryUnavailableError, LibraryError, CudaOutOfMemoryError)):
+            raise
+        words = f"Prompts are multiplied by the engine's own kernels and not by cuBLAS: {error}."
+        log.info(words)
+        return False, words
+    ops.library = products
+    words = f"Prompts are multiplied by {name}, which came with PyTorch: it takes {share:.0%} of our own kernels' time."
+    log.info(words)
+    return True, words
+
+
+def _share_of_time(ops: CardPrefillOps, products: LibraryProducts) -> float:
+    """The library's time over our own kernels', of products by rows and by columns as prompts have them.
+
+    Raises: LibraryError, CudaError.
+    """
+    try:
+        own = _seconds(ops)
+        ops.library = products
+        theirs = _seconds(ops)
+        if ops.library is not products:
+            raise LibraryError(ops.failure)
+        return theirs / own
+    finally:
+        ops.library = None
+
+
+def _seconds(ops: CardPrefillOps) -> float:
+    """Of a product by rows and one by columns that is added, the shortest of some rounds."""
+    n_tokens, n_out, depth = _TIMED
+    sizes = 2 * n_tokens * depth, 2 * n_out * depth, 4 * n_tokens * n_out, 4 * n_tokens
+    memory = DeviceMemory(ops.device, sum(sizes))
+    marks = [Event(ops.device) for _ in range(2)]
+    try:
+        ops.stream.fill(memory.address, 0, memory.n_bytes)
+        ones = np.ones(n_tokens, np.float32)
+        x_at, w_at, out_at, factors = (memory.address + sum(sizes[:i]) for i in range(4))
+        ops.stream.upload(factors, ones.ctypes.data, ones.nbytes)
+        x, out, tile = RoundedRows(x_at, depth, factors), Rows(out_at, n_out), Tile(0, 0)
+        rows, columns = CardMatrix(n_out, depth, "f16", (w_at,)), CardMatrix(depth, n_out, "f16", (w_at,))
+        took = []
+        for _ in range(_ROUNDS):
+            marks[0].record(ops.stream)
+            for _ in range(_EACH):
+                ops.multiply(rows, x, n_tokens, out, tile)
+                ops.multiply_turned(columns, x, n_tokens, out, tile, adds=True)
+            marks[1].record(ops.stream)
+            marks[1].wait()
+            took.append(marks[1].seconds_since(marks[0]))
+        return min(took)
+    finally:
+        for mark in marks:
+            mark.close()
+        memory.free()
+
+
+def _in_words(version: int) -> str:
+    """130002 -> 13.0.2"""
+    major, rest = divmod(version, 10000)
+    return f"{major}.{rest // 100}.{rest % 100}"
+
+
+def _multiplies_alike(ops: CardPrefillOps, products: LibraryProducts) -> bool:
+    """Raises: LibraryError, CudaError."""
+    rng = np.random.default_rng(3)
+
+    def some(*shape: int) -> NDArray[Any]:
+        return rng.integers(-_LARGEST, _LARGEST + 1, shape)
+
+    rows, out_numbers = max(_OUTPUTS, _DEPTH), _TOKENS * 2 * _STEP
+    # Behind each other: x, two matrices, a factor for each row, biases, and what out holds.
+    parts: list[NDArray[Any]] = [
+        some(_TOKENS, _STEP).astype(np.float16), some(2, rows, _STEP).astype(np.float16),
+        np.where(np.arange(_TOKENS) % 3, 1.0, 2.0**-9).astype(np.float32), some(2, rows).astype(np.float32),
+        some(out_numbers).astype(np.float32),
+    ]  # fmt: skip
+    offsets = np.cumsum([0, *(-(-part.nbytes // 256) * 256 for part in parts)]).tolist()
+    memory = DeviceMemory(ops.device, offsets[-1])
+    try:
+        x_at, w_at, factors, bias, out = (memory.address + offset for offset in offsets[:-1])
+        x, other_bias = RoundedRows(x_at, _STEP, factors), bias + 4 * rows
+        first, second = (CardMatrix(_OUTPUTS, _STEP, "f16", (w_at + 2 * i * rows * _STEP,)) for i in range(2))
+        turned = CardMatrix(_DEPTH, _STEP, "f16", first.planes)
+        tile, one, other = Tile(0, 0), Rows(out, 2 * _STEP), Rows(out + 4 * _STEP, 2 * _STEP)
+        ways: list[Callable[[], None]] = [
+            lambda: ops.multiply_columns(first, x, _TOKENS, one, tile, bias, True, 0, _DEPTH),
+            lambda: ops.multiply_two((first, second), x, _TOKENS, (one, other), tile, (0, other_bias)),
+            lambda: ops.multiply_turned(turned, x, _TOKENS, one, tile, 0, True),
+        ]
+        for way in ways:
+            found = []
+            for by, spared in ((None, 0), (products, 0), (products, 8)):
+                for part, offset in zip(parts, offsets, strict=False):
+                    ops.stream.upload(memory.address + offset, part.ctypes.data, part.nbytes)
+                ops.library = by
+                products.spare(spared)
+                way()
+                if ops.library is not by:
+                    raise LibraryError(ops.failure)
+                left = np.empty_like(parts[-1])
+                ops.stream.download(left.ctypes.data, out, left.nbytes)
+                ops.stream.synchronize()
+                found.append(left)
+            if any(not np.array_equal(found[0], one) for one in found[1:]):
+                return False
+        return True
+    finally:
+        products.spare(0)
+        ops.library = None
+        memory.free()
