@@ -345,7 +345,7 @@ def card() -> Iterator[tuple[CardPrefillOps, CardArrays]]:
 @pytest.mark.parametrize("backwards", [False, True])
 @pytest.mark.parametrize(
     ("n_tokens", "n_out", "depth"),
-    [(64, 8, 8), (65, 129, 77), (100, 1025, 333), (512, 640, 1000), (300, 2048, 4096), (512, 4096, 2048)],
+    [(64, 8, 24), (65, 129, 77), (100, 1025, 333), (512, 640, 1000), (300, 2048, 4096), (512, 4096, 2048)],
 )
 def test_a_cards_products_are_those_of_the_kernels_here(
     card: tuple[CardPrefillOps, CardArrays], n_tokens: int, n_out: int, depth: int, backwards: bool
