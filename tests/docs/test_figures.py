@@ -17,8 +17,13 @@ def record(name: str) -> Any:
     return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
 
 
+def newest(kind: str) -> Any:
+    files = sorted(RESULTS.glob(f"{kind}-[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9].json"))
+    return record(files[-1].stem)
+
+
 def anchor(name: str, budget: str) -> Any:
-    return next(row for row in record(f"gpu-anchors-{name}-2026-11-22")["rows"] if row["budget"] == budget)
+    return next(row for row in newest(f"gpu-anchors-{name}")["rows"] if row["budget"] == budget)
 
 
 def kernels(codec: str, operator: str, share: str) -> float:
@@ -37,15 +42,20 @@ def said() -> list[tuple[str, str]]:
     starter, opening = record("starter-chat-2026-11-21")["result"], record("opening-2026-11-21")
     small, wins = anchor("13b", "11"), record("adaptation-2026-11-21")["adapting_wins_back_share"]
     kills = record("killed-streams-2026-11-22")
-    on_card = {row["batch"]: row["decode_tok_s"] for row in record("batch-scaling-card-2026-11-22")["rows"]}
-    whole = record("gpu-lengths-32b-f16-2026-11-22")["runs"]["24"]
+    on_card = {row["batch"]: row["decode_tok_s"] for row in newest("batch-scaling-card")["rows"]}
+    batches_again = {row["batch"]: row["decode_tok_s"] for row in newest("batch-scaling-card-again")["rows"]}
+    whole = newest("gpu-lengths-32b-f16")["runs"]["24"]
     answers = {one["shape"]: one["tok_s"] for one in whole["answers"]}
     runs = ("13b", "32b", "32b-whole-card", "70b")
-    again = {name: record(f"gpu-anchors-again-{name}-2026-11-22")["rows"][0]["decode_tok_s"] for name in ("13b", "70b")}
-    speed = {name: record(f"gpu-anchors-{name}-2026-11-22")["dram_bytes_per_s"] / 1e9 for name in ("13b", "again-13b")}
-    questions = record("gpu-lengths-70b-q4_0-2026-11-22")["runs"]["24"]
+    again = newest("gpu-anchors-again-13b")
+    ram = {name: newest(f"gpu-anchors-{name}")["dram_bytes_per_s"] / 1e9 for name in ("13b", "again-13b")}
+    dense = newest("gpu-dense-32b")
+    products = [row for row in newest("gpu-prompt-products")["products"] if row["positions"] == 512]
+    own, theirs = ([row[f"{by}_rows_flop_per_s"] / 1e12 for row in products] for by in ("own", "cublas"))
+    layers = newest("gpu-layers-13b")
+    questions = newest("gpu-lengths-70b-q4_0")["runs"]["24"]
     shares = {one["shape"]: 100 * one["share_of_whole_card"] for one in whole["answers"]}
-    read = [record(f"gpu-anchors-{name}-2026-11-22")["dram_bytes_per_s"] for name in runs]
+    read = [newest(f"gpu-anchors-{name}")["dram_bytes_per_s"] for name in runs]
     sharing = record("gpu-sharing-2026-11-22")["parts"]
     idle, before = (step["seconds"] for step in sharing["neighbour"]["steps"][:2])
     whole_7b = sharing["marks"]["rows"][0]["sum_of_token"]
@@ -60,19 +70,24 @@ def said() -> list[tuple[str, str]]:
         (page, f"{starter['decode_tok_s']:.0f} tokens/s of decode, {starter['prefill_tok_s']:,.0f} of prompt, "
                f"{100 * starter['share_of_floor']:.0f} % of its floor"),
         (page, f"eight sequences decoded {on_card[8]:.1f} tokens/s of all together and 32 decoded {on_card[32]:.1f}, "
-               f"where one alone had {on_card[1]:.1f}. Two had {on_card[2]:.1f},"),
+               f"where one alone had {on_card[1]:.1f}. Two had {on_card[2]:.1f} and four {on_card[4]:.1f}:"),
+        (page, f"it was {batches_again[2]:.1f} with two, {batches_again[4]:.1f} with four and "
+               f"{batches_again[1]:.1f} alone"),
         (page, f"Falcon-40B in F16 within 24 GiB decoded {anchor('falcon-40b', '24')['decode_tok_s']:.1f} tokens/s, "
                f"OPT-30B {anchor('opt-30b', '24')['decode_tok_s']:.1f}"),
-        (page, f"32B in F16 within 24 GiB had {record('gpu-dense-32b-2026-11-22')['decode_tok_s']:.1f} tokens/s"),
+        (page, f"32B in F16 within 24 GiB had {dense['rows'][0]['decode_tok_s']:.1f} tokens/s, which is the floor of "
+               f"that placement beside a RAM that was read at {dense['dram_bytes_per_s'] / 1e9:.0f} GB/s"),
+        (page, f"Products of 512 positions run at {min(own):.0f} to {max(own):.0f} TFLOP/s"),
+        (page, f"put around it at {min(theirs):.0f} to {max(theirs):.0f}"),
+        (page, f"The placement had foretold {100 * layers['predicted_gpu_neuron_load']:.0f} % as well"),
         (page, f"{answers['128+128']:.1f} tokens/s for 128 tokens behind a question of 128, {answers['128+8']:.1f} for "
                f"8 behind it, and {answers['128+512']:.1f} for 512; that is {shares['128+128']:.0f}, "
                f"{shares['128+8']:.0f} and {shares['128+512']:.0f} % of"),
         (page, f"it came after {questions['first_s']:.2f} s, "
                f"{questions['first_s'] / questions['first_floor_s']:.2f} times what they take"),
         (page, f"of 512 came after {whole['first_s']:.2f} s, {whole['first_s'] / whole['first_floor_s']:.2f} times"),
-        (page, f"{again['70b']:.1f} tokens/s instead of {big['decode_tok_s']:.1f} with 70B within 24 GiB, and "
-               f"{again['13b']:.1f} at {speed['again-13b']:.0f} GB/s instead of {small['decode_tok_s']:.1f} at "
-               f"{speed['13b']:.0f} with 13B"),
+        (page, f"{small['decode_tok_s']:.1f} tokens/s where the RAM was read at {ram['13b']:.0f} GB/s before, and "
+               f"{again['rows'][0]['decode_tok_s']:.1f} at {ram['again-13b']:.0f}"),
         (page, f"Plain reading took {min(read) / 1e9:.0f} to {max(read) / 1e9:.0f} GB/s"),
         ("gpu.md", f"were {whole_7b:.0%} of a token".replace("%", " %")),
         ("gpu.md", f"given back within {idle:.1f} s while nobody asked and in {before:.1f} s before an answer"),
@@ -87,7 +102,7 @@ def said() -> list[tuple[str, str]]:
                f"{kills['lost_s']['p50']:.2f} s in the middle"),
         (page, f"{soak['answers']} answers in one engine, {soak['tokens']:,} tokens | "
                f"{soak['memory_mb_for_100_acts']:.2f} MB more memory"),
-        ("how-it-works.md", f"took {1e6 * record('gpu-anchors-13b-2026-11-22')['hardware']['sync_s']:.0f} us"),
+        ("how-it-works.md", f"took {1e6 * newest('gpu-anchors-13b')['hardware']['sync_s']:.0f} us"),
         ("how-it-works.md", f"wins back {100 * wins:.0f} %"),
     ]  # fmt: skip
     lines = {
