@@ -24,6 +24,7 @@ from engine.lane_rates import LaneRates
 
 log = logging.getLogger(__name__)
 
+_LIBRARY = "library_share"  # of a card's own kernels' time, beside the machines, too
 _EXPECTED = "expected_to_fired"  # of models, beside the machines
 _MODELS = 256  # of which that is kept
 _GPU_FIGURES = ("context_bytes", "bytes_per_s", "pcie_bytes_per_s", "reach_bytes_per_s", "beside_share")
@@ -105,6 +106,20 @@ def remember_expected(model: str, expected_to_fired: float) -> None:
     _write({**_read(), _EXPECTED: dict([*others[1 - _MODELS :], (model, expected_to_fired)])})
 
 
+def recall_library(gpu: GpuInfo) -> dict[str, float]:
+    """What libraries of products take on the card, with its driver of now, of the time of the engine's own kernels."""
+    known = _read().get(_LIBRARY)
+    found = known.get(_driven(gpu)) if isinstance(known, dict) else None
+    shares = {name: _figure(value) for name, value in found.items()} if isinstance(found, dict) else {}
+    return {name: share for name, share in shares.items() if share is not None}
+
+
+def remember_library(gpu: GpuInfo, shares: dict[str, float]) -> None:
+    """Keeps what `recall_library` answers from then on."""
+    known = _read().get(_LIBRARY)
+    _write({**_read(), _LIBRARY: {**(known if isinstance(known, dict) else {}), _driven(gpu): shares}})
+
+
 def _keep(profile: HardwareProfile, found: dict[str, Any]) -> None:
     machines = _read()
     before = machines.get(_machine(profile))
@@ -166,6 +181,10 @@ def _reading(threads: int, n_bytes: int) -> str:
 
 def _lanes(gpu: GpuInfo, threads: int, kind: str) -> str:
     return f"{_card(gpu)}.lanes.{threads}.{kind}"
+
+
+def _driven(gpu: GpuInfo) -> str:
+    return f"{_card(gpu)}.{gpu.driver}"
 
 
 def _card(gpu: GpuInfo) -> str:

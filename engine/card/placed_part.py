@@ -366,7 +366,7 @@ class PlacedPart:
         self._in_place = InPlace(card.device)
         return Prompts(
             card, config, whole.weights, loaded.model, executor, whole.backend.operators, pool, whole.context, room,
-            self.streaming_speed, self._in_place, memory_plan.library_bytes(config, self.gpu, budget_bytes),
+            self.streaming_speed, self._in_place, memory_plan.library_bytes(config, self.gpu, budget_bytes), self.gpu,
         )  # fmt: skip
 
     @property

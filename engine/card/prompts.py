@@ -11,6 +11,8 @@ from engine.card.in_place import InPlace
 from engine.card.layers import CardModel
 from engine.card.prefill import CardPrefill, Look, StreamingSpeed, sizes_for, threshold
 from engine.config import ModelConfig
+from engine.graphics import GpuInfo
+from engine.measured_hardware import recall_library, remember_library
 from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import ModelWeights
 from native_kernels.backend import F32, I64, Operators
@@ -28,11 +30,12 @@ class Prompts:
     def __init__(
         self, card: CudaCard, config: ModelConfig, weights: ModelWeights, model: CardModel, executor: FfnExecutor,
         operators: Operators, pool: Pool, context: int, room: int, speed: StreamingSpeed, in_place: InPlace,
-        library_bytes: int = 0,
+        library_bytes: int = 0, gpu: GpuInfo | None = None,
     ) -> None:  # fmt: skip
         """room: bytes on the card that it may take. in_place: what of the weights the card reads where they lie, which
         may become more between prompts. library_bytes: beside the room, for NVIDIA's library of products; 0: it is not
-        used. Raises: CudaOutOfMemoryError, CudaError; nothing is held then."""
+        used. gpu: of which is remembered whether that is faster. Raises: CudaOutOfMemoryError, CudaError; nothing is
+        held then."""
         sizes = sizes_for(config, [layer.ffns[0] for layer in weights.layers], context, room, config.has_zeros)
         self._processor = Transformer(config, weights, executor, operators)
         self._copies = Stream(card.device, urgent=True)  # the card gathers rows there, beside large products
@@ -43,14 +46,22 @@ class Prompts:
         try:
             self._ops = CardPrefillOps(card.device, card.stream, self._copies)
             if library_bytes:
-                is_used, self.products = use_library(self._ops)
-                library_bytes = library_bytes if is_used else 0
+                library_bytes *= self._use_library(self._ops, gpu)
             self._prefill = CardPrefill(self._processor, model, self._ops, pool, sizes, in_place)
         except BaseException:
             self.close()
             raise
         self.n_bytes = sizes.card_bytes + library_bytes
         self._least = {way: threshold(speed, in_place=way) for way in (False, True)}
+
+    def _use_library(self, ops: CardPrefillOps, gpu: GpuInfo | None) -> bool:
+        """Whether it is used: always or never on a card, because sums may differ in their last bits."""
+        shares = {} if gpu is None else recall_library(gpu)
+        known = dict(shares)
+        is_used, self.products = use_library(ops, shares=shares)
+        if gpu is not None and shares != known:
+            remember_library(gpu, shares)
+        return is_used
 
     @property
     def least_tokens(self) -> int:

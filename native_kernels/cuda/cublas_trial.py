@@ -5,7 +5,7 @@ whose sums are exact in any order, so that every result has to be the same bit f
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 import numpy as np
@@ -29,10 +29,12 @@ _MOST_SHARE = 1 / 1.15
 
 
 def use_library(
-    ops: CardPrefillOps, opened: Callable[[CardPrefillOps], Cublas] | None = None, is_forced: bool = False
-) -> tuple[bool, str]:
+    ops: CardPrefillOps, opened: Callable[[CardPrefillOps], Cublas] | None = None, is_forced: bool = False,
+    shares: MutableMapping[str, float] | None = None,
+) -> tuple[bool, str]:  # fmt: skip
     """Whether ops multiply by the library from now on, and why or why not in one sentence. opened: how it is opened.
-    is_forced: it is used even where it is not faster, for tests and benchmarks.
+    is_forced: it is used even where it is not faster, for tests and benchmarks. shares: by library, what was timed
+    before counts and nothing is timed; else that is left there.
 
     The card must be entered. Cost: 0.15 to 0.5 s, and 27 MiB of the card meanwhile.
     Raises: CudaError; ops are as before then.
@@ -43,7 +45,11 @@ def use_library(
         products, name = ops.by_library(library), f"cuBLAS {_in_words(library.version)}"
         if not _multiplies_alike(ops, products):
             raise LibraryUnavailableError("it multiplies wrongly on this card")
-        share = _share_of_time(ops, products)
+        share = None if shares is None else shares.get(name)
+        if share is None:
+            share = round(_share_of_time(ops, products), 3)
+            if shares is not None:
+                shares[name] = share
         if not is_forced and share > _MOST_SHARE:
             raise LibraryUnavailableError(f"{name} takes {share:.0%} of their time")
     except BaseException as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from arrays_on_card import CardArrays
+from placement_cases import a_profile
 from prompt_checks import CAPACITY, Setting
 from split_model import BASE, in_a_file, random_weights
 from stand_in_prefill import HostDevice, HostDriver, NumpyPrefillOps
@@ -21,6 +23,7 @@ from engine.card.in_place import HostSpan, InPlace, bytes_of, spans_in_place
 from engine.card.prefill import StreamingSpeed
 from engine.card.prompts import Prompts, PromptsOfMode
 from engine.executor.dense import DenseExecutor
+from engine.measured_hardware import recall_library
 from engine.model.weights import FfnWeights
 from native_kernels.backend import PackedMatrix
 from native_kernels.cuda.driver import CudaError
@@ -362,8 +365,9 @@ def test_prompts_ask_for_the_library_of_products(
 ) -> None:
     asked: list[Any] = []
 
-    def use(ops: Any) -> tuple[bool, str]:
-        asked.append(ops)
+    def use(ops: Any, shares: dict[str, float]) -> tuple[bool, str]:
+        asked.append((ops, dict(shares)))
+        shares["cuBLAS"] = 0.8
         return is_used, "That is why."
 
     setting, ops = two_sides, NumpyPrefillOps()
@@ -372,14 +376,16 @@ def test_prompts_ask_for_the_library_of_products(
     operators = ReferenceOperators()
     executor = DenseExecutor(setting.config, setting.weights, operators)
     card: Any = SimpleNamespace(device=ops.device, stream=ops.stream)
-    taken = []
-    for library_bytes in (0, 1000):
+    gpu, taken = a_profile().gpus[0], []
+    for library_bytes in (0, 1000, 1000):
         made = Prompts(
             card, setting.config, setting.weights, setting.model, executor, operators, setting.pool, CAPACITY, 1 << 30,
-            StreamingSpeed(20 << 30, 50e9, 20e9, 0.1), InPlace(ops.device, in_ram), library_bytes,
+            StreamingSpeed(20 << 30, 50e9, 20e9, 0.1), InPlace(ops.device, in_ram), library_bytes, gpu,
         )  # fmt: skip
         assert made.products == ("That is why." if library_bytes else "")
         taken.append(made.n_bytes)
         made.close()
-    assert asked == [ops]
+    assert asked == [(ops, {}), (ops, {"cuBLAS": 0.8})]
+    assert recall_library(gpu) == {"cuBLAS": 0.8}
+    assert recall_library(replace(gpu, driver="600.1")) == {}
     assert taken[1] - taken[0] == (1000 if is_used else 0)

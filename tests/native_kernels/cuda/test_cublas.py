@@ -168,6 +168,24 @@ def test_one_that_is_not_faster_is_not_used(ops: LibraryOps, monkeypatch: pytest
     assert use_library(ops, lambda ops: opened(ops, Library()), is_forced=True)[0]
 
 
+def test_what_was_timed_before_counts(ops: LibraryOps, monkeypatch: pytest.MonkeyPatch) -> None:
+    shares: dict[str, float] = {}
+
+    def asked() -> tuple[bool, str]:
+        found = use_library(ops, lambda ops: opened(ops, Library()), shares=shares)
+        library, ops.library = ops.library, None
+        if library is not None:
+            library.close()
+        return found
+
+    assert asked()[0]
+    assert shares == {"cuBLAS 13.0.2": pytest.approx(0.83, abs=0.01)}
+    monkeypatch.setitem(SECONDS, "own", 1.1)  # today it would not be faster
+    assert asked()[0]
+    shares["cuBLAS 13.0.2"] = 1.2
+    assert "takes 120% of their time" in asked()[1]
+
+
 def test_one_for_which_there_is_no_room_is_not_used(ops: LibraryOps) -> None:
     def full(ops: CardPrefillOps) -> Cublas:
         raise CudaOutOfMemoryError("cuMemAlloc_v2", 2, "CUDA_ERROR_OUT_OF_MEMORY")
