@@ -16,7 +16,8 @@ from typing import IO, Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
-from native_kernels.cuda.driver import CudaOutOfMemoryError, Device, DeviceMemory, Stream  # noqa: E402 - by that line
+from native_kernels.cuda.driver import CudaOutOfMemoryError, Device, Stream  # noqa: E402 - by that line
+from native_kernels.cuda.memory import DeviceMemory  # noqa: E402 - by that line
 
 _LESS_BYTES = 32 << 20  # is asked for where the driver does not give all that it says is free
 

@@ -14,7 +14,7 @@ from engine.model.transformer import Angles
 from engine.model.weights import FfnWeights
 from native_kernels.backend import F32, I32
 from native_kernels.cuda.card import CardBlock
-from native_kernels.cuda.driver import DeviceMemory, PinnedMemory
+from native_kernels.cuda.memory import DeviceMemory, PinnedMemory
 from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Tile
 from native_kernels.cuda.upload_ring import UploadRing
 

@@ -19,7 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from native_kernels.cuda.driver import Device, DeviceMemory, Stream
+from native_kernels.cuda.driver import Device, Stream
+from native_kernels.cuda.memory import DeviceMemory
 
 log = logging.getLogger(__name__)
 
@@ -109,6 +110,12 @@ def _torch_folder() -> Path:
     return Path(spec.origin).parent
 
 
+def torch_has_begun() -> bool:
+    """Whether this process's torch computes on a card: what it has there would be lost with the context."""
+    torch: Any = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda.is_initialized())
+
+
 def _cuda_of(torch: Path) -> tuple[int, int] | None:
     try:
         text = (torch / "version.py").read_text("utf-8")
@@ -185,7 +192,7 @@ class Cublas:
         self._shapes: dict[tuple[Shape, int], _Planned] = {}
         self._handle = c_void_p()
         try:
-            device.hold()
+            device.hold(torch_has_begun)
             self.call("cublasLtCreate", byref(self._handle))
         except LibraryError as error:
             raise LibraryUnavailableError(str(error)) from error

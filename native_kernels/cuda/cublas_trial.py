@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from native_kernels.cuda.card import CardMatrix
 from native_kernels.cuda.cublas import LEAST_POSITIONS, Cublas, LibraryError, LibraryUnavailableError
 from native_kernels.cuda.cublas_products import LibraryProducts
-from native_kernels.cuda.driver import CudaOutOfMemoryError, DeviceMemory, Event
+from native_kernels.cuda.driver import CudaOutOfMemoryError, Event
+from native_kernels.cuda.memory import DeviceMemory
 from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Rows, Tile
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""CUDA's driver by ctypes: devices, contexts, memory, streams, events, modules and graphs. It knows no kernel.
+"""CUDA's driver by ctypes: devices, contexts, streams, events, modules and graphs. It knows no kernel.
 
 Only the driver itself is needed, nothing of a toolkit. Every call is checked; what fails raises CudaError.
 """
@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
 
-from native_kernels.cuda.large_pages import LargePages
 from native_kernels.cuda.launch_config import LaunchConfig
 
 OUT_OF_MEMORY = 2
@@ -23,8 +22,6 @@ OUT_OF_MEMORY = 2
 # Attributes of a device (cuda.h, CUdevice_attribute).
 _MULTIPROCESSORS, _MAJOR, _MINOR, _REGISTERS_READ_ONLY = 16, 75, 76, 113
 _DYNAMIC_SHARED, _CARVEOUT = 8, 9  # of a kernel, CUfunction_attribute
-PORTABLE, MAPPED = 1, 2  # flags of pinned memory
-MANY_BYTES = 256 << 20  # from so many on the driver does not take pinned memory page by page itself
 _NON_BLOCKING = 1  # a stream that does not wait for the default one
 _URGENT = -(1 << 16)  # more than any card has: the driver takes the most urgent of its own
 
@@ -122,9 +119,10 @@ class Driver:
         return Counter()
 
     @cached_property
-    def held(self) -> set[int]:
-        """The cards of which a library holds the context as well, and does not let go of it."""
-        return set()
+    def held(self) -> dict[int, Callable[[], bool]]:
+        """The cards of which a library holds the context as well, and does not let go of it; and whether somebody else
+        needs it."""
+        return {}
 
     def _bound(self, name: str, arguments: tuple[Any, ...]) -> Any:
         try:
@@ -234,9 +232,10 @@ class Device:
             self.driver.entered[self.number] += 1
         self.driver.call("cuCtxSetCurrent", self._context)
 
-    def hold(self) -> None:
-        """A library uses the context from now on that will not give it back: who closes the card last ends it."""
-        self.driver.held.add(self.number)
+    def hold(self, is_needed: Callable[[], bool] = lambda: False) -> None:
+        """A library uses the context from now on that will not give it back: who closes the card last ends it, unless
+        somebody else in this process needs it then."""
+        self.driver.held[self.number] = is_needed
 
     def close(self) -> None:
         """Gives the context back. What was made in it must be gone."""
@@ -244,7 +243,8 @@ class Device:
             self._context = None
             self.driver.entered[self.number] -= 1
             self.driver.call("cuDevicePrimaryCtxRelease_v2", self._handle)
-            if self.number in self.driver.held and not self.driver.entered[self.number]:
+            is_needed = self.driver.held.get(self.number)
+            if is_needed is not None and not self.driver.entered[self.number] and not is_needed():
                 self.driver.call("cuDevicePrimaryCtxReset_v2", self._handle)
 
     def memory(self) -> tuple[int, int]:
@@ -261,83 +261,6 @@ class Device:
         value = c_int()
         self.driver.call("cuDeviceGetAttribute", byref(value), which, self._handle)
         return value.value
-
-
-class DeviceMemory:
-    """Memory of the card, until `free`. The card's context must be the calling thread's.
-
-    Raises: CudaOutOfMemoryError.
-    """
-
-    def __init__(self, device: Device, n_bytes: int) -> None:
-        self._driver, self.n_bytes = device.driver, n_bytes
-        address = Address()
-        self._driver.call("cuMemAlloc_v2", byref(address), max(1, n_bytes))
-        self.address = address.value
-
-    def free(self) -> None:
-        """Gives it back; waits for all work on the card. A second time does nothing."""
-        if self.address:
-            address, self.address = self.address, 0
-            self._driver.call("cuMemFree_v2", address)
-
-
-class PinnedMemory:
-    """Memory of the host that the card reads and writes itself, until `free`.
-
-    address: the host's; device_address: the card's name for the same bytes, which need not be equal.
-    Raises: CudaOutOfMemoryError where no more can be pinned.
-    """
-
-    def __init__(self, device: Device, n_bytes: int) -> None:
-        self._driver, self.n_bytes = device.driver, n_bytes
-        self._pages = self._registered() if n_bytes >= MANY_BYTES else None
-        host, mapped = c_void_p(None if self._pages is None else self._pages.address), Address()
-        if self._pages is None:
-            self._driver.call("cuMemHostAlloc", byref(host), max(1, n_bytes), PORTABLE | MAPPED)
-        self.address = int(host.value or 0)
-        try:
-            self._driver.call("cuMemHostGetDevicePointer_v2", byref(mapped), host, 0)
-        except CudaError:
-            self.free()
-            raise
-        self.device_address = mapped.value
-
-    def _registered(self) -> LargePages | None:
-        """Memory that was faulted in by several threads, pinned afterwards; None where the system or the driver does
-        not do that."""
-        try:
-            pages = LargePages(self.n_bytes)
-        except (OSError, ValueError):
-            return None
-        try:
-            self._driver.call("cuMemHostRegister_v2", pages.address, pages.n_bytes, PORTABLE | MAPPED)
-        except CudaError:
-            pages.free()
-            return None
-        return pages
-
-    def as_array(self, dtype: Any, count: int, offset: int = 0) -> Any:
-        """The bytes as a NumPy array [count]; it must not outlive `free`."""
-        import numpy as np
-
-        wanted = np.dtype(dtype)
-        if offset + count * wanted.itemsize > self.n_bytes:
-            raise ValueError(f"{count} {wanted} from {offset} on do not lie in {self.n_bytes} bytes")
-        raw = (ctypes.c_ubyte * (count * wanted.itemsize)).from_address(self.address + offset)
-        return np.frombuffer(raw, wanted)
-
-    def free(self) -> None:
-        """Gives it back. A second time does nothing."""
-        if self.address:
-            address, self.address = self.address, 0
-            if self._pages is None:
-                self._driver.call("cuMemFreeHost", address)
-                return
-            try:
-                self._driver.call("cuMemHostUnregister", address)
-            finally:
-                self._pages.free()
 
 
 class Stream:

@@ -23,7 +23,8 @@ from native_kernels.cpu.bandwidth import ReadProbe
 from native_kernels.cpu.call import Call, aligned_empty
 from native_kernels.cpu.handover import await_call, launch_call
 from native_kernels.cpu.pool import Pool, Program, ticks_per_s
-from native_kernels.cuda.driver import CudaOutOfMemoryError, Device, DeviceMemory, Event, PinnedMemory, Stream
+from native_kernels.cuda.driver import CudaOutOfMemoryError, Device, Event, Stream
+from native_kernels.cuda.memory import DeviceMemory, PinnedMemory
 from native_kernels.cuda.modules import load
 
 _READ_BYTES = 1 << 30  # of the card's memory: many times its caches

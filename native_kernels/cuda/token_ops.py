@@ -14,7 +14,8 @@ from typing import Any
 
 from native_kernels.backend import RopeOrder
 from native_kernels.cuda.card import CardKv, CardNorm, CardVector
-from native_kernels.cuda.driver import Device, DeviceMemory, Function, Module, Stream
+from native_kernels.cuda.driver import Device, Function, Module, Stream
+from native_kernels.cuda.memory import DeviceMemory
 from native_kernels.cuda.modules import load
 
 _KERNELS = {

@@ -45,8 +45,9 @@ from native_kernels.cuda.card import CardMatrix, CardNorm  # noqa: E402
 from native_kernels.cuda.cublas import LibraryFile, LibraryUnavailableError  # noqa: E402
 from native_kernels.cuda.cublas_products import LibraryProducts  # noqa: E402
 from native_kernels.cuda.cublas_trial import use_library  # noqa: E402
-from native_kernels.cuda.driver import Device, DeviceMemory, Event, Function, Stream  # noqa: E402
+from native_kernels.cuda.driver import Device, Event, Function, Stream  # noqa: E402
 from native_kernels.cuda.layouts import plane_row_bytes  # noqa: E402
+from native_kernels.cuda.memory import DeviceMemory  # noqa: E402
 from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Rows, StoredMatrix, Tile  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"

@@ -34,7 +34,8 @@ from native_kernels.cpu.gather import Gathering, copy_bytes  # noqa: E402
 from native_kernels.cpu.jit import kernel  # noqa: E402
 from native_kernels.cpu.pool import Pool  # noqa: E402
 from native_kernels.cpu.simd import get_int, get_int32  # noqa: E402
-from native_kernels.cuda.driver import Device, DeviceMemory, Stream  # noqa: E402
+from native_kernels.cuda.driver import Device, Stream  # noqa: E402
+from native_kernels.cuda.memory import DeviceMemory  # noqa: E402
 from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Rows, Tile  # noqa: E402
 from native_kernels.cuda.upload_ring import UploadRing  # noqa: E402
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from stand_in_library import NOT_SUPPORTED, Library, LibraryOps, opened
 
 from native_kernels.cuda import cublas, cublas_trial
 from native_kernels.cuda.card import CardMatrix
-from native_kernels.cuda.cublas import Cublas, LibraryUnavailableError, Shape, alignment, find
+from native_kernels.cuda.cublas import Cublas, LibraryUnavailableError, Shape, alignment, find, torch_has_begun
 from native_kernels.cuda.cublas_trial import use_library
 from native_kernels.cuda.driver import CudaError, CudaOutOfMemoryError, Stream
 from native_kernels.cuda.prefill_ops import CardPrefillOps, HostRows, RoundedRows, Rows, Tile
@@ -166,6 +168,15 @@ def test_one_that_is_not_faster_is_not_used(ops: LibraryOps, monkeypatch: pytest
     assert words.endswith("and not by cuBLAS: cuBLAS 13.0.2 takes 91% of their time.")
     assert not library.made
     assert use_library(ops, lambda ops: opened(ops, Library()), is_forced=True)[0]
+
+
+def test_whether_torch_computes_on_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    assert not torch_has_begun()
+    for begun in (True, False):
+        cuda = SimpleNamespace(is_initialized=lambda begun=begun: begun)
+        monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+        assert torch_has_begun() is begun
 
 
 def test_what_was_timed_before_counts(ops: LibraryOps, monkeypatch: pytest.MonkeyPatch) -> None:

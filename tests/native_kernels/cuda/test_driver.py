@@ -12,20 +12,20 @@ import numpy as np
 import pytest
 
 from native_kernels.cuda import driver as cuda
+from native_kernels.cuda import memory as card_memory
 from native_kernels.cuda.driver import (
     CudaError,
     CudaOutOfMemoryError,
     CudaUnavailableError,
     Device,
-    DeviceMemory,
     Driver,
     Event,
     Graph,
     Module,
-    PinnedMemory,
     Stream,
 )
 from native_kernels.cuda.large_pages import LARGE_PAGE
+from native_kernels.cuda.memory import DeviceMemory, PinnedMemory
 from native_kernels.cuda.registered import RegisteredMemory
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="memory is had in large pages on Linux alone")
@@ -141,7 +141,7 @@ def device_pointer(out: Any, host: Any, flags: int) -> int:
 def test_much_pinned_memory_is_faulted_in_first_and_given_back_once(
     library: StandIn, stand_in: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cuda, "MANY_BYTES", 1 << 20)
+    monkeypatch.setattr(card_memory, "MANY_BYTES", 1 << 20)
     library.answers["cuMemHostGetDevicePointer_v2"] = device_pointer
     memory = PinnedMemory(stand_in, (5 << 20) + 12)
     assert library.calls == ["cuMemHostRegister_v2", "cuMemHostGetDevicePointer_v2"]
@@ -160,7 +160,7 @@ def test_much_pinned_memory_is_faulted_in_first_and_given_back_once(
 def test_where_memory_cannot_be_pinned_afterwards_the_driver_gives_it(
     library: StandIn, stand_in: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cuda, "MANY_BYTES", 1 << 20)
+    monkeypatch.setattr(card_memory, "MANY_BYTES", 1 << 20)
     library.answers["cuMemHostRegister_v2"] = 999
     library.answers["cuMemHostAlloc"] = lambda out, *_: setattr(out._obj, "value", 7 << 20) or 0
     PinnedMemory(stand_in, 1 << 20).free()
@@ -220,6 +220,11 @@ def test_a_context_that_a_library_holds_is_ended_by_who_closes_the_card_last(
     stand_in.close()
     stand_in.close()
     assert library.calls[1:] == ["cuDevicePrimaryCtxRelease_v2", "cuDevicePrimaryCtxReset_v2"]
+    other.enter()
+    other.hold(lambda: True)  # somebody else computes there
+    library.calls.clear()
+    other.close()
+    assert library.calls == ["cuDevicePrimaryCtxRelease_v2"]
 
 
 def test_a_prepared_launch_is_the_launch(library: StandIn, stand_in: Device) -> None:
@@ -275,7 +280,7 @@ def test_the_uuid_is_written_as_nvml_writes_it(library: StandIn, stand_in: Devic
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("n_bytes", [1 << 20, cuda.MANY_BYTES + 4096])
+@pytest.mark.parametrize("n_bytes", [1 << 20, card_memory.MANY_BYTES + 4096])
 def test_bytes_come_back_from_the_card(device: Device, n_bytes: int) -> None:
     host, memory, stream = PinnedMemory(device, n_bytes), DeviceMemory(device, n_bytes), Stream(device)
     values = host.as_array(np.uint8, n_bytes)
