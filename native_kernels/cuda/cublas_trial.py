@@ -60,11 +60,11 @@ def use_library(
         if not isinstance(error, (LibraryUnavailableError, LibraryError, CudaOutOfMemoryError)):
             raise
         words = f"Prompts are multiplied by the engine's own kernels and not by cuBLAS: {error}."
-        log.info(words)
+        log.info("%s", words)
         return False, words
     ops.library = products
     words = f"Prompts are multiplied by {name}, which came with PyTorch: it takes {share:.0%} of our own kernels' time."
-    log.info(words)
+    log.info("%s", words)
     return True, words
 
 
