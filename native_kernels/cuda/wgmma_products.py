@@ -77,9 +77,8 @@ def most_stages(width: int, n_blocks: int) -> int:
 @cache
 def tiling_for(n_tokens: int, n_out: int, n_products: int, n_multiprocessors: int) -> Tiling:
     """The cut that keeps the card busiest, of those measured on an H200 (tests/benchmarks/gpu_tilings.py): one block on
-    each multiprocessor, also on those where rows are gathered, and if it can be all at once. TFLOP/s of 512 positions
-    there, and while rows are gathered: 395 and 330 (outputs 2048, depth 8192), 630 and 520 (4096, 8192), 530 and 460
-    (5120, 5120), 650 and 560 (8192, 8192), 620 (28672, 8192); cuBLAS alone 580 to 730."""
+    each multiprocessor, also on those where rows are gathered, and if it can be all at once. What comes of
+    it is recorded by tests/benchmarks/gpu_prompt.py --products."""
     over_tokens = -(-n_tokens // _POSITIONS)
 
     def n_blocks(width: int) -> int:

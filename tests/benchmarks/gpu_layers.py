@@ -13,6 +13,7 @@ launches, the exchange and waiting for each other.
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import statistics
 import sys
@@ -32,10 +33,12 @@ from gpu_anchors import found_in_memory  # noqa: E402 - found by the lines above
 from engine.card.token_steps import Step  # noqa: E402 - found by the line above
 from engine.config import EngineConfig  # noqa: E402
 from engine.generate import decode_one_token, prefill  # noqa: E402
+from engine.hardware import probe  # noqa: E402
 from engine.session import LoadedModel  # noqa: E402
 from native_kernels.cuda.cuda_card import CudaCard  # noqa: E402
 from native_kernels.cuda.driver import Event  # noqa: E402
 
+RESULTS = Path(__file__).parent / "results"
 ROUNDS = 5
 SETTLING_S = 60.0  # for what is done behind the load
 
@@ -49,6 +52,7 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=32, help="decoded with the stages timed")
     parser.add_argument("--in-memory", action="store_true", help="the model's file lies in memory: it counts as free")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--record", action="store_true", help="write the figures to tests/benchmarks/results/")
     flags = parser.parse_args()
     engine = EngineConfig(
         device="cuda", threads=flags.threads, context=512, mode=flags.mode, vram_budget_gib=flags.budget
@@ -63,6 +67,15 @@ def main() -> int:
     finally:
         model.close()
     print(json.dumps(found) if flags.json else in_words(found))
+    if flags.record:
+        figures = {
+            "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
+            "command": " ".join(["python", "tests/benchmarks/gpu_layers.py", *sys.argv[1:]]),
+            "hardware": probe().to_json(), **found,
+        }  # fmt: skip
+        file = RESULTS / f"gpu-layers-{Path(flags.model).stem}-{figures['date']}.json"
+        file.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        print(f"Written to {file}.")
     return 0
 
 

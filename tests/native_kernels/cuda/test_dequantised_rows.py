@@ -6,14 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from arrays_on_card import CardArrays, entered_device
 from numpy.typing import NDArray
+from prefill_on_card import PrefillOnCard
 from random_blocks import HALVES, set_halves, weights
 
 from native_kernels.backend import PackedMatrix
 from native_kernels.codecs import CODECS, ROW_CODECS
-from native_kernels.cuda.driver import Stream
-from native_kernels.cuda.prefill_ops import CardPrefillOps, StoredMatrix
+from native_kernels.cuda.prefill_ops import StoredMatrix
 
 pytestmark = pytest.mark.gpu
 
@@ -21,25 +20,9 @@ LARGEST = np.float32(65504)
 rng = np.random.default_rng(3)
 
 
-class Setting:
-    """The operators, and arrays on the card."""
-
-    def __init__(self) -> None:
-        self.device = entered_device()
-        self.arrays = CardArrays(self.device)
-        self.copies = Stream(self.device)
-        self.ops = CardPrefillOps(self.device, self.arrays.stream, self.copies)
-
-    def close(self) -> None:
-        self.ops.close()
-        self.arrays.close()
-        self.copies.close()
-        self.device.close()
-
-
 @pytest.fixture(scope="module")
-def card() -> Iterator[Setting]:
-    made = Setting()
+def card() -> Iterator[PrefillOnCard]:
+    made = PrefillOnCard()
     yield made
     made.close()
 
@@ -59,7 +42,7 @@ def _matrix(codec: str, n_rows: int, n_cols: int) -> PackedMatrix:
     return PackedMatrix.view(data.reshape(-1), n_rows, n_cols, codec)
 
 
-def _stored(card: Setting, w: PackedMatrix) -> StoredMatrix:
+def _stored(card: PrefillOnCard, w: PackedMatrix) -> StoredMatrix:
     step = (w.row_bytes + 15) // 16 * 16
     rows = np.full((w.n_rows, step), 0xFF, np.uint8)
     rows[:, : w.row_bytes] = w.data.view(np.uint8)
@@ -73,7 +56,7 @@ def _stored(card: Setting, w: PackedMatrix) -> StoredMatrix:
     [(0, 20, 0, 1280), (3, 9, 8, 16), (5, 15, 16, 77), (0, 3, 24, 200), (19, 1, 504, 776), (2, 2, 1272, 8)],
 )
 def test_any_columns_of_any_rows(
-    card: Setting, codec: str, stored: bool, first: int, n_rows: int, column: int, n_cols: int
+    card: PrefillOnCard, codec: str, stored: bool, first: int, n_rows: int, column: int, n_cols: int
 ) -> None:
     if codec.endswith(".lanes") and not stored:
         pytest.skip("lanes are stored alone")

@@ -9,12 +9,11 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from arrays_on_card import CardArrays, entered_device
 from numpy.typing import NDArray
+from prefill_on_card import PrefillOnCard
 
 from native_kernels.cuda.driver import Stream
 from native_kernels.cuda.launch_config import LaunchConfig
-from native_kernels.cuda.prefill_ops import CardPrefillOps
 from native_kernels.cuda.wgmma_products import (
     WIDTHS,
     Operand,
@@ -115,14 +114,8 @@ def test_a_launch_in_clusters_is_described_as_the_driver_reads_it() -> None:
     assert (ctypes.sizeof(config), ctypes.sizeof(attribute)) == (56, 72)
 
 
-class Setting:
-    """The products, and arrays on the card."""
-
-    def __init__(self) -> None:
-        self.device = entered_device()
-        self.arrays = CardArrays(self.device)
-        self.copies = Stream(self.device)
-        self.ops = CardPrefillOps(self.device, self.arrays.stream, self.copies)
+class Setting(PrefillOnCard):
+    """With the products by warpgroups."""
 
     @property
     def products(self) -> WgmmaProducts:
@@ -136,12 +129,6 @@ class Setting:
         rows = np.full((n_rows, step), np.nan, np.float16)
         rows[:, :n_cols] = values
         return Operand(self.arrays.put(rows), n_rows, n_cols, step)
-
-    def close(self) -> None:
-        self.ops.close()
-        self.arrays.close()
-        self.copies.close()
-        self.device.close()
 
 
 @pytest.fixture(scope="module")
