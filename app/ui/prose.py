@@ -16,6 +16,7 @@ from PySide6.QtGui import (
     QPainter,
     QPaintEvent,
     QTextCursor,
+    QTextFormat,
     QTextListFormat,
     QTextOption,
     QWheelEvent,
@@ -29,6 +30,7 @@ from app.ui.direction import runs_leftwards
 from app.ui.painting import block
 
 LIST_INDENT = 28
+OBJECT = "\ufffc"  # stands for a formula in the text of a document
 # Qt sets its bullets, larger and in ink, one narrow space before the text, and lets nobody change that.
 BULLET, BULLET_GAP = 5, 10
 _BULLETED = {
@@ -89,7 +91,7 @@ class TextView(QTextBrowser):
     def createMimeDataFromSelection(self) -> QMimeData:
         """Words only: colours of a theme have no business in another program."""
         data = QMimeData()
-        data.setText(linear(without_padding(self.textCursor().selection().toPlainText())))
+        data.setText(copied_text(self.textCursor()))
         return data
 
     def wheelEvent(self, event: QWheelEvent) -> None:
@@ -117,6 +119,36 @@ class TextView(QTextBrowser):
         painter = QPainter(self.viewport())
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         block(painter, QRectF(corner, corner + QPointF(2, height)), theme.colour("hot_fill"), 1)
+
+
+def copied_text(cursor: QTextCursor) -> str:
+    """Return the selected text as it was written: formulas as their LaTeX with its delimiters, no padding.
+
+    A formula is one object character; its format's ImageAltText holds the LaTeX.
+    """
+    text = without_padding(cursor.selection().toPlainText())
+    if OBJECT in text:
+        sources = iter(_formulas_in(cursor))
+        text = re.sub(OBJECT, lambda _: next(sources, ""), text)
+    return linear(text)
+
+
+def _formulas_in(cursor: QTextCursor) -> list[str]:
+    """The LaTeX of the object characters in a selection, in order; the empty string for one that has none."""
+    first, end = cursor.selectionStart(), cursor.selectionEnd()
+    document, found = cursor.document(), []
+    line = document.findBlock(first)
+    while line.isValid() and line.position() < end:
+        pieces = line.begin()
+        while not pieces.atEnd():
+            piece = pieces.fragment()
+            begin = piece.position()
+            if piece.charFormat().isImageFormat():
+                source = str(piece.charFormat().property(QTextFormat.Property.ImageAltText) or "")
+                found += [source] * (min(begin + piece.length(), end) - max(begin, first))
+            pieces += 1
+        line = line.next()
+    return found
 
 
 def style_sheet() -> str:
@@ -321,7 +353,7 @@ class Table(Prose):
                 cell = table.cellAt(row, place)
                 inside = cell.firstCursorPosition()
                 inside.setPosition(cell.lastPosition(), QTextCursor.MoveMode.KeepAnchor)
-                words.append(linear(without_padding(inside.selection().toPlainText())))
+                words.append(copied_text(inside))
             lines.append("\t".join(words))
         data = QMimeData()
         data.setText("\n".join(lines))
