@@ -54,7 +54,7 @@ class ChatModels(QObject):
         composer, card, menu = self._page.composer, self._sidebar.panel.engine, self.menu
         composer.model_menu_asked.connect(self.open_menu)
         card.clicked.connect(lambda: self.open_placement(card))
-        menu.chosen.connect(self._use)
+        menu.chosen.connect(self.use)
         menu.unload.connect(self._chat.unload)
         menu.cancel_load.connect(self._chat.cancel_load)
         menu.placement_asked.connect(lambda: self.open_placement(composer.model_button))
@@ -101,9 +101,13 @@ class ChatModels(QObject):
                 self._models.refresh()
             self.menu.open_at(anchor)
 
-    def _use(self, row_id: str) -> None:
-        """A model of this PC: the chat is answered here with it, wherever it was sent before."""
+    def use(self, row_id: str) -> None:
+        """Answer the open chat with a model of this PC, and say so where a server answered it before."""
+        elsewhere = self._chat.place
         if self._chat.set_place(None):
+            if elsewhere is not None:
+                name = next((row.name for row in self._models.rows if row.id == row_id), "") or tr("the model")
+                self._chat.toast.emit(tr("From the next message on, {model} answers this chat", model=name), None)
             self._models.use(row_id)
 
     # -------------------------------------------------------------- what happens

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QWidget
 
 from app.model_rows import ModelRow
 from app.palette_search import Entry
+from app.servers import Place
 from app.ui.commands import Commands
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 
 class Finder(QObject):
-    """One a window. shown: id of the chat in view. models: those that are known, and `used` loads one of them."""
+    """One a window. shown: id of the chat in view. models, places: models of this PC and of servers; `used` and
+    `place_used` have one of them answer the open chat."""
 
     def __init__(
         self,
@@ -35,6 +37,8 @@ class Finder(QObject):
         self._shown, self._settings, self._open_setting = shown, settings, open_setting
         self.models: Callable[[], list[ModelRow]] = list
         self.used: Callable[[str], object] = lambda row_id: None
+        self.places: Callable[[], list[Place]] = list
+        self.place_used: Callable[[Place], object] = lambda place: None
         self.palette: CommandPalette | None = None  # built when it is first asked for
         commands.bind("palette", self.open_palette)
         commands.bind("shortcuts", self.open_shortcuts)
@@ -57,6 +61,7 @@ class Finder(QObject):
             *palette_entries.of_chats(chats, self._shown(), self._sidebar.conversation_selected.emit),
             *palette_entries.of_commands(self._commands),
             *palette_entries.of_models(self.models(), self.used),
+            *palette_entries.of_places(self.places(), self.place_used),
             *palette_entries.of_settings(self._settings(), self._open_setting),
         ]
 

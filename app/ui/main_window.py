@@ -229,6 +229,7 @@ class MainWindow(QMainWindow):
         self.chat_models = ChatModels(self, self.page, self.sidebar, self._chat, controller)
         self.chat_models.models_page_asked.connect(self.show_models)
         self.commands.bind("model_menu", self.chat_models.open_menu)
+        self.finder.used = self.chat_models.use
 
     def connect_answers(self, setup: AnswerSetup) -> None:
         """How the chat is answered: preset, persona, neurons, comparison."""
@@ -249,6 +250,7 @@ class MainWindow(QMainWindow):
         assert self.chat_models is not None, "and its menu of models"
         self.server_acts = ServerActs(self, self.page, self.chat_models.menu, self._chat, servers)
         self.server_acts.chat_wanted.connect(self.show_chat)
+        self.finder.places, self.finder.place_used = lambda: servers.book.places, self.server_acts.send_there
         servers.toast.connect(self.show_toast)
 
     def connect_own_server(self, server: OwnServer) -> None:

@@ -1,11 +1,11 @@
-"""The models on this PC as rows of a menu: sign, name and, at the right, the rate here or what is in the way.
+"""The models that can answer a chat, as rows of one list: those on this PC with their rate here, then those of servers.
 
-It shows and filters; a row that was chosen is a signal.
+It shows and filters; a row that was chosen is a signal. One row at most is marked, and Enter takes only that one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from PySide6.QtCore import QAbstractListModel, QModelIndex, QPersistentModelIndex, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QFontMetrics, QHelpEvent, QKeyEvent, QMouseEvent, QPainter
@@ -22,6 +22,7 @@ from PySide6.QtWidgets import (
 
 from app import model_words
 from app.model_rows import ModelRow
+from app.servers import Place
 from app.translation import tr
 from app.ui import icons, theme
 from app.ui.direction import leading, order
@@ -30,7 +31,10 @@ from app.ui.signs import paint_dot
 
 Index = QModelIndex | QPersistentModelIndex
 
-ROW = 34
+ROW, HEAD = 34, 28
+PAGE, MANY = 7, 1_000_000  # models that Page Down passes, and more than any list has
+
+Entry = ModelRow | Place  # of a list: a model on this PC, or one of a server
 
 
 def can_answer(row: ModelRow) -> bool:
@@ -52,40 +56,88 @@ def figure(row: ModelRow) -> str:
     return model_words.speed(row.estimate, measured)[0]
 
 
-def spoken(row: ModelRow) -> str:
-    """A row as a screen reader says it."""
+def section(place: Place) -> str:
+    """Return the heading that a server's model stands under."""
+    return tr("Not on this PC")
+
+
+def spoken(row: Entry, in_use: bool = False) -> str:
+    """A row as a screen reader says it. in_use: of a server's model, whether the open chat is sent there."""
+    if isinstance(row, Place):
+        words = (row.model, tr("in use") if in_use else "", tr("on {server}, not on this PC", server=row.server.name))
+        return ", ".join(part for part in words if part)
     state = tr("in use") if row.in_use else ""
     rate = figure(row).replace("tok/s", tr("tokens per second")).replace("≈", tr("about"))
     return ", ".join(part for part in (row.name, state, rate) if part)
 
 
 class ModelList(QAbstractListModel):
-    """The models that lie on this PC and match what was typed."""
+    """The models that match what was typed: those on this PC, then those of servers under a heading (a str)."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._all: list[ModelRow] = []
+        self._models: list[ModelRow] = []
+        self._places: list[Place] = []
         self._typed = ""
-        self.rows: list[ModelRow] = []
+        self.rows: list[Entry | str] = []
+        self.place: Place | None = None  # where the open chat is sent; None: this PC answers it
 
     def rowCount(self, parent: Index | None = None) -> int:
         return 0 if parent is not None and parent.isValid() else len(self.rows)
 
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> object:
-        if not index.isValid() or index.row() >= len(self.rows):
+        if not index.isValid() or role not in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.AccessibleTextRole):
             return None
-        if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.AccessibleTextRole):
-            return spoken(self.rows[index.row()])
-        return None
+        row = self.rows[index.row()] if index.row() < len(self.rows) else None
+        return row if isinstance(row, str | None) else spoken(row, self.is_in_use(row))
+
+    def flags(self, index: Index) -> Qt.ItemFlag:
+        if self.entry(index.row()) is None:
+            return Qt.ItemFlag.NoItemFlags
+        return Qt.ItemFlag.ItemIsEnabled | Qt.ItemFlag.ItemIsSelectable
 
     @property
     def count(self) -> int:
         """How many models there are, typed or not."""
-        return len(self._all)
+        return len(self._models) + len(self._places)
+
+    def entry(self, row: int) -> Entry | None:
+        """The model of a row; None for a heading and for no row."""
+        found = self.rows[row] if 0 <= row < len(self.rows) else None
+        return None if isinstance(found, str) else found
+
+    def is_in_use(self, entry: Entry) -> bool:
+        """Whether this model answers the open chat."""
+        return entry == self.place if isinstance(entry, Place) else entry.in_use and self.place is None
+
+    def row_in_use(self) -> int:
+        """The row of the model that answers the open chat, or is being loaded; -1: none that is shown."""
+        used = (i for i, row in enumerate(self.rows) if not isinstance(row, str) and self.is_in_use(row))
+        loading = (i for i, row in enumerate(self.rows) if isinstance(row, ModelRow) and row.loading)
+        return next(used if self.place is not None else loading, next(used, -1))
+
+    def row_like(self, entry: Entry | None) -> int:
+        """The row of the same model, whatever has become of its figures; -1: it is not shown."""
+        return next((i for i, row in enumerate(self.rows) if not isinstance(row, str) and _is_same(row, entry)), -1)
+
+    def first_usable(self) -> int:
+        """The first row that can be chosen; -1: none."""
+        return next((i for i, row in enumerate(self.rows) if not isinstance(row, str) and _can_choose(row)), -1)
 
     def set_rows(self, rows: Sequence[ModelRow]) -> None:
-        self._all = [row for row in rows if row.installed is not None]
+        self._models = [row for row in rows if row.installed is not None]
         self._match()
+
+    def set_places(self, places: Sequence[Place]) -> None:
+        """The models of servers that were picked."""
+        self._places = list(places)
+        self._match()
+
+    def set_place(self, place: Place | None) -> None:
+        """Where the open chat is sent."""
+        self.place = place
+        if self.rows:
+            self.dataChanged.emit(self.index(0), self.index(len(self.rows) - 1))
 
     def set_typed(self, typed: str) -> None:
         self._typed = typed
@@ -93,64 +145,104 @@ class ModelList(QAbstractListModel):
 
     def _match(self) -> None:
         words = self._typed.casefold().split()
-        found = [row for row in self._all if all(word in f"{row.name} {row.maker}".casefold() for word in words)]
+        found: list[Entry | str] = [
+            row for row in self._models if all(word in f"{row.name} {row.maker}".casefold() for word in words)
+        ]
+        heading = ""
+        for place in sorted(self._places, key=section):
+            if all(word in f"{place.model} {place.server.name}".casefold() for word in words):
+                if section(place) != heading:
+                    heading = section(place)
+                    found.append(heading)
+                found.append(place)
         if found != self.rows:
             self.beginResetModel()
             self.rows = found
             self.endResetModel()
 
 
+def _is_same(row: Entry, other: Entry | None) -> bool:
+    if isinstance(row, ModelRow) and isinstance(other, ModelRow):
+        return row.id == other.id
+    return row == other
+
+
+def _can_choose(entry: Entry) -> bool:
+    return isinstance(entry, Place) or can_answer(entry)
+
+
 class ModelDelegate(QStyledItemDelegate):
-    """A row: its sign, the name, and at the right a figure."""
+    """A row: its sign, the name, and at the right a figure or the server; or a heading."""
 
     def sizeHint(self, option: QStyleOptionViewItem, index: Index) -> QSize:
-        return QSize(theme.px(100), theme.px(ROW))
+        view = self.parent()
+        assert isinstance(view, ModelView)
+        return QSize(theme.px(100), theme.px(ROW if view.models.entry(index.row()) is not None else HEAD))
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
         view = self.parent()
         assert isinstance(view, ModelView)
-        row = view.models.rows[index.row()]
-        mirrored, box = view.isRightToLeft(), option.rect
-        usable, current = can_answer(row), index == view.currentIndex()
+        box, mirrored, inset = option.rect, view.isRightToLeft(), theme.px(10)
+        row = view.models.entry(index.row())
         painter.save()
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        if current and usable:
+        if row is None:
+            painter.setFont(theme.font("metastrong"))
+            painter.setPen(theme.colour("ink2"))
+            words = box.adjusted(inset, 0, -inset, -theme.px(4))
+            painter.drawText(words, leading(mirrored) | Qt.AlignmentFlag.AlignBottom, view.models.rows[index.row()])
+            painter.restore()
+            return
+        away = isinstance(row, Place)
+        usable, current = _can_choose(row), index == view.currentIndex()
+        in_use = view.models.is_in_use(row)
+        if current and usable and view.is_led():
             block(painter, QRectF(box), theme.wash("pressed" if view.is_pressed else "selected"), theme.px(8))
-        side, inset = theme.px(16), theme.px(10)
+        side = theme.px(16)
         sign = QRect(box.left() + inset, box.center().y() - side // 2 + 1, side, side)
         sign = QStyle.visualRect(view.layoutDirection(), box, sign)
-        if row.loading or row.preparing is not None:
+        if isinstance(row, ModelRow) and (row.loading or row.preparing is not None):
             paint_dot(painter, QRectF(sign).adjusted(1, 1, -1, -1), theme.colour("hot_fill"), True)
         else:
-            name = "check" if row.in_use else "chip" if usable else "warn"
-            token = "ok" if row.in_use else "ink2" if usable else "bad"
+            name = "check" if in_use else "away" if away else "chip" if usable else "warn"
+            token = "away" if away else "ok" if in_use else "ink2" if usable else "bad"
             icons.paint(painter, name, QRectF(sign), theme.colour(token))
-        words = figure(row)
+        words = row.server.name if isinstance(row, Place) else figure(row)
         painter.setFont(theme.font("meta"))
+        words = QFontMetrics(painter.font()).elidedText(words, Qt.TextElideMode.ElideRight, box.width() // 2)
         wide = QFontMetrics(painter.font()).horizontalAdvance(words) + 1
         at = QRect(box.right() - inset - wide, box.top(), wide, box.height())
-        bad = not usable or (row.estimate is not None and row.estimate.fits == "no")
-        painter.setPen(theme.colour("bad" if bad else "ink2" if current else "ink3"))
+        too_big = isinstance(row, ModelRow) and row.estimate is not None and row.estimate.fits == "no"
+        painter.setPen(theme.colour("bad" if too_big or not usable else "ink2" if current or away else "ink3"))
         painter.drawText(QStyle.visualRect(view.layoutDirection(), box, at),
                          Qt.AlignmentFlag.AlignCenter | Qt.TextFlag.TextForceLeftToRight, words)  # fmt: skip
         left = box.left() + inset + side + theme.px(8)
         room = QRect(left, box.top(), at.left() - theme.px(10) - left, box.height())
         room = QStyle.visualRect(view.layoutDirection(), box, room)
-        painter.setFont(theme.font("rowstrong" if row.in_use else "row"))
+        painter.setFont(theme.font("rowstrong" if in_use else "row"))
         painter.setPen(theme.colour("ink" if usable else "ink3"))
-        shown = QFontMetrics(painter.font()).elidedText(row.name, Qt.TextElideMode.ElideRight, room.width())
+        called = name_of(row)
+        shown = QFontMetrics(painter.font()).elidedText(called, Qt.TextElideMode.ElideRight, room.width())
         flags = leading(mirrored) | Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextSingleLine
-        painter.drawText(room, flags | order(row.name), shown)
+        painter.drawText(room, flags | order(called), shown)
         painter.restore()
 
     def helpEvent(self, event: QHelpEvent, view: QAbstractItemView, option: QStyleOptionViewItem, index: Index) -> bool:
         assert isinstance(view, ModelView)
-        QToolTip.showText(event.globalPos(), about(view.models.rows[index.row()]) if index.isValid() else "", view)
+        row = view.models.entry(index.row()) if index.isValid() else None
+        QToolTip.showText(event.globalPos(), about(row) if row is not None else "", view)
         return True
 
 
-def about(row: ModelRow) -> str:
+def name_of(entry: Entry) -> str:
+    """What a model is called."""
+    return entry.model if isinstance(entry, Place) else entry.name
+
+
+def about(row: Entry) -> str:
     """A model in a few words: what there is no room for in its row."""
+    if isinstance(row, Place):
+        return f"{row.model}\n{row.server.name} · {row.server.host}"
     lines = [row.name]
     if row.installed is not None and row.installed.state != "ready" and row.installed.reason:
         lines.append(row.installed.reason)
@@ -167,19 +259,20 @@ def is_typed(event: QKeyEvent) -> bool:
 
 
 class ModelView(QListView):
-    """The list. The mouse marks what is under it, as in a menu; `chosen` gives the row's id."""
+    """The list. The mouse marks what is under it, as in a menu; `chosen` gives the marked ModelRow or Place."""
 
-    chosen = Signal(str)
+    chosen = Signal(object)
 
     def __init__(self, models: ModelList, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.models, self.is_pressed = models, False
-        self.setAccessibleName(tr("Models on this PC"))
+        # Whether Enter would reach the list now; whoever has a field before it adds that. Else no row is highlighted.
+        self.is_led: Callable[[], bool] = self.hasFocus
+        self.setAccessibleName(tr("Models"))
         self.setProperty("kind", "plain")
         self.setProperty("focusRing", False)  # the marked row is the sign
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.viewport().setAutoFillBackground(False)
-        self.setUniformItemSizes(True)
         self.setMouseTracking(True)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
@@ -189,20 +282,41 @@ class ModelView(QListView):
         self.setModel(models)
         self.setItemDelegate(ModelDelegate(self))
 
+    @property
+    def marked(self) -> Entry | None:
+        """The model that Enter takes."""
+        return self.models.entry(self.currentIndex().row()) if self.currentIndex().isValid() else None
+
     def mark(self, row: int) -> None:
-        """Mark the row that Enter chooses."""
-        if self.models.rows:
-            self.setCurrentIndex(self.models.index(min(max(row, 0), len(self.models.rows) - 1)))
+        """Mark the row that Enter takes; no row of a model: none."""
+        none = self.models.entry(row) is None
+        self.setCurrentIndex(QModelIndex() if none else self.models.index(row))
+
+    def move_mark(self, step: int) -> None:
+        """Mark the model so many rows further, or the last one on the way. Headings are passed over."""
+        forward = 1 if step > 0 else -1
+        places = [i for i in range(len(self.models.rows)) if self.models.entry(i) is not None]
+        if not places:
+            return
+        now = self.currentIndex().row()
+        if now not in places:
+            self.mark(places[0 if forward > 0 else -1])
+            return
+        self.mark(places[min(max(places.index(now) + step, 0), len(places) - 1)])
 
     def choose(self) -> None:
         """Take the marked row, if it can answer."""
-        index = self.currentIndex()
-        if index.isValid() and can_answer(row := self.models.rows[index.row()]):
-            self.chosen.emit(row.id)
+        entry = self.marked
+        if entry is not None and _can_choose(entry):
+            self.chosen.emit(entry)
+
+    def height_of(self, rows: int) -> int:
+        """How high the first rows are, headings included."""
+        return sum(theme.px(HEAD if isinstance(row, str) else ROW) for row in self.models.rows[:rows])
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
         index = self.indexAt(event.position().toPoint())
-        if index.isValid():
+        if self.models.entry(index.row()) is not None:
             self.setCurrentIndex(index)
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
@@ -214,13 +328,25 @@ class ModelView(QListView):
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
         was, self.is_pressed = self.is_pressed, False
         self.viewport().update()
-        if was and self.indexAt(event.position().toPoint()).isValid():
+        index = self.indexAt(event.position().toPoint())
+        if was and self.models.entry(index.row()) is not None:
+            self.mark(index.row())
             self.choose()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.key() in {Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space}:
+        step = move_of(event)
+        if step:
+            self.move_mark(step)
+        elif event.key() in {Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space}:
             self.choose()
         elif event.key() in {Qt.Key.Key_Escape, Qt.Key.Key_Backspace} or is_typed(event):
             event.ignore()  # the menu closes, or filters
         else:
             super().keyPressEvent(event)
+
+
+def move_of(event: QKeyEvent) -> int:
+    """How many models further a key leads; 0: it moves nothing."""
+    steps = {Qt.Key.Key_Down: 1, Qt.Key.Key_Up: -1, Qt.Key.Key_PageDown: PAGE, Qt.Key.Key_PageUp: -PAGE,
+             Qt.Key.Key_Home: -MANY, Qt.Key.Key_End: MANY}  # fmt: skip
+    return steps.get(Qt.Key(event.key()), 0)

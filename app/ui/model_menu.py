@@ -5,21 +5,18 @@ Typing filters. It switches nothing by itself: what was chosen is a signal.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 
-from PySide6.QtCore import QRectF, Qt, Signal
-from PySide6.QtGui import QColor, QFontMetrics, QKeyEvent, QPaintEvent
-from PySide6.QtWidgets import QLineEdit, QSizePolicy, QSpacerItem, QVBoxLayout, QWidget
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QColor, QEnterEvent, QKeyEvent
+from PySide6.QtWidgets import QLineEdit, QSizePolicy, QSpacerItem, QWidget
 
 from app.model_rows import ModelRow
 from app.servers import Place
 from app.translation import tr
 from app.ui import icons, theme
 from app.ui.controls import Button, Label, Rule
-from app.ui.direction import leading
-from app.ui.model_list import ROW, ModelList, ModelView, is_typed
-from app.ui.painting import antialiased, block
+from app.ui.model_list import ROW, Entry, ModelList, ModelView, is_typed, move_of
 from app.ui.popover import Popover
 
 INSET, WIDTH, MOST_ROWS = 6, 340, 8
@@ -45,10 +42,9 @@ class FilterField(QLineEdit):
         self.setFont(theme.font("row"))
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        key, page = event.key(), MOST_ROWS - 1
-        steps = {Qt.Key.Key_Down: 1, Qt.Key.Key_Up: -1, Qt.Key.Key_PageDown: page, Qt.Key.Key_PageUp: -page}
-        if key in steps:
-            self._view.mark(self._view.currentIndex().row() + steps[Qt.Key(key)])
+        key, step = event.key(), move_of(event)
+        if step and key not in {Qt.Key.Key_Home, Qt.Key.Key_End}:  # these two move the cursor
+            self._view.move_mark(step)
         elif key in {Qt.Key.Key_Return, Qt.Key.Key_Enter}:
             self._view.choose()
         elif key == Qt.Key.Key_Escape and self.text():
@@ -60,7 +56,9 @@ class FilterField(QLineEdit):
 
 
 class MenuRow(Button):
-    """An act at the foot of the menu."""
+    """An act at the foot of the menu. pointed: the mouse has come over it."""
+
+    pointed = Signal()
 
     def __init__(self, words: str, glyph: str, parent: QWidget | None = None) -> None:
         super().__init__(words, "quiet", glyph, parent=parent)
@@ -79,53 +77,13 @@ class MenuRow(Button):
     def glyph_colour(self, text: QColor) -> QColor:
         return theme.colour("ink2")
 
-
-class AwayRow(MenuRow):
-    """A model of a server elsewhere, with its server at the right."""
-
-    def __init__(self, place: Place, parent: QWidget | None = None) -> None:
-        super().__init__(place.model.replace("&", "&&"), "away", parent)
-        self.place = place
-        self.said = f"{place.model} {place.server.name}".casefold()
-        self.set_in_use(False)
-
-    def set_in_use(self, in_use: bool) -> None:
-        """Whether the open chat is sent there."""
-        self.in_use = in_use
-        words = (self.place.model, tr("in use") if in_use else "", tr("on {server}, not on this PC",
-                 server=self.place.server.name))  # fmt: skip
-        self.setAccessibleName(", ".join(part for part in words if part))
-        self.update()
-
-    def glyph_colour(self, text: QColor) -> QColor:
-        return theme.colour("away")
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        ground, _, ink = self.colours()
-        painter, px, leftwards = antialiased(self), theme.px, self.isRightToLeft()
-        if ground.alpha() or self.in_use:
-            shown = ground if ground.alpha() else theme.colour("away_soft")
-            block(painter, QRectF(self.rect()), shown, px(self.radius_px))
-        inset, side = px(self.padding_px), px(self.glyph_px)
-        left = self.width() - inset - side if leftwards else inset
-        icons.paint(painter, self.glyph, QRectF(left, (self.height() - side) / 2, side, side), self.glyph_colour(ink))
-        room = self.rect().adjusted(inset, 0, -inset - side - px(8), 0) if leftwards else self.rect().adjusted(
-            inset + side + px(8), 0, -inset, 0)  # fmt: skip
-        metrics = QFontMetrics(theme.font("meta"))
-        server = metrics.elidedText(self.place.server.name, Qt.TextElideMode.ElideRight, room.width() // 2)
-        painter.setFont(theme.font("meta"))
-        painter.setPen(theme.colour("ink2"))
-        painter.drawText(room, leading(not leftwards) | Qt.AlignmentFlag.AlignVCenter, server)
-        beside = metrics.horizontalAdvance(server) + px(10)
-        room = room.adjusted(beside, 0, 0, 0) if leftwards else room.adjusted(0, 0, -beside, 0)
-        painter.setFont(theme.font("row"))
-        painter.setPen(ink)
-        words = QFontMetrics(painter.font()).elidedText(self.place.model, Qt.TextElideMode.ElideRight, room.width())
-        painter.drawText(room, leading(leftwards) | Qt.AlignmentFlag.AlignVCenter, words)
+    def enterEvent(self, event: QEnterEvent) -> None:
+        super().enterEvent(event)
+        self.pointed.emit()
 
 
 class ModelMenu(Popover):
-    """chosen: id of the row to load. place_chosen: a model of a server elsewhere, as app.servers.Place. unload,
+    """chosen: id of the row to load. place_chosen: a model of a server, as app.servers.Place. unload,
     cancel_load, placement_asked and all_models: the acts at its foot."""
 
     chosen = Signal(str)
@@ -145,25 +103,20 @@ class ModelMenu(Popover):
         self.placement = MenuRow(tr("How it runs here"), "tune")
         self.all = MenuRow(tr("All models"), "models")
         self._loading = self._looking = self._loaded = False
-        self._places: dict[Place, AwayRow] = {}
-        self._place: Place | None = None
+        self.view.is_led = lambda: self.field.hasFocus() or self.view.hasFocus()
         self.body.setSpacing(0)
         self.body.addWidget(self.field)
         self._gap = QSpacerItem(0, 0, QSizePolicy.Policy.Minimum, QSizePolicy.Policy.Fixed)
         self.body.addItem(self._gap)
         self.body.addWidget(self._none)
         self.body.addWidget(self.view)
-        self._away_title = Label(tr("Not on this PC"), "metastrong", "away")
-        self._away = QVBoxLayout()
-        self._away.setSpacing(0)
-        self.body.addWidget(self._away_title)
-        self.body.addLayout(self._away)
         self._rule = Rule()
         self.body.addSpacing(theme.px(5))
         self.body.addWidget(self._rule)
         self.body.addSpacing(theme.px(5))
         for row in (self.placement, self.letting_go, self.all):
             self.body.addWidget(row)
+            row.pointed.connect(lambda: self.view.mark(-1))  # one row is highlighted, and Enter takes no other
         self.field.textChanged.connect(self._typed)
         self.view.chosen.connect(self._choose)
         self.placement.clicked.connect(lambda: self._act(self.placement_asked))
@@ -179,10 +132,13 @@ class ModelMenu(Popover):
 
     def set_rows(self, rows: Sequence[ModelRow]) -> None:
         """Every model that is known; those on this PC are shown."""
-        marked = self._marked()
-        self.models.set_rows(rows)
-        index = next((i for i, row in enumerate(self.models.rows) if row.id == marked), 0)
-        self.view.mark(index)
+        self._change(lambda: self.models.set_rows(rows))
+
+    def _change(self, change: Callable[[], None]) -> None:
+        """Change the list; the same model stays marked. Enter never takes another one that came in its place."""
+        marked, was_empty = self.view.marked, not self.models.rows
+        change()
+        self.view.mark(self.models.row_in_use() if was_empty else self.models.row_like(marked))
         self._fit()
 
     def set_state(self, model: str, loading: bool, loaded: bool) -> None:
@@ -195,26 +151,14 @@ class ModelMenu(Popover):
         self._fit()
 
     def set_places(self, places: Sequence[Place]) -> None:
-        """The models of servers elsewhere that were picked."""
-        for row in self._places.values():
-            self._away.removeWidget(row)
-            row.hide()
-            row.deleteLater()
-        self._places = {place: AwayRow(place) for place in places}
-        for place, row in self._places.items():
-            row.clicked.connect(partial(self._choose_place, place))
-            self._away.addWidget(row)
-        self._fit()
+        """The models of servers that were picked."""
+        self._change(lambda: self.models.set_places(places))
 
     def set_place(self, place: Place | None) -> None:
         """Where the open chat is sent; None: it is answered on this PC."""
-        if place != self._place:
-            self._place = place
+        if place != self.models.place:
+            self.models.set_place(place)
             self._fit()
-
-    def _choose_place(self, place: Place) -> None:
-        self.dismiss()
-        self.place_chosen.emit(place)
 
     def set_looking(self, looking: bool) -> None:
         """Whether what lies on this PC is still being found out."""
@@ -227,23 +171,22 @@ class ModelMenu(Popover):
         self.field.clear()
         self._fit()
         super().open_at(anchor)
-        in_use = next((i for i, row in enumerate(self.models.rows) if row.in_use or row.loading), 0)
-        self.view.mark(in_use)
+        in_use = self.models.row_in_use()
+        self.view.mark(in_use if in_use >= 0 else self.models.first_usable())
         target = self.field if self.field.isVisibleTo(self) else self.view
         target.setFocus(Qt.FocusReason.PopupFocusReason)
 
-    def _marked(self) -> str:
-        index = self.view.currentIndex()
-        return self.models.rows[index.row()].id if index.isValid() and index.row() < len(self.models.rows) else ""
-
     def _typed(self, text: str) -> None:
         self.models.set_typed(text)
-        self.view.mark(0)
+        self.view.mark(self.models.first_usable())
         self._fit()
 
-    def _choose(self, row_id: str) -> None:
+    def _choose(self, entry: Entry) -> None:
         self.dismiss()
-        self.chosen.emit(row_id)
+        if isinstance(entry, Place):
+            self.place_chosen.emit(entry)
+        else:
+            self.chosen.emit(entry.id)
 
     def _act(self, signal: object) -> None:
         self.dismiss()
@@ -253,19 +196,12 @@ class ModelMenu(Popover):
         found = len(self.models.rows)
         self.view.setVisible(found > 0)
         typed = self.field.text().strip()
-        some = False
-        for place, row in self._places.items():
-            row.set_in_use(place == self._place)
-            row.setVisible(all(word in row.said for word in typed.casefold().split()))
-            some = some or not row.isHidden()
-        self._away_title.setVisible(some)
-        self._away_title.setContentsMargins(theme.px(10), theme.px(8), theme.px(10), theme.px(3))
-        self.placement.setVisible(self._loaded and self._place is None)
-        self.view.setFixedHeight(min(max(found, 1), MOST_ROWS) * theme.px(ROW))
-        self.field.setVisible(self.models.count + len(self._places) >= FIELD_FROM or bool(self.field.text()))
+        self.placement.setVisible(self._loaded and self.models.place is None)
+        self.view.setFixedHeight(self.view.height_of(MOST_ROWS) or theme.px(ROW))
+        self.field.setVisible(self.models.count >= FIELD_FROM or bool(self.field.text()))
         self._gap.changeSize(0, theme.px(4) if self.field.isVisibleTo(self) else 0)
         self.body.invalidate()
-        self._none.setVisible(not found and not some)
+        self._none.setVisible(not found)
         nothing = tr("Looking what is on this PC") if self._looking else tr("No model lies on this PC yet.")
         self._none.setText(tr("No model here is called “{typed}”.", typed=typed) if typed else nothing)
         self._none.setContentsMargins(theme.px(10), theme.px(8), theme.px(10), theme.px(8))

@@ -8,13 +8,14 @@ from functools import partial
 from app.conversation import Conversation
 from app.model_rows import ModelRow
 from app.palette_search import Entry
+from app.servers import Place
 from app.settings import AppSettings, Setting, described, worded
 from app.shortcuts import keys
 from app.translation import figure as number
 from app.translation import tr
 from app.ui.chat_model import UNTITLED
 from app.ui.commands import Commands
-from app.ui.model_list import can_answer, figure
+from app.ui.model_list import can_answer, figure, section
 
 RECENT = 4  # chats that are shown before anything is typed
 
@@ -44,6 +45,15 @@ def of_models(rows: Sequence[ModelRow], used: Callable[[str], object]) -> list[E
         Entry(tr("Models"), row.name, partial(used, row.id), "chip",
               figure(row), tr("use load switch model"), row.maker, is_first=False)
         for row in rows if can_answer(row) and not row.in_use
+    ]  # fmt: skip
+
+
+def of_places(places: Sequence[Place], used: Callable[[Place], object]) -> list[Entry]:
+    """The models of servers."""
+    return [
+        Entry(tr("Models"), place.model, partial(used, place), "away",
+              place.server.name, tr("use server switch model"), section(place), is_first=False)
+        for place in places
     ]  # fmt: skip
 
 

@@ -17,11 +17,12 @@ from app.chat_controller import STARTER
 from app.engine_status import EngineStatus, Phase
 from app.model_rows import ModelRow, rows_of
 from app.models_controller import ModelsController
+from app.servers import Place, Server
 from app.ui import focus_ring, tab_order, theme
 from app.ui.chat_models import ChatModels
 from app.ui.chat_page import ChatPage
 from app.ui.commands import Commands
-from app.ui.model_list import about, can_answer, figure, spoken
+from app.ui.model_list import about, can_answer, figure, name_of, spoken
 from app.ui.model_menu import ModelMenu
 from app.ui.offer_card import pitch
 from app.ui.sidebar import Sidebar
@@ -41,6 +42,7 @@ class Chat(QObject):
     """What of the chat controller the window's parts need."""
 
     status_changed = Signal(EngineStatus)
+    toast = Signal(str, object)
     model_changed = Signal(str)
 
     def __init__(self) -> None:
@@ -49,11 +51,13 @@ class Chat(QObject):
         self.model = PIP.id
         self.acts: list[str] = []
         self.names: dict[str, str] = {}
+        self.place: Place | None = None
 
     def use_model(self, model: str) -> None:
         self.acts.append(f"use {model}")
 
-    def set_place(self, place: object) -> bool:
+    def set_place(self, place: Place | None) -> bool:
+        self.place = place
         return True
 
     def unload(self) -> None:
@@ -134,7 +138,7 @@ def press(key: Qt.Key, modifier: Qt.KeyboardModifier = Qt.KeyboardModifier.NoMod
 
 
 def shown(menu: ModelMenu) -> list[str]:
-    return [row.name for row in menu.models.rows]
+    return [row if isinstance(row, str) else name_of(row) for row in menu.models.rows]
 
 
 def row_of(model: object, **known: object) -> ModelRow:
@@ -269,7 +273,7 @@ def test_tab_stays_inside(scene: MakeScene) -> None:
         names.append(focus.accessibleName() or getattr(focus, "text", str)())
         assert s.menu.isAncestorOf(focus)
         press(Qt.Key.Key_Tab)
-    assert names == ["Filter models", "Models on this PC", "How it runs here", "Unload Bamboo DPO 7B", "All models"]
+    assert names == ["Filter models", "Models", "How it runs here", "Unload Bamboo DPO 7B", "All models"]
 
 
 def test_its_foot_lets_the_model_go_or_stops_a_load(scene: MakeScene, qtbot: QtBot) -> None:
@@ -306,12 +310,105 @@ def test_rows_that_change_leave_the_marked_one_marked(scene: MakeScene) -> None:
     s = scene(OWN)
     s.parts.open_menu()
     press(Qt.Key.Key_Down)
-    marked = s.menu.models.rows[s.menu.view.currentIndex().row()].id
+    marked = s.menu.view.marked
+    assert isinstance(marked, ModelRow)
     s.library.models.insert(0, installed("Another", id="local/another"))
     s.models.refresh()
     QTest.qWait(150)
     assert len(shown(s.menu)) == 6
-    assert s.menu.models.rows[s.menu.view.currentIndex().row()].id == marked
+    after = s.menu.view.marked
+    assert isinstance(after, ModelRow)
+    assert after.id == marked.id
+
+
+def test_enter_never_takes_a_model_that_came_in_the_marked_ones_place(scene: MakeScene, qtbot: QtBot) -> None:
+    s = scene(OWN)
+    s.parts.open_menu()
+    s.menu.view.mark(1)
+    del s.library.models[1]
+    s.models.refresh()
+    qtbot.waitUntil(lambda: len(shown(s.menu)) == 4)
+    press(Qt.Key.Key_Return)
+    assert s.menu.is_open
+    assert s.chat.acts == []
+    press(Qt.Key.Key_Down)
+    assert s.menu.view.marked == s.menu.models.rows[0]
+
+
+# ------------------------------------------------------------------ models of servers
+
+RACK = Server("1", "Rack", "http://192.168.1.20:8000/v1", ("big", "tiny-chat"))
+BIG, TINY = Place(RACK, "big"), Place(RACK, "tiny-chat")
+
+
+def with_servers(scene: MakeScene) -> tuple[Scene, list[Place]]:
+    s = scene(OWN)
+    s.menu.set_places([BIG, TINY])
+    chosen: list[Place] = []
+    s.menu.place_chosen.connect(chosen.append)
+    return s, chosen
+
+
+def test_filter_and_enter_reach_a_servers_model(scene: MakeScene) -> None:
+    s, chosen = with_servers(scene)
+    s.parts.open_menu()
+    QTest.keyClicks(QApplication.focusWidget(), "tiny")
+    assert shown(s.menu) == ["Not on this PC", "tiny-chat"]
+    press(Qt.Key.Key_Return)
+    assert (chosen, s.chat.acts, s.menu.is_open) == ([TINY], [], False)
+
+
+def test_arrows_go_through_one_list_and_over_its_headings(scene: MakeScene) -> None:
+    s, chosen = with_servers(scene)
+    s.parts.open_menu()
+    seen = []
+    for _ in range(len(OWN) + 3):
+        seen.append(s.menu.view.marked)
+        press(Qt.Key.Key_Down)
+    assert seen[-2:] == [TINY, TINY], "it ends there"
+    assert None not in seen
+    press(Qt.Key.Key_Up)
+    assert s.menu.view.marked == BIG
+    press(Qt.Key.Key_Return)
+    assert chosen == [BIG]
+
+
+def test_a_chat_on_a_server_opens_the_menu_at_its_model_and_nothing_else_is_in_use(scene: MakeScene) -> None:
+    s, chosen = with_servers(scene)
+    s.chat.place = BIG
+    s.menu.set_place(BIG)
+    s.parts.open_menu()
+    assert s.menu.view.marked == BIG
+    assert [row for row in s.menu.models.rows if not isinstance(row, str) and s.menu.models.is_in_use(row)] == [BIG]
+    press(Qt.Key.Key_Return)
+    assert (chosen, s.chat.acts) == ([BIG], []), "Enter alone moves no chat"
+
+
+def test_a_chat_that_comes_back_from_a_server_says_so(scene: MakeScene) -> None:
+    s, _ = with_servers(scene)
+    s.chat.place = BIG
+    s.menu.set_place(BIG)
+    said: list[str] = []
+    s.chat.toast.connect(lambda words, _: said.append(words))
+    s.parts.open_menu()
+    QTest.keyClicks(QApplication.focusWidget(), "prosparse")
+    press(Qt.Key.Key_Return)
+    assert s.chat.place is None
+    assert len(said) == 1
+    assert "ProSparse 13B" in said[0]
+
+
+def test_one_row_is_highlighted_wherever_the_mouse_and_the_focus_are(scene: MakeScene, qtbot: QtBot) -> None:
+    s, _ = with_servers(scene)
+    s.parts.open_menu()
+    assert s.menu.view.is_led()
+    s.menu.all.setFocus()
+    assert not s.menu.view.is_led(), "Enter presses the button now, so no row looks chosen"
+    s.menu.field.setFocus()
+    s.menu.all.pointed.emit()
+    assert s.menu.view.marked is None
+    press(Qt.Key.Key_Return)
+    assert s.menu.is_open
 
 
 @pytest.mark.parametrize(("size", "zoom"), [((1100, 760), 1.0), ((720, 520), 1.0), ((720, 520), 1.6)])

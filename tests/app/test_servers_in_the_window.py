@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 from control_room import Room
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
@@ -87,17 +89,22 @@ def the_menu_tells_here_from_elsewhere(room: Room) -> None:
     assert menus is not None
     menus.open_menu()
     menu = menus.menu
-    assert [row.place.model for row in menu._places.values() if row.isVisible()] == ["big", "small"]
-    assert "not on this PC" in menu._places[place].accessibleName()
+    listed = menu.models
+    assert [row.model for row in listed.rows if isinstance(row, Place)] == ["big", "small"]
+    at = listed.index(listed.row_like(place))
+    assert "not on this PC" in str(listed.data(at))
     menu.field.setText("smal")
-    assert [row.place.model for row in menu._places.values() if row.isVisible()] == ["small"]
-    menu.field.clear()
+    assert [row.model for row in listed.rows if isinstance(row, Place)] == ["small"]
+    menu.field.setText("big")
     room.hearth.controller.new_chat()
-    menu._places[place].click()
+    assert menu.view.marked == place
+    QTest.keyClick(menu.field, Qt.Key.Key_Return)
     assert room.hearth.controller.place == place, "nothing was said yet, so nothing is asked"
     assert "sent to Rack" in room.page.empty._privacy.words
     menus.open_menu()
-    menu.chosen.emit(menu.models.rows[0].id)
+    assert menu.view.marked == place, "the one row that is in use"
+    QTest.keyClick(menu.view, Qt.Key.Key_Up)
+    QTest.keyClick(menu.view, Qt.Key.Key_Return)
     assert room.hearth.controller.place is None, "a model of this PC answers here"
     assert "leaves this computer" in room.page.empty._privacy.words
 
