@@ -13,12 +13,12 @@ from typing import Literal
 from app.model_rows import ModelRow
 from app.translation import noted
 
-Filter = Literal["recommended", "here", "gpu", "chat", "base", "all"]
+Filter = Literal["recommended", "here", "gpu", "chat", "research", "all"]
 Sort = Literal["best", "speed", "size", "name"]
 
 FILTERS: tuple[tuple[Filter, str], ...] = (
     ("recommended", noted("Recommended")), ("here", noted("On this PC")), ("gpu", noted("Fits the GPU")),
-    ("chat", noted("Chat")), ("base", noted("Base")), ("all", noted("All")),
+    ("chat", noted("Chat")), ("research", noted("Research")), ("all", noted("All")),
 )  # fmt: skip
 SORTS: tuple[tuple[Sort, str], ...] = (
     ("best", noted("recommended")), ("speed", noted("speed here")), ("size", noted("size")), ("name", noted("name")),
@@ -49,6 +49,11 @@ def is_here(row: ModelRow) -> bool:
     return row.installed is not None or row.download is not None
 
 
+def is_research(row: ModelRow) -> bool:
+    """Whether a model is made for measuring, not for chatting."""
+    return row.entry is not None and row.entry.research
+
+
 def fits(row: ModelRow) -> bool:
     """Whether a model would run here, as far as is known."""
     return row.estimate is None or row.estimate.fits != "no"
@@ -63,6 +68,7 @@ def select(rows: Iterable[ModelRow], choice: Choice, offered: str = "") -> list[
         if (not choice.family or row.family == choice.family)
         and (not choice.size or least < row.n_bytes <= most)
         and matches(row, choice.text)
+        and (not is_research(row) or choice.filter == "research" or bool(choice.text) or is_here(row))
     ]
     if choice.filter == "recommended":
         best = sorted((row for row in found if not is_here(row) and _is_worth_it(row)), key=_by_rank)
@@ -87,8 +93,10 @@ def _passes(row: ModelRow, wanted: Filter) -> bool:
             return is_here(row)
         case "gpu":
             return row.estimate is not None and row.estimate.fits == "gpu"
-        case "chat" | "base":
+        case "chat":
             return row.kind == wanted
+        case "research":
+            return row.kind == "base" or is_research(row)
         case _:
             return True
 

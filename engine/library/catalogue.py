@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -20,8 +21,8 @@ from engine.formats.json_text import read_object
 from engine.library.coverage import check_coverage
 from engine.library.estimates import as_prepared, foretell, noted
 from engine.library.machines import KnownMachine
-from engine.library.records import CatalogueEntry, Estimate
-from engine.library.shapes import config_of, main_codec
+from engine.library.records import CatalogueEntry, Estimate, ModelShape
+from engine.library.shapes import config_of, main_codec, parameters_of
 from engine.plain_config import from_plain
 
 SCHEMA_VERSION = 1
@@ -29,6 +30,8 @@ READING_TOK_S = 8.0  # people read some five words a second
 SPARE_DISK_BYTES = 2_000_000_000  # that no download takes
 _ID = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")
 _REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
+# A codec as GGUF files carry it in their names: "Q4_K_M" in "Qwen3-8B-Q4_K_M.gguf".
+_CODEC_IN_NAME = re.compile(r"[-._]((?:q[2-8]_(?:k(?:_(?:xs|s|m|l|xl))?|[01])|iq4_(?:xs|nl)|mxfp4|bf16|f16|f32))\b")
 # What the engine reads of a repository, whatever else lies there.
 _READ = ("*.gguf", "*.safetensors", "*.json", "*.model", "merges.txt", "activation/*.pt", "*.jinja")
 
@@ -104,6 +107,7 @@ def _entry(value: object, curves: dict[str, object], where: str) -> CatalogueEnt
             if name not in curves:
                 raise ModelFormatError(f"{where} has the curve {name[:60]!r}, which is not there.")
             value = {**value, "sparsity": {**sparsity, "coverage": curves[name]}}
+        value = {**_derived(value, where), **value}
     try:
         entry: CatalogueEntry = from_plain(CatalogueEntry, value, where, strict=True)
         _check(entry, where)
@@ -112,6 +116,26 @@ def _entry(value: object, curves: dict[str, object], where: str) -> CatalogueEnt
     except EngineError as error:
         raise ModelFormatError(f"{where}: {error.message}") from error
     return entry
+
+
+def _derived(value: dict[str, object], where: str) -> dict[str, object]:
+    """The fields that an entry may leave out: those of a dense chat model in one GGUF file.
+
+    The codec follows from the name of its file, the number of parameters from its shape.
+    """
+    files = value.get("files")
+    first = str(files[0]).lower() if isinstance(files, list) and files else ""
+    is_gguf = first.endswith(".gguf")
+    found: dict[str, object] = {
+        "kind": "chat", "format": "gguf" if is_gguf else "safetensors", "n_bytes_source": "published",
+        "sparsity": {"source": "published"},
+    }  # fmt: skip
+    if is_gguf and (codec := _CODEC_IN_NAME.search(first)):
+        found["codec"] = codec[1]
+    if "parameters" not in value and "shape" in value:
+        with suppress(EngineError):  # the shape is refused with its own reason when the entry is checked
+            found["parameters"] = parameters_of(from_plain(ModelShape, value["shape"], f"{where}.shape", strict=True))
+    return found
 
 
 def _check(entry: CatalogueEntry, where: str) -> None:

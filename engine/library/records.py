@@ -95,6 +95,7 @@ class CatalogueEntry:
     revision: str = "main"
     gated: bool = False
     rank: int = 100  # lower is recommended earlier, among those that fit
+    research: bool = False  # made for measuring, not for chatting: shown under a filter of its own
 
 
 @dataclass(frozen=True)

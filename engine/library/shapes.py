@@ -119,7 +119,7 @@ def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat) -> ShapeBytes:
     embedding, head_codec = 0, "f32"
     for tensor in plan:
         rows, cols = _stored(tensor)
-        stored = "f32" if tensor.is_vector else _fitting(_codec_of(tensor.name, codec, config, layout == "gguf"), cols)
+        stored = "f32" if tensor.is_vector else _fitting(_codec_of(tensor, codec, config, layout == "gguf"), cols)
         n_bytes = 4 * tensor.n_elements if tensor.is_vector else rows * CODECS[stored].n_bytes(cols)
         layer, dot, name = tensor.name.partition(".")
         if not dot:
@@ -250,9 +250,9 @@ def _stored(tensor: PlannedTensor) -> tuple[int, int]:
     return tensor.n_elements // cols, cols
 
 
-def _codec_of(name: str, codec: str, config: ModelConfig, llama_cpp: bool) -> str:
+def _codec_of(tensor: PlannedTensor, codec: str, config: ModelConfig, llama_cpp: bool) -> str:
     """The codec of one matrix. Mixtures are llama.cpp's: more bits for the head, for some downs and values."""
-    plain = codec.lower()
+    name, plain = tensor.name, codec.lower()
     if plain in ("f32", "f16", "bf16"):
         return plain
     if name.endswith(".router"):
@@ -265,7 +265,9 @@ def _codec_of(name: str, codec: str, config: ModelConfig, llama_cpp: bool) -> st
         return "q6_k"
     if own != "q4_k":
         return own
-    layer, _, part = name.partition(".")
+    if plain == "q4_k_m" and ".attn_qkv." in tensor.foreign_name:
+        return "q5_k"
+    layer, part = name.partition(".")[0], name.rpartition(".")[2]  # of experts: "3.experts.7.down_t"
     if part in ("v", "down_t") and layer.isdigit():
         i, n = int(layer), config.n_layers
         if plain == "q4_k_s":

@@ -46,10 +46,21 @@ def test_recommended_are_not_a_whole_catalogue() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "count"), [("here", 2), ("gpu", 1), ("chat", 5), ("base", 2), ("all", 7)]
+    ("wanted", "count"), [("here", 2), ("gpu", 1), ("chat", 5), ("research", 2), ("all", 7)]
 )  # fmt: skip
 def test_filters(rows: list[ModelRow], wanted: str, count: int) -> None:
     assert len(select(rows, Choice(filter=wanted))) == count  # type: ignore[arg-type]
+
+
+def test_models_for_measuring_stand_under_research_alone_until_they_are_looked_for_or_here() -> None:
+    opt, chat = entry("OPT 6.7B", kind="base", research=True), entry("Chat 8B")
+    rows = rows_of([(opt, estimate("gpu", 20)), (chat, estimate("gpu", 20))], [], [], None)
+    assert ids(select(rows, Choice(filter="all"))) == ["chat-8b"]
+    assert ids(select(rows, Choice(filter="research"))) == ["opt-6.7b"]
+    assert ids(select(rows, Choice(filter="all", text="opt"))) == ["opt-6.7b"]
+    get = Download("d", "PowerInfer/opt-6.7b", "OPT 6.7B", "x", "queued", 0, GB, catalogue_id="opt-6.7b")
+    coming = rows_of([(opt, estimate("gpu", 20))], [], [get], None)
+    assert ids(select(coming, Choice(filter="all"))) == ["opt-6.7b"]
 
 
 def test_a_model_on_its_way_is_among_those_here() -> None:

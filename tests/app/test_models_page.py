@@ -225,7 +225,7 @@ def test_what_a_check_has_found_is_told(enter: Enter) -> None:
 
 def test_what_would_fit_leads_to_a_card(enter: Enter) -> None:
     room = enter()
-    room.page.filters.pick("base")
+    room.page.filters.pick("research")
     room.press("relullama-70b", "fits")
     sheet = room.dialog(FitSheet)
     assert "This PC can give it" in sheet.sentence.words
@@ -400,7 +400,7 @@ def test_a_download_out_of_view_is_told_at_the_foot(enter: Enter) -> None:
                                   "bamboo-dpo-7b")]  # fmt: skip
     room = enter(library)
     assert not room.page.work.isVisible(), "its card shows it"
-    room.page.filters.pick("base")
+    room.page.filters.pick("research")
     assert room.page.work.isVisible()
     assert room.page.work.words.words == "Downloading Bamboo DPO 7B"
     QTest.mouseClick(room.page.work.show_button, Qt.MouseButton.LeftButton)
