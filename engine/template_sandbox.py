@@ -33,6 +33,7 @@ from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
 from engine.errors import ChatTemplateError
+from engine.template_format import BoundedFormatter
 
 _ITEM_WEIGHT = 16  # characters that one item of a container counts as: about its memory
 _MAX_INT_BITS = 4096
@@ -264,9 +265,19 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
     def unsafe_undefined(self, obj: Any, attribute: str) -> Undefined:
         raise SecurityError(f"{type(obj).__name__}.{attribute} is not for templates")
 
-    def wrap_str_format(self, value: Any) -> None:
-        """str.format can ask for any width; is_safe_attribute refuses it like every other unlisted method."""
-        return
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """str.format and str.format_map, within the limits; other methods are is_safe_attribute's."""
+        text, name = getattr(value, "__self__", None), getattr(value, "__name__", "")
+        if type(text) is not str or name not in ("format", "format_map"):
+            return None
+
+        def format_within_limits(*args: Any, **kwargs: Any) -> str:
+            if name == "format":
+                return BoundedFormatter(self).vformat(text, args, kwargs)
+            (mapping,) = args
+            return BoundedFormatter(self).vformat(text, (), mapping, **kwargs)
+
+        return format_within_limits
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         budget = self.budget

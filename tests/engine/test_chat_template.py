@@ -216,3 +216,21 @@ def test_the_reference_prompts(shared_starter: Path) -> None:
     assert template.render([{"role": "user", "content": "Hello! Who are you?"}]) == (
         "<|begin|><|user|>Hello! Who are you?<|end|><|assistant|>"
     )
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "'{}: {}'.format(message.role, message.content)",
+        "'{1} {0!r:>20} {name:^{width}}'.format(1, 'b', name='c', width=9)",
+        "'{m[role]} {n:08.3f} {n:,}'.format(m=message, n=12345.678)",
+        "'{role}|{content!s:.3}|{{}}'.format_map(message)",
+        "'{:x}{}'.format(255, ())",
+    ],
+)
+def test_format_is_as_the_official_sandbox_has_it(expression: str) -> None:
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    source = "{% for message in messages %}{{ " + expression + " }}{% endfor %}"
+    official = ImmutableSandboxedEnvironment().from_string(source).render(messages=CONVERSATION)
+    assert ChatTemplate(source).render(CONVERSATION) == official
