@@ -70,7 +70,8 @@ class ChatTemplate:
                 raise ChatTemplateError(_in_words(error)) from error
 
     def _template(self) -> Template:
-        from engine.template_sandbox import Budget, TemplateSandbox
+        from engine.template_budget import Budget
+        from engine.template_sandbox import TemplateSandbox
 
         if len(self.source) > SOURCE_LIMIT_CHARS:
             raise ChatTemplateError(

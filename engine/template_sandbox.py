@@ -7,8 +7,12 @@ rendered, because it needs jinja2. Three walls:
 - Time: every loop body, macro body, call, filter, test, comparison and operator passes a checkpoint, put into the
   template's syntax tree before it is compiled. That works in any thread and beside a debugger or coverage, which a
   trace function would not, and costs 1 us. The clock is the thread's CPU time: a busy machine fails no honest template.
+  Nothing can interrupt a search inside a text or arithmetic on a long number, so their lengths are bounded beforehand.
 - Memory: nothing is built before its size is known. Values are weighed as if printed, so that lists which hold the
-  same list many times over count each time; the written text is counted where it is written.
+  same list many times over count each time; the written text is counted where it is written, and so is every byte
+  that was ever allocated, since no sandbox sees which values a template still holds.
+
+engine/template_budget.py does the counting.
 """
 
 from __future__ import annotations
@@ -16,7 +20,6 @@ from __future__ import annotations
 import functools
 import json
 import re
-import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
@@ -29,18 +32,22 @@ from jinja2.nodes import EvalContext
 from jinja2.parser import Parser
 from jinja2.runtime import Context, Undefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
 from engine.errors import ChatTemplateError
+from engine.template_budget import ITEM_WEIGHT, MAX_INT_BITS, Budget
 from engine.template_format import BoundedFormatter
 
-_ITEM_WEIGHT = 16  # characters that one item of a container counts as: about its memory
-_MAX_INT_BITS = 4096
 # A width or precision of four digits or from an argument, behind a key or not; and keys with brackets in them.
 _WIDE_FORMAT = re.compile(r"%(\([^()]*\))?[^a-zA-Z%(]*(\*|\d{4})|%\([^()]*\(")
 # These only look at the outside of a value or hand on a part of it: weighing a long chat for each would be quadratic.
 _CHEAP_FILTERS = frozenset({"count", "d", "default", "first", "last", "length"})
+# Searches that take the product of two lengths at worst, by the name of the method or filter.
+_SEARCHES = frozenset({
+    "count", "find", "index", "lstrip", "partition", "replace", "rfind", "rindex", "rpartition", "rsplit", "rstrip",
+    "split", "strip", "trim",
+})  # fmt: skip
+_LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 # fmt: off
 _FILTERS = (
     "abs", "capitalize", "count", "d", "default", "dictsort", "e", "escape", "first", "float", "groupby",
@@ -73,73 +80,6 @@ _METHODS: dict[type, frozenset[str]] = {
     }),
 }
 # fmt: on
-
-
-class Budget:
-    """What one rendering may still spend: CPU seconds of this thread, characters written, and the size of a value."""
-
-    def __init__(self, seconds: float, chars: int) -> None:
-        self._seconds, self._chars = seconds, chars
-        self._deadline = time.thread_time() + seconds
-        self._written = 0
-
-    def tick(self, chars: int = 0) -> None:
-        """A checkpoint; `chars` of text are about to be written."""
-        self._written += chars
-        if self._written > self._chars:
-            raise ChatTemplateError(f"The model's chat template writes more than {self._chars} characters.")
-        if time.thread_time() > self._deadline:
-            raise ChatTemplateError(f"The model's chat template did not end within {self._seconds:g} seconds.")
-
-    def allow(self, weight: int) -> None:
-        """Refuse a value of this weight before it is built."""
-        if weight > self._chars:
-            raise ChatTemplateError(
-                f"The model's chat template asks for a value of {weight} characters; {self._chars} are allowed."
-            )
-
-    def weigh(self, value: object, *, printable: bool = False) -> int:
-        """The size of a value as if printed, shared parts counted each time they appear.
-
-        Cost: at most chars / 16 steps. `printable` refuses namespaces, which can hold one another and so
-        hide any amount of text.
-        """
-        total, left = 0, [value]
-        while left:
-            item = left.pop()
-            if isinstance(item, str):
-                total += len(item)
-            elif isinstance(item, (list, tuple, set, frozenset)):
-                total += _ITEM_WEIGHT * len(item)
-                self.allow(total)
-                left.extend(item)
-            elif isinstance(item, dict):
-                total += 2 * _ITEM_WEIGHT * len(item)
-                self.allow(total)
-                left.extend(item.keys())
-                left.extend(item.values())
-            elif isinstance(item, range):
-                total += _ITEM_WEIGHT * len(item)
-            elif isinstance(item, int):
-                total += _ITEM_WEIGHT + item.bit_length() // 3
-            elif isinstance(item, Namespace) and printable:
-                raise ChatTemplateError("The model's chat template uses a whole namespace as a value.")
-            else:
-                total += _ITEM_WEIGHT
-            if total > self._chars:
-                self.allow(total)
-        return total
-
-    def collect(self, items: Iterator[Any]) -> list[Any]:
-        """The iterator's items as a list that stays within the limits while it grows."""
-        kept: list[Any] = []
-        total = 0
-        for item in items:
-            self.tick()
-            total += _ITEM_WEIGHT + self.weigh(item)
-            self.allow(total)
-            kept.append(item)
-        return kept
 
 
 class _GenerationTag(Extension):
@@ -185,6 +125,13 @@ class _Checkpoints(NodeTransformer):
         self.generic_visit(node)
         return node if node.ctx != "load" else _call("weighed", [node], node.lineno)
 
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        if not isinstance(node.arg, nodes.Slice):
+            return node
+        ends = [end or nodes.Const(None) for end in (node.arg.start, node.arg.stop, node.arg.step)]
+        return _call("sliced", [node.node, *ends], node.lineno)
+
     def _with_tick(self, node: Any) -> nodes.Node:
         text = sum(len(data.data) for data in node.find_all(nodes.TemplateData))
         self.generic_visit(node)
@@ -208,7 +155,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
     """The environment. Set `budget` before each compilation and each rendering; one rendering at a time."""
 
     code_generator_class = _TimedCodeGenerator
-    intercepted_binops = frozenset({"+", "*", "**", "%"})
+    intercepted_binops = frozenset({"+", "-", "*", "/", "//", "**", "%"})
 
     def __init__(self, budget: Budget) -> None:
         # trim_blocks and lstrip_blocks as transformers sets them: templates are written against that.
@@ -225,7 +172,8 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         self.filters["tojson"] = self._guarded("tojson", _to_json)
         self.filters["format"] = self._format
         self.tests = {name: self._guarded_test(test) for name, test in self.tests.items()}
-        self.globals = {name: self.globals[name] for name in ("range", "dict", "namespace", "joiner")}
+        self.globals = {name: self.globals[name] for name in ("range", "namespace", "joiner")}
+        self.globals["dict"] = self._dict
         self.globals["raise_exception"] = _raise_exception
         self.globals["strftime_now"] = _strftime_now
 
@@ -243,11 +191,16 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
     def weighed(self, value: Any) -> Any:
         self.budget.tick()
         self.budget.weigh(value)
-        return value
+        return self.budget.made(value)
+
+    def sliced(self, value: Any, start: Any, stop: Any, step: Any) -> Any:
+        self.budget.tick()
+        return self.budget.made(value[start:stop:step])
 
     def concat_within_limits(self, *values: Any) -> str:
+        self.budget.tick()
         self.budget.allow(sum(self.budget.weigh(value, printable=True) for value in values))
-        return "".join(map(str, values))
+        return self.budget.made("".join(map(str, values)))
 
     def _finalize(self, value: Any) -> str:
         self.budget.weigh(value, printable=True)
@@ -285,10 +238,10 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         sizes = (budget.weigh(left), budget.weigh(right))
         if isinstance(left, int) and isinstance(right, int):
             bits = left.bit_length()
-            if (operator == "**" and bits * max(right, 0) > _MAX_INT_BITS) or (
-                operator == "*" and bits + right.bit_length() > _MAX_INT_BITS
+            if (operator == "**" and bits * max(right, 0) > MAX_INT_BITS) or (
+                operator == "*" and bits + right.bit_length() > MAX_INT_BITS
             ):
-                raise ChatTemplateError("The model's chat template computes a number with more than 1200 digits.")
+                budget.refuse_number()
         elif operator == "+":
             budget.allow(sum(sizes))
         elif operator == "*":
@@ -297,17 +250,31 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
                 budget.allow(max(times, 0) * size)
         elif operator == "%" and isinstance(left, str):
             self._allow_percent(left, right)
-        return super().call_binop(context, operator, left, right)
+        return budget.made(super().call_binop(context, operator, left, right))
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         self.budget.tick()
+        self.budget.made(args)
         receiver = getattr(obj, "__self__", None)
         if isinstance(receiver, tuple(_METHODS)) and not isinstance(obj, type):
             args = self._checked_arguments(f"str.{obj.__name__}", (receiver, *args), kwargs)[1:]
-        result = super().call(context, obj, *args, **kwargs)
-        if isinstance(result, (str, list, tuple, dict)):
+        return self._result(super().call(context, obj, *args, **kwargs), receiver)
+
+    def _result(self, result: Any, given: Any) -> Any:
+        """What a call or filter returned: weighed, counted where it is new, and watched where it is still to come."""
+        if isinstance(result, Iterator):
+            return self.budget.watched(result)
+        if isinstance(result, (str, list, tuple, dict, set, int)):
             self.budget.weigh(result)
-        return result
+        return result if result is given else self.budget.made(result)
+
+    def _dict(self, /, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+        """The global `dict`: item by item, because keys with equal hashes make each item slower than the last."""
+        found: dict[Any, Any] = {}
+        for given in (*args, kwargs):
+            for key, value in self.budget.watched(iter(given.items() if isinstance(given, dict) else given)):
+                found[key] = value
+        return found
 
     def _format(self, value: Any, *args: Any, **kwargs: Any) -> Any:
         """Jinja's filter of that name, within the limits of the operator %."""
@@ -332,9 +299,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
                 return function(*args, **kwargs)
             n_given = 1 if isinstance(args[0], (TemplateSandbox, Context, EvalContext)) else 0
             args = (*args[:n_given], *self._checked_arguments(name, args[n_given:], kwargs))
-            result = function(*args, **kwargs)
-            self.budget.weigh(result)
-            return result
+            return self._result(function(*args, **kwargs), args[n_given])
 
         return guarded
 
@@ -356,6 +321,15 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         weights = [budget.weigh(value, printable=True) for value in given]
         numbers = [abs(value) for value in given[1:] if isinstance(value, int)]
         budget.allow(max(numbers, default=0))
+        method = name.removeprefix("str.")
+        if method in _SEARCHES and len(weights) > 1:
+            budget.allow_search(weights[0], max(weights[1:]))
+        if method in ("split", "rsplit"):
+            return self._bounded_split(args, kwargs)
+        if method == "splitlines":
+            budget.allow(ITEM_WEIGHT * sum(args[0].count(end) for end in _LINE_ENDS))
+        elif method in ("list", "reverse", "sort", "unique") and isinstance(args[0], str):
+            budget.allow(ITEM_WEIGHT * len(args[0]))
         if name.endswith("replace") and len(args) > 2:
             old, new = str(args[1]), str(args[2])
             budget.allow(weights[0] + str(args[0]).count(old) * len(new))
@@ -366,13 +340,20 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
             n_items = len(given[items]) if hasattr(given[items], "__len__") else 1
             budget.allow(weights[items] + n_items * weights[separator])
         elif name in ("indent", "tojson"):
-            lines = str(given[0]).count("\n") + 1 if name == "indent" else 1 + weights[0] // _ITEM_WEIGHT
+            lines = str(given[0]).count("\n") + 1 if name == "indent" else 1 + weights[0] // ITEM_WEIGHT
             budget.allow(lines * max([*numbers, *weights[1:], 4]))
         elif name == "round":
             budget.allow(max(numbers, default=0) << 16)
         elif name == "sum" and any(isinstance(value, (list, tuple)) for value in given[1:]):
             budget.allow(len(given[0]) * 1000)  # each addition copies the sum so far
         return args
+
+    def _bounded_split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """The arguments of split with a bound on the number of parts: `weigh` refuses more once they are made."""
+        text, sep, most = (*args, *(None, -1)[len(args) - 1 :])[:3]
+        most = kwargs.pop("maxsplit", most)
+        bound = self.budget.most_items
+        return text, kwargs.pop("sep", sep), bound if most < 0 else min(most, bound)
 
 
 def _to_json(

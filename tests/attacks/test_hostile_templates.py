@@ -29,6 +29,18 @@ def doubling(step: str, start: str = "'ab'") -> str:
     return "{% set ns = namespace(x=" + start + ") %}" + DOUBLE.replace("STEP", step)
 
 
+def search_often(search: str) -> str:
+    return "{% set t = 'a' * 4000000 %}{{ (" + search + ") is none }}"
+
+
+def hoard(value: str) -> str:
+    """A template that keeps thousands of values of a few megabytes each."""
+    return ("{% set t = 'ab' * 1000000 %}{% set w = '\U0001f600' * 1000000 %}{% set l = range(99999) | list %}"
+            "{% set d = {1: 1} %}{% macro keep(n) %}{% for i in range(100) %}{% set x = VALUE %}{% if n %}"
+            "{{ keep(n - 1) }}{% endif %}{% endfor %}{% endmacro %}{{ keep(30) }}").replace("VALUE", value)  # fmt: skip
+
+
+LONG_NUMBER = "{% set n = ('f' * 2000000) | int(0, 16) %}"
 ATTACKS = {
     # time
     "nested loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
@@ -126,6 +138,37 @@ ATTACKS = {
     "date pattern": "{{ strftime_now('%Y' * 1000000) }}",
     "dates": "{% for i in range(99999) %}{% for j in range(99999) %}{{ strftime_now('%c') }}{% endfor %}{% endfor %}",
     "truncate end": "{% for i in range(9999) %}{{ ('a' * 1000) | truncate(10, end='b' * 1000000) }}{% endfor %}",
+    # one call that nothing can interrupt: no loop around it, the sandbox must refuse it beforehand
+    **{f"search by {name}": search_often(f"t.{name}('a' * 1000000 ~ 'b' ~ 'a' * 1000000)")
+       for name in ("rfind", "rindex", "rsplit", "rpartition", "find", "index", "count", "split", "partition",
+                    "strip", "lstrip", "rstrip")},
+    "search by replace": search_often("t.replace('a' * 1000000 ~ 'b', 'c')"),
+    "search by the replace filter": search_often("t | replace('a' * 1000000 ~ 'b', 'c')"),
+    "search by the trim filter": search_often("t | trim(('b' * 1000000) ~ 'a')"),
+    "search by a keyword": search_often("t.rsplit(sep='a' * 1000000 ~ 'b' ~ 'a' * 1000000)"),
+    **{f"long number {sign}": LONG_NUMBER + "{{ n " + sign + " (n // 65536 // 65536 + 1) }}"
+       for sign in ("%", "//", "*", "**", "-", "/")},
+    "long number by the int filter": LONG_NUMBER + "{{ n | abs }}",
+    "long number by a test": LONG_NUMBER + "{{ n is divisibleby(n) }}",
+    # keys with equal hashes: each costs as much as there are
+    "equal hashes in a dict": "{% set p = 2 ** 61 - 1 %}{% set ns = namespace(x=[]) %}{% for i in range(150) %}"
+                              "{% set ns.x = ns.x + [[p * i, 1]] %}{% endfor %}{% for i in range(99999) %}"
+                              "{% set d = dict(ns.x) %}{% endfor %}",
+    # many values, each small enough
+    "slices that add up": hoard("t[i:]"),
+    "lists that add up": hoard("[i] * 200000"),
+    "slices of lists that add up": hoard("l[i:]"),
+    "sets that add up": hoard("l | unique | list"),
+    "set differences that add up": hoard("d.keys() - [i]"),
+    "texts that add up": hoard("t ~ i"),
+    "wide characters that add up": hoard("w[i:]"),
+    "splits that add up": hoard("t.split('b')"),
+    "macro arguments that add up": "{% macro f() %}{{ f(*varargs) }}{% endmacro %}{{ f(*range(99999)) }}",
+    "what a loop keeps of a generator": "{% set t = 'a' * 100000 %}{% for i in range(99999) | map('replace', '0', t) %}"
+                                        "{{ loop.length }}{% endfor %}",
+    "characters of a text": "{{ ('\u20ac' * 4000000) | list | length }}",
+    "words of a text": "{{ ('\u20ac ' * 2000000).split() | length }}",
+    "lines of a text": "{{ ('\u20ac\n' * 2000000).splitlines() | length }}",
     # ways out
     "class": "{{ ''.__class__.__mro__ }}",
     "class by item": "{{ ''['__class__']['__mro__'] }}",

@@ -1,0 +1,130 @@
+"""What one rendering of a chat template may spend: time, text, memory, and steps of a call that nothing can interrupt.
+
+It counts plain values and knows nothing of templates; engine/template_sandbox.py asks it at every operation.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, NoReturn, TypeVar
+
+from jinja2.utils import Namespace
+
+from engine.errors import ChatTemplateError
+
+ITEM_WEIGHT = 16  # characters that one item of a container counts as: about its memory
+MAX_INT_BITS = 4096  # arithmetic takes the product of two lengths
+_MADE_LIMIT_BYTES = 256 << 20  # allocated in all; an honest template makes about ten copies of a chat
+_MOST_STEPS = 1 << 27  # of one search in a text, about 20 ms
+_T = TypeVar("_T")
+
+
+class Budget:
+    """What one rendering may still spend.
+
+    seconds: CPU time of this thread; chars: written, and the size of one value.
+    """
+
+    def __init__(self, seconds: float, chars: int) -> None:
+        self._seconds, self._chars = seconds, chars
+        self._deadline = time.thread_time() + seconds
+        self._written = 0
+        self._made_bytes = 0
+
+    @property
+    def most_items(self) -> int:
+        """How many items a list may have, and one more, with which `weigh` refuses it."""
+        return self._chars // ITEM_WEIGHT + 1
+
+    def tick(self, chars: int = 0) -> None:
+        """A checkpoint; `chars` of text are about to be written."""
+        self._written += chars
+        if self._written > self._chars:
+            raise ChatTemplateError(f"The model's chat template writes more than {self._chars} characters.")
+        if time.thread_time() > self._deadline:
+            raise ChatTemplateError(f"The model's chat template did not end within {self._seconds:g} seconds.")
+
+    def allow(self, weight: int) -> None:
+        """Refuse a value of this weight before it is built."""
+        if weight > self._chars:
+            raise ChatTemplateError(
+                f"The model's chat template asks for a value of {weight} characters; {self._chars} are allowed."
+            )
+
+    def allow_search(self, length: int, sought: int) -> None:
+        """Refuse a search that could compare every place of a text with every character of the other."""
+        if length * sought > _MOST_STEPS:
+            raise ChatTemplateError(
+                f"The model's chat template searches {length} characters for {sought}; their product may be "
+                f"{_MOST_STEPS} at most."
+            )
+
+    def refuse_number(self) -> NoReturn:
+        """Refuse a number of more than MAX_INT_BITS."""
+        raise ChatTemplateError("The model's chat template computes a number with more than 1200 digits.")
+
+    def made(self, value: _T) -> _T:
+        """The value itself, once its memory is counted: a container with the texts in it, which may be new too."""
+        if isinstance(value, (str, list, tuple, set, frozenset, dict)):
+            n_bytes = sys.getsizeof(value)
+            if isinstance(value, (list, tuple, set, frozenset)):
+                n_bytes += sum(sys.getsizeof(item) for item in value if isinstance(item, str))
+            self._made_bytes += n_bytes
+            if self._made_bytes > _MADE_LIMIT_BYTES:
+                raise ChatTemplateError(
+                    f"The model's chat template makes values of more than {_MADE_LIMIT_BYTES >> 20} MiB in all."
+                )
+        return value
+
+    def watched(self, items: Iterator[_T]) -> Iterator[_T]:
+        """The same items, with a checkpoint at each."""
+        for item in items:
+            self.tick()
+            yield item
+
+    def weigh(self, value: object, *, printable: bool = False) -> int:
+        """The size of a value as if printed, shared parts counted each time they appear.
+
+        Cost: at most chars / 16 steps. `printable` refuses namespaces, which can hold one another and so
+        hide any amount of text.
+        """
+        total, left = 0, [value]
+        while left:
+            item = left.pop()
+            if isinstance(item, str):
+                total += len(item)
+            elif isinstance(item, (list, tuple, set, frozenset)):
+                total += ITEM_WEIGHT * len(item)
+                self.allow(total)
+                left.extend(item)
+            elif isinstance(item, dict):
+                total += 2 * ITEM_WEIGHT * len(item)
+                self.allow(total)
+                left.extend(item.keys())
+                left.extend(item.values())
+            elif isinstance(item, range):
+                total += ITEM_WEIGHT * len(item)
+            elif isinstance(item, int):
+                if item.bit_length() > MAX_INT_BITS:
+                    self.refuse_number()
+                total += ITEM_WEIGHT + item.bit_length() // 3
+            elif isinstance(item, Namespace) and printable:
+                raise ChatTemplateError("The model's chat template uses a whole namespace as a value.")
+            else:
+                total += ITEM_WEIGHT
+            if total > self._chars:
+                self.allow(total)
+        return total
+
+    def collect(self, items: Iterator[Any]) -> list[Any]:
+        """The iterator's items as a list that stays within the limits while it grows."""
+        kept: list[Any] = []
+        total = 0
+        for item in items:
+            self.tick()
+            total += ITEM_WEIGHT + self.weigh(item)
+            self.allow(total)
+            kept.append(item)
+        return self.made(kept)
