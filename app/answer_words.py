@@ -21,12 +21,22 @@ def state_words(state: MessageState, stats: Mapping[str, Any]) -> str:
         return tr("Cut off: the context is full") if full else tr("Cut off at the length limit")
     if state is MessageState.INTERRUPTED:
         return tr("Interrupted: Hearth closed in mid-answer")
-    return tr("Not finished: the engine failed") if state is MessageState.FAILED else ""
+    if state is not MessageState.FAILED:
+        return ""
+    return (
+        tr("Not finished: the server did not answer") if stats.get("server") else tr("Not finished: the engine failed")
+    )
 
 
 def facts_of(stats: Mapping[str, Any]) -> list[str]:
     """The figures of a finished answer in words; what is unknown is left out."""
-    facts = [tr("from {server}, not on this PC", server=str(stats["server"]))] if stats.get("server") else []
+    facts = []
+    if server := stats.get("server"):
+        facts.append(
+            tr("from {server}, another program on this PC", server=str(server))
+            if stats.get("server_here")
+            else tr("from {server}, not on this PC", server=str(server))
+        )
     tokens = stats.get("tokens")
     if tokens is not None:
         words = count(tokens)
@@ -51,7 +61,8 @@ def figures_of(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
             rows.append((name, words(stats[key])))
 
     add(tr("Model"), "model", str)
-    add(tr("Server, not on this PC"), "server", str)
+    here = stats.get("server_here")
+    add(tr("Another program on this PC") if here else tr("Server, not on this PC"), "server", str)
     add(tr("Neurons"), "mode", lambda mode: tr(MODES[mode]) if mode in MODES else str(mode))
     add(tr("Answer"), "tokens", count)
     add(

@@ -508,7 +508,9 @@ class ChatController(QObject):
         server, answer = place.server, self._answers.of(self._open)
         if answer is not None and answer is self._answers.running and self._remote is not None:
             return self._remote.status
-        status = EngineStatus(Phase.READY, place.model, server=server.name, host=server.host)
+        status = EngineStatus(
+            Phase.READY, place.model, server=server.name, host=server.host, server_here=server.is_here
+        )
         if answer is not None:
             return replace(status, phase=Phase.THINKING, queued=True)
         shown = (self._memory.branch_of(self._open) if self._open else None) or []

@@ -110,6 +110,7 @@ def _message(values: Any, where: str) -> Message:
         stats = _plain(values["stats"], where, tr("the statistics"))
         for name, value in stats.items():
             _check(_is_statistic(name, value), where, tr("the statistic {name}", name=name[:40]))
+        stats.pop("server_here", None)  # true on the PC that wrote the file; unknown on this one
     return Message(
         Role(role), _text(values, "text", LONGEST_TEXT, where), _id(values, where), _time(values, "created_at", where),
         MessageState.INTERRUPTED if state is MessageState.WRITING else state, stats,

@@ -66,8 +66,9 @@ class EngineStatus:
     queued: bool = False  # an answer waits for the engine, so that Send is Stop already
     cancelling: bool = False  # loading: the person wants it no longer
     can_load: str = ""  # no model is loaded: the name of the one that a press brings back
-    server: str = ""  # name of the server elsewhere that the chat is sent to; empty: it is answered on this PC
+    server: str = ""  # name of the server that the chat is sent to; empty: Hearth's own engine answers
     host: str = ""  # of that server
+    server_here: bool = False  # that server is another program on this PC
     # How the model lies on GPU and CPU: `placement` of protocol.LoadedModelInfo; empty while none is loaded.
     placement: Mapping[str, Any] = field(default_factory=dict)
 
@@ -76,6 +77,11 @@ class EngineStatus:
         """Whether something is running (an ember dot)."""
         return self.phase in {Phase.STARTING, Phase.LOADING, Phase.READING, Phase.THINKING, Phase.WRITING,
                               Phase.STOPPING, Phase.RESTARTING}  # fmt: skip
+
+    @property
+    def leaves(self) -> bool:
+        """Whether what is written in the chat leaves this PC."""
+        return bool(self.server) and not self.server_here
 
     @property
     def answering(self) -> bool:

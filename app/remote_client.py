@@ -48,7 +48,8 @@ class RemoteClient(QObject):
         self._number += 1
         number, self._place = self._number, place
         key = self.key_of(place)
-        self._set(phase=Phase.THINKING, model=place.model, server=place.server.name, host=place.server.host)
+        self._set(phase=Phase.THINKING, model=place.model, server=place.server.name, host=place.server.host,
+                  server_here=place.server.is_here)  # fmt: skip
         self._request = self._library.ask(
             "server_chat",
             {"address": place.server.address, "name": place.server.name, "model": place.model,
@@ -98,7 +99,10 @@ class RemoteClient(QObject):
         place, self._place, self._request = self._place, None, ""
         self._number += 1
         self._set(phase=Phase.READY)
-        return {} if place is None else {"model": place.model, "server": place.server.name}
+        if place is None:
+            return {}
+        here = {"server_here": True} if place.server.is_here else {}
+        return {"model": place.model, "server": place.server.name, **here}
 
     def _set(self, **values: Any) -> None:
         status = replace(self.status, **values)

@@ -1,4 +1,4 @@
-"""Servers elsewhere that a person entered, and where the messages of a chat go.
+"""Servers that a person entered, elsewhere or other programs on this PC, and where the messages of a chat go.
 
 A small JSON file of the config folder holds names, addresses and models, never a key. A chat is sent to a server only
 where its own choices name one that stands here. Knows no Qt and asks nobody.
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from app.shelf import ShelfError, free_name, read_json, write_json
 from engine.errors import InvalidRequestError
-from engine.remote.address import checked_address
+from engine.remote.address import checked_address, is_this_pc
 from engine.remote.wire import is_name
 
 SCHEMA_VERSION = 1
@@ -38,6 +38,11 @@ class Server:
     def host(self) -> str:
         """Host and port, as a person reads them."""
         return urlsplit(self.address).netloc
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is another program on this PC, by its address."""
+        return is_this_pc(urlsplit(self.address).hostname or "")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
-"""The mark of what is not on this PC: a cloud in a colour of its own, and where the words that are written will go.
+"""The mark of a chat that Hearth's own engine does not answer: where the words that are written will go.
 
-It stands wherever a message is written while the chat is sent to a server elsewhere.
+It stands wherever a message is written. A server elsewhere has a cloud and a colour of its own, which say that the
+words leave this PC; another program on this PC has neither.
 """
 
 from __future__ import annotations
@@ -9,22 +10,23 @@ from PySide6.QtCore import QRectF, Qt, Signal
 from PySide6.QtGui import QPaintEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QWidget
 
+from app.engine_status import EngineStatus
 from app.translation import tr
 from app.ui import icons, theme
 from app.ui.controls import Button, Label
 from app.ui.painting import antialiased, block
 
-SENT_TO = "sentTo"  # property of a page: the server that what is written on it goes to
+SENT_TO = "sentTo"  # property of a page: the EngineStatus of the chat that what is written on it goes to
 
 
-def sent_to(widget: QWidget) -> str:
-    """The server elsewhere that words written in a widget go to, by the page around it; empty: they stay here."""
+def sent_to(widget: QWidget) -> EngineStatus:
+    """Return the status of the chat that words written in a widget go to, by the page around the widget."""
     around: QWidget | None = widget
     while around is not None:
-        if (server := around.property(SENT_TO)) is not None:
-            return str(server)
+        if isinstance(status := around.property(SENT_TO), EngineStatus):
+            return status
         around = around.parentWidget()
-    return ""
+    return EngineStatus()
 
 
 class AwayMark(QFrame):
@@ -41,6 +43,7 @@ class AwayMark(QFrame):
         self._glyph = icons.Glyph("away", "away", 16)
         self._where = Label("", "chip", "away")
         self._host = Label("", "meta", "away", elide=True)
+        self._leaves = False
         self.back = Button(tr("Answer on this PC"), "quiet", tooltip=tr("From the next message on, nothing is sent"))
         self.back.height_px = 26
         self.back.setVisible(with_way_back)
@@ -52,18 +55,31 @@ class AwayMark(QFrame):
         self._row.addWidget(self.back, 0, Qt.AlignmentFlag.AlignVCenter)
         theme.current().changed.connect(self._restyle)
         self._restyle()
-        self.show_server("", "")
+        self.show_server(EngineStatus())
 
-    def show_server(self, server: str, host: str = "") -> None:
-        """Where words go from now on; an empty name hides the mark."""
+    def show_server(self, status: EngineStatus) -> None:
+        """Show where words go from now on; a chat without a server hides the mark."""
+        server, host = status.server, status.host
         self.setVisible(bool(server))
+        self._leaves = status.leaves
+        look = "away" if status.leaves else "ink2"
+        self._glyph.set_look("away" if status.leaves else "chip", look)
+        self._where.set_look("chip", look)
+        self._host.set_look("meta", look)
+        self.back.setText(tr("Answer on this PC") if status.leaves else tr("Answer with Hearth"))
         shown = server if len(server) <= 40 else server[:39] + "…"
         self._where.setText(tr("Sent to {server}", server=shown))
         self._host.setText(host if host != server else "")
-        self.setAccessibleName(
-            tr("What you write is sent to {server}, {host}. It leaves this PC.", server=server, host=host)
-        )
-        self.setToolTip(tr("What you write in this chat leaves this PC."))
+        if status.leaves:
+            said = tr("What you write is sent to {server}, {host}. It leaves this PC.", server=server, host=host)
+            self.setToolTip(tr("What you write in this chat leaves this PC."))
+        else:
+            if server:
+                self._host.setText(tr("another program on this PC"))
+            said = tr("What you write is sent to {server}, another program on this PC.", server=server)
+            self.setToolTip(said)
+        self.setAccessibleName(said)
+        self.update()
 
     def words(self) -> str:
         """What it says, for tests."""
@@ -76,4 +92,5 @@ class AwayMark(QFrame):
         self._row.setSpacing(px(7))
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        block(antialiased(self), QRectF(self.rect()), theme.colour("away_soft"), theme.px(8))
+        ground = theme.colour("away_soft" if self._leaves else "sunken")
+        block(antialiased(self), QRectF(self.rect()), ground, theme.px(8))

@@ -183,10 +183,10 @@ class ChatPage(QFrame):
 
     def set_status(self, status: EngineStatus) -> None:
         """What the engine is doing, or the server elsewhere that the chat is sent to."""
-        if status.server != self._status.server:
-            self.setProperty(SENT_TO, status.server)
+        if (status.server, status.host) != (self._status.server, self._status.host):
+            self.setProperty(SENT_TO, status)
             for editor in self.findChildren(MessageEditor):
-                editor.set_server(status.server)
+                editor.set_server(status)
         self._status = status
         self.composer.set_status(status)
         self.empty.set_status(status)

@@ -249,10 +249,10 @@ class Composer(QFrame):
         """Whether what is written here leaves this PC."""
         if self.away.back.hasFocus() and not status.server:
             self.field.setFocus(Qt.FocusReason.OtherFocusReason)
-        self.away.show_server(status.server, status.host)
-        self._model.set_sign("away" if status.server else "chip")
-        self.field.set_destination(status.server)
-        theme.set_property(self, "away", "true" if status.server else "false")
+        self.away.show_server(status)
+        self._model.set_sign("away" if status.leaves else "chip")
+        self.field.set_destination(status)
+        theme.set_property(self, "away", "true" if status.leaves else "false")
 
     def set_count(self, count: CountResult | None) -> None:
         """What the next message would take; None: not known."""

@@ -180,9 +180,11 @@ class EmptyPage(QScrollArea):
         what = f"{status.description[:1].lower()}{status.description[1:]}"
         # Its line is kept while there is nothing to say yet: the composer must not move once the model is there.
         line = tr("{model} is {what} It works offline.", model=status.model, what=what) if status.description else " "
-        self._show_where(status.server)
+        self._show_where(status)
         if status.server:
-            line = tr("{model} on {server}, not on this PC.", model=status.model, server=status.server)
+            where = {"model": status.model, "server": status.server}
+            line = (tr("{model} on {server}, not on this PC.", **where) if status.leaves else
+                    tr("{model} in {server}, another program on this PC.", **where))  # fmt: skip
         if status.phase in (Phase.OFF, Phase.FAILED):
             line = tr("Load one to go on. Your chats and drafts stay.")
         before = (self._title.words, self._about.words)
@@ -191,11 +193,17 @@ class EmptyPage(QScrollArea):
             self._about.setText(line)
             self._lay_out()
 
-    def _show_where(self, server: str) -> None:
-        """Whether what is typed stays on this PC."""
-        words = tr("What you write in this chat is sent to {server}.", server=server) if server else tr(STAYS_HERE)
+    def _show_where(self, status: EngineStatus) -> None:
+        """Say whether what is typed stays on this PC."""
+        if status.leaves:
+            words = tr("What you write in this chat is sent to {server}.", server=status.server)
+        elif status.server:
+            words = tr("What you write in this chat is sent to {server} on this PC.", server=status.server)
+        else:
+            words = tr(STAYS_HERE)
         self._privacy.setText(words)
-        self._lock.set_look("away" if server else "lock", "away" if server else "ink3")
+        glyph = "away" if status.leaves else "chip" if status.server else "lock"
+        self._lock.set_look(glyph, "away" if status.leaves else "ink3")
 
     def set_offer(self, row: ModelRow | None) -> None:
         """A bigger model to offer, or how far it is; None: nothing."""

@@ -22,6 +22,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QFrame, QSizePolicy, QTextEdit, QWidget
 
 from app.attachments import PASTE_FROM_CHARS
+from app.engine_status import EngineStatus
 from app.markdown_blocks import displayable
 from app.translation import noted, tr
 from app.ui import theme
@@ -69,12 +70,14 @@ class MessageField(QTextEdit):
         theme.current().changed.connect(self._restyle)
         self._restyle()
 
-    def set_destination(self, server: str) -> None:
-        """The server elsewhere that what is written here is sent to; empty: it stays on this PC."""
+    def set_destination(self, status: EngineStatus) -> None:
+        """Say which server what is written here is sent to, if any."""
+        server = status.server
         self._placeholder = tr("Write to {server}", server=server) if server else tr(PLACEHOLDER)
         enter = tr("Enter sends, Shift and Enter break the line")
-        self.setAccessibleDescription(tr("Sent to {server}, not on this PC.", server=server) + " " + enter if server
-                                      else enter)  # fmt: skip
+        sent = (tr("Sent to {server}, not on this PC.", server=server) if status.leaves else
+                tr("Sent to {server}, another program on this PC.", server=server))  # fmt: skip
+        self.setAccessibleDescription(f"{sent} {enter}" if server else enter)
         self.update()
 
     def text(self) -> str:

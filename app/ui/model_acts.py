@@ -200,14 +200,14 @@ class ModelActs(QObject):
     def _import_menu(self) -> None:
         menu_at(self.page.head.import_button, tr("Add a model"), [
             (tr("A GGUF file"), "plus", self._pick_file), (tr("A model folder"), "folder", self._pick_folder),
-            (tr("A server elsewhere"), "away", self.page.servers.add_asked.emit),
+            (tr("A server"), "server", self.page.servers.add_asked.emit),
         ])  # fmt: skip
 
     def _more_menu(self) -> None:
         menu_at(self.page.head.more, tr("More"), [
             (tr("Move the models folder"), "folder", self._pick_models_folder),
             (tr("Access token"), "lock", self.ask_token),
-            (tr("Look again"), "redo", self.controller.refresh),
+            (tr("Refresh"), "redo", self.controller.refresh),
         ])  # fmt: skip
 
     def _pick_file(self) -> None:

@@ -58,13 +58,16 @@ def figure(row: ModelRow) -> str:
 
 def section(place: Place) -> str:
     """Return the heading that a server's model stands under."""
-    return tr("Not on this PC")
+    return tr("Other programs on this PC") if place.server.is_here else tr("Not on this PC")
 
 
 def spoken(row: Entry, in_use: bool = False) -> str:
     """A row as a screen reader says it. in_use: of a server's model, whether the open chat is sent there."""
     if isinstance(row, Place):
-        words = (row.model, tr("in use") if in_use else "", tr("on {server}, not on this PC", server=row.server.name))
+        server = row.server
+        where = (tr("in {server}, another program on this PC", server=server.name) if server.is_here else
+                 tr("on {server}, not on this PC", server=server.name))  # fmt: skip
+        words = (row.model, tr("in use") if in_use else "", where)
         return ", ".join(part for part in words if part)
     state = tr("in use") if row.in_use else ""
     rate = figure(row).replace("tok/s", tr("tokens per second")).replace("≈", tr("about"))
@@ -149,7 +152,7 @@ class ModelList(QAbstractListModel):
             row for row in self._models if all(word in f"{row.name} {row.maker}".casefold() for word in words)
         ]
         heading = ""
-        for place in sorted(self._places, key=section):
+        for place in sorted(self._places, key=lambda place: not place.server.is_here):
             if all(word in f"{place.model} {place.server.name}".casefold() for word in words):
                 if section(place) != heading:
                     heading = section(place)
@@ -193,7 +196,8 @@ class ModelDelegate(QStyledItemDelegate):
             painter.drawText(words, leading(mirrored) | Qt.AlignmentFlag.AlignBottom, view.models.rows[index.row()])
             painter.restore()
             return
-        away = isinstance(row, Place)
+        served = isinstance(row, Place)
+        away = isinstance(row, Place) and not row.server.is_here
         usable, current = _can_choose(row), index == view.currentIndex()
         in_use = view.models.is_in_use(row)
         if current and usable and view.is_led():
@@ -204,7 +208,7 @@ class ModelDelegate(QStyledItemDelegate):
         if isinstance(row, ModelRow) and (row.loading or row.preparing is not None):
             paint_dot(painter, QRectF(sign).adjusted(1, 1, -1, -1), theme.colour("hot_fill"), True)
         else:
-            name = "check" if in_use else "away" if away else "chip" if usable else "warn"
+            name = "check" if in_use else "away" if away else "server" if served else "chip" if usable else "warn"
             token = "away" if away else "ok" if in_use else "ink2" if usable else "bad"
             icons.paint(painter, name, QRectF(sign), theme.colour(token))
         words = row.server.name if isinstance(row, Place) else figure(row)
@@ -213,7 +217,7 @@ class ModelDelegate(QStyledItemDelegate):
         wide = QFontMetrics(painter.font()).horizontalAdvance(words) + 1
         at = QRect(box.right() - inset - wide, box.top(), wide, box.height())
         too_big = isinstance(row, ModelRow) and row.estimate is not None and row.estimate.fits == "no"
-        painter.setPen(theme.colour("bad" if too_big or not usable else "ink2" if current or away else "ink3"))
+        painter.setPen(theme.colour("bad" if too_big or not usable else "ink2" if current or served else "ink3"))
         painter.drawText(QStyle.visualRect(view.layoutDirection(), box, at),
                          Qt.AlignmentFlag.AlignCenter | Qt.TextFlag.TextForceLeftToRight, words)  # fmt: skip
         left = box.left() + inset + side + theme.px(8)

@@ -7,6 +7,7 @@ from PySide6.QtGui import QEnterEvent, QKeyEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from app.conversation import Message
+from app.engine_status import EngineStatus
 from app.translation import tr
 from app.ui import theme
 from app.ui.attachment_chip import SentAttachments
@@ -48,10 +49,10 @@ class MessageEditor(QFrame):
         theme.current().changed.connect(self._restyle)
         self._restyle()
 
-    def set_server(self, server: str) -> None:
-        """The server elsewhere that the changed message is sent to; empty: none."""
-        self.mark.show_server(server)
-        theme.set_property(self, "away", "true" if server else "false")
+    def set_server(self, status: EngineStatus) -> None:
+        """Show which server the changed message is sent to, if any."""
+        self.mark.show_server(status)
+        theme.set_property(self, "away", "true" if status.leaves else "false")
 
     def _weigh(self) -> None:
         self.send.setEnabled(bool(self.field.text().strip()))

@@ -1,4 +1,4 @@
-"""Servers elsewhere in the window: what the composer, the menu of models, the Models page and banners ask of them.
+"""Servers in the window: what the composer, the menu of models, the Models page and banners ask of them.
 
 It joins these with the controller behind them. Before a chat that was begun on this PC goes elsewhere it asks.
 """
@@ -68,10 +68,12 @@ class ServerActs(QObject):
         if self._chat.open_conversation is None:
             self.servers.choose(place)
             return
+        server = place.server
+        to = tr("{server} on this PC", server=server.name) if server.is_here else server.host
         confirm(
             self._window, tr("Send this chat to {server}?", server=place.server.name),
             tr("With your next message, all that was said in this chat and what is attached to it goes to {host}. "
-               "Other chats stay as they are.", host=place.server.host),
+               "Other chats stay as they are.", host=to),
             tr("Stay"), tr("Send it there"), lambda: self.servers.choose(place),
         ).danger.set_look("secondary")  # fmt: skip
 

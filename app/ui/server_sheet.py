@@ -1,4 +1,4 @@
-"""A server elsewhere, entered or changed: its address, key and name, and which of its models are offered.
+"""A server, entered or changed: its address, key and name, and which of its models are offered.
 
 Nothing is asked of the server before the button for it is pressed. The key is shown by dots and handed on once.
 """
@@ -38,15 +38,15 @@ class ServerSheet(Sheet):
     def __init__(self, parent: QWidget, server: Server | None = None) -> None:
         super().__init__(
             parent, tr("Add a server") if server is None else server.name,
-            tr("A server that speaks OpenAI's API, such as a vLLM cluster of yours. Only chats for which you choose it "
-               "are sent there."), 480,
+            tr("A server that speaks OpenAI's API: a program on this PC such as Ollama, or another machine. Only chats "
+               "for which you choose it are sent there."), 480,
         )  # fmt: skip
         self.server = server
         self._picked: dict[str, None] = dict.fromkeys(server.models if server is not None else ())
         self._listed: list[str] = list(self._picked)
         self.address = self._field(tr("Address"), "https://example.org/v1")
-        self.key = self._field(tr("Key"), tr("None needed") if server is None or not server.has_key else
-                               tr("Kept as it is"))  # fmt: skip
+        self.key = self._field(tr("Key"), tr("Kept as it is") if server is not None and server.has_key else
+                               tr("Leave empty if it needs none"))  # fmt: skip
         self.key.setEchoMode(QLineEdit.EchoMode.Password)
         self.key_note = Label("", "meta", wrap=True)
         self.body.addWidget(self.key_note)
@@ -80,7 +80,7 @@ class ServerSheet(Sheet):
     def _add_models(self) -> None:
         head = QHBoxLayout()
         self.models_head = Label(tr("Models"), "small", "ink2")
-        self.look = Button(tr("Ask the server"), "secondary")
+        self.look = Button(tr("List its models"), "secondary")
         self.look.setToolTip(tr("Asks this address which models it has"))
         self.look.clicked.connect(self._ask)
         head.addWidget(self.models_head, 1)

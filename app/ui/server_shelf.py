@@ -1,4 +1,4 @@
-"""What of the Models page is not on this PC: the servers that were entered, with the models picked of each."""
+"""The servers that were entered, on the Models page, with the models picked of each and whether each is on this PC."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class ServerShelf(QFrame):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setAccessibleName(tr("Servers elsewhere"))
+        self.setAccessibleName(tr("Servers"))
         self._head = QHBoxLayout()
-        self._head.addWidget(icons.Glyph("away", "away", 17))
-        self._head.addWidget(Label(tr("Not on this PC"), "heading"))
+        self._head.addWidget(icons.Glyph("server", "ink2", 17))
+        self._head.addWidget(Label(tr("Servers"), "heading"))
         self._says = Label(tr("Only chats for which you choose one are sent there."), "small", elide=True)
         self._head.addWidget(self._says, 1)
         self.add = Button(tr("Add a server"), "secondary", "plus")
@@ -66,7 +66,8 @@ class ServerShelf(QFrame):
         words.addWidget(Label(model or tr("No model chosen"), "label", elide=True))
         words.addWidget(Label(" · ".join(dict.fromkeys((server.name, server.host))), "small", elide=True))
         across.addLayout(words, 1)
-        across.addWidget(Chip(tr("Not on this PC"), "away"), 0, Qt.AlignmentFlag.AlignVCenter)
+        where = Chip(tr("On this PC")) if server.is_here else Chip(tr("Not on this PC"), "away")
+        across.addWidget(where, 0, Qt.AlignmentFlag.AlignVCenter)
         if model:
             use = Button(tr("New chat"), "secondary")
             use.setAccessibleName(tr("New chat with {model} on {server}", model=model, server=server.name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 from urllib.parse import urlsplit
 
 from engine.errors import InvalidRequestError
@@ -52,19 +53,36 @@ def origin_of(address: str) -> str:
 
 def is_near(host: str) -> bool:
     """Whether that is this PC, or a host of its own network by its address or name."""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
+    address = _ip_address(host)
+    if address is None:
         return "." not in host or host.lower().endswith(_OWN_NETWORK)
     return address.is_loopback or address.is_private or address.is_link_local
 
 
 def is_this_pc(host: str) -> bool:
-    """Whether requests to that host stay on this PC."""
+    """Return whether requests to this host reach a program on this PC and nothing else.
+
+    True for every spelling of a loopback address (127.0.0.0/8, ::1, ::ffff:127.0.0.1, 127.1, 0x7f000001), for the
+    unspecified addresses 0.0.0.0 and ::, which connect to this PC, and for the name localhost. Every other name is
+    resolved by DNS, *.localhost included on some systems, and so may be anywhere.
+    """
+    address = _ip_address(host)
+    if address is None:
+        return host.lower() in ("localhost", "localhost.")
+    return address.is_loopback or address.is_unspecified
+
+
+def _ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the address that the system connects to for this spelling, or None for a name."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        address = ipaddress.ip_address(host)
     except ValueError:
-        return host.lower() == "localhost" or host.lower().endswith(".localhost")
+        try:  # the short, octal and hexadecimal spellings, which the system's resolver takes as well
+            return ipaddress.IPv4Address(socket.inet_aton(host))
+        except (OSError, ValueError):
+            return None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return address if mapped is None else mapped
 
 
 def _netloc(host: str, port: int | None, scheme: str) -> str:

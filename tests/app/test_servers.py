@@ -207,6 +207,8 @@ def test_a_server_that_is_gone_leaves_the_choice_to_the_person(make_room: MakeRo
     room.server.status = 503
     answer = room.desk.say("words 3 0")
     assert answer.state is MessageState.FAILED
+    assert answer.stats is not None
+    assert answer.stats["server"] == "Rack", "the engine is not blamed for what a server did"
     problem = room.desk.problem
     assert problem is not None
     assert problem.remedy_action == Action.SEND_AGAIN

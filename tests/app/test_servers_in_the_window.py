@@ -11,8 +11,10 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+from app.answer_words import facts_of, figures_of
 from app.conversation import Message, MessageState, Role
 from app.servers import Place
+from app.ui.controls import Chip, Label
 from app.ui.floating import ConfirmDialog
 from app.ui.own_message import OwnMessage
 from app.ui.server_acts import ServerActs
@@ -162,6 +164,34 @@ def an_answer_says_where_it_came_from(room: Room) -> None:
     assert "from Rack, not on this PC" in line.stats.words()
 
 
+def a_program_on_this_pc_is_nowhere_called_elsewhere(room: Room) -> None:
+    server = acts_of(room).servers.add("Ollama", "http://127.0.0.1:11434/v1", "", ["llama3"])
+    place, composer, menus = Place(server, "llama3"), room.page.composer, room.window.chat_models
+    room.hearth.controller.new_chat()
+    room.hearth.servers.choose(place)
+    assert not composer.away.isHidden()
+    assert (composer.away._glyph.name, composer.away._where.token) == ("chip", "ink2"), "no cloud, no violet"
+    assert composer.property("away") == "false"
+    said = [composer.away.accessibleName(), composer.field.accessibleDescription(), room.page.empty._about.words]
+    assert menus is not None
+    menus.open_menu()
+    listed = menus.menu.models
+    said.append(str(listed.data(listed.index(listed.row_like(place)))))
+    assert "Other programs on this PC" in listed.rows
+    menus.menu.dismiss()
+    stats = {"model": "llama3", "server": "Ollama", "server_here": True, "tokens": 12, "total_s": 2.0}
+    said += [facts_of(stats)[0], *(name for name, value in figures_of(stats) if value == "Ollama")]
+    assert all("another program on this pc" in words.lower() for words in said), said
+    room.window.show_models()
+    page = room.window.models_page
+    assert page is not None
+    chips = {chip.text(): chip.tone for chip in page.servers.findChildren(Chip) if chip.isVisible()}
+    assert chips["On this PC"] != "away"
+    said += [label.words for label in room.window.findChildren(Label) if label.isVisible()]
+    assert not any("not on this pc" in words.lower() for words in said), said
+    acts_of(room).servers.remove(server.id)
+
+
 def a_key_that_is_refused_is_asked_for(room: Room) -> None:
     room.hearth.servers.choose(enter(room))
     room.window._window_action(Action.ENTER_KEY)
@@ -183,6 +213,7 @@ def test_servers_elsewhere_in_one_window(qtbot: QtBot, tmp_path: Path) -> None:
         the_models_page_lists_servers_apart,
         a_server_is_entered_with_the_models_that_were_picked,
         an_answer_says_where_it_came_from,
+        a_program_on_this_pc_is_nowhere_called_elsewhere,
         a_key_that_is_refused_is_asked_for,
     ):
         room.reset()

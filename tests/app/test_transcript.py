@@ -418,6 +418,7 @@ def test_a_finished_answer_shows_its_figures_and_copies(transcript: Transcript, 
         (MessageState.LENGTH, {"finish_reason": "context"}, "Cut off: the context is full"),
         (MessageState.INTERRUPTED, {}, "Interrupted: Hearth closed in mid-answer"),
         (MessageState.FAILED, {}, "Not finished: the engine failed"),
+        (MessageState.FAILED, {"server": "Lab"}, "Not finished: the server did not answer · from Lab, not on this PC"),
     ],
 )
 def test_an_answer_that_ended_early_says_so(

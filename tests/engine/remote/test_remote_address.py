@@ -45,3 +45,28 @@ def test_what_is_near() -> None:
     assert is_this_pc("localhost")
     assert not is_this_pc("10.0.0.7")
     assert origin_of("https://a.org:8443/v1") == "https://a.org:8443"
+
+
+@pytest.mark.parametrize("host", [
+    "127.0.0.1", "127.0.0.2", "127.255.255.254", "::1", "0:0:0:0:0:0:0:1", "::ffff:127.0.0.1", "::ffff:7f00:1",
+    "::FFFF:127.1.2.3", "127.1", "2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "0.0.0.0", "::", "localhost",
+    "LocalHost", "localhost.",
+])  # fmt: skip
+def test_every_spelling_of_a_loopback_address_is_this_pc(host: str) -> None:
+    assert is_this_pc(host)
+
+
+@pytest.mark.parametrize("host", [
+    "localhost.evil.com", "127.0.0.1.nip.io", "evil.localhost", "localhost.localdomain", "localhost-1", "my-localhost",
+    "127.0.0.1.", "127.0.0.1x", "127.0.0.256", "128.0.0.1", "126.255.255.255", "::2", "::ffff:128.0.0.1",
+    "::ffff:10.0.0.1", "::127.0.0.1", "fe80::1", "10.0.0.7", "192.168.1.20", "8.8.8.8", "134744072", "010.0.0.1", "",
+    "gpu-box", "1.0.0.127", "127", "localhos", "ip6-localhost.example.org",
+])  # fmt: skip
+def test_what_only_looks_local_is_not_this_pc(host: str) -> None:
+    assert not is_this_pc(host)
+
+
+@pytest.mark.parametrize("typed", ["http://134744072/v1", "http://0x08080808:8000/v1", "http://010.0.0.1.evil.com/v1"])
+def test_a_number_is_no_way_around_https(typed: str) -> None:
+    with pytest.raises(InvalidRequestError, match="not encrypted"):
+        checked_address(typed)
