@@ -34,6 +34,8 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
     """Every test has its own data, config and cache folders, so none reads or harms a person's."""
     home = tmp_path_factory.mktemp("home")
     folders = {
+        "HOME": "",  # where other programs keep their models
+        "USERPROFILE": "",
         "XDG_DATA_HOME": "data",
         "XDG_CONFIG_HOME": "config",
         "XDG_CACHE_HOME": "cache",

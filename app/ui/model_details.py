@@ -20,7 +20,11 @@ from app.ui.sheet import Facts, Sheet
 ORIGINS = {
     "download": noted("downloaded"), "copied": noted("copied here"),
     "in place": noted("used where it is; not Hearth's to delete"),
-    "hub cache": noted("in the hub's cache; not Hearth's to delete"), "shipped": noted("comes with Hearth"),
+    "hub cache": noted("in the hub's cache; not Hearth's to delete"),
+    "LM Studio": noted("LM Studio's file; Hearth never changes or deletes it"),
+    "Ollama": noted("Ollama's file; Hearth never changes or deletes it"),
+    "Jan": noted("Jan's file; Hearth never changes or deletes it"),
+    "GPT4All": noted("GPT4All's file; Hearth never changes or deletes it"), "shipped": noted("comes with Hearth"),
     "converted": noted("made here by converting"),
 }  # fmt: skip
 MOST_FILES = 8

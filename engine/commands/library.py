@@ -92,6 +92,7 @@ _ORIGINS = {
     "converted": "converted, in",
     "in place": "in place, in",
     "hub cache": "in the hub's cache,",
+    **dict.fromkeys(("LM Studio", "Ollama", "Jan", "GPT4All"), "of another program, in"),
     "shipped": "comes with Hearth, in",
 }
 

@@ -5,28 +5,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from engine.errors import EngineError
 from engine.formats.safetensors import INDEX_NAME, indexed_files
 from engine.formats.shards import first_shards, shard_paths
+from engine.library.stored_models import FoundModel, as_part
 
 _MAX_REPOSITORIES = 2000
 _PART = re.compile(r"-\d{5}-of-\d{5}$")
-
-
-@dataclass(frozen=True)
-class CachedModel:
-    """A model in the cache that may be one of Hearth's kinds; whether it is, its head says. variant: which of several
-    GGUF files of the repository; empty for a folder of safetensors. path: what is opened, below the folder."""
-
-    repo: str
-    revision: str
-    variant: str
-    folder: Path
-    path: str
-    names: tuple[str, ...]
 
 
 def cache_folder() -> Path:
@@ -40,7 +27,7 @@ def cache_folder() -> Path:
     return _expanded(cache) / "huggingface" / "hub"
 
 
-def cached_models(root: Path) -> Iterator[CachedModel]:
+def cached_models(root: Path) -> Iterator[FoundModel]:
     """What lies complete in the cache and looks like a model. Cost: lists folders; reads indexes of safetensors."""
     for folder in _folders(root)[:_MAX_REPOSITORIES]:
         kind, *names = folder.name.split("--")
@@ -51,7 +38,7 @@ def cached_models(root: Path) -> Iterator[CachedModel]:
             yield from _models_in("/".join(names[:2]), snapshot)
 
 
-def _models_in(repo: str, snapshot: Path) -> Iterator[CachedModel]:
+def _models_in(repo: str, snapshot: Path) -> Iterator[FoundModel]:
     try:
         files = {path.name: path for path in sorted(snapshot.iterdir()) if path.is_file()}
         # a repository may keep each of its quantisations in a folder of its own
@@ -61,7 +48,7 @@ def _models_in(repo: str, snapshot: Path) -> Iterator[CachedModel]:
     if "config.json" in files and (weights := _weights(files)):
         beside = [name for name in files if name.endswith((".json", ".txt", ".model", ".jinja")) or "LICENSE" in name]
         names = tuple(dict.fromkeys([*weights, *beside]))
-        yield CachedModel(repo, snapshot.name, "", snapshot, "", names)
+        yield _found(repo, "", snapshot, "", names)
     ggufs = [path for name, path in files.items() if name.lower().endswith(".gguf")] + deeper
     for first in first_shards(ggufs):
         try:
@@ -69,7 +56,14 @@ def _models_in(repo: str, snapshot: Path) -> Iterator[CachedModel]:
         except EngineError:
             continue  # a part is not there yet
         below = [path.relative_to(snapshot).as_posix() for path in shards]
-        yield CachedModel(repo, snapshot.name, _PART.sub("", first.stem), snapshot, below[0], tuple(below))
+        yield _found(repo, _PART.sub("", first.stem), snapshot, below[0], tuple(below))
+
+
+def _found(repo: str, variant: str, snapshot: Path, path: str, names: tuple[str, ...]) -> FoundModel:
+    """variant: which of several GGUF files of the repository; empty for a folder of safetensors."""
+    part = as_part(variant, "") if variant else ""
+    id, name = f"{repo}-{part}" if part else repo, variant or repo.rpartition("/")[2]
+    return FoundModel("hub cache", id, name, snapshot, path, names, repo, snapshot.name)
 
 
 def _weights(files: dict[str, Path]) -> list[str]:

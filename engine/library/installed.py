@@ -21,10 +21,10 @@ from engine.library.disk_room import check_room
 from engine.library.heads import Heads
 from engine.library.imports import Survey, copy_checked, file_hash, survey
 from engine.library.library_file import Contents, LibraryFile, write_receipt
-from engine.library.listing import cached, free_id, named, stored, unlisted
+from engine.library.listing import elsewhere, free_id, named, stored, unlisted
 from engine.library.long_paths import spelled
 from engine.library.owned_files import PREPARED, drop_stale
-from engine.library.records import InstalledFile, InstalledModel, ModelKind, Origin
+from engine.library.records import ELSEWHERE, InstalledFile, InstalledModel, ModelKind, Origin
 from engine.library.states import STARTER_ID as STARTER_ID
 from engine.library.states import file_problem, installed, starter
 from engine.library.stored_models import Remarks, StoredModel, as_line, as_part, checked_id, file_below
@@ -113,7 +113,7 @@ class Library:
     # ------------------------------------------------------------------ what is there
 
     def models(self) -> list[InstalledModel]:
-        """All of them with their state: the one that ships first, then by name; those in the hub's cache too.
+        """All of them with their state: the one that ships first, then by name; those of the hub's cache and of other programs too.
 
         Cost: sizes of files, and the heads of those that changed since the last call.
         Raises: LibraryError for a list that a newer Hearth wrote.
@@ -121,9 +121,9 @@ class Library:
         with self._reading() as contents:
             others = [installed(model, self._heads) for model in contents.models.values()]
         shipped = starter(contents, self._heads)
-        # in the cache lies much that is none of Hearth's: only what it reads is named
-        in_cache = [installed(model, self._heads) for model in cached(contents)]
-        others += [model for model in in_cache if model.state != "broken"]
+        # other programs keep much that Hearth does not run: only what it can run is listed
+        found = [installed(model, self._heads) for model in elsewhere(contents)]
+        others += [model for model in found if model.state != "broken"]
         self._heads.keep()
         first = [] if shipped is None else [installed(shipped, self._heads)]
         return first + sorted(others, key=lambda model: (model.name.casefold(), model.id))
@@ -293,7 +293,7 @@ class Library:
     def remove(self, id: str) -> str:
         """Takes a model off the list, and what is Hearth's of it into the trash; the token that brings it back.
 
-        Files in place, and the hub's cache, are left as they are.
+        Files in place, of the hub's cache and of other programs are left as they are.
         Raises: ModelNotFoundError, LibraryError for the model that ships with the program.
         """
         if id == STARTER_ID:
@@ -301,7 +301,7 @@ class Library:
         with self._file.locked():
             with self._file.changing() as contents:
                 model = stored(contents, self._heads, id)
-                if model.origin == "hub cache":
+                if model.origin in ELSEWHERE:
                     contents.hidden.add(id)
                 token = trash.throw_away(contents, model)
             trash.carry_out(self._file.read().removed[token])

@@ -1,31 +1,39 @@
-"""All models that are known on this PC, and which is meant by a name: listed ones, the shipped one, the hub's cache."""
+"""All models on this PC, and the one that a name means: listed, shipped, in the hub's cache, of other programs."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from engine.errors import ModelNotFoundError
 from engine.library.heads import Heads
 from engine.library.hub_cache import cache_folder, cached_models
 from engine.library.library_file import Contents, models_with_receipt
-from engine.library.states import STARTER_ID, from_cache, starter
+from engine.library.other_programs import models_of_other_programs
+from engine.library.states import STARTER_ID, from_elsewhere, starter
 from engine.library.stored_models import StoredModel, as_part, file_below, is_id
 
 IMPORTED = "local"  # the owner of what was imported
 
 
-def cached(contents: Contents) -> Iterator[StoredModel]:
-    """The models in the hub's cache that are not listed otherwise. Whether Hearth reads them, their heads say."""
+def elsewhere(contents: Contents) -> Iterator[StoredModel]:
+    """Yield the models of the hub's cache and of other programs that are not listed otherwise.
+
+    A file that is listed already, in place, is not yielded again. Whether Hearth can run a model, its head says.
+    """
     taken = {id.casefold() for id in (*contents.models, *contents.hidden)}
-    for found in cached_models(cache_folder()):
-        part = as_part(found.variant, "") if found.variant else ""
-        id = f"{found.repo}-{part}" if part else found.repo
-        if is_id(id) and id.casefold() not in taken:
-            model = from_cache(found, id, contents)
+    files = {os.path.join(model.folder, model.path) for model in contents.models.values() if not model.owned}
+    for found in chain(cached_models(cache_folder()), models_of_other_programs()):
+        owner, _, name = found.id.partition("/")
+        id = found.id if found.origin == "hub cache" else f"{as_part(owner, 'local')}/{as_part(name, 'model')}"
+        file = os.path.join(found.folder, found.path)
+        if is_id(id) and id.casefold() not in taken and file not in files:
+            model = from_elsewhere(found, id, contents)
             if model is not None:
                 taken.add(id.casefold())
+                files.add(file)
                 yield model
 
 
@@ -36,7 +44,7 @@ def stored(contents: Contents, heads: Heads, id: str) -> StoredModel:
     shipped = starter(contents, heads) if id == STARTER_ID else None
     if shipped is not None:
         return shipped
-    for model in cached(contents):
+    for model in elsewhere(contents):
         if model.id == id:
             return model
     raise ModelNotFoundError(f"There is no installed model {str(id)[:200]!r}.")
@@ -49,7 +57,7 @@ def named(contents: Contents, heads: Heads, name: str) -> StoredModel | None:
     """
     wanted = name.casefold()
     shipped = starter(contents, heads)
-    for models in ([*contents.models.values(), *([] if shipped is None else [shipped])], list(cached(contents))):
+    for models in ([*contents.models.values(), *([] if shipped is None else [shipped])], list(elsewhere(contents))):
         found = [model for model in models if model.id.casefold() == wanted]
         found = found or [model for model in models if wanted in _names(model)]
         if len(found) > 1:

@@ -215,7 +215,10 @@ class Download:
 # ------------------------------------------------------------------ owned
 
 InstalledState = Literal["ready", "needs preparing", "broken"]
-Origin = Literal["download", "copied", "in place", "hub cache", "shipped", "converted"]
+Origin = Literal[
+    "download", "copied", "in place", "hub cache", "LM Studio", "Ollama", "Jan", "GPT4All", "shipped", "converted"
+]
+ELSEWHERE: frozenset[Origin] = frozenset({"hub cache", "LM Studio", "Ollama", "Jan", "GPT4All"})  # used in place
 
 
 @dataclass(frozen=True)

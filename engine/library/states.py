@@ -12,12 +12,11 @@ from engine.bundle import is_bundle
 from engine.bundle_manifest import MANIFEST
 from engine.errors import ModelNotFoundError
 from engine.library.heads import Heads
-from engine.library.hub_cache import CachedModel
 from engine.library.imports import is_fixed
 from engine.library.library_file import Contents
 from engine.library.long_paths import spelled
 from engine.library.records import InstalledFile, InstalledModel, InstalledState
-from engine.library.stored_models import StoredModel, file_below, with_remarks
+from engine.library.stored_models import FoundModel, StoredModel, as_line, file_below, with_remarks
 
 STARTER_ID = "hearth/starter-chat"
 NOT_PREPARED = "Preparing it for this PC finds out which neurons fire, so that the others need not be computed."
@@ -68,15 +67,14 @@ def starter(contents: Contents, heads: Heads) -> StoredModel | None:
     return with_remarks(model, contents.remarks.get(STARTER_ID))
 
 
-def from_cache(found: CachedModel, id: str, contents: Contents) -> StoredModel | None:
-    """A model of the hub's cache; None where a file of it vanishes meanwhile."""
+def from_elsewhere(found: FoundModel, id: str, contents: Contents) -> StoredModel | None:
+    """A model of the hub's cache or of another program; None where a file of it vanishes meanwhile."""
     try:
         files = [InstalledFile(name, file_below(found.folder, name).stat().st_size, "") for name in found.names]
     except OSError:
         return None
-    name = found.variant or found.repo.rpartition("/")[2]
     model = StoredModel(
-        id, name, str(found.folder), tuple(files), False, "hub cache",
+        id, as_line(found.name), str(found.folder), tuple(files), False, found.origin,
         path=found.path, repo=found.repo, revision=found.revision,
     )  # fmt: skip
     return with_remarks(model, contents.remarks.get(id))

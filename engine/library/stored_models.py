@@ -36,6 +36,24 @@ class Remarks:
 
 
 @dataclass(frozen=True)
+class FoundModel:
+    """A model in a folder of another program, or in the hub's cache, which may be one that Hearth runs.
+
+    id: "owner/name", not cleaned yet. name: as a person knows it. path: the file to open, below the folder; empty: the
+    folder itself. names: all its files, below the folder.
+    """
+
+    origin: Origin
+    id: str
+    name: str
+    folder: Path
+    path: str
+    names: tuple[str, ...]
+    repo: str = ""
+    revision: str = ""
+
+
+@dataclass(frozen=True)
 class StoredModel:
     """A model as it is listed. folder, prepared: absolute here; in the file, relative to the models folder where they
     lie in it. path: what is opened, a name below the folder; empty: the folder itself.

@@ -23,6 +23,7 @@ from engine.library.owned_files import (
     permitted,
     sizes,
 )
+from engine.library.records import ELSEWHERE
 from engine.library.stored_models import StoredModel, file_below
 
 TRASH = ".trash"
@@ -77,7 +78,7 @@ def bring_back(contents: Contents, token: str) -> StoredModel:
         except OSError as error:
             raise LibraryError(f"{error.filename} cannot be put back: {error.strerror or error}.") from error
         drop_empty(trash / part, names, above=2)
-    if model.origin == "hub cache":
+    if model.origin in ELSEWHERE:
         contents.hidden.discard(model.id)
     else:
         contents.models[model.id] = model
