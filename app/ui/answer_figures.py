@@ -40,8 +40,4 @@ class AnswerFigures(Popover):
         escape = QShortcut(QKeySequence(Qt.Key.Key_Escape), self)
         escape.activated.connect(self.dismiss)
         self.closed.connect(self.deleteLater)
-
-    def open_at(self, anchor: QWidget) -> None:
-        super().open_at(anchor)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self.setFocus(Qt.FocusReason.PopupFocusReason)

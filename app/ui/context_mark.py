@@ -101,7 +101,6 @@ class ContextMark(QWidget):
         card.closed.connect(card.deleteLater)
         card.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         card.open_at(self.words)
-        card.setFocus(Qt.FocusReason.PopupFocusReason)  # so that Esc reaches it
         return card
 
 

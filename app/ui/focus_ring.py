@@ -59,6 +59,11 @@ class FocusRing(QWidget):
         theme.current().changed.connect(self.place)
 
     @property
+    def by_keyboard(self) -> bool:
+        """Whether Tab or a shortcut brought the focus to where it is."""
+        return self._by_keyboard
+
+    @property
     def target(self) -> QWidget | None:
         """What the ring is around; None while there is none."""
         return self._target if self.isVisible() else None

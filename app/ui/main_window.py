@@ -28,6 +28,7 @@ from app.ui.finder import Finder
 from app.ui.floating import Toast
 from app.ui.sidebar import Sidebar
 from app.ui.status_strip import StatusStrip
+from app.ui.typing_focus import TypingFocus
 from app.user_messages import Action, UserMessage, plain_figures
 from engine.monitor import MachineSample
 from engine.protocol import GenerationResult, Live, LoadedModelInfo
@@ -106,7 +107,12 @@ class MainWindow(QMainWindow):
         column.addWidget(self.strip)
         row.addLayout(column, 1)
         self.setCentralWidget(self.ground)
-        focus_ring.install(self)
+        TypingFocus(
+            self,
+            self.ground,
+            focus_ring.install(self),
+            lambda: self.page.composer.field if self.pages.currentWidget() is self.page else None,
+        )
         self.sidebar.set_collapsed(not settings.sidebar_open)
         self.sidebar.collapsed_changed.connect(lambda collapsed: self._set(sidebar_open=not collapsed))
         folders = self.sidebar.panel.list
@@ -114,8 +120,8 @@ class MainWindow(QMainWindow):
         folders.closed_changed.connect(lambda names: self._set(closed_folders="\n".join(names)[:20_000]))
         self.sidebar.chat_requested.connect(self.show_chat)
         self.sidebar.new_chat.connect(self.show_chat)
-        self.sidebar.conversation_selected.connect(lambda _: self.show_chat(focus=False))
-        self.sidebar.hit_selected.connect(lambda *_: self.show_chat(focus=False))
+        self.sidebar.conversation_selected.connect(lambda _: self.show_chat())
+        self.sidebar.hit_selected.connect(lambda *_: self.show_chat())
         self.sidebar.models_requested.connect(self.show_models)
         self.sidebar.live_requested.connect(self.show_live)
         self.sidebar.set_page("chat")
@@ -277,14 +283,13 @@ class MainWindow(QMainWindow):
 
     # -------------------------------------------------------------- pages
 
-    def show_chat(self, focus: bool = True) -> None:
-        """Show the chat that is open."""
+    def show_chat(self) -> None:
+        """Show the chat that is open, ready to be typed into."""
         self.pages.setCurrentWidget(self.page)
         self.sidebar.set_page("chat")
         self.sidebar.set_current(self._conversation.id if self._conversation else None)
         self._show_title()
-        if focus:
-            self.page.focus_composer()
+        self.page.focus_composer()
 
     def show_models(self) -> None:
         """Show the models: to be had, on this PC, on their way."""

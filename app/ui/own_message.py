@@ -172,10 +172,7 @@ class OwnMessage(MessageView):
         editor, self._editor = self._editor, None
         if editor is None:
             return
-        within = editor.isAncestorOf(self.focusWidget() or self)
         self._show_bubble(True)
-        if within:
-            self._edit.setFocus(Qt.FocusReason.OtherFocusReason)
         self.column.removeWidget(editor)
         editor.hide()
         editor.deleteLater()

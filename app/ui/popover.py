@@ -98,6 +98,7 @@ class Popover(QFrame):
         self.raise_()
         self.show()
         self.place()  # once more: now that it is shown, wrapped words know their height
+        self.setFocus(Qt.FocusReason.PopupFocusReason)  # so that Esc reaches it
 
     def dismiss(self) -> None:
         """Go, and give the focus back to what had it."""

@@ -1,0 +1,126 @@
+"""Keeps the keyboard in the composer: after a click, a closed menu or a finished dialog, whatever had the focus before.
+
+The focus stays where Tab or a shortcut put it, in a text field, on selected text (so that it can be copied), and in
+whatever lies over the page. What is typed or pasted meanwhile goes to the composer all the same, first letter and input
+methods included; only Space and Return belong to a control that the keyboard reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtCore import QEvent, QObject, Qt, QTimer
+from PySide6.QtGui import QKeyEvent, QKeySequence
+from PySide6.QtWidgets import (
+    QAbstractScrollArea,
+    QAbstractSpinBox,
+    QApplication,
+    QLineEdit,
+    QPlainTextEdit,
+    QTextEdit,
+    QWidget,
+)
+from shiboken6 import isValid
+
+from app.ui.focus_ring import FocusRing
+
+# A menu or a dialog has closed, or a click has ended.
+_ENDS = {QEvent.Type.FocusIn, QEvent.Type.WindowActivate, QEvent.Type.MouseButtonRelease}
+_KEYS = {QEvent.Type.ShortcutOverride, QEvent.Type.KeyPress}
+_ALT_GR = Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.AltModifier  # as Windows reports it
+_COMMAND_KEYS = _ALT_GR | Qt.KeyboardModifier.MetaModifier
+
+
+class TypingFocus(QObject):
+    """One per main window. `field` returns the composer's field, or None while the page in view has none.
+
+    Only the widget that has the focus is watched: a filter on the whole application would cost every event.
+    """
+
+    def __init__(
+        self, window: QWidget, ground: QWidget, ring: FocusRing, field: Callable[[], QTextEdit | None]
+    ) -> None:
+        """ground: holds the pages and the sidebar; what is outside of it lies over them."""
+        super().__init__(window)
+        self._window, self._ground, self._ring, self._field = window, ground, ring, field
+        self._watched: list[QWidget] = []
+        self._left: QWidget | None = None  # had the focus before the last move
+        self._timer = QTimer(self, singleShot=True, interval=0)  # after the click that moved it has done its work
+        self._timer.timeout.connect(self._bring_back)
+        window.installEventFilter(self)
+        app = QApplication.instance()
+        assert isinstance(app, QApplication)
+        app.focusChanged.connect(self._focus_moved)
+
+    def _focus_moved(self, old: QWidget | None, now: QWidget | None) -> None:
+        for part in self._watched:
+            if isValid(part):
+                part.removeEventFilter(self)
+        self._watched, self._left = [], old
+        if now is not None and now is not self._window and now.window() is self._window:
+            self._watched = [now, now.viewport()] if isinstance(now, QAbstractScrollArea) else [now]
+            for part in self._watched:
+                part.installEventFilter(self)
+        self._timer.start()
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        kind = event.type()
+        if kind in _ENDS:
+            self._timer.start()
+        elif kind in _KEYS and isinstance(event, QKeyEvent):
+            return self._take_key(watched, event)
+        elif kind == QEvent.Type.InputMethodQuery and not self._ring.by_keyboard:
+            # Without this answer the system composes nothing, and the first letter would arrive raw.
+            return self._hand_over(watched, event, moves=False)
+        elif kind == QEvent.Type.InputMethod:
+            return self._hand_over(watched, event)
+        return False
+
+    def _take_key(self, watched: QObject, event: QKeyEvent) -> bool:
+        pressed = event.modifiers() & _COMMAND_KEYS
+        text = event.text()
+        typed = bool(text) and text.isprintable() and (not pressed or pressed == _ALT_GR)
+        if typed and text == " " and self._ring.by_keyboard:
+            return False  # it presses what the keyboard reached
+        if not typed and not event.matches(QKeySequence.StandardKey.Paste):
+            return False
+        return self._hand_over(watched, event, moves=event.type() == QEvent.Type.KeyPress)
+
+    def _hand_over(self, watched: QObject, event: QEvent, moves: bool = True) -> bool:
+        """Give the event to the composer's field, with the focus if `moves`; whether that was done."""
+        field, focus = self._field(), QApplication.focusWidget() or self._window
+        if field is None or watched is not focus or focus is field or not self._is_on_page(focus) or _takes_text(focus):
+            return False
+        if moves:
+            field.setFocus(Qt.FocusReason.OtherFocusReason)
+        QApplication.sendEvent(field, event)
+        return True
+
+    def _bring_back(self) -> None:
+        left, self._left = self._left, None
+        field, focus = self._field(), QApplication.focusWidget()
+        busy = QApplication.activePopupWidget() or QApplication.activeModalWidget() or not self._window.isActiveWindow()
+        if field is None or busy or QApplication.mouseButtons() != Qt.MouseButton.NoButton:
+            return
+        # Qt hands the focus of what is hidden or deleted to some neighbour, in the name of Tab.
+        displaced = left is not None and not (isValid(left) and left.isVisible() and left.isEnabled())
+        if focus is None or (focus is not field and not self._stays(focus, displaced)):
+            field.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def _stays(self, focus: QWidget, displaced: bool) -> bool:
+        by_keyboard = self._ring.by_keyboard and not displaced
+        return not self._is_on_page(focus) or by_keyboard or _takes_text(focus) or _has_selection(focus)
+
+    def _is_on_page(self, focus: QWidget) -> bool:
+        """Whether a widget belongs to the window itself, not to a popover or panel that lies over it."""
+        return focus is self._window or self._ground.isAncestorOf(focus)
+
+
+def _takes_text(widget: QWidget) -> bool:
+    if isinstance(widget, QAbstractSpinBox):
+        return True
+    return isinstance(widget, QLineEdit | QTextEdit | QPlainTextEdit) and not widget.isReadOnly()
+
+
+def _has_selection(widget: QWidget) -> bool:
+    return isinstance(widget, QTextEdit | QPlainTextEdit) and widget.textCursor().hasSelection()
