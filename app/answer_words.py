@@ -75,7 +75,7 @@ def figures_of(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
     add(tr("Writing"), "decode_tok_s", rate)
     add(tr("Prompt"), "prompt_tokens", count)
     if stats.get("reused_tokens"):
-        add(tr("Of it already read"), "reused_tokens", count)
+        add(tr("Already in memory"), "reused_tokens", count)
     add(tr("Reading"), "prefill_tok_s", rate)
     add(tr("Neurons computed"), "active_share", lambda share: percent(float(share)))
     add(tr("Neurons that fired"), "fired_share", lambda share: percent(float(share)))

@@ -61,6 +61,7 @@ class EngineStatus:
     tokens: int = 0  # written so far in the running answer
     context_used: int | None = None
     context_total: int | None = None
+    left_out: int = 0  # messages of the chat that its last answer was given without
     load_s: float | None = None
     description: str = ""  # the model in one honest sentence
     queued: bool = False  # an answer waits for the engine, so that Send is Stop already

@@ -178,7 +178,7 @@ class ChatPage(QFrame):
         self.transcript.show_message(message_id)
 
     def set_dropped(self, message_id: str, count: int) -> None:
-        """Mark above the question of that answer that `count` earlier messages are out of the context."""
+        """Mark where the context of that answer begins: it was given without `count` earlier messages."""
         self.transcript.set_dropped(message_id, count)
 
     def set_status(self, status: EngineStatus) -> None:

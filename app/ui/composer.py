@@ -265,7 +265,8 @@ class Composer(QFrame):
         if count is not None and status.phase is Phase.READY:
             self.meter.show_figures(count.tokens, count.context_total, count.dropped_messages, count.fits)
         else:
-            self.meter.show_figures(status.context_used, status.context_total)
+            left_out = status.left_out or (count.dropped_messages if count is not None and status.answering else 0)
+            self.meter.show_figures(status.context_used, status.context_total, left_out)
 
     def set_preset(self, words: str, tooltip: str) -> None:
         """What answers are made with, in a word or two, and more of it for the tooltip."""

@@ -17,15 +17,14 @@ from app.ui.popover import Popover
 NAMED_CHARS = 60  # of the first and of the last message that were left out
 
 
-def left_out(messages: Sequence[Message], count: int, at: int) -> list[Message]:
-    """The messages of a chat that an answer was given without: `count` of those that were sent, behind the first
-    `at`. Questions without an answer are not sent again, so they do not count."""
+def sent(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages of a chat that are sent with its next question: answered questions and their answers."""
     said: list[Message] = []
     for message, after in zip(messages, [*messages[1:], None], strict=True):
         answered = after is not None and after.role is Role.ASSISTANT and after.text.strip()
         if message.role is Role.USER and after is not None and answered:
             said += [message, after]
-    return said[at : at + count]
+    return said
 
 
 class _Words(Button):
@@ -46,7 +45,7 @@ class _Words(Button):
 
 
 class ContextMark(QWidget):
-    """Stands above the newest question whose answer was given without earlier messages."""
+    """Stands where the context begins: between the last message that was left out and the first that was kept."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)

@@ -19,7 +19,7 @@ from app.ui.popover import Popover
 from app.ui.signs import paint_ring
 from engine.protocol import CountResult
 
-POLICIES = (("roll", noted("Oldest go")), ("middle", noted("Middle goes")), ("stop", noted("Stop")))
+POLICIES = (("roll", noted("Drop oldest")), ("middle", noted("Keep the beginning")), ("stop", noted("Stop")))
 EFFECTS = {
     "roll": noted("The oldest messages are left out. The chat goes on, and they stay here to read."),
     "middle": noted(
@@ -63,18 +63,21 @@ class ContextMeter(Button):
         self.setFont(theme.font("meta"))
 
     def show_figures(self, used: int | None, total: int | None, left_out: int = 0, fits: bool = True) -> None:
-        """Tokens used and in all; left_out: messages that will not be read; fits: whether it is answered at all."""
+        """Show what the chat needs of the context.
+
+        used: tokens of the prompt, without messages that were left out; total: of the context. left_out: messages left
+        out; then the chat needs more than there is, whatever the prompt takes. fits: whether it is answered at all.
+        """
         self.is_known = used is not None and bool(total) and used > 0
         self.setVisible(self.is_known)
         if used is None or not total:
             return
-        self.share = min(used / total, 1.0)
-        percent = 100 * used / total
-        words = (
-            tr("{percent}% of {total}", percent=figure(percent, ".0f"), total=figure(total))
-            if fits
-            else tr("Over {total}", total=figure(total))
-        )
+        full = bool(left_out) or not fits
+        self.share = 1.0 if full else min(used / total, 1.0)
+        if left_out and fits:
+            words = tr_n("Full: {n} message left out", "Full: {n} messages left out", left_out, n=figure(left_out))
+        else:
+            words = tr("{percent}% of {total}", percent=figure(100 * used / total, ".0f"), total=figure(total))
         about = tr("{used} of {tokens} of context", used=figure(used), tokens=_tokens(total))
         if left_out:
             about += "\n" + tr_n(
@@ -86,7 +89,7 @@ class ContextMeter(Button):
             self.setText(words)
             self.updateGeometry()
         self.setToolTip(about + "\n" + tr("What happens when it is full"))
-        self.setAccessibleName(tr("Context used, {percent} percent", percent=figure(min(percent, 100), ".0f")))
+        self.setAccessibleName(tr("Context used, {percent} percent", percent=figure(100 * self.share, ".0f")))
         self.setAccessibleDescription(about.replace("\n", ". "))
         self.update()
 

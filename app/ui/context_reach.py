@@ -1,6 +1,6 @@
-"""How far back the model reads in a chat, and which of its turns says so: there is one mark, the newest.
+"""How far back the model reads in a chat, and the one mark that says so, above the first message that is kept.
 
-It looks into the messages of a TurnColumn and tells the view of the question; it builds no view.
+It looks into the messages of a TurnColumn and tells the view of that message; it builds no view.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.conversation import Message, Role
-from app.ui.context_mark import left_out
+from app.ui.context_mark import sent
 from app.ui.turn_column import TurnColumn
 
 
@@ -17,7 +17,7 @@ class ContextReach:
 
     def __init__(self, turns: TurnColumn) -> None:
         self._turns = turns
-        # Question's id; messages left out of its answer, those before them, and what is here of them.
+        # Id of the first message that is kept; messages left out, those before them, and what is here of them.
         self._marked: tuple[str, int, int, list[Message]] | None = None
 
     def find(self) -> None:
@@ -36,12 +36,13 @@ class ContextReach:
         return True
 
     def set_dropped(self, message_id: str, count: int, at: int = 0) -> None:
-        """Mark above the question of that answer that `count` messages behind the first `at` are out of the context."""
+        """Mark where the context of that answer begins: it was given without `count` messages behind the first `at`."""
         self._unmark()
         question = self._question_of(message_id)
         if question and count:
-            before = self._turns.messages[: self._turns.index(question)]
-            self._marked = (question, count, at, left_out(before, count, at))
+            said = sent(self._turns.messages[: self._turns.index(question)])
+            kept = said[at + count].id if len(said) > at + count else question
+            self._marked = (kept, count, at, said[at : at + count])
         self.show()
 
     def _unmark(self) -> None:
@@ -50,7 +51,7 @@ class ContextReach:
         self._marked = None
 
     def show(self) -> None:
-        """Have the question say it, if its view is built."""
+        """Show the mark, if the view that it stands above is built."""
         if self._marked is not None:
             self._tell(*self._marked)
 

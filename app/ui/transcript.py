@@ -209,7 +209,7 @@ class Transcript(QScrollArea):
         self._reach.hear(message)
 
     def set_dropped(self, message_id: str, count: int, at: int = 0) -> None:
-        """Mark above the question of that answer that `count` messages behind the first `at` are out of the context.
+        """Mark where the context of that answer begins: it was given without `count` messages behind the first `at`.
 
         There is one mark in a chat, the newest: it says where the context stands now.
         """

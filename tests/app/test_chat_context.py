@@ -131,7 +131,7 @@ def test_the_policy_is_chosen_for_this_chat_and_asked_for(room: Room) -> None:
 def test_a_message_that_does_not_fit_says_so_before_it_is_sent(room: Room) -> None:
     room.composer.set_text("word " * 600)
     room.counted(600)
-    assert room.composer.meter.text() == "Over 512"
+    assert room.composer.meter.text() == "117% of 512"
     room.context._open_popup()
     assert room.context.popup.note.words.startswith("That leaves no room for an answer.")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -353,12 +354,19 @@ def test_an_attachment_is_shown_and_put_back_into_the_message(composer: Composer
 
 def test_the_meter_tells_what_the_next_message_takes(composer: Composer) -> None:
     composer.set_count(CountResult(512, 1024, 768, dropped_messages=4))
-    assert composer.meter.text() == "50% of 1,024"
-    assert "4 earlier messages left out" in composer.meter.toolTip()
+    assert composer.meter.text() == "Full: 4 messages left out", "what is left is not what the chat needs"
+    assert composer.meter.share == 1
+    assert "512 of 1,024 tokens" in composer.meter.toolTip()
     composer.set_status(EngineStatus(Phase.WRITING, "Pip", context_used=600, context_total=1024))
-    assert composer.meter.text() == "59% of 1,024", "while it is written the engine tells by itself"
+    assert composer.meter.text() == "Full: 4 messages left out", "writing the answer does not empty it"
     composer.set_status(READY)
-    composer.set_count(CountResult(1500, 1024, 768, fits=False))
-    assert composer.meter.text() == "Over 1,024"
+    composer.set_count(CountResult(1147, 1024, 768, fits=False))
+    assert composer.meter.text() == "112% of 1,024"
     composer.set_count(None)
     assert composer.meter.text() == "30% of 1,024"
+    composer.set_status(replace(READY, left_out=2))
+    assert composer.meter.text() == "Full: 2 messages left out", "before it is counted, the last answer tells"
+    composer.set_status(READY)
+    composer.set_count(CountResult(512, 1024, 768))
+    composer.set_status(EngineStatus(Phase.WRITING, "Pip", context_used=600, context_total=1024))
+    assert composer.meter.text() == "59% of 1,024", "while it is written the engine tells by itself"

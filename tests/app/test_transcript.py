@@ -597,11 +597,13 @@ def test_wide_code_scrolls_inside_and_passes_the_wheel_on_at_its_ends(qtbot: QtB
 # ------------------------------------------------------------------ context, links, strange text, names
 
 
-def test_the_context_mark_stands_above_the_question(transcript: Transcript) -> None:
+def test_the_context_mark_stands_where_the_context_begins(transcript: Transcript) -> None:
     messages = chat(3)
     transcript.show_messages(messages)
-    transcript.set_dropped(messages[3].id, 1)
-    assert marks(transcript) == {messages[2].id: "1 earlier message is no longer in the context"}
+    transcript.set_dropped(messages[5].id, 2)
+    assert marks(transcript) == {messages[2].id: "2 earlier messages are no longer in the context"}
+    transcript.set_dropped(messages[5].id, 2, at=2)
+    assert marks(transcript) == {messages[4].id: "2 messages after the first answer are no longer in the context"}
     transcript.set_dropped(messages[5].id, 12)
     assert marks(transcript) == {messages[4].id: "12 earlier messages are no longer in the context"}
     transcript.set_dropped(messages[5].id, 0)
@@ -612,7 +614,7 @@ def test_the_context_mark_comes_back_with_the_chat(transcript: Transcript) -> No
     messages = chat(3)
     messages[-1] = replace(messages[-1], stats={**STATS, "dropped_messages": 2})
     transcript.show_messages(messages)
-    assert list(marks(transcript)) == [messages[-2].id]
+    assert list(marks(transcript)) == [messages[2].id], "above the first message that is kept"
 
 
 def marks(transcript: Transcript) -> dict[str, str]:
