@@ -113,7 +113,8 @@ class Library:
     # ------------------------------------------------------------------ what is there
 
     def models(self) -> list[InstalledModel]:
-        """All of them with their state: the one that ships first, then by name; those of the hub's cache and of other programs too.
+        """All models with their state: the one that ships first, then by name. Those of the hub's cache and of other
+        programs are among them.
 
         Cost: sizes of files, and the heads of those that changed since the last call.
         Raises: LibraryError for a list that a newer Hearth wrote.

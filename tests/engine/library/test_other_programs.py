@@ -145,7 +145,7 @@ def test_what_is_no_whole_model_of_its_own_is_left_out(
 
 def test_a_model_that_was_added_by_hand_is_not_listed_twice(library: Library, home: Path, gguf: Path) -> None:
     path = put(home / ".lmstudio/models/maker/Tiny-GGUF/Tiny.gguf", gguf)
-    library.import_in_place(path)
+    library.add(path)
     assert [model.origin for model in found(library).values()] == ["in place"]
 
 
