@@ -48,7 +48,7 @@ from app.single_instance import SingleInstance, Wish, wish_of_this_start
 from app.store import Store
 from app.ui import icons, language
 from app.ui.main_window import FirstPaint, MainWindow, apply_look
-from app.user_messages import describe, describe_settings_problem
+from app.user_messages import UserMessage, describe, describe_settings_problem
 
 if TYPE_CHECKING:
     from app.manners import Manners
@@ -107,7 +107,7 @@ def run(
 
     # 6. From the first paint on, in the background: chats, engine, machine. See Hearth.start.
     if settings_problem is not None:
-        hearth.window.page.show_banner(describe_settings_problem(settings_problem))
+        hearth.controller.problems.tell("settings", describe_settings_problem(settings_problem))
     if log_problem is not None:
         log.info("the log cannot be written: %s", log_problem)
 
@@ -144,6 +144,7 @@ class Hearth(QObject):
     """The window with everything behind it."""
 
     painted = Signal()
+    _faulted = Signal(object)  # UserMessage, from any thread
 
     def __init__(
         self,
@@ -205,6 +206,7 @@ class Hearth(QObject):
         self.window.connect_servers(self.servers)
         self.window.connect_own_server(self.own_server)
         self.window.connect_answers(self.setup)
+        self._faulted.connect(self._show_fault)
         self.controller.window_action.connect(self.models.remedy)
         self.controller.model_changed.connect(self._keep_model)
         self.models.offer_dismissed.connect(lambda: self._set_setting(offer_dismissed=True))
@@ -244,7 +246,7 @@ class Hearth(QObject):
         )
         self.remote.status_changed.connect(self.manners.take_elsewhere)
         self.updates = UpdateNotice(self.library)
-        self.updates.found.connect(self.window.page.show_banner)
+        self.updates.found.connect(lambda message: self.controller.problems.tell("update", message))
         self.window.settings_changed.connect(self.updates.take_settings)
         self.updates.take_settings(self.window.settings)
 
@@ -268,7 +270,10 @@ class Hearth(QObject):
 
     def tell_fault(self, error: BaseException) -> None:
         """A fault of our own, in words; may be called from any thread."""
-        self.controller.problem.emit(describe(error))
+        self._faulted.emit(describe(error))
+
+    def _show_fault(self, message: UserMessage) -> None:
+        self.controller.problems.tell("fault", message)
 
     def close(self) -> bool:
         """Save everything and end every thread; whether all ended in time."""
@@ -320,7 +325,7 @@ class Hearth(QObject):
         self.reads.run(
             "save the settings",
             lambda: save_settings(self._places.settings_file, settings),
-            on_failure=lambda error: self.controller.problem.emit(describe(error)),
+            on_failure=lambda error: self.controller.problems.tell("settings", describe(error)),
         )
 
 

@@ -23,6 +23,7 @@ from app.engine_process import EngineDied
 from app.engine_status import EngineStatus, Phase
 from app.message_act import MessageAct
 from app.model_switch import LOAD_LAST, STARTER, ModelSwitch
+from app.problems import Problems
 from app.remote_client import RemoteClient
 from app.servers import CHOICE, Place
 from app.settings import AppSettings
@@ -88,20 +89,22 @@ class ChatController(QObject):
         self._wanted_message = ""  # of that chat
         self._search = ""
         self._has_predictors = True  # of the model that is loaded
-        self._problem_of = ""  # "engine", "store" or "answer": whose banner is showing
-        self._unanswered: str | None = None  # the chat whose answer failed last
+        self.problems = Problems()  # of kinds "engine", "store" and, each with its chat, "answer"
+        self._cut_short = ""  # the chat whose answer the engine's death ended
         self.switch.changed.connect(self.model_changed)
         self.switch.said.connect(lambda words: self.toast.emit(words, None))
-        self.switch.chosen.connect(partial(self._solved, "engine"))
+        self.problems.shown.connect(self.problem)
+        self.problems.none.connect(self.problem_solved)
+        self.switch.chosen.connect(partial(self.problems.solve, "engine"))
         memory.opened.connect(self._reopen_last)
         memory.changed.connect(self._tell_conversations)
         memory.trouble.connect(self._store_trouble)
-        memory.solved.connect(partial(self._solved, "store"))
+        memory.solved.connect(partial(self.problems.solve, "store"))
         engine.status_changed.connect(self._tell_status)
         engine.loaded.connect(self._model_is_there)
         engine.loaded.connect(self.model_loaded)
         engine.load_failed.connect(self._load_failed)
-        engine.ready.connect(partial(self._solved, "engine"))
+        engine.ready.connect(partial(self.problems.solve, "engine"))
         engine.died.connect(self._engine_died)
         self.choices.changed.connect(self.look_where)
         if remote is not None:
@@ -188,7 +191,7 @@ class ChatController(QObject):
             self.draft_restored.emit(text)
             self.toast.emit(tr(STILL_ANSWERING), None)
             return
-        self._solved("answer")
+        self._answer_goes_on()
         if self._open is None:
             title = title_from(text or attachments[0].name)
             conversation = Conversation(title=title, choices=self.choices.values)
@@ -211,7 +214,7 @@ class ChatController(QObject):
         if self._open is None:
             return
         if act.act in ("edit", "regenerate", "continue"):
-            self._solved("answer")
+            self._answer_goes_on()
         self._turns.act(self._open, act)
         self._tell_status()
 
@@ -241,26 +244,26 @@ class ChatController(QObject):
         if answer is not None:
             self._answers.stop(answer)
 
+    def _answer_goes_on(self) -> None:
+        """The open chat is being answered again: what kept it from that is over."""
+        self.problems.solve("answer", "attachment", chat=self._open or "")
+
     def _send_again(self) -> None:
-        """Answer the last question anew."""
-        chat = self._unanswered or self._open
+        """Answer the last question of the open chat anew."""
+        chat = self._open
         if chat is None or self._memory.branch_of(chat) is None or self._memory.conversation(chat) is None:
             return
-        if chat != self._open:
-            self.open(chat)
+        self._answer_goes_on()
         self._turns.send_again(chat)
         self._tell_status()
 
     def _answer_here(self) -> None:
-        """Have this PC answer the chat, and its last question now."""
-        chat = self._unanswered or self._open
-        if chat is not None and chat != self._open:
-            self.open(chat)
-        if chat is None or chat != self._open or not self.set_place(None):
+        """Have this PC answer the open chat, and its last question now."""
+        if self._open is None or not self.set_place(None):
             return
         if self._engine.status.phase in (Phase.OFF, Phase.FAILED):
             self.load_last()
-        self._solved("answer", "engine")
+        self.problems.solve("engine")
         self._send_again()
 
     # -------------------------------------------------------------- chats
@@ -276,6 +279,7 @@ class ChatController(QObject):
         self.choices.show(conversation)
         self._tell_versions(shown)
         self.conversation_opened.emit(conversation, shown)
+        self.problems.show_chat(self._open or "")
 
     @Slot(str)
     def open(self, conversation_id: str) -> None:
@@ -338,6 +342,7 @@ class ChatController(QObject):
             self._answers.stop(answer)
         was_open = conversation_id in (self._open, self._wanted)
         self._memory.delete(conversation_id)
+        self.problems.forget_chat(conversation_id)
         if was_open:
             self.new_chat()
         self.toast.emit(tr("Chat deleted"), partial(self._undo_delete, conversation_id, was_open))
@@ -441,7 +446,7 @@ class ChatController(QObject):
         """Do what a banner's button offers."""
         match action:
             case Action.RETRY_LOAD | Action.RESTART_ENGINE | Action.LOAD_STARTER:
-                self._solved("engine")
+                self.problems.solve("engine")
                 if action == Action.LOAD_STARTER:
                     self.switch.wanted = STARTER
                 if action == Action.RESTART_ENGINE:
@@ -452,10 +457,10 @@ class ChatController(QObject):
             case Action.ANSWER_HERE:
                 self._answer_here()
             case Action.SEND_AGAIN:
-                self._solved("answer", "engine")
+                self.problems.solve("engine")
                 self._send_again()
             case Action.NEW_CHAT:
-                self._solved("answer")
+                self._answer_goes_on()
                 self.new_chat()
             case Action.RETRY_SAVE:
                 self._memory.retry_now()
@@ -532,17 +537,22 @@ class ChatController(QObject):
         self._tell_status()
 
     def _answer_failed(self, answer: Answer, why: protocol.Failed | EngineDied) -> None:
-        self._unanswered = answer.conversation_id
-        if isinstance(why, protocol.Failed):
-            elsewhere = answer.place
-            self._show("answer", self._describe(why, "answer") if elsewhere is None else
-                       describe(why, during="answer", model=elsewhere.server.name))  # fmt: skip
-            if why.error == "DeviceFailedError":  # the card is lost to that process, not to another one
-                self._engine.restart()
-                self.load_model()
+        chat, elsewhere = answer.conversation_id, answer.place
+        if isinstance(why, EngineDied):
+            self._cut_short = chat  # _engine_died follows
+            return
+        message = (
+            self._describe(why, "answer")
+            if elsewhere is None
+            else describe(why, during="answer", model=elsewhere.server.name)
+        )
+        self.problems.tell("answer", message, chat)
+        if why.error == "DeviceFailedError":  # the card is lost to that process, not to another one
+            self._engine.restart()
+            self.load_model()
 
     def _load_failed(self, failed: protocol.Failed) -> None:
-        self._show("engine", self.switch.with_way_back(self._describe(failed, "load")))
+        self.problems.tell("engine", self.switch.with_way_back(self._describe(failed, "load")))
 
     def _describe(self, failed: protocol.Failed, during: Any) -> UserMessage:
         name = self._engine.status.model or self.switch.name
@@ -550,22 +560,14 @@ class ChatController(QObject):
 
     def _engine_died(self, died: EngineDied) -> None:
         message = describe_engine_death(died.reason, died.restarting, died.details)
-        if died.restarting and self._unanswered is None:  # nothing was lost, so there is nothing to send again
+        chat, self._cut_short = self._cut_short, ""
+        if died.restarting and chat:  # until the question is sent again
+            self.problems.tell("answer", message, chat)
+            return
+        if died.restarting:  # nothing was lost, so there is nothing to send again
             message = replace(message, remedy="", remedy_action="")
-        # With an answer cut short the banner stays until it is sent again; else until the engine is back.
-        self._show("answer" if died.restarting and self._unanswered else "engine", message)
+        self.problems.tell("engine", message)
 
     def _store_trouble(self, error: StoreError | RescueReport | BaseException) -> None:
         self._answers.allow_all()
-        self._show("store", describe(error))
-
-    def _show(self, whose: str, message: UserMessage) -> None:
-        self._problem_of = whose
-        self.problem.emit(message)
-
-    def _solved(self, *whose: str) -> None:
-        if self._problem_of in whose:
-            self._problem_of = ""
-            self.problem_solved.emit()
-        if "answer" in whose:
-            self._unanswered = None
+        self.problems.tell("store", describe(error))

@@ -22,7 +22,8 @@ class ChatShelf(QObject):
     """All methods come back at once; the list of chats follows by the memory's `changed`."""
 
     toast = Signal(str, object)  # words, and a callable that undoes it, or None
-    problem = Signal(UserMessage)
+    problem = Signal(str, UserMessage)  # "import" or "export", and why it was not done
+    solved = Signal(str)  # this was done now
 
     def __init__(self, memory: ChatMemory) -> None:
         super().__init__()
@@ -83,6 +84,7 @@ class ChatShelf(QObject):
         )
 
     def _exported(self, path: Path, count: int) -> None:
+        self.solved.emit("export")
         self.toast.emit(
             tr_n("{n} chat exported to {name}", "{n} chats exported to {name}", count, n=figure(count), name=path.name),
             None,
@@ -93,6 +95,7 @@ class ChatShelf(QObject):
         self._memory.import_chats(path, self._imported, partial(self._not_done, "import"))
 
     def _imported(self, added: list[Conversation], known: int) -> None:
+        self.solved.emit("import")
         if not added:
             here = tr_n("{n} chat was here already", "{n} chats were here already", known, n=figure(known))
             self.toast.emit(here if known else tr("There is no chat in this file"), None)
@@ -110,7 +113,7 @@ class ChatShelf(QObject):
         self._memory.changed.emit()
 
     def _not_done(self, during: str, error: BaseException) -> None:
-        self.problem.emit(describe(error, during=during))
+        self.problem.emit(during, describe(error, during=during))
 
     def _put_back(self, folders: Mapping[str, str]) -> None:
         known = {key: folder for key, folder in folders.items() if self._memory.conversation(key) is not None}

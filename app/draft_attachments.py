@@ -54,7 +54,8 @@ class DraftAttachments(QObject):
     """Read by threads of their own; everything else happens on the main thread."""
 
     changed = Signal()  # which there are, or what is known of one
-    refused = Signal(str)  # one sentence on why one cannot go along
+    refused = Signal(str, str)  # one sentence on why one cannot go along, and the chat ("": a new one)
+    added = Signal(str)  # one more goes along in this chat
     _read = Signal(str, object)  # id, Attachment or AttachmentError
 
     def __init__(self, parent: QObject | None = None) -> None:
@@ -133,7 +134,8 @@ class DraftAttachments(QObject):
     def _has_room(self, name: str) -> bool:
         if len(self._items) < MOST_FILES:
             return True
-        self.refused.emit(tr("{name} is not attached: {most} go along with one message.", name=name, most=MOST_FILES))
+        words = tr("{name} is not attached: {most} go along with one message.", name=name, most=MOST_FILES)
+        self.refused.emit(words, self._chat)
         return False
 
     # -------------------------------------------------------------- the threads
@@ -156,12 +158,15 @@ class DraftAttachments(QObject):
 
     @Slot(str, object)
     def _is_read(self, item_id: str, result: Attachment | AttachmentError) -> None:
-        items = next((items for items in [self._items, *self._others.values()] if item_id in items), None)
-        if items is None:
+        drafts = {self._chat: self._items, **self._others}
+        chat = next((chat for chat, items in drafts.items() if item_id in items), None)
+        if chat is None:
             return
+        items = drafts[chat]
         if isinstance(result, AttachmentError):
             del items[item_id]
-            self.refused.emit(result.message)
+            self.refused.emit(result.message, chat)
         else:
             items[item_id] = Attached(item_id, items[item_id].name, result)
+            self.added.emit(chat)
         self.changed.emit()

@@ -34,7 +34,7 @@ class ChatContext(QObject):
         super().__init__(window)
         self._page, self._chat, self._engine, self._memory = page, chat, engine, memory
         self._count: CountResult | None = None
-        composer = page.composer
+        composer, chat_problems = page.composer, chat.problems
         FileDrop(page, composer)
         chat.words_of = _words_of
         self.counter = ContextCount(engine, composer.draft, composer.text, chat.next_request)
@@ -46,6 +46,7 @@ class ChatContext(QObject):
         composer.context_asked.connect(self._open_popup)
         composer.changed.connect(self.counter.ask_soon)
         composer.draft.refused.connect(self._refused)
+        composer.draft.added.connect(lambda chat: chat_problems.solve("attachment", chat=chat))
         page.draft_changed.connect(memory.set_draft)
         memory.opened.connect(lambda: page.take_new_draft(memory.draft("")))
         chat.conversation_opened.connect(self.counter.forget)
@@ -71,9 +72,10 @@ class ChatContext(QObject):
     def _tell(self) -> None:
         self.popup.show_count(self._page.composer.status, self._count)
 
-    @Slot(str)
-    def _refused(self, sentence: str) -> None:
-        self._page.show_banner(UserMessage(tr("That was not attached"), sentence, severity="warn"))
+    @Slot(str, str)
+    def _refused(self, sentence: str, chat: str) -> None:
+        message = UserMessage(tr("That was not attached"), sentence, severity="warn")
+        self._chat.problems.tell("attachment", message, chat)
 
 
 def _words_of(message: Message) -> str:

@@ -186,6 +186,7 @@ class MainWindow(QMainWindow):
         controller.messages_dropped.connect(page.set_dropped)
         controller.problem.connect(page.show_banner)
         controller.problem_solved.connect(page.clear_banner)
+        page.banner.closed.connect(controller.problems.close)
         controller.toast.connect(self.show_toast)
         controller.title_changed.connect(self._set_title)
         controller.draft_restored.connect(page.restore_draft)
@@ -211,7 +212,9 @@ class MainWindow(QMainWindow):
         from app.ui.chat_acts import ChatActs
 
         shelf.toast.connect(self.show_toast)
-        shelf.problem.connect(self.page.show_banner)
+        if self._chat is not None:
+            shelf.problem.connect(self._chat.problems.tell)
+            shelf.solved.connect(self._chat.problems.solve)
         self._chat_acts = ChatActs(self, self.sidebar, lambda: self.shown_chat, shelf)
         self._chat_acts.bind(self.commands)
         self.page.more_rows = self._chat_acts.add_rows
@@ -355,8 +358,8 @@ class MainWindow(QMainWindow):
         page = self.models_page
         if page is not None and self.pages.currentWidget() is page:
             page.show_banner(message)
-        else:
-            self.page.show_banner(message)
+        elif self._chat is not None:
+            self._chat.problems.tell("models", message)
 
     def _show_models_work(self, rows: list[ModelRow]) -> None:
         from app.model_selection import work_figure
@@ -428,7 +431,8 @@ class MainWindow(QMainWindow):
             if self._acts is not None and action == Action.ENTER_TOKEN:
                 self._acts.ask_token()
         elif action in (Action.USE_CPU, Action.USE_ANY):
-            self.page.clear_banner()
+            if self._chat is not None:
+                self._chat.problems.solve("engine")
             self._set(device="cpu" if action == Action.USE_CPU else "auto")
         elif action == Action.OPEN_DATA_FOLDER:
             QDesktopServices.openUrl(QUrl.fromLocalFile(str(self._paths.data)))

@@ -192,8 +192,9 @@ class ModelDelegate(QStyledItemDelegate):
         if row is None:
             painter.setFont(theme.font("metastrong"))
             painter.setPen(theme.colour("ink2"))
-            words = box.adjusted(inset, 0, -inset, -theme.px(4))
-            painter.drawText(words, leading(mirrored) | Qt.AlignmentFlag.AlignBottom, view.models.rows[index.row()])
+            under = box.adjusted(inset, 0, -inset, -theme.px(4))
+            heading = str(view.models.rows[index.row()])
+            painter.drawText(under, leading(mirrored) | Qt.AlignmentFlag.AlignBottom, heading)
             painter.restore()
             return
         served = isinstance(row, Place)

@@ -138,8 +138,28 @@ def test_a_message_that_does_not_fit_says_so_before_it_is_sent(room: Room) -> No
 
 def test_a_file_that_cannot_go_along_is_told_in_a_banner(room: Room, tmp_path: Path) -> None:
     room.composer.attach([tmp_path / "nowhere.txt"])
-    room.desk.wait(lambda: not room.page.banner.isHidden())
+    room.desk.wait(lambda: room.desk.problem)
     assert room.composer.draft.items == []
+    room.composer.set_text("something else")
+    room.send()
+    assert room.desk.problem is None, "it was about a message that is sent"
+
+
+def test_a_file_that_was_refused_is_told_with_its_chat_only(room: Room, tmp_path: Path) -> None:
+    room.composer.set_text("one")
+    room.counted(1)
+    room.send()
+    room.desk.controller.new_chat()
+    room.composer.attach([tmp_path / "nowhere.txt"])
+    room.desk.wait(lambda: room.desk.problem)
+    first = room.desk.conversations[0].id
+    room.desk.controller.open(first)
+    assert room.desk.problem is None
+    room.desk.controller.new_chat()
+    assert room.desk.problem is not None
+    (tmp_path / "here.txt").write_text("Words")
+    room.composer.attach([tmp_path / "here.txt"])
+    room.desk.wait(lambda: room.desk.problem is None)
 
 
 def test_files_are_dropped_anywhere_on_the_page(room: Room, tmp_path: Path) -> None:

@@ -184,6 +184,44 @@ def test_an_engine_error_ends_the_answer_with_a_banner(make_desk: MakeDesk) -> N
     assert desk.problem is None
 
 
+def test_a_failed_answers_banner_stays_with_its_chat_and_acts_there(make_desk: MakeDesk) -> None:
+    desk = make_desk()
+    desk.wait_ready()
+    desk.say("fail after 2")
+    assert desk.problem is not None
+    failed = desk.controller.open_conversation
+    assert failed is not None
+    desk.controller.new_chat()
+    assert desk.problem is None
+    desk.say("another chat")
+    assert desk.problem is None
+    desk.controller.open(failed)
+    assert desk.problem is not None, "it was neither solved nor closed"
+    before = list(desk.order)
+    desk.controller.remedy("send-again")
+    assert desk.problem is None
+    desk.wait(lambda: desk.order != before and desk.last.state is MessageState.FAILED)
+    assert desk.controller.open_conversation == failed
+    desk.controller.delete(failed)
+    assert desk.problem is None
+
+
+def test_an_engine_that_dies_in_another_chats_answer_is_told_there(make_desk: MakeDesk) -> None:
+    desk = make_desk(location="process")
+    desk.wait_ready()
+    desk.controller.send("words 100000 pace 0.005")
+    desk.wait(lambda: "word5 " in desk.last.text)
+    cut_short = desk.controller.open_conversation
+    assert cut_short is not None
+    desk.controller.new_chat()
+    os.kill(desk.pid, signal.SIGKILL)
+    desk.wait(lambda: desk.statuses[-1].phase is Phase.RESTARTING)
+    assert desk.problem is None
+    desk.controller.open(cut_short)
+    assert desk.problem is not None
+    assert desk.problem.remedy_action == "send-again"
+
+
 def test_a_fault_of_ours_is_told_as_one_and_sent_again_without_the_empty_attempt(make_desk: MakeDesk) -> None:
     desk = make_desk()
     desk.wait_ready()

@@ -33,8 +33,10 @@ class Room:
         self.said: list[tuple[str, Any]] = []
         self.problems: list[UserMessage] = []
         self.changes = 0
+        self.solved: list[str] = []
+        self.shelf.solved.connect(self.solved.append)
         self.shelf.toast.connect(lambda words, undo: self.said.append((words, undo)))
-        self.shelf.problem.connect(self.problems.append)
+        self.shelf.problem.connect(lambda kind, message: self.problems.append(message))
         self.memory.changed.connect(self._count)
         with qtbot.waitSignal(self.memory.opened):
             self.memory.open()
@@ -133,6 +135,7 @@ def test_chats_go_out_and_come_back(room: Room, tmp_path: Path) -> None:
     room.shelf.export_chats(path)
     room.wait(lambda: room.said)
     assert room.said[-1][0] == "2 chats exported to all.json"
+    assert room.solved == ["export"], "what was said of one that failed is over"
     room.shelf.import_chats(path)
     room.wait(lambda: len(room.said) == 2)
     assert room.said[-1] == ("2 chats were here already", None)
@@ -141,6 +144,7 @@ def test_chats_go_out_and_come_back(room: Room, tmp_path: Path) -> None:
     fresh.shelf.import_chats(path)
     fresh.wait(lambda: fresh.said)
     assert fresh.said[-1][0] == "2 chats imported"
+    assert fresh.solved == ["import"]
     assert {(c.title, c.folder, c.pinned) for c in fresh.memory.conversations()} == {
         ("Herons", "Birds", False), ("Storks", "", True)}  # fmt: skip
     before = fresh.changes

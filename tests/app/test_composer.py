@@ -308,7 +308,7 @@ def test_files_are_dropped_and_pasted_and_read_behind_the_window(
     composer: Composer, qtbot: QtBot, tmp_path: Path
 ) -> None:
     refused: list[str] = []
-    composer.draft.refused.connect(refused.append)
+    composer.draft.refused.connect(lambda words, chat: refused.append(words))
     note, report, picture = tmp_path / "note.txt", tmp_path / "report.pdf", tmp_path / "picture.png"
     note.write_text("Heat pumps")
     report.write_bytes(pdf_with(["Page one", "Page two"]))
@@ -329,7 +329,7 @@ def test_files_are_dropped_and_pasted_and_read_behind_the_window(
 
 def test_no_more_files_than_there_is_place_for(composer: Composer, qtbot: QtBot, tmp_path: Path) -> None:
     refused: list[str] = []
-    composer.draft.refused.connect(refused.append)
+    composer.draft.refused.connect(lambda words, chat: refused.append(words))
     files = [tmp_path / f"{number}.txt" for number in range(MOST_FILES + 2)]
     for file in files:
         file.write_text("words")
