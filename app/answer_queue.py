@@ -166,10 +166,8 @@ class AnswerQueue(QObject):
         if self._running is not None and self._running.place is None:
             self._fail(failed, MessageState.FAILED)
 
-    def _fail(
-        self, why: protocol.Failed | EngineDied, state: MessageState, stats: dict[str, Any] | None = None
-    ) -> None:
-        answer = self._end_running(state, stats)
+    def _fail(self, why: protocol.Failed | EngineDied, state: MessageState) -> None:
+        answer = self._end_running(state)
         if answer is not None:
             self.failed.emit(answer, why)
 
@@ -190,10 +188,10 @@ class AnswerQueue(QObject):
         if self._running is not None and self._running.place is not None:
             self._end_running(_ENDS.get(figures.get("finish_reason", ""), MessageState.COMPLETE), figures)
 
-    @Slot(object, dict)
-    def _remote_failed(self, failed: protocol.Failed, who: dict[str, Any]) -> None:
+    @Slot(object)
+    def _remote_failed(self, failed: protocol.Failed) -> None:
         if self._running is not None and self._running.place is not None:
-            self._fail(failed, MessageState.FAILED, who)
+            self._fail(failed, MessageState.FAILED)
 
     # -------------------------------------------------------------- the end of an answer
 
@@ -221,6 +219,7 @@ class AnswerQueue(QObject):
         figures = {**(joined(answer.before, stats) or {}), **answer.thoughts.figures()}
         if answer.place is not None:
             figures.pop("thought_tokens", None)  # nobody counts them
+            figures |= answer.place.figures  # however it ended
         answer.message = replace(answer.message, state=state, stats=figures or None)
         self.ended.emit(answer, result)
 

@@ -91,6 +91,7 @@ class ChatController(QObject):
         self._has_predictors = True  # of the model that is loaded
         self.problems = Problems()  # of kinds "engine", "store" and, each with its chat, "answer"
         self._cut_short = ""  # the chat whose answer the engine's death ended
+        self._gave_up = False  # the engine died so often that it is not started again by itself
         self.switch.changed.connect(self.model_changed)
         self.switch.said.connect(lambda words: self.toast.emit(words, None))
         self.problems.shown.connect(self.problem)
@@ -199,7 +200,22 @@ class ChatController(QObject):
             self._show_chat(conversation)
         assert self._open is not None
         self._turns.ask(self._open, text, attachments)
+        self._wake()
         self._tell_status()
+
+    def _wake(self) -> None:
+        """Load the model that was there last, where the open chat's answer waits for one and none is on its way."""
+        answer = self._answers.of(self._open)
+        if answer is None or answer.place is not None or self._engine.status.phase not in (Phase.OFF, Phase.FAILED):
+            return
+        self.problems.solve("engine")
+        if self._gave_up:
+            self._restart_engine()
+        self.load_last()
+
+    def _restart_engine(self) -> None:
+        self._gave_up = False
+        self._engine.restart()
 
     def next_request(self, text: str, attachments: tuple[Attachment, ...] = ()) -> AnswerRequest:
         """What would be asked if this were sent now."""
@@ -216,6 +232,7 @@ class ChatController(QObject):
         if act.act in ("edit", "regenerate", "continue"):
             self._answer_goes_on()
         self._turns.act(self._open, act)
+        self._wake()
         self._tell_status()
 
     def _message_added(self, chat: str, message: Message) -> None:
@@ -255,15 +272,13 @@ class ChatController(QObject):
             return
         self._answer_goes_on()
         self._turns.send_again(chat)
+        self._wake()
         self._tell_status()
 
     def _answer_here(self) -> None:
         """Have this PC answer the open chat, and its last question now."""
         if self._open is None or not self.set_place(None):
             return
-        if self._engine.status.phase in (Phase.OFF, Phase.FAILED):
-            self.load_last()
-        self.problems.solve("engine")
         self._send_again()
 
     # -------------------------------------------------------------- chats
@@ -450,7 +465,7 @@ class ChatController(QObject):
                 if action == Action.LOAD_STARTER:
                     self.switch.wanted = STARTER
                 if action == Action.RESTART_ENGINE:
-                    self._engine.restart()
+                    self._restart_engine()
                 self.load_model()
             case _ if action == LOAD_LAST:
                 self.load_last()
@@ -561,6 +576,7 @@ class ChatController(QObject):
     def _engine_died(self, died: EngineDied) -> None:
         message = describe_engine_death(died.reason, died.restarting, died.details)
         chat, self._cut_short = self._cut_short, ""
+        self._gave_up = not died.restarting
         if died.restarting and chat:  # until the question is sent again
             self.problems.tell("answer", message, chat)
             return

@@ -66,8 +66,11 @@ class ChatTurns(QObject):
         self._begin(answer)
 
     def _new_answer(self, chat: str, question: Message) -> Answer:
-        message = Message(Role.ASSISTANT, "", state=MessageState.WRITING, parent=question.id)
-        return Answer(chat, message, lambda: self.request(chat, question), place=self._place_of(chat))
+        place = self._place_of(chat)
+        # Who answers is stored with the first word, so that it is known also after a crash.
+        who = place.figures if place is not None else None
+        message = Message(Role.ASSISTANT, "", state=MessageState.WRITING, stats=who, parent=question.id)
+        return Answer(chat, message, lambda: self.request(chat, question), place=place)
 
     def _place_of(self, chat: str) -> Place | None:
         """The server that a chat is sent to as things stand now; None: none."""
@@ -143,11 +146,9 @@ class ChatTurns(QObject):
             self._answer_anew(chat, question, message)
 
     def _continue(self, chat: str, message: Message) -> None:
+        """Have this PC write on what it began, wherever the chat is sent by now."""
         shown = self._memory.branch_of(chat) or []
         if not can_continue(message) or not shown or shown[-1].id != message.id:
-            return
-        if self._place_of(chat) is not None:  # such servers have no word for it, and would answer twice
-            self.said.emit(tr("Only this PC writes answers on: have it answered anew"), None)
             return
         stats = message.stats or {}
 

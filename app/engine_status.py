@@ -66,7 +66,7 @@ class EngineStatus:
     description: str = ""  # the model in one honest sentence
     queued: bool = False  # an answer waits for the engine, so that Send is Stop already
     cancelling: bool = False  # loading: the person wants it no longer
-    can_load: str = ""  # no model is loaded: the name of the one that a press brings back
+    can_load: str = ""  # no model is loaded: the name of the one that a press, or the next message, brings back
     server: str = ""  # name of the server that the chat is sent to; empty: Hearth's own engine answers
     host: str = ""  # of that server
     server_here: bool = False  # that server is another program on this PC
@@ -91,8 +91,8 @@ class EngineStatus:
 
     @property
     def takes_messages(self) -> bool:
-        """Whether a message can be sent now; while a model is loading it is answered once the model is there."""
-        return not self.answering and self.phase not in {Phase.FAILED, Phase.OFF}
+        """Whether a message can be sent now. Without a model it loads one, and is answered once that is there."""
+        return not self.answering and (self.phase not in {Phase.FAILED, Phase.OFF} or bool(self.can_load))
 
     @property
     def word(self) -> str:

@@ -23,7 +23,10 @@ class MessageAct:
 
 
 def can_continue(message: Message) -> bool:
-    """Whether an answer ended before its end, with words that can be written on. Only this PC can do that."""
+    """Whether an answer ended before its end, with words that can be written on.
+
+    A server's answer cannot: its API has no agreed way to ask for that, and many would begin the answer anew.
+    """
     if (message.stats or {}).get("server"):
         return False
     return message.role is Role.ASSISTANT and message.state in _CUT and bool(message.text.strip())

@@ -26,14 +26,13 @@ class RemoteClient(QObject):
     ready = Signal()  # another answer may be asked for
     text = Signal(str)
     answered = Signal(dict)  # figures of the answer, its finish_reason among them
-    failed = Signal(object, dict)  # protocol.Failed, and who was asked
+    failed = Signal(object)  # protocol.Failed
 
     def __init__(self, library: Library) -> None:
         super().__init__()
         self._library = library
         self.key_of: Callable[[Place], str] = lambda place: ""  # a key that no keyring holds
         self._request = ""
-        self._place: Place | None = None
         self._number = 0  # of the answer: what comes late is of another one
         self.status = EngineStatus(phase=Phase.READY)
 
@@ -46,7 +45,7 @@ class RemoteClient(QObject):
         place = request.place
         assert place is not None, "what names no server is answered on this PC"
         self._number += 1
-        number, self._place = self._number, place
+        number = self._number
         key = self.key_of(place)
         self._set(phase=Phase.THINKING, model=place.model, server=place.server.name, host=place.server.host,
                   server_here=place.server.is_here)  # fmt: skip
@@ -84,25 +83,22 @@ class RemoteClient(QObject):
             return
         # One that never came to be asked says no more than that.
         figures = {"finish_reason": "cancelled"} if result.get("cancelled") else result
-        who = self._rest()
-        self.answered.emit({**{k: v for k, v in figures.items() if k != "text" and v is not None}, **who})
+        self._rest()
+        self.answered.emit({k: v for k, v in figures.items() if k != "text" and v is not None})
         self.ready.emit()
 
     def _failed(self, number: int, failed: protocol.Failed) -> None:
         if number != self._number or not self._request:
             return
-        self.failed.emit(failed, self._rest())
+        self._rest()
+        self.failed.emit(failed)
         self.ready.emit()
 
-    def _rest(self) -> dict[str, Any]:
-        """Nothing is under way any more; who answered, for the figures."""
-        place, self._place, self._request = self._place, None, ""
+    def _rest(self) -> None:
+        """Nothing is under way any more."""
+        self._request = ""
         self._number += 1
         self._set(phase=Phase.READY)
-        if place is None:
-            return {}
-        here = {"server_here": True} if place.server.is_here else {}
-        return {"model": place.model, "server": place.server.name, **here}
 
     def _set(self, **values: Any) -> None:
         status = replace(self.status, **values)

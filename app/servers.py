@@ -53,6 +53,12 @@ class Place:
     model: str
 
     @property
+    def figures(self) -> dict[str, Any]:
+        """What an answer's figures say of who gives it."""
+        here = {"server_here": True} if self.server.is_here else {}
+        return {"model": self.model, "server": self.server.name, **here}
+
+    @property
     def choice(self) -> dict[str, str]:
         """What a chat's choices hold of it."""
         return {"id": self.server.id, "model": self.model}

@@ -52,8 +52,8 @@ class ChatPage(QFrame):
 
     submitted: text to send, and what is attached. stop_requested: end the running answer. title_menu: "rename" or
     "delete" was chosen for this chat. copied: words for a note that something is on the clipboard now. remedy: action
-    of the banner's button. prompt_chosen: text of a card of the empty page, while messages are taken (else it becomes
-    the draft).
+    of the banner's button. prompt_chosen: text of a card of the empty page, while messages are taken and there is no draft
+    (else it is added to the draft).
     """
 
     submitted = Signal(str, object)
@@ -246,10 +246,11 @@ class ChatPage(QFrame):
         self.draft_changed.emit(self._conversation_id, self.composer.text())
 
     def _choose_prompt(self, prompt: str) -> None:
-        if self._status.takes_messages:
+        draft = self.composer.text()
+        if self._status.takes_messages and not draft.strip() and not self.composer.draft.items:
             self.prompt_chosen.emit(prompt)
-        else:
-            self.composer.set_text(prompt)
+        else:  # a draft stays, with the prompt below it
+            self.composer.set_text(f"{draft.rstrip()}\n{prompt}" if draft.strip() else prompt)
             self.focus_composer()
 
     def _open_menu(self) -> None:

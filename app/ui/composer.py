@@ -318,7 +318,9 @@ class Composer(QFrame):
         reason = why_not = self._why_not()
         if not why_not:
             reason = tr("Send  (Enter)")
-            if status.phase is not Phase.READY:
+            if status.can_load:
+                reason += "\n" + tr("{model} is loaded first", model=status.can_load)
+            elif status.phase is not Phase.READY:
                 reason += "\n" + tr("{state}: the answer begins once the model is there", state=status.word)
         self._name_button(tr("Send"), reason, "send")
         self.send.setEnabled(not why_not)

@@ -186,7 +186,7 @@ class EmptyPage(QScrollArea):
             line = (tr("{model} on {server}, not on this PC.", **where) if status.leaves else
                     tr("{model} in {server}, another program on this PC.", **where))  # fmt: skip
         if status.phase in (Phase.OFF, Phase.FAILED):
-            line = tr("Load one to go on. Your chats and drafts stay.")
+            line = tr("Your next message loads {model}.", model=status.can_load) if status.can_load else " "
         before = (self._title.words, self._about.words)
         self._title.setText(title)
         if (title, line) != before:  # an answer tells of itself a hundred times a second

@@ -69,6 +69,27 @@ def test_a_card_asks_at_once_or_becomes_the_draft(page: ChatPage, qtbot: QtBot) 
     assert page.composer.text() == "What is the capital of Peru?"
 
 
+def test_a_card_never_replaces_a_draft(page: ChatPage, qtbot: QtBot) -> None:
+    chosen: list[str] = []
+    page.prompt_chosen.connect(chosen.append)
+    page.composer.set_text("My own words")
+    for phase in (Phase.READY, Phase.OFF):
+        page.set_status(EngineStatus(phase))
+        qtbot.mouseClick(page.empty.cards[1], Qt.MouseButton.LeftButton)
+    assert chosen == []
+    asked = "What is the capital of Peru?"
+    assert page.composer.text().split("\n") == ["My own words", asked, asked]
+
+
+def test_a_card_asks_without_a_model_where_one_can_be_loaded(page: ChatPage, qtbot: QtBot) -> None:
+    chosen: list[str] = []
+    page.prompt_chosen.connect(chosen.append)
+    page.set_status(EngineStatus(Phase.OFF, can_load="Pip"))
+    assert "Your next message loads Pip." in words_of(page)
+    qtbot.mouseClick(page.empty.cards[1], Qt.MouseButton.LeftButton)
+    assert len(chosen) == 1
+
+
 def test_the_first_message_turns_the_page(page: ChatPage, qtbot: QtBot) -> None:
     out: list[str] = []
     page.submitted.connect(lambda text, given: out.append(text))

@@ -183,8 +183,42 @@ def test_a_stop_keeps_what_came(make_room: MakeRoom) -> None:
     assert (room.desk.last.text, room.desk.last.state) == ("Hello", MessageState.CANCELLED)
     assert room.server.gone.wait(30)
     assert not can_continue(room.desk.last), "only this PC writes an answer on"
+    assert (room.desk.last.stats or {})["server"] == "Rack"
     room.server.hold.set()
     assert room.desk.say("Once more").text == "Hello there."
+
+
+def test_an_answer_cut_short_by_the_end_still_says_who_gave_it_and_offers_no_continue(make_room: MakeRoom) -> None:
+    room = make_room()
+    room.server.hold = threading.Event()
+    room.choose()
+    room.desk.controller.send("Tell me")
+    room.desk.wait(lambda: room.desk.last.text == "Hello")
+    (crashed,) = [m for m in room.desk.stored() if m.role is Role.ASSISTANT]
+    assert (crashed.stats or {})["server"] == "Rack", "also where it ends without a word"
+    room.desk.close()
+    (closed,) = [m for m in room.desk.stored() if m.role is Role.ASSISTANT]
+    assert closed.state is MessageState.INTERRUPTED
+    assert (closed.stats or {})["server"] == "Rack"
+    assert not can_continue(closed)
+    room.server.hold.set()
+
+
+def test_this_pcs_answer_is_written_on_here_although_the_chat_is_sent_elsewhere_now(make_room: MakeRoom) -> None:
+    room = make_room()
+    desk = room.desk
+    desk.wait_ready()
+    desk.controller.send("words 100000 pace 0.01")
+    desk.wait(lambda: "word3 " in desk.last.text)
+    desk.controller.stop()
+    desk.wait(lambda: desk.last.state is MessageState.CANCELLED)
+    room.choose()
+    before = desk.last.text
+    desk.controller.act(MessageAct("continue", desk.last.id))
+    desk.wait(lambda: len(desk.last.text) > len(before))
+    desk.controller.stop()
+    desk.wait(lambda: desk.last.state is not MessageState.WRITING)
+    assert room.server.chats == []
 
 
 def test_a_chat_is_not_moved_while_it_is_answered(make_room: MakeRoom) -> None:

@@ -19,6 +19,7 @@ from pytestqt.qtbot import QtBot
 from app.chat_controller import LOAD_LAST
 from app.conversation import Message, MessageState, Role
 from app.engine_status import EngineStatus, Phase
+from app.message_act import MessageAct
 from app.settings import AppSettings
 from app.ui.composer import Composer
 from app.ui.engine_card import EngineCard
@@ -89,13 +90,53 @@ def test_an_unloaded_model_comes_back_on_a_press_and_the_chat_is_there(make_desk
     desk.controller.unload()
     desk.wait(lambda: desk.engine.status.phase is Phase.OFF)
     assert desk.chat_statuses[-1].can_load == "Fake"
-    assert not desk.chat_statuses[-1].takes_messages
+    assert desk.chat_statuses[-1].takes_messages, "the next message loads it"
     assert desk.engine.status.vram_bytes is None
     assert len(desk.shown) == 2
     desk.controller.load_last()
     desk.wait_ready()
     assert desk.say("again").state is MessageState.COMPLETE
     assert desk.problems == []
+
+
+@pytest.mark.parametrize("location", ["in-thread", "process"])
+def test_a_message_without_a_model_loads_the_last_one_and_is_answered(make_desk: MakeDesk, location: str) -> None:
+    desk = make_desk(location=location)
+    desk.wait_ready()
+    desk.controller.use_model("fake-as-Bamboo")
+    desk.wait(lambda: desk.engine.status.model == "Bamboo")
+    desk.say("hello")
+    desk.controller.unload()
+    desk.wait(lambda: desk.engine.status.phase is Phase.OFF)
+    desk.controller.send("again")
+    assert desk.chat_statuses[-1].phase is Phase.LOADING, "that is seen, and can be cancelled"
+    desk.wait(lambda: len(desk.shown) == 4 and desk.last.state is MessageState.COMPLETE)
+    assert (desk.last.stats or {})["model"] == "Bamboo"
+    assert desk.problems == []
+
+
+def test_a_load_that_a_message_began_is_cancelled_and_the_message_stays(make_desk: MakeDesk) -> None:
+    desk = make_desk(model="fake-endless")
+    desk.controller.cancel_load()
+    desk.wait(lambda: desk.engine.status.phase is Phase.OFF)
+    desk.controller.send("are you there")
+    desk.wait(lambda: desk.engine.status.total)
+    desk.controller.cancel_load()
+    desk.wait(lambda: desk.engine.status.phase is Phase.OFF)
+    assert [m.text for m in desk.shown][0] == "are you there"
+    desk.controller.switch.wanted = "fake"
+    desk.controller.load_model()
+    desk.wait(lambda: desk.last.state is MessageState.COMPLETE)
+
+
+def test_an_answer_asked_for_anew_loads_a_model_too(make_desk: MakeDesk) -> None:
+    desk = make_desk()
+    desk.wait_ready()
+    first = desk.say("hello")
+    desk.controller.unload()
+    desk.wait(lambda: desk.engine.status.phase is Phase.OFF)
+    desk.controller.act(MessageAct("regenerate", first.id))
+    desk.wait(lambda: desk.last.id != first.id and desk.last.state is MessageState.COMPLETE)
 
 
 def test_unloading_waits_for_the_answer_that_runs(make_desk: MakeDesk, tmp_path: Path) -> None:
@@ -392,7 +433,7 @@ def test_a_person_unloads_and_goes_on(person: Person) -> None:
     composer = person.page.composer
     person.wait(lambda: composer._load.isVisible())
     person.type("a draft that stays")
-    assert not composer.send.isEnabled()
+    assert composer.send.isEnabled(), "Return loads it too"
     person.qtbot.mouseClick(composer._load, Qt.MouseButton.LeftButton)
     person.wait_ready()
     assert composer.text() == "a draft that stays"
@@ -424,4 +465,4 @@ def test_a_chat_opened_while_nothing_is_loaded_says_so(person: Person) -> None:
     person.hearth.controller.unload()
     empty = person.page.empty
     person.wait(lambda: empty._title.words == "No model is loaded")
-    assert empty._about.words == "Load one to go on. Your chats and drafts stay."
+    assert empty._about.words.startswith("Your next message loads ")
