@@ -350,7 +350,7 @@ class ChatController(QObject):
 
     @Slot(str)
     def delete(self, conversation_id: str) -> None:
-        """Hide a chat; it is gone for good at the next start. An answer that is on its way into it is stopped."""
+        """Put a chat into the bin. An answer that is on its way into it is stopped."""
         if self._memory.conversation(conversation_id) is None:
             return
         if (answer := self._answers.of(conversation_id)) is not None:
@@ -360,7 +360,7 @@ class ChatController(QObject):
         self.problems.forget_chat(conversation_id)
         if was_open:
             self.new_chat()
-        self.toast.emit(tr("Chat deleted"), partial(self._undo_delete, conversation_id, was_open))
+        self.toast.emit(tr("Chat moved to the bin"), partial(self._undo_delete, conversation_id, was_open))
 
     def _undo_delete(self, conversation_id: str, reopen: bool) -> None:
         if self._memory.restore(conversation_id) and reopen and self._open is None:

@@ -17,7 +17,17 @@ from typing import Any
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.chat_files import read_json, write_json, write_markdown, write_markdown_folder
-from app.conversation import Conversation, Message, MessageState, SearchHit, WholeChat, branch, newest_leaf
+from app.conversation import (
+    BinnedChat,
+    Conversation,
+    Message,
+    MessageState,
+    SearchHit,
+    Unsent,
+    WholeChat,
+    branch,
+    newest_leaf,
+)
 from app.operations import Operations
 from app.store import RescueReport, Store, StoreError
 
@@ -26,6 +36,7 @@ log = logging.getLogger(__name__)
 SAVE_EVERY_MS = 500  # of a growing message: so much of it a kill can cost
 INDEX_AFTER_MS = 4000  # the search's index grows when nothing was said for so long
 INDEX_STEP_MS = 100  # and leaves so much time between its steps
+BIN_DAYS = 30  # so long a deleted chat can be restored
 
 OpenStore = Callable[[], tuple[Store, RescueReport | None]]
 
@@ -57,7 +68,8 @@ class ChatMemory(QObject):
         self._saves, self._reads = saves, reads
         self._store: Store | None = None  # set in the thread of `saves`, before any other work there
         self._conversations: dict[str, Conversation] = {}
-        self._deleted: dict[str, Conversation] = {}
+        self._bin: dict[str, BinnedChat] = {}  # what was deleted since the start, and all of it once it is read
+        self._erased: set[str] = set()
         self._chats: dict[str, list[Message]] = {}
         self._growing: dict[str, Message] = {}  # newest state of messages that are not saved yet
         self._drafted: set[str] = set()  # chats whose newest draft is not saved yet
@@ -94,7 +106,8 @@ class ChatMemory(QObject):
         self._conversations = {c.id: c for c in conversations} | self._conversations
         self._new_draft = draft if self._new_draft is None else self._new_draft
         self._take(report)
-        self._keep("remove deleted chats", lambda: self._stored.purge_deleted(self._started_at))
+        bin_begins = self._started_at - BIN_DAYS * 24 * 3600
+        self._keep("empty the bin", lambda: self._stored.purge_deleted(self._started_at, bin_begins))
         self._index_timer.start(INDEX_AFTER_MS)
         self.changed.emit()
         self.opened.emit()
@@ -186,20 +199,46 @@ class ChatMemory(QObject):
             self._keep("save the chat", partial(self._save_head, conversation))
             self.changed.emit()
 
+    def set_queued(self, conversation_id: str, queued: Unsent | None) -> None:
+        """The message that is sent when the answer being written ends; None: there is none."""
+        self._set_head(conversation_id, queued=queued)
+
+    # -------------------------------------------------------------- the bin
+
     def delete(self, conversation_id: str) -> None:
-        """Hide a chat until `restore`; the next start removes it for good."""
-        self._deleted[conversation_id] = self._conversations.pop(conversation_id)
+        """Put a chat into the bin. The first start after BIN_DAYS removes it for good."""
+        self._save_drafts()
+        self._bin[conversation_id] = BinnedChat(self._conversations.pop(conversation_id), time.time())
         self._keep("delete a chat", lambda: self._stored.delete(conversation_id))
         self.changed.emit()
 
     def restore(self, conversation_id: str) -> bool:
-        conversation = self._deleted.pop(conversation_id, None)
-        if conversation is None:
+        """Take a chat out of the bin; False where it is not in there."""
+        binned = self._bin.pop(conversation_id, None)
+        if binned is None:
             return False
-        self._conversations[conversation_id] = conversation
+        self._conversations[conversation_id] = binned.conversation
         self._keep("bring a chat back", lambda: self._stored.restore(conversation_id))
         self.changed.emit()
         return True
+
+    def erase(self, conversation_ids: Sequence[str]) -> None:
+        """Remove chats in the bin for good."""
+        gone = [one for one in conversation_ids if self._bin.pop(one, None) is not None]
+        self._erased.update(gone)
+        for one in gone:
+            self._chats.pop(one, None)
+        self._keep("erase deleted chats", lambda: self._stored.erase(gone))
+
+    def read_bin(self, then: Callable[[list[BinnedChat]], None]) -> None:
+        """Read what is in the bin, those deleted last first."""
+
+        def take(stored: list[BinnedChat]) -> None:
+            gone = self._conversations.keys() | self._erased  # saved later than it was read
+            self._bin = {b.conversation.id: b for b in stored if b.conversation.id not in gone} | self._bin
+            then(sorted(self._bin.values(), key=lambda binned: binned.deleted_at, reverse=True))
+
+        self._reads.run("read the bin", lambda: self._stored.binned(), take, self.trouble.emit)
 
     # -------------------------------------------------------------- files
 

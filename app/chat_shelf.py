@@ -1,19 +1,19 @@
-"""How chats are kept in order: pinned, put into folders, written to files and read from them; every act on the list
-with the way back.
+"""How chats are kept in order: pinned, put into folders, written to files and read from them, taken out of the bin;
+every act on the list with the way back.
 
 What is said in a chat is the chat controller's. It shows nothing: words for a note are a signal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QObject, QSignalBlocker, Signal
 
 from app.chat_memory import ChatMemory
-from app.conversation import Conversation
+from app.conversation import BinnedChat, Conversation
 from app.translation import figure, tr, tr_n
 from app.user_messages import UserMessage, describe
 
@@ -74,6 +74,21 @@ class ChatShelf(QObject):
                 tr("Taken out of “{folder}”: {chats}", folder=name, chats=_chats(len(before))),
                 partial(self._put_back, before),
             )
+
+    # -------------------------------------------------------------- the bin
+
+    def read_bin(self, then: Callable[[list[BinnedChat]], None]) -> None:
+        """Call back with the deleted chats that can still be restored, those deleted last first."""
+        self._memory.read_bin(then)
+
+    def restore(self, conversation_id: str) -> None:
+        """Put a deleted chat back into the list."""
+        if self._memory.restore(conversation_id):
+            self.toast.emit(tr("Chat restored"), None)
+
+    def erase(self, conversation_ids: Sequence[str]) -> None:
+        """Remove deleted chats for good."""
+        self._memory.erase(conversation_ids)
 
     # -------------------------------------------------------------- files
 

@@ -63,6 +63,18 @@ class Message:
 
 
 @dataclass(frozen=True)
+class Unsent:
+    """A message that waits for the end of the answer before it."""
+
+    text: str
+    attachments: tuple[Attachment, ...] = ()
+
+    def and_then(self, text: str, attachments: tuple[Attachment, ...] = ()) -> Unsent:
+        """The same message with a further paragraph, and what is attached to that."""
+        return Unsent("\n\n".join(part for part in (self.text, text) if part), self.attachments + attachments)
+
+
+@dataclass(frozen=True)
 class Conversation:
     """The head of a chat, without its messages."""
 
@@ -75,6 +87,15 @@ class Conversation:
     leaf: str = ""  # id of the last message of the branch that is shown; empty: of the newest
     draft: str = ""  # what stands in the composer, unsent
     choices: dict[str, Any] = field(default_factory=dict)  # made for this chat alone: persona, sampling, model, ...
+    queued: Unsent | None = None  # sent when the answer that is being written ends
+
+
+@dataclass(frozen=True)
+class BinnedChat:
+    """A deleted chat that can still be restored."""
+
+    conversation: Conversation
+    deleted_at: float  # seconds since the epoch
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("export_all_markdown", "Export all chats as Markdown", _CHATS, (), "put", also="save folder files"),
     Command("import_chats", "Import chats", _CHATS, (), "get", also="open file json restore"),
     Command("delete_chat", "Delete this chat", _CHATS, (), "trash", also="remove"),
+    Command("bin", "Bin of deleted chats", _CHATS, (), "trash", also="restore undelete trash recycle empty"),
     Command("rename_in_list", "Rename the chat or folder", _CHATS, ("F2",), "pen", where="in the list of chats"),
     Command("delete_in_list", "Delete the chat", _CHATS, ("Del",), "trash", where="in the list of chats"),
     Command("send", "Send", _WRITING, ("Return",), "send", where="in the message"),

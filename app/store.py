@@ -18,14 +18,25 @@ from pathlib import Path
 from typing import Any
 
 from app.chat_files import plain
-from app.conversation import Attachment, Conversation, Message, MessageState, Role, SearchHit, WholeChat
+from app.conversation import (
+    Attachment,
+    BinnedChat,
+    Conversation,
+    Message,
+    MessageState,
+    Role,
+    SearchHit,
+    Unsent,
+    WholeChat,
+)
 from app.store_file import StoreError, StoreErrorKind, failures, open_file
 from app.store_rescue import RescueReport, copy_rows, open_in_memory, open_or_restore, restore
 from app.store_search import SearchIndex, fold, marks_in, snippet
 
 __all__ = ["RescueReport", "Store", "StoreError", "StoreErrorKind"]
 
-_HEAD = "id, title, created_at, updated_at, pinned, folder, leaf, draft, choices"
+_HEAD = "id, title, created_at, updated_at, pinned, folder, leaf, draft, choices, queued"
+_PUT_HEAD = f"INSERT INTO conversation ({_HEAD}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _MESSAGE = "id, role, text, created_at, state, stats, parent, attachments"
 
 
@@ -117,9 +128,10 @@ class Store:
         """Adds the conversation, or writes all of its head anew."""
         with self._transaction() as db:
             db.execute(
-                f"INSERT INTO conversation ({_HEAD}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+                f"{_PUT_HEAD} ON CONFLICT (id) DO UPDATE SET "
                 "title = excluded.title, updated_at = excluded.updated_at, pinned = excluded.pinned, "
-                "folder = excluded.folder, leaf = excluded.leaf, draft = excluded.draft, choices = excluded.choices",
+                "folder = excluded.folder, leaf = excluded.leaf, draft = excluded.draft, choices = excluded.choices, "
+                "queued = excluded.queued",
                 _head_row(conversation),
             )
 
@@ -139,10 +151,7 @@ class Store:
                     self._is_taken("message", message.id) for message in chat.messages
                 )
                 new = chat.with_new_ids() if taken else chat
-                db.execute(
-                    f"INSERT INTO conversation ({_HEAD}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    _head_row(new.conversation),
-                )
+                db.execute(_PUT_HEAD, _head_row(new.conversation))
                 db.executemany(
                     f"INSERT INTO message ({_MESSAGE}, conversation_id, position) VALUES "
                     "(:id, :role, :text, :created_at, :state, :stats, :parent, :attachments, :chat, :position)",
@@ -164,29 +173,49 @@ class Store:
         return None if conversation is None else WholeChat(conversation, tuple(self.messages(conversation_id)))
 
     def delete(self, conversation_id: str) -> None:
-        """Hides a conversation until it is restored or purged."""
+        """Puts a conversation into the bin, until it is restored, erased or purged."""
         with self._transaction() as db:
             db.execute("UPDATE conversation SET deleted_at = ? WHERE id = ?", (time.time(), conversation_id))
+
+    def binned(self) -> list[BinnedChat]:
+        """The conversations in the bin, those deleted last first."""
+        with self._reading() as db:
+            rows = db.execute(
+                f"SELECT deleted_at, {_HEAD} FROM conversation WHERE deleted_at IS NOT NULL ORDER BY deleted_at DESC"
+            ).fetchall()
+        return [BinnedChat(_conversation(head), deleted_at) for deleted_at, *head in rows]
 
     def restore(self, conversation_id: str) -> None:
         """Undoes `delete`."""
         with self._transaction() as db:
             db.execute("UPDATE conversation SET deleted_at = NULL WHERE id = ?", (conversation_id,))
 
-    def purge_deleted(self, before: float) -> int:
-        """Removes for good what was deleted before that time, chats with their messages; returns how many chats.
+    def erase(self, conversation_ids: Sequence[str]) -> None:
+        """Removes conversations in the bin for good."""
+        with self._transaction() as db:
+            db.executemany(
+                "UPDATE conversation SET deleted_at = 0 WHERE id = ? AND deleted_at IS NOT NULL",
+                [(one,) for one in conversation_ids],
+            )
+        self.purge_deleted(0.0, 1.0)
+
+    def purge_deleted(self, messages_before: float, chats_before: float) -> int:
+        """Removes for good what was deleted before these times, chats with all their messages; returns how many chats.
 
         What was deleted at a time that is yet to come goes too: a clock that was ahead does not keep it for years.
         Units: seconds since the epoch.
         """
-        kept = (before, time.time())
-        gone = "SELECT id FROM conversation WHERE deleted_at NOT BETWEEN ? AND ?"
-        words = f"message.deleted_at NOT BETWEEN ? AND ? OR conversation_id IN ({gone})"
+        messages, chats = (messages_before, time.time()), (chats_before, time.time())
+        old = "deleted_at IS NOT NULL AND (deleted_at < ? OR deleted_at > ?)"  # so that the indexes are used
+        words = (
+            f"message.rowid IN (SELECT rowid FROM message WHERE {old} UNION ALL SELECT rowid FROM message "
+            f"WHERE conversation_id IN (SELECT id FROM conversation WHERE {old}))"
+        )
         while True:
             with self._transaction() as db:
-                if not self._index.forget(words, kept + kept):
-                    db.execute("DELETE FROM message WHERE deleted_at NOT BETWEEN ? AND ?", kept)
-                    return db.execute("DELETE FROM conversation WHERE deleted_at NOT BETWEEN ? AND ?", kept).rowcount
+                if not self._index.forget(words, messages + chats):
+                    db.execute(f"DELETE FROM message WHERE {old}", messages)
+                    return db.execute(f"DELETE FROM conversation WHERE {old}", chats).rowcount
             time.sleep(0.01)  # let others to the file between the steps
 
     def draft(self) -> str:
@@ -330,7 +359,7 @@ class Store:
 
 
 def _conversation(row: Sequence[Any]) -> Conversation:
-    id_, title, created_at, updated_at, pinned, folder, leaf, draft, choices = row
+    id_, title, created_at, updated_at, pinned, folder, leaf, draft, choices, queued = row
     try:
         chosen = json.loads(choices) if choices else {}
     except (ValueError, RecursionError):  # what was chosen can be chosen again; the chat is not lost for it
@@ -345,7 +374,16 @@ def _conversation(row: Sequence[Any]) -> Conversation:
         leaf,
         draft,
         chosen if isinstance(chosen, dict) else {},
+        _unsent(queued),
     )
+
+
+def _unsent(queued: str | None) -> Unsent | None:
+    try:
+        found = json.loads(queued) if queued else None
+        return Unsent(found["text"], tuple(Attachment(**one) for one in found["attachments"])) if found else None
+    except (ValueError, TypeError, KeyError, RecursionError):  # damage; the chat itself is not lost for it
+        return None
 
 
 def _hit(row: Sequence[Any], needle: str) -> SearchHit:
@@ -357,7 +395,7 @@ def _hit(row: Sequence[Any], needle: str) -> SearchHit:
 
 def _head_row(c: Conversation) -> tuple[Any, ...]:
     return (c.id, _storable(c.title), c.created_at, c.updated_at, c.pinned, _storable(c.folder), c.leaf,
-            _storable(c.draft), _json(c.choices or None))  # fmt: skip
+            _storable(c.draft), _json(c.choices or None), _json(asdict(c.queued) if c.queued else None))  # fmt: skip
 
 
 def _row(m: Message) -> dict[str, Any]:

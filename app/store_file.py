@@ -63,12 +63,17 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE message ADD COLUMN deleted_at REAL",
         "CREATE TABLE note (name TEXT PRIMARY KEY, text TEXT NOT NULL)",  # what belongs to no chat
     ),
+    (  # emptying the bin finds its rows by these; without them every start would read the whole file
+        "CREATE INDEX conversation_deleted ON conversation (deleted_at) WHERE deleted_at IS NOT NULL",
+        "CREATE INDEX message_deleted ON message (deleted_at) WHERE deleted_at IS NOT NULL",
+        "ALTER TABLE conversation ADD COLUMN queued TEXT",
+    ),
 )
 
-CONVERSATION_COLUMNS = "id, title, created_at, updated_at, deleted_at, pinned, folder, leaf, draft, choices"
+CONVERSATION_COLUMNS = "id, title, created_at, updated_at, deleted_at, pinned, folder, leaf, draft, choices, queued"
 MESSAGE_COLUMNS = "id, conversation_id, position, role, text, created_at, state, stats, parent, attachments, deleted_at"
 LATER_COLUMNS = {  # those that a file of the first version does not have
-    "pinned", "folder", "leaf", "draft", "choices", "parent", "attachments", "deleted_at",
+    "pinned", "folder", "leaf", "draft", "choices", "queued", "parent", "attachments", "deleted_at",
 }  # fmt: skip
 
 _HEADER_BYTES = 100  # of an SQLite file; user_version is the big-endian number at 60

@@ -224,9 +224,9 @@ def _is_conversation(row: tuple[Any, ...]) -> bool:
 
 def _mended_head(row: tuple[Any, ...]) -> tuple[Any, ...]:
     """The conversation with what is broken beside its title and times made usable."""
-    *first, pinned, folder, leaf, draft, choices = row
+    *first, pinned, folder, leaf, draft, choices, queued = row
     texts = (text if isinstance(text, str) else "" for text in (folder, leaf, draft))
-    return (*first, pinned == 1, *texts, choices if _is_json(choices, dict) else None)
+    return (*first, pinned == 1, *texts, *(one if _is_json(one, dict) else None for one in (choices, queued)))
 
 
 def _mended_message(row: tuple[Any, ...]) -> tuple[Any, ...] | None:

@@ -14,9 +14,10 @@ from PySide6.QtCore import QObject, QPoint, QStandardPaths
 from PySide6.QtWidgets import QFileDialog, QWidget
 
 from app.chat_files import file_name
-from app.conversation import Conversation
+from app.conversation import BinnedChat, Conversation
 from app.translation import tr
 from app.ui import chat_menus
+from app.ui.bin_sheet import BinSheet
 from app.ui.folder_sheet import FolderSheet
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ class ChatActs(QObject):
             commands.bind(act, partial(self._do_here, act), lambda: self._shown() is not None)
         for act in ("export_all", "export_all_markdown"):
             commands.bind(act, partial(self.do, act, ""), lambda: bool(self._list.chats.conversations))
-        commands.bind("import_chats", partial(self.do, "import_chats", ""))
+        for act in ("import_chats", "bin"):
+            commands.bind(act, partial(self.do, act, ""))
         commands.bind("previous_chat", lambda: self._step(-1), lambda: bool(self._list.chats.rows))
         commands.bind("next_chat", lambda: self._step(1), lambda: bool(self._list.chats.rows))
 
@@ -73,6 +75,8 @@ class ChatActs(QObject):
             self._shelf.take_out(whose)
         elif act == "import_chats":
             self._import()
+        elif act == "bin":
+            self._shelf.read_bin(self._show_bin)
         elif act == "export_all":
             self._export(tr("Hearth chats"), "json", None)
         elif act == "export_all_markdown":
@@ -104,6 +108,12 @@ class ChatActs(QObject):
     def _ask_name(self, chat: Conversation) -> None:
         sheet = FolderSheet(self._window, self._list.chats.folders)
         sheet.named.connect(lambda name: self._shelf.place(chat.id, chat.pinned, name))
+        sheet.open()
+
+    def _show_bin(self, chats: list[BinnedChat]) -> None:
+        sheet = BinSheet(self._window, chats)
+        sheet.restore_asked.connect(self._shelf.restore)
+        sheet.erase_asked.connect(self._shelf.erase)
         sheet.open()
 
     # -------------------------------------------------------------- files

@@ -39,7 +39,8 @@ class ChatList(QListView):
     """The view. A click or Enter opens, F2 renames in place, Delete deletes, the menu key and "more" open the menu.
 
     A chat can be dragged to where it belongs; the menu does the same. asked: an act of the menus ("export_markdown",
-    "export_json", "new_folder" of a chat, "take_out" of a folder, "export_all", "import_chats"), and whose.
+    "export_json", "new_folder" of a chat, "take_out" of a folder, "export_all", "import_chats", "bin"), and
+    whose.
     """
 
     opened = Signal(str)

@@ -58,6 +58,8 @@ def list_menu(view: ChatList) -> Menu:
     menu.add(tr("Import chats"), "get", lambda: view.asked.emit("import_chats", ""))
     menu.add(tr("Export all as JSON"), "put", lambda: view.asked.emit("export_all", ""))
     menu.add(tr("Export all as Markdown"), "put", lambda: view.asked.emit("export_all_markdown", ""))
+    menu.addSeparator()
+    menu.add(tr("Bin"), "trash", lambda: view.asked.emit("bin", ""))
     return menu
 
 

@@ -297,7 +297,7 @@ def test_delete_stops_the_answer_and_undo_brings_everything_back(make_desk: Make
     assert desk.conversations == []
     desk.wait_ready()
     (words, undo) = desk.toasts[-1]
-    assert words == "Chat deleted"
+    assert words == "Chat moved to the bin"
     undo()
     assert desk.opened is not None
     assert desk.opened.id == chat
@@ -307,16 +307,15 @@ def test_delete_stops_the_answer_and_undo_brings_everything_back(make_desk: Make
     assert desk.stored() == desk.shown
 
 
-def test_a_deleted_chat_is_gone_after_the_next_start(make_desk: MakeDesk, tmp_path: Path) -> None:
+def test_a_chat_deleted_for_good_leaves_nothing_in_the_file(make_desk: MakeDesk, tmp_path: Path) -> None:
     desk = make_desk()
     desk.wait_ready()
     desk.say("secret")
     assert desk.opened is not None
-    desk.controller.delete(desk.opened.id)
+    chat = desk.opened.id
+    desk.controller.delete(chat)
+    desk.memory.erase([chat])
     desk.close()
-    again = make_desk()
-    again.wait_ready()
-    again.close()
     with sqlite3.connect(tmp_path / "chats.db") as db:
         assert db.execute("SELECT count(*) FROM message").fetchone() == (0,)
     db.close()

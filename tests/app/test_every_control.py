@@ -12,6 +12,7 @@ import os
 import pkgutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,11 @@ from PySide6.QtWidgets import QApplication, QDialog, QMenu, QWidget
 from pytestqt.qtbot import QtBot
 
 import app.ui
+from app.conversation import BinnedChat, Conversation
 from app.servers import Place
 from app.ui import theme
 from app.ui.answer_figures import AnswerFigures
+from app.ui.bin_sheet import BinSheet
 from app.ui.chat_model import ChatRow, FolderRow
 from app.ui.crash_dialog import CrashDialog
 from app.ui.floating import ConfirmDialog, Menu
@@ -127,6 +130,11 @@ def _toast(room: Room) -> QWidget:
     room.window.show_toast("Chat deleted", lambda: None)
     walk.come_to_rest(room.window)
     return room.window
+
+
+def _bin(room: Room) -> QWidget:
+    chats = [Conversation(title="A chat with a title that is longer than the sheet is wide, and more"), Conversation()]
+    return room.opened(BinSheet(room.window, [BinnedChat(chat, time.time()) for chat in chats]).open)
 
 
 def _after_a_crash(room: Room) -> QWidget:
@@ -279,6 +287,7 @@ PLACES: dict[str, Open] = {
     "menu: a chat in the list": lambda room: _list_menu(room, ChatRow),
     "menu: a folder in the list": lambda room: _list_menu(room, FolderRow),
     "menu: all chats": lambda room: _list_menu(room, type(None)),
+    "the bin": lambda room: _bin(room),
     "menu: to a folder": lambda room: room.opened(lambda: room.window.commands.run("move_chat"), QMenu),
     "the palette": lambda room: _palette(room, ""),
     "the palette, something typed": lambda room: _palette(room, "chat"),

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from app import store_file
-from app.conversation import Attachment, Conversation, Message, MessageState, Role, branch
+from app.conversation import Attachment, Conversation, Message, MessageState, Role, Unsent, branch
 from app.store import Store, StoreError
 
 ROOT = Path(store_file.__file__).parents[1]
@@ -136,12 +136,58 @@ def test_delete_can_be_undone_until_it_is_purged(store: Store) -> None:
     assert len(store.conversations()) == 2
     assert [m.text for m in store.messages(gone.id)] == ["b", "c"]
     store.delete(gone.id)
-    assert store.purge_deleted(time.time() - 60) == 0
-    assert store.purge_deleted(time.time() + 1) == 1
+    assert store.purge_deleted(time.time() - 60, time.time() - 60) == 0
+    assert store.purge_deleted(time.time() + 1, time.time() + 1) == 1
     assert store.messages(gone.id) == []
     store.restore(gone.id)
     assert [c.id for c in store.conversations()] == [kept.id]
     assert [m.text for m in store.messages(kept.id)] == ["a"]
+
+
+def test_the_bin_holds_deleted_chats_longer_than_deleted_messages(store: Store) -> None:
+    kept, gone = chat(store, "kept", "a", "b"), chat(store, "gone", "c")
+    store.remove_message(store.messages(kept.id)[1].id)
+    store.delete(gone.id)
+    assert [(one.conversation.title, one.deleted_at <= time.time()) for one in store.binned()] == [("gone", True)]
+    assert store.purge_deleted(time.time() + 1, time.time() - 60) == 0
+    assert store._db.execute("SELECT count(*) FROM message WHERE conversation_id = ?", (kept.id,)).fetchone() == (1,)
+    store.restore(gone.id)
+    assert store.binned() == []
+    assert [m.text for m in store.messages(gone.id)] == ["c"]
+
+
+def test_a_chat_in_the_bin_is_erased_with_its_words_and_no_other(store: Store) -> None:
+    kept = chat(store, "kept", "a")
+    gone, binned = chat(store, "gone", "secret words"), chat(store, "binned", "b")
+    store.grow_index()
+    store.delete(gone.id)
+    store.delete(binned.id)
+    store.erase([gone.id, kept.id])
+    assert [one.conversation.id for one in store.binned()] == [binned.id]
+    assert [c.id for c in store.conversations()] == [kept.id], "what is not in the bin stays"
+    assert store._db.execute("SELECT count(*) FROM message WHERE text LIKE '%secret%'").fetchone() == (0,)
+
+
+def test_emptying_the_bin_looks_rows_up_and_reads_no_others(store: Store) -> None:
+    for table in ("message", "conversation"):
+        plan = store._db.execute(
+            f"EXPLAIN QUERY PLAN DELETE FROM {table} "
+            "WHERE deleted_at IS NOT NULL AND (deleted_at < 1 OR deleted_at > 2)"
+        ).fetchall()
+        assert f"{table}_deleted" in " ".join(str(row) for row in plan)
+
+
+def test_a_queued_message_is_kept_with_what_is_attached(store: Store) -> None:
+    queued = Unsent("next", (Attachment("notes.txt", "words", "text"),))
+    made = chat(store, "chat", "a")
+    store.save_conversation(dataclasses.replace(made, queued=queued))
+    found = store.conversation(made.id)
+    assert found is not None
+    assert found.queued == queued
+    store._db.execute("UPDATE conversation SET queued = '{\"text\": 1'")
+    found = store.conversation(made.id)
+    assert found is not None
+    assert found.queued is None, "damage costs what was queued, not the chat"
 
 
 def test_what_was_deleted_under_a_clock_that_was_ahead_goes_too(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +196,7 @@ def test_what_was_deleted_under_a_clock_that_was_ahead_goes_too(store: Store, mo
         patch.setattr(time, "time", lambda: 4e9)
         store.delete(gone.id)
         store.remove_message(store.messages(kept.id)[1].id)
-    assert store.purge_deleted(time.time() - 60) == 1
+    assert store.purge_deleted(time.time() - 60, time.time() - 60) == 1
     store.restore(gone.id)
     assert [c.id for c in store.conversations()] == [kept.id]
     assert [m.text for m in store.messages(kept.id)] == ["a"]
@@ -258,7 +304,7 @@ def test_a_message_that_goes_is_bridged_and_comes_back(store: Store) -> None:
     assert store.messages(made.id) == messages
     store.remove_message(messages[0].id)
     assert [m.parent for m in store.messages(made.id)] == ["", "", first.id]
-    assert store.purge_deleted(time.time() + 1) == 0
+    assert store.purge_deleted(time.time() + 1, time.time() + 1) == 0
     store.put_back(messages[0].id, "", [])
     assert len(store.messages(made.id)) == 3
 

@@ -145,7 +145,7 @@ def test_what_was_purged_is_in_the_file_no_more(store: Store, file: Path) -> Non
     index_all(store)
     store.delete(gone.id)
     store.remove_message(message.id)
-    store.purge_deleted(time.time() + 1)
+    store.purge_deleted(time.time() + 1, time.time() + 1)
     assert found(store, secret) == []
     assert found(store, "other")
     pieces = {secret[at : at + 3] for at in range(len(secret) - 2)}
@@ -182,7 +182,7 @@ def test_a_large_purge_lets_others_to_the_file(store: Store, monkeypatch: pytest
     store.delete(gone.id)
     waits: list[float] = []
     monkeypatch.setattr("app.store.time.sleep", waits.append)
-    assert store.purge_deleted(time.time() + 1) == 1
+    assert store.purge_deleted(time.time() + 1, time.time() + 1) == 1
     assert len(waits) >= 9
     assert found(store, "message") == []
     assert [title for title, _ in found(store, "word")] == ["kept"]
