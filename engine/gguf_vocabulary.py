@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.score_merges import MAX_PIECE_CHARS, merges_from_scores
 from engine.splitting import splitting_of
-from engine.vocabulary import TURN_ENDS, Pieces, Vocabulary, guarded, is_marker
+from engine.vocabulary import Pieces, Vocabulary, ends_of, guarded, is_marker
 
 ORIGIN = "The GGUF file's vocabulary"
 # tokenizer.ggml.token_type
@@ -207,8 +207,8 @@ def _facts(metadata: Mapping[str, Any], spaced: bool = False) -> _Facts:
     special |= {i for i in (bos, *ends) if i is not None and len(tokens[i]) > 1}
     special |= {repeated[i] for i in special if i in repeated}
     ends += [repeated[i] for i in ends if i in repeated]
-    ends += [i for i in sorted(special) if tokens[i] in TURN_ENDS]
-    return _Facts(tokens, types, bos, tuple(dict.fromkeys(ends)), frozenset(special), by_text, repeated)
+    every_end = ends_of(ends, {i: tokens[i] for i in special})
+    return _Facts(tokens, types, bos, every_end, frozenset(special), by_text, repeated)
 
 
 def _ends(metadata: Mapping[str, Any], n_tokens: int) -> list[int]:

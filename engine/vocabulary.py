@@ -90,7 +90,7 @@ def _vocabulary(
     return Vocabulary(
         backend=backend,
         bos_token_id=bos,
-        eos_token_ids=() if eos is None else (eos,),
+        eos_token_ids=ends_of(() if eos is None else (eos,), _special_texts(backend)),
         adds_bos=adds_bos if isinstance(adds_bos, bool) else bos is not None and first == [bos],
         chat_template=chat_template_of(config, path, config_path),
         pieces=pieces,
@@ -112,6 +112,17 @@ def _ids_of(backend: Any, document: Mapping[str, Any]) -> Sequence[int]:
 def is_marker(text: str) -> bool:
     """Whether a token's text is that of a chat's mark, like <|im_end|>: special, whatever its file calls it."""
     return _MARKER.fullmatch(text) is not None
+
+
+def ends_of(stated: Sequence[int], special: Mapping[int, str]) -> tuple[int, ...]:
+    """Every token that ends an answer, whatever kind of file the model comes from: the ones that its files state, in
+    their order, then the special tokens that end a turn. special: id -> text."""
+    return tuple(dict.fromkeys([*stated, *(i for i in sorted(special) if special[i] in TURN_ENDS)]))
+
+
+def _special_texts(backend: Any) -> dict[int, str]:
+    added = backend.get_added_tokens_decoder()
+    return {int(i): token.content for i, token in added.items() if token.special}
 
 
 def guarded(build: Callable[[], _T], origin: str) -> _T:

@@ -277,8 +277,16 @@ def test_every_name_makes_a_tokenizer() -> None:
             )
 
 
-def test_the_end_of_a_turn_ends_the_answer() -> None:
-    assert tokenizers_of("qwen2")[0].eos_token_ids == (0, 2)
+@pytest.mark.parametrize("eos", [SPECIALS[0], SPECIALS[2], None])
+def test_the_end_of_a_turn_ends_the_answer_from_every_source(tmp_path: Path, eos: str | None) -> None:
+    """SmolLM2's end is <|im_end|>, and its <|endoftext|> ends an answer as well."""
+    (tmp_path / "tokenizer.json").write_text(json.dumps(document("qwen2")), encoding="utf-8")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": eos}), encoding="utf-8")
+    files = Tokenizer.from_files(tmp_path / "tokenizer.json", tmp_path / "tokenizer_config.json")
+    stated = None if eos is None else SPECIALS.index(eos)
+    gguf = Tokenizer.from_gguf({**metadata("qwen2"), "tokenizer.ggml.eos_token_id": stated})
+    assert gguf.eos_token_ids == files.eos_token_ids
+    assert gguf.stop_token_ids == files.stop_token_ids == {0, 2}
 
 
 def older_directory(folder: Path, **config: Any) -> tuple[Path, Path, Path]:

@@ -23,15 +23,15 @@ def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 @pytest.mark.parametrize(
     ("config", "bos", "eos", "adds_bos"),
     [
-        ({}, None, (), False),
+        ({}, None, (1,), False),
         ({"bos_token": "<|begin|>", "eos_token": "<|end|>"}, 0, (1,), False),
         (
             {"bos_token": {"content": "<|begin|>", "special": True}, "eos_token": None, "add_bos_token": True},
             0,
-            (),
+            (1,),
             True,
         ),
-        ({"bos_token": None, "add_bos_token": True}, None, (), False),
+        ({"bos_token": None, "add_bos_token": True}, None, (1,), False),
     ],
 )
 def test_tokens_are_named_in_two_ways(
