@@ -115,6 +115,14 @@ def build_parser() -> argparse.ArgumentParser:
         sub.add_argument("--repeat-penalty", type=float)
         sub.add_argument("--seed", type=int)
 
+    def add_arithmetic(sub: argparse.ArgumentParser) -> None:
+        sub.add_argument(
+            "--arithmetic",
+            choices=("decode", "prefill"),
+            default="decode",
+            help="compute token by token, as answers are written, or many at once, as prompts are read (faster)",
+        )
+
     def add_json(sub: argparse.ArgumentParser) -> None:
         sub.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -137,6 +145,7 @@ def build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--tokens", required=True, metavar="IDS", help="token ids, as 1,2,3")
     sub.add_argument("--out", required=True, metavar="FILE.npz")
     sub.add_argument("--all", action="store_true", help="of every position [T, V], not only of the last [V]")
+    add_arithmetic(sub)
     add_json(sub)
 
     sub = command(
@@ -148,6 +157,7 @@ def build_parser() -> argparse.ArgumentParser:
     what.add_argument("--choices", metavar="FILE", help="one JSON object a line: question, choices, answer")
     sub.add_argument("--max-tokens", type=int, help="score only the first N tokens")
     sub.add_argument("--against", choices=("exact", "dense"), help="compare with another mode")
+    add_arithmetic(sub)
     add_json(sub)
 
     sub = command("bench", measures.bench, "Decode and prefill rates on random tokens.", "starter-chat --gen-tokens 64")

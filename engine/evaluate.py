@@ -1,6 +1,8 @@
 """Quality in figures: perplexity, agreement with another mode, multiple choice by likelihood.
 
-Scores every position in one pass per window; it does not generate and it does not time anything.
+It does not generate and it does not time anything. Positions are computed by one of two arithmetics: "decode", token by
+token, as answers are written, where the compiled kernels round activations to bytes; or "prefill", many at once, as
+prompts are read, which is faster and often nearer to F32.
 """
 
 from __future__ import annotations
@@ -10,12 +12,13 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.errors import InvalidRequestError, ModelNotFoundError
+from engine.generate import decode_one_token, prefill
 from engine.model.kv_cache import KVCache
 from engine.sampling import BrokenLogitsError
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from engine.session import LoadedModel
 
 Floats = npt.NDArray[np.float32]
+Arithmetic = Literal["decode", "prefill"]
 DEFAULT_CONTEXT = 512
 PIECE_TOKENS = 128  # positions that are computed, and whose logits are held, at once
 
@@ -48,6 +52,8 @@ class Perplexity:
     precision: float | None = None
     ffn_bytes_per_token: int | None = None  # predictors included
     ffn_bytes_share: float | None = None  # of what computing every neuron reads
+    arithmetic: Arithmetic = "prefill"
+    begins_with_bos: bool = True  # every window
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,8 @@ class Choices:
     questions: int
     accuracy: float
     agreement: float | None = None
+    arithmetic: Arithmetic = "prefill"  # of the choices; a question is a prompt, which is always prefilled
+    begins_with_bos: bool = True  # every question
 
 
 def read_text(path: Path) -> str:
@@ -76,14 +84,14 @@ def log_softmax(logits: Floats) -> Floats:
 
 
 def windows(tokens: Sequence[int], bos: int | None, context: int) -> Iterator[tuple[list[int], list[int]]]:
-    """(input, target) pairs: context - 1 tokens each, preceded by BOS so that every one of them is scored."""
+    """(input, target) pairs of up to context - 1 tokens. Each begins with BOS, so that every token is scored once; or,
+    where bos is None, with the token before its first target, so that every token but the very first is."""
     step = context - 1
-    for at in range(0, len(tokens), step):
-        window = list(tokens[at : at + step])
-        if bos is None:
-            yield window[:-1], window[1:]
-        else:
-            yield [bos, *window[:-1]], window
+    tokens = list(tokens) if bos is None else [bos, *tokens]
+    for at in range(0, len(tokens) - 1, step):
+        targets = tokens[at + 1 : at + 1 + step]
+        first = tokens[at] if bos is None else bos
+        yield [first, *targets[:-1]], targets
 
 
 def perplexity(
@@ -93,11 +101,12 @@ def perplexity(
     mode: str | None = None,
     against: str | None = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
+    arithmetic: Arithmetic = "prefill",
 ) -> Perplexity:
     """Perplexity of `tokens`, and with `against` the agreement with that mode at every position."""
     if not 2 <= context <= model.context:
         raise InvalidRequestError(f"A context of {context} tokens was asked for; 2 to {model.context} are possible.")
-    bos = model.bos_token_id
+    bos = model.text_bos_id
     needed = 2 if bos is None else 1
     if len(tokens) < needed:
         raise InvalidRequestError(
@@ -111,11 +120,9 @@ def perplexity(
         reference.executor.counters.reset()
     total_nll, scored, same, divergence = 0.0, 0, 0, 0.0
     for inputs, targets in windows(tokens, bos, context):
-        if not inputs:
-            continue  # a last window of one token with no BOS before it has nothing to be scored by
-        other_logits = _all_logits(reference, other_cache, inputs) if reference else None
+        other_logits = _all_logits(reference, other_cache, inputs, arithmetic) if reference else None
         at = 0
-        for logits in _all_logits(tested, cache, inputs):
+        for logits in _all_logits(tested, cache, inputs, arithmetic):
             wanted = np.asarray(targets[at : at + len(logits)])
             log_p = log_softmax(logits)
             total_nll -= float(log_p[np.arange(len(wanted)), wanted].sum(dtype=np.float64))
@@ -124,8 +131,8 @@ def perplexity(
                 same += int((log_p.argmax(axis=-1) == other_p.argmax(axis=-1)).sum())
                 divergence += float((np.exp(other_p) * (other_p - log_p)).sum(dtype=np.float64))
             at += len(logits)
+            on_progress(scored + at, len(tokens))
         scored += at
-        on_progress(scored, len(tokens))
     counters = tested.executor.counters
     nll = total_nll / scored
     if not math.isfinite(nll):
@@ -148,6 +155,8 @@ def perplexity(
         precision=precision,
         ffn_bytes_per_token=ffn_bytes,
         ffn_bytes_share=ffn_share,
+        arithmetic=arithmetic,
+        begins_with_bos=bos is not None,
     )
 
 
@@ -167,9 +176,11 @@ def _ffn_bytes(model: LoadedModel, tested: Transformer) -> tuple[int, float]:
     return round(read), read / whole
 
 
-def _all_logits(model: Transformer, cache: KVCache, inputs: Sequence[int]) -> Iterator[Floats]:
+def _all_logits(model: Transformer, cache: KVCache, inputs: Sequence[int], arithmetic: Arithmetic) -> Iterator[Floats]:
     """Logits of every position, in pieces [<= PIECE_TOKENS, V]. The cache is used from empty."""
     cache.truncate(0)
+    if arithmetic == "decode":
+        return (decode_one_token(model, token, cache)[None].copy() for token in inputs)
     return (model.logits(hidden) for hidden in _hidden(model, cache, inputs))
 
 
@@ -180,7 +191,13 @@ def _hidden(model: Transformer, cache: KVCache, inputs: Sequence[int]) -> Iterat
         yield model.forward(ids[at : at + PIECE_TOKENS], cache, max(0, len(ids) - at - PIECE_TOKENS))
 
 
-def last_logits(model: LoadedModel, tokens: Sequence[int], mode: str | None = None, every: bool = False) -> Floats:
+def last_logits(
+    model: LoadedModel,
+    tokens: Sequence[int],
+    mode: str | None = None,
+    every: bool = False,
+    arithmetic: Arithmetic = "prefill",
+) -> Floats:
     """Logits after `tokens`: [V] of the last position, or [T, V] of every one."""
     vocabulary = model.opened.config.vocab_size
     if not tokens:
@@ -190,7 +207,11 @@ def last_logits(model: LoadedModel, tokens: Sequence[int], mode: str | None = No
     if len(tokens) > model.context:
         raise InvalidRequestError(f"{len(tokens)} tokens do not fit into the context of {model.context}.")
     transformer = model.transformer(mode)
-    hidden = np.concatenate(list(_hidden(transformer, model.new_cache(len(tokens)), tokens)))
+    cache = model.new_cache(len(tokens))
+    if arithmetic == "decode":
+        rows = _all_logits(transformer, cache, tokens, arithmetic)
+        return np.concatenate(list(rows)) if every else list(rows)[-1][0]
+    hidden = np.concatenate(list(_hidden(transformer, cache, tokens)))
     return transformer.logits(hidden) if every else transformer.logits(hidden[-1:])[0]
 
 
@@ -228,32 +249,42 @@ def multiple_choice(
     mode: str | None = None,
     against: str | None = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
+    arithmetic: Arithmetic = "prefill",
 ) -> Choices:
     """Accuracy when the choice whose text is likeliest after the question is taken (sum of log-probabilities)."""
     right = same = 0
     for number, (question, choices, answer) in enumerate(questions, 1):
-        chosen = _likeliest(model, mode, question, choices)
+        chosen = _likeliest(model, mode, question, choices, arithmetic)
         right += chosen == answer
         if against:
-            same += chosen == _likeliest(model, against, question, choices)
+            same += chosen == _likeliest(model, against, question, choices, arithmetic)
         on_progress(number, len(questions))
-    return Choices(len(questions), right / len(questions), same / len(questions) if against else None)
+    agreement = same / len(questions) if against else None
+    return Choices(len(questions), right / len(questions), agreement, arithmetic, model.text_bos_id is not None)
 
 
-def _likeliest(model: LoadedModel, mode: str | None, question: str, choices: Sequence[str]) -> int:
+def _likeliest(
+    model: LoadedModel, mode: str | None, question: str, choices: Sequence[str], arithmetic: Arithmetic
+) -> int:
     transformer = model.transformer(mode)
     tokenizer = model.tokenizer
-    bos = [] if model.bos_token_id is None else [model.bos_token_id]
+    bos = [] if model.text_bos_id is None else [model.text_bos_id]
     head = bos + tokenizer.encode(question)
     if not head:
-        raise InvalidRequestError("A question is empty, and this model has no BOS token to begin its choices with.")
+        raise InvalidRequestError("A question is empty, and this model's texts begin with no BOS token.")
     scores = []
     for choice in choices:
         tail = tokenizer.encode(choice if choice[:1].isspace() or question[-1:].isspace() else " " + choice)
         ids = head + tail
         if len(ids) > model.context:
             raise InvalidRequestError(f"A question of {len(ids)} tokens exceeds the context of {model.context}.")
-        hidden = np.concatenate(list(_hidden(transformer, model.new_cache(len(ids)), ids[:-1])))
-        log_p = log_softmax(transformer.logits(hidden[len(head) - 1 :]))
+        cache = model.new_cache(len(ids))
+        if arithmetic == "decode":  # as an answer: behind a question that was prefilled
+            first = prefill(transformer, head, cache).copy()
+            rows = [first, *(decode_one_token(transformer, token, cache).copy() for token in tail[:-1])]
+            log_p = log_softmax(np.stack(rows))
+        else:
+            hidden = np.concatenate(list(_hidden(transformer, cache, ids[:-1])))
+            log_p = log_softmax(transformer.logits(hidden[len(head) - 1 :]))
         scores.append(float(log_p[np.arange(len(tail)), tail].sum()))
     return int(np.argmax(scores))

@@ -283,9 +283,15 @@ class LoadedModel:
 
     @property
     def bos_token_id(self) -> int | None:
-        """What a text begins with, as the tokenizer says, or the configuration where the tokenizer is silent."""
+        """The BOS token that the tokenizer names, or the configuration where the tokenizer is silent. Whether plain
+        texts begin with it: `text_bos_id`."""
         known = self.tokenizer.bos_token_id
         return self.opened.config.bos_token_id if known is None else known
+
+    @property
+    def text_bos_id(self) -> int | None:
+        """The token before a plain text: BOS where the model's files say that texts begin with it, else none."""
+        return self.bos_token_id if self.tokenizer.adds_bos else None
 
     def chat_sampling(self, sampling: SamplingConfig) -> SamplingConfig:
         """The same, with the texts by which the chat template shows that the answer is over."""

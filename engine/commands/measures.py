@@ -11,6 +11,10 @@ from engine.commands.output import load_model, number, percent, print_json
 from engine.console import ProgressBar
 from engine.errors import InvalidRequestError
 
+_ARITHMETIC = {
+    "decode": "computed token by token, as answers are written",
+    "prefill": "computed many tokens at once, as prompts are read",
+}
 _SETTLING_S = 30.0  # so long a measurement waits, at most, for what is done behind the load
 
 
@@ -24,7 +28,7 @@ def logits(arguments: argparse.Namespace) -> int:
     except ValueError as error:
         raise InvalidRequestError(f"--tokens {arguments.tokens!r} is no list of ids.", "Write it as 1,2,3.") from error
     model = load_model(arguments)
-    logits = last_logits(model, tokens, every=arguments.all)
+    logits = last_logits(model, tokens, every=arguments.all, arithmetic=arguments.arithmetic)
     out = Path(arguments.out)
     try:
         with out.open("wb") as file:
@@ -32,9 +36,9 @@ def logits(arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise InvalidRequestError(f"{out} cannot be written: {error.strerror}.", "Choose another --out.") from error
     if arguments.json:
-        print_json({"file": str(out), "vocab_size": model.opened.config.vocab_size})
+        print_json({"file": str(out), "vocab_size": model.opened.config.vocab_size, "arithmetic": arguments.arithmetic})
     else:
-        print(f"{out}: logits {list(logits.shape)}")
+        print(f"{out}: logits {list(logits.shape)}, {_ARITHMETIC[arguments.arithmetic]}")
     return 0
 
 
@@ -49,7 +53,9 @@ def evaluate(arguments: argparse.Namespace) -> int:
     result: scores.Choices | scores.Perplexity
     if arguments.choices:
         with ProgressBar("Scoring") as progress:
-            result = scores.multiple_choice(model, questions, against=arguments.against, on_progress=progress)
+            result = scores.multiple_choice(
+                model, questions, None, arguments.against, on_progress=progress, arithmetic=arguments.arithmetic
+            )
         words = f"{result.questions} questions, {percent(result.accuracy)} right"
         if result.agreement is not None:
             words += f", {percent(result.agreement)} chosen as in {arguments.against} mode"
@@ -57,7 +63,9 @@ def evaluate(arguments: argparse.Namespace) -> int:
         tokens = model.tokenizer.encode(text)[: arguments.max_tokens]
         context = min(arguments.context or scores.DEFAULT_CONTEXT, model.context)
         with ProgressBar("Scoring") as progress:
-            result = scores.perplexity(model, tokens, context, against=arguments.against, on_progress=progress)
+            result = scores.perplexity(
+                model, tokens, context, None, arguments.against, on_progress=progress, arithmetic=arguments.arithmetic
+            )
         words = (
             f"perplexity {result.perplexity:.4f} over {result.tokens} tokens; {percent(result.active_share)} of "
             f"neurons active, {percent(result.fired_share)} fired; {percent(result.ffn_bytes_share)} of the "
@@ -71,6 +79,8 @@ def evaluate(arguments: argparse.Namespace) -> int:
                 f"; agrees with {arguments.against} mode at {percent(result.top1_agreement)} of the positions, "
                 f"KL divergence {result.kl_divergence:.2e} nats"
             )
+    words += f"; {_ARITHMETIC[result.arithmetic]}"
+    words += "" if result.begins_with_bos else "; no BOS token before the text, as the model's files say"
     if arguments.json:
         # A perplexity beyond every number has no place in JSON; nll still tells how bad it is.
         print_json({name: None if value == math.inf else value for name, value in asdict(result).items()})

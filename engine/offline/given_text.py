@@ -80,7 +80,7 @@ def _ended(messages: list[Message]) -> Iterator[list[Message]]:
 
 def _plain(model: LoadedModel, text: str) -> Iterator[list[int]]:
     ids = model.tokenizer.encode(text) if text.strip() else []
-    bos = [] if model.bos_token_id is None else [model.bos_token_id]
+    bos = [] if model.text_bos_id is None else [model.text_bos_id]
     step = min(CONTEXT_TOKENS, model.opened.config.max_context) - len(bos)
     for at in range(0, len(ids), step):
         yield bos + ids[at : at + step]

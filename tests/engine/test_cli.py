@@ -77,7 +77,7 @@ def test_generate_streams_text_to_stdout_and_figures_to_stderr(capsys: pytest.Ca
 def test_logits_of_the_last_and_of_every_position(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     last, every = tmp_path / "last.npz", tmp_path / "every"
     assert run_json(capsys, "logits", "starter-chat", "--tokens", "0,1750,759", "--out", str(last)) == {
-        "file": str(last), "vocab_size": 8192,
+        "file": str(last), "vocab_size": 8192, "arithmetic": "decode",
     }  # fmt: skip
     run_json(capsys, "logits", "starter-chat", "--tokens", "0,1750,759", "--out", str(every), "--all")
     with np.load(last) as a, np.load(every) as b:
@@ -94,12 +94,18 @@ def test_eval_gives_perplexity_and_agreement(capsys: pytest.CaptureFixture[str],
                       "--mode", "exact", "--against", "dense")  # fmt: skip
     assert values["tokens"] == 90
     assert values["perplexity"] == pytest.approx(np.exp(values["nll"]))
-    assert values["top1_agreement"] == 1.0
+    assert values["top1_agreement"] > 0.95
     assert values.keys() >= {"active_share", "fired_share", "kl_divergence"}
+    assert (values["arithmetic"], values["begins_with_bos"]) == ("decode", True)
+    prefilled = run_json(capsys, "eval", "starter-chat", "--text", str(text), "--max-tokens", "20",
+                         "--arithmetic", "prefill")  # fmt: skip
+    assert prefilled["arithmetic"] == "prefill"
+    assert cli.main(["eval", "starter-chat", "--text", str(text), "--max-tokens", "3"]) == 0
+    assert "token by token" in capsys.readouterr().out
     choices = tmp_path / "choices.jsonl"
     choices.write_text('{"question": "Once upon a", "choices": ["time", "qxzzv"], "answer": 0}\n')
     values = run_json(capsys, "eval", "starter-chat", "--choices", str(choices))
-    assert (values["questions"], values["accuracy"]) == (1, 1.0)
+    assert (values["questions"], values["accuracy"], values["arithmetic"]) == (1, 1.0, "decode")
 
 
 @pytest.mark.parametrize("batch", ["1", "2"])

@@ -11,6 +11,7 @@ import pytest
 from engine import evaluate
 from engine.assets import asset_root
 from engine.errors import InvalidRequestError, ModelNotFoundError
+from engine.generate import decode_one_token
 from engine.model.transformer import Transformer
 from engine.sampling import BrokenLogitsError
 from engine.session import LoadedModel
@@ -26,8 +27,49 @@ def test_windows_score_every_token_exactly_once(count: int, context: int) -> Non
     assert all(inputs[0] == 0 and len(inputs) == len(targets) <= context - 1 for inputs, targets in pairs)
 
 
-def test_without_a_bos_the_first_token_of_a_window_is_not_scored() -> None:
-    assert list(evaluate.windows([1, 2, 3, 4, 5], None, 4)) == [([1, 2], [2, 3]), ([4], [5])]
+def test_without_a_bos_only_the_first_token_of_the_text_is_not_scored() -> None:
+    assert list(evaluate.windows([1, 2, 3, 4, 5], None, 4)) == [([1, 2, 3], [2, 3, 4]), ([4], [5])]
+    assert list(evaluate.windows([1], None, 4)) == []
+
+
+def test_a_bos_stands_before_a_text_only_where_the_files_say_so(
+    starter: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = starter.tokenizer.encode("The old man looked at the sea. " * 4)
+    assert (evaluate.perplexity(starter, tokens, 16).begins_with_bos, starter.text_bos_id) == (True, 0)
+    monkeypatch.setattr(starter.tokenizer, "adds_bos", False)
+    seen: list[int] = []
+    forward = Transformer.forward
+    monkeypatch.setattr(
+        Transformer, "forward", lambda model, ids, *rest: (seen.extend(ids.tolist()), forward(model, ids, *rest))[1]
+    )
+    result = evaluate.perplexity(starter, tokens, 16)
+    assert (result.tokens, result.begins_with_bos) == (len(tokens) - 1, False)
+    evaluate.multiple_choice(starter, [("Once upon a", ["time", "day"], 0)])
+    assert seen
+    assert 0 not in seen
+
+
+def test_decode_scores_what_decoding_gives(starter: LoadedModel) -> None:
+    """The kernels round activations to bytes when they decode; prefill does not."""
+    tokens = [0, *starter.tokenizer.encode("The old man looked at the sea and said that it was time to go home.")]
+    transformer, cache = starter.transformer(), starter.new_cache(len(tokens))
+    rows = np.stack([decode_one_token(transformer, token, cache).copy() for token in tokens])
+    log_p = evaluate.log_softmax(rows[:-1])
+    nll = -float(log_p[np.arange(len(log_p)), tokens[1:]].mean())
+    decoded = evaluate.perplexity(starter, tokens[1:], 64, arithmetic="decode")
+    assert decoded.nll == pytest.approx(nll, rel=1e-6)
+    assert decoded.arithmetic == "decode"
+    np.testing.assert_array_equal(evaluate.last_logits(starter, tokens, every=True, arithmetic="decode"), rows)
+    np.testing.assert_array_equal(evaluate.last_logits(starter, tokens, arithmetic="decode"), rows[-1])
+    prefilled = evaluate.perplexity(starter, tokens[1:], 64)
+    assert prefilled.nll == pytest.approx(nll, rel=0.02)
+    assert prefilled.fired_share == pytest.approx(decoded.fired_share, rel=0.02)
+
+
+def test_choices_are_decoded_behind_the_question(starter: LoadedModel) -> None:
+    questions = [("Once upon a", ["qxzzv", "time"], 1), ("The capital of", ["Peru is Lima.", "zzxqy vvq"], 0)]
+    assert evaluate.multiple_choice(starter, questions, arithmetic="decode").accuracy == 1.0
 
 
 def test_log_softmax_is_normal_and_survives_large_logits() -> None:
