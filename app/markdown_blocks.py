@@ -1,4 +1,4 @@
-"""Markdown to display blocks, while the text is still being written: an append parses the last open block, no more.
+"""Markdown to display blocks. app/block_parser.py feeds it: bounded pieces, also while the text is still being written.
 
 It makes HTML for Qt's rich text and plain code for code blocks; it knows nothing of Qt, colours or sizes, follows no
 link and fetches nothing: images become their words, raw HTML is shown as text, only http and https links stay links.
@@ -7,7 +7,7 @@ link and fetches nothing: images become their words, raw HTML is shown as text, 
 from __future__ import annotations
 
 import re
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 from markdown_it import MarkdownIt
 from markdown_it.common.utils import escapeHtml
 from markdown_it.renderer import RendererHTML
+from markdown_it.rules_block import StateBlock, blockquote, list_block, table
+from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 from markdown_it.utils import OptionsDict
 
@@ -25,6 +27,9 @@ from app.math_text import to_html
 # nobody types. `without_padding` takes it out of what is copied.
 PAD = "\u2060\u00a0\u2060"
 MAX_DEPTH = 6  # indents deeper than this look the same
+QUOTES_DRAWN = 3  # quotes within quotes; deeper ones look like this one, because Qt lays out each level of table twice
+MOST_COLUMNS, MOST_CELLS = 50, 600  # of a table that is drawn at once
+MAX_LEVEL = 24  # of quotes (1 each) and lists (2 each) within each other; deeper marks are text
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,8 @@ class TableBlock:
     """One table, as HTML for Qt's rich text. Apart from prose because a wide one scrolls by itself."""
 
     html: str
+    head: str = ""  # source of its first two lines, where it has more rows than `html`
+    rest: str = ""  # source of those rows
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,7 @@ class CodeBlock:
 
 
 Block = ProseBlock | TableBlock | CodeBlock
+BlockRule = Callable[[StateBlock, int, int, bool], bool]
 
 _UNSHOWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufdd0-\ufdef\ufffc\ufffe\uffff]")
 _LINE_END = re.compile("\r\n|[\r\u2028\u2029]")
@@ -132,12 +140,14 @@ class _QtRenderer(RendererHTML):
     def blockquote_open(
         self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: MutableMapping[str, Any]
     ) -> str:
+        if tokens[idx].meta.get("depth", 1) > QUOTES_DRAWN:
+            return ""
         return '<table class="quote" width="100%" cellspacing="0" cellpadding="0"><tr><td class="quote">\n'
 
     def blockquote_close(
         self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: MutableMapping[str, Any]
     ) -> str:
-        return "</td></tr></table>\n"
+        return "" if tokens[idx].meta.get("depth", 1) > QUOTES_DRAWN else "</td></tr></table>\n"
 
     def heading_open(
         self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: MutableMapping[str, Any]
@@ -156,9 +166,55 @@ def _spaced(code: str) -> str:
     return escapeHtml(code).replace("  ", " \u00a0")
 
 
+def _bounded(rule: BlockRule) -> BlockRule:
+    """The same rule, which finds nothing below MAX_LEVEL."""
+
+    def within(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+        return state.level < MAX_LEVEL and rule(state, start, end, silent)
+
+    return within
+
+
+def _bounded_table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """The rule of tables, which leaves rows beyond MOST_CELLS unread and tables beyond MOST_COLUMNS as text.
+
+    The token of a table that has more rows gets `cut`, its own number of lines.
+    """
+    if start + 2 > end:
+        return False
+    columns = state.src[state.bMarks[start + 1] : state.eMarks[start + 1]].count("|") + 1
+    if columns > MOST_COLUMNS:
+        return False
+    place, bound = len(state.tokens), min(end, start + 2 + max(MOST_CELLS // columns, 1))
+    if not table(state, start, bound, silent):
+        return False
+    if not silent and state.line == bound < end and not state.isEmpty(bound):
+        state.tokens[place].meta["cut"] = bound - start
+    return True
+
+
+def _mark_quotes(state: StateCore) -> None:
+    """Write into the tokens of each quote how many quotes it stands in, itself included."""
+    depth = 0
+    for token in state.tokens:
+        if token.type == "blockquote_open":
+            depth += 1
+        if token.type in {"blockquote_open", "blockquote_close"}:
+            token.meta["depth"] = depth
+        if token.type == "blockquote_close":
+            depth -= 1
+
+
 def _make_parser() -> MarkdownIt:
-    md = MarkdownIt("commonmark", {"html": False, "breaks": True}, renderer_cls=_QtRenderer)
+    # Markdown-it leaves out what is nested deeper than maxNesting. No block gets there, because of MAX_LEVEL.
+    options = {"html": False, "breaks": True, "maxNesting": 2 * MAX_LEVEL}
+    md = MarkdownIt("commonmark", options, renderer_cls=_QtRenderer)
     md.enable(["table", "strikethrough"])
+    alternatives = ["paragraph", "reference", "blockquote", "list"]
+    md.block.ruler.at("blockquote", _bounded(blockquote), {"alt": alternatives})
+    md.block.ruler.at("list", _bounded(list_block), {"alt": alternatives[:3]})
+    md.block.ruler.at("table", _bounded_table, {"alt": alternatives[:2]})
+    md.core.ruler.after("block", "mark_quotes", _mark_quotes)
     math_rules.add_to(md)
     md.validateLink = lambda url: True  # type: ignore[method-assign]  # links are judged where they are rendered
     return md
@@ -167,24 +223,14 @@ def _make_parser() -> MarkdownIt:
 _MD = _make_parser()
 
 
-def parse(text: str) -> list[Block]:
-    """The blocks of a finished answer. Cost: linear in the text."""
-    blocks, _ = _parse(displayable(text), {}, finished=True)
-    return blocks
+def read(text: str, env: dict[str, Any]) -> list[list[Token]]:
+    """Parse displayable text; return the tokens of each of its top-level blocks.
 
-
-def _parse(text: str, env: dict[str, Any], finished: bool) -> tuple[list[Block], list[Token]]:
+    env: link definitions, known ones and those that the text brings. Cost: linear for what people and models write;
+    a caller bounds the length, because some texts cost the square of it.
+    """
     tokens = _MD.parse(text, env)
-    blocks: list[Block] = []
-    for group in _top_level(tokens):
-        blocks += _blocks_of(group, env)
-    last = blocks[-1] if blocks else None
-    if isinstance(last, CodeBlock) and not finished and not _is_closed(tokens):
-        blocks[-1] = CodeBlock(last.language, last.code, False, last.depth)
-    return blocks, tokens
-
-
-def _top_level(tokens: list[Token]) -> list[list[Token]]:
+    env.pop("duplicate_refs", None)  # grows with every parse and is not read
     groups: list[list[Token]] = []
     depth = 0
     for token in tokens:
@@ -195,25 +241,27 @@ def _top_level(tokens: list[Token]) -> list[list[Token]]:
     return groups
 
 
-def _is_closed(tokens: list[Token]) -> bool:
-    """Whether the last fence has its closing mark (which Markdown-it does not say): one line more than its content."""
+def is_closed(tokens: list[Token]) -> bool:
+    """Return whether the last fence has its closing mark (which Markdown-it does not say)."""
     fence = next((t for t in reversed(tokens) if t.type in {"fence", "code_block"}), None)
     if fence is None or fence.type == "code_block" or fence.map is None:
         return False
     content_lines = fence.content.count("\n") + (1 if fence.content and not fence.content.endswith("\n") else 0)
-    return fence.map[1] - fence.map[0] == content_lines + 2
+    return fence.map[1] - fence.map[0] == content_lines + 2  # the marks are one line each
 
 
-def _code(token: Token, depth: int = 0) -> CodeBlock:
+def code_of(token: Token, depth: int = 0) -> CodeBlock:
+    """Return the block of a fence or of indented code. depth: how many lists it stands in."""
     words = token.info.split(maxsplit=1)
     language = words[0].strip("{}.").lower() if words else ""
     return CodeBlock(language, token.content.removesuffix("\n"), depth=min(depth, MAX_DEPTH))
 
 
-def _blocks_of(group: list[Token], env: dict[str, Any]) -> list[Block]:
+def blocks_of(group: list[Token], env: dict[str, Any]) -> list[Block]:
+    """Return what is shown for one top-level block: several where fences stand in a list."""
     first = group[0].type
     if first in {"fence", "code_block"}:
-        return [_code(group[0])]
+        return [code_of(group[0])]
     if first == "math_block" and to_html(group[0].content) is None:
         return [CodeBlock("tex", group[0].content)]
     if first == "table_open":
@@ -270,7 +318,7 @@ class _ListSplitter:
                 self._levels[-1].item_written = False
             elif token.type == "fence":
                 self._flush()
-                self._blocks.append(_code(token, len(self._levels)))
+                self._blocks.append(code_of(token, len(self._levels)))
             else:
                 end = _end_of(group, index)
                 self._add_content(_render(group[index : end + 1], self._env))
@@ -318,117 +366,3 @@ def _end_of(tokens: list[Token], start: int) -> int:
         if depth == 0:
             return index
     return len(tokens) - 1
-
-
-class BlockParser:
-    """Blocks of an answer that grows.
-
-    `blocks` is always what can be shown now. A block is settled when complete lines have opened another one after it;
-    settled text is never parsed again until `finish`, which parses the whole once, as `parse` does.
-
-    Cost of an append: the length of the last open block; of an open fence, the length of what was appended.
-    """
-
-    def __init__(self) -> None:
-        self.blocks: list[Block] = []
-        self._env: dict[str, Any] = {}
-        self._pieces: list[str] = []  # everything, for finish
-        self._held = ""  # a carriage return whose line feed may follow
-        self._tail = ""  # what is not settled; in an open fence, its last incomplete line
-        self._settled = 0  # number of settled blocks
-        self._fence: _OpenFence | None = None  # while the tail is one open fence
-
-    @property
-    def text(self) -> str:
-        """The text so far."""
-        return "".join(self._pieces)
-
-    @property
-    def tail_length(self) -> int:
-        """Characters that the next append parses again."""
-        return len(self._tail)
-
-    def append(self, text: str) -> int:
-        """Take more text; returns the index of the first block that may have changed (len(blocks): none did)."""
-        text = self._held + text
-        self._held = "\r" if text.endswith("\r") else ""
-        text = displayable(text.removesuffix("\r"))
-        if not text:
-            return len(self.blocks)
-        self._pieces.append(text)
-        self._tail += text
-        changed = self._settled
-        unread_lines = "\n" in text
-        while unread_lines:
-            unread_lines = self._read_fence(self._fence) if self._fence else self._settle()
-        if self._fence:
-            self.blocks[self._settled :] = [self._fence.block(self._tail)]
-        else:
-            self.blocks[self._settled :], _ = _parse(self._tail, _copied(self._env), finished=False)
-        return changed
-
-    def finish(self) -> int:
-        """The answer is complete: parse it once as a whole. Returns the index of the first block that changed."""
-        self._pieces.append(displayable(self._held))
-        before, self.blocks = self.blocks, parse(self.text)
-        self._held, self._tail, self._fence, self._settled = "", "", None, len(self.blocks)
-        same = 0
-        while same < min(len(before), len(self.blocks)) and before[same] == self.blocks[same]:
-            same += 1
-        return same
-
-    def _settle(self) -> bool:
-        """Settle what complete lines have closed: all top-level blocks but the last. True when that one is a fence."""
-        lines = self._tail.split("\n")
-        groups = _top_level(_MD.parse("\n".join(lines[:-1]) + "\n", self._env))
-        self._env.pop("duplicate_refs", None)  # grows with every parse and is not read
-        start = groups[-1][0].map if groups else None
-        if start is None:
-            return False
-        blocks = [block for group in groups[:-1] for block in _blocks_of(group, self._env)]
-        self.blocks[self._settled :] = blocks
-        self._settled = len(self.blocks)
-        self._tail = "\n".join(lines[start[0] :])
-        token = groups[-1][0]
-        if token.type != "fence" or _is_closed(groups[-1]) or not self._tail.startswith(token.markup):
-            return False  # an indented fence stays with the parser
-        self._fence = _OpenFence(token.markup[0], len(token.markup), _code(token).language)
-        self._tail = self._tail.split("\n", 1)[1]
-        return True
-
-    def _read_fence(self, fence: _OpenFence) -> bool:
-        """Move complete lines from the tail into the fence. True when it closed and text follows."""
-        *lines, partial = self._tail.split("\n")
-        for index, line in enumerate(lines):
-            if fence.is_closed_by(line):
-                self.blocks[self._settled :] = [fence.block("", closed=True)]
-                self._settled += 1
-                self._fence = None
-                self._tail = "\n".join([*lines[index + 1 :], partial])
-                return "\n" in self._tail
-            fence.code += line + "\n"
-        self._tail = partial
-        return False
-
-
-class _OpenFence:
-    """A fence whose end has not come: its lines need no parser."""
-
-    def __init__(self, mark: str, length: int, language: str) -> None:
-        self._closing = re.compile(rf" {{0,3}}{re.escape(mark)}{{{length},}}[ \t]*")
-        self._mark = mark
-        self._language = language
-        self.code = ""
-
-    def is_closed_by(self, line: str) -> bool:
-        return self._closing.fullmatch(line) is not None
-
-    def block(self, partial: str, closed: bool = False) -> CodeBlock:
-        """The block as it stands; a last line that may become the closing mark is not shown yet."""
-        shown = "" if partial and not partial.strip().strip(self._mark) else partial
-        return CodeBlock(self._language, (self.code + shown) if shown else self.code.removesuffix("\n"), closed)
-
-
-def _copied(env: dict[str, Any]) -> dict[str, Any]:
-    """An environment to parse a half-written tail in: what it defines is not kept."""
-    return {**env, "references": dict(env["references"])} if "references" in env else {}

@@ -12,9 +12,10 @@ from PySide6.QtCore import QPoint, Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from app.answer_words import figures_of
+from app.block_parser import BlockParser, parse
 from app.conversation import Message, MessageState
 from app.engine_status import EngineStatus, Phase
-from app.markdown_blocks import Block, BlockParser, CodeBlock, ProseBlock, TableBlock, parse
+from app.markdown_blocks import Block, CodeBlock, ProseBlock, TableBlock
 from app.message_act import Act, MessageAct
 from app.thinking import ReplySplitter, split
 from app.translation import tr

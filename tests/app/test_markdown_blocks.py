@@ -9,15 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app import markdown_blocks
+from app import block_parser, markdown_blocks
+from app.block_parser import BlockParser, parse, sources
 from app.markdown_blocks import (
     PAD,
-    BlockParser,
     CodeBlock,
     ProseBlock,
     TableBlock,
     displayable,
-    parse,
     web_address,
     without_padding,
 )
@@ -253,3 +252,114 @@ def test_an_append_parses_the_tail_alone(monkeypatch: pytest.MonkeyPatch) -> Non
     parser.append("more\n")
     assert parsed == [], "lines of an open fence need no parser"
     assert parser.tail_length == 0
+
+
+@pytest.mark.parametrize("mark", ["> ", ">", "- ", "1. ", "> - ", "- > "])
+def test_nesting_is_bounded_and_no_text_is_lost(mark: str) -> None:
+    (block,) = parse(mark * 200 + "the words\n")
+    assert isinstance(block, ProseBlock)
+    assert "the words" in block.html
+    assert block.html.count("<table") <= markdown_blocks.QUOTES_DRAWN
+    assert block.html.count("<ul") + block.html.count("<ol") <= markdown_blocks.MAX_LEVEL // 2
+    assert_balanced(block.html)
+
+
+def test_lists_nested_line_by_line_keep_every_line() -> None:
+    (block,) = parse("".join("  " * depth + f"- item{depth}.\n" for depth in range(60)))
+    assert isinstance(block, ProseBlock)
+    assert all(f"item{depth}." in block.html for depth in range(60))
+
+
+def words_of(blocks: list[markdown_blocks.Block]) -> str:
+    """The letters that are shown, without any of the marks."""
+    html = "".join(b.code if isinstance(b, CodeBlock) else f"{b.html}{getattr(b, 'rest', '')}" for b in blocks)
+    return re.sub(r"[^a-z]", "", re.sub(r"<[^>]*>|&\w+;|nbsp", "", html))
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXTS, st.lists(st.integers(1, 30), max_size=60))
+def test_a_text_of_many_pieces_is_the_same_however_it_is_cut(text: str, cuts: list[int]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("STEP", 60), ("STEP_LINES", 5), ("OPEN_STEP", 70)):
+            patch.setattr(block_parser, name, value)
+        parser = stream(text, cuts)
+        parser.finish()
+        assert parser.blocks == parse(text)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["word{} and more words\n", "- item{}\n", "1. item{}\n", "> quote{}\n", "| cell{} | b |\n", "> - item{}\n",
+     "# head{}\n", "- item{}\n\n  more\n\n", "    code{}\n", "text{}"],
+)  # fmt: skip
+def test_no_line_of_a_long_block_is_lost(line: str) -> None:
+    head = "| a | b |\n|---|---|\n" if line.startswith("|") else ""
+    names = [f"q{'abcdefghij'[i // 100]}{'abcdefghij'[i // 10 % 10]}{'abcdefghij'[i % 10]}q" for i in range(1000)]
+    shown = words_of(parse(head + "".join(line.format(name) for name in names)))
+    assert all(name in shown for name in names)
+
+
+@pytest.mark.parametrize("before", ["", "- step\n  ", "1. one\n   - two\n     "])
+def test_a_fence_of_many_pieces_stays_one_block(before: str) -> None:
+    indent = " " * (len(before) - before.rfind("\n") - 1)
+    lines = [f"x = {i}" for i in range(3000)]
+    code = "".join(f"{indent}{line}\n" for line in lines)
+    blocks = parse(f"{before}```py\n{code}{indent}```\nThe end\n")
+    (block,) = (b for b in blocks if isinstance(b, CodeBlock))
+    assert block.code.split("\n") == lines
+    assert block.depth == (0 if not before else before.count("- ") + before.count("1. "))
+    assert isinstance(blocks[-1], ProseBlock)
+    assert "The end" in blocks[-1].html
+
+
+def test_a_long_table_draws_its_first_rows_and_keeps_the_others() -> None:
+    rows = "".join(f"| {i} | b |\n" for i in range(20_000))
+    _, table, after = parse(f"Look:\n\n| n | b |\n|---|---|\n{rows}\nAfter\n")
+    assert isinstance(table, TableBlock)
+    drawn = table.html.count("<tr>") - 1
+    assert 0 < drawn <= markdown_blocks.MOST_CELLS
+    assert table.rest == "".join(rows.splitlines(keepends=True)[drawn:])
+    assert table.head == "| n | b |\n|---|---|\n"
+    assert isinstance(after, ProseBlock)
+    assert "After" in after.html
+
+
+def test_no_step_parses_more_than_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[int] = []
+    real = markdown_blocks._MD.parse
+
+    def counting(text: str, env: dict[str, object]) -> list[object]:
+        parsed.append(len(text))
+        return real(text, env)  # type: ignore[return-value]
+
+    monkeypatch.setattr(markdown_blocks._MD, "parse", counting)
+    for text in (
+        "x" * 100_000,
+        "word " * 20_000,
+        "a\n" * 50_000,
+        "- [a\n" * 20_000,
+        "> " * 50_000,
+        "[a]: b\n\n" * 20_000,
+    ):
+        parse(text)
+    assert max(parsed) <= max(block_parser.STEP, block_parser.MOST_DEFINITIONS * (block_parser.DEFINITION_LENGTH + 2))
+
+
+def test_a_definition_below_a_long_text_serves_the_links_above_it() -> None:
+    text = "See [the page][p].\n\n" + "Words of a paragraph.\n\n" * 1000 + "[p]: https://x.y/\n"
+    whole = parse(text)
+    assert isinstance(whole[0], ProseBlock)
+    assert 'href="https://x.y/"' in whole[0].html
+    parser = BlockParser()
+    parser.append(text)
+    parser.finish()
+    assert parser.blocks == whole
+
+
+def test_the_source_of_every_block_is_known() -> None:
+    text = "One\n\n- a\n  ```\n  x\n  ```\n  b\n\n| n |\n|---|\n" + "| 1 |\n" * 900 + "\n```py\ny\n```\nTwo\n"
+    known = sources(text)
+    assert sum(count for _, count in known) == len(parse(text))
+    assert "\n".join(source for source, _ in known).replace("\n", "") == text.replace("\n", "")
+    assert [count for source, count in known if source.startswith("- a")] == [3]
+    assert ("```py\ny\n```", 1) in known

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.markdown_blocks import BlockParser, CodeBlock, ProseBlock, parse
+from app.block_parser import BlockParser, parse
+from app.markdown_blocks import CodeBlock, ProseBlock
 from app.math_text import MOST_CHARACTERS, linear, to_html, to_text
 
 

@@ -17,6 +17,7 @@ from pytestqt.qtbot import QtBot
 
 from app import markdown_blocks
 from app.answer_words import facts_of
+from app.block_parser import STEP
 from app.conversation import Message, MessageState, Role
 from app.engine_status import EngineStatus, Phase
 from app.markdown_blocks import CodeBlock
@@ -283,12 +284,17 @@ def test_text_is_gathered_until_the_flush(transcript: Transcript, qtbot: QtBot) 
     qtbot.waitUntil(lambda: [p.toPlainText() for p in view.findChildren(Prose)] == ["one two"])
 
 
-def test_a_huge_block_is_painted_less_often(transcript: Transcript) -> None:
+def test_a_huge_block_is_painted_less_often_and_in_pieces(transcript: Transcript) -> None:
     message = start_answer(transcript, "word ")
     assert transcript._flush_interval(message.id) == FLUSH_MS
+    transcript.append_text(message.id, "word " * 1000)
+    transcript.flush()
+    assert FLUSH_MS < transcript._flush_interval(message.id) <= SLOWEST_FLUSH_MS
     transcript.append_text(message.id, "word " * 20_000)
     transcript.flush()
-    assert transcript._flush_interval(message.id) == SLOWEST_FLUSH_MS
+    view = transcript.views[-1]
+    assert isinstance(view, Answer)
+    assert view.tail_length <= STEP, "what is longer is cut"
 
 
 def test_text_for_a_chat_that_was_left_is_dropped(transcript: Transcript) -> None:

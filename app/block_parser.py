@@ -1,0 +1,386 @@
+"""Reads Markdown into blocks in bounded steps, so that no text, however made, holds the window's thread.
+
+A step parses one piece of the text, of at most STEP characters. A piece ends where a top-level block begins; a block
+longer than a piece is cut at a line, or within a line that has no end. It knows nothing of Qt.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from itertools import accumulate, groupby
+from typing import Any
+
+from markdown_it.token import Token
+
+from app.markdown_blocks import Block, CodeBlock, TableBlock, blocks_of, displayable, is_closed, read
+
+# One piece. Parsing and layout take 15 ms for ordinary prose of this length and 100 ms for the worst texts known.
+STEP, STEP_LINES = 6000, 200
+OPEN_STEP = 60_000  # characters of an open fence or table per step: their lines need no parser
+MOST_DEFINITIONS, DEFINITION_LENGTH = 200, 250  # link definitions that a long text may have below their use
+_DEFINITION = re.compile(r"^ {0,3}\[[^\]\n]+\]:.*", re.MULTILINE)
+_TABLE_END = re.compile(
+    r"\s*$| {4}|\t| {0,3}(?:>|#{1,6}\s|[-+*](?:\s|$)|\d{1,9}[.)]\s|```|~~~|([-*_])(?:\s*\1){2,}\s*$)"
+)
+
+
+def parse(text: str) -> list[Block]:
+    """Return the blocks of a finished answer. Cost: linear in the text."""
+    parser = BlockParser()
+    parser.feed(text)
+    parser.end()
+    while parser.step():
+        pass
+    return parser.blocks
+
+
+def sources(text: str) -> list[tuple[str, int]]:
+    """Return the Markdown of every top-level block of a finished answer, and how many blocks of `parse` show it."""
+    parser = BlockParser()
+    parser.feed(text)
+    parser.end()
+    while parser.step():
+        pass
+    return [(parser.text[start:end].strip("\n"), len(list(same))) for (start, end), same in groupby(parser.spans)]
+
+
+class BlockParser:
+    """Blocks of a text that is complete, or that grows.
+
+    `blocks` is always what can be shown now. A block is settled when complete lines have opened another one after it,
+    or when it fills a piece; settled text is not parsed again until `finish`.
+
+    Cost of a step: STEP characters. Of an append: the last open block (at most STEP) and what was appended; in an open
+    fence or table what was appended.
+    """
+
+    def __init__(self) -> None:
+        self.blocks: list[Block] = []
+        self.spans: list[tuple[int, int]] = []  # for each settled block, where in `text` its source begins and ends
+        self.changed = 0  # index of the first block that steps since the last `take_changed` may have changed
+        self.weight = 0  # of the settled blocks: about their characters, as far as they are shown at once
+        self._env: dict[str, Any] = {}
+        self._raw = ""  # taken and not looked at
+        self._text = ""  # displayable
+        self._from = 0  # where the text that is not settled begins
+        self._tried = 0  # up to where complete lines were looked at
+        self._settled = 0  # number of settled blocks
+        self._open: _OpenFence | _OpenTable | None = None  # while the text from there on is one of them
+        self._opened_at = 0  # where that one begins
+        self._ended = False
+
+    @property
+    def text(self) -> str:
+        """The text so far, as far as it can be shown."""
+        return self._text + displayable(self._raw)
+
+    @property
+    def tail_length(self) -> int:
+        """Characters that the next append parses again."""
+        return 0 if self._open else len(self._text) - self._from
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the text has ended and is read."""
+        return self._ended and not self._raw and self._from == len(self._text) and self._open is None
+
+    def append(self, text: str) -> int:
+        """Take more text and read it; return the index of the first block that may have changed (len: none did)."""
+        if not text:
+            return len(self.blocks)
+        self.feed(text)
+        while self.step():
+            pass
+        return self.take_changed()
+
+    def finish(self) -> int:
+        """The answer is complete: read all of it. Return the index of the first block that changed."""
+        before = list(self.blocks)
+        self.end()
+        while self.step():
+            pass
+        self.take_changed()
+        same = 0
+        while same < min(len(before), len(self.blocks)) and before[same] == self.blocks[same]:
+            same += 1
+        return same
+
+    def feed(self, text: str) -> None:
+        """Take more text, to be read by steps."""
+        self._raw += text
+
+    def end(self) -> bool:
+        """No more text will come. Return whether all is read again, because a definition may change what stands above
+        it."""
+        self._ended = True
+        whole = self._text + displayable(self._raw)
+        if len(whole) <= STEP and whole.count("\n") <= STEP_LINES:
+            self._env = {}
+        elif not self._learn_definitions(whole):
+            return False
+        again = self._from > 0 or bool(self.blocks)
+        self.blocks, self.spans = [], []
+        self.weight = self.changed = self._from = self._settled = self._tried = 0
+        self._open = None
+        return again
+
+    def take_changed(self) -> int:
+        """Return the index of the first block that may have changed since this was last asked."""
+        changed, self.changed = self.changed, len(self.blocks)
+        return changed
+
+    # ------------------------------------------------------------------ steps
+
+    def step(self) -> bool:
+        """Read one piece. Return whether there is more to read before more text comes."""
+        self.changed = min(self.changed, self._settled)
+        self._look_at_raw()
+        if self._open is not None:
+            more = self._read_open(self._open)
+        elif self._ended and self._is_one_piece():
+            more = self._settle(self._text[self._from :], complete=True)
+        else:
+            more = self._read_piece()
+        if not more:
+            self._show_tail()
+        return more
+
+    @property
+    def _has_raw(self) -> bool:
+        return bool(self._raw) and (self._ended or self._raw != "\r")
+
+    def _look_at_raw(self) -> None:
+        """Make more of the text displayable, in portions."""
+        if not self._raw or len(self._text) - self._from > OPEN_STEP:
+            return
+        taken, self._raw = self._raw[:OPEN_STEP], self._raw[OPEN_STEP:]
+        if taken.endswith("\r") and not (self._ended and not self._raw):  # its line feed may follow
+            taken, self._raw = taken[:-1], "\r" + self._raw
+        self._text += displayable(taken)
+
+    def _is_one_piece(self) -> bool:
+        """Whether the whole rest is short enough to be parsed at once."""
+        length = len(self._text) - self._from
+        return length + len(self._raw) <= STEP and self._text.count("\n", self._from) <= STEP_LINES
+
+    def _read_piece(self) -> bool:
+        window = self._text[self._from : self._from + STEP]
+        end = _nth_line_end(window, STEP_LINES)
+        is_full = len(window) == STEP or end < len(window)
+        complete = window[: window.rfind("\n", 0, end) + 1]
+        if is_full:
+            return self._settle(complete or window[: _cut_in_line(window)], must_settle=True)
+        if self._from + len(complete) <= self._tried or not complete.strip():
+            return False
+        self._tried = self._from + len(complete)
+        return self._settle(complete)
+
+    def _settle(self, piece: str, complete: bool = False, must_settle: bool = False) -> bool:
+        """Settle the blocks of a piece that are closed: all but the last; that as well where it is `complete` or fills
+        the piece. Return whether there is more to read."""
+        groups = read(piece, self._env)
+        starts = [group[0].map[0] if group[0].map else 0 for group in groups]
+        lines = piece.split("\n")
+        for index, group in enumerate(groups):
+            if "cut" in group[0].meta:  # a long table: its other rows need no parser
+                rows = starts[index] + group[0].meta["cut"]
+                self._add(groups[: index + 1], lines)
+                self._advance(lines, rows)
+                self._begin_table(lines[starts[index] : starts[index] + 2])
+                return True
+        if complete:
+            self._add(groups, lines)
+            self._from = len(self._text)
+            return False
+        if not groups:
+            self._from += len(piece) if must_settle else 0
+            return must_settle
+        last = groups[-1]
+        # An indented fence stays with Markdown-it, which knows about tabs, unless it is long.
+        is_plain = last[0].type == "fence" and lines[starts[-1]].startswith(last[0].markup)
+        if (is_plain or must_settle) and self._begin_fence(groups, lines):
+            return True
+        if len(groups) > 1 and starts[-1] > 0:
+            self._add(groups[:-1], lines)
+            self._advance(lines, starts[-1])
+            return must_settle
+        if not must_settle:
+            return False
+        items = [t.map[0] for t in last if t.type == "list_item_open" and t.level == 1 and t.map and t.map[0] > 0]
+        if items and lines[items[-1]][:1].strip():  # the next piece goes on with an item of its own
+            groups = read("\n".join(lines[: items[-1]]) + "\n", self._env)
+            self._add(groups, lines)
+            self._advance(lines, items[-1])
+        else:
+            self._add(groups, lines)
+            self._from += len(piece)
+        return True
+
+    def _advance(self, lines: list[str], count: int) -> None:
+        self._from += min(sum(map(len, lines[:count])) + count, len(self._text) - self._from)
+
+    def _add(self, groups: list[list[Token]], lines: list[str]) -> None:
+        """Settle the blocks of these tokens. lines: of the piece, which begins at the first text not settled."""
+        del self.blocks[self._settled :], self.spans[self._settled :]
+        begins = [self._from, *accumulate((len(line) + 1 for line in lines), initial=self._from)][1:]
+        for group in groups:
+            first, last = group[0].map or [0, len(lines)]
+            blocks = blocks_of(group, self._env)
+            self.blocks += blocks
+            self.spans += [(begins[first], begins[min(last, len(lines))])] * len(blocks)
+            self.weight += sum(_weight(block) for block in blocks)
+        self._settled_here()
+
+    def _settled_here(self) -> None:
+        self._settled = len(self.blocks)
+
+    def _begin_fence(self, groups: list[list[Token]], lines: list[str]) -> bool:
+        """Where the piece ends in an open fence, which may stand in a list: settle what is before it."""
+        inside = [index for index, token in enumerate(groups[-1]) if token.nesting >= 0]
+        fence = groups[-1][inside[-1]]
+        if fence.type != "fence" or fence.map is None or is_closed(groups[-1]):
+            return False
+        block = blocks_of(groups[-1], self._env)[-1]
+        if not isinstance(block, CodeBlock):  # in a quote
+            return False
+        self._add(groups, lines)
+        self.blocks.pop()
+        self.spans.pop()
+        self._settled_here()
+        self._opened_at = self._from + sum(len(line) + 1 for line in lines[: fence.map[0]])
+        indent = lines[fence.map[0]].find(fence.markup)
+        self._open = _OpenFence(fence.markup, block.language, indent, block.depth)
+        self._advance(lines, fence.map[0] + 1)
+        return True
+
+    def _begin_table(self, head: list[str]) -> None:
+        table = self.blocks[-1]
+        assert isinstance(table, TableBlock)
+        self._settled -= 1  # it is still growing
+        self._opened_at = self.spans.pop()[0]
+        self._open = _OpenTable(table.html, "\n".join(head) + "\n")
+
+    def _read_open(self, part: _OpenFence | _OpenTable) -> bool:
+        """Move complete lines into the open fence or table. True when there is more to read now."""
+        end = min(self._from + OPEN_STEP, len(self._text))
+        stop = self._text.rfind("\n", self._from, end) + 1
+        if stop == 0 and (self._ended or end - self._from == OPEN_STEP):
+            stop = end  # a line without an end
+        taken, closed = part.take(self._text[self._from : stop]) if stop else (0, False)
+        self._from += taken
+        if closed or (self._ended and not self._raw and self._from == len(self._text)):
+            self.blocks[self._settled :] = [part.block("", closed=True)]
+            self.spans.append((self._opened_at, self._from))
+            self.weight += _weight(self.blocks[-1])
+            self._settled_here()
+            self._open = None
+            return self._from < len(self._text) or self._has_raw
+        return taken > 0 and (self._has_raw or self._ended or self._text.find("\n", self._from) >= 0)
+
+    def _show_tail(self) -> None:
+        """Show what is not settled as it stands."""
+        if self._open is not None:
+            self.blocks[self._settled :] = [self._open.block(self._text[self._from :])]
+        elif not self._ended:
+            groups = read(self._text[self._from :], _copied(self._env))
+            tail = [block for group in groups for block in blocks_of(group, self._env)]
+            if tail and isinstance(tail[-1], CodeBlock) and not is_closed(groups[-1]):
+                tail[-1] = CodeBlock(tail[-1].language, tail[-1].code, False, tail[-1].depth)
+            self.blocks[self._settled :] = tail
+
+    # ------------------------------------------------------------------ definitions
+
+    def _learn_definitions(self, whole: str) -> bool:
+        """Read the link definitions of the whole text. Return whether there is one."""
+        found = _DEFINITION.finditer(whole)
+        lines = [line[0][:DEFINITION_LENGTH] for line, _ in zip(found, range(MOST_DEFINITIONS), strict=False)]
+        if lines:
+            read("\n\n".join(lines), self._env)
+        return bool(lines)
+
+
+class _OpenFence:
+    """A fence whose end has not come. indent: of its mark, in spaces; depth: how many lists it stands in."""
+
+    def __init__(self, markup: str, language: str, indent: int = 0, depth: int = 0) -> None:
+        mark = re.escape(markup[0])
+        left = rf"^(?! {{{indent}}})(?=[ \t]*\S)" if depth else r"(?!)"  # a line that stands left of its list item
+        self._end = re.compile(
+            rf"^ {{0,{indent + 3}}}{mark}{{{len(markup)},}}[ \t]*$|(?P<left>{left})", re.MULTILINE
+        )  # fmt: skip
+        self._indents = re.compile(rf"^ {{1,{indent}}}", re.MULTILINE) if indent else None
+        self._mark, self._language, self._depth = markup[0], language, depth
+        self.code = ""
+
+    def take(self, text: str) -> tuple[int, bool]:
+        """Take complete lines; return how many characters, and whether the fence closed."""
+        end = self._end.search(text)
+        self.code += self._within(text[: end.start()] if end else text)
+        if end is None:
+            return len(text), False
+        return end.start() if end["left"] is not None else min(end.end() + 1, len(text)), True
+
+    def block(self, partial: str, closed: bool = False) -> CodeBlock:
+        """The block as it stands; a last line that may become the closing mark is not shown yet."""
+        shown = "" if partial and not partial.strip().strip(self._mark) else self._within(partial)
+        code = (self.code + shown) if shown else self.code.removesuffix("\n")
+        return CodeBlock(self._language, code, closed, self._depth)
+
+    def _within(self, text: str) -> str:
+        return self._indents.sub("", text) if self._indents else text
+
+
+class _OpenTable:
+    """The rows of a long table behind those that are drawn."""
+
+    def __init__(self, html: str, head: str) -> None:
+        self._html, self._head = html, head
+        self.rows = ""
+
+    def take(self, text: str) -> tuple[int, bool]:
+        """Take complete lines; return how many characters, and whether the table ended before the rest."""
+        taken = 0
+        for line in text.splitlines(keepends=True):
+            if _TABLE_END.match(line):
+                self.rows += text[:taken]
+                return taken, True
+            taken += len(line)
+        self.rows += text
+        return len(text), False
+
+    def block(self, partial: str, closed: bool = False) -> TableBlock:
+        """The table as it stands."""
+        return TableBlock(self._html, self._head, self.rows)
+
+
+def _weight(block: Block) -> int:
+    if isinstance(block, CodeBlock):
+        return 400 + min(len(block.code), 4000)  # its rest is folded
+    return 100 + len(block.html)
+
+
+def _nth_line_end(text: str, count: int) -> int:
+    """Index behind the `count`-th line end; the text's length where it has fewer."""
+    place = -1
+    for _ in range(count):
+        place = text.find("\n", place + 1)
+        if place < 0:
+            return len(text)
+    return place + 1
+
+
+def _cut_in_line(line: str) -> int:
+    """Where a line without an end is cut: behind a space, or else not within a character of several code points."""
+    space = line.rfind(" ", len(line) // 2)
+    if space > 0:
+        return space + 1
+    place = len(line)
+    while place > len(line) - 40 and (unicodedata.combining(line[place - 1]) or line[place - 1] in "\u200d\ufe0f"):
+        place -= 1
+    return place
+
+
+def _copied(env: dict[str, Any]) -> dict[str, Any]:
+    """An environment to parse a half-written tail in: what it defines is not kept."""
+    return {**env, "references": dict(env["references"])} if "references" in env else {}
