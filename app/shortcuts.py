@@ -55,6 +55,10 @@ COMMANDS: tuple[Command, ...] = (
     Command("earlier_message", "Message sent before", _WRITING, ("Up",), "up", where="in an empty message"),
     Command("attach", "Attach files", _WRITING, ("Ctrl+Shift+A",), "file", also="pdf document text open"),
     Command("stop", "Stop the answer", _ANSWER, ("Esc",), "stop", where="while it is written"),
+    Command("copy_selection", "Copy the selected text", _ANSWER, ("Ctrl+C",), "copy", where="in the messages"),
+    Command(
+        "select_message", "Select the message, then the chat", _ANSWER, ("Ctrl+A",), "lines", where="in the messages"
+    ),
     Command("copy_answer", "Copy the last answer", _ANSWER, ("Ctrl+Shift+C",), "copy", also="clipboard"),
     Command("copy_chat", "Copy this chat as Markdown", _ANSWER, (), "copy", also="clipboard"),
     Command("presets", "Preset, persona, neurons", _ANSWER, ("Ctrl+P",), "tune", also="sampling mode sparse exact"),

@@ -9,12 +9,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QPoint, Qt, QUrl, Signal
-from PySide6.QtGui import QDesktopServices, QGuiApplication, QKeyEvent, QResizeEvent
+from PySide6.QtGui import QDesktopServices, QGuiApplication, QKeyEvent, QKeySequence, QResizeEvent
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QStackedWidget, QVBoxLayout, QWidget
 
 from app.conversation import Conversation, Message, Role
 from app.engine_status import EngineStatus, Phase
 from app.markdown_blocks import web_address
+from app.selected_text import quoted
 from app.thinking import spoken
 from app.translation import noted, tr
 from app.ui import theme
@@ -41,7 +42,7 @@ def chat_as_markdown(title: str, messages: list[Message]) -> str:
     parts = [f"# {title}"]
     for message in messages:
         if message.role is Role.USER:
-            parts.append("\n".join(f"> {line}".rstrip() for line in message.text.split("\n")))
+            parts.append(quoted(message.text))
         elif message.role is Role.ASSISTANT and message.text:
             parts.append(spoken(message.text).strip("\n"))
     return "\n\n".join(parts) + "\n"
@@ -115,6 +116,8 @@ class ChatPage(QFrame):
         self.composer.stop_requested.connect(self.stop_requested)
         self.transcript.link_activated.connect(self._ask_to_open)
         self.transcript.acted.connect(self.acted)
+        self.transcript.selection.began.connect(self._end_other_selection)
+        self.composer.field.copyAvailable.connect(lambda some: self.transcript.selection.clear() if some else None)
         self.empty.prompt_chosen.connect(self._choose_prompt)
         theme.current().changed.connect(self._lay_out)
         self._place_composer(empty=True)
@@ -282,10 +285,21 @@ class ChatPage(QFrame):
         dialog.danger.set_look("secondary")  # it leaves the program; it destroys nothing
         return dialog
 
+    def _end_other_selection(self) -> None:
+        """One text at a time is selected: Ctrl+C copies the one that was selected last."""
+        cursor = self.composer.field.textCursor()
+        if cursor.hasSelection():
+            cursor.clearSelection()
+            self.composer.field.setTextCursor(cursor)
+
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Escape and self._status.answering:
             if self._status.phase is not Phase.STOPPING:
                 self.stop_requested.emit()
+        elif event.matches(QKeySequence.StandardKey.Copy) and not self.transcript.selection.is_empty:
+            self.transcript.selection.copy()
+        elif event.matches(QKeySequence.StandardKey.SelectAll) and not self.is_empty:
+            self.transcript.selection.select_all()
         else:
             super().keyPressEvent(event)
 

@@ -14,6 +14,7 @@ from PySide6.QtGui import (
     QFocusEvent,
     QInputMethodEvent,
     QKeyEvent,
+    QKeySequence,
     QPainter,
     QPaintEvent,
     QTextBlockFormat,
@@ -140,6 +141,10 @@ class MessageField(QTextEdit):
                 self.send_requested.emit()
         elif event.key() == Qt.Key.Key_Escape and not self._composing:
             event.ignore()  # the composer or the page stops the answer
+        elif event.matches(QKeySequence.StandardKey.Copy) and not self.textCursor().hasSelection():
+            event.ignore()  # the page copies what is selected in the messages
+        elif event.matches(QKeySequence.StandardKey.SelectAll) and self.document().isEmpty():
+            event.ignore()  # the page selects a message
         elif event.key() in {Qt.Key.Key_Up, Qt.Key.Key_Down} and self._walks(event):
             self._walk(1 if event.key() == Qt.Key.Key_Up else -1)
         else:

@@ -25,6 +25,7 @@ from app.ui.code_block import CodeBlockView
 from app.ui.context_mark import ContextMark
 from app.ui.floating import Menu
 from app.ui.prose import Prose, Table
+from app.ui.selectable import SelectableText
 from app.ui.stat_line import StatLine
 from app.ui.thought_view import ThoughtView
 
@@ -64,6 +65,20 @@ class MessageView(QWidget):
     def set_versions(self, which: int, count: int) -> None:
         """This is the `which`-th version of it, from 1, of so many."""
 
+    def texts(self) -> list[SelectableText | None]:
+        """Return the texts that a selection runs through, from the top; None for one that is not shown now. A text
+        keeps its number while the message lives."""
+        return []
+
+    def blocks_in(self, number: int) -> list[Block]:
+        """Return the Markdown blocks that the text of that number shows."""
+        return []
+
+    @property
+    def source(self) -> str:
+        """What "Copy message" gives: the words as they were written, without a thought."""
+        return self.message.text
+
     def do(self, act: Act, text: str = "", step: int = 0) -> None:
         """Ask for an act on this message."""
         self.acted.emit(MessageAct(act, self.message.id, text, step))
@@ -90,6 +105,7 @@ class Answer(MessageView):
         self._said: list[str] = []  # as it came, thought and marks included
         self._thought: ThoughtView | None = None
         self._parts: list[Part] = []
+        self._blocks: list[Block] = []  # what the parts show
         self._starts: list[int] = []  # for each part, the index of its first block
         self._width = theme.px(720)
         self._status = EngineStatus(Phase.THINKING)
@@ -117,6 +133,19 @@ class Answer(MessageView):
     def text(self) -> str:
         """The words so far."""
         return "".join(self._said) if self._parser else self.message.text
+
+    @property
+    def source(self) -> str:
+        return split(self.text).answer.strip("\n")
+
+    def texts(self) -> list[SelectableText | None]:
+        thought = self._thought
+        shown = thought.words if thought is not None and not thought.isHidden() and thought.is_open else None
+        return [shown, *(part.text if isinstance(part, CodeBlockView) else part for part in self._parts)]
+
+    def blocks_in(self, number: int) -> list[Block]:
+        starts = [*self._starts, len(self._blocks)]
+        return self._blocks[starts[number - 1] : starts[number]] if 1 <= number < len(starts) else []
 
     @property
     def thought(self) -> ThoughtView | None:
@@ -244,7 +273,7 @@ class Answer(MessageView):
         AnswerFigures(self.message.stats or {}, self.window()).open_at(self.stats)
 
     def _show_result(self) -> None:
-        self.stats.copy.text_to_copy = split(self.message.text).answer.strip("\n")
+        self.stats.copy.text_to_copy = self.source
         self.stats.show_result(self.message, self._model)
 
     def _place_caret(self) -> None:
@@ -254,6 +283,7 @@ class Answer(MessageView):
 
     def _show_blocks(self, blocks: list[Block], changed: int) -> None:
         """Bring the parts in line with the blocks from index `changed` on; parts before it are not touched."""
+        self._blocks = blocks
         part = max(bisect_right(self._starts, changed) - 1, 0)
         if part and self._starts[part] == changed:
             part -= 1  # the part before it may take the changed block in

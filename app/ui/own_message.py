@@ -18,6 +18,7 @@ from app.ui.message_buttons import CopyButton, HoverButton, VersionSwitch, revea
 from app.ui.message_field import MessageField
 from app.ui.message_view import MessageView
 from app.ui.prose import PlainText
+from app.ui.selectable import SelectableText
 
 BUBBLE_WIDTH = 560
 
@@ -117,6 +118,9 @@ class OwnMessage(MessageView):
     def _has_words(self) -> bool:
         """Whether there is anything but what is attached."""
         return bool(self.message.text.strip()) or not self.message.attachments
+
+    def texts(self) -> list[SelectableText | None]:
+        return [None if self.is_editing or not self._has_words else self._text]
 
     @property
     def is_editing(self) -> bool:

@@ -7,30 +7,29 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, cast
+from typing import Any
 
-from PySide6.QtCore import QMimeData, QPointF, QRectF, Qt, QUrl, Signal
+from PySide6.QtCore import QPointF, QRectF, Qt, QUrl, Signal
 from PySide6.QtGui import (
     QKeyEvent,
-    QKeySequence,
     QPainter,
     QPaintEvent,
     QTextCursor,
-    QTextFormat,
     QTextListFormat,
     QTextOption,
     QWheelEvent,
 )
-from PySide6.QtWidgets import QFrame, QSizePolicy, QTextBrowser, QTextEdit, QWidget
+from PySide6.QtWidgets import QFrame, QSizePolicy, QTextEdit, QWidget
 
-from app.markdown_blocks import MAX_DEPTH, displayable, web_address, without_padding
-from app.math_text import linear
+from app.markdown_blocks import MAX_DEPTH, displayable, web_address
+from app.selected_text import FAR
 from app.ui import theme
+from app.ui.copied_text import running_text, table_in, table_text
 from app.ui.direction import runs_leftwards
 from app.ui.painting import block
+from app.ui.selectable import SelectableText
 
 LIST_INDENT = 28
-OBJECT = "\ufffc"  # stands for a formula in the text of a document
 # Qt sets its bullets, larger and in ink, one narrow space before the text, and lets nobody change that.
 BULLET, BULLET_GAP = 5, 10
 _BULLETED = {
@@ -38,7 +37,7 @@ _BULLETED = {
 }  # fmt: skip
 
 
-class TextView(QTextBrowser):
+class TextView(SelectableText):
     """Read-only text as high as its document. `link_activated` gives the address of a link that was followed."""
 
     link_activated = Signal(str)
@@ -88,21 +87,13 @@ class TextView(QTextBrowser):
         """Nothing: an answer can pull in neither a file nor an address."""
         return None
 
-    def createMimeDataFromSelection(self) -> QMimeData:
-        """Words only: colours of a theme have no business in another program."""
-        data = QMimeData()
-        data.setText(copied_text(self.textCursor()))
-        return data
-
     def wheelEvent(self, event: QWheelEvent) -> None:
         event.ignore()  # the page scrolls, not the text
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         moves_among_links = event.key() in {Qt.Key.Key_Tab, Qt.Key.Key_Backtab, Qt.Key.Key_Return, Qt.Key.Key_Enter}
-        if moves_among_links or event.matches(QKeySequence.StandardKey.Copy):
+        if moves_among_links:
             super().keyPressEvent(event)
-        elif event.matches(QKeySequence.StandardKey.SelectAll):
-            self.selectAll()
         else:
             event.ignore()
 
@@ -119,36 +110,6 @@ class TextView(QTextBrowser):
         painter = QPainter(self.viewport())
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         block(painter, QRectF(corner, corner + QPointF(2, height)), theme.colour("hot_fill"), 1)
-
-
-def copied_text(cursor: QTextCursor) -> str:
-    """Return the selected text as it was written: formulas as their LaTeX with its delimiters, no padding.
-
-    A formula is one object character; its format's ImageAltText holds the LaTeX.
-    """
-    text = without_padding(cursor.selection().toPlainText())
-    if OBJECT in text:
-        sources = iter(_formulas_in(cursor))
-        text = re.sub(OBJECT, lambda _: next(sources, ""), text)
-    return linear(text)
-
-
-def _formulas_in(cursor: QTextCursor) -> list[str]:
-    """The LaTeX of the object characters in a selection, in order; the empty string for one that has none."""
-    first, end = cursor.selectionStart(), cursor.selectionEnd()
-    document, found = cursor.document(), []
-    line = document.findBlock(first)
-    while line.isValid() and line.position() < end:
-        pieces = line.begin()
-        while not pieces.atEnd():
-            piece = pieces.fragment()
-            begin = piece.position()
-            if piece.charFormat().isImageFormat():
-                source = str(piece.charFormat().property(QTextFormat.Property.ImageAltText) or "")
-                found += [source] * (min(begin + piece.length(), end) - max(begin, first))
-            pieces += 1
-        line = line.next()
-    return found
 
 
 def style_sheet() -> str:
@@ -235,6 +196,9 @@ class Prose(TextView):
             return
         self._html = html
         self._render()
+
+    def plain(self, start: int = 0, end: int = FAR) -> str:
+        return running_text(self.document(), start, min(end, self.length))
 
     def _style(self) -> None:
         self.document().setDefaultFont(theme.font("body"))
@@ -334,30 +298,29 @@ class Table(Prose):
     def wheelEvent(self, event: QWheelEvent) -> None:
         scroll_sideways(self, event)
 
-    def createMimeDataFromSelection(self) -> QMimeData:
-        """Cells with tabs between them, so that a spreadsheet takes them."""
-        cursor = self.textCursor()
-        table = QTextCursor(self.document().begin().next()).currentTable() or cursor.currentTable()
-        if table is None:
-            return super().createMimeDataFromSelection()
-        first, rows, column, columns = cast("tuple[int, int, int, int]", cursor.selectedTableCells())
-        if first < 0:
-            whole = cursor.selectionStart() < table.firstPosition() or cursor.selectionEnd() > table.lastPosition()
-            if not whole:
-                return super().createMimeDataFromSelection()
-            first, rows, column, columns = 0, table.rows(), 0, table.columns()
-        lines = []
-        for row in range(first, first + rows):
-            words = []
-            for place in range(column, column + columns):
-                cell = table.cellAt(row, place)
-                inside = cell.firstCursorPosition()
-                inside.setPosition(cell.lastPosition(), QTextCursor.MoveMode.KeepAnchor)
-                words.append(copied_text(inside))
-            lines.append("\t".join(words))
-        data = QMimeData()
-        data.setText("\n".join(lines))
-        return data
+    def plain(self, start: int = 0, end: int = FAR) -> str:
+        return table_text(self.document(), start, min(end, self.length))
+
+    def _spans(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Whole cells in rows that are selected from cell to cell; characters within one."""
+        table = table_in(self.document())
+        if table is None or (start <= 0 and end >= self.length):
+            return [(start, end)]
+        first = table.cellAt(max(start, table.firstPosition()))
+        last = table.cellAt(min(end, table.lastPosition()))
+        if not first.isValid() or not last.isValid():
+            return [(start, end)]
+        if first == last:
+            return [(max(start, first.firstPosition()), min(end, first.lastPosition()))]
+        one, other, width = first.row(), last.row(), table.columns() - 1
+
+        def cells(row: int, column: int, row_end: int, column_end: int) -> tuple[int, int]:
+            return table.cellAt(row, column).firstPosition(), table.cellAt(row_end, column_end).lastPosition()
+
+        if one == other:
+            return [cells(one, first.column(), one, last.column())]
+        middle = [cells(one + 1, 0, other - 1, width)] if other - one > 1 else []
+        return [cells(one, first.column(), one, width), *middle, cells(other, 0, other, last.column())]
 
 
 class PlainText(TextView):

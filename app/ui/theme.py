@@ -55,6 +55,7 @@ class Tokens:
     code_string: str
     code_function: str
     code_number: str
+    selection: str  # behind selected text, everywhere
     wash: str  # laid thinly over the ground: hover, selected, pressed
     hover: float = 0.05
     selected: float = 0.075
@@ -67,7 +68,8 @@ LIGHT = Tokens(
     hot="#B43F12", hot_fill="#DE5E25", hot_soft="#FBEADF", cold="#2A678F", cold_fill="#448AB8", cold_soft="#E4EEF5",
     ok="#2A7548", ok_soft="#E4F1E8", warn="#85560A", warn_soft="#FAF0DA", bad="#B3261E", bad_soft="#FBE9E7",
     away="#6B479F", away_fill="#8C69BF", away_soft="#F0EAF8",
-    code_keyword="#9A3470", code_string="#2A7548", code_function="#2A678F", code_number="#85560A", wash="#221D19",
+    code_keyword="#9A3470", code_string="#2A7548", code_function="#2A678F", code_number="#85560A",
+    selection="#F7D9C4", wash="#221D19",
 )  # fmt: skip
 DARK = Tokens(
     dark=True, page="#1B1917", side="#151311", card="#242120", sunken="#141210", bubble="#2C2825", line="#35312D",
@@ -75,7 +77,8 @@ DARK = Tokens(
     hot="#F6925E", hot_fill="#EC7638", hot_soft="#3A2519", cold="#86BCE0", cold_fill="#5698C6", cold_soft="#1C2D39",
     ok="#74C795", ok_soft="#1C3024", warn="#E3B65C", warn_soft="#342913", bad="#F39A90", bad_soft="#3D211E",
     away="#C2ABEB", away_fill="#9A82CF", away_soft="#2C2540",
-    code_keyword="#E39AC0", code_string="#8CCBA0", code_function="#8FC1E3", code_number="#E0B97A", wash="#F0ECE7",
+    code_keyword="#E39AC0", code_string="#8CCBA0", code_function="#8FC1E3", code_number="#E0B97A",
+    selection="#5A3A27", wash="#F0ECE7",
 )  # fmt: skip
 
 
@@ -256,7 +259,7 @@ def palette() -> QPalette:
     for role, name in {
         group.Window: t.page, group.WindowText: t.ink, group.Base: t.card, group.AlternateBase: t.sunken,
         group.Text: t.ink, group.PlaceholderText: t.ink3, group.Button: t.card, group.ButtonText: t.ink,
-        group.BrightText: t.bad, group.Highlight: t.hot_soft, group.HighlightedText: t.ink, group.Link: t.cold,
+        group.BrightText: t.bad, group.Highlight: t.selection, group.HighlightedText: t.ink, group.Link: t.cold,
         group.LinkVisited: t.cold, group.ToolTipBase: t.ink, group.ToolTipText: t.on_ink, group.Light: t.card,
         group.Midlight: t.line, group.Mid: t.edge, group.Dark: t.control, group.Shadow: t.ink, group.Accent: t.hot_fill,
     }.items():  # fmt: skip

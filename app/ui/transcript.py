@@ -21,6 +21,7 @@ from app.ui import theme
 from app.ui.context_reach import ContextReach
 from app.ui.controls import Button
 from app.ui.message_view import Answer, MessageView
+from app.ui.selection import TextSelection
 from app.ui.turn_column import TurnColumn
 
 NEWEST = 60  # messages that a chat has built soon after it opens
@@ -64,6 +65,8 @@ class Transcript(QScrollArea):
         self._pending: dict[str, list[str]] = {}
         self._flushed_at = 0.0  # time.monotonic()
         self._reach = ContextReach(self._turns)
+        self.selection = TextSelection(self, self._turns)
+        self.selection.link_activated.connect(self.link_activated)
         self._status = EngineStatus()
         self._following = True
         self._moving = False
@@ -118,6 +121,7 @@ class Transcript(QScrollArea):
         """Show a chat from its end. Cost: the messages that fill the view, however long it is; 60 in slices to come."""
         self._flush_timer.stop()
         self._pending.clear()
+        self.selection.clear()
         self._turns.start_at(0)
         self._turns.messages = list(messages)
         self._build_the_end()
@@ -132,6 +136,7 @@ class Transcript(QScrollArea):
             (i for i, (a, b) in enumerate(zip(before, messages, strict=False)) if a.id != b.id),
             min(len(before), len(messages)),
         )  # fmt: skip
+        self.selection.clear()
         place = None
         if turns.first <= same < turns.last:
             place = turns.views[same - turns.first].y() - self.verticalScrollBar().value()
@@ -206,6 +211,7 @@ class Transcript(QScrollArea):
         if isinstance(view, Answer):
             view.set_model(self._turns.new_model(self._turns.index(message.id)))
             view.finish(message)
+            self._show_selection_in(message.id)
         self._reach.hear(message)
 
     def set_dropped(self, message_id: str, count: int, at: int = 0) -> None:
@@ -241,6 +247,13 @@ class Transcript(QScrollArea):
         pending, self._pending = self._pending, {}
         for message_id, pieces in pending.items():
             self._turns.add_text(message_id, "".join(pieces))
+            self._show_selection_in(message_id)
+
+    def _show_selection_in(self, message_id: str) -> None:
+        """The texts of a message may have changed."""
+        view = self._turns.view(message_id)
+        if view is not None:
+            self.selection.show_in(view)
 
     def _flush_interval(self, message_id: str) -> int:
         """The longer the block that must be painted again, the rarer: its cost stays a small share of the time."""
@@ -253,6 +266,7 @@ class Transcript(QScrollArea):
     def _wire(self, view: MessageView) -> None:
         view.link_activated.connect(self.link_activated)
         view.acted.connect(self.acted)
+        self.selection.show_in(view)
         if isinstance(view, Answer):
             view.set_status(self._status)
 

@@ -500,36 +500,6 @@ def test_the_caret_stands_in_the_last_part_while_writing(transcript: Transcript)
     assert [p._caret for p in view.parts() if isinstance(p, Prose)] == [False]
 
 
-def test_a_selection_survives_the_next_flush(transcript: Transcript) -> None:
-    message = start_answer(transcript, "Some words to select")
-    prose = transcript.views[-1].findChildren(Prose)[0]
-    cursor = prose.textCursor()
-    cursor.setPosition(5)
-    cursor.setPosition(10, cursor.MoveMode.KeepAnchor)
-    prose.setTextCursor(cursor)
-    transcript.append_text(message.id, " and more")
-    transcript.flush()
-    assert prose.textCursor().selectedText() == "words"
-
-
-def test_copied_text_has_no_padding_and_no_colours(transcript: Transcript) -> None:
-    transcript.show_messages([answer("Call `f(x)` now")])
-    prose = transcript.views[-1].findChildren(Prose)[0]
-    prose.selectAll()
-    prose.copy()
-    data = QGuiApplication.clipboard().mimeData()
-    assert data.text() == "Call f(x) now"
-    assert not data.hasHtml()
-
-
-def test_a_copied_table_has_tabs(transcript: Transcript) -> None:
-    transcript.show_messages([answer("| a | b |\n|---|---|\n| 1 | `2` |\n")])
-    table = transcript.views[-1].findChildren(Table)[0]
-    table.selectAll()
-    table.copy()
-    assert QGuiApplication.clipboard().text() == "a\tb\n1\t2"
-
-
 # ------------------------------------------------------------------ code
 
 

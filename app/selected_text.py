@@ -1,0 +1,127 @@
+"""A selection over the texts of several messages, as places and strings, and what is copied of it.
+
+The texts of a message are numbered; app/ui/selection.py knows which widget shows which and asks it for its characters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+FAR = 2**31 - 1  # a position behind the end of any text
+
+
+class Place(NamedTuple):
+    """A position between two characters: index of the message in the chat, of the text in it, position in the text."""
+
+    message: int
+    text: int
+    position: int
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Everything between two places. The anchor stays where the selection began, the caret follows the pointer."""
+
+    anchor: Place
+    caret: Place
+
+    @property
+    def start(self) -> Place:
+        return min(self.anchor, self.caret)
+
+    @property
+    def end(self) -> Place:
+        return max(self.anchor, self.caret)
+
+    @property
+    def is_empty(self) -> bool:
+        return self.anchor == self.caret
+
+    def within(self, message: int, text: int) -> tuple[int, int] | None:
+        """Start and end position of the selected part of one text (FAR: to its end); None: no part is selected."""
+        here = (message, text)
+        if self.is_empty or not self.start[:2] <= here <= self.end[:2]:
+            return None
+        first = self.start.position if here == self.start[:2] else 0
+        end = self.end.position if here == self.end[:2] else FAR
+        return (first, end) if first < end else None
+
+
+def whole_message(index: int) -> Selection:
+    """Select one message."""
+    return Selection(Place(index, 0, 0), Place(index, FAR, FAR))
+
+
+class Cut(NamedTuple):
+    """The selected part of one block, as plain text, and whether that is all of it."""
+
+    text: str
+    whole: bool
+
+
+def cut(texts: Sequence[str], full: str, start: int, end: int) -> list[Cut] | None:
+    """Return the part of every block that lies between two offsets of the full text, which shows all blocks in order.
+
+    None: a block's text was not found in the full text.
+    """
+    out: list[Cut] = []
+    begin = 0
+    for text in texts:
+        begin = full.find(text, begin)
+        if begin < 0:
+            return None
+        first, last = max(start - begin, 0), min(end - begin, len(text))
+        out.append(Cut(text[first:last] if first < last else "", first == 0 and last == len(text)))
+        begin += len(text)
+    return out
+
+
+def markdown_of(sources: Sequence[tuple[str, int]], cuts: Sequence[Cut]) -> str | None:
+    """Return the Markdown of what is selected: the source of each block that is whole, else its selected text.
+
+    sources: Markdown of each top-level block of the message, and how many of `cuts` show it. None: they do not match.
+    """
+    if sum(count for _, count in sources) != len(cuts):
+        return None
+    out: list[str] = []
+    place = 0
+    for source, count in sources:
+        shown = cuts[place : place + count]
+        place += count
+        if not any(part.text for part in shown):
+            continue
+        if all(part.whole for part in shown):
+            out.append(source)
+        else:
+            out.append("\n\n".join(part.text.strip("\n") for part in shown if part.text))
+    return "\n\n".join(out)
+
+
+class Passage(NamedTuple):
+    """What is selected of one message. own: the user wrote it."""
+
+    plain: str
+    markdown: str
+    own: bool = False
+
+
+def plain_text(passages: Iterable[Passage]) -> str:
+    """Return the passages as plain text, a blank line between messages."""
+    return "\n\n".join(passage.plain for passage in passages if passage.plain)
+
+
+def markdown_text(passages: Sequence[Passage]) -> str:
+    """Return the passages as Markdown. Beside other messages the user's words are quoted, as in an exported chat."""
+    several = len(passages) > 1
+    return "\n\n".join(
+        quoted(passage.markdown) if passage.own and several else passage.markdown
+        for passage in passages
+        if passage.markdown
+    )
+
+
+def quoted(text: str) -> str:
+    """Return the text as a Markdown quote."""
+    return "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
