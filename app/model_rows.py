@@ -5,11 +5,11 @@ The catalogue, the library and the downloads each know a part; `rows_of` puts th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from app.translation import figure, noted, tr
+from app.model_words import Rate, rate_of, shortfall
+from app.translation import noted, tr
 from engine.library.records import CatalogueEntry, Download, Estimate, InstalledModel
 
 SHIPPED_RANK, OWN_RANK, FETCHED_RANK = 900, 1000, 1100  # after whatever the catalogue recommends
@@ -23,6 +23,7 @@ _FITS = {
     "hybrid": (noted("GPU + CPU"), "cold"),
     "cpu": (noted("CPU only"), "warn"),
 }
+SLOW_TOK_S = 5.0  # slower than people read: the chip says so before it says where the model lies
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,21 @@ class ModelRow:
     rank: int
     verdict: str = ""
     verdict_token: str = ""
+
+    @property
+    def measured_tok_s(self) -> float | None:
+        """The decode rate of its last longer answer on this PC."""
+        return self.installed.measured_tok_s if self.installed is not None else None
+
+    @property
+    def rate(self) -> Rate | None:
+        """How fast it is here: measured, else estimated."""
+        return rate_of(self.estimate, self.measured_tok_s)
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it would answer more slowly than people read."""
+        return self.rate is not None and self.rate.tok_s < SLOW_TOK_S
 
 
 def rows_of(
@@ -170,30 +186,33 @@ def verdict_of(
     if model is not None and model.state == "broken":
         return tr("Broken"), "bad"
     if estimate is not None and estimate.fits == "no":
-        return too_big(estimate.short_bytes), "bad"
+        return too_big(estimate), "bad"
     if model is not None and (model.state == "ready" or estimate is None):
         return tr("Ready"), "ok"
-    return fit_words(estimate)
+    return fit_words(estimate, model.measured_tok_s if model is not None else None)
 
 
-def fit_words(estimate: Estimate | None) -> tuple[str, str]:
-    """How a model would lie on this PC, in the product's words, and the colour of that; empty while unknown."""
+def fit_words(estimate: Estimate | None, measured_tok_s: float | None = None) -> tuple[str, str]:
+    """How a model would run on this PC, in the product's words, and the colour of that; empty while unknown.
+
+    Without a GPU, running on the CPU is what the PC does, and no warning.
+    """
     if estimate is None:
         return "", ""
     if estimate.fits == "no":
-        return too_big(estimate.short_bytes), "bad"
+        return too_big(estimate), "bad"
+    rate = rate_of(estimate, measured_tok_s)
+    if rate is not None and rate.tok_s < SLOW_TOK_S:
+        return tr("Slow here"), "warn"
+    if estimate.fits == "cpu" and not estimate.vram_budget_bytes:
+        return tr("Fits this PC"), "ok"
     words, token = _FITS[estimate.fits]
     return tr(words), token
 
 
-def too_big(short_bytes: int) -> str:
-    """ "8 GB too big": rounded up, so that this much freed is enough, and counted as memory is sold (2^30 bytes)."""
-    gigabytes = short_bytes / 2**30
-    if gigabytes <= 0.9:
-        size = figure(max(1, math.ceil(10 * gigabytes)) / 10, ".1f")
-    else:
-        size = figure(math.ceil(gigabytes), "d")
-    return tr("{size}\u202fGB too big", size=size)
+def too_big(estimate: Estimate) -> str:
+    """ "8 GB too big", as `shortfall` counts it."""
+    return tr("{size} too big", size=shortfall(estimate).missing)
 
 
 def recommended(rows: Iterable[ModelRow], disk_free_bytes: int | None = None, offered: str = "") -> ModelRow | None:

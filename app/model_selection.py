@@ -13,12 +13,12 @@ from typing import Literal
 from app.model_rows import ModelRow
 from app.translation import noted
 
-Filter = Literal["recommended", "here", "gpu", "chat", "research", "all"]
+Filter = Literal["recommended", "here", "gpu", "well", "chat", "research", "all"]
 Sort = Literal["best", "speed", "size", "name"]
 
 FILTERS: tuple[tuple[Filter, str], ...] = (
     ("recommended", noted("Recommended")), ("here", noted("On this PC")), ("gpu", noted("Fits the GPU")),
-    ("chat", noted("Chat")), ("research", noted("Research")), ("all", noted("All")),
+    ("well", noted("Runs well here")), ("chat", noted("Chat")), ("research", noted("Research")), ("all", noted("All")),
 )  # fmt: skip
 SORTS: tuple[tuple[Sort, str], ...] = (
     ("best", noted("recommended")), ("speed", noted("speed here")), ("size", noted("size")), ("name", noted("name")),
@@ -93,6 +93,8 @@ def _passes(row: ModelRow, wanted: Filter) -> bool:
             return is_here(row)
         case "gpu":
             return row.estimate is not None and row.estimate.fits == "gpu"
+        case "well":
+            return row.estimate is not None and fits(row) and not row.is_slow
         case "chat":
             return row.kind == wanted
         case "research":
@@ -102,7 +104,7 @@ def _passes(row: ModelRow, wanted: Filter) -> bool:
 
 
 def _by_rank(row: ModelRow) -> tuple[object, ...]:
-    return (not row.in_use, not fits(row), row.rank, row.name.casefold())
+    return (not row.in_use, not fits(row), row.is_slow, row.rank, row.name.casefold())
 
 
 def _by_speed(row: ModelRow) -> tuple[object, ...]:
@@ -126,10 +128,8 @@ _ORDERS = {"best": _by_rank, "speed": _by_speed, "size": _by_size, "name": _by_n
 
 
 def speed_of(row: ModelRow) -> float | None:
-    """Measured here, else foretold, tokens/s."""
-    if row.installed is not None and row.installed.measured_tok_s is not None:
-        return row.installed.measured_tok_s
-    return row.estimate.predicted_tok_s if row.estimate is not None and row.estimate.fits != "no" else None
+    """Return the rate that a row shows, in tokens/s."""
+    return row.rate.tok_s if row.rate is not None else None
 
 
 def matches(row: ModelRow, text: str) -> bool:

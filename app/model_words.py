@@ -5,6 +5,8 @@ Files are counted in GB of 10^9 bytes, as the hub counts them; memory as it is s
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from app.engine_status import NARROW, gigabytes, rate, short_name
 from app.translation import figure, noted, tr, tr_n
 from engine.library.records import Download, Estimate, MachineLine
@@ -79,31 +81,83 @@ def estimated(tok_s: float) -> str:
     return figure(tok_s, ",.0f" if tok_s >= 9.95 else ".1f")
 
 
-def speed(estimate: Estimate | None, measured_tok_s: float | None = None) -> tuple[str, str]:
-    """A rate and, below it, how far it can be trusted: ("≈ 24 tok/s", "20 to 27"), ("39.1 tok/s", "measured here")."""
+@dataclass(frozen=True)
+class Rate:
+    """How fast a model writes on this PC, in tokens/s. low, high: the range of an estimate, where there is one."""
+
+    tok_s: float
+    low: float | None = None
+    high: float | None = None
+    is_measured: bool = False
+
+    def changed(self, before_tok_s: float | None, after_tok_s: float | None) -> Rate | None:
+        """Return the rate after a change that the solver predicts to lead from one rate to another.
+
+        The solver's gain holds, its absolute rates give way to the one that is known. None where it predicts nothing.
+        """
+        if after_tok_s is None:
+            return None
+        return Rate(self.tok_s * after_tok_s / before_tok_s) if before_tok_s else Rate(after_tok_s)
+
+
+def rate_of(estimate: Estimate | None, measured_tok_s: float | None = None) -> Rate | None:
+    """Return the one rate of a model on this PC, which all of the window shows: measured here, else estimated."""
     if measured_tok_s is not None:
-        return rate(measured_tok_s), tr("measured here")
+        return Rate(measured_tok_s, is_measured=True)
+    if estimate is None or estimate.fits == "no" or estimate.predicted_tok_s is None:
+        return None
+    return Rate(estimate.predicted_tok_s, estimate.low_tok_s, estimate.high_tok_s)
+
+
+def rate_words(found: Rate) -> tuple[str, str]:
+    """A rate and, below it, how far it can be trusted: ("≈ 24 tok/s", "20 to 27"), ("39.1 tok/s", "measured here")."""
+    if found.is_measured:
+        return rate(found.tok_s), tr("measured here")
+    words = f"≈{NARROW}{estimated(found.tok_s)}{NARROW}tok/s"
+    if found.low is None or found.high is None:
+        return words, tr(ESTIMATED)
+    digits = 0 if found.tok_s >= 9.95 else 1  # as the rate above it has them
+    least, most = (figure(end, f",.{digits}f") for end in (found.low, found.high))
+    return words, tr("{least} to {most}", least=least, most=most) if least != most else tr(ESTIMATED)
+
+
+def speed(estimate: Estimate | None, measured_tok_s: float | None = None) -> tuple[str, str]:
+    """The words of `rate_of`, also where there is no rate to show."""
+    if (found := rate_of(estimate, measured_tok_s)) is not None:
+        return rate_words(found)
     if estimate is None:
         return "–", ""
-    if estimate.fits == "no":
-        return tr("No estimate"), tr("does not fit")
-    if estimate.predicted_tok_s is None:
-        return tr("No estimate"), ""
-    words = f"≈{NARROW}{estimated(estimate.predicted_tok_s)}{NARROW}tok/s"
-    low, high = estimate.low_tok_s, estimate.high_tok_s
-    if low is None or high is None:
-        return words, tr(ESTIMATED)
-    digits = 0 if estimate.predicted_tok_s >= 9.95 else 1  # as the rate above it has them
-    least, most = (figure(end, f",.{digits}f") for end in (low, high))
-    return words, tr("{least} to {most}", least=least, most=most) if least != most else tr(ESTIMATED)
+    return tr("No estimate"), tr("does not fit") if estimate.fits == "no" else ""
+
+
+@dataclass(frozen=True)
+class Shortfall:
+    """What a model that does not fit needs, what this PC can give it, and what is missing: words that add up."""
+
+    need: str
+    room: str
+    missing: str
+
+
+def shortfall(estimate: Estimate) -> Shortfall:
+    """Return the memory of a model that does not fit, all three figures rounded to one unit.
+
+    What it needs is rounded up and what there is down, and what is missing is their difference: freeing that much is
+    always enough. Tenths of a GB where whole ones would say little, so that no model is 0 GB too big.
+    """
+    missing = max(int(estimate.short_bytes), 1)
+    need = max(int(estimate.vram_bytes + estimate.ram_bytes), missing)
+    room = need - missing
+    parts = 10 if missing < 3 * 2**30 or room < 10 * 2**30 else 1
+    need, room = -(-need * parts // 2**30), room * parts // 2**30
+    words = (figure(n / parts, ".1f" if parts > 1 else ".0f") for n in (need, room, need - room))
+    return Shortfall(*(f"{size}{NARROW}GB" for size in words))
 
 
 def short_of(estimate: Estimate) -> str:
     """The sentence of a model that does not fit: what it needs and what there is."""
-    need = estimate.vram_bytes + estimate.ram_bytes
-    room = max(need - estimate.short_bytes, 0) or estimate.vram_budget_bytes + estimate.ram_budget_bytes
-    say = memory if need - room < 3 * 2**30 else whole_memory  # rounded, the two would hardly differ
-    return tr("Needs {need}. This PC can give it {room}.", need=say(need), room=say(room))
+    found = shortfall(estimate)
+    return tr("Needs {need}. This PC can give it {room}.", need=found.need, room=found.room)
 
 
 def machine(line: MachineLine) -> str:

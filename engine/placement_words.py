@@ -24,7 +24,7 @@ _HARDLY = 0.005  # a share below it is none, in words
 
 
 def placement_of(model: LoadedModel) -> dict[str, Any]:
-    """What LoadedModelInfo.placement holds: the line, the reasons, and the figures that they are made of.
+    """What LoadedModelInfo.placement holds: the line, the same without the rate (where), the reasons, and the figures.
 
     Units: bytes, tokens/s, shares between 0 and 1; predicted_tok_s None where nothing can be foretold.
     Cost: with a card nothing; without one the time of a token is reckoned, half a second for the largest models, and
@@ -46,7 +46,7 @@ def _on_card(model: LoadedModel, card: CardPart) -> dict[str, Any]:
         share = f"the attention of {at_home} of {placement.n_layers} layers on the GPU"
         if not at_home:
             share = "the output head on the GPU"
-    line = f"{gpu.name}: {share}, {memory_of(held, total)}, {about(placement.predicted_tok_s)}"
+    where = f"{gpu.name}: {share}, {memory_of(held, total)}"
     notes = [note for note in placement.notes if not note.startswith("Nothing is placed on")]
     why = [card.chosen, f"{card.reason.rstrip('.')}."]
     if placement.ram_bytes:
@@ -55,7 +55,8 @@ def _on_card(model: LoadedModel, card: CardPart) -> dict[str, Any]:
         why.append(card.products)
     why.append(f"There is room for a context of {model.context} tokens.")
     return {
-        "line": line,
+        "line": f"{where}, {about(placement.predicted_tok_s)}",
+        "where": where,
         "why": _sentences([*why, *notes, *model.card_notes]),
         "gpu": gpu.name,
         "gpu_neuron_load": load,
@@ -83,8 +84,10 @@ def _on_processor(model: LoadedModel) -> dict[str, Any]:
         log.info("Nothing is foretold of %s: no memory is left to reckon with", model.name)
     why = [f"{model.device_reason.rstrip('.')}.", f"{model.threads_reason[:1].upper()}{model.threads_reason[1:]}."]
     why.append(f"There is room for a context of {model.context} tokens.")
+    where = f"No GPU is used: all of the model in RAM, {gib(ram_bytes)}"
     return {
-        "line": f"No GPU is used: all of the model in RAM, {gib(ram_bytes)}, {about(predicted)}",
+        "line": f"{where}, {about(predicted)}",
+        "where": where,
         "why": _sentences([*why, *notes, *model.card_notes]),
         "gpu": "",
         "gpu_neuron_load": None,

@@ -10,7 +10,7 @@ from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QWidget
 
 from app.engine_status import EngineStatus, Phase
-from app.model_rows import ModelRow
+from app.model_rows import ModelRow, listed_id
 from app.translation import tr
 from app.ui.model_menu import ModelMenu
 from app.ui.placement_popup import Placed, PlacementPopup
@@ -117,7 +117,9 @@ class ChatModels(QObject):
         loading = status.phase is Phase.LOADING and not status.cancelling
         loaded = bool(status.device) and status.phase not in (Phase.OFF, Phase.FAILED, Phase.LOADING)
         budget = self._models.choices.of(self._chat.model).vram_budget_gib
-        placed = Placed(status.model, status.placement, budget, status.device, status.device_reason)
+        row = self._models.row(listed_id(self._chat.model))
+        rate = row.rate if row is not None else None
+        placed = Placed(status.model, status.placement, budget, status.device, status.device_reason, rate)
         if (loading, loaded, placed) == self._shown:
             return  # an answer tells of itself a hundred times a second, and changes nothing of this
         self._shown = (loading, loaded, placed)
@@ -132,6 +134,7 @@ class ChatModels(QObject):
             key: row.name for row in rows if row.installed for key in (row.installed.id, row.installed.path)
         })  # fmt: skip
         self.menu.set_rows(rows)
+        self._take_status(self._status)  # its rate may be another by now
         self._show_offer()
 
     def _take_preview(self, model: str, estimate: Estimate) -> None:

@@ -212,8 +212,7 @@ class ModelCard(CardFrame):
 
     def rate(self) -> tuple[str, str]:
         """The rate, and how far it can be trusted."""
-        measured = self.row.installed.measured_tok_s if self.row.installed is not None else None
-        return model_words.speed(self.row.estimate, measured)
+        return model_words.speed(self.row.estimate, self.row.measured_tok_s)
 
     def facts(self) -> list[str]:
         """The plain chips."""

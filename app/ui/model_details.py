@@ -49,8 +49,7 @@ class DetailsSheet(Sheet):
         line.setSpacing(theme.px(8))
         if row.verdict:
             line.addWidget(Chip(row.verdict, row.verdict_token))  # type: ignore[arg-type]
-        measured = row.installed.measured_tok_s if row.installed is not None else None
-        rate, span = model_words.speed(estimate, measured)
+        rate, span = model_words.speed(estimate, row.measured_tok_s)
         if rate != "–":
             line.addWidget(Label(rate, "heading"))
             line.addWidget(Label(span, "meta"))

@@ -11,8 +11,9 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
 from app import model_words
-from app.engine_status import NARROW, gigabytes
+from app.engine_status import gigabytes
 from app.model_rows import ModelRow
+from app.model_words import Rate, rate_words
 from app.translation import noted, tr, tr_n
 from app.ui import theme
 from app.ui.controls import Button, Chip, Label, Rule, Segments
@@ -90,7 +91,7 @@ class PrepareSheet(Sheet):
 
     def show_plan(self, plan: PreparePlan) -> None:
         """The steps, how long they take, and what they bring."""
-        gain = gain_words(plan)
+        gain = gain_words(plan, self.row.rate)
         steps = [step for step in plan.steps if step.stage != "solve"] or list(plan.steps)
         if not plan.steps:
             self.start.hide()
@@ -128,16 +129,20 @@ class PrepareSheet(Sheet):
         return two_lines(tr(STEP_TITLES[step.stage]), step.why, eta)
 
 
-def gain_words(plan: PreparePlan) -> str:
-    """What a plan brings, in one sentence."""
+def gain_words(plan: PreparePlan, now: Rate | None) -> str:
+    """What a plan brings, in one sentence. now: the model's rate as its card shows it."""
     if plan.then_tok_s is None:
         return ""
-    then = f"≈{NARROW}{model_words.estimated(plan.then_tok_s)}{NARROW}tok/s"
     if plan.now_tok_s is None:
-        return tr("It should reach {then}.", then=then)
+        return tr("It should reach {then}.", then=rate_words(Rate(plan.then_tok_s))[0])
     if plan.then_tok_s < 1.05 * plan.now_tok_s:
         return tr("It will hardly be faster than it is.")
-    return tr("From ≈\u202f{now} to {then}.", now=model_words.estimated(plan.now_tok_s), then=then)
+    now = now or Rate(plan.now_tok_s)
+    then = now.changed(plan.now_tok_s, plan.then_tok_s)
+    assert then is not None
+    words = rate_words(now)
+    shown = tr("{rate} ({how})", rate=words[0], how=words[1]) if now.is_measured else words[0]
+    return tr("From {now} to {then}.", now=shown, then=rate_words(then)[0])
 
 
 # ------------------------------------------------------------------ what would fit
@@ -157,8 +162,7 @@ class FitSheet(Sheet):
         super().__init__(parent, tr("{name} does not fit", name=row.name), sentence, 480)
         rows = []
         for near in nearest:
-            measured = near.installed.measured_tok_s if near.installed is not None else None
-            rate, span = model_words.speed(near.estimate, measured)
+            rate, span = model_words.speed(near.estimate, near.measured_tok_s)
             line = " · ".join(part for part in (gigabytes(near.n_bytes), f"{rate}, {span}" if span else rate) if part)
             button = Button(tr("Show"))
             button.setAccessibleName(tr("Show {name}", name=near.name))

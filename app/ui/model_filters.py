@@ -166,9 +166,10 @@ class ModelFilters(QFrame):
         self._place()
 
     def set_gpu(self, has_gpu: bool) -> None:
-        """Without a GPU there is nothing to choose by whether it fits one."""
+        """Offer what fits the GPU, or without one what the CPU runs fast enough to read along."""
         self.pills["gpu"].setVisible(has_gpu)
-        if not has_gpu and self.choice.filter == "gpu":
+        self.pills["well"].setVisible(not has_gpu)
+        if self.choice.filter == ("well" if has_gpu else "gpu"):
             self._pick("all")
         self._place()
 

@@ -50,10 +50,7 @@ def figure(row: ModelRow) -> str:
         return tr("Loading") if row.loading else tr("Preparing")
     if row.estimate is not None and row.estimate.fits == "no":
         return row.verdict
-    measured = row.installed.measured_tok_s if row.installed else None
-    if measured is None and (row.estimate is None or row.estimate.predicted_tok_s is None):
-        return ""
-    return model_words.speed(row.estimate, measured)[0]
+    return model_words.rate_words(row.rate)[0] if row.rate is not None else ""
 
 
 def section(place: Place) -> str:
@@ -253,7 +250,7 @@ def about(row: Entry) -> str:
         lines.append(row.installed.reason)
     elif row.estimate is not None:
         lines.append(model_words.place(row.estimate))
-        rate, why = model_words.speed(row.estimate, row.installed.measured_tok_s if row.installed else None)
+        rate, why = model_words.speed(row.estimate, row.measured_tok_s)
         lines.append(", ".join(part for part in (rate, why) if part))
     return "\n".join(lines)
 

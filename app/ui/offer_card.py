@@ -35,8 +35,8 @@ def pitch(row: ModelRow) -> tuple[str, str]:
         return tr("{name} is on this PC", name=row.name), tr("Load it, and the next answer comes from it.")
     title = tr("{name} runs well on this PC", name=row.name)
     parts = [tr("better answers"), tr("{size} to download", size=gigabytes(row.n_bytes))]
-    if row.estimate is not None and row.estimate.predicted_tok_s is not None:
-        parts.insert(0, tr("about {rate}", rate=f"{model_words.estimated(row.estimate.predicted_tok_s)}{NARROW}tok/s"))
+    if row.rate is not None:
+        parts.insert(0, tr("about {rate}", rate=f"{model_words.estimated(row.rate.tok_s)}{NARROW}tok/s"))
     line = ", ".join(parts)
     return title, f"{line[0].upper()}{line[1:]}"
 

@@ -17,6 +17,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLayout, QVBoxLayout, QWidget
 
 from app import model_words
 from app.engine_status import NARROW
+from app.model_words import Rate
 from app.translation import figure, tr
 from app.ui import theme
 from app.ui.controls import Button, Label, Rule, ShareBar, Slider
@@ -35,13 +36,14 @@ _TOGETHER = re.compile(r"(?<=\d) (?=of \d)|(?<=\d of) (?=\d)|(?<=\babout) (?=\d)
 @dataclass(frozen=True)
 class Placed:
     """The model that is loaded. placement: as in LoadedModelInfo. budget_gib: what the person chose for it; None:
-    automatic. device, reason: where it runs in words, for an engine that tells no placement."""
+    automatic. device, reason: where it runs in words, for an engine that tells no placement. rate: as on its card."""
 
     name: str
     placement: Mapping[str, Any] = field(default_factory=dict)
     budget_gib: float | None = None
     device: str = ""
     reason: str = ""
+    rate: Rate | None = None
 
     @property
     def total_bytes(self) -> int:
@@ -50,7 +52,10 @@ class Placed:
 
     @property
     def line(self) -> str:
-        return tidy(str(self.placement.get("line") or self.device))
+        where = self.placement.get("where")
+        if self.rate is None or not where:
+            return tidy(str(self.placement.get("line") or self.device))
+        return tidy(f"{where}, {rate_line(self.rate)}")
 
     @property
     def why(self) -> list[str]:
@@ -67,13 +72,22 @@ def tidy(words: str) -> str:
     return _TOGETHER.sub(NO_BREAK, words)
 
 
-def consequence(estimate: Estimate, asked_gib: float | None) -> tuple[str, str]:
-    """What another budget would bring: the rate, and where the neurons and bytes would lie."""
+def rate_line(rate: Rate) -> str:
+    """A rate with how far it can be trusted, in one line."""
+    words, how = model_words.rate_words(rate)
+    return f"{words}, {how}" if how and how != tr(model_words.ESTIMATED) else words
+
+
+def consequence(estimate: Estimate, asked_gib: float | None, rate: Rate | None = None) -> tuple[str, str]:
+    """What another budget would bring: the rate, and where the neurons and bytes would lie.
+
+    rate: that of the model then, where it is known better than by this estimate.
+    """
     if estimate.fits == "no":
-        missing = model_words.memory(estimate.short_bytes)
+        missing = model_words.shortfall(estimate).missing
         return tr("Does not fit"), tr("{memory} of memory is missing.", memory=missing)
-    speed, how = model_words.speed(estimate)
-    first = f"{speed}, {how}" if how and how != tr(model_words.ESTIMATED) else speed
+    rate = rate or model_words.rate_of(estimate)
+    first = rate_line(rate) if rate is not None else model_words.speed(estimate)[0]
     share = estimate.gpu_neuron_load
     parts = [] if share is None else [tr("{share}% of the active neurons on the GPU", share=figure(100 * share, ".0f"))]
     parts.append(model_words.place(estimate))
@@ -194,11 +208,14 @@ class PlacementPopup(Popover):
         """What would become of the model with the budget that was asked about last."""
         if not self._moved:
             return
-        speed, effect = consequence(estimate, self._wanted)
+        before, now = self._placed.placement.get("predicted_tok_s"), self._placed.rate
+        if now is None and before:
+            now = Rate(float(before))
+        then = now.changed(before, estimate.predicted_tok_s) if now is not None and now.is_measured else None
+        speed, effect = consequence(estimate, self._wanted, then)
         bad = estimate.fits == "no"
-        now = self._placed.placement.get("predicted_tok_s")
-        if now and not bad:
-            speed += "  ·  " + tr("now about {rate}", rate=model_words.estimated(float(now)))
+        if now is not None and not bad:
+            speed += "  ·  " + tr("now {rate}", rate=rate_line(now))
         self.speed.set_look("smallstrong", "bad" if bad else "ink")
         self.speed.setText(speed)
         self.effect.setText(effect)

@@ -156,7 +156,7 @@ def row_of(model: object, **known: object) -> ModelRow:
         (row_of(installed("A")), ""),
         (row_of(installed("A", state="broken")), "Broken"),
         (row_of(installed("A", id="a"), loading="a"), "Loading"),
-        (row_of(installed("A", id="a"), estimates={"a": estimate("no", None, short=8)}), "8\u202fGB too big"),
+        (row_of(installed("A", id="a"), estimates={"a": estimate("no", None, ram=40, short=8)}), "8\u202fGB too big"),
     ],
 )
 def test_the_figure_at_the_right_is_a_rate_or_what_is_in_the_way(row: ModelRow, words: str) -> None:

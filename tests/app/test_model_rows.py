@@ -9,7 +9,7 @@ import pytest
 from fake_library import GB, PIP, entry, estimate, installed, shelf
 
 from app.model_choices import Choice, ModelChoices
-from app.model_rows import Preparing, fit_words, listed_id, recommended, rows_of, too_big
+from app.model_rows import Preparing, fit_words, listed_id, recommended, rows_of
 from engine.library.records import CatalogueEntry, Download, Estimate
 
 BAMBOO = entry("Bamboo DPO 7B", rank=10)
@@ -52,7 +52,11 @@ def test_two_copies_of_one_model_are_two_rows_and_the_sound_one_is_the_catalogue
         (estimate("gpu"), "Fits the GPU", "ok"),
         (estimate("hybrid"), "GPU + CPU", "cold"),
         (estimate("cpu"), "CPU only", "warn"),
-        (estimate("no", None, short=7.6), f"8{N}GB too big", "bad"),
+        (estimate("cpu", vram_budget_bytes=0), "Fits this PC", "ok"),
+        (estimate("cpu", None, vram_budget_bytes=0), "Fits this PC", "ok"),
+        (estimate("cpu", 4.9, vram_budget_bytes=0), "Slow here", "warn"),
+        (estimate("hybrid", 2.0), "Slow here", "warn"),
+        (estimate("no", None, ram=40, short=7.6), f"8{N}GB too big", "bad"),
         (None, "", ""),
     ],
 )
@@ -74,19 +78,13 @@ def test_the_verdict_of_an_owned_model_says_what_is_going_on() -> None:
     assert verdict(in_use=OWN.id, preparing=Preparing(OWN.id, "train", 1, 2, 3.0)) == ("Preparing", "hot")
     assert verdict(replace(OWN, state="broken", reason="gone")) == ("Broken", "bad")
     assert verdict(replace(OWN, state="needs preparing"), found=estimate("hybrid")) == ("GPU + CPU", "cold")
-    assert verdict(found=estimate("no", None, short=2)) == (f"2{N}GB too big", "bad")
+    assert verdict(found=estimate("no", None, short=2)) == (f"2.0{N}GB too big", "bad")
+    slow = replace(OWN, state="needs preparing", measured_tok_s=3.0)
+    assert verdict(slow, found=estimate("hybrid", 40.0)) == ("Slow here", "warn"), "what was measured counts first"
     for name in ("starter-chat", "pip", PIP.id):
         (row,) = rows_of([], [PIP], [], None, in_use=name)
         assert row.in_use
         assert listed_id(name) == PIP.id
-
-
-@pytest.mark.parametrize(
-    ("short", "words"),
-    [(1, "0.1"), (400_000_000, "0.4"), (2**30, "1"), (2**30 + 1, "2"), (8 * 2**30 - 5, "8"), (91 * 2**30, "91")],
-)
-def test_what_is_missing_is_rounded_up(short: int, words: str) -> None:
-    assert too_big(short) == f"{words}{N}GB too big"
 
 
 def test_an_owned_models_own_estimate_counts_first() -> None:

@@ -37,6 +37,16 @@ def test_what_is_offered_comes_first_and_what_crawls_is_not_recommended(rows: li
     assert len(select(slow, Choice(filter="all"))) == 1
 
 
+def test_what_runs_well_here_is_recommended_before_what_is_slow() -> None:
+    found = [
+        (entry("Slow 30B", rank=1), estimate("cpu", 3.0, vram_budget_bytes=0)),
+        (entry("Quick 1B", rank=2), estimate("cpu", 30.0, vram_budget_bytes=0)),
+    ]
+    rows = rows_of(found, [], [], None)
+    assert ids(select(rows, Choice())) == ["quick-1b", "slow-30b"]
+    assert ids(select(rows, Choice(filter="well"))) == ["quick-1b"]
+
+
 def test_recommended_are_not_a_whole_catalogue() -> None:
     many = [(entry(f"Model {i}", rank=i), estimate("gpu", 20)) for i in range(40)]
     found = select(rows_of(many, [PIP], [], None), Choice())
@@ -46,7 +56,7 @@ def test_recommended_are_not_a_whole_catalogue() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "count"), [("here", 2), ("gpu", 1), ("chat", 5), ("research", 2), ("all", 7)]
+    ("wanted", "count"), [("here", 2), ("gpu", 1), ("well", 4), ("chat", 5), ("research", 2), ("all", 7)]
 )  # fmt: skip
 def test_filters(rows: list[ModelRow], wanted: str, count: int) -> None:
     assert len(select(rows, Choice(filter=wanted))) == count  # type: ignore[arg-type]

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from decimal import Decimal
+
 import pytest
 from fake_library import GB, MACHINE, estimate
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from app import model_words
 from app.engine_status import NARROW
-from engine.library.records import Download, Estimate
+from app.model_rows import too_big
+from app.ui.model_dialogs import gain_words
+from app.ui.placement_popup import Placed
+from engine.library.records import Download, Estimate, PreparePlan
 
 
 def plain(words: str) -> str:
@@ -104,3 +112,55 @@ def test_paces_and_small_sizes() -> None:
         "", "", "420 kB/s", "2.3 MB/s", "38 MB/s",
     ]  # fmt: skip
     assert plain(model_words.fetched(12_000_000, 65_000_000)) == "12 of 65 MB"
+
+
+# ------------------------------------------------------------------ one rate
+
+
+@given(st.floats(0.1, 900), st.floats(1.06, 4), st.none() | st.floats(0.1, 900), st.floats(0.2, 5), st.floats(0.2, 5))
+def test_one_model_has_one_rate_wherever_it_is_shown(
+    predicted: float, gain: float, measured: float | None, solver: float, loaded: float
+) -> None:
+    """solver, loaded: how far preparation's and the loaded engine's own predictions are off the card's estimate."""
+    known = estimate("gpu", predicted, low_tok_s=predicted / 1.2, high_tok_s=1.2 * predicted)
+    rate = model_words.rate_of(known, measured)
+    assert rate is not None
+    assert rate.is_measured is (measured is not None)
+    shown = model_words.rate_words(rate)[0]
+    plan = PreparePlan("m", (), predicted * solver, predicted * solver * gain, 1.0, 0, False)
+    assert shown in gain_words(plan, rate)
+    assert ("measured here" in gain_words(plan, rate)) is rate.is_measured
+    then = rate.changed(plan.now_tok_s, plan.then_tok_s)
+    assert then is not None
+    assert then.tok_s == pytest.approx(rate.tok_s * gain), "what is gained is gained on the rate that is known"
+    placement = {"line": "all in RAM, about 74 tok/s", "where": "all in RAM", "predicted_tok_s": predicted * loaded}
+    assert Placed("m", placement, rate=rate).line.startswith(f"all in RAM, {shown}")
+
+
+def test_a_rate_that_nobody_knows_is_the_engines_own() -> None:
+    assert model_words.rate_of(None) is None
+    assert model_words.rate_of(estimate("no", None, short=1)) is None
+    assert Placed("m", {"line": "all in RAM, about 74 tok/s", "where": "all in RAM"}).line.endswith("74\u202ftok/s")
+    assert gain_words(PreparePlan("m", (), None, 12.0, 1.0, 0, False), None) == "It should reach ≈\u202f12\u202ftok/s."
+
+
+# ------------------------------------------------------------------ what does not fit
+
+
+@given(st.integers(0, 200 * 2**30), st.integers(0, 200 * 2**30), st.integers(1, 200 * 2**30))
+@example(0, round(15.14 * 2**30), round(0.06 * 2**30))  # "0.1 GB too big. Needs 15.1 GB. This PC can give it 15.1 GB."
+@example(0, 15 * 2**30, 1)
+def test_need_room_and_what_is_missing_add_up_as_they_are_printed(vram: int, ram: int, short: int) -> None:
+    short = min(short, vram + ram) or 1
+    known = replace(estimate("no", None), vram_bytes=vram, ram_bytes=ram, short_bytes=short)
+    found = model_words.shortfall(known)
+    need, room, missing = (
+        Decimal(size.removesuffix(f"{NARROW}GB")) for size in (found.need, found.room, found.missing)
+    )
+    assert need == room + missing
+    assert missing > 0
+    assert missing * 2**30 >= short, "freeing what is missing is enough"
+    assert need * 2**30 >= vram + ram
+    assert room * 2**30 <= max(vram + ram - short, 0)
+    assert found.need in model_words.short_of(known)
+    assert too_big(known).startswith(found.missing)

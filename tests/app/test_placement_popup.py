@@ -90,7 +90,7 @@ def test_a_budget_has_a_rate_with_its_range_and_a_place() -> None:
     assert effect.startswith("71% of the active neurons on the GPU. ")
     assert effect.endswith("in RAM. Only 10.2\u202fGB of the GPU is free.")
     assert consequence(estimate("no", None, 12, 30, short=2.147483648), 0.5) == (
-        "Does not fit", "2.0\u202fGB of memory is missing.")  # fmt: skip
+        "Does not fit", "2.1\u202fGB of memory is missing.")  # fmt: skip
 
 
 # ------------------------------------------------------------------ the card
@@ -128,7 +128,7 @@ def test_the_slider_asks_shows_and_only_apply_changes(popup: PlacementPopup, qtb
     assert asked == [20.5]
     assert popup.value.words == "20.5 of 24\u202fGB"
     popup.take_estimate(estimate("hybrid", 10.0, 20, 32))
-    assert popup.speed.words == "≈\u202f10\u202ftok/s, 8 to 11  ·  now about 11"
+    assert popup.speed.words == "≈\u202f10\u202ftok/s, 8 to 11  ·  now ≈\u202f11\u202ftok/s"
     assert popup.slider.accessibleDescription().startswith("20.5 of 24\u202fGB. ≈\u202f10\u202ftok/s, 8 to 11")
     assert chosen == []
     assert popup.apply.isVisible()

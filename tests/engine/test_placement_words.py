@@ -16,8 +16,8 @@ from engine.placement_words import about, gib, memory_of, placement_of
 from engine.session import LoadedModel
 
 KEYS = {
-    "line", "why", "gpu", "gpu_neuron_load", "hot_share", "vram_bytes", "vram_total_bytes", "vram_budget_bytes",
-    "ram_bytes", "predicted_tok_s", "context", "is_automatic",
+    "line", "where", "why", "gpu", "gpu_neuron_load", "hot_share", "vram_bytes", "vram_total_bytes",
+    "vram_budget_bytes", "ram_bytes", "predicted_tok_s", "context", "is_automatic",
 }  # fmt: skip
 
 
@@ -65,6 +65,7 @@ def test_with_a_card(machine: StandInMachine, tmp_path: Path, monkeypatch: pytes
         f"A card: 100% of the active neurons on the GPU, {memory_of(model.vram_bytes, 4 * GIB)}, "
         f"{about(placement.predicted_tok_s)}"
     )
+    assert told["line"] == f"{told['where']}, {about(placement.predicted_tok_s)}"
     assert (told["hot_share"], told["gpu_neuron_load"], told["is_automatic"]) == (1, 1, True)
     assert told["vram_bytes"] == model.vram_bytes <= told["vram_budget_bytes"] < told["vram_total_bytes"] == 4 * GIB
     assert told["context"] == model.context
