@@ -17,12 +17,13 @@ from app.asking import AnswerRequest, Asking, overflow_of, request_for
 from app.chat_choices import ChatChoices
 from app.chat_memory import ChatMemory
 from app.chat_turns import STILL_ANSWERING, ChatTurns, versions_of
-from app.conversation import Attachment, Conversation, Message, MessageState, Role, SearchHit, title_from
+from app.conversation import Attachment, Conversation, Message, MessageState, Role, SearchHit, Unsent, title_from
 from app.engine_client import EngineClient
 from app.engine_process import EngineDied
 from app.engine_status import EngineStatus, Phase
 from app.message_act import MessageAct
 from app.model_switch import LOAD_LAST, STARTER, ModelSwitch
+from app.next_message import NextMessage
 from app.problems import Problems
 from app.remote_client import RemoteClient
 from app.servers import CHOICE, Place
@@ -56,7 +57,6 @@ class ChatController(QObject):
     problem_solved = Signal()
     toast = Signal(str, object)  # words, and a callable that undoes it, or None
     title_changed = Signal(str)
-    draft_restored = Signal(str)
     model_loaded = Signal(object)  # protocol.LoadedModelInfo
     model_changed = Signal(str)  # this model is loaded now
     window_action = Signal(str)  # a remedy that only the window can do: settings, folder
@@ -83,6 +83,7 @@ class ChatController(QObject):
         self._place: Place | None = None  # of the open chat, as it was told last
         self._answers = AnswerQueue(engine, remote)
         self._turns = ChatTurns(memory, self._answers)
+        self.next = NextMessage(memory, self._answers)
         self.asking_of = self._asking
         self._open: str | None = None
         self._wanted: str | None = None  # the chat that is being read from the store
@@ -118,6 +119,8 @@ class ChatController(QObject):
         self._turns.resumed.connect(self._message_resumed)
         self._turns.branch_changed.connect(self._branch_changed)
         self._turns.said.connect(self.toast)
+        self.next.due.connect(self._ask)
+        self.next.said.connect(self.toast)
 
     def start(self) -> None:
         """Open the chats and load the model, both in the background."""
@@ -184,13 +187,12 @@ class ChatController(QObject):
     @Slot(str)
     @Slot(str, object)
     def send(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
-        """A message of the person's into the open chat, or into a new one."""
+        """A message of the person's into the open chat, or into a new one; after the answer that is being written."""
         text = text.strip()
         if not text and not attachments:
             return
-        if self._open is not None and self._answers.of(self._open) is not None:
-            self.draft_restored.emit(text)
-            self.toast.emit(tr(STILL_ANSWERING), None)
+        if self._open is not None and (self._answers.of(self._open) is not None or self.next.of(self._open)):
+            self.next.add(self._open, text, attachments)
             return
         self._answer_goes_on()
         if self._open is None:
@@ -199,7 +201,18 @@ class ChatController(QObject):
             self._memory.add(conversation)
             self._show_chat(conversation)
         assert self._open is not None
-        self._turns.ask(self._open, text, attachments)
+        self._ask(self._open, text, attachments)
+
+    @Slot(str, object)
+    def send_next(self, text: str, attachments: tuple[Attachment, ...]) -> None:
+        """A message that was written while the open chat was answered. Its attachments are not counted yet."""
+        if self._answers.of(self._open) is None and attachments:  # the answer has ended just now
+            self.next.returned.emit(Unsent(text, attachments), True)
+        else:
+            self.send(text, attachments)
+
+    def _ask(self, chat: str, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
+        self._turns.ask(chat, text, attachments)
         self._wake()
         self._tell_status()
 
@@ -294,6 +307,7 @@ class ChatController(QObject):
         self.choices.show(conversation)
         self._tell_versions(shown)
         self.conversation_opened.emit(conversation, shown)
+        self.next.show(self._open or "")
         self.problems.show_chat(self._open or "")
 
     @Slot(str)
@@ -487,6 +501,7 @@ class ChatController(QObject):
     def close(self) -> None:
         """Hand over everything that is not saved yet. The queues are closed by whoever made them."""
         self.switch.stop()
+        self.next.end()
         self._answers.abandon(MessageState.INTERRUPTED, waiting_too=True)
         self._memory.end()
 

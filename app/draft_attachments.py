@@ -124,6 +124,22 @@ class DraftAttachments(QObject):
         self.changed.emit()
         return sent
 
+    def take_whole(self) -> tuple[Attachment, ...]:
+        """What is attached, before the context's room for it counts; nothing is attached any more."""
+        whole = tuple(item.attachment for item in self._items.values() if item.attachment is not None)
+        self._items.clear()
+        self.changed.emit()
+        return whole
+
+    def give_back(self, given: Sequence[Attachment]) -> None:
+        """Attach what was taken and not sent. It stands before what has been attached since."""
+        since, self._items = self._items, {}
+        for attachment in given:
+            item = Attached(new_id(), attachment.name, attachment)
+            self._items[item.id] = item
+        self._items |= since
+        self.changed.emit()
+
     def switch(self, chat: str) -> None:
         """Another chat's draft is written now; what was attached to the one before waits for it."""
         if chat != self._chat:

@@ -12,7 +12,7 @@ from PySide6.QtCore import QPoint, Qt, QUrl, Signal
 from PySide6.QtGui import QDesktopServices, QGuiApplication, QKeyEvent, QKeySequence, QResizeEvent
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QStackedWidget, QVBoxLayout, QWidget
 
-from app.conversation import Conversation, Message, Role
+from app.conversation import Conversation, Message, Role, Unsent
 from app.engine_status import EngineStatus, Phase
 from app.markdown_blocks import web_address
 from app.selected_text import quoted
@@ -51,13 +51,14 @@ def chat_as_markdown(title: str, messages: list[Message]) -> str:
 class ChatPage(QFrame):
     """One chat, or the start of one.
 
-    submitted: text to send, and what is attached. stop_requested: end the running answer. title_menu: "rename" or
-    "delete" was chosen for this chat. copied: words for a note that something is on the clipboard now. remedy: action
-    of the banner's button. prompt_chosen: text of a card of the empty page, while messages are taken and there is no draft
-    (else it is added to the draft).
+    submitted: text to send, and what is attached. queued: the same, after the answer that is being written.
+    stop_requested: end the running answer. title_menu: "rename" or "delete" was chosen for this chat. copied: words for
+    a note that something is on the clipboard now. remedy: action of the banner's button. prompt_chosen: text of a card
+    of the empty page, while messages are taken and there is no draft (else it is added to the draft).
     """
 
     submitted = Signal(str, object)
+    queued = Signal(str, object)
     draft_changed = Signal(str, str)  # id of the chat, or "" for a new one; what stands in the composer
     acted = Signal(object)  # MessageAct: what is wanted with one message
     stop_requested = Signal()
@@ -111,6 +112,7 @@ class ChatPage(QFrame):
         column.addWidget(self._stack, 1)
 
         self.composer.submitted.connect(self.submitted)
+        self.composer.queued.connect(self.queued)
         self.composer.field.textChanged.connect(self._tell_draft)
         self.composer.said_here = lambda: [m.text for m in self.transcript.messages if m.role is Role.USER]
         self.composer.stop_requested.connect(self.stop_requested)
@@ -218,10 +220,9 @@ class ChatPage(QFrame):
         """Let the person type."""
         self.composer.field.setFocus(Qt.FocusReason.OtherFocusReason)
 
-    def restore_draft(self, text: str) -> None:
-        """Give words back that were not sent. What has been typed since stays, behind them."""
-        since = self.composer.text()
-        self.composer.set_text(f"{text}\n{since}" if since.strip() else text)
+    def give_back(self, unsent: Unsent, goes: bool) -> None:
+        """Put a message that was not sent back into the composer; `goes`: have it sent once it is counted."""
+        self.composer.give_back(unsent, goes)
         self.focus_composer()
 
     # ------------------------------------------------------------------ acts of the person

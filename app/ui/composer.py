@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtCore import QSize, Qt, QTimer, Signal
 from PySide6.QtGui import (
     QDragEnterEvent,
     QDragLeaveEvent,
@@ -20,6 +20,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QFileDialog, QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
+from app.conversation import Unsent
 from app.draft_attachments import DraftAttachments
 from app.engine_status import EngineStatus, Phase
 from app.shortcuts import keys, tooltip
@@ -31,6 +32,7 @@ from app.ui.context_meter import ContextMeter
 from app.ui.controls import Button, IconButton
 from app.ui.direction import set_margins
 from app.ui.message_field import MessageField, files_in
+from app.ui.next_message_row import NextMessageRow
 from app.ui.signs import Dot
 from engine.protocol import CountResult
 
@@ -90,13 +92,15 @@ class NameButton(Button):
 class Composer(QFrame):
     """The card at the foot of a chat.
 
-    submitted: the text to send, and its attachments. stop_requested: end the running answer. model_menu_asked: the
+    submitted: the text to send, and its attachments. queued: the same, to be sent after the answer that is being
+    written. stop_requested: end the running answer. model_menu_asked: the
     model's name was pressed. load_stop_asked: the model that is on its way is not wanted. load_asked: bring the last
     one back. changed: the text, or what is attached. context_asked: the context's figure was pressed.
     preset_menu_asked: the preset's name was pressed.
     """
 
     submitted = Signal(str, object)
+    queued = Signal(str, object)
     stop_requested = Signal()
     model_menu_asked = Signal()
     load_stop_asked = Signal()
@@ -143,7 +147,10 @@ class Composer(QFrame):
         self._bar.addWidget(self.meter)
         self._bar.addWidget(self.send)
         self.away = AwayMark()
+        self.next = NextMessageRow()
+        self._goes_once_counted = False
         self._column = QVBoxLayout(self)
+        self._column.addWidget(self.next)
         self._column.addWidget(self.away)
         self._tiles = QHBoxLayout()
         self._tiles.addWidget(self.attached)
@@ -153,7 +160,7 @@ class Composer(QFrame):
         self._column.addLayout(self._words)
         self._column.addLayout(self._bar)
 
-        self.field.textChanged.connect(self._refresh)
+        self.field.textChanged.connect(self._typed)
         self.field.textChanged.connect(self.changed)
         self.field.send_requested.connect(self._submit)
         self.field.focus_changed.connect(self._on_focus)
@@ -184,6 +191,21 @@ class Composer(QFrame):
     def set_text(self, text: str) -> None:
         """Put a draft in."""
         self.field.set_text(text)
+
+    def give_back(self, unsent: Unsent, goes: bool) -> None:
+        """Take back a message that was not sent; what has been typed since stays, behind it.
+
+        goes: send it once the engine has counted what is attached, unless somebody writes meanwhile.
+        """
+        since = self.text() if self.text().strip() else ""
+        goes = goes and not since and not self.draft.items
+        self.set_text("\n".join(part for part in (unsent.text, since) if part))
+        self._goes_once_counted = goes
+        self.draft.give_back(unsent.attachments)
+
+    def _typed(self) -> None:
+        self._goes_once_counted = False
+        self._refresh()
 
     def _history(self) -> list[str]:
         return [text for text in self.said_here() if text.strip()] or self._recent
@@ -324,6 +346,9 @@ class Composer(QFrame):
                 reason += "\n" + tr("{state}: the answer begins once the model is there", state=status.word)
         self._name_button(tr("Send"), reason, "send")
         self.send.setEnabled(not why_not)
+        if self._goes_once_counted and not why_not:
+            self._goes_once_counted = False
+            QTimer.singleShot(0, self, self._submit)
 
     def _name_button(self, name: str, tooltip: str, glyph: str) -> None:
         self.send.setAccessibleName(name)
@@ -332,14 +357,15 @@ class Composer(QFrame):
             self.send.set_glyph(glyph)
 
     def _submit(self) -> None:
-        if self._status.answering or self._why_not():
+        answering, text = self._status.answering, self.text().strip("\n")
+        nothing = not text.strip() and not self.draft.items
+        if nothing or (self.draft.is_reading if answering else self._why_not()):
             return  # what was typed stays
-        text = self.text().strip("\n")
-        given = self.draft.take()
+        given = self.draft.take_whole() if answering else self.draft.take()
         if text.strip():
             self._recent.append(text)
         self.field.set_text("")
-        self.submitted.emit(text, given)
+        (self.queued if answering else self.submitted).emit(text, given)
 
     def _stop(self) -> None:
         if self._status.answering and self._status.phase is not Phase.STOPPING:

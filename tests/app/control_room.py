@@ -115,6 +115,7 @@ class Room(Person):
             self.hearth.servers.remove(server.id)
         for toast in self.window.findChildren(Toast):
             toast.deleteLater()
+        self.page.composer.next.show_message(None)
         self.page.composer.set_text("")
         for item in list(self.page.composer.draft.items):
             self.page.composer.draft.remove(item.id)

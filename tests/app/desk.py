@@ -85,7 +85,7 @@ class Desk:
         c.problem.connect(self._problem)
         c.problem_solved.connect(lambda: setattr(self, "problem", None))
         c.toast.connect(lambda words, undo: self.toasts.append((words, undo)))
-        c.draft_restored.connect(self.drafts.append)
+        c.next.returned.connect(lambda unsent, goes: self.drafts.append(unsent.text))
         c.messages_dropped.connect(lambda message, count: self.dropped.append((message, count)))
         c.search_results.connect(lambda text, hits: self.hits.append((text, hits)))
         self.engine.process_started.connect(lambda pid: setattr(self, "pid", pid))

@@ -126,16 +126,6 @@ def test_an_answer_goes_on_into_its_own_chat(make_desk: MakeDesk, tmp_path: Path
     assert desk.last.text == "meanwhile "
 
 
-def test_a_second_message_into_a_chat_that_is_being_answered_comes_back(make_desk: MakeDesk) -> None:
-    desk = make_desk()
-    desk.wait_ready()
-    desk.controller.send("words 100000 pace 0.01")
-    desk.controller.send("impatient")
-    assert desk.drafts == ["impatient"]
-    assert len(desk.shown) == 2
-    desk.controller.stop()
-
-
 def test_engine_killed_in_mid_answer_keeps_every_word_and_answers_again(make_desk: MakeDesk) -> None:
     desk = make_desk(location="process")
     desk.wait_ready()

@@ -10,7 +10,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QAbstractButton, QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
-from app.conversation import Conversation, Message, MessageState, Role
+from app.conversation import Attachment, Conversation, Message, MessageState, Role, Unsent
 from app.engine_status import EngineStatus, Phase
 from app.ui import chat_page, theme
 from app.ui.chat_page import ChatPage, chat_as_markdown
@@ -139,10 +139,11 @@ def test_every_chat_keeps_what_is_attached_to_its_draft(page: ChatPage) -> None:
 
 
 def test_a_draft_that_comes_back_loses_nothing(page: ChatPage) -> None:
-    page.restore_draft("not sent")
+    page.give_back(Unsent("not sent", (Attachment("notes.txt", "words", "text"),)), goes=False)
     assert page.composer.text() == "not sent"
-    page.restore_draft("earlier")
+    page.give_back(Unsent("earlier", (Attachment("first.txt", "words", "text"),)), goes=False)
     assert page.composer.text() == "earlier\nnot sent"
+    assert [item.name for item in page.composer.draft.items] == ["first.txt", "notes.txt"]
 
 
 def test_an_answer_streams_into_the_page(page: ChatPage, qtbot: QtBot) -> None:

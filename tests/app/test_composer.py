@@ -128,9 +128,12 @@ def test_send_turns_into_stop_while_an_answer_comes(composer: Composer, qtbot: Q
     qtbot.mouseClick(composer.send, Qt.MouseButton.LeftButton)
     qtbot.keyClick(composer.field, Qt.Key.Key_Escape)
     assert len(stops) == 2
+    waiting: list[str] = []
+    composer.queued.connect(lambda text, given: waiting.append(text))
     qtbot.keyClicks(composer.field, "next")
     qtbot.keyClick(composer.field, Qt.Key.Key_Return)
-    assert (out, composer.text()) == ([], "next")
+    qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+    assert (out, waiting, composer.text()) == ([], ["next"], "")
     composer.set_status(EngineStatus(Phase.STOPPING, "Pip"))
     assert not composer.send.isEnabled()
     qtbot.keyClick(composer.field, Qt.Key.Key_Escape)

@@ -27,7 +27,7 @@ from PySide6.QtWidgets import QApplication, QDialog, QMenu, QWidget
 from pytestqt.qtbot import QtBot
 
 import app.ui
-from app.conversation import BinnedChat, Conversation
+from app.conversation import Attachment, BinnedChat, Conversation, Unsent
 from app.servers import Place
 from app.ui import theme
 from app.ui.answer_figures import AnswerFigures
@@ -137,6 +137,14 @@ def _bin(room: Room) -> QWidget:
     return room.opened(BinSheet(room.window, [BinnedChat(chat, time.time()) for chat in chats]).open)
 
 
+def _waiting(room: Room) -> QWidget:
+    notes = Attachment("notes.txt", "words", "text")
+    words = "And in the next answer, please compare both in a table, with a column for what each of them costs. " * 3
+    room.page.composer.next.show_message(Unsent(words, (notes,)))
+    walk.settle()
+    return room.window
+
+
 def _after_a_crash(room: Room) -> QWidget:
     lines = ["Fatal Python error: Aborted", "    app/bootstrap.py:1 run"]
     return room.opened(CrashDialog(room.window, lines, has_stacks=True).open)
@@ -168,7 +176,6 @@ def _live(room: Room) -> QWidget:
 
 
 def _attached(room: Room) -> QWidget:
-    from app.conversation import Attachment
     from app.draft_attachments import Attached, Measure
 
     report = Attachment("Quartalsbericht der Wärmeversorgung.pdf", "word " * 900, "pdf", 84)
@@ -288,6 +295,7 @@ PLACES: dict[str, Open] = {
     "menu: a folder in the list": lambda room: _list_menu(room, FolderRow),
     "menu: all chats": lambda room: _list_menu(room, type(None)),
     "the bin": lambda room: _bin(room),
+    "a message that waits": lambda room: _waiting(room),
     "menu: to a folder": lambda room: room.opened(lambda: room.window.commands.run("move_chat"), QMenu),
     "the palette": lambda room: _palette(room, ""),
     "the palette, something typed": lambda room: _palette(room, "chat"),
