@@ -27,7 +27,7 @@ _SPACE = "\u2581"
 _MAX_CHARSMAP_BYTES = 2 << 20  # the one in use, nmt_nfkc, has a quarter of a megabyte
 _LONG_TEXT = re.compile(rb"[^\0]{129}")  # the longest in use has 33 bytes
 _UNLIKELY_CHARS = 8  # a piece that must not be found in text scores worse than this many of the worst ones
-# Phi-3's markers swallow the white space behind them; these do not.
+# Phi-3's markers swallow the white space behind them, and so does its </s>, which is no marker; these do not.
 _PHI3_PLAIN = ("<unk>", "<s>", "<|endoftext|>")
 
 
@@ -236,7 +236,7 @@ def _added(facts: _Facts, swallowing: frozenset[int]) -> list[Any]:
     from tokenizers import AddedToken
 
     return [
-        AddedToken(text, special=i in facts.special, normalized=False, rstrip=i in facts.special and i in swallowing)
+        AddedToken(text, special=i in facts.special, normalized=False, rstrip=i in swallowing)
         for i, (text, kind) in enumerate(zip(facts.tokens, facts.types, strict=True))
         if text and (i in facts.special or kind == USER_DEFINED) and i not in facts.repeated
     ]

@@ -87,6 +87,7 @@ class Splitting:
 
 
 GPT2 = Splitting()
+NEOX = Splitting(composes=True)  # GPT-NeoX's own tokenizer.json, which Pythia, OLMo 1, MPT and DCLM share
 OPT = Splitting(adds_bos=True)
 FALCON = Splitting(digits="threes")
 SINGLE_DIGITS = Splitting(digits="each")
@@ -111,7 +112,8 @@ VIKING = Splitting((_BLOOM_WORDS, r"\p{N}"))
 UNNAMED = Splitting((r"[\p{P}$+<=>^~|]+", _GPT2_WORDS, r"\p{N}+", "[0-9][0-9][0-9]"))
 
 _BY_RULE = (
-    (GPT2, "gpt-2 gpt2 phi-2 mpt olmo jais gigachat trillion granite-docling exaone4"),
+    (GPT2, "gpt-2 gpt2 phi-2 jais gigachat trillion granite-docling exaone4"),
+    (NEOX, "mpt olmo"),
     (FALCON, "falcon"),
     (SINGLE_DIGITS, "smollm starcoder refact command-r codeshell exaone minerva-7b"),
     (LLAMA3, "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2"),
@@ -139,8 +141,9 @@ _BY_ARCHITECTURE = {
     "qwen2": QWEN2,
     "qwen3": QWEN2,
     "gpt2": GPT2,
-    "gptneox": GPT2,
-    "mpt": GPT2,
+    "gptneox": NEOX,
+    "mpt": NEOX,
+    "olmo": NEOX,
     "phi2": GPT2,
 }
 

@@ -7,7 +7,9 @@ no meaning to keys, and it does not know where tensors lie: gguf.py does.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +20,8 @@ from engine.formats import pickle_refused
 
 # Caps, each well above what any published model has, so that a lying file costs little before it is found out.
 MAX_ENTRIES = 1 << 16  # key-value pairs, and tensors
-MAX_HEADER_MEMORY = 80 << 20  # what the parsed header takes, estimated; the largest vocabularies take 50 MiB
+MAX_HEADER_MEMORY = 80 << 20  # what the parsed header takes, estimated, beside what its lists of texts may take more
+_CREDIT_PER_TEXT = 24  # bytes; Gemma 4's 777,050 texts make 92 MiB, and no file can list texts that it does not hold
 _MAX_NAME_BYTES = 1 << 16
 _MAX_STRING_BYTES = 16 << 20
 _MAX_ARRAY_ELEMENTS = 1 << 22
@@ -50,6 +53,13 @@ class Header:
     end: int
 
 
+class HeaderTooLargeError(UnsupportedModelError):
+    """A header that may be sound, but would take too much memory. metadata: the entries that were read before."""
+
+    hint = "Choose another file of the same model, or another model."
+    metadata: Mapping[str, Any] = MappingProxyType({})
+
+
 class Budget:
     """The memory that the headers of one model may take together."""
 
@@ -61,23 +71,32 @@ class Budget:
         self.left -= n_bytes
         return self.left >= 0
 
+    def credit(self, n_texts: int) -> None:
+        """A list of texts, whose count was checked against the file, allows for more."""
+        self.left += n_texts * _CREDIT_PER_TEXT
+
 
 def read_header(file_name: str, data: NDArray[np.uint8], budget: Budget) -> Header:
     """The head of the file whose bytes are `data`.
 
     Cost: touches the head's pages only.
-    Raises: ModelFormatError where it is damaged or lies, UnsupportedModelError for another version.
+    Raises: ModelFormatError where it is damaged or lies, UnsupportedModelError for another version,
+    HeaderTooLargeError where it would take more memory than the budget has.
     """
     cursor = _Cursor(file_name, data, budget)
     magic, n_tensors, n_entries = _read_preamble(cursor)
     metadata: dict[str, Any] = {}
-    for _ in range(n_entries):
-        key = cursor.name("a metadata key")
-        if key in metadata:
-            raise cursor.fail(f"the metadata key {key[:100]} appears twice")
-        cursor.charge(_ENTRY_COST)
-        metadata[key] = cursor.value(cursor.number("<I", f"the type of {key[:100]}"), key[:100])
-    tensors = [_read_tensor_entry(cursor) for _ in range(n_tensors)]
+    try:
+        for _ in range(n_entries):
+            key = cursor.name("a metadata key")
+            if key in metadata:
+                raise cursor.fail(f"the metadata key {key[:100]} appears twice")
+            cursor.charge(_ENTRY_COST)
+            metadata[key] = cursor.value(cursor.number("<I", f"the type of {key[:100]}"), key[:100])
+        tensors = [_read_tensor_entry(cursor) for _ in range(n_tensors)]
+    except HeaderTooLargeError as error:
+        error.metadata = metadata
+        raise
     return Header(magic, metadata, tensors, cursor.at)
 
 
@@ -103,7 +122,10 @@ class _Cursor:
     def charge(self, n_bytes: int) -> None:
         """Counts memory that is about to be taken."""
         if not self._budget.charge(n_bytes):
-            raise self.fail(f"its header would take more than {MAX_HEADER_MEMORY} bytes of memory")
+            raise HeaderTooLargeError(
+                f"{self.file_name} has a header that would take more than {MAX_HEADER_MEMORY >> 20} MiB of memory, "
+                "its vocabulary's allowance aside."
+            )
 
     def take(self, n_bytes: int, what: str) -> memoryview:
         """The next n_bytes."""
@@ -171,6 +193,7 @@ class _Cursor:
     def _texts(self, key: str, count: int) -> list[str]:
         """A vocabulary: the one long loop of opening a file, so it reads without the methods above."""
         data, at, size, unpack = self._data, self.at, self.size, _LENGTH.unpack_from
+        self._budget.credit(count)
         self.charge(count * _TEXT_COST)
         letters, most_letters = 0, self._budget.left
         texts = []

@@ -16,6 +16,7 @@ from engine.config import ModelConfig, SamplingConfig
 from engine.errors import InvalidRequestError, ModelFormatError, ModelNotFoundError, UnsupportedModelError
 from engine.formats import TensorSource, pickle_refused
 from engine.formats.gguf import is_gpu_index, open_gguf
+from engine.formats.gguf_header import HeaderTooLargeError
 from engine.formats.json_text import read_object
 from engine.formats.quant import CODECS
 from engine.formats.safetensors import INDEX_NAME, indexed_files, open_safetensors, open_sharded_safetensors
@@ -26,6 +27,7 @@ from engine.model.families import (
     Kind,
     PlannedTensor,
     activation_origin,
+    check_architecture,
     config_from_gguf,
     config_from_hf,
     is_surplus,
@@ -33,6 +35,7 @@ from engine.model.families import (
     sampling_from_gguf,
     sampling_from_hf,
 )
+from engine.model.model_names import model_name
 from engine.sparsity.powerinfer_predictors import has_own_predictors, is_predictor_tensor, predictor_files
 from engine.sparsity.stats import activation_files
 
@@ -314,10 +317,14 @@ def _open_hf(files: ModelFiles) -> OpenedModel:
 
 
 def _open_gguf(files: ModelFiles) -> OpenedModel:
-    source = open_gguf(files.weights[0])
+    try:
+        source = open_gguf(files.weights[0])
+    except HeaderTooLargeError as error:
+        check_architecture(error.metadata)  # where Hearth does not run it anyway, that is what to say
+        raise
     config = config_from_gguf(source.metadata, set(source.tensors))
     check_tensors(config, source, "gguf")
-    name, description = source.metadata.get("general.name"), source.metadata.get("general.description")
+    description = source.metadata.get("general.description")
     return OpenedModel(
         config=config,
         source=source,
@@ -326,7 +333,7 @@ def _open_gguf(files: ModelFiles) -> OpenedModel:
         parameters=_parameters(config, "gguf", source),
         files=files,
         metadata=source.metadata,
-        name=(_as_line(name) if isinstance(name, str) else "") or files.weights[0].stem,
+        name=_as_line(model_name(source.metadata, files.weights[0].stem)) or files.weights[0].stem,
         description=_as_line(description) if isinstance(description, str) else "",
         sampling=sampling_from_gguf(source.metadata),
     )

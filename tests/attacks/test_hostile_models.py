@@ -17,6 +17,7 @@ from raw_gguf import array, entry, gguf_file, tensor, text, tiny_model_parts, wr
 from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.errors import EngineError, ModelFormatError, ModelNotFoundError, UnsupportedModelError
+from engine.formats.gguf_header import Budget, HeaderTooLargeError
 from engine.model.weights import load_weights, open_model
 
 MOST_MEMORY_BYTES = 32 << 20
@@ -411,6 +412,18 @@ def changed_gguf(path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[
 
     monkeypatch.setattr(gguf.GGUFWriter, "write_header_to_file", write)
     return make_tiny_gguf(path)
+
+
+def test_an_unknown_architecture_is_told_before_its_vocabulary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gemma 4's vocabulary is sound, and so would be a larger one: what keeps both from running is the architecture."""
+    said, tensors = tiny_model_parts(tmp_path)
+    said["general.architecture"] = "gemma4"
+    path = write_gguf(tmp_path / "m.gguf", said, tensors)
+    refused(path, UnsupportedModelError, "gemma4")
+    monkeypatch.setattr(Budget.__init__, "__defaults__", (2000,))
+    refused(path, UnsupportedModelError, "gemma4")
+    said["general.architecture"] = "llama"
+    refused(write_gguf(path, said, tensors), HeaderTooLargeError, "memory")
 
 
 def test_a_name_that_would_steer_a_terminal(tmp_path: Path) -> None:

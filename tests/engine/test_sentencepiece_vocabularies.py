@@ -209,6 +209,25 @@ def test_phi_3s_marks_swallow_the_white_space_behind_them() -> None:
     assert tokenizer.eos_token_ids == (2, end)
 
 
+@pytest.mark.parametrize(("architecture", "swallows"), [("phi3", True), ("gemma", False)])
+def test_an_end_of_text_that_is_no_mark_is_found_in_text(architecture: str, swallows: bool) -> None:
+    """Phi-3's and Gemma's tokenizer.json add </s> as an ordinary token; Phi-3's takes the white space behind it."""
+    from tokenizers import Tokenizer as Backend
+
+    values = facts("like LLaMA")
+    values["general.architecture"] = architecture
+    values["tokenizer.ggml.token_type"][2] = 4
+    values["tokenizer.ggml.eos_token_id"] = values["tokenizer.ggml.bos_token_id"]
+    original = json.loads(as_published("like LLaMA").backend_tokenizer.to_str())
+    for token in original["added_tokens"]:
+        if token["content"] == "</s>":
+            token |= {"special": False, "normalized": False, "rstrip": swallows}
+    reference, tokenizer = Backend.from_str(json.dumps(original)), Tokenizer.from_gguf(values)
+    for text in ("</s>", "the</s>", "</s> the", "the </s>\n\n the", "</s>  </s>x", "a </s"):
+        assert tokenizer.encode(text) == reference.encode(text, add_special_tokens=False).ids, text
+        assert tokenizer.encode(text, special=True) == tokenizer.encode(text)
+
+
 def test_user_defined_runs_of_spaces_are_found_in_text() -> None:
     """Gemma's converter writes them with spaces, others with the stand-in for a space."""
     for text in ("   ", "▁▁▁"):

@@ -67,6 +67,9 @@ SMOLLM = {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_d
 # What GGUF says -> the pre-tokenizer of the family's own tokenizer.json, its normalizer, whether merges are ignored.
 FAMILIES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any] | None, bool]] = {
     "gpt-2": ({"pre": "gpt-2"}, GPT2, None, False),
+    "mpt": ({"pre": "mpt"}, GPT2, {"type": "NFC"}, False),
+    "olmo": ({"pre": "olmo"}, GPT2, {"type": "NFC"}, False),
+    "GPT-NeoX of 2023": ({"pre": None, "architecture": "gptneox"}, GPT2, {"type": "NFC"}, False),
     "OPT of 2023": ({"pre": None, "architecture": "opt"}, GPT2, None, False),
     "falcon": ({"pre": "falcon"}, FALCON, None, False),
     "Falcon of 2023": ({"pre": None, "architecture": "falcon"}, FALCON, None, False),
@@ -218,10 +221,31 @@ def test_transformers_own_classes_agree() -> None:
                 assert gguf.encode(text) == reference.encode(text, add_special_tokens=False), text
 
 
+def test_gpt_neox_runs_of_spaces_are_tokens_of_their_own() -> None:
+    """GPT-NeoX's tokenizer.json composes letters first, and adds tokens of two to twenty-four spaces."""
+    from tokenizers import Tokenizer as Backend
+
+    runs = [" " * n for n in range(24, 1, -1)]
+    original, facts = json.loads(json.dumps(document("olmo"))), metadata("olmo")
+    first = len(facts["tokenizer.ggml.tokens"])
+    original["added_tokens"] += [
+        {"id": first + i, "content": run, "single_word": False, "lstrip": False, "rstrip": False, "normalized": True,
+         "special": False}
+        for i, run in enumerate(runs)
+    ]  # fmt: skip
+    facts["tokenizer.ggml.tokens"] += runs
+    facts["tokenizer.ggml.token_type"] += [4] * len(runs)
+    reference, tokenizer = Backend.from_str(json.dumps(original)), Tokenizer.from_gguf(facts)
+    shapes = ("{}x", "a{}", "a{}b", "{}\n", "e\u0301{}e\u0301", "{}\u0301x")
+    for text in [*NASTY, *(shape.format(" " * n) for n in range(60) for shape in shapes)]:
+        if not any(mark in text for mark in SPECIALS):
+            assert tokenizer.encode(text) == reference.encode(text, add_special_tokens=False).ids, text
+
+
 def test_families_split_differently() -> None:
     """The comparison above could not fail if the texts told no two rules apart."""
     seen = {}
-    for family in ("gpt-2", "falcon", "llama-bpe", "qwen2", "smollm", "tekken", "gpt-4o"):
+    for family in ("gpt-2", "olmo", "falcon", "llama-bpe", "qwen2", "smollm", "tekken", "gpt-4o"):
         gguf = Tokenizer.from_gguf({**metadata("gpt-2"), "tokenizer.ggml.pre": family})
         seen[family] = tuple(tuple(gguf.encode(text)) for text in NASTY)
     assert len(set(seen.values())) == len(seen)

@@ -80,12 +80,22 @@ def config_from_gguf(metadata: Mapping[str, Any], tensor_names: set[str]) -> Mod
     Raises: ModelFormatError for a missing or wrong value, UnsupportedModelError for what Hearth does not implement.
     """
     read = Reader(metadata, "the GGUF metadata")
+    name, family = _family_of_gguf(read)
+    return ModelConfig(**fields_from_gguf(family, read, name, tensor_names))
+
+
+def check_architecture(metadata: Mapping[str, Any]) -> None:
+    """Raises: UnsupportedModelError where GGUF metadata names an architecture that Hearth does not implement,
+    ModelFormatError where it names none."""
+    _family_of_gguf(Reader(metadata, "the GGUF metadata"))
+
+
+def _family_of_gguf(read: Reader) -> tuple[str, Family]:
     name = read.required("general.architecture", str)
     # Models with experts may share the name of those without: Mixtral goes by LLaMA's.
     experts = read.optional(f"{name}.expert_count", int, 0) > 0
     by_fitness = sorted(FAMILIES, key=lambda family: family.experts == experts)
-    family = _find(name, {arch: family for family in by_fitness for arch in family.architectures})
-    return ModelConfig(**fields_from_gguf(family, read, name, tensor_names))
+    return name, _find(name, {arch: family for family in by_fitness for arch in family.architectures})
 
 
 def activation_origin(config: ModelConfig, kind: Kind, metadata: Mapping[str, Any]) -> ActivationOrigin:
