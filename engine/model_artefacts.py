@@ -98,7 +98,10 @@ def no_predictors(opened: OpenedModel) -> UnsupportedModelError:
     """What asking for sparse mode of such a model is answered with."""
     return UnsupportedModelError(
         f"{opened.name} has no predictors, and sparse mode computes only what they expect.",
-        "Use --mode exact: it computes every neuron that fires, without prediction.",
+        "Use --mode exact: it computes every neuron that fires, without prediction."
+        if opened.config.has_zeros
+        else f"Leave --mode out: every neuron of this model is active ({opened.config.activation} makes no zeros), so "
+        "none can be skipped in any mode.",
     )
 
 

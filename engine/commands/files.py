@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.commands.output import print_json
+from engine.commands.output import print_json, print_note
 from engine.config import plain_values
 from engine.console import ProgressBar, interrupt_as_wish
 from engine.errors import Cancelled, EngineError
@@ -83,7 +83,7 @@ def inspect(arguments: argparse.Namespace) -> int:
     if manifest:
         _print_bundle(manifest)
     _print_artefacts(opened)
-    for note in (*opened.files.notes, *tokenizer.notes):
+    for note in (*opened.files.notes, *tokenizer.notes, *filter(None, [opened.activation_warning])):
         print(f"  note: {note}")
     return 0
 
@@ -174,8 +174,8 @@ def convert(arguments: argparse.Namespace) -> int:
     except Cancelled:
         print("Stopped. The same command goes on where it was; what is finished is kept.", file=sys.stderr)
         return 130
-    for warning in made.warnings:
-        print(f"Note: {warning}", file=sys.stderr)
+    for warning in (*made.warnings, made.quality, made.activation_warning):
+        print_note(warning)
     worst = max(made.relative_errors, key=lambda name: made.relative_errors[name])
     if arguments.json:
         print_json(
@@ -186,6 +186,7 @@ def convert(arguments: argparse.Namespace) -> int:
                 "warnings": list(made.warnings),
                 "largest_error": {"tensor": worst, "relative_error": made.relative_errors[worst]},
                 "kept_parts": made.kept_parts,
+                "quality": made.quality,
             }
         )
         return 0

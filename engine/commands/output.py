@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,15 @@ def load_model(arguments: argparse.Namespace, cancelled: Callable[[], bool] = la
     from engine.session import LoadedModel
 
     with ProgressBar("Loading") as progress, ProgressBar("Preparing the processor kernels") as preparing:
-        return LoadedModel.load(arguments.model, engine_config(arguments), progress, cancelled, preparing)
+        model = LoadedModel.load(arguments.model, engine_config(arguments), progress, cancelled, preparing)
+    print_note(model.opened.activation_warning)
+    return model
+
+
+def print_note(words: str) -> None:
+    """A sentence for people beside what a command prints; nothing where it is empty."""
+    if words:
+        print(f"Note: {words}", file=sys.stderr)
 
 
 def print_json(values: dict[str, Any]) -> None:

@@ -79,6 +79,7 @@ class OpenedModel:
     description: str = ""
     sampling: dict[str, Any] = field(default_factory=dict)  # the model's own defaults, fields of SamplingConfig
     activation_origin: ActivationOrigin = "config"  # what said the activation
+    activation_warning: str = ""  # one sentence, where an override is likely to spoil the answers
 
     @cached_property
     def fingerprint(self) -> str:
@@ -177,7 +178,9 @@ def open_model(path: Path, activation: str | None = None) -> OpenedModel:
         case _:
             opened = _open_gguf(files)
     if activation is not None:
-        return replace(opened, config=opened.config.with_activation(activation), activation_origin="override")
+        config = opened.config.with_activation(activation)
+        warning = "" if _NAMES_OF_RELU.search(opened.name) else _activation_warning(opened, config)
+        return replace(opened, config=config, activation_origin="override", activation_warning=warning)
     opened = replace(opened, activation_origin=activation_origin(opened.config, files.kind, opened.metadata))
     guessed = opened.activation_origin == "family" and opened.config.activation == "silu-glu"
     if guessed and _NAMES_OF_RELU.search(opened.name):
@@ -186,6 +189,17 @@ def open_model(path: Path, activation: str | None = None) -> OpenedModel:
             opened.name[:100],
         )
     return opened
+
+
+def _activation_warning(opened: OpenedModel, config: ModelConfig) -> str:
+    """What to say where a model whose neurons are always active shall be run with one that makes zeros, or the other
+    way round: weights are trained for one activation, and thresholds alone change little."""
+    if config.has_zeros == opened.config.has_zeros:
+        return ""
+    return (
+        f"Without --activation, {opened.name} runs with {opened.config.activation}; now it runs with "
+        f"{config.activation}. A model that was not trained with it answers nonsense."
+    )
 
 
 def plan_for(config: ModelConfig, source: TensorSource, kind: Kind) -> list[PlannedTensor]:

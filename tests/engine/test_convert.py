@@ -389,3 +389,28 @@ def test_the_command_tells_people_what_was_made_and_stops_when_asked(
     assert "goes on where it was" in capsys.readouterr().err
     monkeypatch.undo()
     assert convert(path, tmp_path / "d", "q4_0").kept_parts == 1
+
+
+def test_a_bundle_that_would_grow_without_gain_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows begin at whole cache lines: those of narrow models take more in few bits than the source's did."""
+    monkeypatch.setattr(convert_module, "_GROWTH_BYTES", 0)
+    narrow = make_tiny_model(tmp_path / "narrow", activation="silu", dtype="float16")
+    with pytest.raises(InvalidRequestError, match=r"would grow from \d+ to \d+ MB") as caught:
+        convert(narrow, tmp_path / "b", "q4_0")
+    assert "as it is" in caught.value.hint
+    assert not (tmp_path / "b").exists()
+    convert(make_tiny_model(tmp_path / "relu", dtype="float16"), tmp_path / "c", "q4_0")  # which skips neurons by it
+    wide = make_tiny_model(tmp_path / "wide", activation="silu", dtype="float16", d_model=512, d_ff=1024)
+    convert(wide, tmp_path / "d", "q4_0")
+
+
+def test_what_rounding_costs_is_said_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = make_tiny_model(tmp_path / "m", dtype="float16")
+    assert convert(source, tmp_path / "f16", "f16").quality == convert(source, tmp_path / "q8", "q8_0").quality == ""
+    made = convert(source, tmp_path / "q4", "q4_0")
+    assert f"{100 * max(made.relative_errors.values()):.1f} %" in made.quality
+    assert "noticeably worse" in made.quality
+    assert cli.main(["convert", str(source), str(tmp_path / "again"), "--codec", "q4_0", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["quality"] == made.quality
+    assert made.quality in captured.err

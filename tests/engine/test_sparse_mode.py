@@ -199,6 +199,10 @@ def test_sparse_without_predictors_is_refused_with_a_way_out(tmp_path: Path) -> 
     with pytest.raises(UnsupportedModelError, match="no predictors") as caught:
         load(folder, "sparse")
     assert "--mode exact" in caught.value.hint
+    with pytest.raises(UnsupportedModelError, match="no predictors") as caught:
+        load(make_tiny_model(tmp_path / "silu", activation="silu"), "sparse")
+    assert "exact" not in caught.value.hint, "which is dense there"
+    assert "silu-glu makes no zeros" in caught.value.hint
     with pytest.raises(UnsupportedModelError, match="no predictors"):
         read_predictors(load(folder).opened)
 

@@ -91,6 +91,22 @@ def test_the_flag_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixt
     assert (model.mode, model.opened.config.activation) == ("dense", "silu-glu")
 
 
+def test_an_activation_that_the_weights_were_not_trained_for_is_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    silu, relu = (str(make_tiny_gguf(tmp_path / f"{name}.gguf", activation=name)) for name in ("silu", "relu"))
+    cases = ((silu, "relu", True), (relu, "silu", True), (silu, "gelu", False), (relu, "fatrelu:0.01", False))
+    for path, activation, warned in cases:
+        assert bool(open_model(Path(path), activation).activation_warning) == warned
+    said = ["--max-tokens", "2", "--prompt", "a", "--raw", "--device", "cpu", "--activation", "relu"]
+    assert cli.main(["generate", silu, *said]) == 0
+    assert "now it runs with relu-glu" in capsys.readouterr().err
+    assert cli.main(["inspect", silu, "--activation", "relu"]) == 0
+    assert "now it runs with relu-glu" in capsys.readouterr().out
+    assert cli.main(["convert", silu, str(tmp_path / "b"), "--codec", "f16", "--activation", "relu"]) == 0
+    assert "now it runs with relu-glu" in capsys.readouterr().err
+
+
 def test_a_class_says_more_than_the_type_of_the_model_it_was_made_from() -> None:
     config = {**SHAPE, "hidden_act": "relu", "rms_norm_eps": 1e-5}
     for model_type, name, activation in (
