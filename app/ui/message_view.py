@@ -75,6 +75,15 @@ class MessageView(QWidget):
         return []
 
     @property
+    def shows_all(self) -> bool:
+        """Whether its texts hold everything, so that nothing is built later or when the user asks for more."""
+        return True
+
+    def unshown(self) -> str:
+        """Return what follows the last of its texts, as it is copied."""
+        return ""
+
+    @property
     def source(self) -> str:
         """What "Copy message" gives: the words as they were written, without a thought."""
         return self.message.text

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from PySide6.QtGui import QTextDocument
 
 from app.block_parser import parse, sources
 from app.conversation import Message, Role
-from app.markdown_blocks import Block, CodeBlock, TableBlock
+from app.markdown_blocks import Block, CodeBlock, ProseBlock, TableBlock
 from app.selected_text import FAR, Cut, Passage, Place, Selection, cut, markdown_of, quoted
 from app.thinking import spoken
 from app.ui.copied_text import running_text, table_text
 
 if TYPE_CHECKING:
     from app.ui.message_view import MessageView
+
+_BAR = re.compile(r"(?<!\\)\|")  # between two cells of a row
 
 
 def block_text(block: Block) -> str:
@@ -23,49 +26,79 @@ def block_text(block: Block) -> str:
         return block.code
     document = QTextDocument()
     document.setHtml(block.html)
-    copied = table_text if isinstance(block, TableBlock) else running_text
-    return copied(document, 0, document.characterCount() - 1)
+    if not isinstance(block, TableBlock):
+        return running_text(document, 0, document.characterCount() - 1)
+    rows = [table_text(document, 0, document.characterCount() - 1)]
+    # Of a long table the rows that are not drawn are in no document.
+    rows += ["\t".join(cell.strip() for cell in _cells(line)) for line in block.rest.split("\n") if line.strip()]
+    return "\n".join(rows)
+
+
+def _cells(line: str) -> list[str]:
+    line = line.strip().removeprefix("|")
+    return _BAR.split(line[:-1] if line.endswith("|") and not line.endswith("\\|") else line)
 
 
 def passage_of(message: Message, view: MessageView | None, index: int, selection: Selection) -> Passage:
     """Return what is selected of the message with that index. view: the widget that shows it, if it is built."""
-    own = message.role is not Role.ASSISTANT
+    from_start = selection.start <= Place(index, 0, 0)
+    to_end = selection.end >= Place(index, FAR, 0)
+    if from_start and to_end and (view is None or not view.shows_all):
+        return _whole(view.source if view is not None else spoken_or_own(message), message)
     if view is None:
-        if selection.start < Place(index, 0, 0) and selection.end > Place(index, FAR, 0):
-            return _whole(message, own)
-        from app.ui.turn_column import make_view  # selection -> passages -> turn_column -> transcript's parts
+        from app.ui.turn_column import make_view  # which imports the views, and they what is here
 
         view = make_view(message)
         try:
             return passage_of(message, view, index, selection)
         finally:
             view.deleteLater()
-    parts: dict[int, tuple[int, int]] = {}  # number of a text: what is selected of it
-    whole = True
-    for number, text in enumerate(view.texts()):
-        if text is None:
-            continue
-        within = selection.within(index, number)
-        if within is None:
-            whole = whole and not text.length
-            continue
-        parts[number] = (within[0], min(within[1], text.length))
-        whole = whole and parts[number] == (0, text.length)
-    texts = view.texts()
-    plain = {n: text.plain(*part) for n, part in parts.items() if (text := texts[n]) is not None}
-    joined = "\n\n".join(words for words in plain.values() if words)
-    if own:
-        return Passage(joined, joined, True)
-    thought = quoted(plain.pop(0)) if plain.get(0) else ""
-    source = view.source if whole else _markdown(view, parts, plain)
-    return Passage(joined, "\n\n".join(words for words in (thought, source) if words))
+    parts = {
+        number: part for number in range(len(view.texts())) if (part := selection.within(index, number)) is not None
+    }
+    plain = {number: words for number, part in parts.items() if (words := _plain(view, number, part))}
+    rest = view.unshown() if to_end else ""
+    if message.role is not Role.ASSISTANT:
+        words = "\n".join(words for words in (*plain.values(), rest) if words)
+        return Passage(words, words, True)
+    joined = "\n\n".join(words for words in (*plain.values(), rest) if words)
+    thought = quoted(plain.pop(0)) if 0 in plain else ""
+    source = view.source if _is_whole(view, parts) else _markdown(view, parts, plain)
+    return Passage(joined, "\n\n".join(words for words in (thought, source, rest) if words))
 
 
-def _whole(message: Message, own: bool) -> Passage:
-    if own:
-        return Passage(message.text, message.text, True)
-    source = spoken(message.text).strip("\n")
+def spoken_or_own(message: Message) -> str:
+    """Return the words of a message without a thought."""
+    return spoken(message.text).strip("\n") if message.role is Role.ASSISTANT else message.text
+
+
+def _whole(source: str, message: Message) -> Passage:
+    if message.role is not Role.ASSISTANT:
+        return Passage(source, source, True)
     return Passage("\n\n".join(block_text(block) for block in parse(source)), source)
+
+
+def _is_whole(view: MessageView, parts: dict[int, tuple[int, int]]) -> bool:
+    """Whether all texts of the answer are selected from their beginning to their end."""
+    for number, text in enumerate(view.texts()):
+        if text is not None and number > 0 and text.length:
+            start, end = parts.get(number, (FAR, 0))
+            if start > 0 or end < text.length:
+                return False
+    return view.shows_all
+
+
+def _plain(view: MessageView, number: int, part: tuple[int, int]) -> str:
+    """What is copied of one text. A selection that goes on behind it takes what is not shown of it along."""
+    text, blocks, (start, end) = view.texts()[number], view.blocks_in(number), part
+    if text is None:
+        return ""
+    if end == FAR and len(blocks) == 1 and not isinstance(blocks[0], ProseBlock):
+        whole = block_text(blocks[0])
+        shown = text.plain() if start else ""
+        if whole.startswith(shown):
+            return (text.plain(start) if start else "") + whole[len(shown) :]
+    return text.plain(start, end)
 
 
 def _markdown(view: MessageView, parts: dict[int, tuple[int, int]], plain: dict[int, str]) -> str:
@@ -73,18 +106,27 @@ def _markdown(view: MessageView, parts: dict[int, tuple[int, int]], plain: dict[
     cuts: list[Cut] = []
     for number, text in enumerate(view.texts()):
         blocks = view.blocks_in(number)
-        part = parts.get(number)
-        if part is None or text is None:
+        if number not in plain or text is None:
             cuts += [Cut("", False)] * len(blocks)
             continue
+        start, end = parts[number]
+        if len(blocks) == 1:
+            part = Cut(plain[number], start == 0 and end >= text.length)
+            if len(plain) > 1 and isinstance(blocks[0], CodeBlock) and not part.whole:
+                part = Cut(f"```{blocks[0].language}\n{part.text.strip(chr(10))}\n```", False)
+            cuts.append(part)
+            continue
         full = text.plain()
-        start = len(text.plain(0, part[0])) if part[0] else 0
-        end = len(full) if part[1] >= text.length else len(text.plain(0, part[1]))
-        found = cut([full] if len(blocks) == 1 else [block_text(block) for block in blocks], full, start, end)
+        first = len(text.plain(0, start)) if start else 0
+        last = len(full) if end >= text.length else len(text.plain(0, end))
+        found = cut([block_text(block) for block in blocks], full, first, last)
         if found is None:
             return "\n\n".join(plain.values())
-        if len(plain) > 1 and isinstance(blocks[0], CodeBlock) and not found[0].whole and found[0].text:
-            found = [Cut(f"```{blocks[0].language}\n{found[0].text.strip(chr(10))}\n```", False)]
         cuts += found
-    written = markdown_of(sources(view.source), cuts)
+    known, shown = [], 0
+    for source, count in sources(view.source):
+        shown += count
+        if shown <= len(cuts):
+            known.append((source, count))
+    written = markdown_of(known, cuts)
     return "\n\n".join(plain.values()) if written is None else written

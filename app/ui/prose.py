@@ -304,7 +304,7 @@ class Table(Prose):
     def _spans(self, start: int, end: int) -> list[tuple[int, int]]:
         """Whole cells in rows that are selected from cell to cell; characters within one."""
         table = table_in(self.document())
-        if table is None or (start <= 0 and end >= self.length):
+        if table is None:
             return [(start, end)]
         first = table.cellAt(max(start, table.firstPosition()))
         last = table.cellAt(min(end, table.lastPosition()))

@@ -65,12 +65,14 @@ class SelectableText(QTextBrowser):
 
     def _spans(self, start: int, end: int) -> list[tuple[int, int]]:
         """Parts that one text cursor each can select, which takes a table or a quote as a whole otherwise."""
-        if not self.document().rootFrame().childFrames() or (start <= 0 and end >= self.length):
+        if not self.document().rootFrame().childFrames():
             return [(start, end)]
         parts = []
         line = self.document().findBlock(start)
         while line.isValid() and line.position() < end:
-            parts.append((max(start, line.position()), min(end, line.position() + line.length() - 1)))
+            part = (max(start, line.position()), min(end, line.position() + line.length() - 1))
+            if part[0] < part[1]:  # Qt has empty lines around tables, which nobody selects
+                parts.append(part)
             line = line.next()
         return parts
 

@@ -142,6 +142,26 @@ def test_part_of_a_table_is_copied_by_rows(transcript: Transcript) -> None:
     assert len(table.extraSelections()) == 3, "the rest of a row, whole rows, the beginning of a row"
 
 
+def test_the_highlight_covers_no_empty_lines_around_tables_and_quotes(transcript: Transcript) -> None:
+    transcript.show_messages([answer("| a |\n|---|\n| 1 |\n\nText\n\n> quoted\n\n| b |\n|---|\n| 2 |")])
+    transcript.selection.select(whole_message(0))
+    table, prose, _ = texts(transcript)
+    assert [mark.cursor.selectedText() for mark in prose.extraSelections()] == ["Text", "quoted"]
+    assert all(mark.cursor.selectionStart() > 0 for mark in table.extraSelections())
+    assert transcript.selection.plain_text() == "a\n1\n\nText\n\nquoted\n\nb\n2"
+
+
+def test_rows_and_lines_that_are_not_drawn_are_copied(transcript: Transcript) -> None:
+    rows = "".join(f"| {i} | `x` \\| y |\n" for i in range(2000))
+    code = "\n".join(f"line {i}" for i in range(200))
+    transcript.show_messages([answer(f"| a | b |\n|---|---|\n{rows}\n```\n{code}\n```")])
+    transcript.selection.select(whole_message(0))
+    table, lines = transcript.selection.plain_text().split("\n\n")
+    assert len(table.split("\n")) == 2001
+    assert all(len(row.split("\t")) == 2 for row in table.split("\n"))
+    assert lines == code
+
+
 def test_part_of_code_stays_code_in_markdown(transcript: Transcript) -> None:
     transcript.show_messages([answer("Run\n\n```sh\nls -l\ncd ..\n```")])
     settle()
