@@ -36,7 +36,7 @@ _WORD, _PARAGRAPH = QTextCursor.SelectionType.WordUnderCursor, QTextCursor.Selec
 class TextSelection(QObject):
     """The selection in one transcript.
 
-    began: the user has begun to select; every other selection ends. link_activated: an address that was clicked.
+    began: text is selected now; every other selection ends. link_activated: an address that was clicked.
     """
 
     began = Signal()
@@ -76,7 +76,6 @@ class TextSelection(QObject):
         """Select everything between two places."""
         self._set(selection)
         if not self.is_empty:
-            self.began.emit()
             self._offer_to_middle_click()
 
     def select_all(self) -> None:
@@ -157,7 +156,9 @@ class TextSelection(QObject):
         if selection == self._selection:
             return
         ends = [end for one in (self._selection, selection) if one is not None for end in (one.start, one.end)]
-        self._selection = selection
+        was_empty, self._selection = self.is_empty, selection
+        if was_empty and not self.is_empty:
+            self.began.emit()
         first, last = min(end.message for end in ends), max(end.message for end in ends)
         for index in range(max(first, self._turns.first), min(last + 1, self._turns.last)):
             self._show_in(self._turns.views[index - self._turns.first], index)
@@ -262,7 +263,6 @@ class TextSelection(QObject):
         self._pressed_in = found[2] if found is not None else None
         self._dragging = self._origin is not None
         self._set(Selection(*self._origin) if self._origin is not None else None)
-        self.began.emit()
 
     def _drag(self, at: QPoint) -> None:
         if not self._dragging:

@@ -78,7 +78,7 @@ DARK = Tokens(
     ok="#74C795", ok_soft="#1C3024", warn="#E3B65C", warn_soft="#342913", bad="#F39A90", bad_soft="#3D211E",
     away="#C2ABEB", away_fill="#9A82CF", away_soft="#2C2540",
     code_keyword="#E39AC0", code_string="#8CCBA0", code_function="#8FC1E3", code_number="#E0B97A",
-    selection="#5A3A27", wash="#F0ECE7",
+    selection="#4F3322", wash="#F0ECE7",
 )  # fmt: skip
 
 

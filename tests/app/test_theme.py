@@ -42,7 +42,8 @@ def test_chips_are_readable_on_their_soft_ground(tokens: theme.Tokens, tone: str
 def test_primary_button_selection_and_code_are_readable(tokens: theme.Tokens) -> None:
     for share in (0.0, 0.12, 0.22):  # at rest, hovered, pressed
         assert theme.contrast(tokens.on_ink, theme.mix(tokens.ink, tokens.page, share)) >= 4.5
-    assert theme.contrast(tokens.ink, tokens.selection) >= 4.5
+    for name in ("ink", "ink2", "cold"):
+        assert theme.contrast(getattr(tokens, name), tokens.selection) >= 4.5
     for name in ("code_keyword", "code_string", "code_function", "code_number", "ink3"):
         assert theme.contrast(getattr(tokens, name), tokens.sunken) >= 4.5
 
