@@ -115,6 +115,7 @@ class ChatPage(QFrame):
         self.composer.queued.connect(self.queued)
         self.composer.field.textChanged.connect(self._tell_draft)
         self.composer.said_here = lambda: [m.text for m in self.transcript.messages if m.role is Role.USER]
+        self.composer.field.edit_last = self._edit_last
         self.composer.stop_requested.connect(self.stop_requested)
         self.transcript.link_activated.connect(self._ask_to_open)
         self.transcript.acted.connect(self.acted)
@@ -248,6 +249,13 @@ class ChatPage(QFrame):
 
     def _tell_draft(self) -> None:
         self.draft_changed.emit(self._conversation_id, self.composer.text())
+
+    def _edit_last(self) -> bool:
+        """Open the message that waits, or else the last one that was sent; False while an answer to it is written."""
+        if self.composer.next.queued is not None:
+            self.composer.next.edit_asked.emit()
+            return True
+        return not self._status.answering and not self.composer.draft.items and self.transcript.edit_last()
 
     def _choose_prompt(self, prompt: str) -> None:
         draft = self.composer.text()

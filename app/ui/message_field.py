@@ -1,4 +1,4 @@
-"""The field a message is written in: plain text that grows to eight lines, with what was said before behind arrow up.
+"""The field a message is written in: plain text that grows to eight lines; arrow up edits or recalls what was said.
 
 It sends and attaches nothing itself.
 """
@@ -50,7 +50,9 @@ class MessageField(QTextEdit):
         super().__init__(parent)
         self._composing = False
         self.take_paste: Callable[[str], bool] = lambda text: False  # whether a paste went elsewhere
-        # What the person wrote before, oldest first: arrow up goes back through it.
+        # Opens an editor for the message before this one; arrow up in an empty field asks for it. False: there is none.
+        self.edit_last: Callable[[], bool] = lambda: False
+        # What the person wrote before, oldest first: arrow up goes back through it where there is nothing to edit.
         self.history: Callable[[], Sequence[str]] = lambda: ()
         self._history: Sequence[str] = ()  # the same, while it is walked through
         self._back = 0  # how far back in it; 0: what is being written
@@ -145,18 +147,26 @@ class MessageField(QTextEdit):
             event.ignore()  # the page copies what is selected in the messages
         elif event.matches(QKeySequence.StandardKey.SelectAll) and self.document().isEmpty():
             event.ignore()  # the page selects a message
-        elif event.key() in {Qt.Key.Key_Up, Qt.Key.Key_Down} and self._walks(event):
-            self._walk(1 if event.key() == Qt.Key.Key_Up else -1)
+        elif event.key() in {Qt.Key.Key_Up, Qt.Key.Key_Down} and self._may_leave(event):
+            is_up = event.key() == Qt.Key.Key_Up
+            if is_up and not self._back and not self.text() and self.edit_last():
+                return
+            if self._walks(is_up):
+                self._walk(1 if is_up else -1)
+            else:
+                super().keyPressEvent(event)
         else:
             super().keyPressEvent(event)
 
-    def _walks(self, event: QKeyEvent) -> bool:
+    def _may_leave(self, event: QKeyEvent) -> bool:
+        """Whether an arrow may mean more than a step in the text."""
+        return not self._composing and not event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier
+
+    def _walks(self, is_up: bool) -> bool:
         """Whether the arrow goes through the history: from an empty field, or where nothing was changed since."""
-        if self._composing or event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier:
-            return False
         if self._back and self.text() != displayable(self._history[-self._back]):
             return False
-        if event.key() == Qt.Key.Key_Up:
+        if is_up:
             if not self._back and not self.text():
                 self._history = self.history()
             at_edge = not self._can_move(QTextCursor.MoveOperation.Up)

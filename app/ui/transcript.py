@@ -21,6 +21,7 @@ from app.ui import theme
 from app.ui.context_reach import ContextReach
 from app.ui.controls import Button
 from app.ui.message_view import Answer, MessageView
+from app.ui.own_message import OwnMessage
 from app.ui.selection import TextSelection
 from app.ui.turn_column import TurnColumn
 
@@ -167,6 +168,21 @@ class Transcript(QScrollArea):
         index = self._turns.index(message_id)
         if index >= 0:
             self._go_to(index, theme.px(24))
+
+    def edit_last(self) -> bool:
+        """Open the editor of the person's last message, in view; False where there is none."""
+        turns = self._turns
+        last = next((i for i in reversed(range(len(turns.messages))) if turns.messages[i].role is Role.USER), -1)
+        if last < 0:
+            return False
+        view = turns.view(turns.messages[last].id)
+        top, height = self.verticalScrollBar().value(), self.viewport().height()
+        if view is None or not top <= view.y() <= top + height // 2:
+            self._go_to(last, theme.px(24))
+            view = turns.view(turns.messages[last].id)
+        if isinstance(view, OwnMessage):
+            view.start_editing()
+        return True
 
     def add_message(self, message: Message) -> None:
         """Show one message more. The person's own, and an answer that begins, bring the end into view."""

@@ -174,6 +174,13 @@ def test_it_is_taken_back_to_be_edited(person: Person, tmp_path: Path) -> None:
     assert len(person.shown) == 2, "it is a draft again"
 
 
+def test_up_in_an_empty_field_takes_it_back(person: Person) -> None:
+    person.send("and then")
+    person.press(Qt.Key.Key_Up)
+    assert person.page.composer.text() == "and then"
+    assert person.page.composer.next.isHidden()
+
+
 def test_it_is_removed_and_brought_back(person: Person) -> None:
     person.send("and then")
     QTest.mouseClick(person.page.composer.next.remove, Qt.MouseButton.LeftButton)

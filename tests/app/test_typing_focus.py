@@ -279,3 +279,46 @@ def test_a_window_that_comes_back_can_be_typed_into(person: Person) -> None:
     focus.clearFocus()
     QApplication.sendEvent(person.window, QEvent(QEvent.Type.WindowActivate))
     assert_lands(person)
+
+
+# ------------------------------------------------------------------ arrow up
+
+
+def test_up_in_an_empty_message_edits_the_last_one(person: Person) -> None:
+    person.ask("the third question")
+    person.press(Qt.Key.Key_Up)
+    view = [view for view in person.page.transcript.views if isinstance(view, OwnMessage)][-1]
+    assert view.is_editing
+    settle()
+    types(", put better")
+    QTest.keyClick(QApplication.focusWidget(), Qt.Key.Key_Return)
+    person.wait(lambda: len(person.finished) == 4)
+    assert person.shown[-2].text == "the third question, put better"
+    assert_lands(person)
+
+
+def test_up_belongs_to_what_is_written(person: Person) -> None:
+    person.type("half a thought")
+    person.press(Qt.Key.Key_Up)
+    assert not own_message(person).is_editing
+    assert person.page.composer.text() == "half a thought"
+
+
+def test_up_edits_nothing_while_an_answer_is_written(person: Person) -> None:
+    person.send("words 100000 pace 0.01")
+    person.wait(person.writing("word3 "))
+    person.press(Qt.Key.Key_Up)
+    assert not any(view.is_editing for view in person.page.transcript.views)
+    person.press(Qt.Key.Key_Escape)
+    person.wait(lambda: len(person.finished) == 3)
+
+
+def test_up_brings_the_last_message_of_a_long_answer_into_view(person: Person) -> None:
+    person.ask("words 2000 pace 0")
+    person.press(Qt.Key.Key_Up)
+    settle()
+    focus, area = QApplication.focusWidget(), person.page.transcript
+    assert focus is not None
+    assert focus is not person.page.composer.field
+    top = focus.mapTo(area, QPoint(0, 0)).y()
+    assert 0 <= top < area.height()
