@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.engine_status import NARROW, EngineStatus, Phase, rate, seconds
 from app.translation import figure, noted, tr
@@ -175,7 +175,9 @@ class LiveFigures:
             of = "" if mean is None else tr("mean {rate} over this answer", rate=rate(mean))
         else:
             value = rate(None if result is None or status.answering else result.decode_tok_s)
-            of = "" if result is None or status.answering else tr("mean over the last answer")
+            of = "" if status.answering else tr("mean over the last answer")
+            if result is None and not status.answering:
+                of = tr("Ask something: the rate of the answer is drawn here.")
         told: Live | GenerationResult | None = answer if status.answering else result
         return Speed(value, of, self._facts(told), self._aged(self._rates, now), writing)
 
@@ -210,7 +212,14 @@ class LiveFigures:
             if key.endswith("-ffn") and has_gpu:
                 words = tr("Hot neurons") if side == "gpu" else tr("Cold neurons")
             stages.append(Stage(key, side, words, took, tr(_MORE.get(key, ""))))
-        return TokenTimes(live.token_s, tuple(stages), has_gpu)
+        # At rest the rate is the mean over the last answer, and so is the time: the newest figures of the engine, which
+        # span some of its tokens, say how that time divides.
+        total, result = live.token_s, self.result
+        if total and result is not None and result.decode_tok_s and not self.status.answering:
+            longer = 1 / (result.decode_tok_s * total)
+            stages = [replace(stage, seconds=stage.seconds * longer) for stage in stages]
+            total = 1 / result.decode_tok_s
+        return TokenTimes(total, tuple(stages), has_gpu)
 
     def neurons(self) -> str:
         """What the map of neurons shows, in one line."""
@@ -233,6 +242,13 @@ class LiveFigures:
         seen = tr("bright: fired for one token") if live.is_counted else tr("which of them fire is not counted here")
         return " · ".join([*parts, seen])
 
+    def neurons_at_rest(self) -> str:
+        """What the map will show and how to make it, while no answer lights it up; empty where nothing ever does."""
+        live = self.live
+        if self.status.answering or not live.on_gpu or not live.has_zeros or not live.is_counted:
+            return ""
+        return tr("Ask something: the neurons that fire for each token light up here.")
+
     def graphs(self, now: float) -> list[Graph]:
         """The machine: of each card load and memory, then processor and RAM."""
         newest = self._samples[-1][1] if self._samples else None
@@ -253,7 +269,7 @@ class LiveFigures:
         if gpu.vram_total_bytes:
             memory.append(tr("of {total}", total=whole(gpu.vram_total_bytes)))
         if gpu.vram_used_bytes is not None and held is not None:
-            memory.append(tr("other programs {size}", size=size(max(0, gpu.vram_used_bytes - held))))
+            memory.append(tr("Hearth {size}", size=size(held)))
         lost = gpu.reason
         load = self._of_gpu(gpu.index, lambda one: one.load_percent, now)
         used = self._of_gpu(gpu.index, lambda one: one.vram_used_bytes, now)
@@ -261,7 +277,7 @@ class LiveFigures:
         return [
             Graph(tr("{name} load", name=name), percent(gpu.load_percent), lost or " · ".join(facts), True, 100.0, load,
                   [], percent, tr("{name}, load", name=gpu.name)),
-            Graph("VRAM" if n_gpus == 1 else f"VRAM {gpu.index}", size(gpu.vram_used_bytes if held is None else held),
+            Graph("VRAM" if n_gpus == 1 else f"VRAM {gpu.index}", size(gpu.vram_used_bytes),
                   lost or " · ".join(memory), True, float(gpu.vram_total_bytes or 0), used, others, size,
                   tr("{name}, memory", name=gpu.name)),
         ]  # fmt: skip
@@ -294,16 +310,14 @@ class LiveFigures:
     def _ram(self, newest: MachineSample | None, now: float) -> Graph:
         value, line, top = UNKNOWN, "", 0.0
         if newest is not None:
-            free, top = max(0, newest.ram_total_bytes - newest.ram_used_bytes), float(newest.ram_total_bytes)
-            value, line = (
-                size(newest.process_ram_bytes),
-                tr("of {total} · {free} free", total=whole(top), free=size(free)),
-            )
+            top, value = float(newest.ram_total_bytes), size(newest.ram_used_bytes)
+            ours = tr("Hearth {size}", size=size(newest.process_ram_bytes))
+            line = f"{tr('of {total}', total=whole(top))} · {ours}"
         points: Points = [(age, float(one.ram_used_bytes)) for age, one in self._ages(now)]
         others: Points = [
             (age, float(max(0, one.ram_used_bytes - one.process_ram_bytes))) for age, one in self._ages(now)
         ]
-        return Graph("RAM", value, line, False, top, points, others, size, tr("Memory of Hearth"))
+        return Graph("RAM", value, line, False, top, points, others, size, tr("Memory used"))
 
     def _of_gpu(self, index: int, figure_of: Callable[[GpuSample], float | None], now: float) -> Points:
         found: Points = []

@@ -5,6 +5,7 @@ Reads only. Never creates a CUDA context, and never asks for PCIe throughput: th
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -24,6 +25,7 @@ from engine.graphics import (
     text,
 )
 
+HELPERS_S = 5.0  # processes that this one started are looked for no more often: it reads the whole process table
 RETRY_S = 10.0  # opening a driver that fails costs milliseconds to seconds
 # NVML's codes for "this card or this user does not get that figure", as opposed to "the card does not answer".
 _NO_SUCH_FIGURE = {2, 3, 4, 6, 13}  # invalid argument, not supported, no permission, not found, function not found
@@ -91,6 +93,7 @@ class Monitor:
         self._machine_before: tuple[float, float] | None = None  # total and idle time
         self._process_before: dict[int, float] = {}
         self._time_before = 0.0
+        self._look_at = clock()  # for helper processes
         self._nvml_given = nvml
         self._nvml: Any = None
         self._cards: list[_Card] = []
@@ -99,7 +102,10 @@ class Monitor:
         self._closed = False
 
     def watch(self, pid: int) -> None:
-        """Count this process (the engine's) as Hearth's too, until it ends."""
+        """Count this process (the engine's) as Hearth's from now on, until it ends.
+
+        Every process that this one started, or that those started, is found without being named here.
+        """
         try:
             self._processes[pid] = self._psutil.Process(pid)
         except self._psutil.Error:
@@ -108,7 +114,8 @@ class Monitor:
     def sample(self) -> MachineSample:
         """The figures of now.
 
-        Cost: under 1 ms without a GPU; about 0.1 ms more for each card.
+        Cost: under 1 ms without a GPU; about 0.1 ms more for each card; every HELPERS_S a read of the process table,
+        some milliseconds.
         """
         ram = read_ram(self._psutil, self._memory_limits)
         cpu_percent = self._cpu_percent()
@@ -141,6 +148,9 @@ class Monitor:
 
     def _process_figures(self) -> tuple[float | None, int]:
         now, ram_bytes, spent, known = self._clock(), 0, 0.0, False
+        if now >= self._look_at:
+            self._look_at = now + HELPERS_S
+            self._find_helpers()
         for pid, process in list(self._processes.items()):
             try:
                 times, resident = process.cpu_times(), process.memory_info().rss
@@ -157,6 +167,12 @@ class Monitor:
         if not known or elapsed <= 0:
             return None, ram_bytes
         return min(100.0, max(0.0, 100 * spent / elapsed / self._logical_cpus)), ram_bytes
+
+    def _find_helpers(self) -> None:
+        """Watch the library's process, and those that convert, count and train for it."""
+        with contextlib.suppress(self._psutil.Error):
+            for helper in self._processes[os.getpid()].children(recursive=True):
+                self._processes.setdefault(helper.pid, helper)
 
     # -------------------------------------------------------------- graphics cards
 

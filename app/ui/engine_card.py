@@ -14,8 +14,7 @@ from app.ui import theme
 from app.ui.controls import Dot, IconButton, Label, MemoryBar, Progress
 from app.ui.direction import set_margins
 from app.ui.painting import antialiased, block, outline
-from app.ui.status_strip import card_of
-from engine.monitor import MachineSample
+from engine.monitor import GpuSample, MachineSample
 
 
 def dot_token(status: EngineStatus) -> str:
@@ -34,6 +33,12 @@ def state_line(status: EngineStatus, memory: str = "") -> str:
     if status.phase is Phase.READY and status.load_s is not None:
         return f"{status.word} · {tr('loaded in {time}', time=seconds(status.load_s))}"
     return status.word
+
+
+def card_of(sample: MachineSample, name: str) -> GpuSample | None:
+    """The card of that name; of several the one that holds most of ours; None where no card computes."""
+    named = [gpu for gpu in sample.gpus if gpu.name == name] or list(sample.gpus)
+    return max(named, key=lambda gpu: gpu.vram_process_bytes or 0, default=None) if name else None
 
 
 class EngineCard(QPushButton):

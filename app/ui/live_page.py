@@ -187,6 +187,7 @@ class LivePage(QFrame):
         self.neurons.set_places(
             live.on_gpu, bool(status.card), figures.neurons(), tr(NOT_TOLD if is_loaded else NO_MODEL)
         )
+        self.neurons.set_rest(figures.neurons_at_rest())
         fired, self._fired = self._fired, []
         if fired:
             self.neurons.set_fired(fired)

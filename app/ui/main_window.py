@@ -1,4 +1,4 @@
-"""The window: sidebar, pages and status strip side by side, with the shortcuts that hold everywhere.
+"""The window: sidebar and pages side by side, with the shortcuts that hold everywhere.
 
 It places and wires widgets. What the acts mean is the controller's business.
 """
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QByteArray, QEvent, QObject, Qt, QTimer, QUrl, Signal
 from PySide6.QtGui import QCloseEvent, QDesktopServices, QHideEvent, QKeyEvent, QShowEvent
-from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QMainWindow, QStackedWidget, QVBoxLayout
+from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QMainWindow, QStackedWidget
 
 from app.chat_controller import ChatController
 from app.conversation import Conversation, Message
@@ -27,7 +27,6 @@ from app.ui.commands import Commands
 from app.ui.finder import Finder
 from app.ui.floating import Toast
 from app.ui.sidebar import Sidebar
-from app.ui.status_strip import StatusStrip
 from app.ui.typing_focus import TypingFocus
 from app.user_messages import Action, UserMessage, plain_figures
 from engine.monitor import MachineSample
@@ -92,20 +91,16 @@ class MainWindow(QMainWindow):
         self.commands = Commands(self)
         self.setWindowTitle("Hearth")
         self.setMinimumSize(*SMALLEST)
-        self.sidebar, self.page, self.strip = Sidebar(), ChatPage(), StatusStrip()
+        self.sidebar, self.page = Sidebar(), ChatPage()
         self.ground = QFrame()
         self.ground.setProperty("kind", "page")
         row = QHBoxLayout(self.ground)
         row.setContentsMargins(0, 0, 0, 0)
         row.setSpacing(0)
         row.addWidget(self.sidebar)
-        column = QVBoxLayout()
-        column.setSpacing(0)
         self.pages = QStackedWidget()
         self.pages.addWidget(self.page)
-        column.addWidget(self.pages, 1)
-        column.addWidget(self.strip)
-        row.addLayout(column, 1)
+        row.addWidget(self.pages, 1)
         self.setCentralWidget(self.ground)
         TypingFocus(
             self,
@@ -174,7 +169,6 @@ class MainWindow(QMainWindow):
         controller.status_changed.connect(self._show_status)
         controller.conversation_opened.connect(self._show_conversation)
         controller.chat_status_changed.connect(page.set_status)
-        controller.chat_status_changed.connect(self.strip.set_status)
         controller.message_added.connect(page.add_message)
         controller.message_resumed.connect(page.resume_message)
         controller.branch_changed.connect(page.show_branch)
@@ -403,7 +397,6 @@ class MainWindow(QMainWindow):
 
     def show_sample(self, sample: MachineSample) -> None:
         """Show the machine at this moment."""
-        self.strip.set_sample(sample)
         self.sidebar.set_sample(sample)
         self._figures.take_sample(sample, time.monotonic())
         if self.live_page is not None:

@@ -53,7 +53,7 @@ class NeuronMap(LiveCard):
         self._on_gpu: tuple[float, ...] = ()
         self._fired: list[list[int]] = []  # [layers][groups], in a hundred
         self._faded = 0  # how far what fired last has gone out
-        self._line, self._has_gpu, self._why = "", False, ""
+        self._line, self._has_gpu, self._why, self._rest = "", False, "", ""
         self._grid: QPixmap | None = None
         self._colours: list[int] = []
         self._cell: tuple[int, int] | None = None  # layer and group that the keyboard reads
@@ -73,6 +73,13 @@ class NeuronMap(LiveCard):
         self._on_gpu, self._has_gpu, self._line, self._why = tuple(on_gpu), has_gpu, line, why
         self._tell()
         self.update()
+
+    def set_rest(self, words: str) -> None:
+        """Say over the map what it will show; empty: it shows something."""
+        if words != self._rest:
+            self._rest = words
+            self._tell()
+            self.update()
 
     def set_fired(self, fired: list[list[int]]) -> None:
         """What fired for a token: [layers][groups], in a hundred, the busiest group first."""
@@ -135,10 +142,21 @@ class NeuronMap(LiveCard):
         if self._on_gpu:
             painter.drawImage(field, self._picture())
         painter.drawPixmap(0, 0, self._still_part(field))
+        if self._rest and self._on_gpu:
+            self._paint_rest(painter, field)
         if self._cell is not None and self.hasFocus():
             painter.setPen(QPen(theme.colour("hot"), 2))
             painter.setBrush(Qt.BrushStyle.NoBrush)
             painter.drawRoundedRect(self._box(field, *self._cell), 2, 2)
+
+    def _paint_rest(self, painter: QPainter, field: QRectF) -> None:
+        px = theme.px
+        wide = min(elided(self._rest, "small", 10_000)[1] + px(32), field.width())
+        box = QRectF(0, 0, wide, px(36))
+        box.moveCenter(field.center())
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        block(painter, box, theme.colour("card"), px(8))
+        self.write(painter, self._rest, box.adjusted(px(12), 0, -px(12), 0), "small", "ink2", middle=True)
 
     def _paint_legend(self, painter: QPainter, room: QRectF) -> float:
         px, x = theme.px, room.right()
@@ -300,10 +318,7 @@ class NeuronMap(LiveCard):
             self.say(self.cell_words(*self._cell))
             return
         there = share(sum(self._on_gpu) / len(self._on_gpu))
-        self.say(
-            tr(
-                "Map of neurons, {layers} layers, {there} of the neurons on the GPU",
-                layers=len(self._on_gpu),
-                there=there,
-            )
+        words = tr(
+            "Map of neurons, {layers} layers, {there} of the neurons on the GPU", layers=len(self._on_gpu), there=there
         )
+        self.say(f"{words}. {self._rest}" if self._rest else words)

@@ -5,12 +5,12 @@ The two sides work at the same time: lanes are never stacked into one bar.
 
 from __future__ import annotations
 
-from PySide6.QtCore import QRectF
+from PySide6.QtCore import QRectF, Qt
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QWidget
 
 from app.live_figures import UNKNOWN, Stage, TokenTimes, milliseconds
-from app.translation import figure, tr
+from app.translation import figure, noted, tr
 from app.ui import theme
 from app.ui.card_frame import elided
 from app.ui.live_graph import SPEED_PX, LiveCard
@@ -20,6 +20,9 @@ LANE_PX, LANE_GAP_PX, ROW_PX = 22, 6, 22
 LOW_PX, THREE_COLUMNS_PX = 188, 560
 # How strongly a stage is tinted with the colour of its side.
 TINTS = {"attention": 0.62, "predictor": 0.42, "ffn": 1.0, "wait": 0.18, "head": 0.5, "sampling": 0.34, "other": 0.24}
+
+
+AT_REST = noted("Ask something: this shows where the time of each token goes, from attention to choosing the token.")
 
 
 class TokenTime(LiveCard):
@@ -49,7 +52,10 @@ class TokenTime(LiveCard):
         self._times = times
         total = UNKNOWN if times.total is None else milliseconds(times.total)
         stages = [f"{_in_full(stage, times.has_gpu)} {milliseconds(stage.seconds)}" for stage in times.stages]
-        self.say(", ".join([tr("Time of a token {total}", total=total), *stages]))
+        if times.total is None:
+            self.say(f"{tr('Time of a token')}. {tr(AT_REST)}")
+        else:
+            self.say(", ".join([tr("Time of a token {total}", total=total), *stages]))
         self.update()
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -59,6 +65,9 @@ class TokenTime(LiveCard):
         total = UNKNOWN if times.total is None else milliseconds(times.total)
         wide = self.write(painter, total, head, "heading", at_end=True)
         self.write(painter, tr("Time of a token"), head.adjusted(0, 0, -wide - px(8), 0), "small")
+        if times.total is None:
+            self._paint_rest(painter, QRectF(room.x(), head.bottom(), room.width(), room.bottom() - head.bottom()))
+            return
         sides = ("gpu", "cpu") if times.has_gpu else ("cpu",)
         labels = max(elided(side.upper(), "meta", 1000)[1] for side in sides) + px(8)
         y = head.bottom() + px(10)
@@ -70,6 +79,13 @@ class TokenTime(LiveCard):
             self._paint_lane(painter, lane, side)
             y = lane.bottom() + px(LANE_GAP_PX)
         self._paint_legend(painter, QRectF(room.x(), y + px(5), room.width(), room.bottom() - y - px(5)))
+
+    def _paint_rest(self, painter: QPainter, room: QRectF) -> None:
+        inset = min(theme.px(20), room.width() / 8)
+        painter.setFont(theme.font("small"))
+        painter.setPen(theme.colour("ink2"))
+        flags = Qt.AlignmentFlag.AlignCenter | Qt.TextFlag.TextWordWrap
+        painter.drawText(room.adjusted(inset, 0, -inset, 0), int(flags), tr(AT_REST))
 
     def _paint_lane(self, painter: QPainter, lane: QRectF, side: str) -> None:
         times = self._times
@@ -89,7 +105,7 @@ class TokenTime(LiveCard):
     def _paint_legend(self, painter: QPainter, room: QRectF) -> None:
         px, times = theme.px, self._times
         if not times.stages:
-            words = tr("Seen while an answer is written") if times.total is None else tr("Its parts are not measured")
+            words = tr("Its parts are not measured")
             self.write(painter, words, QRectF(room.x(), room.y(), room.width(), px(ROW_PX)), "meta")
             return
         gap, rows = px(20), max(1, int(room.height() // px(ROW_PX)))

@@ -8,15 +8,13 @@ from pathlib import Path
 import pytest
 from desk import MakeDesk
 from person import Arrive
-from PySide6.QtCore import QPointF
 from pytestqt.qtbot import QtBot
 
 from app.conversation import MessageState
 from app.engine_status import EngineStatus, Phase, sentence, why_there
 from app.settings import AppSettings
-from app.ui.engine_card import EngineCard
+from app.ui.engine_card import EngineCard, card_of
 from app.ui.settings_dialog import SettingsDialog
-from app.ui.status_strip import StatusStrip, card_of
 from app.user_messages import describe
 from engine import errors
 from engine.monitor import GpuSample, MachineSample
@@ -33,66 +31,6 @@ ON_CPU = EngineStatus(Phase.READY, "Pip", "CPU, 7 threads", "No NVIDIA driver is
 
 def sample(*gpus: GpuSample) -> MachineSample:
     return MachineSample(34.0, None, 9 * GB, 64 * GB, GB, gpus)
-
-
-# ------------------------------------------------------------------ the strip
-
-
-@pytest.fixture
-def strip(qtbot: QtBot) -> StatusStrip:
-    widget = StatusStrip()
-    qtbot.addWidget(widget)
-    widget.resize(1300, 29)
-    widget.show()
-    return widget
-
-
-def told(strip: StatusStrip, words: str) -> str:
-    """What the tooltip of the fact with these words says."""
-    strip.grab()
-    return strip.told_at(next(box.center() for box, fact in strip._places if fact.words == words))
-
-
-def test_the_strip_tells_what_the_card_does(strip: StatusStrip) -> None:
-    strip.set_sample(sample(CARD))
-    strip.set_status(ON_CARD)
-    assert strip.shown() == [
-        "Bamboo 7B", "RTX 4090 + CPU, 15 threads", "38.6\u202ftok/s", "83% on the GPU",
-        "Context 512 of 4,096", "CPU 34%", "RAM 9.0 of 64\u202fGB", "GPU 71%", "VRAM 21.3 of 24\u202fGB",
-    ]  # fmt: skip
-    assert told(strip, "GPU 71%").splitlines() == [
-        "GeForce RTX 4090", "Load 71%", "Memory 21.3 of 24\u202fGB, 20.0\u202fGB of it Hearth", "61\u202f°C",
-        "312\u202fW",
-    ]  # fmt: skip
-    assert told(strip, ON_CARD.device) == "Runs on RTX 4090 + CPU, 15 threads. 36% of the neurons fit."
-    strip.set_status(EngineStatus(Phase.READY, card="GeForce RTX 4090"))
-    assert "– on the GPU" in strip.shown()
-
-
-def test_of_a_card_that_computes_more_stays_than_of_one_that_does_not(strip: StatusStrip) -> None:
-    strip.set_sample(sample(OLD, CARD))
-    strip.set_status(ON_CARD)
-    whole = ["Bamboo 7B", "38.6\u202ftok/s", "83% on the GPU", "Context 512 of 4,096", "GPU 1 71%",
-             "VRAM 21.3 of 24\u202fGB"]  # fmt: skip
-    for width in range(600, 1000, 10):  # whatever the desktop's font: the narrowest that holds these
-        strip.resize(width, 29)
-        if strip.shown() == whole:
-            break
-    assert strip.shown() == whole
-    strip.set_status(ON_CPU)
-    assert not [words for words in strip.shown() if "GPU 1" in words]
-    assert "CPU, 7 threads" in strip.shown()
-
-
-def test_without_a_card_the_reason_is_told_where_the_mouse_rests(strip: StatusStrip) -> None:
-    strip.set_sample(sample())
-    strip.set_status(ON_CPU)
-    assert told(strip, "CPU, 7 threads") == "Runs on CPU, 7 threads. No NVIDIA driver is installed."
-    assert told(strip, "CPU 34%") == ""
-    assert "driver" not in " ".join(strip.shown())
-    strip.resize(80, 29)
-    strip.grab()
-    assert "Runs on CPU, 7 threads" in strip.told_at(QPointF(1, 1)), "what there is no room for"
 
 
 def test_of_two_cards_of_one_name_the_one_that_holds_ours_is_meant() -> None:

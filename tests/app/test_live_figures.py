@@ -16,7 +16,7 @@ from engine.protocol import Live
 def test_nothing_is_known_at_first() -> None:
     figures = LiveFigures()
     speed = figures.speed(0.0)
-    assert (speed.value, speed.of, speed.points) == (f"–{NARROW}tok/s", "", [])
+    assert (speed.value, speed.points) == (f"–{NARROW}tok/s", [])
     assert [fact.value for fact in speed.facts] == ["–", "–", "–"]
     assert figures.token_times().total is None
     assert [(graph.title, graph.value) for graph in figures.graphs(0.0)] == [("CPU", "–"), ("RAM", "–")]
@@ -90,14 +90,34 @@ def test_the_time_of_a_token_by_side() -> None:
     assert "Neurons" in [stage.words for stage in figures.token_times().stages]
 
 
+def test_at_rest_the_time_of_a_token_and_the_rate_are_of_the_same_span() -> None:
+    figures = LiveFigures()
+    figures.take_status(replace(ON_CARD, phase=Phase.WRITING))
+    figures.take_live(a_live())
+    figures.take_result(replace(a_result(), decode_tok_s=129.0))
+    while_writing = figures.token_times()
+    assert while_writing.total == a_live().token_s
+    figures.take_status(ON_CARD)
+    times, speed = figures.token_times(), figures.speed(0.0)
+    assert times.total is not None
+    assert speed.value.startswith(f"{1 / times.total:.0f}")
+    assert [one.seconds / times.total for one in times.stages] == pytest.approx(
+        [one.seconds / (while_writing.total or 1) for one in while_writing.stages]
+    ), "how the time divides is what was measured"
+
+
 def test_one_card_two_cards_none_and_a_lost_one() -> None:
     figures = LiveFigures()
     now = a_minute(figures)
     titles = {graph.title: graph for graph in figures.graphs(now)}
     assert list(titles) == ["GPU load", "VRAM", "CPU", "RAM"]
     assert titles["GPU load"].line == f"142{NARROW}W · 61{NARROW}°C"
-    assert titles["VRAM"].value == f"9.4{NARROW}GB"
-    assert titles["VRAM"].line == f"of 12{NARROW}GB · other programs 1.1{NARROW}GB"
+    assert titles["VRAM"].value == f"10.5{NARROW}GB"
+    assert titles["VRAM"].line == f"of 12{NARROW}GB · Hearth 9.4{NARROW}GB"
+    for title in ("VRAM", "RAM"):
+        newest = titles[title].points[-1][1]
+        assert newest is not None
+        assert titles[title].value == titles[title].say(newest), "the figure is the end of the line"
     assert titles["VRAM"].points[-1][1] == pytest.approx(10.5 * GIB)
     assert titles["VRAM"].others[-1][1] == pytest.approx(1.1 * GIB)
 
@@ -125,9 +145,9 @@ def test_where_the_driver_does_not_tell_whose_memory_it_is_the_engine_does() -> 
     figures.take_status(ON_CARD)
     gpu = GpuSample(0, CARD, 50.0, 10 * GIB, 12 * GIB, None)
     figures.take_sample(a_sample(0, (gpu,)), 0.0)
-    assert figures.graphs(0.0)[1].value == f"9.0{NARROW}GB"
+    assert figures.graphs(0.0)[1].line.endswith(f"Hearth 9.0{NARROW}GB")
     figures.take_sample(a_sample(0, (replace(gpu, name="Another"),)), 1.0)
-    assert figures.graphs(1.0)[1].value == f"0{NARROW}MB"
+    assert figures.graphs(1.0)[1].line.endswith(f"Hearth 0{NARROW}MB")
 
 
 def test_unknown_figures_of_a_card_are_no_zeros() -> None:

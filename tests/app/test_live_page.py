@@ -91,6 +91,30 @@ def test_it_says_all_that_it_shows(qtbot: QtBot) -> None:
     assert page.neurons.accessibleName() == f"Map of neurons, {LAYERS} layers, 39% of the neurons on the GPU"
 
 
+def test_at_rest_the_page_says_what_it_will_show(qtbot: QtBot) -> None:
+    room = Room(qtbot, live=replace(a_live(), token_s=None, id="", fired=[]))
+    room.figures.result = None
+    room.page.show()
+    room.figures.take_status(replace(room.figures.status, phase=Phase.READY))
+    room.page._machine_is_new = True
+    room.page._show()
+    said = [card.accessibleName() for card in (room.page.speed, room.page.token, room.page.neurons)]
+    assert all("Ask something" in words for words in said), said
+    room.figures.take_status(replace(room.figures.status, phase=Phase.WRITING))
+    room.page._show()
+    assert "Ask something" not in room.page.neurons.accessibleName()
+
+
+def test_why_nothing_can_be_compared_is_told_on_the_button(qtbot: QtBot) -> None:
+    page = Room(qtbot).page
+    balanced = Preset("balanced", "Balanced", {})
+    page.set_offer(
+        Offer(Chosen(None, balanced, {}, "auto", ""), (balanced,), "llama3", "", cannot_compare="It is away.")
+    )
+    assert not page.compare.isEnabled()
+    assert page.compare.toolTip() == "It is away."
+
+
 def test_the_mode_is_a_word_and_a_switch(qtbot: QtBot) -> None:
     room = Room(qtbot, live=a_live())
     room.show(a_live())

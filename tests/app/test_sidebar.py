@@ -1,4 +1,4 @@
-"""The sidebar: groups by date, selecting, renaming, deleting, searching, the rail; and the status strip."""
+"""The sidebar: groups by date, selecting, renaming, deleting, searching, the rail."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import date, datetime, timedelta
 
 import pytest
-from PySide6.QtCore import QEvent, QPoint, Qt
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QContextMenuEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QLineEdit, QMenu, QPushButton, QWidget
@@ -18,8 +18,6 @@ from app.engine_status import EngineStatus, Phase
 from app.ui import chat_list, theme
 from app.ui.chat_model import ChatModel, ChatRow, grouped
 from app.ui.sidebar import Sidebar
-from app.ui.status_strip import StatusStrip
-from engine.monitor import GpuSample, MachineSample
 
 pytestmark = pytest.mark.gui
 
@@ -422,76 +420,3 @@ def test_switching_theme_and_zoom_keeps_the_sidebar_whole(sidebar: Sidebar, qapp
     sidebar.window().resize(1900, 900)
     theme.apply(qapp, "dark", 1.5)
     assert sidebar.width() == 384
-
-
-# ------------------------------------------------------------------ status strip
-
-GB = 2**30
-CARD = GpuSample(0, "GeForce RTX 4070", 71.0, int(9.4 * GB), 12 * GB)
-STATUS = EngineStatus(Phase.WRITING, "Pip", "CPU, 7 threads", tok_s=38.64, context_used=512, context_total=4096)
-
-
-def sample(*gpus: GpuSample, cpu: float | None = 34.2) -> MachineSample:
-    return MachineSample(cpu, None, int(9.4 * GB), 32 * GB, GB, tuple(gpus))
-
-
-@pytest.fixture
-def strip(qtbot: QtBot) -> StatusStrip:
-    widget = StatusStrip()
-    qtbot.addWidget(widget)
-    widget.resize(1000, 29)
-    widget.show()
-    return widget
-
-
-def test_the_strip_shows_engine_and_machine(strip: StatusStrip) -> None:
-    strip.set_status(STATUS)
-    strip.set_sample(sample(CARD))
-    assert strip.shown() == ["Pip", "CPU, 7 threads", "38.6\u202ftok/s", "Context 512 of 4,096", "CPU 34%",
-                             "RAM 9.4 of 32\u202fGB", "GPU 71%", "VRAM 9.4 of 12\u202fGB"]  # fmt: skip
-
-
-def test_the_strip_says_nothing_of_a_card_that_is_not_there(strip: StatusStrip) -> None:
-    strip.set_sample(sample(GpuSample(0, "Lost", reason="The card does not answer.")))
-    assert not [fact for fact in strip.shown() if fact.startswith(("GPU", "VRAM"))]
-
-
-def test_unknown_figures_are_a_dash_never_zero(strip: StatusStrip) -> None:
-    strip.set_status(EngineStatus(Phase.READY, "Pip", context_total=1024))
-    strip.set_sample(sample(cpu=None))
-    assert {"–\u202ftok/s", "Context – of 1,024", "CPU –"} <= set(strip.shown())
-
-
-def test_the_least_needed_facts_give_way_first_and_are_still_spoken(strip: StatusStrip) -> None:
-    strip.set_status(STATUS)
-    strip.set_sample(sample(CARD))
-    counts = []
-    for width in (1000, 664, 440, 200, 60):
-        strip.resize(width, 29)
-        counts.append(len(strip.shown()))
-        strip.grab()
-    assert counts == sorted(counts, reverse=True)
-    assert strip.shown() == ["38.6\u202ftok/s"]
-    assert "GeForce RTX 4070 load 71%" in strip.accessibleName()
-
-
-def test_the_strip_paints_only_when_a_figure_changed(strip: StatusStrip) -> None:
-    strip.set_sample(sample(CARD))
-    QApplication.processEvents()
-    painted: list[QEvent.Type] = []
-
-    class Watch(QWidget):
-        def eventFilter(self, watched, event):  # type: ignore[no-untyped-def]
-            if event.type() == QEvent.Type.Paint:
-                painted.append(event.type())
-            return False
-
-    watch = Watch(strip)
-    strip.installEventFilter(watch)
-    strip.set_sample(sample(CARD, cpu=34.3))
-    QApplication.processEvents()
-    assert painted == []
-    strip.set_sample(sample(CARD, cpu=50.0))
-    QApplication.processEvents()
-    assert len(painted) == 1
-    strip.removeEventFilter(watch)

@@ -75,6 +75,7 @@ class RecordedPsutil:
         self.ram, self.logical = ram, logical
         self.times = SimpleNamespace(user=0.0, system=0.0, idle=0.0, iowait=0.0, guest=0.0)
         self.processes: dict[int, tuple[float, int]] = {}  # seconds spent, bytes resident
+        self.helpers: list[int] = []  # pids of what this process started, and of what those started
 
     def virtual_memory(self) -> SimpleNamespace:
         return SimpleNamespace(**self.ram)
@@ -89,6 +90,12 @@ class RecordedPsutil:
         machine = self
 
         class Process:
+            def __init__(self) -> None:
+                self.pid = pid
+
+            def children(self, recursive: bool = False) -> list[Any]:
+                return [machine.Process(one) for one in machine.helpers if recursive and one in machine.processes]
+
             def cpu_times(self) -> SimpleNamespace:
                 return SimpleNamespace(user=machine._process(pid)[0], system=0.0)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from recorded_machine import RecordedMachine
 
-from engine.monitor import RETRY_S, GpuSample, Monitor
+from engine.monitor import HELPERS_S, RETRY_S, GpuSample, Monitor
 
 
 class Clock:
@@ -176,6 +176,17 @@ def test_watched_process_ends_and_a_new_one_follows(tmp_path: Path) -> None:
     sample = monitor.sample()
     assert sample.process_ram_bytes == (300 << 20) + (1 << 30)
     assert sample.process_cpu_percent == 0.0, "what it spent before it was watched does not count"
+
+
+def test_helper_processes_count_as_hearths(tmp_path: Path) -> None:
+    machine, monitor, clock = started("no_gpu", tmp_path)
+    monitor.sample()
+    machine.psutil.processes[5000], machine.psutil.helpers = (10.0, 1 << 30), [5000]
+    clock.now += HELPERS_S
+    assert monitor.sample().process_ram_bytes == (300 << 20) + (1 << 30), "the library's process, which nobody named"
+    machine.psutil.processes[5000] = (11.0, 1 << 30)
+    clock.now += 1
+    assert monitor.sample().process_cpu_percent == pytest.approx(100 / machine.psutil.logical)
 
 
 def test_this_machine_answers() -> None:
