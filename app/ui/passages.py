@@ -39,8 +39,13 @@ def _cells(line: str) -> list[str]:
     return _BAR.split(line[:-1] if line.endswith("|") and not line.endswith("\\|") else line)
 
 
-def passage_of(message: Message, view: MessageView | None, index: int, selection: Selection) -> Passage:
-    """Return what is selected of the message with that index. view: the widget that shows it, if it is built."""
+def passage_of(
+    message: Message, view: MessageView | None, index: int, selection: Selection, with_markdown: bool = True
+) -> Passage:
+    """Return what is selected of the message with that index.
+
+    view: the widget that shows it, if it is built. with_markdown: else only the plain text is made.
+    """
     from_start = selection.start <= Place(index, 0, 0)
     to_end = selection.end >= Place(index, FAR, 0)
     if from_start and to_end and (view is None or not view.shows_all):
@@ -50,7 +55,7 @@ def passage_of(message: Message, view: MessageView | None, index: int, selection
 
         view = make_view(message)
         try:
-            return passage_of(message, view, index, selection)
+            return passage_of(message, view, index, selection, with_markdown)
         finally:
             view.deleteLater()
     parts = {
@@ -62,6 +67,8 @@ def passage_of(message: Message, view: MessageView | None, index: int, selection
         words = "\n".join(words for words in (*plain.values(), rest) if words)
         return Passage(words, words, True)
     joined = "\n\n".join(words for words in (*plain.values(), rest) if words)
+    if not with_markdown:
+        return Passage(joined, "")
     thought = quoted(plain.pop(0)) if 0 in plain else ""
     source = view.source if _is_whole(view, parts) else _markdown(view, parts, plain)
     return Passage(joined, "\n\n".join(words for words in (thought, source, rest) if words))

@@ -93,7 +93,7 @@ class TextSelection(QObject):
 
     def plain_text(self) -> str:
         """Return what is selected as plain text. Cost: messages that are not built are parsed anew."""
-        return plain_text(self._passages())
+        return plain_text(self._passages(with_markdown=False))
 
     def markdown(self) -> str:
         """Return what is selected as Markdown."""
@@ -111,7 +111,8 @@ class TextSelection(QObject):
     def _start_copy(self, mode: QClipboard.Mode, as_markdown: bool) -> None:
         if self._copy is not None and self._copy.mode is QClipboard.Mode.Clipboard is not mode:
             return  # a long copy is under way
-        self._copy = _Copy(self._passages(), mode, as_markdown)
+        is_primary = mode is QClipboard.Mode.Selection  # set with every drag, and taken by a middle click alone
+        self._copy = _Copy(self._passages(with_markdown=not is_primary), mode, as_markdown)
         self._go_on_copying()
 
     def _go_on_copying(self) -> None:
@@ -123,24 +124,18 @@ class TextSelection(QObject):
         else:
             self._copying.start(0)
 
-    def _passages(self) -> Iterator[Passage]:
+    def _passages(self, with_markdown: bool = True) -> Iterator[Passage]:
         selection, turns = self._selection, self._turns
         if selection is None or selection.is_empty:
             return
         messages = list(turns.messages)
         for index in range(selection.start.message, min(selection.end.message + 1, len(messages))):
             view = turns.view(messages[index].id) if turns.first <= index < turns.last else None
-            passage = passage_of(messages[index], view, index, selection)
+            passage = passage_of(messages[index], view, index, selection, with_markdown)
             if passage.plain or passage.markdown:
                 yield passage
 
     # ------------------------------------------------------------------ showing it
-
-    def show(self) -> None:
-        """Highlight it in every message that is built."""
-        if self._selection is not None:
-            for index, view in enumerate(self._turns.views, start=self._turns.first):
-                self._show_in(view, index)
 
     def show_in(self, view: MessageView) -> None:
         """Highlight it in a message that was just built, or whose texts have changed."""
@@ -360,7 +355,8 @@ class _Copy:
         markdown = markdown_text(self._passages)
         data = QMimeData()
         data.setText(markdown if self._as_markdown else plain_text(self._passages))
-        data.setData("text/markdown", markdown.encode())
+        if markdown:
+            data.setData("text/markdown", markdown.encode())
         QGuiApplication.clipboard().setMimeData(data, self.mode)
         return True
 
