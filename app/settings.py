@@ -158,6 +158,7 @@ _APPEARANCE, _MANNERS = noted("Appearance"), noted("In the background")
 _SERVER = noted("For other programs")
 _ANSWERS, _ENGINE = noted("Answers"), noted("Engine")
 _SAMPLING = noted("How words are chosen, in the preset Balanced")
+_ADVANCED = noted("Advanced")  # folded, at the end: what only those need who work on Hearth
 _OWN = noted("The model's own")
 _AUTOMATIC = noted("Automatic")
 
@@ -247,7 +248,7 @@ class AppSettings:
     engine_location: str = _setting(
         "choice", "process", "Engine runs in",
         "In a process of its own the window stays smooth and survives a failure.",
-        group=_ENGINE, choices=(("process", "Its own process"), ("in-thread", "The window's process")))  # fmt: skip
+        group=_ADVANCED, choices=(("process", "Its own process"), ("in-thread", "The window's process")))  # fmt: skip
     model: str = _setting(
         "text", "", "Model", high=4096
     )  # id of the one that is loaded at start; empty: the shipped one

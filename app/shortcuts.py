@@ -30,7 +30,7 @@ class Command:
 
 
 _CHATS, _ANSWER, _WRITING = noted("Chats"), noted("Answers"), noted("Writing")
-_PAGES, _VIEW = noted("Pages"), noted("Window")
+_PAGES, _VIEW, _MODELS = noted("Pages"), noted("Window"), noted("Models")
 
 COMMANDS: tuple[Command, ...] = (
     Command("new_chat", "New chat", _CHATS, ("Ctrl+N",), "plus", also="begin start conversation"),
@@ -62,15 +62,33 @@ COMMANDS: tuple[Command, ...] = (
     Command("copy_answer", "Copy the last answer", _ANSWER, ("Ctrl+Shift+C",), "copy", also="clipboard"),
     Command("copy_chat", "Copy this chat as Markdown", _ANSWER, (), "copy", also="clipboard"),
     Command("presets", "Preset, persona, neurons", _ANSWER, ("Ctrl+P",), "tune", also="sampling mode sparse exact"),
-    Command("personas", "Choose a persona", _ANSWER, ("Ctrl+Shift+I",), "chat", also="instructions system prompt"),
+    Command("personas", "System prompt and persona", _ANSWER, ("Ctrl+Shift+I",), "chat", also="instructions role"),
     Command("sampling", "Adjust sampling", _ANSWER, (), "settings", also="temperature top p seed stop"),
     Command("compare", "Compare with dense", _ANSWER, ("Ctrl+Shift+D",), "table", also="speed neurons sparse exact"),
-    Command("edit_personas", "Edit personas", _ANSWER, (), "pen", also="instructions system prompt import export"),
-    Command("edit_presets", "Edit presets", _ANSWER, (), "pen", also="sampling temperature import export"),
+    Command("edit_personas", "Edit personas", _ANSWER, (), "pen", also="add new instructions import export"),
+    Command("edit_presets", "Edit presets", _ANSWER, (), "pen", also="add new sampling temperature import export"),
+    Command("answer_again", "Answer again", _ANSWER, (), "redo", also="regenerate retry last"),
+    Command("continue_answer", "Continue the answer", _ANSWER, (), "go-on", also="go on write more"),
     Command("model_menu", "Choose a model", _PAGES, ("Ctrl+L",), "chip", also="switch load"),
     Command("models", "Models", _PAGES, ("Ctrl+M",), "models", also="download catalogue"),
+    Command("add_model_file", "Add a model file", _MODELS, (), "plus", also="gguf import open own"),
+    Command("add_model_folder", "Add a model folder", _MODELS, (), "folder", also="import open own safetensors bundle"),
+    Command("add_server", "Add a server", _MODELS, (), "server", also="openai api remote ollama lm studio llama.cpp"),
+    Command("placement", "How it runs here", _MODELS, (), "tune", also="model gpu memory placement layers"),
+    Command("unload", "Unload the model", _MODELS, (), "eject", also="free memory stop"),
+    Command("load_last", "Load the last model", _MODELS, (), "chip", also="bring back"),
+    Command("stop_loading", "Stop loading the model", _MODELS, (), "close", also="cancel load"),
+    Command("access_token", "Access token", _MODELS, (), "lock", also="hub hugging face login key add"),
+    Command("move_models", "Move the models folder", _MODELS, (), "folder", also="disk storage path where"),
+    Command("refresh_models", "Refresh the models", _MODELS, (), "redo", also="look again reload list"),
     Command("live", "Live", _PAGES, ("Ctrl+Shift+L",), "live", also="graphs gpu neurons monitor"),
     Command("settings", "Settings", _PAGES, ("Ctrl+,",), "settings", also="preferences options"),
+    Command("local_server", "Local server", _PAGES, (), "server", also="api openai other programs port key"),
+    Command("context", "Context", _PAGES, (), "info", also="full drop oldest window tokens"),
+    Command("data_folder", "Open the folder of your chats", _PAGES, (), "folder", also="where stored data backup"),
+    Command("report", "Save a report", _PAGES, (), "put", also="help bug problem"),
+    Command("log", "Show the log", _PAGES, (), "file", also="help bug problem folder"),
+    Command("privacy", "Privacy", _PAGES, (), "lock", also="what leaves this pc network stored"),
     Command("shortcuts", "Keyboard shortcuts", _PAGES, ("F1",), "info", also="help keys"),
     Command("about", "About Hearth", _PAGES, (), "info", also="version licence"),
     Command("sidebar", "Open or close the sidebar", _VIEW, ("Ctrl+B",), "panel"),

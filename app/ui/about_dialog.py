@@ -29,6 +29,23 @@ SENTENCE = noted(
     "Hearth chats with language models on this PC, with an engine of its own that skips the neurons which do not fire. "
     "Where there is an NVIDIA GPU, it computes the busy neurons there and the others on the CPU at the same time."
 )
+PRIVACY = (
+    noted(
+        "What you write, what is answered and what you attach stay on this PC. There is no account and no telemetry. "
+        "Nothing is sent when Hearth starts, runs or crashes."
+    ),
+    noted(
+        "Hearth uses the network only when you search for or download a model, write to a server that you added, open "
+        "a link, or switch on the look for updates."
+    ),
+    noted(
+        "Other programs on this PC can ask your model only while the local server is switched on, and only with its key."
+    ),
+    noted(
+        "Chats are stored unencrypted in your own folder. “Your chats” in the settings opens it. Delete single chats "
+        "in Hearth, or everything with the folder."
+    ),
+)
 NOTICE = noted("Hearth's own code is under the MIT licence. The starter model and the parts below are under their own.")
 PART = "part"  # the scheme of links that show the licence of a part
 
@@ -145,13 +162,15 @@ class AboutDialog(QDialog):
         self.pages = {
             "model": Page(tr("Starter model"), _read(card or model_card())),
             "licence": Page(tr("Licence"), _read(asset_root() / "licences" / "hearth.txt")),
+            "privacy": Page(tr("Privacy"), "\n\n".join(map(tr, PRIVACY))),
             "parts": Page(tr("Built with")),  # filled when it is first shown
             "text": Page(tr("Licence")),  # of one part
         }
         self._has_parts = False
         for page in (self.pages["parts"], self.pages["text"]):
             page.part_wanted.connect(self.show_part)
-        choices = [("model", tr("Starter model")), ("licence", tr("Licence")), ("parts", tr("Built with"))]
+        choices = [("model", tr("Starter model")), ("privacy", tr("Privacy")), ("licence", tr("Licence")),
+                   ("parts", tr("Built with"))]  # fmt: skip
         self.segments = Segments(choices, "model", tr("Text"))
         self.segments.picked.connect(self.show_page)
         self._column.addWidget(self.segments, 0, Qt.AlignmentFlag.AlignLeft)
@@ -174,7 +193,7 @@ class AboutDialog(QDialog):
         resize_within_screen(self, theme.px(700), theme.px(620))
 
     def show_page(self, name: str) -> None:
-        """Show one of the texts: "model", "licence" or "parts"."""
+        """Show one of the texts: "model", "privacy", "licence" or "parts"."""
         self.segments.set_value(name)
         if name == "parts" and not self._has_parts:
             self._has_parts = True

@@ -53,6 +53,13 @@ class ChatContext(QObject):
         for happened in (chat.message_finished, chat.branch_changed, chat.choices.changed):
             happened.connect(self.counter.begin_anew)
 
+    def show_context(self) -> None:
+        """What fills the context and what goes when it is full; in the settings where the chat shows no figure."""
+        if self._page.composer.meter.isVisible():
+            self._open_popup()
+        else:
+            self.popup.size_asked.emit()
+
     def _open_popup(self) -> None:
         asking = self._chat.asking_of(self._memory.conversation(self._chat.open_conversation))
         self.popup.set_policy(asking.overflow)

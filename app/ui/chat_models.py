@@ -101,6 +101,15 @@ class ChatModels(QObject):
                 self._models.refresh()
             self.menu.open_at(anchor)
 
+    @property
+    def is_placed(self) -> bool:
+        """Whether a model is loaded that this PC answers with, so that there is something to tell of it."""
+        return bool(self._status.device) and self._page.isVisible()
+
+    def open_placement_here(self) -> None:
+        """How the model runs here, at its name in the composer."""
+        self.open_placement(self._page.composer.model_button)
+
     def use(self, row_id: str) -> None:
         """Answer the open chat with a model of this PC, and say so where a server answered it before."""
         elsewhere = self._chat.place

@@ -15,6 +15,7 @@ from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QStackedWidget,
 from app.conversation import Conversation, Message, Role, Unsent
 from app.engine_status import EngineStatus, Phase
 from app.markdown_blocks import web_address
+from app.message_act import Act, MessageAct, can_continue
 from app.selected_text import quoted
 from app.thinking import spoken
 from app.translation import noted, tr
@@ -234,6 +235,19 @@ class ChatPage(QFrame):
         if answer is not None and answer.text:
             QGuiApplication.clipboard().setText(answer.text)
             self.copied.emit(tr("Answer copied"))
+
+    def can_act_on_last(self, act: Act) -> bool:
+        """Whether the last answer can be written on ("continue") or answered anew ("regenerate")."""
+        answer = self.transcript.last_answer()
+        if answer is None or self._status.answering or self.is_empty:
+            return False
+        return can_continue(answer) if act == "continue" else True
+
+    def act_on_last(self, act: Act) -> None:
+        """Ask for an act on the last answer."""
+        answer = self.transcript.last_answer()
+        if answer is not None:
+            self.acted.emit(MessageAct(act, answer.id))
 
     def copy_chat(self) -> None:
         """Put the whole chat on the clipboard, as Markdown."""

@@ -9,6 +9,7 @@ import base64
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QByteArray, QEvent, QObject, Qt, QTimer, QUrl, Signal
@@ -17,7 +18,7 @@ from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QMainWindow, QS
 
 from app.chat_controller import ChatController
 from app.conversation import Conversation, Message
-from app.engine_status import EngineStatus, sentence, short_name, why_there
+from app.engine_status import EngineStatus, Phase, sentence, short_name, why_there
 from app.live_figures import LiveFigures
 from app.settings import AppPaths, AppSettings, description_of
 from app.translation import tr
@@ -135,6 +136,10 @@ class MainWindow(QMainWindow):
             "live": self.show_live,
             "settings": self.open_settings,
             "about": self.open_about,
+            "privacy": lambda: self.open_about("privacy"),
+            "report": self.report_wanted.emit,
+            "log": self.log_wanted.emit,
+            "data_folder": lambda: self._window_action(Action.OPEN_DATA_FOLDER),
             "sidebar": self.sidebar.toggle,
             "zoom_in": lambda: self._resize_text(1),
             "zoom_out": lambda: self._resize_text(-1),
@@ -205,6 +210,12 @@ class MainWindow(QMainWindow):
         sidebar.delete_requested.connect(controller.delete)
         sidebar.search_changed.connect(controller.search)
         self.settings_changed.connect(controller.settings_changed)
+        bind, status = self.commands.bind, lambda: controller.status
+        bind("unload", controller.unload, lambda: status().phase not in (Phase.OFF, Phase.FAILED, Phase.LOADING))
+        bind("load_last", controller.load_last, lambda: status().phase in (Phase.OFF, Phase.FAILED))
+        bind("stop_loading", controller.cancel_load, lambda: status().phase is Phase.LOADING)
+        bind("answer_again", partial(page.act_on_last, "regenerate"), partial(page.can_act_on_last, "regenerate"))
+        bind("continue_answer", partial(page.act_on_last, "continue"), partial(page.can_act_on_last, "continue"))
 
     def connect_shelf(self, shelf: ChatShelf) -> None:
         """Where chats are kept in order: pins, folders, files."""
@@ -226,6 +237,7 @@ class MainWindow(QMainWindow):
         self.settings_changed.connect(self.chat_context.counter.begin_anew)
         self.chat_context.popup.size_asked.connect(lambda: self.open_settings("context"))
         self.commands.bind("attach", self.page.composer.choose_files)
+        self.commands.bind("context", self.chat_context.show_context)
 
     def connect_models(self, controller: ModelsController) -> None:
         """The controller behind the Models page, which is built when it is first asked for, and behind the chat's
@@ -237,6 +249,7 @@ class MainWindow(QMainWindow):
         self.chat_models = ChatModels(self, self.page, self.sidebar, self._chat, controller)
         self.chat_models.models_page_asked.connect(self.show_models)
         self.commands.bind("model_menu", self.chat_models.open_menu)
+        self.commands.bind("placement", self.chat_models.open_placement_here, lambda: self.chat_models.is_placed)
         self.finder.used = self.chat_models.use
 
     def connect_answers(self, setup: AnswerSetup) -> None:
@@ -258,12 +271,14 @@ class MainWindow(QMainWindow):
         assert self.chat_models is not None, "and its menu of models"
         self.server_acts = ServerActs(self, self.page, self.chat_models.menu, self._chat, servers)
         self.server_acts.chat_wanted.connect(self.show_chat)
+        self.commands.bind("add_server", self.server_acts.add, lambda: not servers.book.is_full)
         self.finder.places, self.finder.place_used = lambda: servers.book.places, self.server_acts.send_there
         servers.toast.connect(self.show_toast)
 
     def connect_own_server(self, server: OwnServer) -> None:
         """The server on this PC, switched in the settings."""
         self.own_server = server
+        self.commands.bind("local_server", lambda: self.open_settings("serve"))
         self.settings_changed.connect(server.take_settings)
         server.toast.connect(self.show_toast)
         server.changed.connect(self._tell_own_server)
@@ -278,6 +293,12 @@ class MainWindow(QMainWindow):
         """The Models page by itself, without what the chat shows of models."""
         self._models = controller
         self.commands.bind("models", self.show_models)
+        for act, name in {
+            "add_model_file": "pick_file", "add_model_folder": "pick_folder", "access_token": "ask_token",
+            "move_models": "pick_models_folder",
+        }.items():  # fmt: skip
+            self.commands.bind(act, partial(self._do_on_models_page, name))
+        self.commands.bind("refresh_models", controller.refresh)
         self.finder.models, self.finder.used = lambda: controller.rows, controller.use
         controller.toast.connect(self.show_toast)
         controller.problem.connect(self._show_models_problem)
@@ -314,6 +335,11 @@ class MainWindow(QMainWindow):
         self.sidebar.set_current(None)  # one row is marked, that of the page
         self._show_title()
         self.models_page.search.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def _do_on_models_page(self, name: str) -> None:
+        """Go to the Models page and do what one of its menus does: a method of ModelActs."""
+        self.show_models()
+        getattr(self._acts, name)()
 
     def show_live(self) -> None:
         """Show the machine and the model at work."""
@@ -447,16 +473,20 @@ class MainWindow(QMainWindow):
             self.answer_menus.add_to(dialog)
         if self.own_server is not None:
             dialog.add_own_server(self.own_server)
+        dialog.act_wanted.connect(self.commands.run)
+        dialog.data_folder.line = str(self._paths.data)
         dialog.report_wanted.connect(self.report_wanted)
         dialog.log_wanted.connect(self.log_wanted)
         dialog.open()
         if name:
             dialog.reveal(name)
 
-    def open_about(self) -> None:
+    def open_about(self, page: str = "model") -> None:
+        """What Hearth is and what it is made of, from one of its pages on."""
         from app.ui.about_dialog import AboutDialog
 
         dialog = AboutDialog(self)
+        dialog.show_page(page)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.open()
 

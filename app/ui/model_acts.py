@@ -199,28 +199,31 @@ class ModelActs(QObject):
 
     def _import_menu(self) -> None:
         menu_at(self.page.head.import_button, tr("Add a model"), [
-            (tr("A GGUF file"), "plus", self._pick_file), (tr("A model folder"), "folder", self._pick_folder),
+            (tr("A GGUF file"), "plus", self.pick_file), (tr("A model folder"), "folder", self.pick_folder),
             (tr("A server"), "server", self.page.servers.add_asked.emit),
         ])  # fmt: skip
 
     def _more_menu(self) -> None:
         menu_at(self.page.head.more, tr("More"), [
-            (tr("Move the models folder"), "folder", self._pick_models_folder),
+            (tr("Move the models folder"), "folder", self.pick_models_folder),
             (tr("Access token"), "lock", self.ask_token),
             (tr("Refresh"), "redo", self.controller.refresh),
         ])  # fmt: skip
 
-    def _pick_file(self) -> None:
+    def pick_file(self) -> None:
+        """Ask for a GGUF file to add."""
         path, _ = QFileDialog.getOpenFileName(self.page, tr("Add a GGUF file"), "", tr("GGUF models (*.gguf)"))
         if path:
             self.ask_import(path)
 
-    def _pick_folder(self) -> None:
+    def pick_folder(self) -> None:
+        """Ask for a model folder to add."""
         path = QFileDialog.getExistingDirectory(self.page, tr("Add a model folder"))
         if path:
             self.ask_import(path)
 
-    def _pick_models_folder(self) -> None:
+    def pick_models_folder(self) -> None:
+        """Ask where models should lie from now on, and move them there."""
         path = QFileDialog.getExistingDirectory(self.page, tr("Where models should lie"))
         if path:
             self.controller.relocate(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from PySide6.QtCore import QRectF, Qt
-from PySide6.QtGui import QColor, QKeyEvent, QPaintEvent
+from PySide6.QtGui import QColor, QFontMetrics, QKeyEvent, QPaintEvent
 from PySide6.QtWidgets import QFrame, QLineEdit, QVBoxLayout, QWidget
 
 from app.translation import tr
@@ -16,23 +16,37 @@ from app.ui.setting_rows import ROW_PX
 
 
 class Group(QFrame):
-    """A head and, under it, a card with rows parted by hairlines."""
+    """A head and, under it, a card with rows parted by hairlines. folds: only its head is shown until it is pressed."""
 
-    def __init__(self, title: str, parent: QWidget | None = None) -> None:
+    def __init__(self, title: str, parent: QWidget | None = None, folds: bool = False) -> None:
         super().__init__(parent)
         self._column = QVBoxLayout(self)
         self._column.setSpacing(0)
         self.title = Label(title, "metastrong")
+        self.title.setVisible(not folds)
         self._column.addWidget(self.title)
-        card = QFrame()
+        self.fold = Button(title, "quiet", "right")
+        self.fold.setVisible(folds)
+        self._column.addWidget(self.fold, 0, Qt.AlignmentFlag.AlignLeft)
+        self.card = card = QFrame()
         card.setProperty("kind", "card")
         self._inside = QVBoxLayout(card)
         self._inside.setContentsMargins(1, 1, 1, 1)
         self._inside.setSpacing(0)
         self._column.addWidget(card)
+        self._folds, self.is_open = folds, not folds
+        self.fold.clicked.connect(lambda: self.set_open(not self.is_open))
+        self.set_open(self.is_open)
         self._rows: list[tuple[Rule, QWidget, Callable[[list[str]], bool]]] = []
         theme.current().changed.connect(self._restyle)
         self._restyle()
+
+    def set_open(self, is_open: bool) -> None:
+        """Show the rows, or the head alone."""
+        self.is_open = is_open
+        self.card.setVisible(is_open)
+        self.fold.set_glyph("down" if is_open else "right")
+        self.fold.setAccessibleDescription(tr("Open") if is_open else tr("Closed"))
 
     def add(self, row: QWidget, is_found_by: Callable[[list[str]], bool]) -> None:
         """Append a row. is_found_by: whether it is among what these words, in lower case, look for."""
@@ -51,6 +65,8 @@ class Group(QFrame):
             rule.setVisible(found and some)
             some = some or found
         self.setVisible(some)
+        if self._folds:
+            self.card.setVisible(self.is_open or bool(words))
         return some
 
     def _restyle(self) -> None:
@@ -85,7 +101,9 @@ class LinkRow(Button):
         painter.setFont(theme.font("small"))
         painter.setPen(theme.colour("ink2"))
         beside = box.adjusted(0, 0, -side - theme.px(6), 0)
-        painter.drawText(beside, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, self.line)
+        room = beside.width() - QFontMetrics(theme.font("label")).horizontalAdvance(self.text()) - theme.px(16)
+        line = QFontMetrics(painter.font()).elidedText(self.line, Qt.TextElideMode.ElideMiddle, room)
+        painter.drawText(beside, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, line)
         mark = QRectF(box.right() - side + 4, box.center().y() - side / 2 + 0.5, side, side)
         icons.paint(painter, "right", mark, theme.colour("ink2"))
 

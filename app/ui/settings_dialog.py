@@ -34,6 +34,7 @@ class SettingsDialog(QDialog):
     """
 
     changed = Signal(object)
+    act_wanted = Signal(str)  # a command of app/shortcuts.py, to be done once the dialog is closed
     report_wanted = Signal()  # a report on this PC, to be saved
     log_wanted = Signal()  # the folder of the log, to be opened
 
@@ -65,6 +66,11 @@ class SettingsDialog(QDialog):
             row.edited.connect(lambda value, name=setting.name: self._edit(name, value))
             self.rows[setting.name] = row
             self.add_row(group, row, row.is_found_by)
+        storage = tr("Privacy and storage")
+        self.privacy = self._add_link(storage, tr("Privacy"), tr("What leaves this PC, and what does not"), "privacy")
+        self.data_folder = self._add_link(storage, tr("Your chats"), "", "data_folder")
+        self.models_folder = self._add_link(storage, tr("Models folder"), tr("Move it to another place"), "move_models")
+        self.token = self._add_link(storage, tr("Access token"), tr("For models that ask for one"), "access_token")
         self.report = LinkRow(tr("Save a report"), tr("For a question to others: no text of a chat, no name of a file"))
         self.report.clicked.connect(self.report_wanted)
         self.log = LinkRow(tr("Show the log"), tr("What Hearth did, on this PC only"))
@@ -73,6 +79,8 @@ class SettingsDialog(QDialog):
         self.about.clicked.connect(self._open_about)
         for link in (self.report, self.log, self.about):
             self.add_row(tr("Help"), link, link.is_found_by)
+        self._column.removeWidget(advanced := self._groups[worded(description_of("engine_location")).group])
+        self._column.insertWidget(self._column.count() - 1, advanced)
         QShortcut(QKeySequence(QKeySequence.StandardKey.Find), self).activated.connect(self._go_to_search)
         self.search.setFocus()
         focus_ring.install(self)
@@ -113,13 +121,25 @@ class SettingsDialog(QDialog):
         self.area.setWidget(page)
         whole.addWidget(self.area)
 
+    def _add_link(self, group: str, words: str, line: str, act: str) -> LinkRow:
+        """A row that closes the dialog and does a command."""
+        link = LinkRow(words, line)
+
+        def go() -> None:
+            self.close()
+            self.act_wanted.emit(act)
+
+        link.clicked.connect(go)
+        self.add_row(group, link, link.is_found_by)
+        return link
+
     def add_row(self, group: str, row: QWidget, is_found_by: Callable[[list[str]], bool]) -> None:
         """Append a row to a group, which comes below the others if it is new.
 
         is_found_by: whether the row is among what these words, in lower case, look for.
         """
         if group not in self._groups:
-            self._groups[group] = Group(group)
+            self._groups[group] = Group(group, folds=group == worded(description_of("engine_location")).group)
             self._column.insertWidget(self._column.count() - 1, self._groups[group])
         self._groups[group].add(row, is_found_by)
 
@@ -167,6 +187,7 @@ class SettingsDialog(QDialog):
         if row is None:
             return
         self.search.clear()
+        next(group for group in self._groups.values() if group.isAncestorOf(row)).set_open(True)
         self.area.ensureWidgetVisible(row)
         if stops := tab_order.stops(row):
             stops[0].setFocus(Qt.FocusReason.ShortcutFocusReason)

@@ -168,6 +168,29 @@ def test_rows_are_at_least_58_high_and_cut_no_word(
     assert all(row.height() >= theme.px(58) for row in dialog.rows.values())
 
 
+def test_what_only_developers_need_is_folded_at_the_end_and_found_all_the_same(dialog: SettingsDialog) -> None:
+    placed = [dialog._column.itemAt(i).widget() for i in range(dialog._column.count())]
+    assert [w for w in placed if isinstance(w, Group)][-1].isAncestorOf(dialog.rows["engine_location"])
+    advanced = next(g for g in dialog._groups.values() if g.isAncestorOf(dialog.rows["engine_location"]))
+    assert not dialog.rows["engine_location"].isVisible()
+    assert advanced.fold.isVisible()
+    dialog.search.setText("engine runs")
+    assert dialog.rows["engine_location"].isVisible()
+    dialog.search.clear()
+    assert not dialog.rows["engine_location"].isVisible()
+    advanced.fold.click()
+    assert dialog.rows["engine_location"].isVisible()
+
+
+def test_what_is_stored_and_where_is_reached_from_the_settings(dialog: SettingsDialog, qtbot: QtBot) -> None:
+    for link, act in ((dialog.privacy, "privacy"), (dialog.data_folder, "data_folder"),
+                      (dialog.models_folder, "move_models"), (dialog.token, "access_token")):  # fmt: skip
+        with qtbot.waitSignal(dialog.act_wanted) as told:
+            link.click()
+        assert told.args == [act]
+        dialog.show()
+
+
 def test_every_row_goes_back_to_what_it_was_at_first(dialog: SettingsDialog, qtbot: QtBot) -> None:
     others = {"choice": None, "switch": None, "text": "Be brief.", "whole": None, "number": None}
     for name, row in dialog.rows.items():
@@ -181,7 +204,7 @@ def test_every_row_goes_back_to_what_it_was_at_first(dialog: SettingsDialog, qtb
             other = type(kept.low)(kept.low) if kept.default != kept.low else kept.high
         assert not row.back.isVisible(), name
         dialog.set_settings(AppSettings(**{name: other}))
-        dialog.area.ensureWidgetVisible(row)
+        dialog.reveal(name)
         assert row.back.isVisible(), name
         assert row.back.accessibleName().startswith(f"{kept.title}: back to "), name
         assert not row.back.accessibleName().endswith("back to "), name

@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import pkgutil
+import re
 import subprocess
 import sys
 import time
@@ -23,16 +24,18 @@ from control_room import NARROW, Room
 from patient_bot import PatientBot
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QDialog, QMenu, QWidget
+from PySide6.QtWidgets import QAbstractButton, QApplication, QDialog, QMenu, QWidget
 from pytestqt.qtbot import QtBot
 
 import app.ui
 from app.conversation import Attachment, BinnedChat, Conversation, Unsent
 from app.servers import Place
+from app.settings import described
 from app.ui import theme
 from app.ui.answer_figures import AnswerFigures
 from app.ui.bin_sheet import BinSheet
 from app.ui.chat_model import ChatRow, FolderRow
+from app.ui.command_palette import CommandPalette
 from app.ui.crash_dialog import CrashDialog
 from app.ui.floating import ConfirmDialog, Menu
 from app.ui.message_view import Answer
@@ -41,6 +44,7 @@ from app.ui.pick_menu import PickMenu
 from app.ui.popover import Popover
 from app.ui.preset_menu import PresetMenu
 from app.ui.sampling_popup import SamplingPopup
+from app.ui.settings_dialog import SettingsDialog
 from app.ui.sheet import Sheet
 from app.user_messages import UserMessage
 from engine.protocol import CountResult
@@ -467,3 +471,86 @@ def test_no_word_is_cut_on_a_finer_screen(tmp_path: Path, scale: str) -> None:
     root = Path(__file__).parents[2]
     done = subprocess.run(command, cwd=root, env={**os.environ, **finer}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:]
+
+
+# ------------------------------------------------------------------ the palette
+
+# What menus and pages call an act, and the command that the palette has for it.
+IN_THE_PALETTE = {
+    "All models": "models", "How it runs here": "placement", "Unload": "unload", "Unload Fake": "unload",
+    "Copy chat as Markdown": "copy_chat", "Delete": "delete_chat", "Rename": "rename_chat", "Pin": "pin_chat",
+    "Unpin": "pin_chat", "Export as Markdown": "export_markdown", "Export as JSON": "export_json",
+    "Export all as JSON": "export_all", "Export all as Markdown": "export_all_markdown",
+    "Import chats": "import_chats", "New folder": "move_chat", "A GGUF file": "add_model_file",
+    "A model folder": "add_model_folder", "A server": "add_server", "Add a server": "add_server",
+    "Access token": "access_token", "Move the models folder": "move_models", "Refresh": "refresh_models",
+    "Answer again": "answer_again", "Copy": "copy_answer", "Adjust sampling": "sampling",
+    "Compare with dense": "compare", "Compare": "compare", "Edit presets": "edit_presets", "Presets": "edit_presets",
+    "Edit personas": "edit_personas", "Personas": "edit_personas", "Persona": "personas", "About Hearth": "about",
+    "Privacy": "privacy", "Your chats": "data_folder", "Models folder": "move_models", "Save a report": "report",
+    "Show the log": "log", "New chat": "new_chat", "Models": "models", "Live": "live", "Settings": "settings",
+    "Search": "search_chats", "Hearth": "about", "Light": "theme_light", "Dark": "theme_dark",
+    "System": "theme_system", "Auto": "presets", "Sparse": "presets", "Exact": "presets", "Dense": "presets",
+    "Drop oldest": "context", "Change its size": "context", "Keep the beginning": "context", "Stop": "context",
+}  # fmt: skip
+# Acts on one of many things, asked at its row; and what only opens or narrows what is shown there.
+AT_ITS_PLACE = {
+    "Take all chats out", "Details", "Load", "Open its folder", "Open its page", "Copy the repository id",
+    "Prepare for this PC", "Figures of this answer", "Why?", "Renew", "Advanced", "Add", "Recommended", "Name", "Size",
+    "Speed here", "All", "Chat", "Download", "Family: any", "Fits the GPU", "Fits this PC", "On this PC", "Research",
+    "Size: any", "Sort: recommended", "What would fit?",
+}  # fmt: skip
+# Places whose rows are the things themselves (folders, personas), and values of settings, which the palette lists.
+THINGS = {"Notizen und Zusammenfassungen", "Work", "Balanced", "Creative", "Precise", "Concise", "Copy editor",
+          "No persona", "Patient teacher", "Programmer"}  # fmt: skip
+
+
+def _acts_of(shown: QWidget) -> set[str]:
+    """What can be pressed there, in its words."""
+    if isinstance(shown, QMenu):
+        return {re.sub(r"\t.*", "", a.text()) for a in shown.actions() if a.text() and a.menu() is None}
+    return {b.text().replace("&&", "&") for b in shown.findChildren(QAbstractButton) if b.isVisible() and b.text()}
+
+
+def test_every_act_of_a_menu_or_a_page_is_in_the_palette(room: Room) -> None:
+    missing: dict[str, set[str]] = {}
+    values = {words for setting in described() for _, words in setting.choices}
+    for place in PLACES:
+        if place.startswith("menu") or place in ("models", "models: servers elsewhere", "live", "settings"):
+            acts = _acts_of(PLACES[place](room)) - IN_THE_PALETTE.keys() - AT_ITS_PLACE - THINGS
+            missing |= {place: acts - values} if acts - values else {}
+            room.reset()
+    assert missing == {}, "give it a command in app/shortcuts.py, or say here where else it is reached"
+    window = room.window
+    assert {act for act in IN_THE_PALETTE.values() if not window.commands.knows(act)} == set()
+
+
+@pytest.mark.parametrize(
+    ("typed", "wanted"),
+    [
+        ("add", {"Add a model file", "Add a model folder", "Add a server"}),
+        ("token", {"Access token"}),
+        ("move models", {"Move the models folder"}),
+        ("local server", {"Local server"}),
+        ("system prompt", {"System prompt and persona"}),
+        ("privacy", {"Privacy"}),
+        ("export", {"Export all chats as JSON"}),
+        ("import", {"Import chats"}),
+    ],
+)
+def test_the_palette_finds_acts_by_the_words_that_people_type(room: Room, typed: str, wanted: set[str]) -> None:
+    palette = _palette(room, typed)
+    assert isinstance(palette, CommandPalette)
+    assert wanted <= {row.words for row in palette.entries.rows if not isinstance(row, str)}
+
+
+def test_acts_of_the_models_page_run_from_the_palette(room: Room) -> None:
+    sheet = room.opened(lambda: room.window.commands.run("access_token"))
+    assert sheet.isVisible()
+    assert room.window.pages.currentWidget() is room.window.models_page
+    room.reset()
+    assert room.opened(lambda: room.window.commands.run("add_server")).isVisible()
+    room.reset()
+    dialog = room.opened(lambda: room.window.commands.run("local_server"))
+    assert isinstance(dialog, SettingsDialog)
+    assert dialog.rows["serve"].isAncestorOf(dialog.focusWidget() or dialog)

@@ -123,7 +123,7 @@ def test_a_load_that_a_message_began_is_cancelled_and_the_message_stays(make_des
     desk.wait(lambda: desk.engine.status.total)
     desk.controller.cancel_load()
     desk.wait(lambda: desk.engine.status.phase is Phase.OFF)
-    assert [m.text for m in desk.shown][0] == "are you there"
+    assert desk.shown[0].text == "are you there"
     desk.controller.switch.wanted = "fake"
     desk.controller.load_model()
     desk.wait(lambda: desk.last.state is MessageState.COMPLETE)
