@@ -210,10 +210,10 @@ class MainWindow(QMainWindow):
         sidebar.delete_requested.connect(controller.delete)
         sidebar.search_changed.connect(controller.search)
         self.settings_changed.connect(controller.settings_changed)
-        bind, status = self.commands.bind, lambda: controller.status
-        bind("unload", controller.unload, lambda: status().phase not in (Phase.OFF, Phase.FAILED, Phase.LOADING))
-        bind("load_last", controller.load_last, lambda: status().phase in (Phase.OFF, Phase.FAILED))
-        bind("stop_loading", controller.cancel_load, lambda: status().phase is Phase.LOADING)
+        bind, none = self.commands.bind, (Phase.OFF, Phase.FAILED)
+        bind("unload", controller.unload, lambda: controller.status.phase not in (*none, Phase.LOADING))
+        bind("load_last", controller.load_last, lambda: controller.status.phase in none)
+        bind("stop_loading", controller.cancel_load, lambda: controller.status.phase is Phase.LOADING)
         bind("answer_again", partial(page.act_on_last, "regenerate"), partial(page.can_act_on_last, "regenerate"))
         bind("continue_answer", partial(page.act_on_last, "continue"), partial(page.can_act_on_last, "continue"))
 
@@ -246,10 +246,10 @@ class MainWindow(QMainWindow):
 
         self.connect_models_page(controller)
         assert self._chat is not None, "the chat comes first"
-        self.chat_models = ChatModels(self, self.page, self.sidebar, self._chat, controller)
+        self.chat_models = models = ChatModels(self, self.page, self.sidebar, self._chat, controller)
         self.chat_models.models_page_asked.connect(self.show_models)
         self.commands.bind("model_menu", self.chat_models.open_menu)
-        self.commands.bind("placement", self.chat_models.open_placement_here, lambda: self.chat_models.is_placed)
+        self.commands.bind("placement", models.open_placement_here, lambda: models.is_placed)
         self.finder.used = self.chat_models.use
 
     def connect_answers(self, setup: AnswerSetup) -> None:

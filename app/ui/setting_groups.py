@@ -46,7 +46,7 @@ class Group(QFrame):
         self.is_open = is_open
         self.card.setVisible(is_open)
         self.fold.set_glyph("down" if is_open else "right")
-        self.fold.setAccessibleDescription(tr("Open") if is_open else tr("Closed"))
+        self.fold.setAccessibleDescription(tr("Expanded") if is_open else tr("Collapsed"))
 
     def add(self, row: QWidget, is_found_by: Callable[[list[str]], bool]) -> None:
         """Append a row. is_found_by: whether it is among what these words, in lower case, look for."""

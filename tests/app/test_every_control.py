@@ -481,7 +481,7 @@ IN_THE_PALETTE = {
     "Copy chat as Markdown": "copy_chat", "Delete": "delete_chat", "Rename": "rename_chat", "Pin": "pin_chat",
     "Unpin": "pin_chat", "Export as Markdown": "export_markdown", "Export as JSON": "export_json",
     "Export all as JSON": "export_all", "Export all as Markdown": "export_all_markdown",
-    "Import chats": "import_chats", "New folder": "move_chat", "A GGUF file": "add_model_file",
+    "Import chats": "import_chats", "Bin": "bin", "New folder": "move_chat", "A GGUF file": "add_model_file",
     "A model folder": "add_model_folder", "A server": "add_server", "Add a server": "add_server",
     "Access token": "access_token", "Move the models folder": "move_models", "Refresh": "refresh_models",
     "Answer again": "answer_again", "Copy": "copy_answer", "Adjust sampling": "sampling",
