@@ -39,7 +39,8 @@ PRIVACY = (
         "a link, or switch on the look for updates."
     ),
     noted(
-        "Other programs on this PC can ask your model only while the local server is switched on, and only with its key."
+        "Other programs on this PC can ask your model only while the local server is switched on, and only with its "
+        "key."
     ),
     noted(
         "Chats are stored unencrypted in your own folder. “Your chats” in the settings opens it. Delete single chats "
