@@ -14,6 +14,7 @@ from typing import Any
 from markdown_it.token import Token
 
 from app.markdown_blocks import Block, CodeBlock, TableBlock, blocks_of, displayable, is_closed, read
+from app.math_rules import GROWING
 
 # One piece. Parsing and layout take 15 ms for ordinary prose of this length and 100 ms for the worst texts known.
 STEP, STEP_LINES = 6000, 200
@@ -60,7 +61,7 @@ class BlockParser:
         self.spans: list[tuple[int, int]] = []  # for each settled block, where in `text` its source begins and ends
         self.changed = 0  # index of the first block that steps since the last `take_changed` may have changed
         self.weight = 0  # of the settled blocks: about their characters, as far as they are shown at once
-        self._env: dict[str, Any] = {}
+        self._env: dict[str, Any] = {GROWING: True}
         self._raw = ""  # taken and not looked at
         self._text = ""  # displayable
         self._from = 0  # where the text that is not settled begins
@@ -114,6 +115,7 @@ class BlockParser:
         """No more text will come. Return whether all is read again, because a definition may change what stands above
         it."""
         self._ended = True
+        self._env.pop(GROWING, None)
         whole = self._text + displayable(self._raw)
         if len(whole) <= STEP and whole.count("\n") <= STEP_LINES:
             self._env = {}
@@ -383,4 +385,4 @@ def _cut_in_line(line: str) -> int:
 
 def _copied(env: dict[str, Any]) -> dict[str, Any]:
     """An environment to parse a half-written tail in: what it defines is not kept."""
-    return {**env, "references": dict(env["references"])} if "references" in env else {}
+    return {**env, "references": dict(env["references"])} if "references" in env else {**env}

@@ -21,11 +21,13 @@ from markdown_it.token import Token
 from markdown_it.utils import OptionsDict
 
 from app import math_rules
-from app.math_text import to_html
+from app.math_typeset import formula, is_bounded
 
 # Stands at both ends of inline code, whose box Qt cannot pad: a no-break space between two marks of no width that
 # nobody types. `without_padding` takes it out of what is copied.
 PAD = "\u2060\u00a0\u2060"
+# The two images that a formula is for Qt: itself, and what gives its line the depth (app/ui/formulas.py).
+FORMULA, STRUT = "formula", "strut"
 MAX_DEPTH = 6  # indents deeper than this look the same
 QUOTES_DRAWN = 3  # quotes within quotes; deeper ones look like this one, because Qt lays out each level of table twice
 MOST_COLUMNS, MOST_CELLS = 50, 600  # of a table that is drawn at once
@@ -105,11 +107,12 @@ class _QtRenderer(RendererHTML):
     def math_inline(
         self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: MutableMapping[str, Any]
     ) -> str:
-        return to_html(tokens[idx].content) or self.code_inline(tokens, idx, options, env)
+        return _formula_html(tokens[idx].content)
 
     def math_block(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: MutableMapping[str, Any]) -> str:
-        html = to_html(tokens[idx].content)
-        return f'<p class="math">{html}</p>\n' if html else self.code_block(tokens, idx, options, env)
+        if tokens[idx].info == math_rules.OPEN or not is_bounded(formula(tokens[idx].content)[0]):
+            return self.code_block(tokens, idx, options, env)
+        return f'<p class="math">{_formula_html(tokens[idx].content)}</p>\n'
 
     def image(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: MutableMapping[str, Any]) -> str:
         token = tokens[idx]
@@ -159,6 +162,16 @@ class _QtRenderer(RendererHTML):
         self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: MutableMapping[str, Any]
     ) -> str:
         return "</p>\n"
+
+
+def _formula_html(source: str) -> str:
+    """A formula with its delimiters as the two images it is for Qt, or as code where it is out of bounds."""
+    tex, _ = formula(source)
+    if not is_bounded(tex):
+        return f"<code>{_spaced(tex)}</code>"
+    attribute = escapeHtml(source).replace("\n", "&#10;")
+    strut = f'<img src="{STRUT}" title="{attribute}" style="vertical-align: middle"/>'
+    return f'<img src="{FORMULA}" alt="{attribute}"/>{strut}'
 
 
 def _spaced(code: str) -> str:
@@ -262,8 +275,8 @@ def blocks_of(group: list[Token], env: dict[str, Any]) -> list[Block]:
     first = group[0].type
     if first in {"fence", "code_block"}:
         return [code_of(group[0])]
-    if first == "math_block" and to_html(group[0].content) is None:
-        return [CodeBlock("tex", group[0].content)]
+    if first == "math_block" and group[0].info != math_rules.OPEN and not is_bounded(formula(group[0].content)[0]):
+        return [CodeBlock("tex", formula(group[0].content)[0])]
     if first == "table_open":
         return [TableBlock(_render(group, env))]
     if first in {"bullet_list_open", "ordered_list_open"} and any(t.type == "fence" for t in group):

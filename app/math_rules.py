@@ -1,6 +1,6 @@
 r"""Markdown-it rules that find formulas: $...$ and \(...\) within a line, $$...$$, \[...\] and \begin{...} as blocks.
 
-A formula that is not closed yet is shown as it stands. What a formula says is app/math_text.py's business.
+A formula that is not closed yet is shown as it stands. Its layout is app/math_typeset.py's business.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock
 from markdown_it.rules_inline import StateInline
 
-from app.math_text import ENVIRONMENTS, MOST_CHARACTERS
+from app.math_typeset import ENVIRONMENTS, MOST_CHARACTERS
+
+GROWING = "growing"  # in the parser's environment: more of the text may come
+OPEN = "open"  # info of a math_block whose end has not come
 
 # As Pandoc has it: no space within the dollars, no digit behind them, so that "$5 and $10" stays money.
 _DOLLARS = re.compile(r"\$(?![\s$])((?:\\.|[^$\\\n]|\n(?!\n))*?[^\s\\$]|[^\s\\$])\$(?![\d$])")
@@ -21,7 +24,7 @@ _REST = re.compile(r"[.,;:]?\s*$")
 
 
 def add_to(md: MarkdownIt) -> None:
-    """Teach a parser formulas: tokens math_inline and math_block, whose content is TeX."""
+    """Teach a parser formulas: tokens math_inline and math_block, whose content is LaTeX with its delimiters."""
     md.inline.ruler.before("escape", "math_inline", _inline)
     md.block.ruler.before(
         "fence", "math_block", _block, {"alt": ["paragraph", "reference", "blockquote", "list"]}
@@ -39,6 +42,8 @@ def _inline(state: StateInline, silent: bool) -> bool:
             close = state.src.find(closing, start + 2, start + MOST_CHARACTERS)
             if close > start + 2:
                 content, end = state.src[start + 2 : close], close + 2
+            elif close < 0 and GROWING in state.env and opening != "$$":
+                return _open(state, silent)
             break
     else:
         if found := _DOLLARS.match(state.src, start, min(state.posMax, start + MOST_CHARACTERS)):
@@ -46,10 +51,16 @@ def _inline(state: StateInline, silent: bool) -> bool:
     if end < 0 or end > state.posMax or not content.strip():
         return False
     if not silent:
-        token = state.push("math_inline", "", 0)
-        token.content = content
-        token.markup = state.src[start : start + 1]
+        state.push("math_inline", "", 0).content = state.src[start:end]
     state.pos = end
+    return True
+
+
+def _open(state: StateInline, silent: bool) -> bool:
+    """A formula whose end may still come stands there as it is written, and is no Markdown."""
+    if not silent:
+        state.push("text", "", 0).content = state.src[state.pos : state.posMax]
+    state.pos = state.posMax
     return True
 
 
@@ -68,19 +79,23 @@ def _block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
         closing, lines = "$$" if first.startswith("$") else "\\]", [first[2:]]
     else:
         return False
-    number, closed = start, closing in lines[0]
+    number, closed, ends = start, closing in lines[0], False
     while not closed:
         number += 1
-        line = _line(state, number) if number < end else ""
+        ends = number >= end
+        line = "" if ends else _line(state, number)
         if not line.strip() or state.sCount[number] < state.blkIndent:
             break
         lines.append(line)
         closed = closing in line
+    opening = "" if environment else first[:2]
     if closed:
         last, rest = lines[-1].split(closing, 1)
         if not _REST.match(rest):
             return False
-        lines[-1] = last + (closing if environment else "")
+        lines[-1] = last + closing
+    elif GROWING in state.env and ends:
+        number -= 1
     elif environment is None and (lines[0].strip() or number < end):
         return False  # an opening mark alone, with a gap behind it, is no formula
     else:
@@ -88,7 +103,8 @@ def _block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     if silent:
         return True
     token = state.push("math_block", "", 0)
-    token.content = "\n".join(lines).strip()
+    token.content = opening + "\n".join(lines).rstrip()
+    token.info = "" if closed else OPEN
     token.map = [start, number + 1]
     token.block = True
     state.line = number + 1

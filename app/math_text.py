@@ -1,30 +1,18 @@
 r"""TeX as a line of readable text: \frac{a}{b} becomes a/b, x_i^2 becomes xᵢ², \sum_{i=1}^n becomes ∑ᵢ₌₁ⁿ.
 
-What it does not know it does not guess: then the caller shows the source. It draws nothing and runs no TeX: macros
-cannot be defined, and both length and depth are bounded.
+This is what a screen reader says of a formula; app/math_typeset.py draws it. What it does not know it does not guess:
+then the caller takes the source. Macros cannot be defined, and both length and depth are bounded.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from html import escape
 
 from app.math_symbols import ACCENTS, ALPHABETS, FUNCTIONS, LARGE, LOWERED, NEGATED, RAISED, RELATIONS, SYMBOLS
 
 MOST_CHARACTERS = 4000
 MOST_DEPTH = 24
-
-# Around words that are not variables, and around bold ones; nobody types them, and what does is refused.
-_UPRIGHT, _BOLD, _END, _LINE = "\ue000", "\ue001", "\ue002", "\ue003"
-# The same around what is raised or lowered without a sign of its own for it.
-_RAISE, _LOWER, _LEVEL = "\ue004", "\ue005", "\ue006"
-_OURS = re.compile("[\ue000-\ue006]")
-# Invisible signs that stay when such text is copied; `linear` turns them into what can be read in plain text.
-RAISED_MARK, LOWERED_MARK, LEVEL_MARK = "\u2062", "\u2064", "\u2063"
-_LEVELS = {
-    _RAISE: f"<sup>{RAISED_MARK}", _LOWER: f"<sub>{LOWERED_MARK}",
-}  # fmt: skip
 
 _SPACES = {
     ",": "\u2009", ":": "\u2005", ";": "\u2005", "!": "", " ": " ", "quad": "\u2003", "qquad": "\u2003\u2003",
@@ -117,11 +105,8 @@ _LINES = frozenset(
 _FENCED = {"matrix": "()", "smallmatrix": "()", "array": "()", "pmatrix": "()", "bmatrix": "[]", "Bmatrix": "{}",
            "vmatrix": "||", "Vmatrix": "‖‖"}  # fmt: skip
 _LIMITS = frozenset(["lim", "limsup", "liminf", "max", "min", "sup", "inf", "argmax", "argmin"])
-ENVIRONMENTS = "|".join(sorted(_LINES | {"cases"} | set(_FENCED)))
 _TOKEN = re.compile(r"\\[A-Za-z]+\*?|\\.|\s+|.", re.DOTALL)
 _BINARY = frozenset("+−=<>±∓×÷·≤≥≠≈→⇒∈")
-_LETTERS = re.compile("[A-Za-zα-ωϕϑϵ]+")
-_PIECE = re.compile("[\ue000-\ue006]|[A-Za-zα-ωϕϑϵ]+|[^\ue000-\ue006A-Za-zα-ωϕϑϵ]+")
 _COMPOUND = re.compile(r"[\s+−=<>/±∓×·÷,√]")
 # One letter or number with its scripts, or a differential: stands below a stroke without brackets.
 _ATOM = re.compile(r"([d∂∆]?\w|\d+(\.\d+)?)[^\w\s(]*[′⁰-ₜᵢ-ᵪ¹²³\u0300-\u036f]*|\w+\([^()]*\)")
@@ -131,74 +116,21 @@ class UnknownFormulaError(Exception):
     """Something that cannot be written as a line of text."""
 
 
-def to_html(tex: str) -> str | None:
-    """The formula as HTML for Qt's rich text: variables slanted, its lines apart. None: show the source.
+def to_text(tex: str) -> str | None:
+    """Return the formula as plain text. None: it holds something that cannot be written as such.
 
-    Cost: linear in the source, of which there are at most MOST_CHARACTERS.
+    Cost: linear in the source, of which at most MOST_CHARACTERS are read.
     """
-    if not tex.strip() or len(tex) > MOST_CHARACTERS or _OURS.search(tex):
+    if not tex.strip() or len(tex) > MOST_CHARACTERS:
         return None
     try:
-        return _dressed(_Reader(tex).read_all())
+        return re.sub(" +", " ", _Reader(tex).read_all()).strip()
     except (UnknownFormulaError, RecursionError):
         return None
 
 
-def to_text(tex: str) -> str | None:
-    """The formula as plain text. None: show the source."""
-    html = to_html(tex)
-    if html is None:
-        return None
-    bare = linear(re.sub(r"<[^>]*>", "", html.replace("<br>", "\n")))
-    for entity, sign in (("&lt;", "<"), ("&gt;", ">"), ("&quot;", '"'), ("&#x27;", "'"), ("&amp;", "&")):
-        bare = bare.replace(entity, sign)
-    return bare
-
-
-def linear(text: str) -> str:
-    """Copied text with what was raised or lowered in it written after ^ or _."""
-    if RAISED_MARK not in text and LOWERED_MARK not in text:
-        return text
-    text = re.sub(
-        f"[{RAISED_MARK}{LOWERED_MARK}](.){LEVEL_MARK}", lambda m: ("^" if m[0][0] == RAISED_MARK else "_") + m[1], text
-    )
-    return text.replace(RAISED_MARK, "^(").replace(LOWERED_MARK, "_(").replace(LEVEL_MARK, ")")
-
-
-def _dressed(line: str) -> str:
-    """Private marks turned into tags, letters into slanted ones."""
-    out: list[str] = []
-    upright = 0
-    line = re.sub(" +", " ", line)
-    level = ""
-    for piece in _PIECE.findall(line):
-        if piece == _UPRIGHT:
-            upright += 1
-        elif piece == _BOLD:
-            upright += 1
-            out.append("<b>")
-        elif piece == _END:
-            upright -= 1
-            out.append(_END)
-        elif piece == _LINE:
-            out.append("<br>")
-        elif piece in _LEVELS:
-            level = "sup" if piece == _RAISE else "sub"
-            out.append(_LEVELS[piece])
-        elif piece == _LEVEL:
-            out.append(f"{LEVEL_MARK}</{level}>")
-        else:
-            out.append(f"<i>{piece}</i>" if _LETTERS.match(piece) and not upright else escape(piece))
-    return re.sub(" +", " ", _closed("".join(out))).strip()
-
-
-def _closed(html: str) -> str:
-    """Every end mark closes what was opened last: bold has a tag, upright words have none."""
-    return re.sub(f"<b>([^{_END}]*){_END}", r"<b>\1</b>", html).replace(_END, "")
-
-
 class _Reader:
-    """Reads tokens one by one; what is read of a group is text with private marks."""
+    """Reads tokens one by one."""
 
     def __init__(self, tex: str) -> None:
         self._tokens: list[str] = _TOKEN.findall(re.sub(r"(?<!\\)%.*", "", tex))
@@ -300,24 +232,22 @@ class _Reader:
         """What stands raised or lowered: in signs of its own where there are some, else after ^ or _."""
         text = self._argument()
         forms = RAISED if kind == "^" else LOWERED
-        tight = re.sub(f"[{_UPRIGHT}{_BOLD}{_END} \u2009]", "", text)
+        tight = re.sub("[ \u2009]", "", text)
         if tight and all(char in forms for char in tight):
             return "".join(forms[char] for char in tight)
-        if _RAISE in text or _LOWER in text or _LINE in text:  # rich text knows one level only
-            return f"{kind}({text})"
-        return f"{_RAISE if kind == '^' else _LOWER}{text}{_LEVEL}"
+        return f"{kind}{text}" if len(text) == 1 else f"{kind}({text})"
 
     def _command(self, name: str) -> str:
         name = name.removesuffix("*")
         if name in SYMBOLS:
             return SYMBOLS[name]
         if name in RELATIONS:
-            return f" {RELATIONS[name]} " if RELATIONS[name] != "mod" else f" ({_word('mod')} {self._argument()})"
+            return f" {RELATIONS[name]} " if RELATIONS[name] != "mod" else f" (mod {self._argument()})"
         if name in LARGE:
             return f" {LARGE[name]}"
         if name in FUNCTIONS:
             near = name in _LIMITS or self._peek() in {"(", "_", "^", "{"}
-            return f" {_word(name)}" + ("" if near else " ")
+            return f" {name}" + ("" if near else " ")
         if name in _SPACES:
             return _SPACES[name]
         if name in ("left", "right") and self._peek() == ".":
@@ -329,9 +259,9 @@ class _Reader:
             self._raw()
             return ""
         if name in _WORDS:
-            return _word(self._raw().replace("\\ ", " ").replace("~", " "))
+            return self._raw().replace("\\ ", " ").replace("~", " ")
         if name in _THICK:
-            return f"{_BOLD}{self._argument()}{_END}"
+            return self._argument()
         return self._structure(name)
 
     def _structure(self, name: str) -> str:
@@ -365,9 +295,9 @@ class _Reader:
             return "‖"
         if name == "\\":
             self._option()
-            return _LINE
+            return "\n"
         if name in {"bmod", "mod"}:
-            return f" {_word('mod')} "
+            return " mod "
         return _refuse()
 
     def _environment(self) -> str:
@@ -389,15 +319,11 @@ class _Reader:
             raise UnknownFormulaError
         rows = [row for row in rows if any(row)]
         if name in _LINES:
-            return _LINE.join(" ".join(cell for cell in row if cell) for row in rows)
+            return "\n".join(" ".join(cell for cell in row if cell) for row in rows)
         if name == "cases":
             return "{ " + "; ".join(", ".join(cell.rstrip(", ") for cell in row if cell) for row in rows)
         fence = _FENCED[name]
         return fence[0] + "; ".join("\u2003".join(row) for row in rows) + fence[1]
-
-
-def _word(words: str) -> str:
-    return f"{_UPRIGHT}{words}{_END}"
 
 
 def _refuse() -> str:
@@ -407,7 +333,7 @@ def _refuse() -> str:
 def _grouped(text: str, atoms_only: bool = False) -> str:
     """In brackets where it would fall apart beside a stroke. atoms_only: also where it is a product."""
     text = text.strip(" ")
-    bare = re.sub(f"[{_UPRIGHT}{_BOLD}{_END}]|[{_RAISE}{_LOWER}][^{_LEVEL}]*{_LEVEL}", "", text)
+    bare = re.sub(r"[_^](?:\([^()]*\)|.)", "", text)
     if bare.startswith("(") and bare.endswith(")") and bare.count("(") == 1:
         return text
     loose = not _ATOM.fullmatch(bare) if atoms_only else _COMPOUND.search(bare)

@@ -27,12 +27,15 @@ _TEXTS = {
     "shiboken6": ("lgpl-3.0.txt", "gpl-3.0.txt"),
     "tokenizers": ("apache-2.0.txt",),
     "nvidia-ml-py": ("nvidia-ml-py.txt",),
+    "latex2mathml": ("latex2mathml.txt",),
+    "ziamath": ("stix-two-math.txt",),  # beside its own
 }
 _NAMES = {  # what people know them by
     "pyside6-essentials": "Qt and Qt for Python",
     "torch": "PyTorch",
     "nvidia-cuda-nvrtc-cu12": "NVIDIA's compiler NVRTC",
     "nvidia-ml-py": "NVIDIA Management Library",
+    "ziamath": "ziamath, with the font STIX Two Math",
 }
 # Where the field is the whole text, or says less than the classifiers.
 _WORDS = {"BSD License": "BSD", "Apache Software License": "Apache-2.0", "MIT License": "MIT",

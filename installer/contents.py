@@ -15,6 +15,7 @@ from packaging.utils import canonicalize_name
 from app.parts import PROJECT, needed_distributions
 
 PACKAGES = ("app", "engine", "native_kernels")
+PACKAGES_WITH_DATA = ("ziamath", "latex2mathml")  # the font of formulas, and the table of symbols
 ASSETS = "engine/_assets"  # where engine/assets.py looks for them
 
 # Imported by a package for its own tests, builds or other uses, never by Hearth.

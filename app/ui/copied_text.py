@@ -16,7 +16,6 @@ from PySide6.QtGui import (
 )
 
 from app.markdown_blocks import without_padding
-from app.math_text import linear
 
 OBJECT = "\ufffc"  # stands for a formula in the text of a document
 _TORN_PADDING = re.compile("^\u00a0?\u2060|\u2060\u00a0?$")  # of inline code whose end was cut off
@@ -119,7 +118,7 @@ def copied_text(cursor: QTextCursor) -> str:
     if OBJECT in text:
         sources = iter(_formulas_in(cursor))
         text = re.sub(OBJECT, lambda _: next(sources, ""), text)
-    return linear(text)
+    return text
 
 
 def _formulas_in(cursor: QTextCursor) -> list[str]:

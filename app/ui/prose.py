@@ -23,7 +23,7 @@ from PySide6.QtWidgets import QFrame, QSizePolicy, QTextEdit, QWidget
 
 from app.markdown_blocks import MAX_DEPTH, displayable, web_address
 from app.selected_text import FAR
-from app.ui import theme
+from app.ui import formulas, theme
 from app.ui.copied_text import running_text, table_in, table_text
 from app.ui.direction import runs_leftwards
 from app.ui.painting import block
@@ -182,11 +182,13 @@ def directed(html: str) -> str:
 
 
 class Prose(TextView):
-    """Paragraphs, headings, lists and quotes of an answer."""
+    """Paragraphs, headings, lists and quotes of an answer; what is wider than the column scrolls inside."""
 
     def __init__(self, name: str, parent: QWidget | None = None) -> None:
         super().__init__(name, parent)
         self._html = ""
+        self._sources: list[str] = []  # of its formulas
+        self._objects: formulas.FormulaObject | None = None  # paints them
         self._bullets: list[int] = []  # positions of list items that have one
         self._style()
 
@@ -212,8 +214,10 @@ class Prose(TextView):
     def _render(self) -> None:
         before = self.textCursor()
         anchor, position = before.anchor(), before.position()
-        self.setHtml(directed(self._html))
+        self._take_up_formulas()
+        self.setHtml(directed(formulas.shown(self._html)))
         self._trim()
+        self._describe()
         has_links = "<a " in self._html
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus if has_links else Qt.FocusPolicy.ClickFocus)
         if anchor != position:
@@ -222,6 +226,45 @@ class Prose(TextView):
             cursor.setPosition(min(anchor, end))
             cursor.setPosition(min(position, end), QTextCursor.MoveMode.KeepAnchor)
             self.setTextCursor(cursor)
+
+    def _fit(self) -> None:
+        size, policy = self.document().size(), Qt.ScrollBarPolicy
+        # A table of 100 % is a pixel wider than its place: that is no reason to scroll. A long formula is.
+        scrolls = size.width() > self.document().textWidth() + 2
+        self.setHorizontalScrollBarPolicy(policy.ScrollBarAlwaysOn if scrolls else policy.ScrollBarAlwaysOff)
+        height = math.ceil(size.height()) + (self.horizontalScrollBar().sizeHint().height() if scrolls else 0)
+        if height != self.height() or self.minimumHeight() != height:
+            self.setFixedHeight(height)
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        scroll_sideways(self, event)
+
+    def _take_up_formulas(self) -> None:
+        """Have the formulas laid out; those that take longer are shown by `_show_formulas`."""
+        self._sources = formulas.sources_in(self._html)
+        if not self._sources:
+            return
+        if self._objects is None:
+            self._objects = formulas.FormulaObject(self.document())
+            formulas.current().arrived.connect(self._show_formulas)
+        formulas.current().request(self._sources)
+
+    def _describe(self) -> None:
+        """Tell a screen reader the text with formulas in words: of the document it would read object characters."""
+        if self._sources:
+            text = self.plain()
+            for source in set(self._sources):
+                text = text.replace(source, formulas.in_words(source))
+            self.setAccessibleDescription(text)
+        elif self.accessibleDescription():
+            self.setAccessibleDescription("")
+
+    def _show_formulas(self, arrived: set[str]) -> None:
+        mine = arrived.intersection(self._sources)
+        if any(formulas.current().refused(source) for source in mine):
+            self._render()
+        elif mine:
+            self.document().markContentsDirty(0, self.document().characterCount())
 
     def _trim(self) -> None:
         """Mend what a style sheet cannot say: no space at the ends, where the gap is the layout's; our bullets."""
@@ -266,7 +309,7 @@ class Prose(TextView):
 
 
 class Table(Prose):
-    """One table, as wide as the column; a wider one scrolls inside."""
+    """One table, as wide as the column."""
 
     def __init__(self, name: str, parent: QWidget | None = None) -> None:
         super().__init__(name, parent)
@@ -275,15 +318,6 @@ class Table(Prose):
     def _style(self) -> None:
         super()._style()
         self.document().setDefaultStyleSheet(table_sheet())
-
-    def _fit(self) -> None:
-        size, policy = self.document().size(), Qt.ScrollBarPolicy
-        # A table of 100 % is a pixel wider than its place: that is no reason to scroll.
-        scrolls = size.width() > self.document().textWidth() + 2
-        self.setHorizontalScrollBarPolicy(policy.ScrollBarAlwaysOn if scrolls else policy.ScrollBarAlwaysOff)
-        height = math.ceil(size.height()) + (self.horizontalScrollBar().sizeHint().height() if scrolls else 0)
-        if height != self.height() or self.minimumHeight() != height:
-            self.setFixedHeight(height)
 
     def _trim(self) -> None:
         """A table stands alone in its document; the empty lines that Qt puts around it are made flat."""
@@ -294,9 +328,6 @@ class Table(Prose):
                 shape = cursor.blockFormat()
                 shape.setLineHeight(0, 1)  # fixed
                 cursor.setBlockFormat(shape)
-
-    def wheelEvent(self, event: QWheelEvent) -> None:
-        scroll_sideways(self, event)
 
     def plain(self, start: int = 0, end: int = FAR) -> str:
         return table_text(self.document(), start, min(end, self.length))

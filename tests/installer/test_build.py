@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 import xml.etree.ElementTree as ElementTree
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,12 @@ def test_no_tool_of_the_tests_comes_along_and_nothing_needed_stays_behind() -> N
 )
 def test_what_need_not_ship_does_not(place: str, unused: bool) -> None:
     assert contents.is_unused(place) is unused
+
+
+def test_what_formulas_are_set_with_comes_along() -> None:
+    for package, file in (("ziamath", "STIXTwoMath-Regular.ttf"), ("latex2mathml", "unimathsymbols.txt")):
+        assert package in contents.PACKAGES_WITH_DATA
+        assert any(path.name == file for path in metadata.files(package) or ())
 
 
 # ------------------------------------------------------------------ licences

@@ -1,0 +1,113 @@
+"""The spaces of a formula as TeX sets them, on MathML: ziamath's table of operators knows too few of them."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+_BINARY = frozenset("+−±∓×÷·∗∘•∪∩∖⊕⊖⊗⊙∧∨⊎⊓⊔⋆")
+_RELATIONS = frozenset(
+    "=≠<>≤≥≪≫≈≡≅≃∼≁≔≐∝∈∉∋⊂⊃⊆⊇⊊⊄⊈∣∥⊥⊢⊨≺≻⪯⪰≲≳:→←↔⇒⇐⇔↦⟶⟵⟷⟹⟸⟺⟼⇌⇋⇀↪↠"
+)  # fmt: skip
+_TIGHT = frozenset("!∂∇¬")  # of which all but the last stand for something
+_LARGE = frozenset("∑∏∐∫∬∭∮∯⋃⋂⨁⨂⋀⋁")
+_OPENING = frozenset("([{⟨⌊⌈")
+_ROWS = frozenset(["math", "mrow", "mtd", "mstyle"])
+_SCRIPTED = frozenset(["msub", "msup", "msubsup", "munder", "mover", "munderover"])
+_MEANT = {"~": "∼", "\\": "∖", "-": "−"}  # what latex2mathml writes for \sim, \setminus and a minus
+_LONGER = {"→": "⟶", "←": "⟵", "↔": "⟷", "⇒": "⟹", "⇐": "⟸"}  # below words, which an arrow does not grow to
+_PRESENTATION = ("mathcolor", "mathbackground", "style", "href", "class")  # a formula has the colour of its text
+
+
+class FormulaError(Exception):
+    """A formula that takes too much work, or holds something that cannot be drawn."""
+
+
+def set_spaces(element: ET.Element) -> None:
+    """Set the spaces of an element and everything in it. Raises: FormulaError for a command that stayed unread."""
+    text = element.text or ""
+    if text.startswith("\\") and len(text) > 1:
+        raise FormulaError(text)
+    for name in _PRESENTATION:
+        element.attrib.pop(name, None)
+    if text in _LARGE:
+        element.set("stretchy", "false")  # or fences around it are as low as what is beside it
+    if element.tag == "mover":
+        _set_accent(element)
+    if element.tag in _SCRIPTED and len(element) and element[0].text in _TIGHT:
+        element[0].attrib.update(lspace="0em", rspace="0em")
+    if element.tag == "mtable":
+        element.attrib.setdefault("columnspacing", "0.8em")
+    for child in element:
+        set_spaces(child)
+    if element.tag == "menclose":
+        element[:] = [_space("0.3em"), *element, _space("0.3em")]
+    if element.tag in _ROWS and len(element) > 1:
+        element[:] = _row(list(element))
+
+
+def _set_accent(element: ET.Element) -> None:
+    """Tell a hat over one letter from a wide one; let arrows with words above them be long."""
+    base, accent = element[0], element[-1]
+    text = "".join(base.itertext())
+    if accent.tag == "mo" and accent.text == "^":
+        wide = len(text) > 1
+        accent.text = "\u0302" if wide else "ˆ"
+        accent.set("stretchy", "true" if wide else "false")
+    elif accent.tag == "mo" and accent.text == "~" and accent.get("stretchy") is None:
+        accent.text = "\u0303"
+    elif text in _LONGER and base.tag != "mi":
+        for inner in base.iter():
+            inner.text = _LONGER.get(inner.text or "", inner.text)
+
+
+def _row(children: list[ET.Element]) -> list[ET.Element]:
+    """The children of a row with their spaces, as attributes of operators or elements between them."""
+    row: list[ET.Element] = []
+    operand = False  # whether what comes before can be the left side of a binary operator
+    for index, child in enumerate(children):
+        sign = _sign(child)
+        follows = _sign(children[index + 1]) if index + 1 < len(children) else None
+        fence = child.get("form") in ("prefix", "postfix")
+        if child.tag in _SCRIPTED and sign in _RELATIONS:
+            row += [_space("thickmathspace"), child, _space("thickmathspace")]
+            operand = False
+        elif child.tag in ("mo", "mi") and not fence and sign in _RELATIONS | _BINARY | _TIGHT | {",", ";"}:
+            width = _width(sign, operand, follows is not None)
+            child.tag, child.text = "mo", sign
+            child.attrib.update(lspace="0em" if sign in ",;" else width, rspace=width)
+            row.append(child)
+            operand = sign in "!∂∇"
+        else:
+            row.append(child)
+            named = child.tag != "mtext" and len(sign) > 1 and sign.isalpha()
+            spaced = child.tag == "mi"  # ziamath sets thin spaces around a name of several letters by itself
+            if named and not spaced and follows is not None and follows not in _OPENING | _RELATIONS | _BINARY:
+                row.append(_space("thinmathspace"))
+            operand = not (child.tag == "mspace" and not operand) and not named and not _opens(child, sign)
+    return row
+
+
+def _width(sign: str, operand: bool, follows: bool) -> str:
+    if sign in _TIGHT:
+        return "0em"
+    if sign in _RELATIONS:
+        return "thickmathspace"
+    return "mediummathspace" if sign in ",;" or (operand and follows) else "0em"
+
+
+def _opens(child: ET.Element, sign: str) -> bool:
+    return child.tag == "mo" and (sign in _OPENING or child.get("form") == "prefix")
+
+
+def _sign(element: ET.Element) -> str:
+    """The text of the element, or of what its scripts stand at, as it is meant."""
+    if element.tag in _SCRIPTED and len(element):
+        element = element[0]
+    while element.tag in ("mrow", "mstyle") and len(element) == 1:
+        element = element[0]
+    text = (element.text or "").strip() if element.tag in ("mi", "mo") else ""
+    return _MEANT.get(text, text)
+
+
+def _space(width: str) -> ET.Element:
+    return ET.Element("mspace", width=width)

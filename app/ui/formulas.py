@@ -1,0 +1,257 @@
+"""Typeset formulas in rich text: laid out once each on a thread beside the window, painted as outlines.
+
+A formula in a document is an object character (an image for Qt) whose ImageAltText holds its LaTeX with delimiters, and
+behind it a strut without width, which gives the line the depth that Qt gives no object. One drawing serves every size,
+colour and screen, so that themes, zoom and scales cost nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from html import escape, unescape
+
+from PySide6.QtCore import QObject, QPointF, QRect, QRectF, QSizeF, Qt, QTimer, Signal
+from PySide6.QtGui import (
+    QFontMetrics,
+    QFontMetricsF,
+    QPainter,
+    QPainterPath,
+    QPyTextObject,
+    QTextDocument,
+    QTextFormat,
+)
+
+from app.markdown_blocks import FORMULA, STRUT
+from app.math_text import to_text
+from app.math_typeset import Drawing, formula, typeset
+from app.ui import theme
+
+MOST_KEPT = 1000  # drawings, of some 10 KB each
+WAIT_S = 0.025  # that one turn of the event loop waits for drawings, so that most are there at the first paint
+GAP = 0.1  # above and below a formula, in its own size, so that it touches no other line
+LEAST_SCALE = 0.7  # a formula wider than its column shrinks to this, then the column scrolls
+_X_HEIGHT = 0.473  # of the font of formulas
+_TAGS = re.compile(f'<img src="{FORMULA}" alt="([^"]*)"/><img src="{STRUT}"[^>]*/>')
+
+
+@dataclass(frozen=True)
+class Outline:
+    """A drawing as Qt paints it, in units of the text's size, with its origin on the baseline."""
+
+    path: QPainterPath
+    width: float
+    ascent: float
+    descent: float
+
+
+class Formulas(QObject):
+    """Every formula that the window shows, by its LaTeX with delimiters.
+
+    arrived: the formulas (a set of sources) that have been laid out, or refused, since it was last emitted.
+    """
+
+    arrived = Signal(object)
+    _done = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: OrderedDict[str, Outline | None] = OrderedDict()
+        self._waiting: deque[str] = deque()
+        self._under_way: set[str] = set()
+        self._results: list[tuple[str, Outline | None]] = []
+        self._thread: threading.Thread | None = None
+        self._changed = threading.Condition()
+        self._waited_s = 0.0
+        self._late: set[str] = set()  # kept, and not told of yet
+        self._done.connect(self._take, Qt.ConnectionType.QueuedConnection)
+
+    def outline(self, source: str) -> Outline | None:
+        """Return the outline of a formula; None while it is being laid out, and for one that was refused."""
+        found = self._kept.get(source)
+        if found is not None:
+            self._kept.move_to_end(source)
+        elif source not in self._kept:
+            self.request([source])
+        return found
+
+    def refused(self, source: str) -> bool:
+        """Whether the formula cannot be typeset: its source is shown."""
+        return source in self._kept and self._kept[source] is None
+
+    def request(self, sources: list[str]) -> None:
+        """Have formulas laid out. Waits for them for a short while; what takes longer is told by `arrived`."""
+        new = [source for source in dict.fromkeys(sources) if source not in self._kept]
+        if not new:
+            return
+        with self._changed:
+            queued = [source for source in new if source not in self._under_way]
+            self._under_way.update(queued)
+            self._waiting.extend(queued)
+            if self._thread is None and self._waiting:
+                self._thread = threading.Thread(target=self._work, name="formulas", daemon=True)
+                self._thread.start()
+        self._wait_for(new)
+
+    def _wait_for(self, sources: list[str]) -> None:
+        left = WAIT_S - self._waited_s
+        if left <= 0:
+            return
+        if not self._waited_s:
+            QTimer.singleShot(0, self._begin_turn)
+        begun = time.monotonic()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._under_way.intersection(sources), left)
+        self._waited_s += time.monotonic() - begun
+        self._keep()
+
+    def _begin_turn(self) -> None:
+        self._waited_s = 0.0
+
+    def finish(self, within_s: float = 30.0) -> None:
+        """Wait for everything that was requested (tests and pictures)."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._under_way, within_s)
+        self._take()
+
+    def _work(self) -> None:
+        """The thread: lay out what waits, and end when nothing does."""
+        while True:
+            with self._changed:
+                if not self._waiting:
+                    self._thread = None
+                    return
+                source = self._waiting.popleft()
+            drawing = typeset(source)
+            outline = _outline(drawing) if drawing else None
+            with self._changed:
+                self._results.append((source, outline))
+                self._under_way.discard(source)
+                self._changed.notify_all()
+                first = len(self._results) == 1
+            if first:
+                self._done.emit()
+
+    def _keep(self) -> None:
+        with self._changed:
+            results, self._results = self._results, []
+        for source, outline in results:
+            self._kept[source] = outline
+        while len(self._kept) > MOST_KEPT:
+            self._kept.popitem(last=False)
+        self._late.update(source for source, _ in results)
+
+    def _take(self) -> None:
+        self._keep()
+        late, self._late = self._late, set()
+        if late:
+            self.arrived.emit(late)
+
+
+@cache
+def current() -> Formulas:
+    """The formulas of this process."""
+    return Formulas()
+
+
+def _outline(drawing: Drawing) -> Outline:
+    path = QPainterPath()
+    path.setFillRule(Qt.FillRule.WindingFill)
+    draw: dict[str, Callable[..., None]] = {
+        "M": path.moveTo, "L": path.lineTo, "Q": path.quadTo, "C": path.cubicTo, "Z": path.closeSubpath
+    }  # fmt: skip
+    for name, numbers in drawing.steps:
+        draw[name](*numbers)
+    return Outline(path, drawing.width, drawing.ascent, drawing.descent)
+
+
+def sources_in(html: str) -> list[str]:
+    """The LaTeX, with its delimiters, of every formula in an HTML of app.markdown_blocks."""
+    return [unescape(found[1]) for found in _TAGS.finditer(html)] if FORMULA in html else []
+
+
+def shown(html: str) -> str:
+    """The HTML with the source, as code, in place of every formula that cannot be typeset."""
+
+    def replaced(found: re.Match[str]) -> str:
+        source = unescape(found[1])
+        return f"<code>{escape(formula(source)[0])}</code>" if current().refused(source) else found[0]
+
+    return _TAGS.sub(replaced, html) if FORMULA in html else html
+
+
+def in_words(source: str) -> str:
+    """The formula as a line of text, or its LaTeX where it cannot be written so."""
+    tex, _ = formula(source)
+    return to_text(tex) or tex
+
+
+class FormulaObject(QPyTextObject):
+    """Sizes and paints the formulas of one document. It must live as long as the document."""
+
+    def __init__(self, document: QTextDocument) -> None:
+        super().__init__(document)
+        document.documentLayout().registerHandler(QTextFormat.ObjectTypes.ImageObject, self)
+
+    def intrinsicSize(self, document: QTextDocument, position: int, form: QTextFormat) -> QSizeF:
+        source, is_strut = _source(form)
+        outline = current().outline(source)
+        em = _em(document, position)
+        if outline is None:
+            return QSizeF(0, 1) if is_strut else _guessed(source, em)
+        em *= _fit(document, position, outline.width * em)
+        if not is_strut:
+            return QSizeF(outline.width * em, (outline.ascent + GAP) * em)
+        # Qt puts half of such an object below the middle of small letters.
+        return QSizeF(0, 2 * (outline.descent + GAP) * em + QFontMetrics(form.toCharFormat().font()).xHeight() / 2)
+
+    def drawObject(
+        self, painter: QPainter, rect: QRectF | QRect, document: QTextDocument, position: int, form: QTextFormat
+    ) -> None:
+        rect = QRectF(rect)
+        source, is_strut = _source(form)
+        outline = None if is_strut else current().outline(source)
+        if outline is None or not outline.width:
+            return
+        colour = form.foreground()
+        scale = rect.width() / outline.width
+        painter.save()
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.translate(QPointF(rect.left(), rect.bottom()))
+        painter.scale(scale, scale)
+        painter.fillPath(outline.path, colour if colour.style() != Qt.BrushStyle.NoBrush else theme.colour("ink"))
+        painter.restore()
+
+
+def _source(form: QTextFormat) -> tuple[str, bool]:
+    """The LaTeX of an object, and whether the object is the strut behind it."""
+    is_strut = form.toImageFormat().name() == STRUT
+    kind = QTextFormat.Property.ImageTitle if is_strut else QTextFormat.Property.ImageAltText
+    return str(form.property(kind) or ""), is_strut
+
+
+def _em(document: QTextDocument, position: int) -> float:
+    """The size in pixels at which small letters of formulas are about as high as the text's."""
+    font = document.findBlock(position).charFormat().font()
+    size = font.pixelSize() if font.pixelSize() > 0 else document.defaultFont().pixelSize()
+    return size * min(max(QFontMetricsF(font).xHeight() / size / _X_HEIGHT, 1.0), 1.2)
+
+
+def _fit(document: QTextDocument, position: int, width: float) -> float:
+    """The scale at which a formula fits into its column, as far as it stays readable."""
+    block = document.findBlock(position)
+    points = block.textList()
+    indents = block.blockFormat().indent() + (points.format().indent() if points is not None else 0)
+    column = document.textWidth() - block.blockFormat().leftMargin() - indents * document.indentWidth()
+    return max(min(1.0, column / width), LEAST_SCALE) if 0 < column < width else 1.0
+
+
+def _guessed(source: str, em: float) -> QSizeF:
+    """About the size of a formula that is being laid out."""
+    letters = re.sub(r"\\[A-Za-z]+|[{}^_$&\s]", "", source)
+    return QSizeF(min(len(letters), 40) * em / 2, em * (1.6 if formula(source)[1] else 0.8))
