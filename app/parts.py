@@ -40,6 +40,7 @@ _NAMES = {  # what people know them by
 # Where the field is the whole text, or says less than the classifiers.
 _WORDS = {"BSD License": "BSD", "Apache Software License": "Apache-2.0", "MIT License": "MIT",
           "Python Software Foundation License": "PSF-2.0"}  # fmt: skip
+_FONT = ("inter", "Inter", "4.1", "OFL-1.1")  # the font of the window; its licence lies in the assets
 _MOST_CHARS = 100  # of a licence's name
 
 
@@ -63,7 +64,7 @@ def parts() -> tuple[Part, ...]:
         except metadata.PackageNotFoundError:  # the build leaves out what is never imported
             continue
         found.append(Part(key, _NAMES.get(key, of_it["Name"]), of_it["Version"], _licence_name(of_it)))
-    found += _added()
+    found += [Part(*_FONT), *_added()]
     return tuple(sorted(found, key=lambda part: part.name.lower()))
 
 
@@ -72,6 +73,8 @@ def licence_text(key: str) -> str:
     folder = asset_root() / "licences"
     if any(part.key == key for part in _added()):
         return _read(folder / "added" / f"{key}.txt")
+    if key == _FONT[0]:
+        return _read(folder / f"{key}.txt")
     if key == "python":
         return _read(Path(sysconfig.get_path("stdlib"), "LICENSE.txt")) or _read(folder / "added" / "python.txt")
     texts = [path.read_text(encoding="utf-8", errors="replace") for path in _licence_files(key)]

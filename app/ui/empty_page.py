@@ -9,6 +9,7 @@ from __future__ import annotations
 from PySide6.QtCore import QEvent, QObject, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QFontMetrics, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import (
+    QBoxLayout,
     QFrame,
     QHBoxLayout,
     QPushButton,
@@ -63,6 +64,10 @@ class PromptCard(QPushButton):
         lines = QFontMetrics(theme.font("small")).boundingRect(words, Qt.TextFlag.TextWordWrap, self.prompt).height()
         return max(theme.px(CARD), self._words_top() + lines + theme.px(INSET))
 
+    def title_width(self) -> int:
+        """How wide it must be to show its title in one line."""
+        return QFontMetrics(theme.font("label")).horizontalAdvance(self.title) + 2 * theme.px(INSET) + 1
+
     @staticmethod
     def _words_top() -> int:
         return theme.px(INSET + GLYPH + 8) + theme.line_height("label") + theme.px(3)
@@ -116,7 +121,7 @@ class EmptyPage(QScrollArea):
         head.addWidget(icons.Glyph("mark", px=MARK), 0, Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignTop)
         self._title = Label("", "display", align=centre)
         self._sign = icons.Glyph("check", "ok", 16)
-        self._machine = Label("", "label")
+        self._machine = Label("", "label", elide=True)
         self._about = Label("", "small", "ink3", wrap=True, align=centre)
         self._gaps: list[tuple[QSpacerItem, int]] = []
         self._privacy = Label(tr(STAYS_HERE), "meta")
@@ -229,6 +234,10 @@ class EmptyPage(QScrollArea):
         self._cards.setSpacing(px(CARD_GAP))
         self._head.setFixedHeight(px(MARK + MARK_GAP))
         each = (width - (len(self.cards) - 1) * px(CARD_GAP)) // len(self.cards)
+        beside = all(card.title_width() <= each for card in self.cards)
+        direction = QBoxLayout.Direction
+        self._cards.setDirection(direction.LeftToRight if beside else direction.TopToBottom)
+        each = each if beside else width
         high = max(card.height_for(each) for card in self.cards)
         for card in self.cards:
             card.setFixedHeight(high)

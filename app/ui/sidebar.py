@@ -63,7 +63,7 @@ class Sidebar(QFrame):
         self._slide.valueChanged.connect(self._slide_to)
         self._slide.finished.connect(self._slide_done)
         self._connect()
-        theme.current().changed.connect(self._apply)
+        theme.current().changed.connect(self._take_zoom)
         self._apply()
 
     def _connect(self) -> None:
@@ -266,8 +266,16 @@ class Sidebar(QFrame):
             return event.type() == QEvent.Type.KeyPress
         return False
 
+    def _take_zoom(self) -> None:
+        # At another zoom the same window may be narrow, or no longer.
+        self._narrow = self.isVisible() and self._is_window_narrow()
+        self._apply()
+
+    def _is_window_narrow(self) -> bool:
+        return self.window().width() < theme.px(NARROW_BELOW_PX)
+
     def _measure(self) -> None:
-        narrow = self.window().width() < theme.px(NARROW_BELOW_PX)
+        narrow = self._is_window_narrow()
         if narrow != self._narrow:
             self._narrow = narrow
             self._apply()

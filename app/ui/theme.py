@@ -14,6 +14,8 @@ from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QColor, QFont, QFontDatabase, QGuiApplication, QPalette
 from PySide6.QtWidgets import QApplication, QWidget
 
+from engine.assets import asset_root
+
 Choice = Literal["system", "light", "dark"]
 BODY_PX = 15  # of an answer at zoom 1
 MIN_ZOOM, MAX_ZOOM = 10 / BODY_PX, 24 / BODY_PX
@@ -125,6 +127,10 @@ ROLES: dict[str, TypeRole] = {
     "axis": TypeRole(11, 400, 14, "ink3"),
     "code": TypeRole(13, 400, 21, "ink", mono=True),
 }
+# Figures of one width, so that those that change stay in place. Inter widens spaces and hyphens with them, which tears
+# running text apart.
+FIGURES = {"figure", "unit", "number", "heading", "meta", "metastrong", "axis"}
+TITLES = {"label", "rowstrong"}  # medium, and told from the text beside them by that alone
 
 
 class Theme(QObject):
@@ -155,6 +161,7 @@ class Theme(QObject):
         if not app.property("hearthStyled"):
             # Palette and style sheet are written for Fusion; a native style would paint over half of them.
             app.setStyle("Fusion")
+            load_fonts()
             app.setProperty("hearthStyled", True)
             hints.colorSchemeChanged.connect(self._follow_desktop)
             hints.accessibility().contrastPreferenceChanged.connect(self._follow_desktop)
@@ -281,7 +288,7 @@ def px(n: float) -> int:
 
 
 def font(role: str) -> QFont:
-    """The font of a type role at the zoom in force, with figures of one width."""
+    """The font of a type role at the zoom in force."""
     return QFont(_font(role))
 
 
@@ -295,23 +302,42 @@ def _font(role: str) -> QFont:
     kind = ROLES[role]
     out = QFont(list(families(kind.mono)))
     out.setPixelSize(max(px(kind.px), 1))
-    out.setWeight(QFont.Weight(kind.weight))
-    out.setFeature(QFont.Tag("tnum"), 1)
+    out.setWeight(QFont.Weight(_weight(role, out.families()[0])))
+    if role in FIGURES:
+        out.setFeature(QFont.Tag("tnum"), 1)
     out.setStyleHint(QFont.StyleHint.Monospace if kind.mono else QFont.StyleHint.SansSerif)
     if kind.mono:
         out.setFixedPitch(True)
     return out
 
 
+def _weight(role: str, family: str) -> int:
+    """The weight of a role in a family. Many families have no medium (500), and Qt would then take the regular one, so
+    that titles look like the text below them; those families show titles in bold."""
+    weight = ROLES[role].weight
+    if role not in TITLES or weight != QFont.Weight.Medium:
+        return weight
+    has_medium = any(450 <= QFontDatabase.weight(family, style) <= 550 for style in QFontDatabase.styles(family))
+    return weight if has_medium else QFont.Weight.DemiBold
+
+
+@cache
+def load_fonts() -> None:
+    """Add the fonts that ship with Hearth to this process. Cost: some ms, once."""
+    for file in sorted((asset_root() / "fonts").glob("*.ttf")):
+        QFontDatabase.addApplicationFont(str(file))
+    families.cache_clear()
+
+
 @cache
 def families(mono: bool) -> tuple[str, ...]:
-    """Families of the chrome or of code, best first: ours where they are installed, else the desktop's own.
+    """Families of the chrome or of code, best first: Inter, which ships with Hearth, and JetBrains Mono where it is
+    installed; else the desktop's own.
 
-    Only installed families are named: Qt takes the first it finds, so a missing Inter would give the Latin letters
-    of the CJK family.
+    Only installed families are named: otherwise Qt could take Latin letters from the CJK family.
     """
     installed = set(QFontDatabase.families())
-    ours = ("JetBrains Mono",) if mono else ("Inter", "Inter Variable")
+    ours = ("JetBrains Mono",) if mono else ("Inter",)
     kind = QFontDatabase.SystemFont.FixedFont if mono else QFontDatabase.SystemFont.GeneralFont
     # A desktop that says nothing (or a screen that is none) may name a family that is only an alias, so a few that
     # are usually there come after it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from PySide6.QtCore import QEvent, Qt
-from PySide6.QtGui import QColor, QIcon, QPalette
+from PySide6.QtGui import QColor, QFontDatabase, QFontInfo, QFontMetricsF, QIcon, QPalette
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
@@ -117,6 +117,44 @@ def test_zoom_scales_fonts_and_measures_within_bounds(qtbot: QtBot, qapp: QAppli
 
 def test_nothing_is_below_11_px_at_zoom_1() -> None:
     assert min(role.px for role in theme.ROLES.values()) >= 11
+
+
+def test_inter_ships_with_hearth_in_three_weights_and_italic(qtbot: QtBot, qapp: QApplication) -> None:
+    theme.apply(qapp, "light", 1.0)
+    assert QFontInfo(theme.font("body")).family() == "Inter"
+    roles = {role: QFontInfo(theme.font(role)).weight() for role in ("body", "label", "heading")}
+    assert roles == {"body": 400, "label": 500, "heading": 600}
+    widths = [QFontMetricsF(theme.font(role)).horizontalAdvance("Wide") / theme.ROLES[role].px for role in roles]
+    assert widths == sorted(set(widths)), "each weight has its own file"
+    italic = theme.font("body")
+    italic.setItalic(True)
+    assert QFontInfo(italic).styleName() == "Italic", "not slanted by Qt"
+
+
+def test_titles_stand_out_in_a_family_without_a_medium_weight(qtbot: QtBot, qapp: QApplication,
+                                                              monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    monkeypatch.setattr(theme, "families", lambda mono: ("DejaVu Sans",))
+    monkeypatch.setattr(theme.QFontDatabase, "styles", lambda family: ["Book", "Bold"])
+    monkeypatch.setattr(theme.QFontDatabase, "weight", lambda family, style: {"Book": 400, "Bold": 700}[style])
+    theme._font.cache_clear()
+    try:
+        assert theme.font("label").weight() > theme.font("small").weight()
+        assert theme.font("label").weight() == 600
+        assert theme.font("button").weight() == 500
+    finally:
+        theme._font.cache_clear()
+
+
+@pytest.mark.parametrize("zoom", [0.8, 1.0, 1.25, 1.6])
+def test_no_role_cuts_a_descender_in_the_usual_fonts(qtbot: QtBot, qapp: QApplication, zoom: float) -> None:
+    theme.apply(qapp, "light", zoom)
+    installed = set(QFontDatabase.families())
+    for family in {"Inter", "DejaVu Sans", "Noto Sans", "Liberation Sans"} & installed:
+        for name in theme.ROLES:
+            font = theme.font(name)
+            font.setFamilies([family])
+            ink = QFontMetricsF(font).tightBoundingRect("Agjpqy").height()
+            assert ink <= theme.line_height(name), (family, name)
 
 
 def test_a_missing_inter_gives_the_desktops_own_font(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:

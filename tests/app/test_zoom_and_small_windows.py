@@ -1,0 +1,112 @@
+"""Every page at every text size and window size, in both orders of zooming and switching pages: nothing is cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+import control_walk as walk
+import pytest
+from control_room import Room
+from patient_bot import PatientBot
+from PySide6.QtCore import QPoint, QRect
+from PySide6.QtWidgets import QAbstractButton, QApplication, QLineEdit, QWidget
+
+from app.ui import theme
+from app.ui.controls import Label
+
+pytestmark = pytest.mark.gui
+
+SIZES = ((720, 560), (900, 600), (1280, 832))
+ZOOMS = (0.8, 1.2, 1.6)
+PAGES = ("new chat", "chat", "models", "live")
+
+
+@pytest.fixture(scope="module")
+def room(
+    request: pytest.FixtureRequest, qapp: QApplication, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Room]:
+    room = Room(PatientBot(request), tmp_path_factory.mktemp("room"))
+    yield room
+    theme.apply(qapp, "light", 1.0)
+    room.reset()
+    room.leave()
+    room.window.deleteLater()
+
+
+def go(room: Room, page: str) -> None:
+    if page == "new chat":
+        room.new_chat()
+    elif page == "chat":
+        room.hearth.controller.open(room.talk.id)
+        room.wait(lambda: room.hearth.controller.open_conversation == room.talk.id)
+        room.window.show_chat()
+    elif page == "models":
+        room.window.show_models()
+    else:
+        room.window.show_live()
+    walk.come_to_rest(room.window)
+
+
+def zoom(room: Room, to: float) -> None:
+    app = QApplication.instance()
+    assert isinstance(app, QApplication)
+    theme.apply(app, "light", to)
+    walk.come_to_rest(room.window)
+
+
+def in_window(room: Room, widget: QWidget) -> QRect:
+    return QRect(widget.mapTo(room.window, QPoint(0, 0)), widget.size())
+
+
+def faults(room: Room) -> list[str]:
+    """What is cut at the sides, and what of the composer is not in view."""
+    out = []
+    for widget in walk.visible(room.window):
+        if isinstance(widget, QAbstractButton | QLineEdit | Label):
+            seen = widget.visibleRegion().boundingRect()
+            if not seen.isEmpty() and seen.width() < widget.width():
+                out.append(f"cut at a side: {walk.label_of(widget)}, {seen.width()} of {widget.width()} px")
+            if isinstance(widget, QAbstractButton) and widget.text() and widget.width() < widget.minimumSizeHint().width():
+                out.append(f"too narrow: {walk.label_of(widget)}")
+    composer = room.page.composer
+    if composer.isVisible():
+        page = in_window(room, room.page)
+        for part in (composer, composer.send, composer.field):
+            if not page.contains(in_window(room, part)):
+                out.append(f"not in view: {walk.label_of(part)} {in_window(room, part).getRect()} of {page.getRect()}")
+        if composer.field.font().pixelSize() != theme.font("body").pixelSize():
+            out.append(f"the composer writes in {composer.field.font().pixelSize()} px")
+    return out
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def test_nothing_is_cut_whether_zoomed_before_or_after_the_page_is_opened(room: Room, size: tuple[int, int]) -> None:
+    found = []
+    for page, to in product(PAGES, ZOOMS):
+        for order in ("zoom first", "page first", "away and back"):
+            room.reset(size)
+            zoom(room, 1.0)
+            if order == "zoom first":
+                go(room, "models" if page != "models" else "chat")
+                zoom(room, to)
+                go(room, page)
+            else:
+                go(room, page)
+                zoom(room, to)
+            if order == "away and back":
+                go(room, "models" if page != "models" else "chat")
+                go(room, page)
+            found += [f"{page} at {to:.0%}, {order}: {fault}" for fault in faults(room)]
+    assert not found, "\n".join(found)
+
+
+def test_a_panel_that_zooming_lays_over_the_page_can_be_seen_to_lie_over_it(room: Room) -> None:
+    room.reset((1280, 832))
+    zoom(room, 1.2)
+    sidebar = room.window.sidebar
+    assert sidebar.is_rail
+    assert not sidebar.is_over_page
+    assert in_window(room, room.page).left() >= in_window(room, sidebar).right()
+    zoom(room, 1.0)
+    assert not sidebar.is_rail
