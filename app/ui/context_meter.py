@@ -54,7 +54,7 @@ class ContextMeter(Button):
         self.padding_px = 8
         self.share = 0.0
         self.is_known = False
-        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+        self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
         self._restyle()
         self.hide()
 
@@ -97,6 +97,14 @@ class ContextMeter(Button):
         words = QFontMetrics(self.font()).horizontalAdvance(self.text())
         return QSize(words + theme.px(18 + 6) + 2 * theme.px(self.padding_px), theme.px(self.height_px))
 
+    def minimumSizeHint(self) -> QSize:
+        short = QFontMetrics(self.font()).horizontalAdvance(self._short())
+        return QSize(short + theme.px(18 + 6) + 2 * theme.px(self.padding_px), theme.px(self.height_px))
+
+    def _short(self) -> str:
+        """The share alone, for a narrow composer."""
+        return self.text().partition(" ")[0]
+
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = antialiased(self)
         ground, _, _ = self.colours()
@@ -111,7 +119,8 @@ class ContextMeter(Button):
             words.setRight(ring.left() - theme.px(6))
         edge = Qt.AlignmentFlag.AlignRight if mirrored else Qt.AlignmentFlag.AlignLeft
         flags = edge | Qt.AlignmentFlag.AlignAbsolute | Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextSingleLine
-        painter.drawText(words, flags | order(self.text()), self.text())
+        shown = self.text() if self.width() >= self.sizeHint().width() else self._short()
+        painter.drawText(words, flags | order(shown), shown)
 
 
 class ContextPopup(Popover):

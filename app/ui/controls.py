@@ -5,10 +5,11 @@ They hold no meaning of their own: whoever builds a page says what they are call
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from PySide6.QtCore import QEvent, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPaintEvent, QPalette, QResizeEvent
+from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPaintEvent, QPalette, QResizeEvent
 from PySide6.QtWidgets import QLabel, QPushButton, QSizePolicy, QToolTip, QWidget
 
 from app.ui import icons, theme
@@ -96,8 +97,10 @@ class Label(QLabel):
         super().changeEvent(event)
         if event.type() == QEvent.Type.LayoutDirectionChange:
             self._lead()
-        elif event.type() == QEvent.Type.StyleChange:  # moved to another parent: the sheet gives back older colours
+        elif event.type() == QEvent.Type.StyleChange:  # moved to another parent: the sheet gives back older looks
             self._colour()
+            if self.font().pixelSize() != theme.font(self.role).pixelSize():
+                self.setFont(theme.font(self.role))
 
     def _fit(self) -> None:
         if not self.elides:
@@ -106,7 +109,10 @@ class Label(QLabel):
         line = " ".join(self.words.splitlines())
         shown = QFontMetrics(self.font()).elidedText(line, Qt.TextElideMode.ElideRight, max(self.width(), 1))
         super().setText(shown)
-        self.setToolTip(line if shown != line else "")
+        if shown != line:
+            self.setToolTip(line)
+        elif self.toolTip() == line:  # not one that says something else
+            self.setToolTip("")
         self.updateGeometry()
 
     def sizeHint(self) -> QSize:
@@ -169,6 +175,8 @@ class Button(QPushButton):
     as accessible name, give an empty `words` and call setAccessibleName.
     """
 
+    _own_font: QFont | None = None  # as it was set last
+
     def __init__(
         self,
         words: str = "",
@@ -199,6 +207,17 @@ class Button(QPushButton):
         self.glyph = glyph
         self.updateGeometry()
         self.update()
+
+    def setFont(self, font: QFont | str | Sequence[str]) -> None:
+        super().setFont(font)
+        self._own_font = self.font()
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        # Moved to another parent: the style sheet gives back the font of an earlier zoom.
+        own = self._own_font
+        if event.type() == QEvent.Type.StyleChange and own is not None and self.font().pixelSize() != own.pixelSize():
+            super().setFont(own)
 
     def _restyle(self) -> None:
         self.setFont(theme.font("button"))

@@ -21,6 +21,7 @@ from app.translation import noted, tr
 from app.ui import theme
 from app.ui.controls import Button, Chip, Dot, Label, Segments
 from app.ui.engine_card import dot_token
+from app.ui.flow import Flow
 from app.ui.live_graph import LiveGraph, SpeedCard
 from app.ui.neuron_map import NeuronMap
 from app.ui.preset_menu import mode_words
@@ -69,7 +70,7 @@ class LivePage(QFrame):
         self.mode = Chip("")
         self.modes = Segments([(mode, tr(words)) for mode, words in MODE_WORDS.items()], "auto", tr("Neurons"))
         self.compare = Button(tr("Compare"), "secondary")
-        words, first, line, ways = QVBoxLayout(), QHBoxLayout(), QHBoxLayout(), QHBoxLayout()
+        words, first, line, ways = QVBoxLayout(), QHBoxLayout(), QHBoxLayout(), Flow()
         first.setSpacing(8)
         first.addWidget(self.title)
         first.addWidget(self.mode)
@@ -83,7 +84,6 @@ class LivePage(QFrame):
         ways.setSpacing(8)
         ways.addWidget(self.modes)
         ways.addWidget(self.compare)
-        ways.addStretch(1)
         self._head = QBoxLayout(QBoxLayout.Direction.LeftToRight)
         self._head.addLayout(words, 1)
         self._head.addLayout(ways)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from PySide6.QtCore import QMimeData, Qt, Signal
+from PySide6.QtCore import QEvent, QMimeData, Qt, Signal
 from PySide6.QtGui import (
     QFocusEvent,
     QInputMethodEvent,
@@ -102,6 +102,13 @@ class MessageField(QTextEdit):
         self.document().setDefaultFont(theme.font("body"))
         self._set_line_height()
         self._fit()
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        # Moved between the pages of a new and an old chat: the style sheet gives back the font of an earlier zoom.
+        wanted = theme.font("body").pixelSize()
+        if event.type() == QEvent.Type.StyleChange and self.font().pixelSize() != wanted:
+            self._restyle()
 
     def _set_line_height(self) -> None:
         shape = QTextBlockFormat()

@@ -99,7 +99,8 @@ class ModelsPage(QFrame):
         self.banner_place = BannerPlace(self.banner)
         self._banner_row = QHBoxLayout()
         self._banner_row.addWidget(self.banner_place)
-        self._upper = QVBoxLayout()
+        self._upper_part = QWidget()
+        self._upper = QVBoxLayout(self._upper_part)
         self._upper.addWidget(self.head)
         self._upper.addWidget(self.filters)
         self._upper.addLayout(self._banner_row)
@@ -117,7 +118,11 @@ class ModelsPage(QFrame):
         self.repository.wanted.connect(self.variant_asked)
         self.repository.remedy.connect(self._repository_remedy)
         self._content = QFrame()
-        self._column = QVBoxLayout(self._content)
+        self._list = QVBoxLayout(self._content)
+        self._list.setContentsMargins(0, 0, 0, 0)
+        self._list.setSpacing(0)
+        self._column = QVBoxLayout()
+        self._list.addLayout(self._column, 1)
         for widget in (self.note, self.grid, self.hub, self.servers, self.repository):
             self._column.addWidget(widget)
         self._column.addStretch(1)
@@ -137,10 +142,10 @@ class ModelsPage(QFrame):
         self.work = WorkBar()
         self.work.shown.connect(lambda _: self.show_here())
         self.work.stopped.connect(self.work_stopped)
-        whole = QVBoxLayout(self)
+        whole = self._whole = QVBoxLayout(self)
         whole.setContentsMargins(0, 0, 0, 0)
         whole.setSpacing(0)
-        whole.addLayout(self._upper)
+        whole.addWidget(self._upper_part)
         whole.addWidget(self.area, 1)
         whole.addWidget(self.work)
 
@@ -368,17 +373,29 @@ class ModelsPage(QFrame):
         left, width = self.column()
         right = max(self.width() - left - width, 0)
         out = px(OUTSET_PX)
-        self._upper.setContentsMargins(left - out, px(22), right - out, px(14))
+        bar = self.area.verticalScrollBar()
+        taken = bar.width() if bar.isVisible() else 0
+        beside = max(right - taken, 0) if self._head_scrolls() else right
+        self._upper.setContentsMargins(left - out, px(22), max(beside - out, 0), px(14))
         self._banner_row.setContentsMargins(out, 0, out, 0)
         self.banner_place.setVisible(not self.banner.isHidden())
         self._upper.setSpacing(px(14))
-        bar = self.area.verticalScrollBar()
-        taken = bar.width() if bar.isVisible() else 0
         self._column.setContentsMargins(left, px(2), max(right - taken, 0), px(24))
         self._column.setSpacing(px(10))
         self.work.set_margins(left, max(right - px(8), px(8)))
         self.banner_place.set_most(max(self.height() // 2, px(120)))
         self.veil.setGeometry(self.rect())
+
+    def _head_scrolls(self) -> bool:
+        """Put search and filters where they belong: above the list, or at the top of it where they would take more
+        than half of a low page. Returns whether they scroll with the list."""
+        scrolls = 2 * (self.head.sizeHint().height() + self.filters.height() + theme.px(50)) > self.height()
+        if (self._upper_part.parent() is self._content) is not scrolls:
+            focus = self.focusWidget()
+            (self._list if scrolls else self._whole).insertWidget(0, self._upper_part)
+            if focus is not None:
+                focus.setFocus()
+        return scrolls
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

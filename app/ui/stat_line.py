@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QMouseEvent
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QMouseEvent, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QWidget
 
 from app.answer_words import count, facts_of, figures_of, state_words
@@ -45,7 +45,7 @@ class StatLine(QWidget):
         self.again = HoverButton("redo", tr("Answer again"))
         self.more = HoverButton("more", tr("More for this answer"))
         self._place = (1, 1)
-        self._is_last = self._running = False
+        self._is_last = self._running = self._has_share = False
         self._message: Message | None = None
         self._row = QHBoxLayout(self)
         self._row.setContentsMargins(0, 0, 0, 0)
@@ -99,6 +99,7 @@ class StatLine(QWidget):
                 self._bar = self._put(ShareBar(0.0, width=44), before=(self._rate, self._facts))
             self._bar.set_share(float(share))
             self._bar.setVisible(True)
+        self._has_share = share is not None
         self._running, self._message = False, message
         self._show_buttons()
 
@@ -173,6 +174,20 @@ class StatLine(QWidget):
         """Place a part in front of the first of those that are there."""
         self._row.insertWidget(next(self._row.indexOf(other) for other in before if other is not None), part)
         return part
+
+    def minimumSizeHint(self) -> QSize:
+        """The share bar is a picture of one of the facts: it gives way in a narrow column."""
+        least = super().minimumSizeHint()
+        bar = self._bar.width() + self._row.spacing() if self._bar is not None and not self._bar.isHidden() else 0
+        return QSize(least.width() - bar, least.height())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if self._bar is not None and self._has_share:
+            bar = self._bar.sizeHint().width() + self._row.spacing()
+            hidden = self._bar.isHidden()
+            least = self._row.minimumSize().width() + (bar if hidden else 0)
+            self._bar.setVisible(least <= self.width())
 
     def _restyle(self) -> None:
         self.setFixedHeight(theme.px(32))
