@@ -45,6 +45,7 @@ class TypingFocus(QObject):
         self._window, self._ground, self._ring, self._field = window, ground, ring, field
         self._watched: list[QWidget] = []
         self._left: QWidget | None = None  # had the focus before the last move
+        self._clicked = False  # where nothing takes a click
         self._timer = QTimer(self, singleShot=True, interval=0)  # after the click that moved it has done its work
         self._timer.timeout.connect(self._bring_back)
         window.installEventFilter(self)
@@ -66,6 +67,7 @@ class TypingFocus(QObject):
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         kind = event.type()
         if kind in _ENDS:
+            self._clicked = watched is self._window and kind == QEvent.Type.MouseButtonRelease
             self._timer.start()
         elif kind in _KEYS and isinstance(event, QKeyEvent):
             return self._take_key(watched, event)
@@ -98,18 +100,20 @@ class TypingFocus(QObject):
 
     def _bring_back(self) -> None:
         left, self._left = self._left, None
+        clicked, self._clicked = self._clicked, False
         field, focus = self._field(), QApplication.focusWidget()
         busy = QApplication.activePopupWidget() or QApplication.activeModalWidget() or not self._window.isActiveWindow()
         if field is None or busy or QApplication.mouseButtons() != Qt.MouseButton.NoButton:
             return
         # Qt hands the focus of what is hidden or deleted to some neighbour, in the name of Tab.
         displaced = left is not None and not (isValid(left) and left.isVisible() and left.isEnabled())
-        if focus is None or (focus is not field and not self._stays(focus, displaced)):
+        if focus is None or (focus is not field and not self._stays(focus, displaced, clicked)):
             field.setFocus(Qt.FocusReason.OtherFocusReason)
 
-    def _stays(self, focus: QWidget, displaced: bool) -> bool:
-        by_keyboard = self._ring.by_keyboard and not displaced
-        return not self._is_on_page(focus) or by_keyboard or _takes_text(focus) or _has_selection(focus)
+    def _stays(self, focus: QWidget, displaced: bool, clicked: bool) -> bool:
+        by_keyboard = self._ring.by_keyboard and not displaced and not clicked
+        written_in = _takes_text(focus) and not (clicked and isinstance(focus, QLineEdit))  # a search ends, no editor
+        return not self._is_on_page(focus) or by_keyboard or written_in or _has_selection(focus)
 
     def _is_on_page(self, focus: QWidget) -> bool:
         """Whether a widget belongs to the window itself, not to a popover or panel that lies over it."""

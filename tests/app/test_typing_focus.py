@@ -115,6 +115,28 @@ def test_after_a_click_on_the_page(person: Person) -> None:
     assert_lands(person)
 
 
+def test_after_a_click_on_the_page_while_the_keyboard_was_in_the_list(person: Person) -> None:
+    view = person.window.sidebar.panel.list
+    for part, at in ((person.page.transcript.viewport(), QPoint(8, 300)), (person.page, QPoint(100, 10))):
+        view.setFocus(Qt.FocusReason.ShortcutFocusReason)
+        settle()
+        assert view.hasFocus()
+        QTest.mouseClick(part, LEFT, pos=at)
+        assert_lands(person)
+
+
+def test_a_click_on_the_page_leaves_the_search_and_not_an_editor(person: Person) -> None:
+    person.window.sidebar.open_search()
+    settle()
+    QTest.mouseClick(person.page, LEFT, pos=QPoint(100, 10))
+    assert_lands(person)
+    own_message(person).start_editing()
+    settle()
+    QTest.mouseClick(person.page, LEFT, pos=QPoint(100, 10))
+    settle()
+    assert not person.page.composer.field.hasFocus(), "what is being edited goes on"
+
+
 def test_after_a_popover_was_closed(person: Person) -> None:
     opened: list[Callable[[], object]] = [
         lambda: person.page.composer.preset_button.click(),
