@@ -105,6 +105,14 @@ def said() -> list[tuple[str, str]]:
         ("how-it-works.md", f"took {1e6 * newest('gpu-anchors-13b')['hardware']['sync_s']:.0f} us"),
         ("how-it-works.md", f"wins back {100 * wins:.0f} %"),
     ]  # fmt: skip
+    for model, name, budget in (("70B, Q4_0", "70b", "24"), ("70B, Q4_0", "70b", "11"), ("32B, F16", "32b", "24"),
+                                ("13B, F16", "13b", "11")):  # fmt: skip
+        best = [max(row["tok_s"] for row in peers if (row["model"].partition("-")[0], row["budget"], row["engine"])
+                    == (name, budget, engine)) for engine in ("llama.cpp", "PowerInfer")]  # fmt: skip
+        rate = anchor(name, budget)["decode_tok_s"]
+        rows.append(("../README.md", f"| {model}, {budget} GiB | **{rate:.1f}** | {best[0]:.1f} | {best[1]:.1f} |"))
+    dense_cpu = record("against-llama-cpp-1b-2026-11-21")["codecs"]["q4_0"]["hearth dense"]["decode"]["ratio"][1]
+    rows.append(("../README.md", f"{dense_cpu:.1f} times llama.cpp on two CPU cores"))
     lines = {
         "all rows of a matrix": ("gemv", "100%"),
         "feed-forward block, every neuron": ("ffn", "100%"),
