@@ -92,7 +92,8 @@ class EngineClient(QObject):
         self._leave_aside()
         self._loaded = False
         self._load_id = f"load-{next(self._numbers)}"
-        self._set(phase=Phase.LOADING, model=name, done=0, total=0, compiling=False, cancelling=False, placement={})
+        self._set(phase=Phase.LOADING, model=name, is_base=False, done=0, total=0, compiling=False, cancelling=False,
+                  placement={})  # fmt: skip
         self._worker.load(protocol.Load(self._load_id, model, engine))
 
     def cancel_load(self) -> None:
@@ -135,8 +136,8 @@ class EngineClient(QObject):
         self._rest()
 
     def _rest(self) -> None:
-        self._set(phase=Phase.OFF, model="", description="", device="", device_reason="", card="", done=0, total=0,
-                  compiling=False, cancelling=False, placement={}, vram_bytes=None, gpu_share=None, tok_s=None,
+        self._set(phase=Phase.OFF, model="", description="", is_base=False, device="", device_reason="", card="",
+                  done=0, total=0, compiling=False, cancelling=False, placement={}, vram_bytes=None, gpu_share=None, tok_s=None,
                   context_used=None, context_total=None, load_s=None)  # fmt: skip
         self.unloaded.emit()
 
@@ -369,8 +370,8 @@ class EngineClient(QObject):
         card = "" if info.device == "cpu" else info.card or "GPU"
         reason = sentence(why_there(info.device_reason), *info.card_notes)
         self._set(phase=Phase.READY, model=info.name, done=0, total=0, load_s=info.load_s, context_used=None,
-                  description=info.description, context_total=info.context, placement=info.placement,
-                  **self._where(card, reason, info.vram_bytes))  # fmt: skip
+                  description=info.description, is_base=info.kind == "base", context_total=info.context,
+                  placement=info.placement, **self._where(card, reason, info.vram_bytes))  # fmt: skip
         self.loaded.emit(info)
         self.ready.emit()
 

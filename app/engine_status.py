@@ -64,6 +64,7 @@ class EngineStatus:
     left_out: int = 0  # messages of the chat that its last answer was given without
     load_s: float | None = None
     description: str = ""  # the model in one honest sentence
+    is_base: bool = False  # the model continues text rather than answering
     queued: bool = False  # an answer waits for the engine, so that Send is Stop already
     cancelling: bool = False  # loading: the person wants it no longer
     can_load: str = ""  # no model is loaded: the name of the one that a press, or the next message, brings back

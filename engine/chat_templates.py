@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 from engine.chat_template import ChatTemplate
 from engine.errors import InvalidRequestError
 from engine.vocabulary import TURN_ENDS, Vocabulary
 
 OWN = "own"  # the model's own template, as an override
+ModelKind = Literal["base", "chat"]
+BASE_NOTE = "This is a base model: it continues text rather than answering."
 
 # Where a family has no place for a system message, it goes before the first question.
 _SYSTEM_FIRST = (
@@ -152,6 +155,14 @@ def choose_template(opened_name: str, vocabulary: Vocabulary, override: str | No
         return _built_in(override, vocabulary), f"{BUILT_IN[override].title}, as asked"
     name, reason = _fitting(opened_name, vocabulary)
     return _built_in(name, vocabulary), reason
+
+
+def kind_of(opened_name: str, vocabulary: Vocabulary, override: str | None = None) -> ModelKind:
+    """Whether the model was trained to answer: "base" where it brings no chat template, none was asked for, and neither
+    its tokens nor its name say that it was."""
+    if vocabulary.chat_template is not None or override is not None or _TRAINED_TO_CHAT.search(opened_name):
+        return "chat"
+    return "base" if _fitting(opened_name, vocabulary)[0] == "plain" else "chat"
 
 
 def _fitting(opened_name: str, vocabulary: Vocabulary) -> tuple[str, str]:

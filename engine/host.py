@@ -321,6 +321,7 @@ class EngineHost:
             has_chat_template=model.tokenizer.template is not None,
             template="" if model.tokenizer.template is None else model.tokenizer.template.name,
             template_reason=model.tokenizer.template_reason,
+            kind=model.tokenizer.kind,
             has_predictors=model.opened.has_predictors,
             card="" if model.card is None else model.card.name,
             vram_bytes=model.vram_bytes,

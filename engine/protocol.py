@@ -285,6 +285,7 @@ class LoadedModelInfo:
     has_chat_template: bool = True
     template: str = "own"  # which chat template is used: the model's own, or a built-in one's name
     template_reason: str = ""
+    kind: str = "chat"  # "base" where it continues text rather than answering
     has_predictors: bool = False  # without them nothing can be answered in sparse mode
     backend: str = ""  # what computes on the processor
     backend_reason: str = ""  # why that, and why with so many threads

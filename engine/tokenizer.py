@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.chat_template import ChatTemplate
-from engine.chat_templates import choose_template
+from engine.chat_templates import ModelKind, choose_template, kind_of
 from engine.config import ModelConfig
 from engine.errors import ChatTemplateError, InvalidRequestError, ModelFormatError, TokenizerMismatchError
 from engine.gguf_vocabulary import read_gguf
@@ -102,6 +102,7 @@ class Tokenizer:
         self._vocabulary = vocabulary
         self.template: ChatTemplate | None = None
         self.template_reason = ""
+        self.kind: ModelKind = "chat"
         self.stop_token_ids: frozenset[int] = frozenset(self.eos_token_ids)
         self.stop_texts: tuple[str, ...] = ()
         if self.chat_template is not None:
@@ -110,11 +111,12 @@ class Tokenizer:
     def use_template(self, model_name: str, override: str | None = None) -> None:
         """Lay chats out by the template that suits the model, or by the one that `override` names.
 
-        Afterwards `template` and `template_reason` say which and why, `stop_token_ids` and `stop_texts` what ends an
-        answer in a chat. Not while another thread encodes a chat.
+        Afterwards `template` and `template_reason` say which and why, `kind` whether the model was trained to answer,
+        `stop_token_ids` and `stop_texts` what ends an answer in a chat. Not while another thread encodes a chat.
         Raises: InvalidRequestError for a name that no template has.
         """
         self.template, self.template_reason = choose_template(model_name, self._vocabulary, override)
+        self.kind = kind_of(model_name, self._vocabulary, override)
         known = [stop for stop in self.template.stops if stop in self._special_by_text]
         self.stop_token_ids = frozenset(self.eos_token_ids) | {self._special_by_text[stop][0] for stop in known}
         self.stop_texts = tuple(stop for stop in self.template.stops if stop not in known)

@@ -185,6 +185,8 @@ class EmptyPage(QScrollArea):
         what = f"{status.description[:1].lower()}{status.description[1:]}"
         # Its line is kept while there is nothing to say yet: the composer must not move once the model is there.
         line = tr("{model} is {what} It works offline.", model=status.model, what=what) if status.description else " "
+        if status.is_base:
+            line = tr("This is a base model: it continues text rather than answering.")
         self._show_where(status)
         if status.server:
             where = {"model": status.model, "server": status.server}

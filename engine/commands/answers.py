@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from engine.commands.output import load_model, number, percent, print_json
+from engine.commands.output import load_model, number, percent, print_json, print_note
 from engine.console import ProgressBar, interrupt_as_wish
 from engine.errors import Cancelled, EngineError
 
@@ -29,6 +29,8 @@ def generate(arguments: argparse.Namespace) -> int:
         reason, stats = "cancelled", GenerationStats()
         with suppress(Cancelled):
             model = load_model(arguments, cancelled)
+            if not arguments.raw:
+                _tell_kind(model)
             prompt = _prompt_tokens(model, arguments)
             for event in _answer(model, prompt, arguments, cancelled):
                 stats = event.stats
@@ -54,6 +56,12 @@ def generate(arguments: argparse.Namespace) -> int:
             if reason != "cancelled":
                 print(_stats_line(stats), file=sys.stderr)
     return 130 if reason == "cancelled" else 0
+
+
+def _tell_kind(model: LoadedModel) -> None:
+    from engine.chat_templates import BASE_NOTE
+
+    print_note(BASE_NOTE if model.tokenizer.kind == "base" else "")
 
 
 def _prompt_tokens(model: LoadedModel, arguments: argparse.Namespace) -> list[int]:
@@ -117,6 +125,7 @@ def chat(arguments: argparse.Namespace) -> int:
     session = ChatSession(model)
     messages = [{"role": "system", "content": arguments.system}] if arguments.system else []
     print(f"{model.name}. {model.description}".strip())
+    _tell_kind(model)
     print("An empty line sends nothing; /new starts over, /bye or Ctrl-D ends; Ctrl-C stops an answer.\n")
     while True:
         try:

@@ -26,6 +26,7 @@ _ORIGINS = {
 
 def inspect(arguments: argparse.Namespace) -> int:
     from engine.bundle import BundleSource
+    from engine.chat_templates import BASE_NOTE
     from engine.model.mapped_weights import turned_bytes
     from engine.opening import open_named, read_tokenizer
 
@@ -52,6 +53,7 @@ def inspect(arguments: argparse.Namespace) -> int:
         "chat_template": tokenizer.chat_template is not None,
         "template": template.name,
         "template_reason": tokenizer.template_reason,
+        "kind": tokenizer.kind,
         "name": opened.name,
     }
     if arguments.json:
@@ -71,6 +73,8 @@ def inspect(arguments: argparse.Namespace) -> int:
               f"{_parameters_used(opened) / 1e6:.1f} million parameters are used for it")  # fmt: skip
     print(f"  vocabulary {config['vocab_size']}, context {config['max_context']}")
     print(f"  chat template {template.name}: {tokenizer.template_reason}")
+    if tokenizer.kind == "base":
+        print(f"  {BASE_NOTE}")
     zeros = "neurons that do not fire can be skipped" if opened.config.has_zeros else "no zeros: nothing can be skipped"
     threshold = f" above {opened.config.activation_threshold:g}" if opened.config.activation_threshold else ""
     print(f"  activation {opened.config.activation}{threshold}, {_ORIGINS[opened.activation_origin]}: {zeros}")

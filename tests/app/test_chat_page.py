@@ -47,6 +47,9 @@ def test_the_empty_page_says_how_things_stand(page: ChatPage) -> None:
     assert {"Ready when you are", "No GPU found: runs on 8 cores"} <= shown
     assert "Pip is a tiny demonstration model. It works offline." in shown
     assert "Nothing you type leaves this computer." in shown
+    page.set_status(replace(READY, is_base=True))
+    assert "This is a base model: it continues text rather than answering." in words_of(page)
+    page.set_status(READY)
     page.set_status(EngineStatus(Phase.LOADING, "Pip", done=42, total=100))
     assert "Loading, 42%" in words_of(page)
     page.set_status(EngineStatus(Phase.FAILED))

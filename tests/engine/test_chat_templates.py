@@ -14,7 +14,7 @@ from starter_vocabulary import as_files, metadata
 from tiny_model import make_tiny_model
 
 from engine import cli
-from engine.chat_templates import BUILT_IN, TEMPLATE_NAMES, choose_template
+from engine.chat_templates import BUILT_IN, TEMPLATE_NAMES, choose_template, kind_of
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import InvalidRequestError
 from engine.gguf_vocabulary import read_gguf
@@ -126,6 +126,16 @@ def test_the_choice_and_its_reason(name: str, marks: tuple[str, ...], chosen: st
     template, reason = choose_template(name, vocabulary(*marks))
     assert template.name == chosen
     assert why in reason
+    is_base = chosen == "plain" and "instruct" not in name
+    assert kind_of(name, vocabulary(*marks)) == ("base" if is_base else "chat")
+
+
+def test_a_model_that_brings_or_is_given_a_template_is_no_base_model() -> None:
+    assert kind_of("ReluLLaMA-7B", vocabulary(template="{{ messages[0].content }}")) == "chat"
+    assert kind_of("ReluLLaMA-7B", bare(), "plain") == "chat"
+    tokenizer = Tokenizer(bare())
+    tokenizer.use_template("ReluLLaMA-7B")
+    assert tokenizer.kind == "base"
 
 
 def test_a_models_own_template_goes_first_and_can_be_overridden() -> None:

@@ -11,7 +11,7 @@ from family_models import CONTEXT, SHAPE, Reference, make_reference
 from gguf_models import write_gguf
 from tiny_model import make_tiny_gguf, make_tiny_model
 
-from engine import cli
+from engine import chat_templates, cli
 from engine.bundle import open_bundle
 from engine.config import EngineConfig
 from engine.convert import convert
@@ -105,6 +105,23 @@ def test_an_activation_that_the_weights_were_not_trained_for_is_warned_of(
     assert "now it runs with relu-glu" in capsys.readouterr().out
     assert cli.main(["convert", silu, str(tmp_path / "b"), "--codec", "f16", "--activation", "relu"]) == 0
     assert "now it runs with relu-glu" in capsys.readouterr().err
+
+
+def test_a_base_model_says_so_before_it_chats(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chat_templates, "_BY_MARKS", ())  # the tiny vocabulary has the marks of Phi-3
+    folder, words = make_tiny_model(tmp_path / "m"), "base model"
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    del config["chat_template"]
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    path = str(folder)
+    assert cli.main(["inspect", path, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["kind"] == "base"
+    said = ["generate", path, "--max-tokens", "2", "--prompt", "a", "--device", "cpu"]
+    for extra, told in (([], True), (["--raw"], False), (["--template", "plain"], False)):
+        assert cli.main([*said, *extra]) == 0
+        assert (words in capsys.readouterr().err) == told
 
 
 def test_a_class_says_more_than_the_type_of_the_model_it_was_made_from() -> None:
