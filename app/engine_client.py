@@ -137,8 +137,8 @@ class EngineClient(QObject):
 
     def _rest(self) -> None:
         self._set(phase=Phase.OFF, model="", description="", is_base=False, device="", device_reason="", card="",
-                  done=0, total=0, compiling=False, cancelling=False, placement={}, vram_bytes=None, gpu_share=None, tok_s=None,
-                  context_used=None, context_total=None, load_s=None)  # fmt: skip
+                  done=0, total=0, compiling=False, cancelling=False, placement={}, vram_bytes=None,
+                  gpu_share=None, tok_s=None, context_used=None, context_total=None, load_s=None)  # fmt: skip
         self.unloaded.emit()
 
     def _end_the_load(self) -> None:
