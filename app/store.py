@@ -202,20 +202,21 @@ class Store:
     def purge_deleted(self, messages_before: float, chats_before: float) -> int:
         """Removes for good what was deleted before these times, chats with all their messages; returns how many chats.
 
-        What was deleted at a time that is yet to come goes too: a clock that was ahead does not keep it for years.
-        Units: seconds since the epoch.
+        A message that was deleted at a time that is yet to come goes too: nobody can put it back. A chat stays,
+        because a clock that was set back must not empty the bin. Units: seconds since the epoch.
         """
-        messages, chats = (messages_before, time.time()), (chats_before, time.time())
         old = "deleted_at IS NOT NULL AND (deleted_at < ? OR deleted_at > ?)"  # so that the indexes are used
+        gone = "deleted_at IS NOT NULL AND deleted_at < ?"
+        messages, chats = (messages_before, time.time()), (chats_before,)
         words = (
             f"message.rowid IN (SELECT rowid FROM message WHERE {old} UNION ALL SELECT rowid FROM message "
-            f"WHERE conversation_id IN (SELECT id FROM conversation WHERE {old}))"
+            f"WHERE conversation_id IN (SELECT id FROM conversation WHERE {gone}))"
         )
         while True:
             with self._transaction() as db:
                 if not self._index.forget(words, messages + chats):
                     db.execute(f"DELETE FROM message WHERE {old}", messages)
-                    return db.execute(f"DELETE FROM conversation WHERE {old}", chats).rowcount
+                    return db.execute(f"DELETE FROM conversation WHERE {gone}", chats).rowcount
             time.sleep(0.01)  # let others to the file between the steps
 
     def draft(self) -> str:
