@@ -9,7 +9,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,13 @@ from app.conversation import (
     Message,
     MessageState,
     SearchHit,
+    TakenOut,
     Unsent,
     WholeChat,
     branch,
     newest_leaf,
+    put_in,
+    take_out,
 )
 from app.operations import Operations
 from app.store import RescueReport, Store, StoreError
@@ -39,16 +42,6 @@ INDEX_STEP_MS = 100  # and leaves so much time between its steps
 BIN_DAYS = 30  # so long a deleted chat can be restored
 
 OpenStore = Callable[[], tuple[Store, RescueReport | None]]
-
-
-@dataclass(frozen=True)
-class _Removed:
-    """A message that may be put back, and where it stood."""
-
-    message: Message
-    earlier: frozenset[str]  # ids of the messages before it in the list
-    followers: tuple[str, ...]
-    leaf: str  # of the chat, when it was removed
 
 
 class ChatMemory(QObject):
@@ -74,7 +67,7 @@ class ChatMemory(QObject):
         self._growing: dict[str, Message] = {}  # newest state of messages that are not saved yet
         self._drafted: set[str] = set()  # chats whose newest draft is not saved yet
         self._new_draft: str | None = None  # of the chat that is not begun; None: not read yet
-        self._removed: dict[str, _Removed] = {}
+        self._removed: dict[str, TakenOut] = {}
         self._report: RescueReport | None = None  # what was wrong with the store, as long as it lives in memory
         self._repaired = False
         self.is_stalled = False
@@ -349,18 +342,14 @@ class ChatMemory(QObject):
     def remove(self, conversation_id: str, message_id: str) -> None:
         """Take a message out until `put_back`; what followed it follows the one before it. The next start removes it
         for good."""
-        messages = self._chats[conversation_id]
-        place = _place(messages, message_id)
-        gone = messages[place]
         leaf = self._conversations[conversation_id].leaf
-        followers = tuple(m.id for m in messages if m.parent == message_id)
-        self._removed[message_id] = _Removed(gone, frozenset(m.id for m in messages[:place]), followers, leaf)
-        left = [replace(m, parent=gone.parent) if m.parent == message_id else m for m in messages if m is not gone]
-        self._chats[conversation_id] = left
+        left, removed = take_out(self._chats[conversation_id], message_id, leaf)
+        self._chats[conversation_id], self._removed[message_id] = left, removed
         self._growing.pop(message_id, None)
         self._keep("remove a message", lambda: self._stored.remove_message(message_id))
         if leaf == message_id:
-            self._set_head(conversation_id, leaf=gone.parent and newest_leaf(left, gone.parent))
+            parent = removed.message.parent
+            self._set_head(conversation_id, leaf=parent and newest_leaf(left, parent))
 
     def put_back(self, conversation_id: str, message_id: str) -> bool:
         """Undo `remove`; False where there is nothing to undo."""
@@ -371,9 +360,7 @@ class ChatMemory(QObject):
         parent = removed.message.parent
         while parent in self._removed:  # it was taken out after this one and is not back yet
             parent = self._removed[parent].message.parent
-        back = [replace(m, parent=message_id) if m.id in removed.followers else m for m in messages]
-        back.insert(sum(m.id in removed.earlier for m in back), replace(removed.message, parent=parent))
-        self._chats[conversation_id] = back
+        back = self._chats[conversation_id] = put_in(messages, removed, parent)
         followers = [m.id for m in back if m.parent == message_id]
         self._keep("bring a message back", lambda: self._stored.put_back(message_id, parent, followers))
         self._set_head(conversation_id, leaf=removed.leaf)

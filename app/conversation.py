@@ -170,3 +170,29 @@ def newest_leaf(messages: Sequence[Message], message_id: str) -> str:
             below.add(message.id)
             newest = message.id
     return newest
+
+
+@dataclass(frozen=True)
+class TakenOut:
+    """A message that was taken out of its chat, and where it stood."""
+
+    message: Message
+    earlier: frozenset[str]  # ids of the messages before it in the list
+    followers: tuple[str, ...]
+    leaf: str  # of the chat, when it was taken out
+
+
+def take_out(messages: Sequence[Message], message_id: str, leaf: str) -> tuple[list[Message], TakenOut]:
+    """The messages without that one, and what `put_in` needs; what followed it follows the one before it."""
+    place = next(i for i, message in enumerate(messages) if message.id == message_id)
+    gone = messages[place]
+    followers = tuple(m.id for m in messages if m.parent == message_id)
+    left = [replace(m, parent=gone.parent) if m.parent == message_id else m for m in messages if m is not gone]
+    return left, TakenOut(gone, frozenset(m.id for m in messages[:place]), followers, leaf)
+
+
+def put_in(messages: Sequence[Message], gone: TakenOut, parent: str) -> list[Message]:
+    """The messages with that one back in its place, behind `parent` and before its followers."""
+    back = [replace(m, parent=gone.message.id) if m.id in gone.followers else m for m in messages]
+    back.insert(sum(m.id in gone.earlier for m in back), replace(gone.message, parent=parent))
+    return back
