@@ -70,6 +70,7 @@ class ChatMemory(QObject):
         self._removed: dict[str, TakenOut] = {}
         self._report: RescueReport | None = None  # what was wrong with the store, as long as it lives in memory
         self._repaired = False
+        self.is_sound: bool | None = None  # whether the file was opened whole; None: it is still being opened
         self.is_stalled = False
         self._started_at = time.time()
         self._ending = False
@@ -84,7 +85,11 @@ class ChatMemory(QObject):
 
     def open(self) -> None:
         """Open the store in the background; `opened` follows, with `trouble` where there was some."""
-        self._saves.run("open the chats", self._read_store, self._is_open, self.trouble.emit)
+        self._saves.run("open the chats", self._read_store, self._is_open, self._is_not_open)
+
+    def _is_not_open(self, error: BaseException) -> None:
+        self.is_sound = False
+        self.trouble.emit(error)
 
     def _read_store(self) -> tuple[RescueReport | None, list[Conversation], str]:
         self._store, report = self._open_store()
@@ -98,6 +103,7 @@ class ChatMemory(QObject):
             return
         self._conversations = {c.id: c for c in conversations} | self._conversations
         self._new_draft = draft if self._new_draft is None else self._new_draft
+        self.is_sound = report is None
         self._take(report)
         bin_begins = self._started_at - BIN_DAYS * 24 * 3600
         self._keep("empty the bin", lambda: self._stored.purge_deleted(self._started_at, bin_begins))

@@ -52,6 +52,7 @@ class Manners(QObject):
         places: AppPaths,
     ) -> None:
         super().__init__()
+        self._crash: crash_notes.LastRun | None = None  # to be told once the chats are open
         self._window, self._engine, self._controller = window, engine, controller
         self._memory, self._models, self._shelf = memory, models, shelf
         self._reads, self._places = reads, places
@@ -176,14 +177,25 @@ class Manners(QObject):
     # -------------------------------------------------------------- help
 
     def tell_crash(self, last: crash_notes.LastRun) -> None:
-        """Show what is known of how the last run ended."""
+        """Show what is known of how the last run ended, once it is known whether the chats are whole."""
+        self._crash = last
+        if self._memory.is_sound is not None:
+            self._tell_crash_now()
+            return
+        self._memory.opened.connect(self._tell_crash_now)
+        self._memory.trouble.connect(lambda _: self._tell_crash_now())
+
+    def _tell_crash_now(self) -> None:
+        last, self._crash = self._crash, None
+        if last is None:
+            return
         self._reads.run("read what is known of a crash", lambda: diagnostics.shown_at_a_crash(self._places.log),
                         lambda lines: self._show_crash(lines, last.stacks), _log_failure)  # fmt: skip
 
     def _show_crash(self, lines: list[str], has_stacks: bool) -> None:
         from app.ui.crash_dialog import CrashDialog
 
-        dialog = CrashDialog(self._window, lines, has_stacks)
+        dialog = CrashDialog(self._window, lines, has_stacks, self._memory.is_sound is True)
         dialog.report_wanted.connect(self.save_report)
         dialog.log_wanted.connect(self.show_log)
         dialog.open()
@@ -220,7 +232,7 @@ class Manners(QObject):
 
 
 def _reason(error: BaseException) -> str:
-    reason = (error.strerror if isinstance(error, OSError) else "") or type(error).__name__
+    reason = (error.strerror if isinstance(error, OSError) else "") or tr("something unforeseen; the log says more")
     return reason[:1].lower() + reason[1:]
 
 

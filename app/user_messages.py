@@ -350,7 +350,9 @@ def _find(words: dict[str, _Words], cls: type[errors.EngineError], class_name: s
 
 
 def _bug(during: During | None, details: str) -> UserMessage:
-    sentence = tr(library_words.BUG if during in library_words.TITLES else _BUG_SENTENCES[during])
+    sentence = tr(
+        library_words.BUG if during in library_words.TITLES else _BUG_SENTENCES.get(during, _BUG_SENTENCES[None])
+    )
     actions = _REMEDIES.get(during or "", ())
     return _message(tr("Hearth found a fault of its own"), sentence, details, "bad", *actions)
 

@@ -192,7 +192,7 @@ def choose_backend(
     except Cancelled:
         raise
     except Exception as error:
-        reason = f"The processor kernels cannot run: {type(error).__name__}: {error}".split("\n")[0]
+        reason = f"The processor kernels cannot run: {error or 'no reason given'}".split("\n")[0]
         if wanted == "kernels":
             raise KernelUnavailableError(f"{reason}.", "Run without asking for the kernels.") from error
         log.info("%s", reason, exc_info=True)

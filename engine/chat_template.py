@@ -91,7 +91,7 @@ def _in_words(error: Exception) -> str:
     from jinja2 import TemplateSyntaxError
     from jinja2.exceptions import SecurityError
 
-    words = " ".join(str(error).split())[:300] or type(error).__name__
+    words = " ".join(str(error).split())[:300] or "it gives no reason"
     if isinstance(error, TemplateSyntaxError):
         return f"The model's chat template is wrong in line {error.lineno}: {words}"
     if isinstance(error, SecurityError):

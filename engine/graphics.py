@@ -67,7 +67,7 @@ def failures(nvml: Any) -> tuple[type[Exception], ...]:
 
 def reason(error: Exception) -> str:
     """An NVML failure in words."""
-    return _WORDS.get(getattr(error, "value", -1), f"NVML says: {str(error) or type(error).__name__}")
+    return _WORDS.get(getattr(error, "value", -1), f"NVML says: {str(error) or 'nothing'}")
 
 
 @contextmanager

@@ -1,4 +1,7 @@
-"""At the start after a crash: what is known of it, and a report that can be saved. It sends nothing."""
+"""At the start after a crash: that the chats are safe, where that was checked, and a report that can be saved.
+
+What is known of the crash is folded behind "Details". It sends nothing.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,9 @@ from app.ui import theme
 from app.ui.controls import Button
 from app.ui.sheet import Sheet
 
+SAFE = noted("Your chats are safe")
 TITLE = noted("Hearth ended unexpectedly last time")
-SENTENCE = noted(
-    "Your chats are safe, up to the last second. Below is what a report would hold: no text of yours. Nothing is sent."
-)
+SENTENCE = noted("You can save a report and show it to others. It holds no text of yours, and nothing is sent.")
 SHARE = 0.36  # of the window's height, at most
 WITHOUT_STACKS = noted("It was ended from outside, or stopped answering.")
 
@@ -25,9 +27,13 @@ class CrashDialog(Sheet):
     report_wanted = Signal()
     log_wanted = Signal()
 
-    def __init__(self, parent: QWidget, lines: list[str], has_stacks: bool) -> None:
-        sentence = tr(SENTENCE) if has_stacks else f"{tr(WITHOUT_STACKS)} {tr(SENTENCE)}"
-        super().__init__(parent, tr(TITLE), sentence, wide_px=640)
+    def __init__(self, parent: QWidget, lines: list[str], has_stacks: bool, is_safe: bool = False) -> None:
+        """is_safe: the file of the chats was opened and found whole since."""
+        why = [] if has_stacks else [tr(WITHOUT_STACKS)]
+        if is_safe:
+            super().__init__(parent, tr(SAFE), " ".join((f"{tr(TITLE)}.", *why, tr(SENTENCE))), wide_px=560)
+        else:
+            super().__init__(parent, tr(TITLE), " ".join((*why, tr(SENTENCE))), wide_px=560)
         self._window = parent.window()
         self.text = QPlainTextEdit()
         self.text.setProperty("kind", "field")
@@ -37,14 +43,25 @@ class CrashDialog(Sheet):
         self.text.setWordWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
         self.text.setPlainText("\n".join(lines) or tr("Nothing was written down."))
         self.text.verticalScrollBar().setValue(0 if has_stacks else self.text.verticalScrollBar().maximum())
+        self.text.hide()
         self.body.addWidget(self.text)
+        self.details = self.add_button(Button(tr("Details"), "quiet"), at_start=True)
+        self.details.clicked.connect(self._toggle_details)
         self.log = self.add_button(Button(tr("Show the log"), "quiet"), at_start=True)
+        self.log.hide()
         self.log.clicked.connect(self.log_wanted)
         self.report = self.add_button(Button(tr("Save a report")))
         self.report.clicked.connect(self.report_wanted)
         self.close_button = self.add_close()
         theme.current().changed.connect(self._restyle)
         self._restyle()
+
+    def _toggle_details(self) -> None:
+        shown = self.text.isHidden()
+        self.text.setVisible(shown)
+        self.log.setVisible(shown)
+        self.details.setText(tr("Hide details") if shown else tr("Details"))
+        self.fit()
 
     def _restyle(self) -> None:
         self.text.setFont(theme.font("code"))

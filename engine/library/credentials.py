@@ -18,6 +18,7 @@ from engine.library.system_keyring import SystemKeyring
 
 USER = "model hub"
 ENVIRONMENT = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+_REMEDY = "A token is kept only until Hearth ends. To keep it, install a keyring such as GNOME Keyring or KWallet."
 MAX_TOKEN_CHARACTERS = 4096
 
 
@@ -74,18 +75,24 @@ class Credentials:
                 return token, "environment", f"The environment sets {variable}, which goes before any other."
         with self._lock:
             if self._memory:
-                note = f"{self._keyring.note} It is forgotten when Hearth ends.".strip()
-                return self._memory, "memory", note
+                return self._memory, "memory", self._because("It is forgotten when Hearth ends.")
             if self._from_keyring is None:
                 self._from_keyring = self._keyring.get(USER)
             if self._from_keyring:
                 return self._from_keyring, "keyring", ""
             if token := _read_token(self._file):
-                return token, "file", f"{self._keyring.note} It lies in {self._file}.".strip()
+                return token, "file", self._because(f"It lies in {self._file}.")
             theirs = _client_token_file()
             if token := _read_token(theirs):
                 return token, "file", f"It was left in {theirs} by another program's login to the hub."
-            return "", "", self._keyring.note
+            if not self._keyring.note:
+                return "", "", ""
+            return "", "", f"Access token can't be stored: {self._keyring.note}. {_REMEDY}"
+
+    def _because(self, what: str) -> str:
+        """A sentence on the token, after the reason why no keyring holds it."""
+        why = self._keyring.note
+        return f"{why[:1].upper()}{why[1:]}. {what}" if why else what
 
     def _keep_in_keyring(self, token: str) -> bool:
         self._from_keyring = ""

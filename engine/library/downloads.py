@@ -248,10 +248,9 @@ class Downloads:
             if isinstance(error, RepositoryNotFoundError):  # its commit may be gone: the next try asks for the new one
                 self._settle(entry, stop, None)
             self._end(entry, stop, "failed", error)
-        except Exception as error:
+        except Exception:
             log.exception("a download failed in a way that was not foreseen")
-            words = f"The download failed: {type(error).__name__}."
-            self._end(entry, stop, "failed", EngineError(words, "Resume it; the log says more."))
+            self._end(entry, stop, "failed", EngineError("The download failed.", "Resume it; the log says more."))
         else:
             with self._lock:
                 entry.done_bytes = max(entry.done_bytes, job.resolved.n_bytes if job.resolved else 0)

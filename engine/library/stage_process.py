@@ -238,5 +238,5 @@ def _note(pipe: IO[bytes], last_words: deque[str]) -> None:
 def _failure(message: protocol.Failed) -> EngineError:
     if message.crash:
         log.error("A stage of preparing failed: %s\n%s", message.message, message.details)
-        return EngineError(f"{message.error}: {message.message}", message.hint)
+        return EngineError("A step of preparing failed. The log says more.", message.hint)
     return error_class(message.error)(message.message, message.hint)

@@ -13,13 +13,14 @@ from typing import Any, TypeVar
 log = logging.getLogger(__name__)
 
 SERVICE = "Hearth"
+NO_KEYRING = "this system has no keyring"
 WAIT_S = 20.0  # a person may have to unlock it; a broken one may never answer
 
 Value = TypeVar("Value")
 
 
 class SystemKeyring:
-    """note: why the last asking failed, one sentence or ""."""
+    """note: why the last asking failed, as the end of a sentence without its period, or ""."""
 
     def __init__(self) -> None:
         self.note = ""
@@ -47,7 +48,9 @@ class SystemKeyring:
 
                 answers.append(ask(keyring))
             except Exception as error:  # noqa: BLE001 - backends raise what their systems raise
-                failures.append(type(error).__name__)  # its words may hold what was to be kept
+                name = type(error).__name__  # its words may hold what was to be kept
+                log.info("the system's keyring cannot be used: %s", name)
+                failures.append(NO_KEYRING if name == "NoKeyringError" else "this system's keyring refused")
 
         thread = threading.Thread(target=run, daemon=True, name="keyring")
         thread.start()
@@ -56,7 +59,7 @@ class SystemKeyring:
         if answers:
             return answers[0]
         if not quiet:
-            reason = failures[0] if failures else "no answer"
-            self.note = f"This system's keyring cannot be used ({reason})."
-            log.info("the system's keyring cannot be used: %s", reason)
+            if not failures:
+                log.info("the system's keyring did not answer in %.0f s", WAIT_S)
+            self.note = failures[0] if failures else "this system's keyring did not answer"
         return None

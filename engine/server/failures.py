@@ -61,4 +61,4 @@ def failure_of(error: Exception) -> ApiError:
     if isinstance(error, MemoryError):
         return ApiError(503, "out_of_memory", "The memory is used up. Close other programs, or ask for less.")
     log.error("A request of the local API failed", exc_info=error)
-    return ApiError(500, "internal_error", f"Hearth has a fault ({type(error).__name__}); its log says more.")
+    return ApiError(500, "internal_error", "Hearth has a fault of its own; its log says more.")

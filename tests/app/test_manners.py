@@ -24,6 +24,7 @@ from app.manners import Manners
 from app.model_rows import Preparing
 from app.settings import AppSettings
 from app.single_instance import Wish
+from app.store_file import StoreError
 from app.ui import theme
 from app.ui.crash_dialog import CrashDialog
 from app.ui.floating import Toast
@@ -315,6 +316,10 @@ def test_a_crash_is_told_with_what_a_report_would_hold(arrive: Arrive, monkeypat
     person.wait(lambda: person.window.findChild(CrashDialog) is not None)
     dialog = person.window.findChild(CrashDialog)
     assert dialog.isVisible()
+    assert dialog.heading.words == "Your chats are safe", "their file was opened whole"
+    assert not dialog.text.isVisible(), "the log is folded"
+    dialog.details.click()
+    assert dialog.text.isVisible()
     assert dialog.text.toPlainText().splitlines()[:2] == [
         "Fatal Python error: Segmentation fault", "    app/crash_notes.py:3 open_log"
     ]  # fmt: skip
@@ -326,6 +331,20 @@ def test_a_crash_is_told_with_what_a_report_would_hold(arrive: Arrive, monkeypat
     dialog.log.click()
     assert asked == ["report", str(person.places.log)]
     assert QApplication.focusWidget() is dialog.close_button, "the safe button"
+    dialog.reject()
+
+
+def test_chats_are_called_safe_only_where_their_file_was_opened_whole(arrive: Arrive) -> None:
+    person = arrive()
+    memory = person.hearth.memory
+    person.wait(lambda: memory.is_sound is not None)
+    memory.is_sound = None
+    manners_of(person).tell_crash(crash_notes.LastRun(stacks=False))
+    assert person.window.findChild(CrashDialog) is None, "it is not known yet"
+    memory._is_not_open(StoreError("damaged", "It is damaged."))
+    person.wait(lambda: person.window.findChild(CrashDialog) is not None)
+    dialog = person.window.findChild(CrashDialog)
+    assert "safe" not in f"{dialog.heading.words} {dialog.sentence.words}"
     dialog.reject()
 
 
