@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from app.ui.answer_menus import AnswerMenus
     from app.ui.chat_acts import ChatActs
     from app.ui.chat_models import ChatModels
+    from app.ui.floating import Menu
     from app.ui.live_page import LivePage
     from app.ui.model_acts import ModelActs
     from app.ui.models_page import ModelsPage
@@ -258,6 +259,13 @@ class MainWindow(QMainWindow):
 
         self.answer_menus = menus = AnswerMenus(self, self.page, setup)
         setup.said.connect(self.show_toast)
+        others = self.page.more_rows
+
+        def add_rows(menu: Menu) -> None:
+            menu.add(tr("System prompt and persona"), "chat", menus.open_personas)
+            others(menu)
+
+        self.page.more_rows = add_rows
         self.settings_changed.connect(setup.settings_changed)
         setup.changed.connect(lambda: self.set_note("mode", setup.cost_note))
         for act, do in menus.acts.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from PySide6.QtCore import QRectF, QVariantAnimation, Signal
+from PySide6.QtCore import QRect, QRectF, QTimer, QVariantAnimation, Signal
 from PySide6.QtGui import QPainter
 from PySide6.QtWidgets import QWidget
 
@@ -86,6 +86,7 @@ WORDS = {
     "download": noted("Download"), "fits": noted("What would fit?"), "chat": noted("Chat"), "unload": noted("Unload"),
     "prepare": noted("Prepare"), "retry": noted("Try again"), "delete": noted("Delete"), "repair": noted("Repair"),
 }  # fmt: skip
+DEAF_MS = 1000  # for which a button that comes where a cross was pressed hears no click
 GLYPHS = {
     "pause": ("pause", noted("Pause the download")), "resume": ("go-on", noted("Go on with the download")),
     "cancel": ("close", noted("Cancel the download")), "cancel-load": ("close", noted("Stop loading")),
@@ -116,6 +117,8 @@ class ModelCard(CardFrame):
         self._converts = False  # whether preparing began with that stage
         self.buttons: dict[str, Button] = {}  # those in view, from the leading edge
         self._made: dict[str, Button] = {}
+        self._cancelled: QRect | None = None  # where the cross was that was pressed
+        self._deaf: set[str] = set()  # buttons that have just come where it was
         self._shown = 0.0  # of the bar, on its way to what is true
         self._run = QVariantAnimation(self)
         self._run.valueChanged.connect(self._move_bar)
@@ -224,6 +227,7 @@ class ModelCard(CardFrame):
 
     def _show_buttons(self) -> None:
         acts = self.going.acts if self.going is not None else ("more", *main_acts(self.row))
+        new = set(acts) - set(self.buttons)
         if tuple(self.buttons) != acts:
             held = next((act for act, button in self.buttons.items() if button.hasFocus()), None)
             for act, button in self.buttons.items():
@@ -238,6 +242,13 @@ class ModelCard(CardFrame):
             what = button.text() or tr(GLYPHS.get(act, ("", ""))[1])
             button.setAccessibleName(f"{what}: {self.row.name}")
         self.arrange()
+        if new and self._cancelled is not None:  # a second press is still meant for the cross that was there
+            where, self._cancelled = self._cancelled, None
+            self._deaf = {act for act in new if self.buttons[act].geometry().intersects(where)}
+            QTimer.singleShot(DEAF_MS, self, self._hear_again)
+
+    def _hear_again(self) -> None:
+        self._deaf = set()
 
     def _button(self, act: str) -> Button:
         if act not in self._made:
@@ -262,7 +273,8 @@ class ModelCard(CardFrame):
         if act == "more":
             corner = self._made["more"].rect().bottomLeft()
             self.menu_asked.emit(self._made["more"].mapToGlobal(corner))
-        else:
+        elif act not in self._deaf:
+            self._cancelled = self._made[act].geometry() if act.startswith("cancel") else None
             self.asked.emit(self.row.id, act)
 
     def set_hovered(self, hovered: bool) -> None:

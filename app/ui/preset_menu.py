@@ -81,7 +81,7 @@ class PresetMenu(PickMenu):
         self.body.addWidget(self.adjust)
         self.body.addWidget(self.edit)
         self.add_rule()
-        self.persona = PickRow(tr("Persona"), "chat")
+        self.persona = PickRow(tr("System prompt and persona"), "chat")
         self.body.addWidget(self.persona)
         self.add_rule()
         self._neurons = self.add_head(tr("Neurons"))

@@ -486,7 +486,7 @@ IN_THE_PALETTE = {
     "Access token": "access_token", "Move the models folder": "move_models", "Refresh": "refresh_models",
     "Answer again": "answer_again", "Copy": "copy_answer", "Adjust sampling": "sampling",
     "Compare with dense": "compare", "Compare": "compare", "Edit presets": "edit_presets", "Presets": "edit_presets",
-    "Edit personas": "edit_personas", "Personas": "edit_personas", "Persona": "personas", "About Hearth": "about",
+    "Edit personas": "edit_personas", "Personas": "edit_personas", "System prompt and persona": "personas", "About Hearth": "about",
     "Privacy": "privacy", "Your chats": "data_folder", "Models folder": "move_models", "Save a report": "report",
     "Show the log": "log", "New chat": "new_chat", "Models": "models", "Live": "live", "Settings": "settings",
     "Search": "search_chats", "Hearth": "about", "Light": "theme_light", "Dark": "theme_dark",

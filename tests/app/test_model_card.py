@@ -126,6 +126,27 @@ def test_buttons_ask_and_the_card_opens_its_details(make: Make, qtbot: QtBot) ->
         QTest.mouseClick(card.buttons["more"], Qt.MouseButton.LeftButton)
 
 
+def test_a_second_press_on_the_cross_presses_nothing_that_came_in_its_place(make: Make, qtbot: QtBot) -> None:
+    card = make(row(model=MINE, preparing=Preparing("SparseLLM/p", "train", 25, 40, 240.0)))
+    asked: list[tuple[str, str]] = []
+    card.asked.connect(lambda row_id, act: asked.append((row_id, act)))
+    at = card.buttons["cancel-prepare"].geometry().center()
+
+    def press() -> None:
+        target = card.childAt(at)
+        assert target is not None
+        qtbot.mouseClick(target, Qt.MouseButton.LeftButton, pos=target.mapFrom(card, at))
+
+    press()
+    card.set_row(row(model=MINE))
+    assert card.childAt(at) is card.buttons["chat"]
+    press()
+    assert [act for _, act in asked] == ["cancel-prepare"]
+    card._hear_again()  # as a little later
+    press()
+    assert [act for _, act in asked] == ["cancel-prepare", "chat"]
+
+
 def test_the_keyboard_stays_on_the_card_when_its_button_goes(make: Make) -> None:
     card = make(row())
     card.activateWindow()
