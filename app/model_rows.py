@@ -5,8 +5,10 @@ The catalogue, the library and the downloads each know a part; `rows_of` puts th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import PurePath
 
 from app.model_words import Rate, rate_of, shortfall
 from app.translation import noted, tr
@@ -117,7 +119,25 @@ def rows_of(
         add(None, model, _take(open_downloads, "", model), None)
     for download in open_downloads:
         add(None, None, download, None)
+    return _told_apart(rows)
+
+
+def _told_apart(rows: list[ModelRow]) -> list[ModelRow]:
+    """Add the file's name, and its folder where that is not enough, to models of the same name.
+
+    A catalogue entry and the model that comes with Hearth keep theirs.
+    """
+    for parts in (1, 2, 100):
+        counts = Counter(row.name.casefold() for row in rows)
+        rows = [row if counts[row.name.casefold()] == 1 else _with_file(row, parts) for row in rows]
     return rows
+
+
+def _with_file(row: ModelRow, parts: int) -> ModelRow:
+    if row.installed is None or row.entry is not None or row.installed.origin == "shipped":
+        return row
+    name, path = row.installed.name, PurePath(row.installed.path)
+    return replace(row, name=f"{name} ({'/'.join(path.parts[-parts:])})")
 
 
 def _take(downloads: list[Download], catalogue_id: str, model: InstalledModel | None) -> Download | None:
@@ -153,7 +173,7 @@ def _row(
     if model is not None:
         return ModelRow(
             row_id, model.name, tr("comes with Hearth") if shipped else _owner(model.id), "", model.kind, model.licence,
-            model.reason if model.state == "broken" else "", 0, "", model.n_bytes, None, model, download, estimate,
+            _about(model, shipped), 0, "", model.n_bytes, None, model, download, estimate,
             mine, used, comes, SHIPPED_RANK if shipped else OWN_RANK, verdict, token,
         )  # fmt: skip
     assert download is not None, "a row has at least one part"
@@ -161,6 +181,13 @@ def _row(
         row_id, download.name, _owner(download.repo), "", "", "", "", 0, "", download.total_bytes, None, None,
         download, estimate, None, False, False, FETCHED_RANK, verdict, token,
     )  # fmt: skip
+
+
+def _about(model: InstalledModel, shipped: bool) -> str:
+    """Return why a model is broken, else the file that it is."""
+    if model.state == "broken":
+        return model.reason
+    return "" if shipped else PurePath(model.path).name
 
 
 def _owner(name: str) -> str:

@@ -420,7 +420,7 @@ class ModelsController(QObject):
         self.known.take_away(model.id)
         restore = partial(self._ask, "restore", {"undo": undo}, self._restored, model.name) if undo else None
         self.toast.emit(
-            tr("{name} deleted", name=model.name) if model.owned else tr("{name} taken off the list", name=model.name),
+            tr("{name} deleted", name=model.name) if model.owned else tr("{name} removed", name=model.name),
             restore,
         )
 
@@ -433,7 +433,7 @@ class ModelsController(QObject):
         self._restored(values)
         model = from_json(InstalledModel, values["model"], "model")
         self.imported.emit(model)
-        self.toast.emit(tr("{name} is on this PC's list now", name=model.name), None)
+        self.toast.emit(tr("{name} added", name=model.name), None)
 
     def _relocated(self, values: Values) -> None:
         self.relocated.emit(values["folder"])

@@ -171,7 +171,7 @@ class AppSettings:
         "choice", "system", "Theme", "Light, dark, or as the desktop has it.", group=_APPEARANCE,
         choices=(("system", "System"), ("light", "Light"), ("dark", "Dark")))  # fmt: skip
     language: str = _setting(
-        "choice", "system", "Language", "Counts from the next start of Hearth on.", group=_APPEARANCE,
+        "choice", "system", "Language", "Takes effect after a restart.", group=_APPEARANCE,
         choices=(("system", "System"), ("en", "English"), ("de", "Deutsch"), ("zh_CN", "简体中文")))  # fmt: skip
     text_px: int = _setting(
         "whole", 15, "Text size", "Ctrl + and Ctrl - work everywhere.",
@@ -243,7 +243,7 @@ class AppSettings:
         "switch", False, "Local server", "Lets other programs on this PC ask the model that is loaded, over OpenAI's "
         "API. Nothing outside this PC can reach it, and every program needs the key.", group=_SERVER)  # fmt: skip
     serve_port: int = _setting(
-        "whole", DEFAULT_PORT, "Port", "Another one where a program has this already.", group=_SERVER,
+        "whole", DEFAULT_PORT, "Port", "Change it if another program uses this port.", group=_SERVER,
         low=1024, high=65535, step=1)  # fmt: skip
     engine_location: str = _setting(
         "choice", "process", "Engine runs in",

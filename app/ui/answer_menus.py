@@ -209,7 +209,7 @@ class AnswerMenus(QObject):
 def _count(shelf: Shelf[Any]) -> str:
     own = len(shelf.own)
     return (
-        tr("{own} of yours, {built_in} of Hearth's", own=own, built_in=len(shelf.built_in))
+        tr("{own} of yours, {built_in} built in", own=own, built_in=len(shelf.built_in))
         if own
-        else tr("{built_in} of Hearth's", built_in=len(shelf.built_in))
+        else tr("{built_in} built in", built_in=len(shelf.built_in))
     )

@@ -48,7 +48,7 @@ def folder_menu(view: ChatList, name: str) -> Menu:
     """What can be done with a folder."""
     menu = _menu(tr("Folder"), view)
     menu.add(tr("Rename"), "pen", lambda: view.rename_folder(name), keys("rename_in_list"))
-    menu.add(tr("Take all chats out"), "folder", lambda: view.asked.emit("take_out", name))
+    menu.add(tr("Remove folder, keep chats"), "folder", lambda: view.asked.emit("take_out", name))
     return menu
 
 

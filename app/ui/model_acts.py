@@ -162,7 +162,7 @@ class ModelActs(QObject):
             add(tr("Copy the repository id"), "copy", "copy")
         if model is not None and model.origin != "shipped" and not busy:
             menu.addSeparator()
-            add(tr("Delete") if model.owned else tr("Take off the list"), "trash", "delete", "bad")
+            add(tr("Delete") if model.owned else tr("Remove from list"), "trash", "delete", "bad")
         return menu
 
     def _row_menu(self, row_id: str, at: QPoint) -> None:

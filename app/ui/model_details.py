@@ -116,7 +116,7 @@ class DetailsSheet(Sheet):
     def _buttons(self) -> None:
         row, model = self.row, self.row.installed
         if model is not None and model.origin != "shipped":
-            words = tr("Delete") if model.owned else tr("Take off the list")
+            words = tr("Delete") if model.owned else tr("Remove from list")
             self._offer("delete", words, "danger", at_start=True)
         elif row.entry is not None and row.entry.repo:
             self._offer("page", tr("Open its page"), "quiet", at_start=True)
@@ -177,7 +177,5 @@ def fit_reasons(row: ModelRow) -> list[str]:
         )
     if estimate.fits != "no":
         out.append(tr("With a context of {context} tokens.", context=figure(estimate.context)))
-    if estimate.predicted_from == "family" and estimate.fits != "no":
-        out.append(tr("Foretold from models of its family, hence the range."))
     out += [note if note.endswith(".") else f"{note}." for note in estimate.notes]
     return out

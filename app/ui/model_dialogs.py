@@ -264,8 +264,8 @@ class TokenSheet(Sheet):
     def __init__(self, parent: QWidget) -> None:
         super().__init__(
             parent, tr("Access token"),
-            tr("Some makers ask who fetches their models. Agree on the model's page, then make a token that may read "
-            "in your account on the hub and paste it here."), 440,
+            tr("Some models require you to accept terms first. Accept them on the model's page, then make a token that "
+               "may read in your account on the hub and paste it here."), 440,
         )  # fmt: skip
         self.field = QLineEdit()
         self.field.setProperty("kind", "field")

@@ -65,7 +65,7 @@ class OwnServerRows:
 
     def __init__(self, server: OwnServer) -> None:
         self._server = server
-        self.address, self.key, self.talking = _Row(tr("Address")), _Row(tr("Key")), _Row(tr("Talking to it now"))
+        self.address, self.key, self.talking = _Row(tr("Address")), _Row(tr("Key")), _Row(tr("Connected now"))
         self.talking.copy.hide()
         self.eye = IconButton("eye", tr("Show the key"))
         self.eye.setCheckable(True)
@@ -132,7 +132,7 @@ def talking_words(state: ServerState) -> str:
         return "–"
     if state.talking:
         return ", ".join(client_words(one) for one in state.talking[:MOST_TALKING])
-    return tr_n("Nobody. {n} request answered so far.", "Nobody. {n} requests answered so far.", state.answered,
+    return tr_n("None. {n} request answered so far.", "None. {n} requests answered so far.", state.answered,
                 n=figure(state.answered))  # fmt: skip
 
 

@@ -71,7 +71,7 @@ class SettingsDialog(QDialog):
         self.data_folder = self._add_link(storage, tr("Your chats"), "", "data_folder")
         self.models_folder = self._add_link(storage, tr("Models folder"), tr("Move it to another place"), "move_models")
         self.token = self._add_link(storage, tr("Access token"), tr("For models that ask for one"), "access_token")
-        self.report = LinkRow(tr("Save a report"), tr("For a question to others: no text of a chat, no name of a file"))
+        self.report = LinkRow(tr("Save a report"), tr("To show to others. Contains no chats and no file names."))
         self.report.clicked.connect(self.report_wanted)
         self.log = LinkRow(tr("Show the log"), tr("What Hearth did, on this PC only"))
         self.log.clicked.connect(self.log_wanted)

@@ -195,16 +195,16 @@ def foretell(
         context = default_context(config, free if gpu is None else min(free, budgets.vram_bytes), KV_CODEC)
     context = min(context, config.max_context)
     if not machine.measured:
-        notes.append("How fast this PC's memories are was not measured yet: taken is what such machines reach.")
+        notes.append("Not measured on this PC yet; estimated from similar machines.")
     case = _Case(sizes, sparsity, replace(machine, gpu=gpu), budgets, context)
     mode, problem, choice = case.placed(exact)
     range_s = None
     if choice is not None and sparsity.source == "family" and config.has_zeros:
         seconds = [choice.seconds(case.problem(mode, variant)) for variant in variants_of(shape, sparsity)]
         range_s = min(seconds), max(seconds)
-        notes.append("How often its neurons fire is taken from models of its kind.")
+        notes.append("Estimated from models of the same family.")
     if config.has_zeros and not sparsity.predictor_share and not config.n_experts:
-        notes.append("Reckoned without predictors; those that preparing trains can make it faster.")
+        notes.append("Estimated without predictors; preparing can train some and make it faster.")
     found = estimate_of(
         problem,
         choice,
@@ -235,7 +235,7 @@ def noted(found: Estimate, shape: ModelShape, codec: str, layout: ModelFormat) -
     """The estimate with a note where preparing makes the model another than its files have it."""
     if as_prepared(shape, codec, layout) == (codec.lower(), layout):
         return found
-    words = "Reckoned as it runs once it is prepared for this PC."
+    words = "Estimated as it runs once it is prepared for this PC."
     room = found.vram_budget_bytes + found.ram_budget_bytes
     if found.fits != "no" and bytes_of(shape, codec, layout).model.total > room:
         words += " It has to be prepared first: as it is downloaded it does not fit."

@@ -202,7 +202,7 @@ class Outlook:
                     return f"The file does not keep a neuron's weights together, so that none can be skipped{faster}."
                 return f"Laid out for this engine the weights are read faster{faster}."
             case "profile":
-                return f"Nobody has counted which neurons fire most; those go on the graphics card{faster}."
+                return f"Counts which neurons fire most; those go on the GPU{faster}."
         if has_sign_predictors(self.opened):
             return f"The instant predictor is in use; a trained one skips more{faster}."
         return f"Predictors tell which neurons will fire, so that the others are not read{faster}."

@@ -133,9 +133,9 @@ class Previews:
             if choice is not None and not known.config.n_experts:
                 seconds = [choice.seconds(self._problem(name, case, mode, end, rates)[0]) for end in ("least", "most")]
                 range_s = min(seconds), max(seconds)
-            notes.append("How often its neurons fire was not counted yet: taken is what models of its kind do.")
+            notes.append("Estimated from models of the same family.")
         if not machine.measured:
-            notes.append("How fast this PC's memories are was not measured yet: taken is what such machines reach.")
+            notes.append("Not measured on this PC yet; estimated from similar machines.")
         notes.append(budgets.vram_reason)
         return estimate_of(
             problem, choice, budgets, context, predicted_from=source, range_s=range_s, has_gpu=gpu is not None,

@@ -10,7 +10,7 @@ from fake_library import GB, PIP, entry, estimate, installed, shelf
 
 from app.model_choices import Choice, ModelChoices
 from app.model_rows import Preparing, fit_words, listed_id, recommended, rows_of
-from engine.library.records import CatalogueEntry, Download, Estimate
+from engine.library.records import CatalogueEntry, Download, Estimate, InstalledModel
 
 BAMBOO = entry("Bamboo DPO 7B", rank=10)
 OWN = installed("Bamboo DPO 7B", id="PowerInfer/bamboo", catalogue_id=BAMBOO.id)
@@ -85,6 +85,19 @@ def test_the_verdict_of_an_owned_model_says_what_is_going_on() -> None:
         (row,) = rows_of([], [PIP], [], None, in_use=name)
         assert row.in_use
         assert listed_id(name) == PIP.id
+
+
+def test_two_models_are_never_called_the_same() -> None:
+    def mine(path: str) -> InstalledModel:
+        return installed("Pip", id=f"local/{path}", path=path)
+
+    rows = rows_of([], [PIP, mine("/a/pip-q8.gguf")], [], None)
+    assert [row.name for row in rows] == ["Pip", "Pip (pip-q8.gguf)"], "the one that comes with Hearth keeps its name"
+    assert rows[1].summary == "pip-q8.gguf"
+    rows = rows_of([], [mine("/a/pip.gguf"), mine("/b/pip.gguf"), mine("/b/other.gguf")], [], None)
+    assert [row.name for row in rows] == ["Pip (a/pip.gguf)", "Pip (b/pip.gguf)", "Pip (other.gguf)"]
+    rows = rows_of([], [mine("/x/a/pip.gguf"), mine("/y/a/pip.gguf")], [], None)
+    assert len({row.name for row in rows}) == 2
 
 
 def test_an_owned_models_own_estimate_counts_first() -> None:

@@ -100,7 +100,7 @@ def test_a_search_is_answered_once_and_the_newest_counts(room: Callable[..., Roo
     here.wait(lambda: any(values[0] == "bamboo" for values in here.said))
     failure = next(values[1] for values in here.said if values[0] == "bamboo")
     assert isinstance(failure, UserMessage)
-    assert failure.title == "The search was not made"
+    assert failure.title == "Couldn't search"
 
 
 def test_a_repository_is_looked_into_and_one_of_its_variants_fetched(room: Callable[..., Room]) -> None:

@@ -162,7 +162,7 @@ def test_the_settings_show_address_key_and_who_talks(make: Make, qtbot: QtBot) -
     assert rows.key.value.words == "hearth-kept"
     assert state_words(server) == "On, answered by Pip. 2 requests were refused."
     engine.served.emit(ServerState(True, "http://127.0.0.1:8999/v1", "", 0, 0, 4))
-    assert talking_words(server.state) == "Nobody. 4 requests answered so far."
+    assert talking_words(server.state) == "None. 4 requests answered so far."
     assert "no model is loaded" in state_words(server)
     dialog.search.setText("api key")
     assert not rows.key.isHidden()

@@ -132,7 +132,7 @@ def test_without_statistics_there_is_a_range_and_with_them_none(tmp_path: Path) 
     assert before.high_tok_s is not None
     assert before.predicted_tok_s is not None
     assert before.low_tok_s <= before.predicted_tok_s <= before.high_tok_s
-    assert any("not counted yet" in note for note in before.notes)
+    assert any("same family" in note for note in before.notes)
     stats(path)
     after = previews.preview(path, known)  # it is noticed
     assert after.predicted_from == "measured"
