@@ -351,7 +351,7 @@ def test_rates_that_nobody_measured_are_the_usual_ones() -> None:
     assert here.gpu.pcie_bytes_per_s == pytest.approx(12e9)
     assert here.profile.cpu.bytes_per_s == pytest.approx(46e9)
     assert not any(
-        "measured" in note for note in estimate_shape(SHAPES["llama-7b"], "q4_0", "gguf", machine("pc-low")).notes
+        "Not measured" in note for note in estimate_shape(SHAPES["llama-7b"], "q4_0", "gguf", machine("pc-low")).notes
     )
     assert any("Not measured" in note for note in estimate_shape(SHAPES["llama-7b"], "q4_0", "gguf", here).notes)
 
