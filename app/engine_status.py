@@ -103,7 +103,7 @@ class EngineStatus:
             return tr("Stopping")
         if self.phase is Phase.LOADING and self.compiling:
             return tr(
-                "Getting ready for this PC (once), {done} of {total}",
+                "Getting ready, {done} of {total} (once for this PC)",
                 done=min(self.done + 1, self.total),
                 total=self.total,
             )

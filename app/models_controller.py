@@ -20,6 +20,7 @@ from app.hub_questions import HubQuestions
 from app.idle_time import IdleTime
 from app.known_models import Chat, Done, KnownModels, Library, Values
 from app.library_words import ModelAction
+from app.mode_rates import FEWEST_TOKENS
 from app.model_choices import Choice, ModelChoices
 from app.model_rows import STARTER, ModelRow, Preparing, listed_id
 from app.translation import tr
@@ -36,7 +37,7 @@ from engine.library.records import (
 log = logging.getLogger(__name__)
 
 START_AFTER_MS = 1500  # once a model is loaded: the first answer goes first
-MEASURED_TOKENS = 64  # a shorter answer says little of the rate
+MEASURED_TOKENS = FEWEST_TOKENS  # a shorter answer says little of the rate
 MEASURED_DIFFERS = 0.05
 
 

@@ -146,6 +146,7 @@ class ModelFilters(QFrame):
             pill.clicked.connect(lambda _=False, key=key: self._pick(key))
             self.pills[key] = pill
         self.pills["recommended"].setChecked(True)
+        self.pills["well"].hide()  # until it is known that there is no GPU
         self.size_menu, self.family, self.sort = (
             MenuButton(title, self) for title in (tr("Size"), tr("Family"), tr("Sort"))
         )

@@ -217,7 +217,7 @@ def test_a_rate_is_remembered_once_it_says_something(room: Callable[..., Room]) 
     from types import SimpleNamespace
 
     here = room().open()
-    for tokens, rate in ((10, 200.0), (100, 305.0), (100, 200.0), (100, 201.0), (100, None)):
+    for tokens, rate in ((10, 200.0), (100, 305.0), (16, 200.0), (100, 201.0), (100, None)):
         here.controller.take_rate(SimpleNamespace(tokens=tokens, decode_tok_s=rate))  # type: ignore[arg-type]
     assert here.library.jobs("measured") == [{"model": "hearth/starter-chat", "tok_s": 200.0}]
 

@@ -397,7 +397,7 @@ def test_search_from_the_rail_opens_the_panel_with_its_field(sidebar: Sidebar) -
         (
             EngineStatus(Phase.LOADING, "Pip", done=2, total=12, compiling=True),
             "hot_fill",
-            "Getting ready for this PC (once), 3 of 12",
+            "Getting ready, 3 of 12 (once for this PC)",
         ),
         (EngineStatus(Phase.FAILED, "Pip"), "bad", "Not loaded"),
         (EngineStatus(Phase.OFF), "control", "No model"),
