@@ -14,15 +14,17 @@ from typing import Any
 from latex2mathml.converter import convert
 
 from app.math_spaces import FormulaError, set_spaces
-from app.math_typeset import Drawing, Step
+from app.math_typeset import Drawing, Step, Words
 
 with warnings.catch_warnings():  # it finds its font by a function that Python 3.11 and 3.12 call deprecated
     warnings.simplefilter("ignore", DeprecationWarning)
+    from ziafont.fonttypes import BBox
     from ziamath.config import config
-    from ziamath.drawable import HLine, VLine
+    from ziamath.drawable import Drawable, HLine, VLine
+    from ziamath.nodes.mnumber import Mtext
     from ziamath.nodes.mrow import Mrow
     from ziamath.nodes.mtable import Mtable
-    from ziamath.zmath import Math
+    from ziamath.zmath import Math, loadedfonts
 
 MOST_ROWS = 1500  # laid out for one formula; one from an answer takes 10 to 150
 MOST_EMS = 250.0  # in width or height
@@ -63,6 +65,7 @@ _CHEMICAL = (
     (re.compile(r"(?<=[A-Za-z)\]}])([+-])(?=\s|$)"), r"^{\1}"),
 )
 rows_laid_out = 0
+_words: Words | None = None  # of the formula that is being drawn
 
 
 class _Row(Mrow, tag="mrow"):
@@ -110,20 +113,60 @@ class _Table(Mtable, tag="mtable"):
                 self.nodexy.append((0, (foot + head) / 2))
 
 
-def draw(tex: str, display: bool) -> Drawing:
+class _Text(Mtext, tag="mtext"):
+    """Words in a formula; those that the font lacks letters for are drawn by whoever asked for the formula."""
+
+    def _setup(self, **kwargs: Any) -> None:
+        if not _lacks(self.font, self.string):
+            super()._setup(**kwargs)
+        elif _words is None:
+            raise FormulaError(self.string)
+        else:
+            shape = _Shape(_words(self.string), self.glyphsize)
+            self.nodes.append(shape)
+            self.nodexy.append((0, 0))
+            self.bbox = shape.bbox
+
+
+class _Shape(Drawable):
+    """A drawing within ziamath's, at a size in points."""
+
+    def __init__(self, drawing: Drawing, size: float) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._steps, self._size = drawing.steps, size
+        self.bbox = BBox(0, drawing.width * size, -drawing.descent * size, drawing.ascent * size)
+
+    def draw(self, x: float, y: float, svg: ET.Element) -> tuple[float, float]:
+        path = (
+            name + " ".join(str(n * self._size + (y if i % 2 else x)) for i, n in enumerate(numbers))
+            for name, numbers in self._steps
+        )
+        ET.SubElement(svg, "path", d="".join(path))
+        return x + self.bbox.xmax, y
+
+
+def _lacks(font: Any, text: str) -> bool:
+    return any(not font.glyphindex(char) for char in text)
+
+
+def draw(tex: str, display: bool, words: Words | None = None) -> Drawing:
     """Draw a formula without its delimiters. Raises: FormulaError, and whatever the parsers raise. Not thread-safe."""
-    global rows_laid_out
+    global rows_laid_out, _words
+    _words = words
     rows_laid_out = 0
     for pattern, replacement in _SOURCE:
         tex = pattern.sub(replacement, tex)
     tex = _CHEMISTRY.sub(_reaction, tex)
-    while (words := _TEXT.sub(_words, tex)) != tex:
-        tex = words
+    while (divided := _TEXT.sub(_divided, tex)) != tex:
+        tex = divided
     mathml = convert(tex, display="block" if display else "inline")
     for written, meant in _MATHML:
         mathml = mathml.replace(written, meant)
     root = ET.fromstring(re.sub(r' xmlns="[^"]*"', "", mathml, count=1))
     set_spaces(root)
+    for element in root.iter():
+        if element.tag in ("mi", "mo", "mn") and _lacks(loadedfonts["default"], element.text or ""):
+            element.tag = "mtext"
     node = Math(root, size=_EM).node
     if not 0 <= node.bbox.xmax - node.bbox.xmin < MOST_EMS * _EM:
         raise FormulaError
@@ -142,7 +185,7 @@ def _reaction(found: re.Match[str]) -> str:
     return rf"\mathrm {{{inside}}}"
 
 
-def _words(found: re.Match[str]) -> str:
+def _divided(found: re.Match[str]) -> str:
     before, formula, after = (
         part if index == 1 or not part else rf"\text{{{part}}}" for index, part in enumerate(found.groups())
     )

@@ -8,6 +8,7 @@ is refused whole, and the caller shows its source.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 MOST_CHARACTERS = 4000
@@ -41,6 +42,9 @@ class Drawing:
     steps: tuple[Step, ...]
 
 
+Words = Callable[[str], Drawing]
+
+
 def formula(source: str) -> tuple[str, bool]:
     """Return the LaTeX within its delimiters, and whether it is set as a display."""
     source = source.strip()
@@ -65,9 +69,10 @@ def is_bounded(tex: str) -> bool:
     return True
 
 
-def typeset(source: str) -> Drawing | None:
+def typeset(source: str, words: Words | None = None) -> Drawing | None:
     """Lay out a formula that stands in its delimiters. None: it is out of bounds or not understood.
 
+    words: draws text in scripts that the font of formulas lacks, as Chinese; without it such a formula is refused.
     The first call loads ziamath and its font (0.3 s); a formula of an answer takes 2 to 30 ms.
     """
     tex, display = formula(source)
@@ -76,6 +81,6 @@ def typeset(source: str) -> Drawing | None:
     from app import math_drawing
 
     try:
-        return math_drawing.draw(tex, display)
+        return math_drawing.draw(tex, display, words)
     except Exception:  # noqa: BLE001  # the parsers raise whatever they meet first
         return None

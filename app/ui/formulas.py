@@ -29,13 +29,15 @@ from PySide6.QtGui import (
 
 from app.markdown_blocks import FORMULA, STRUT
 from app.math_text import to_text
-from app.math_typeset import Drawing, formula, typeset
+from app.math_typeset import Drawing, Step, formula, typeset
 from app.ui import theme
 
-MOST_KEPT = 1000  # drawings, of some 10 KB each
+MOST_KEPT = 2000  # drawings, of some 10 KB each
+MOST_WAITING = 2000  # beyond these the oldest request is dropped; painting the formula requests it again
 WAIT_S = 0.025  # that one turn of the event loop waits for drawings, so that most are there at the first paint
 GAP = 0.1  # above and below a formula, in its own size, so that it touches no other line
 LEAST_SCALE = 0.7  # a formula wider than its column shrinks to this, then the column scrolls
+_WORDS_PX = 100  # a size at which a font's outlines are exact
 _X_HEIGHT = 0.473  # of the font of formulas
 _TAGS = re.compile(f'<img src="{FORMULA}" alt="([^"]*)"/><img src="{STRUT}"[^>]*/>')
 
@@ -67,6 +69,8 @@ class Formulas(QObject):
         self._results: list[tuple[str, Outline | None]] = []
         self._thread: threading.Thread | None = None
         self._changed = threading.Condition()
+        self._font = theme.font("body")  # of words that the font of formulas has no letters for
+        self._font.setPixelSize(_WORDS_PX)
         self._waited_s = 0.0
         self._late: set[str] = set()  # kept, and not told of yet
         self._done.connect(self._take, Qt.ConnectionType.QueuedConnection)
@@ -93,6 +97,8 @@ class Formulas(QObject):
             queued = [source for source in new if source not in self._under_way]
             self._under_way.update(queued)
             self._waiting.extend(queued)
+            while len(self._waiting) > MOST_WAITING:
+                self._under_way.discard(self._waiting.popleft())
             if self._thread is None and self._waiting:
                 self._thread = threading.Thread(target=self._work, name="formulas", daemon=True)
                 self._thread.start()
@@ -127,7 +133,7 @@ class Formulas(QObject):
                     self._thread = None
                     return
                 source = self._waiting.popleft()
-            drawing = typeset(source)
+            drawing = typeset(source, self._words)
             outline = _outline(drawing) if drawing else None
             with self._changed:
                 self._results.append((source, outline))
@@ -136,6 +142,24 @@ class Formulas(QObject):
                 first = len(self._results) == 1
             if first:
                 self._done.emit()
+
+    def _words(self, text: str) -> Drawing:
+        """Draw words in the font of the window, at the size that the text around the formula has."""
+        path = QPainterPath()
+        path.addText(0, 0, self._font, text)
+        box, scale = path.boundingRect(), _X_HEIGHT / max(QFontMetricsF(self._font).xHeight(), 1)
+        corners = [path.elementAt(index) for index in range(path.elementCount())]
+        steps: list[Step] = []
+        for index, corner in enumerate(corners):
+            kind = corner.type
+            if kind is QPainterPath.ElementType.CurveToElement:
+                points = [value for one in corners[index : index + 3] for value in (one.x, one.y)]
+                steps.append(("C", tuple(value * scale for value in points)))
+            elif kind is not QPainterPath.ElementType.CurveToDataElement:
+                name = "M" if kind is QPainterPath.ElementType.MoveToElement else "L"
+                steps.append((name, (corner.x * scale, corner.y * scale)))
+        width = QFontMetricsF(self._font).horizontalAdvance(text)
+        return Drawing(width * scale, max(-box.top(), 0) * scale, max(box.bottom(), 0) * scale, tuple(steps))
 
     def _keep(self) -> None:
         with self._changed:

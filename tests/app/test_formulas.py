@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 from app import math_drawing
 from app.block_parser import BlockParser, parse
 from app.markdown_blocks import FORMULA, CodeBlock, ProseBlock
-from app.math_typeset import MOST_CHARACTERS, MOST_DEPTH, formula, is_bounded, typeset
+from app.math_typeset import MOST_CHARACTERS, MOST_DEPTH, Drawing, formula, is_bounded, typeset
 from app.ui import formulas, theme
 from app.ui.copied_text import copied_text
 from app.ui.prose import Prose
@@ -84,6 +84,19 @@ def test_words_and_chemistry_are_read() -> None:
                    r"$\color{red}{x} + \textcolor{blue}{y}$", r"$\operatorname*{arg\,max}_x f$", r"$a \not= b$",
                    r"$\begin{array}{c|c} P & Q \\ \hline T & F \end{array}$"):  # fmt: skip
         assert typeset(source) is not None, source
+
+
+def test_words_in_other_scripts_are_the_windows() -> None:
+    drawn: list[str] = []
+
+    def words(text: str) -> Drawing:
+        drawn.append(text)
+        return Drawing(len(text), 0.8, 0.2, (("M", (0, -0.8)), ("L", (len(text), 0.2)), ("Z", ())))
+
+    drawing = typeset(r"$x = \text{面积} \cdot \frac{速}{2}$", words)
+    assert drawing is not None
+    assert set(drawn) == {"面积", "速"}
+    assert typeset(r"$\text{面积}$") is None
 
 
 # ------------------------------------------------------------------ hostile formulas
@@ -267,6 +280,25 @@ def test_a_formula_that_cannot_be_typeset_is_shown_as_code(view: Prose) -> None:
 
 
 @pytest.mark.gui
+def test_chinese_words_in_a_formula_are_drawn(view: Prose) -> None:
+    show(view, r"Let $\text{面积} = x$ be")
+    assert not formulas.current().refused(r"$\text{面积} = x$")
+    assert copied_text(everything(view)) == r"Let $\text{面积} = x$ be"
+
+
+@pytest.mark.gui
+def test_a_formula_that_arrives_late_takes_its_place(view: Prose, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formulas, "WAIT_S", 0.0)
+    view.show_html(
+        html_of(r"Late $$\frac{\frac{a}{b}}{\frac{c}{d}} + \unheardof$$ and $$\frac{\frac{a}{b}}{\frac{c}{d}}$$")
+    )
+    before = view.height()
+    formulas.current().finish()
+    assert view.height() > before
+    assert copied_text(everything(view)).startswith(r"Late \frac{\frac{a}{b}}")
+
+
+@pytest.mark.gui
 def test_a_screen_reader_gets_formulas_in_words(view: Prose) -> None:
     show(view, r"Let $\frac{a}{b}$ be")
     assert view.accessibleDescription() == "Let a/b be"
@@ -307,7 +339,7 @@ def test_a_wide_formula_shrinks_and_then_scrolls(view: Prose) -> None:
 @pytest.mark.gui
 def test_formulas_are_typeset_once_whatever_shows_them(view: Prose, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(formulas, "typeset", lambda source: asked.append(source) or typeset(source))
+    monkeypatch.setattr(formulas, "typeset", lambda source, words: asked.append(source) or typeset(source, words))
     for times in range(3):
         show(view, f"Once $q_{{17}}$, {times}")
     assert asked == ["$q_{17}$"]
