@@ -17,7 +17,7 @@ GROWING = "growing"  # in the parser's environment: more of the text may come
 OPEN = "open"  # info of a math_block whose end has not come
 
 # As Pandoc has it: no space within the dollars, no digit behind them, so that "$5 and $10" stays money.
-_DOLLARS = re.compile(r"\$(?![\s$])((?:\\.|[^$\\\n]|\n(?!\n))*?[^\s\\$]|[^\s\\$])\$(?![\d$])")
+_DOLLARS = re.compile(r"\$(?![\s$])((?:\\.|[^$\\\n]|\n(?!\n))*?(?:\\\S|[^\s\\$]))\$(?![\d$])")
 _PAIRS = (("\\(", "\\)"), ("\\[", "\\]"), ("$$", "$$"))
 _ENVIRONMENT = re.compile(rf"\\begin\{{((?:{ENVIRONMENTS})\*?)\}}")
 _REST = re.compile(r"[.,;:]?\s*$")

@@ -37,6 +37,8 @@ def set_spaces(element: ET.Element) -> None:
         element[0].attrib.update(lspace="0em", rspace="0em")
     if element.tag == "mtable":
         element.attrib.setdefault("columnspacing", "0.8em")
+        if element.get("displaystyle") == "true":
+            element.set("rowspacing", "0.5em")
     for child in element:
         set_spaces(child)
     if element.tag == "menclose":
@@ -68,7 +70,10 @@ def _row(children: list[ET.Element]) -> list[ET.Element]:
         sign = _sign(child)
         follows = _sign(children[index + 1]) if index + 1 < len(children) else None
         fence = child.get("form") in ("prefix", "postfix")
-        if child.tag in _SCRIPTED and sign in _RELATIONS:
+        if child.tag == "mtable":
+            row += [_space("0.12em"), child, _space("0.12em")]
+            operand = True
+        elif child.tag in _SCRIPTED and sign in _RELATIONS:
             row += [_space("thickmathspace"), child, _space("thickmathspace")]
             operand = False
         elif child.tag in ("mo", "mi") and not fence and sign in _RELATIONS | _BINARY | _TIGHT | {",", ";"}:

@@ -138,7 +138,7 @@ def style_sheet() -> str:
     code {{ background-color: {t.bubble}; }}
     .pad {{ font-size: {px(6)}px; }}
     pre {{ margin: 0 0 {px(10)}px 0; }}
-    .math {{ margin: {px(4)}px 0 {px(10)}px {step}px; }}
+    .math {{ margin: {px(8)}px 0 {px(10)}px {step}px; }}
     a {{ color: {t.cold}; text-decoration: underline; }}
     table.quote {{ margin: {px(10)}px 0 {px(12)}px 0; }}
     td.quote {{ border-left: 2px solid {t.edge}; padding: 0 0 0 {px(14)}px; }}

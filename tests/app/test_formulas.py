@@ -63,8 +63,11 @@ def test_formulas_of_answers_are_typeset(source: str) -> None:
     assert max(*ys, 0) <= drawing.descent + 1e-6
 
 
-def test_there_are_sixty_of_them() -> None:
+def test_there_are_sixty_of_them_and_each_is_found_in_its_text() -> None:
     assert len(set(FORMULAS)) == 60
+    for source in FORMULAS:
+        text = source if source.startswith("\\begin") else f"Words {source}, words."
+        assert formulas.sources_in(html_of(text)) == [source]
 
 
 def test_signs_have_the_spaces_of_tex() -> None:
