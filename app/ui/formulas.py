@@ -8,12 +8,13 @@ colour and screen, so that themes, zoom and scales cost nothing.
 from __future__ import annotations
 
 import re
+import sys
 import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from html import escape, unescape
 
 from PySide6.QtCore import QObject, QPointF, QRect, QRectF, QSizeF, Qt, QTimer, Signal
@@ -36,6 +37,8 @@ MOST_KEPT = 2000  # drawings, of some 10 KB each
 MOST_WAITING = 2000  # beyond these the oldest request is dropped; painting the formula requests it again
 WAIT_S = 0.025  # that one turn of the event loop waits for drawings, so that most are there at the first paint
 GAP = 0.1  # above and below a formula, in its own size, so that it touches no other line
+TELL_S = 0.015  # that one turn of the event loop spends on laying texts out again for formulas that came late
+SWITCH_S = 0.0005  # after which the thread lets the window go on: ten times as often as Python's default
 LEAST_SCALE = 0.7  # a formula wider than its column shrinks to this, then the column scrolls
 _WORDS_PX = 100  # a size at which a font's outlines are exact
 _X_HEIGHT = 0.473  # of the font of formulas
@@ -55,10 +58,10 @@ class Outline:
 class Formulas(QObject):
     """Every formula that the window shows, by its LaTeX with delimiters.
 
-    arrived: the formulas (a set of sources) that have been laid out, or refused, since it was last emitted.
+    arrived: a formula has been laid out, or refused. Where many are, the event loop turns between them.
     """
 
-    arrived = Signal(object)
+    arrived = Signal(str)
     _done = Signal()
 
     def __init__(self) -> None:
@@ -71,17 +74,20 @@ class Formulas(QObject):
         self._changed = threading.Condition()
         self._font = theme.font("body")  # of words that the font of formulas has no letters for
         self._font.setPixelSize(_WORDS_PX)
-        self._waited_s = 0.0
-        self._late: set[str] = set()  # kept, and not told of yet
+        self._waited_s, self._in_turn = 0.0, False
+        self._held = False  # the thread begins no formula until the event loop turns
+        self._late: deque[str] = deque()  # kept, and not told of yet
         self._done.connect(self._take, Qt.ConnectionType.QueuedConnection)
+
+    def known(self, source: str) -> bool:
+        """Whether the formula has been laid out or refused."""
+        return source in self._kept
 
     def outline(self, source: str) -> Outline | None:
         """Return the outline of a formula; None while it is being laid out, and for one that was refused."""
         found = self._kept.get(source)
         if found is not None:
             self._kept.move_to_end(source)
-        elif source not in self._kept:
-            self.request([source])
         return found
 
     def refused(self, source: str) -> bool:
@@ -106,10 +112,12 @@ class Formulas(QObject):
 
     def _wait_for(self, sources: list[str]) -> None:
         left = WAIT_S - self._waited_s
-        if left <= 0:
-            return
-        if not self._waited_s:
+        if not self._in_turn:
+            self._in_turn = True
             QTimer.singleShot(0, self._begin_turn)
+        if left <= 0:
+            self._held = True  # or every call between Qt and Python would wait for the thread
+            return
         begun = time.monotonic()
         with self._changed:
             self._changed.wait_for(lambda: not self._under_way.intersection(sources), left)
@@ -117,18 +125,36 @@ class Formulas(QObject):
         self._keep()
 
     def _begin_turn(self) -> None:
-        self._waited_s = 0.0
+        self._waited_s, self._in_turn = 0.0, False
+        self._release()
+
+    def _release(self) -> None:
+        with self._changed:
+            self._held = False
+            self._changed.notify_all()
 
     def finish(self, within_s: float = 30.0) -> None:
         """Wait for everything that was requested (tests and pictures)."""
+        self._release()
         with self._changed:
             self._changed.wait_for(lambda: not self._under_way, within_s)
-        self._take()
+        self._keep()
+        while self._late:
+            self._tell()
 
     def _work(self) -> None:
         """The thread: lay out what waits, and end when nothing does."""
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_S)
+        try:
+            self._lay_out()
+        finally:
+            sys.setswitchinterval(interval)
+
+    def _lay_out(self) -> None:
         while True:
             with self._changed:
+                self._changed.wait_for(lambda: not self._held)
                 if not self._waiting:
                     self._thread = None
                     return
@@ -168,13 +194,18 @@ class Formulas(QObject):
             self._kept[source] = outline
         while len(self._kept) > MOST_KEPT:
             self._kept.popitem(last=False)
-        self._late.update(source for source, _ in results)
+        self._late.extend(source for source, _ in results)
 
     def _take(self) -> None:
         self._keep()
-        late, self._late = self._late, set()
-        if late:
-            self.arrived.emit(late)
+        self._tell()
+
+    def _tell(self) -> None:
+        until = time.monotonic() + TELL_S
+        while self._late and time.monotonic() < until:
+            self.arrived.emit(self._late.popleft())
+        if self._late:
+            QTimer.singleShot(0, self._tell)
 
 
 @cache
@@ -240,6 +271,8 @@ class FormulaObject(QPyTextObject):
         rect = QRectF(rect)
         source, is_strut = _source(form)
         outline = None if is_strut else current().outline(source)
+        if not is_strut and not current().known(source):
+            current().request([source])  # it was dropped, of very many
         if outline is None or not outline.width:
             return
         colour = form.foreground()
@@ -261,8 +294,14 @@ def _source(form: QTextFormat) -> tuple[str, bool]:
 
 def _em(document: QTextDocument, position: int) -> float:
     """The size in pixels at which small letters of formulas are about as high as the text's."""
-    font = document.findBlock(position).charFormat().font()
-    size = font.pixelSize() if font.pixelSize() > 0 else document.defaultFont().pixelSize()
+    size = document.findBlock(position).charFormat().intProperty(QTextFormat.Property.FontPixelSize)
+    return _em_of(size or document.defaultFont().pixelSize())
+
+
+@lru_cache(maxsize=256)
+def _em_of(size: int) -> float:
+    font = theme.font("body")
+    font.setPixelSize(max(size, 1))
     return size * min(max(QFontMetricsF(font).xHeight() / size / _X_HEIGHT, 1.0), 1.2)
 
 

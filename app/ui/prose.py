@@ -259,11 +259,14 @@ class Prose(TextView):
         elif self.accessibleDescription():
             self.setAccessibleDescription("")
 
-    def _show_formulas(self, arrived: set[str]) -> None:
-        mine = arrived.intersection(self._sources)
-        if any(formulas.current().refused(source) for source in mine):
+    def _show_formulas(self, arrived: str) -> None:
+        """Lay the text out again, once all of its formulas are there."""
+        known = formulas.current()
+        if arrived not in self._sources or not all(known.known(source) for source in self._sources):
+            return
+        if any(known.refused(source) for source in self._sources):
             self._render()
-        elif mine:
+        else:
             self.document().markContentsDirty(0, self.document().characterCount())
 
     def _trim(self) -> None:
