@@ -17,7 +17,7 @@ from app.markdown_blocks import Block, CodeBlock, TableBlock, blocks_of, display
 from app.math_rules import GROWING
 
 # One piece. Parsing and layout take 15 ms for ordinary prose of this length and 100 ms for the worst texts known.
-STEP, STEP_LINES = 6000, 200
+STEP, STEP_LINES = 4000, 150
 OPEN_STEP = 60_000  # characters of an open fence or table per step: their lines need no parser
 MOST_DEFINITIONS, DEFINITION_LENGTH = 200, 250  # link definitions that a long text may have below their use
 _DEFINITION = re.compile(r"^ {0,3}\[[^\]\n]+\]:.*", re.MULTILINE)
@@ -82,9 +82,9 @@ class BlockParser:
         return 0 if self._open else len(self._text) - self._from
 
     @property
-    def is_done(self) -> bool:
-        """Whether the text has ended and is read."""
-        return self._ended and not self._raw and self._from == len(self._text) and self._open is None
+    def share_read(self) -> float:
+        """How much of the text is read, 0 to 1."""
+        return self._from / max(len(self._text) + len(self._raw), 1)
 
     def append(self, text: str) -> int:
         """Take more text and read it; return the index of the first block that may have changed (len: none did)."""
@@ -359,7 +359,7 @@ class _OpenTable:
 def _weight(block: Block) -> int:
     if isinstance(block, CodeBlock):
         return 400 + min(len(block.code), 4000)  # its rest is folded
-    return 100 + len(block.html)
+    return 40 + len(block.html)
 
 
 def _nth_line_end(text: str, count: int) -> int:

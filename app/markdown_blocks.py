@@ -17,6 +17,7 @@ from markdown_it.common.utils import escapeHtml
 from markdown_it.renderer import RendererHTML
 from markdown_it.rules_block import StateBlock, blockquote, list_block, table
 from markdown_it.rules_core import StateCore
+from markdown_it.rules_inline import StateInline, image, link
 from markdown_it.token import Token
 from markdown_it.utils import OptionsDict
 
@@ -31,6 +32,7 @@ FORMULA, STRUT = "formula", "strut"
 MAX_DEPTH = 6  # indents deeper than this look the same
 QUOTES_DRAWN = 3  # quotes within quotes; deeper ones look like this one, because Qt lays out each level of table twice
 MOST_COLUMNS, MOST_CELLS = 50, 600  # of a table that is drawn at once
+MOST_BRACKETS = 300  # of a paragraph that has links
 MAX_LEVEL = 24  # of quotes (1 each) and lists (2 each) within each other; deeper marks are text
 
 
@@ -61,6 +63,7 @@ class CodeBlock:
 
 
 Block = ProseBlock | TableBlock | CodeBlock
+InlineRule = Callable[[StateInline, bool], bool]
 BlockRule = Callable[[StateBlock, int, int, bool], bool]
 
 _UNSHOWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufdd0-\ufdef\ufffc\ufffe\uffff]")
@@ -188,6 +191,15 @@ def _bounded(rule: BlockRule) -> BlockRule:
     return within
 
 
+def _where_few(rule: InlineRule) -> InlineRule:
+    """The same rule, which finds nothing in a text with more than MOST_BRACKETS: it costs their number squared."""
+
+    def within(state: StateInline, silent: bool) -> bool:
+        return state.src.count("[") <= MOST_BRACKETS and rule(state, silent)
+
+    return within
+
+
 def _bounded_table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     """The rule of tables, which leaves rows beyond MOST_CELLS unread and tables beyond MOST_COLUMNS as text.
 
@@ -227,6 +239,8 @@ def _make_parser() -> MarkdownIt:
     md.block.ruler.at("blockquote", _bounded(blockquote), {"alt": alternatives})
     md.block.ruler.at("list", _bounded(list_block), {"alt": alternatives[:3]})
     md.block.ruler.at("table", _bounded_table, {"alt": alternatives[:2]})
+    md.inline.ruler.at("link", _where_few(link))
+    md.inline.ruler.at("image", _where_few(image))
     md.core.ruler.after("block", "mark_quotes", _mark_quotes)
     math_rules.add_to(md)
     md.validateLink = lambda url: True  # type: ignore[method-assign]  # links are judged where they are rendered

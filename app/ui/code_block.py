@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from PySide6.QtCore import Qt, QTimer, Signal
@@ -10,20 +12,27 @@ from PySide6.QtGui import QFontMetricsF, QGuiApplication, QTextBlockFormat, QTex
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from app.markdown_blocks import CodeBlock
+from app.text_pages import broken, page_end
 from app.translation import tr, tr_n
 from app.ui import theme
 from app.ui.controls import Button, IconButton, Label
 from app.ui.direction import set_margins
 from app.ui.prose import LIST_INDENT, TextView, scroll_sideways
+from app.ui.slices import later
 
 COPIED_MS = 1500
 FOLD_OVER = 30  # lines
 FOLDED_LINES = 16
+PAGE, PAGE_LINES = 30_000, 1000  # characters and lines that are laid out before the user asks for more
 HIGHLIGHT_UP_TO = 60_000  # characters; a lexer is Python and runs in the window's thread
+SPANS_AT_ONCE = 150  # that are coloured before the window is painted again
 
 
 class CodeText(TextView):
-    """The code itself, highlighted once it is whole. Long lines scroll sideways, or wrap where that is wanted."""
+    """The code itself, highlighted once it is whole. Long lines scroll sideways, or wrap where that is wanted.
+
+    `code` is all of it; the document holds what is shown.
+    """
 
     overflows = Signal(bool)  # whether a line is longer than there is room
 
@@ -32,7 +41,10 @@ class CodeText(TextView):
         self.code = ""
         self.language = ""
         self.max_lines: int | None = None
+        self.pages = 1
+        self._shown = ""
         self._highlighted = False
+        self._uncoloured: Iterator[tuple[int, int, str]] = iter(())  # that are still to be coloured
         self.setLineWrapMode(TextView.LineWrapMode.NoWrap)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAsNeeded)
         self.horizontalScrollBar().rangeChanged.connect(self._fit)
@@ -42,45 +54,71 @@ class CodeText(TextView):
     def set_width(self, width: int) -> None:
         """Code keeps its own width."""
 
+    @property
+    def lines_left(self) -> int:
+        """Lines that are not in the document."""
+        return self.code.count("\n", self._end) + 1 if self._end < len(self.code) else 0
+
+    @property
+    def _end(self) -> int:
+        """Index in the code behind what is shown."""
+        lines = PAGE_LINES * self.pages
+        return page_end(
+            self.code, 0, PAGE * self.pages, lines if self.max_lines is None else min(self.max_lines, lines)
+        )
+
     def set_code(self, code: str) -> None:
         """Show this code; when it continues what is shown, only the rest is inserted."""
-        if code == self.code:
+        self.code = code
+        end = self._end
+        shown = broken(code[:end].removesuffix("\n") if end < len(code) else code)
+        if shown == self._shown:
             return
         sideways = self.horizontalScrollBar().value()
         cursor = QTextCursor(self.document())
         cursor.beginEditBlock()
-        if code.startswith(self.code) and not self._highlighted:
+        if shown.startswith(self._shown) and not self._highlighted:
             cursor.movePosition(QTextCursor.MoveOperation.End)
-            cursor.insertText(code[len(self.code) :])
+            cursor.insertText(shown[len(self._shown) :])
         else:
             cursor.select(QTextCursor.SelectionType.Document)
-            cursor.insertText(code, QTextCharFormat())
+            cursor.insertText(shown, QTextCharFormat())
             self._highlighted = False
         cursor.endEditBlock()
-        self.code = code
+        self._shown = shown
         if not self.textCursor().hasSelection():  # else Qt keeps the end in view, where it has put its own cursor
             self.moveCursor(QTextCursor.MoveOperation.Start)
         self.horizontalScrollBar().setValue(sideways)
         self.verticalScrollBar().setValue(0)
 
     def highlight(self) -> None:
-        """Colour the code by its language; unknown languages stay plain."""
-        if self._highlighted or not self.language or len(self.code) > HIGHLIGHT_UP_TO:
+        """Colour the code by its language, the end of a long one in slices; unknown languages stay plain."""
+        if self._highlighted or not self.language or len(self._shown) > HIGHLIGHT_UP_TO:
             return
         self._highlighted = True
+        self._uncoloured = coloured_spans(self.language, self._shown)
+        if self._colour():
+            later(self, self._colour)
+
+    def _colour(self) -> bool:
+        """Colour some more. Return whether there is more to colour."""
         cursor = QTextCursor(self.document())
         cursor.beginEditBlock()
-        for start, length, token in coloured_spans(self.language, self.code):
+        count = 0
+        for start, length, token in islice(self._uncoloured, SPANS_AT_ONCE):
             cursor.setPosition(start)
             cursor.setPosition(start + length, QTextCursor.MoveMode.KeepAnchor)
             ink = QTextCharFormat()
             ink.setForeground(theme.colour(token))
             cursor.setCharFormat(ink)
+            count += 1
         cursor.endEditBlock()
+        return count == SPANS_AT_ONCE
 
     def set_max_lines(self, lines: int | None) -> None:
         """Show only the first lines, or all."""
         self.max_lines = lines
+        self.set_code(self.code)
         self._fit()
 
     def _style(self) -> None:
@@ -127,7 +165,7 @@ class CodeText(TextView):
         scroll_sideways(self, event)
 
 
-def coloured_spans(language: str, code: str) -> list[tuple[int, int, str]]:
+def coloured_spans(language: str, code: str) -> Iterator[tuple[int, int, str]]:
     """Start and length (in UTF-16 units, as Qt counts) and colour token of what is not plain text in the code."""
     from pygments.lexers import get_lexer_by_name  # here: it costs 20 ms, and not every chat has code
     from pygments.token import Comment, Keyword, Literal, Name, Number, Operator, String
@@ -136,22 +174,20 @@ def coloured_spans(language: str, code: str) -> list[tuple[int, int, str]]:
     try:
         lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
     except ClassNotFound:
-        return []
+        return
     tokens: tuple[tuple[Any, str], ...] = (
         (Comment, "ink3"), (Keyword, "code_keyword"), (Operator.Word, "code_keyword"), (Name.Tag, "code_keyword"),
         (Name.Function, "code_function"), (Name.Class, "code_function"), (Name.Decorator, "code_function"),
         (Name.Builtin, "code_function"), (Name.Attribute, "code_function"), (String, "code_string"),
         (Number, "code_number"), (Keyword.Constant, "code_number"), (Literal, "code_number"),
     )  # fmt: skip
-    spans: list[tuple[int, int, str]] = []
     position = 0
     for kind, text in lexer.get_tokens(code):
         length = len(text) + sum(ch > "\uffff" for ch in text)
         colour = next((token for family, token in tokens if kind in family), "")
         if colour and text.strip():
-            spans.append((position, length, colour))
+            yield position, length, colour
         position += length
-    return spans
 
 
 class CodeBlockView(QFrame):
@@ -178,6 +214,7 @@ class CodeBlockView(QFrame):
         self.text.overflows.connect(lambda over: self._wrap.setVisible(over or self._wrap.isChecked()))
         self._folds = block.closed and block.code.count("\n") >= FOLD_OVER
         self._opened = False
+        self._closed = block.closed
 
         head = QHBoxLayout()
         head.addWidget(self._label, 1)
@@ -213,9 +250,8 @@ class CodeBlockView(QFrame):
             language = block.language
             self.text.setAccessibleName(tr("{language} code", language=language) if language else tr("Code"))
             self._copy.setAccessibleName(tr("Copy {language} code", language=language) if language else tr("Copy code"))
-        self.text.set_code(block.code)
-        if block.closed:
-            self.text.highlight()
+        self._closed = block.closed
+        self.text.code = block.code
         self._show_fold()
 
     def set_width(self, width: int) -> None:
@@ -241,19 +277,34 @@ class CodeBlockView(QFrame):
         self._copy.set_glyph("copy")
 
     def _toggle(self) -> None:
-        self._opened = not self._opened
+        if self._opened and self.text.lines_left:
+            self.text.pages += 1
+        else:
+            self._opened, self.text.pages = not self._opened, 1
         self._show_fold()
 
     def _show_fold(self) -> None:
-        if self._folds:
-            if self._fold is None:
-                self._fold = Button("", "quiet", "down", parent=self)
-                self._fold.clicked.connect(self._toggle)
-                self._foot.insertWidget(0, self._fold)
-            n = self.text.code.count("\n") + 1
-            self._fold.setText(tr("Show fewer lines") if self._opened else tr_n("Show {n} line", "Show {n} lines", n))
-            self._fold.set_glyph("up" if self._opened else "down")
         self.text.set_max_lines(FOLDED_LINES if self._folds and not self._opened else None)
+        if self._closed:
+            self.text.highlight()
+        left = self.text.lines_left
+        if left and not self._folds:  # it was seen being written until it became too long
+            self._folds = self._opened = True
+        if not self._folds:
+            return
+        if self._fold is None:
+            self._fold = Button("", "quiet", "down", parent=self)
+            self._fold.clicked.connect(self._toggle)
+            self._foot.insertWidget(0, self._fold)
+        n = self.text.code.count("\n") + 1
+        if not self._opened:
+            words = tr_n("Show {n} line", "Show {n} lines", n)
+        elif left:
+            words = tr_n("Show {n} more line", "Show {n} more lines", left)
+        else:
+            words = tr("Show fewer lines")
+        self._fold.setText(words)
+        self._fold.set_glyph("up" if self._opened and not left else "down")
 
     def _restyle(self) -> None:
         px = theme.px

@@ -8,7 +8,8 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from app.conversation import Message
 from app.engine_status import EngineStatus
-from app.translation import tr
+from app.text_pages import broken, page_end
+from app.translation import figure, tr
 from app.ui import theme
 from app.ui.attachment_chip import SentAttachments
 from app.ui.away_mark import AwayMark, sent_to
@@ -17,10 +18,12 @@ from app.ui.floating import Menu
 from app.ui.message_buttons import CopyButton, HoverButton, VersionSwitch, reveal_all
 from app.ui.message_field import MessageField
 from app.ui.message_view import MessageView
+from app.ui.more_row import MoreRow
 from app.ui.prose import PlainText
 from app.ui.selectable import SelectableText
 
 BUBBLE_WIDTH = 560
+PAGE, PAGE_LINES = 12_000, 250  # characters and lines that are shown before the user asks for more
 
 
 class MessageEditor(QFrame):
@@ -77,11 +80,20 @@ class OwnMessage(MessageView):
     def __init__(self, message: Message, parent: QWidget | None = None) -> None:
         super().__init__(message, parent)
         self.setAccessibleName(tr("Your message"))
-        self._text = PlainText(message.text, tr("You: {text}", text=message.text[:200]))
+        self._shown = page_end(message.text, 0, PAGE, PAGE_LINES)
+        self._text = PlainText(broken(message.text[: self._shown]), tr("You: {text}", text=message.text[:200]))
+        self._pages: list[PlainText] = []  # that the user has asked for
+        self._left: MoreRow | None = None
         self._bubble = QFrame()
         self._bubble.setProperty("kind", "bubble")
-        self._inside = QHBoxLayout(self._bubble)
+        self._inside = QVBoxLayout(self._bubble)
+        self._inside.setSpacing(0)
         self._inside.addWidget(self._text)
+        if self._shown < len(message.text):
+            self._left = MoreRow()
+            self._left.clicked.connect(self._show_page)
+            self._inside.addWidget(self._left)
+            self._show_left()
         self._more = HoverButton("more", tr("More for this message"), only_on_hover=True)
         self._edit = HoverButton("pen", tr("Edit message"), only_on_hover=True)
         self._copy = CopyButton(tr("Copy message"), only_on_hover=True)
@@ -133,10 +145,29 @@ class OwnMessage(MessageView):
         beside = theme.px(16) * 2 + sum(button.width() for button in self._buttons) + theme.px(6)
         most = min(theme.px(BUBBLE_WIDTH) - theme.px(16) * 2, max(width - beside, theme.px(80)))
         own = self._text.natural_width(most)
-        self._text.setFixedWidth(own)
-        self._text.set_width(own)
+        for text in (self._text, *self._pages):
+            text.setFixedWidth(own)
+            text.set_width(own)
         if self._attached is not None:
             self._attached.fit(min(theme.px(BUBBLE_WIDTH), width))
+
+    def _show_page(self) -> None:
+        """Show more of a message that is too long to be shown at once."""
+        end = page_end(self.message.text, self._shown, PAGE, PAGE_LINES)
+        page = PlainText(broken(self.message.text[self._shown : end].removesuffix("\n")), tr("Your message"))
+        page.setFixedWidth(self._text.width())
+        page.set_width(self._text.width())
+        self._shown = end
+        self._pages.append(page)
+        self._inside.insertWidget(len(self._pages), page)
+        self._show_left()
+
+    def _show_left(self) -> None:
+        if self._left is not None:
+            share = figure(100 * self._shown / len(self.message.text), ".0f")
+            note = tr("{share}% of this message is shown. Copy and export take all of it.", share=share)
+            self._left.show_words(tr("Show more"), note)
+            self._left.setVisible(self._shown < len(self.message.text))
 
     def _open_attached(self, place: int) -> None:
         from app.ui.attachment_sheet import AttachmentSheet

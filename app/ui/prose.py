@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from PySide6.QtCore import QPointF, QRectF, Qt, QUrl, Signal
@@ -15,6 +17,7 @@ from PySide6.QtGui import (
     QPainter,
     QPaintEvent,
     QTextCursor,
+    QTextLength,
     QTextListFormat,
     QTextOption,
     QWheelEvent,
@@ -312,9 +315,14 @@ class Prose(TextView):
 
 
 class Table(Prose):
-    """One table, as wide as the column."""
+    """One table, as wide as the column.
 
-    def __init__(self, name: str, parent: QWidget | None = None) -> None:
+
+    columns: widths in px, where it goes on with the rows of another one; its own head is left out then.
+    """
+
+    def __init__(self, name: str, parent: QWidget | None = None, columns: Sequence[float] = ()) -> None:
+        self._columns = list(columns)
         super().__init__(name, parent)
         self.setWordWrapMode(QTextOption.WrapMode.WordWrap)  # a column is as wide as its longest word, then it scrolls
 
@@ -325,12 +333,33 @@ class Table(Prose):
     def _trim(self) -> None:
         """A table stands alone in its document; the empty lines that Qt puts around it are made flat."""
         document = self.document()
+        self._take_columns()
         for end in (document.begin(), document.lastBlock()):
             cursor = QTextCursor(end)
             if cursor.currentTable() is None:
                 shape = cursor.blockFormat()
                 shape.setLineHeight(0, 1)  # fixed
                 cursor.setBlockFormat(shape)
+
+    def _take_columns(self) -> None:
+        table = QTextCursor(self.document().begin().next()).currentTable()
+        if self._columns and table is not None and table.columns() == len(self._columns):
+            table.removeRows(0, 1)
+            form = table.format()
+            fixed = QTextLength.Type.FixedLength
+            form.setColumnWidthConstraints([QTextLength(fixed, width) for width in self._columns])
+            table.setFormat(form)
+
+    def column_widths(self) -> list[float]:
+        """Return the widths of the columns as they are laid out, px."""
+        table = QTextCursor(self.document().begin().next()).currentTable()
+        if table is None:
+            return []
+        layout = self.document().documentLayout()
+        cells = [table.cellAt(0, column).firstCursorPosition().block() for column in range(table.columns())]
+        edges = [layout.blockBoundingRect(cell).x() for cell in cells]
+        edges.append(edges[0] + layout.frameBoundingRect(table).width())
+        return [right - left for left, right in pairwise(edges)]
 
     def plain(self, start: int = 0, end: int = FAR) -> str:
         return table_text(self.document(), start, min(end, self.length))

@@ -5,53 +5,96 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from PySide6.QtCore import QEasingCurve, QRectF, QVariantAnimation
+from PySide6.QtCore import QEasingCurve, QRectF, QVariantAnimation, Signal
 from PySide6.QtGui import QPainter, QPaintEvent, QTextCursor
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from app.answer_words import count, thought_words
 from app.markdown_blocks import displayable
-from app.translation import tr
+from app.text_pages import LONGEST_LINE, broken, page_end
+from app.translation import figure, tr
 from app.ui import theme
 from app.ui.controls import Button, Dot, Label
 from app.ui.direction import set_margins
+from app.ui.more_row import MoreRow
 from app.ui.prose import TextView, set_line_height
 
 INDENT, LINE = 14, 2
 SLIDE_MS = 160
+PAGE, PAGE_LINES = 20_000, 400  # characters and lines that are shown before the user asks for more
 ANY_HEIGHT = 16_777_215  # Qt's own word for "no bound"
 
 
 class _Words(TextView):
     """The thought as it was written, small; text is added at its end."""
 
+    grown = Signal()  # more or less of the text is left out
+
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(tr("Thought"), parent)
-        self._text = ""
+        self._pieces: list[str] = []
+        self._length = self._lines = 0
+        self._end = 0  # how much of the text the document holds
+        self._most, self._most_lines = PAGE, PAGE_LINES
+        self._line = 0  # characters in the last line, for words without an end
         self._restyle()
+
+    @property
+    def has_words(self) -> bool:
+        """Whether there is any text."""
+        return self._length > 0
+
+    @property
+    def share_shown(self) -> float:
+        """How much of the thought is shown, 0 to 1."""
+        return self._end / max(self._length, 1)
 
     def add(self, text: str) -> None:
         """Append; only the last paragraph is laid out again."""
         shown = displayable(text)
-        self._text += shown
-        cursor = QTextCursor(self.document())
-        cursor.movePosition(QTextCursor.MoveOperation.End)
-        cursor.insertText(shown)
+        is_whole = self._end == self._length
+        self._pieces.append(shown)
+        self._length += len(shown)
+        if is_whole:
+            self._insert(shown)
 
     def set_text(self, text: str) -> None:
         """Show this instead."""
         shown = displayable(text)
-        if shown != self._text:
-            self._text = shown
+        if shown != "".join(self._pieces):
+            self._pieces, self._length = [shown], len(shown)
             self._restyle()
+
+    def show_more(self) -> None:
+        """Show one page more."""
+        self._most, self._most_lines = self._most + PAGE, self._most_lines + PAGE_LINES
+        self._insert("".join(self._pieces)[self._end :])
+
+    def _insert(self, text: str) -> None:
+        """Append to the document what of the text fits in the pages."""
+        end = page_end(text, 0, max(self._most - self._end, 0), max(self._most_lines - self._lines, 0))
+        if end:
+            taken = text[:end]
+            self._end += end
+            self._lines += taken.count("\n")
+            for line in broken(taken).splitlines(keepends=True):
+                if self._line + len(line) > LONGEST_LINE and self._line:
+                    line, self._line = "\n" + line, 0
+                self._line = 0 if line.endswith("\n") else self._line + len(line)
+                cursor = QTextCursor(self.document())
+                cursor.movePosition(QTextCursor.MoveOperation.End)
+                cursor.insertText(line)
+        self.grown.emit()
 
     def _restyle(self) -> None:
         self.document().setDefaultFont(theme.font("small"))
         colours = self.palette()
         colours.setColor(colours.ColorRole.Text, theme.colour("ink2"))
         self.setPalette(colours)
-        self.setPlainText(self._text)
+        self.clear()
         set_line_height(self, "small")
+        self._end = self._lines = self._line = 0
+        self._insert("".join(self._pieces))
 
 
 class ThoughtView(QWidget):
@@ -67,9 +110,15 @@ class ThoughtView(QWidget):
         self._dot = Dot("hot_fill", working=True)
         self._tokens = Label("", "meta")
         self.words = _Words()
+        self._left = MoreRow()
+        self._left.hide()
+        self._left.clicked.connect(self.words.show_more)
+        self.words.grown.connect(self._show_left)
         self._room = QWidget()  # the words stand in it whole; while it slides open or shut it shows a part of them
-        self._inside = QHBoxLayout(self._room)
+        self._inside = QVBoxLayout(self._room)
+        self._inside.setSpacing(0)
         self._inside.addWidget(self.words)
+        self._inside.addWidget(self._left)
         self._slide: QVariantAnimation | None = None
         self._row = QHBoxLayout()
         self._row.addWidget(self._head)
@@ -95,6 +144,12 @@ class ThoughtView(QWidget):
         """Lay out for a column of that width."""
         self.words.set_width(max(width - theme.px(INDENT + LINE), theme.px(40)))
 
+    def _show_left(self) -> None:
+        share = self.words.share_shown
+        note = tr("{share}% of this thought is shown. Export takes all of it.", share=figure(100 * share, ".0f"))
+        self._left.show_words(tr("Show more"), note)
+        self._left.setVisible(share < 1 and self.words.has_words)
+
     def begin(self) -> None:
         """The model is thinking now."""
         self._show(tr("Thinking"), "", working=True)
@@ -103,7 +158,7 @@ class ThoughtView(QWidget):
 
     def add(self, text: str) -> None:
         """More of the thought."""
-        self.words.add(text.lstrip("\n") if not self.words.toPlainText() else text)
+        self.words.add(text if self.words.has_words else text.lstrip("\n"))
         self._dot.set_state("hot_fill", working=True)
 
     def set_text(self, text: str) -> None:

@@ -30,11 +30,11 @@ BATCH = 20  # more that are built when somebody scrolls up or down to them
 MOST_BUILT = 120  # then those farthest from the view are taken down again
 # Before the window is painted again, so many are built as fill the view this often, and no more than this; an answer
 # with a table and code takes 10 ms.
-AT_ONCE, VIEWS_AT_ONCE = 12, 1.5
+AT_ONCE, VIEWS_AT_ONCE, AT_ONCE_S = 12, 1.5, 0.1
 SLICE_S = 0.008  # of the window's thread for the others, then it sees to whatever else has happened
 FLUSH_MS = 60
 SLOWEST_FLUSH_MS = 250
-PLAIN_TAIL = 4000  # characters of an open block up to which it is painted at the full rate
+PLAIN_TAIL = 2000  # characters of an open block up to which it is painted at the full rate
 TEXT_WIDTH = 720
 SIDE_MARGIN = 40
 
@@ -291,7 +291,8 @@ class Transcript(QScrollArea):
         turns = self._turns
         turns.first = len(turns.messages)
         room = VIEWS_AT_ONCE * self.viewport().height()
-        while turns.first and len(turns.views) < AT_ONCE and room > 0:
+        until = time.thread_time() + AT_ONCE_S
+        while turns.first and len(turns.views) < AT_ONCE and room > 0 and time.thread_time() < until:
             room -= turns.build_above().sizeHint().height()
         turns.fit_room()
         self._mark_last()
@@ -301,7 +302,8 @@ class Transcript(QScrollArea):
     def _fill_below(self) -> None:
         turns, built = self._turns, 0
         room = VIEWS_AT_ONCE * self.viewport().height()
-        while turns.last < len(turns.messages) and built < AT_ONCE and room > 0:
+        until = time.thread_time() + AT_ONCE_S
+        while turns.last < len(turns.messages) and built < AT_ONCE and room > 0 and time.thread_time() < until:
             room -= turns.build_below().sizeHint().height()
             built += 1
 

@@ -93,7 +93,7 @@ class Person:
         view: Any = views[-1] if views else None
         if view is None:
             return ""
-        return view._parser.text if getattr(view, "_parser", None) is not None else view.message.text
+        return view._parser.text if getattr(view, "is_writing", False) else view.message.text
 
     def writing(self, words: str) -> Callable[[], bool]:
         return lambda: words in self.last_text()

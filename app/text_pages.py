@@ -1,0 +1,29 @@
+"""Plain text in portions that a text layout takes without holding the window: bounded in characters, lines and line
+length."""
+
+from __future__ import annotations
+
+import re
+
+LONGEST_LINE = 2000  # Qt lays a line out as a whole, and a wrapped word in the square of its length
+
+
+def page_end(text: str, start: int, characters: int, lines: int) -> int:
+    """Return where a page that begins at `start` ends: behind a line or a word where there is one."""
+    most = min(start + characters, len(text))
+    end = start
+    for _ in range(lines):
+        end = text.find("\n", end, most) + 1
+        if end == 0:
+            break
+    else:
+        return end
+    if most == len(text):
+        return most
+    middle = start + characters // 2
+    return max(text.rfind("\n", middle, most), text.rfind(" ", middle, most)) + 1 or most
+
+
+def broken(text: str) -> str:
+    """Return the text with a line end after every LONGEST_LINE characters of a line."""
+    return re.sub(rf"[^\n]{{{LONGEST_LINE}}}(?=[^\n])", "\\g<0>\n", text)

@@ -1,0 +1,31 @@
+"""The row under something that is shown in part: a button that shows more, and how much there is."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QHBoxLayout, QWidget
+
+from app.ui import theme
+from app.ui.controls import Button, Label
+
+
+class MoreRow(QWidget):
+    """A button and a few words beside it. clicked: the user wants more."""
+
+    clicked = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.button = Button("", "quiet", "down")
+        self.button.clicked.connect(self.clicked)
+        self.note = Label("", "meta", elide=True)
+        row = QHBoxLayout(self)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(theme.px(8))
+        row.addWidget(self.button)
+        row.addWidget(self.note, 1)
+
+    def show_words(self, button: str, note: str) -> None:
+        """Say what the button does, and what is shown so far."""
+        self.button.setText(button)
+        self.note.setText(note)
