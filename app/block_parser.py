@@ -82,6 +82,11 @@ class BlockParser:
         return 0 if self._open else len(self._text) - self._from
 
     @property
+    def unread(self) -> str:
+        """The text behind what is settled."""
+        return self._text[self._from :] + displayable(self._raw)
+
+    @property
     def share_read(self) -> float:
         """How much of the text is read, 0 to 1."""
         return self._from / max(len(self._text) + len(self._raw), 1)
@@ -185,8 +190,9 @@ class BlockParser:
         starts = [group[0].map[0] if group[0].map else 0 for group in groups]
         lines = piece.split("\n")
         for index, group in enumerate(groups):
-            if "cut" in group[0].meta:  # a long table: its other rows need no parser
-                rows = starts[index] + group[0].meta["cut"]
+            fills_piece = must_settle and group is groups[-1] and group[0].type == "table_open"
+            if fills_piece or "cut" in group[0].meta:  # a long table: its other rows need no parser
+                rows = starts[index] + group[0].meta.get("cut", len(lines) - starts[index] - 1)
                 self._add(groups[: index + 1], lines)
                 self._advance(lines, rows)
                 self._begin_table(lines[starts[index] : starts[index] + 2])

@@ -165,6 +165,16 @@ class Answer(MessageView):
         shown = thought.words if thought is not None and not thought.isHidden() and thought.is_open else None
         return [shown, *(part.text if isinstance(part, CodeBlockView) else part for part in self._parts)]
 
+    @property
+    def shows_all(self) -> bool:
+        return not self._unread and self.is_complete
+
+    def unshown(self) -> str:
+        if self.is_complete:
+            return self._parser.unread if self._unread else ""
+        blocks = self._parser.spans[: self._next]
+        return self._parser.text[blocks[-1][1] if blocks else 0 :]
+
     def blocks_in(self, number: int) -> list[Block]:
         starts = [*self._starts, self._next]
         return self._parser.blocks[starts[number - 1] : starts[number]] if 1 <= number < len(starts) else []

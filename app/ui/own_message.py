@@ -132,7 +132,14 @@ class OwnMessage(MessageView):
         return bool(self.message.text.strip()) or not self.message.attachments
 
     def texts(self) -> list[SelectableText | None]:
-        return [None if self.is_editing or not self._has_words else self._text]
+        return [None if self.is_editing or not self._has_words else self._text, *self._pages]
+
+    @property
+    def shows_all(self) -> bool:
+        return self._shown == len(self.message.text)
+
+    def unshown(self) -> str:
+        return self.message.text[self._shown :]
 
     @property
     def is_editing(self) -> bool:

@@ -317,7 +317,6 @@ class Prose(TextView):
 class Table(Prose):
     """One table, as wide as the column.
 
-
     columns: widths in px, where it goes on with the rows of another one; its own head is left out then.
     """
 

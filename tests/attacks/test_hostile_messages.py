@@ -1,0 +1,130 @@
+"""No message, however made, holds the window's thread: each turn of the event loop costs a bounded multiple of showing
+an ordinary answer, measured in the same run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from app.conversation import Message, MessageState, Role
+from app.ui import slices, theme
+from app.ui.transcript import Transcript
+
+pytestmark = pytest.mark.gui
+SIZE = 100_000
+ORDINARY = (
+    "## A heading\n\nSome **words** in a paragraph with `code` and [a link](https://x.y).\n\n- a\n- b\n\n> quoted\n\n"
+    "```py\nx = 1\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n" + "Words and more words. " * 40 + "\n\n"
+)
+# 200 ms where an ordinary answer takes 10, which is what the slowest PCs need for it.
+MOST_TIMES = 20
+
+
+def repeated(unit: str) -> str:
+    return (unit * (SIZE // len(unit) + 1))[:SIZE]
+
+
+MESSAGES = {
+    "nested quotes": "\n".join(">" * 20 + " x" for _ in range(SIZE // 23)),
+    "one line of quotes": "> " * (SIZE // 2),
+    "stairs of quotes": "\n".join(">" * depth + " x" for depth in range(1, 400)),
+    "stairs of lists": "\n".join("  " * depth + "- x" for depth in range(300)),
+    "quotes and lists": repeated("> - "),
+    "numbers": repeated("1. "),
+    "short items": repeated("- x\n"),
+    "tasks": repeated("- [x] a\n"),
+    "fences": "```py\nx = 1\n```\n" * 500,
+    "fences in a list": repeated("- ```\n  x\n  ```\n"),
+    "one fence": "```py\n" + repeated("x = 1 + f('a')\n") + "```",
+    "one long line of code": "```py\n" + repeated("x = 1 + ") + "\n```",
+    "long table": "| a | b |\n|---|---|\n" + "| 1 | 2 |\n" * 20_000,
+    "wide table": "|" + "a|" * 2000 + "\n|" + "-|" * 2000 + "\n" + "|x|\n" * 2000,
+    "tables": repeated("|a|\n|-|\n|b|\n\n"),
+    "one word": repeated("x"),
+    "lines": "x\n" * 100_000,
+    "paragraphs": repeated("x\n\n"),
+    "headings": repeated("# x\n"),
+    "rules": repeated("---\n\n"),
+    "brackets": repeated("["),
+    "images": repeated("!["),
+    "links": repeated("[a](https://b.c) "),
+    "bare links": repeated("https://a.b/(c) www.d.e "),
+    "stars": repeated("**a *b "),
+    "nested emphasis": "*a " * (SIZE // 6) + " b*" * (SIZE // 6),
+    "backticks": repeated("`a``b"),
+    "runs of backticks": " ".join("`" * length for length in range(1, 440)),
+    "html": repeated("<a <!-- <![CDATA["),
+    "entities": repeated("&amp;&#123;"),
+    "definitions": "\n".join(f"[a{index}]: http://x.y" for index in range(SIZE // 20)),
+    "footnotes": "".join(f"x[^{i}]\n\n" for i in range(10_000)) + "".join(f"[^{i}]: y\n\n" for i in range(10_000)),
+    "formulas": repeated("$a$ "),
+    "open formulas": repeated("$$\n"),
+    "nested braces": "$" + repeated("{") + "$",
+    "no width": repeated("\u200b"),
+    "combining marks": "a" + repeated("\u0301"),
+    "both directions": repeated("\u202e\u202d\u2067"),
+    "right to left": repeated("שלום "),
+    "ideographs": repeated("漢字"),
+    "joined emoji": repeated("👩\u200d"),
+    "tabs": repeated("a\t"),
+    "nothing": repeated("\n"),
+    "no characters": repeated("\0"),
+    "marks of thoughts": repeated("</think>\n"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def transcript(qtbot: QtBot, qapp: QApplication) -> Transcript:
+    if (theme.current().choice, theme.current().zoom) != ("light", 1.0):
+        theme.apply(qapp, "light", 1.0)
+    out = Transcript()
+    out.resize(900, 600)
+    qtbot.addWidget(out)
+    out.show()
+    return out
+
+
+def longest_turn(transcript: Transcript, first: Callable[[], object]) -> float:
+    """The most that the window's thread works in one go until everything is built, s of its own time."""
+    longest, act, idle = 0.0, first, 0
+    while idle < 3:
+        before = time.thread_time()
+        act()
+        longest = max(longest, time.thread_time() - before)
+        act = QApplication.processEvents
+        idle = 0 if slices.is_working() or transcript._slice_timer.isActive() else idle + 1
+    return longest
+
+
+def showing(transcript: Transcript, role: Role, text: str) -> Callable[[], object]:
+    return lambda: transcript.show_messages([Message(role, text)])
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_no_message_holds_the_window(transcript: Transcript, name: str) -> None:
+    text = MESSAGES[name]
+    ordinary = min(longest_turn(transcript, showing(transcript, Role.ASSISTANT, ORDINARY)) for _ in range(3))
+    for role, words in ((Role.ASSISTANT, text), (Role.USER, text), (Role.ASSISTANT, "<think>" + text)):
+        assert longest_turn(transcript, showing(transcript, role, words)) < MOST_TIMES * ordinary
+
+
+@pytest.mark.parametrize("name", ["one word", "long table", "one fence", "short items", "nested quotes"])
+def test_no_streamed_answer_holds_the_window(transcript: Transcript, name: str) -> None:
+    ordinary = min(longest_turn(transcript, showing(transcript, Role.ASSISTANT, ORDINARY)) for _ in range(3))
+    message = Message(Role.ASSISTANT, "", state=MessageState.WRITING)
+    transcript.show_messages([])
+    transcript.add_message(message)
+    text = MESSAGES[name]
+
+    def more(piece: str) -> Callable[[], object]:
+        transcript.append_text(message.id, piece)
+        return transcript.flush
+
+    longest = max(longest_turn(transcript, more(text[at : at + 8000])) for at in range(0, len(text), 8000))
+    done = Message(Role.ASSISTANT, text, id=message.id)
+    longest = max(longest, longest_turn(transcript, lambda: transcript.finish_message(done)))
+    assert longest < MOST_TIMES * ordinary
