@@ -21,7 +21,7 @@ from markdown_it.rules_inline import StateInline, image, link
 from markdown_it.token import Token
 from markdown_it.utils import OptionsDict
 
-from app import math_rules
+from app import markdown_marks, math_rules
 from app.math_typeset import formula, is_bounded
 
 # Stands at both ends of inline code, whose box Qt cannot pad: a no-break space between two marks of no width that
@@ -32,7 +32,7 @@ FORMULA, STRUT = "formula", "strut"
 MAX_DEPTH = 6  # indents deeper than this look the same
 QUOTES_DRAWN = 3  # quotes within quotes; deeper ones look like this one, because Qt lays out each level of table twice
 MOST_COLUMNS, MOST_CELLS = 50, 600  # of a table that is drawn at once
-MOST_BRACKETS = 300  # of a paragraph that has links
+MOST_MARKS = 300  # brackets, or dollars, of a paragraph that has links, or formulas
 MAX_LEVEL = 24  # of quotes (1 each) and lists (2 each) within each other; deeper marks are text
 
 
@@ -143,6 +143,13 @@ class _QtRenderer(RendererHTML):
     def table_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: MutableMapping[str, Any]) -> str:
         return '<table width="100%" cellspacing="0" cellpadding="0">\n'
 
+    def td_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: MutableMapping[str, Any]) -> str:
+        # A cell with a style of its own loses the sheet's lines and padding in Qt.
+        side = str(tokens[idx].attrs.get("style", "")).removeprefix("text-align:")
+        return f'<{tokens[idx].tag} align="{side}">' if side else f"<{tokens[idx].tag}>"
+
+    th_open = td_open
+
     def blockquote_open(
         self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: MutableMapping[str, Any]
     ) -> str:
@@ -191,11 +198,12 @@ def _bounded(rule: BlockRule) -> BlockRule:
     return within
 
 
-def _where_few(rule: InlineRule) -> InlineRule:
-    """The same rule, which finds nothing in a text with more than MOST_BRACKETS: it costs their number squared."""
+def _where_few(rule: InlineRule, *marks: str) -> InlineRule:
+    """The same rule, which finds nothing in a text with more than MOST_MARKS: brackets cost their number squared, and
+    formulas are laid out one by one."""
 
     def within(state: StateInline, silent: bool) -> bool:
-        return state.src.count("[") <= MOST_BRACKETS and rule(state, silent)
+        return sum(map(state.src.count, marks)) <= MOST_MARKS and rule(state, silent)
 
     return within
 
@@ -239,10 +247,12 @@ def _make_parser() -> MarkdownIt:
     md.block.ruler.at("blockquote", _bounded(blockquote), {"alt": alternatives})
     md.block.ruler.at("list", _bounded(list_block), {"alt": alternatives[:3]})
     md.block.ruler.at("table", _bounded_table, {"alt": alternatives[:2]})
-    md.inline.ruler.at("link", _where_few(link))
-    md.inline.ruler.at("image", _where_few(image))
+    md.inline.ruler.at("link", _where_few(link, "["))
+    md.inline.ruler.at("image", _where_few(image, "["))
     md.core.ruler.after("block", "mark_quotes", _mark_quotes)
     math_rules.add_to(md)
+    md.inline.ruler.at("math_inline", _where_few(math_rules.find_inline, "$", "\\("))
+    markdown_marks.add_to(md)
     md.validateLink = lambda url: True  # type: ignore[method-assign]  # links are judged where they are rendered
     return md
 
@@ -338,7 +348,7 @@ class _ListSplitter:
                 if level.list_written:
                     self._html.append(f"</{level.tag}>")
             elif token.type == "list_item_open":
-                self._open_item()
+                self._open_item(str(token.attrs.get("class", "")))
             elif token.type == "list_item_close":
                 if self._levels[-1].item_written:
                     self._html.append("</li>")
@@ -354,7 +364,7 @@ class _ListSplitter:
         self._flush()
         return self._blocks
 
-    def _open_item(self) -> None:
+    def _open_item(self, kind: str) -> None:
         depth, level = len(self._levels), self._levels[-1]
         if not level.list_written:
             nested = depth > 1 and self._levels[-2].item_written
@@ -364,7 +374,7 @@ class _ListSplitter:
             level.list_written = True
         level.number += 1
         level.item_written = True
-        self._html.append("<li>")
+        self._html.append(f'<li class="{kind}">' if kind else "<li>")
 
     def _add_content(self, html: str) -> None:
         if html.strip() and not self._levels[-1].item_written:
@@ -382,7 +392,7 @@ class _ListSplitter:
             level.list_written = level.item_written = False
         html = "".join(self._html)
         self._html = []
-        if "<li>" in html or html.strip():
+        if "<li" in html or html.strip():
             self._blocks.append(ProseBlock(html))
 
 

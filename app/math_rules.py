@@ -25,14 +25,15 @@ _REST = re.compile(r"[.,;:]?\s*$")
 
 def add_to(md: MarkdownIt) -> None:
     """Teach a parser formulas: tokens math_inline and math_block, whose content is LaTeX with its delimiters."""
-    md.inline.ruler.before("escape", "math_inline", _inline)
+    md.inline.ruler.before("escape", "math_inline", find_inline)
     md.block.ruler.before(
         "fence", "math_block", _block, {"alt": ["paragraph", "reference", "blockquote", "list"]}
     )  # fmt: skip
     md.inline.add_terminator_char("$")
 
 
-def _inline(state: StateInline, silent: bool) -> bool:
+def find_inline(state: StateInline, silent: bool) -> bool:
+    """The rule of formulas within a line."""
     start = state.pos
     if state.src[start] not in "$\\":
         return False

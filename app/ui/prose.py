@@ -16,6 +16,8 @@ from PySide6.QtGui import (
     QKeyEvent,
     QPainter,
     QPaintEvent,
+    QPen,
+    QTextBlockFormat,
     QTextCursor,
     QTextLength,
     QTextListFormat,
@@ -35,6 +37,7 @@ from app.ui.selectable import SelectableText
 LIST_INDENT = 28
 # Qt sets its bullets, larger and in ink, one narrow space before the text, and lets nobody change that.
 BULLET, BULLET_GAP = 5, 10
+TASK_BOX = 14
 _BULLETED = {
     QTextListFormat.Style.ListDisc, QTextListFormat.Style.ListCircle, QTextListFormat.Style.ListSquare
 }  # fmt: skip
@@ -311,7 +314,34 @@ class Prose(TextView):
             rightward = item.textDirection() == Qt.LayoutDirection.RightToLeft
             x = text.right() + gap if rightward else text.left() - gap - side
             middle = origin.y() + first.y() + first.ascent() - theme.px(4)  # of a small letter
+            marker = item.blockFormat().marker()
+            if marker != QTextBlockFormat.MarkerType.NoMarker:
+                box = theme.px(TASK_BOX)
+                x = text.right() + gap - box / 4 if rightward else text.left() - gap + box / 4 - box
+                is_done = marker == QTextBlockFormat.MarkerType.Checked
+                paint_task(painter, QRectF(x, middle - box / 2, box, box), is_done)
+                continue
             block(painter, QRectF(x, middle - side / 2, side, side), theme.colour("ink3"), side / 2)
+
+
+def paint_task(painter: QPainter, place: QRectF, is_done: bool) -> None:
+    """Draw the box of a task: it cannot be pressed."""
+    width = place.width() / 10
+    inside = place.adjusted(width / 2, width / 2, -width / 2, -width / 2)
+    pen = QPen(theme.colour("ink3"), width)
+    pen.setCapStyle(Qt.PenCapStyle.RoundCap)
+    pen.setJoinStyle(Qt.PenJoinStyle.RoundJoin)
+    painter.setPen(pen)
+    painter.setBrush(Qt.BrushStyle.NoBrush)
+    painter.drawRoundedRect(inside, 2 * width, 2 * width)
+    if is_done:
+        side = place.width()
+        pen.setWidthF(1.6 * width)
+        pen.setColor(theme.colour("ink"))
+        painter.setPen(pen)
+        corners = ((0.27, 0.53), (0.44, 0.69), (0.74, 0.33))
+        painter.drawPolyline([QPointF(place.x() + x * side, place.y() + y * side) for x, y in corners])
+    painter.setPen(Qt.PenStyle.NoPen)
 
 
 class Table(Prose):

@@ -138,7 +138,7 @@ def test_tables_and_strikethrough() -> None:
     (table,) = parse("| a | b |\n|---|--:|\n| 1 | ~~2~~ |\n")
     assert isinstance(table, TableBlock)
     assert "<s>2</s>" in table.html
-    assert 'style="text-align:right"' in table.html
+    assert '<td align="right"><s>2</s></td>' in table.html
 
 
 def test_line_breaks_of_a_paragraph_are_kept() -> None:
@@ -196,7 +196,7 @@ def test_only_web_links_stay_links_and_nothing_is_fetched(url: str, form: str) -
 def test_raw_html_is_shown_as_text() -> None:
     (block,) = parse('<img src="http://x.y/z.png"> <script>alert(1)</script>')
     assert isinstance(block, ProseBlock)
-    assert assert_balanced(block.html).tags == {"p"}
+    assert assert_balanced(block.html).tags == {"p", "a"}
     assert "&lt;script&gt;" in block.html
 
 
@@ -363,3 +363,54 @@ def test_the_source_of_every_block_is_known() -> None:
     assert "\n".join(source for source, _ in known).replace("\n", "") == text.replace("\n", "")
     assert [count for source, count in known if source.startswith("- a")] == [3]
     assert ("```py\ny\n```", 1) in known
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("see https://a.b/c.", "https://a.b/c"),
+        ("(https://a.b/c)", "https://a.b/c"),
+        ("https://a.b/c_(d)_e", "https://a.b/c_(d)_e"),
+        ("(see https://a.b/c_(d))", "https://a.b/c_(d)"),
+        ("**https://a.b**", "https://a.b"),
+        ("http://a.b/x?y=1&z=2, and", "http://a.b/x?y=1&amp;z=2"),
+        ("www.a.b/c!", "https://www.a.b/c"),
+        ("见https://a.b/c。", "https://a.b/c"),
+        ("https://a.b/c，然后", "https://a.b/c"),
+        ("「https://a.b」", "https://a.b"),
+        ("HTTPS://A.B/", "HTTPS://A.B/"),
+        ("https://a.b/snake_case_name", "https://a.b/snake_case_name"),
+        ("https://localhost:8080/x", "https://localhost:8080/x"),
+    ],
+)
+def test_bare_addresses_are_links(text: str, address: str) -> None:
+    (block,) = parse(text)
+    assert isinstance(block, ProseBlock)
+    assert re.findall('href="([^"]*)"', block.html) == [address]
+    shown = re.sub("<[^>]*>", "", block.html)
+    assert shown == re.sub("[*]", "", text).replace("&", "&amp;")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["`https://a.b`", "ftp://a.b", "https://", "www.", "www.a", "xhttps://a.b", "me@www.a.b", "https://."],
+)
+def test_what_is_no_bare_address_stays_text(text: str) -> None:
+    (block,) = parse(text)
+    assert isinstance(block, ProseBlock)
+    assert "<a " not in block.html
+
+
+def test_an_address_within_a_link_is_not_linked_twice() -> None:
+    (block,) = parse("[https://a.b](https://c.d) and <https://e.f>")
+    assert isinstance(block, ProseBlock)
+    assert re.findall('href="([^"]*)"', block.html) == ["https://c.d", "https://e.f"]
+    assert_balanced(block.html)
+
+
+def test_tasks_have_boxes() -> None:
+    (block,) = parse("- [ ] open\n- [x] done\n- [X] **done** too\n- [y] no\n- [](x) no\n1. [ ] first\n")[:1]
+    assert isinstance(block, ProseBlock)
+    assert re.findall("<li([^>]*)>", block.html) == [' class="unchecked"', *[' class="checked"'] * 2, "", ""]
+    assert "[ ]" not in block.html
+    assert "[y] no" in block.html

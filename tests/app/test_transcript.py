@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PySide6.QtCore import QEvent, QObject, QPoint, QPointF, Qt, QUrl
-from PySide6.QtGui import QGuiApplication, QTextDocument, QWheelEvent
+from PySide6.QtGui import QGuiApplication, QTextCursor, QTextDocument, QWheelEvent
 from PySide6.QtWidgets import QAbstractButton, QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
@@ -21,11 +21,13 @@ from app.block_parser import STEP
 from app.conversation import Message, MessageState, Role
 from app.engine_status import EngineStatus, Phase
 from app.markdown_blocks import CodeBlock
-from app.ui import theme
+from app.ui import prose, theme
 from app.ui.code_block import CodeBlockView, coloured_spans
 from app.ui.message_view import Answer
+from app.ui.more_rows import MoreRows
 from app.ui.own_message import OwnMessage
 from app.ui.prose import Prose, Table, TextView
+from app.ui.slices import is_working
 from app.ui.stat_line import StatLine
 from app.ui.transcript import AT_ONCE, BATCH, FLUSH_MS, NEWEST, SLOWEST_FLUSH_MS, Transcript, text_column
 
@@ -698,3 +700,79 @@ def test_a_copy_made_in_mid_answer_holds_the_words_so_far(qtbot: QtBot) -> None:
     newest = transcript.last_answer()
     assert newest is not None
     assert newest.text == "One, two"
+
+
+def test_tasks_are_drawn_as_boxes(transcript: Transcript, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[bool] = []
+    monkeypatch.setattr(prose, "paint_task", lambda painter, place, is_done: drawn.append(is_done))
+    transcript.show_messages([answer("- [ ] open\n- [x] done\n- none\n")])
+    transcript.grab()
+    assert drawn[:2] == [False, True]
+
+
+def test_aligned_columns_keep_lines_and_baselines(transcript: Transcript) -> None:
+    transcript.show_messages(
+        [answer("| a | b | c | d |\n|---|:---|:---:|---:|\n| x | x | x | x |\n| y | y | y | y |\n")]
+    )
+    (table,) = transcript.findChildren(Table)
+    grid = QTextCursor(table.document().begin().next()).currentTable()
+    layout = table.document().documentLayout()
+    for row in range(3):
+        cells = [grid.cellAt(row, column) for column in range(4)]
+        assert len({layout.blockBoundingRect(cell.firstCursorPosition().block()).y() for cell in cells}) == 1
+        formats = [cell.format().toTableCellFormat() for cell in cells]
+        assert {form.bottomBorder() for form in formats} == {1.0}
+        assert len({form.bottomPadding() for form in formats}) == 1
+
+
+def test_a_long_answer_is_shown_page_by_page(transcript: Transcript) -> None:
+    transcript.show_messages([answer("Words of a paragraph.\n\n" * 5000)])
+    view = transcript.views[-1]
+    assert isinstance(view, Answer)
+    complete(view)
+    before = len(view.parts())
+    assert not view.shows_all
+    assert view._more is not None
+    view._more.button.click()
+    QApplication.processEvents()
+    complete(view)
+    assert len(view.parts()) > before
+    assert view.stats.copy.text_to_copy.count("paragraph") == 5000
+
+
+def test_more_rows_of_a_table_stand_in_the_columns_of_the_first(transcript: Transcript) -> None:
+    rows = "".join(f"| {i} | {'word ' * (i % 7)} |\n" for i in range(900))
+    transcript.show_messages([answer(f"| n | words |\n|---|---|\n{rows}")])
+    complete(transcript.views[-1])
+    (more,) = transcript.findChildren(MoreRows)
+    more._row.button.click()
+    while is_working():
+        QApplication.processEvents()
+    (table,) = (part for part in transcript.views[-1].findChildren(Table) if part not in more.tables)
+    shown = [table, *more.tables]
+    assert sum(len(part.toPlainText().split("word ")) > 0 for part in shown) == len(shown)
+    assert "899" in more.tables[-1].toPlainText()
+    assert all(
+        abs(one - other) <= 2
+        for part in more.tables
+        for one, other in zip(part.column_widths(), table.column_widths(), strict=True)
+    )
+    assert not more._row.isVisible()
+
+
+def test_a_long_message_and_a_long_thought_are_shown_page_by_page(transcript: Transcript) -> None:
+    text = "word " * 20_000
+    transcript.show_messages([question(text), answer(f"<think>{text}</think>Done")])
+    own, view = transcript.views
+    assert isinstance(own, OwnMessage)
+    assert isinstance(view, Answer)
+    assert own._left is not None
+    shown = own._shown
+    own._left.button.click()
+    assert shown < own._shown < len(text)
+    assert own._copy.text_to_copy == text
+    assert view.thought is not None
+    length = view.thought.words.length
+    assert length < len(text) / 2
+    view.thought.words.show_more()
+    assert view.thought.words.length > length

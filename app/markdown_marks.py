@@ -1,0 +1,83 @@
+"""Markdown-it rules of GitHub's Markdown beyond tables: bare addresses as links, task lists."""
+
+from __future__ import annotations
+
+import re
+
+from markdown_it import MarkdownIt
+from markdown_it.rules_core import StateCore
+from markdown_it.token import Token
+
+LONGEST_ADDRESS = 2000
+# Scripts that are written without spaces, and their punctuation, end an address.
+_ADDRESS = re.compile(
+    r"(?<![A-Za-z0-9_/@.-])(?:https?://|www\.)"
+    r"[^\s<>\"`\u0000-\u001f\u2018-\u201f\u2026\u3000-\u30ff\u3400-\u9fff\uac00-\ud7af\uff00-\uffef]"
+    rf"{{1,{LONGEST_ADDRESS}}}",
+    re.IGNORECASE,
+)
+_BEHIND = ".,;:!?'*_~|"  # of the sentence, not of the address
+_PAIRS = {")": "(", "]": "[", "}": "{"}
+_TASK = re.compile(r"\[([ xX])\](?:\s+|$)")
+
+
+def add_to(md: MarkdownIt) -> None:
+    """Teach a parser bare addresses, and task lists as list items of the class `checked` or `unchecked`."""
+    md.core.ruler.push("bare_links", _link_addresses)
+    md.core.ruler.push("tasks", _mark_tasks)
+
+
+def address_end(text: str) -> int:
+    """Return where an address ends that a run of characters begins with: before punctuation, and before a bracket that
+    was opened in front of it."""
+    end = len(text)
+    while end:
+        last = text[end - 1]
+        opening = _PAIRS.get(last)
+        if last not in _BEHIND and (opening is None or text.count(last, 0, end) <= text.count(opening, 0, end)):
+            break
+        end -= 1
+    return end
+
+
+def _link_addresses(state: StateCore) -> None:
+    for token in state.tokens:
+        if token.type == "inline" and token.children and ("://" in token.content or "www." in token.content.lower()):
+            out: list[Token] = []
+            depth = 0
+            for child in token.children:
+                depth += {"link_open": 1, "link_close": -1}.get(child.type, 0)
+                out += _with_links(child) if child.type == "text" and not depth else [child]
+            token.children = out
+
+
+def _with_links(token: Token) -> list[Token]:
+    out: list[Token] = []
+    place, text = 0, token.content
+    for found in _ADDRESS.finditer(text):
+        end = found.start() + address_end(found[0])
+        address = text[found.start() : end]
+        bare = address.lower().removeprefix("https://").removeprefix("http://").removeprefix("www.")
+        if (not bare[:1].isalnum() and bare[:1] != "[") or (address[:4].lower() == "www." and "." not in bare):
+            continue
+        href = address if "://" in address[:8] else f"https://{address}"
+        out += [_text(text[place : found.start()]), Token("link_open", "a", 1, {"href": href}), _text(address)]
+        out.append(Token("link_close", "a", -1))
+        place = end
+    return [*out, _text(text[place:])] if out else [token]
+
+
+def _text(content: str) -> Token:
+    return Token("text", "", 0, content=content)
+
+
+def _mark_tasks(state: StateCore) -> None:
+    """Take the box out of the words of a task, and write it into its list item."""
+    tokens = state.tokens
+    for index, token in enumerate(tokens[2:], start=2):
+        if token.type != "inline" or tokens[index - 2].type != "list_item_open" or not token.children:
+            continue
+        first = token.children[0]
+        if first.type == "text" and (box := _TASK.match(first.content)):
+            first.content = first.content[box.end() :]
+            tokens[index - 2].attrSet("class", "unchecked" if box[1] == " " else "checked")
