@@ -126,6 +126,8 @@ class BlockParser:
             self._env = {}
         elif not self._learn_definitions(whole):
             return False
+        self._env["notes"] = dict.fromkeys(self._env.get("notes", {}), 0)
+        self._env.pop("used_notes", None)
         again = self._from > 0 or bool(self.blocks)
         self.blocks, self.spans = [], []
         self.weight = self.changed = self._from = self._settled = self._tried = 0
@@ -391,4 +393,5 @@ def _cut_in_line(line: str) -> int:
 
 def _copied(env: dict[str, Any]) -> dict[str, Any]:
     """An environment to parse a half-written tail in: what it defines is not kept."""
-    return {**env, "references": dict(env["references"])} if "references" in env else {**env}
+    own: dict[str, Any] = {name: dict(env[name]) for name in ("references", "notes", "used_notes") if name in env}
+    return {**env, **own}

@@ -150,6 +150,27 @@ class _QtRenderer(RendererHTML):
 
     th_open = td_open
 
+    def footnote_ref(
+        self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: MutableMapping[str, Any]
+    ) -> str:
+        number = tokens[idx].meta["number"]
+        used = env.setdefault("used_notes", {})  # the way back leads to the first use
+        anchor = f'<a name="back-{number}"></a>' if number not in used else ""
+        used[number] = True
+        return f'{anchor}<a href="#note-{number}"><sup>{number}</sup></a>'
+
+    def footnote_open(
+        self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: MutableMapping[str, Any]
+    ) -> str:
+        number = markdown_marks.note_number(env, tokens[idx].meta["label"])
+        return f'<p class="note"><a name="note-{number}"></a>{number}. '
+
+    def footnote_close(
+        self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: MutableMapping[str, Any]
+    ) -> str:
+        number = markdown_marks.note_number(env, tokens[idx].meta["label"])
+        return f' <a href="#back-{number}">\u21a9\ufe0e</a></p>\n'
+
     def blockquote_open(
         self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: MutableMapping[str, Any]
     ) -> str:

@@ -1,11 +1,15 @@
-"""Markdown-it rules of GitHub's Markdown beyond tables: bare addresses as links, task lists."""
+"""Markdown-it rules of GitHub's Markdown beyond tables: bare addresses as links, task lists, footnotes."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import MutableMapping
+from typing import Any
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_block import StateBlock
 from markdown_it.rules_core import StateCore
+from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
 LONGEST_ADDRESS = 2000
@@ -18,13 +22,66 @@ _ADDRESS = re.compile(
 )
 _BEHIND = ".,;:!?'*_~|"  # of the sentence, not of the address
 _PAIRS = {")": "(", "]": "[", "}": "{"}
+_REFERENCE = re.compile(r"\[\^([^\]\s]{1,60})\]")
+_NOTE = re.compile(_REFERENCE.pattern + r":[ \t]*")
 _TASK = re.compile(r"\[([ xX])\](?:\s+|$)")
 
 
 def add_to(md: MarkdownIt) -> None:
-    """Teach a parser bare addresses, and task lists as list items of the class `checked` or `unchecked`."""
+    """Teach a parser bare addresses, task lists as list items of the class `checked` or `unchecked`, and footnotes.
+
+    The environment of a parse has the labels of notes that are known in `notes`, with their numbers (0: not used yet).
+    """
+    alternatives = ["paragraph", "reference", "blockquote", "list"]
+    md.block.ruler.before("reference", "footnote", _find_note, {"alt": alternatives})
+    md.inline.ruler.before("link", "footnote_ref", _find_reference)
     md.core.ruler.push("bare_links", _link_addresses)
     md.core.ruler.push("tasks", _mark_tasks)
+
+
+def note_number(env: MutableMapping[str, Any], label: str) -> int:
+    """Return the number of a note: notes are counted in the order of their first use."""
+    notes: dict[str, int] = env.setdefault("notes", {})
+    if not notes.get(label):
+        notes[label] = max(notes.values(), default=0) + 1
+    return notes[label]
+
+
+def _find_note(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """The text of a note: [^label]: words, up to an empty line or the next note."""
+    begin, stop = state.bMarks[start] + state.tShift[start], state.eMarks[start]
+    found = _NOTE.match(state.src, begin, stop)
+    if found is None or state.is_code_block(start):
+        return False
+    if silent:
+        return True
+    lines, number = [state.src[found.end() : stop]], start + 1
+    while number < end and not state.isEmpty(number) and state.sCount[number] >= state.blkIndent:
+        line = state.src[state.bMarks[number] + state.tShift[number] : state.eMarks[number]]
+        if _NOTE.match(line):
+            break
+        lines.append(line)
+        number += 1
+    state.env.setdefault("notes", {}).setdefault(found[1].lower(), 0)
+    opening = state.push("footnote_open", "p", 1)
+    words = state.push("inline", "", 0)
+    closing = state.push("footnote_close", "p", -1)
+    opening.map = words.map = [start, number]
+    opening.meta["label"] = closing.meta["label"] = found[1].lower()
+    words.content, words.children = "\n".join(lines).strip(), []
+    state.line = number
+    return True
+
+
+def _find_reference(state: StateInline, silent: bool) -> bool:
+    found = _REFERENCE.match(state.src, state.pos, state.posMax)
+    if found is None or found[1].lower() not in state.env.get("notes", {}):
+        return False
+    if not silent:
+        label = found[1].lower()
+        state.push("footnote_ref", "", 0).meta["number"] = note_number(state.env, label)
+    state.pos = found.end()
+    return True
 
 
 def address_end(text: str) -> int:

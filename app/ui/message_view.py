@@ -51,6 +51,7 @@ class MessageView(QWidget):
     """
 
     link_activated = Signal(str)
+    looked_for = Signal(QWidget, int)  # a part, and how far below its top the place is that a footnote leads to
     acted = Signal(object)
 
     def __init__(self, message: Message, parent: QWidget | None = None) -> None:
@@ -420,6 +421,17 @@ class Answer(MessageView):
             return type(part) is Table and (part in self._rests) == bool(block.rest)
         return type(part) is Prose
 
+    def _follow(self, address: str) -> None:
+        """Follow a link: to a footnote, or from one back to where it is used, within this message."""
+        if not address.startswith("#"):
+            self.link_activated.emit(address)
+            return
+        for part in self._parts:
+            place = None if isinstance(part, CodeBlockView) else part.place_of(address[1:])
+            if place is not None:
+                self.looked_for.emit(part, place)
+                return
+
     def _fill(self, part: Part, blocks: list[Block]) -> None:
         if isinstance(part, CodeBlockView):
             assert isinstance(blocks[0], CodeBlock)
@@ -436,7 +448,7 @@ class Answer(MessageView):
             part = (
                 Table(tr("Table in the answer"), self) if isinstance(block, TableBlock) else Prose(tr("Answer"), self)
             )
-            part.link_activated.connect(self.link_activated)
+            part.link_activated.connect(self._follow)
         part.set_width(self._width)
         self._parts.append(part)
         self._starts.append(start)
@@ -448,7 +460,7 @@ class Answer(MessageView):
         elif isinstance(block, TableBlock) and block.rest:
             assert isinstance(part, Table)
             rows = self._rests[part] = MoreRows(part)
-            rows.link_activated.connect(self.link_activated)
+            rows.link_activated.connect(self._follow)
             column = QVBoxLayout()
             column.setSpacing(theme.px(4))
             column.addWidget(part)

@@ -85,9 +85,22 @@ class TextView(SelectableText):
             self.setFixedHeight(height)
 
     def _follow(self, url: QUrl) -> None:
-        address = web_address(url.toString())
+        words = url.toString()
+        address = words if words.startswith("#") else web_address(words)
         if address:
             self.link_activated.emit(address)
+
+    def place_of(self, anchor: str) -> int | None:
+        """Return how far below the top a named place of the document is, px; None: it has no such place."""
+        line = self.document().begin()
+        while line.isValid():
+            pieces = line.begin()
+            while not pieces.atEnd():
+                if anchor in pieces.fragment().charFormat().anchorNames():
+                    return round(self.document().documentLayout().blockBoundingRect(line).y())
+                pieces += 1
+            line = line.next()
+        return None
 
     def loadResource(self, kind: int, name: QUrl | str) -> Any:
         """Nothing: an answer can pull in neither a file nor an address."""
@@ -143,6 +156,8 @@ def style_sheet() -> str:
     code, pre {{ font-family: {mono}; font-size: {px(13)}px; }}
     code {{ background-color: {t.bubble}; }}
     .pad {{ font-size: {px(6)}px; }}
+    .note {{ {lines("small")} margin: 0 0 {px(4)}px 0; }}
+    .note a, .note em, .note strong, .note s {{ font-size: {px(theme.ROLES["small"].px)}px; }}
     pre {{ margin: 0 0 {px(10)}px 0; }}
     .math {{ margin: {px(8)}px 0 {px(10)}px {step}px; }}
     a {{ color: {t.cold}; text-decoration: underline; }}

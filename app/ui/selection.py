@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QEvent, QMimeData, QObject, QPoint, Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, QMimeData, QObject, QPoint, Qt, QTimer, QUrl, Signal
 from PySide6.QtGui import QClipboard, QContextMenuEvent, QCursor, QGuiApplication, QMouseEvent, QTextCursor
 from PySide6.QtWidgets import QApplication, QScrollArea
 
@@ -209,7 +209,8 @@ class TextSelection(QObject):
         found = self._text_at(point)
         if found is None or not found[2].viewport().rect().contains(found[3]):
             return None
-        address = web_address(found[2].anchorAt(found[3]))
+        words = found[2].anchorAt(found[3])
+        address = words if words.startswith("#") else web_address(words)
         return (found[2], address) if address else None
 
     # ------------------------------------------------------------------ the mouse
@@ -281,7 +282,9 @@ class TextSelection(QObject):
         self._dragging = False
         if self.is_empty:
             link = self._link_at(point)
-            if link is not None:
+            if link is not None and link[1].startswith("#"):
+                link[0].anchorClicked.emit(QUrl(link[1]))  # to a footnote, which its message finds
+            elif link is not None:
                 self.link_activated.emit(link[1])
         else:
             self._offer_to_middle_click()
@@ -320,7 +323,7 @@ class TextSelection(QObject):
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         clipboard = QGuiApplication.clipboard()
         link = self._link_at(point)
-        if link is not None:
+        if link is not None and not link[1].startswith("#"):
             menu.add(tr("Open link"), "right", lambda: self.link_activated.emit(link[1]))
             menu.add(tr("Copy link"), "copy", lambda: clipboard.setText(link[1]))
             menu.addSeparator()

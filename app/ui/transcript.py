@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtCore import QPoint, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
 
@@ -281,6 +281,7 @@ class Transcript(QScrollArea):
 
     def _wire(self, view: MessageView) -> None:
         view.link_activated.connect(self.link_activated)
+        view.looked_for.connect(self._look_for)
         view.acted.connect(self.acted)
         self.selection.show_in(view)
         if isinstance(view, Answer):
@@ -402,6 +403,13 @@ class Transcript(QScrollArea):
             self._mark_last()
             self._want(BATCH, BATCH)
         self._hold(turns.views[index - turns.first], offset)
+        self._show_jump()
+
+    def _look_for(self, part: QWidget, place: int) -> None:
+        """Bring a place in a message into view."""
+        self._following = False
+        self._move(part.mapTo(self._turns, QPoint(0, place)).y() - theme.px(24))
+        self._take_anchor()
         self._show_jump()
 
     def _hold(self, view: MessageView, offset: int) -> None:

@@ -414,3 +414,23 @@ def test_tasks_have_boxes() -> None:
     assert re.findall("<li([^>]*)>", block.html) == [' class="unchecked"', *[' class="checked"'] * 2, "", ""]
     assert "[ ]" not in block.html
     assert "[y] no" in block.html
+
+
+def test_footnotes_are_numbered_by_their_first_use() -> None:
+    text = "One[^b] two[^a] and [^b], not [^c] or `[^a]`.\n\n[^a]: First *note*.\n[^b]: Second\n  goes on.\n\nEnd\n"
+    html = "".join(block.html for block in parse(text) if isinstance(block, ProseBlock))
+    assert_balanced(html)
+    assert re.findall(r'href="([^"]*)"', html) == ["#note-1", "#note-2", "#note-1", "#back-2", "#back-1"]
+    assert html.count('name="note-1"') == html.count('name="back-1"') == 1
+    assert "[^c]" in html
+    assert "Second" in html
+    assert "goes on." in html
+
+
+def test_a_footnote_of_a_streamed_answer_is_found_at_its_end() -> None:
+    text = "One[^1].\n\n" + "A paragraph.\n\n" * 600 + "[^1]: The note.\n"
+    parser = stream(text, [7] * 300)
+    parser.finish()
+    assert isinstance(parser.blocks[0], ProseBlock)
+    assert 'href="#note-1"' in parser.blocks[0].html
+    assert parser.blocks == parse(text)

@@ -706,6 +706,7 @@ def test_tasks_are_drawn_as_boxes(transcript: Transcript, monkeypatch: pytest.Mo
     drawn: list[bool] = []
     monkeypatch.setattr(prose, "paint_task", lambda painter, place, is_done: drawn.append(is_done))
     transcript.show_messages([answer("- [ ] open\n- [x] done\n- none\n")])
+    QApplication.processEvents()
     transcript.grab()
     assert drawn[:2] == [False, True]
 
@@ -776,3 +777,23 @@ def test_a_long_message_and_a_long_thought_are_shown_page_by_page(transcript: Tr
     assert length < len(text) / 2
     view.thought.words.show_more()
     assert view.thought.words.length > length
+
+
+def test_a_footnote_leads_to_its_text_and_back(transcript: Transcript) -> None:
+    between = "A paragraph between them.\n\n" * 150
+    transcript.show_messages([answer(f"Said[^a] here.\n\n{between}[^a]: The *note*.\n", **STATS)])
+    view = transcript.views[-1]
+    complete(view)
+    QApplication.processEvents()
+    bar = transcript.verticalScrollBar()
+    opened: list[str] = []
+    transcript.link_activated.connect(opened.append)
+    view.link_activated.emit("https://a.b")
+    bar.setValue(0)
+    parts = view.findChildren(Prose)
+    first, last = parts[0], parts[-1]
+    first._follow(QUrl("#note-1"))
+    assert bar.value() > transcript.viewport().height()
+    last._follow(QUrl("#back-1"))
+    assert bar.value() < 100
+    assert opened == ["https://a.b"]
