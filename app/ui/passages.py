@@ -12,6 +12,7 @@ from app.conversation import Message, Role
 from app.markdown_blocks import Block, CodeBlock, ProseBlock, TableBlock
 from app.selected_text import FAR, Cut, Passage, Place, Selection, cut, markdown_of, quoted
 from app.thinking import spoken
+from app.ui import formulas
 from app.ui.copied_text import running_text, table_text
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def block_text(block: Block) -> str:
     if isinstance(block, CodeBlock):
         return block.code
     document = QTextDocument()
-    document.setHtml(block.html)
+    document.setHtml(formulas.shown(block.html))
     if not isinstance(block, TableBlock):
         return running_text(document, 0, document.characterCount() - 1)
     rows = [table_text(document, 0, document.characterCount() - 1)]

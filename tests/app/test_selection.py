@@ -162,6 +162,19 @@ def test_rows_and_lines_that_are_not_drawn_are_copied(transcript: Transcript) ->
     assert lines == code
 
 
+def test_formulas_are_copied_as_latex(transcript: Transcript) -> None:
+    source = "So \\(x\\) and $a^2 + b$ give\n\n$$\\frac{a}{b}$$\n\nin **all**"
+    transcript.show_messages([answer(source), question("?")])
+    settle()
+    (prose,) = texts(transcript, 0)
+    drag(prose, point(prose, "and"), prose, point(prose, "in", behind=True))
+    assert copied(transcript) == "and $a^2 + b$ give\n\n$$\\frac{a}{b}$$\n\nin"
+    assert transcript.selection.markdown() == copied(transcript)
+    transcript.selection.select(Selection(Place(0, 0, 0), Place(1, 0, 1)))
+    transcript._turns.start_at(0)
+    assert transcript.selection.plain_text() == source.replace("*", "") + "\n\n?", "of messages that are not built"
+
+
 def test_part_of_code_stays_code_in_markdown(transcript: Transcript) -> None:
     transcript.show_messages([answer("Run\n\n```sh\nls -l\ncd ..\n```")])
     settle()
@@ -364,7 +377,7 @@ def test_the_menu_offers_what_can_be_done_here(transcript: Transcript) -> None:
         return out
 
     assert rows("See") == {"Copy message": "See [it](https://example.org/x) **now**"}
-    assert rows("it")["Copy link"] == "https://example.org/x"
+    assert rows("t")["Copy link"] == "https://example.org/x"
     transcript.selection.select(whole_message(0))
     assert rows("See") == {
         "Copy": "See it now",
