@@ -84,10 +84,8 @@ class TextSelection(QObject):
         if not count:
             return
         here = self._selection.caret.message if self._selection is not None else self._message_under_pointer()
-        message = whole_message(min(here, count - 1))
-        if self._selection == message:
-            message = Selection(Place(0, 0, 0), Place(count - 1, FAR, FAR))
-        self.select(message)
+        message, chat = whole_message(min(here, count - 1)), Selection(Place(0, 0, 0), Place(count - 1, FAR, FAR))
+        self.select(chat if self._selection in (message, chat) else message)
 
     # ------------------------------------------------------------------ what is copied
 
