@@ -223,6 +223,9 @@ class Prose(TextView):
     def plain(self, start: int = 0, end: int = FAR) -> str:
         return running_text(self.document(), start, min(end, self.length))
 
+    def _spans(self, start: int, end: int) -> list[tuple[int, int]]:
+        return self._paragraphs(start, end)
+
     def _style(self) -> None:
         self.document().setDefaultFont(theme.font("body"))
         self.document().setIndentWidth(theme.px(LIST_INDENT))

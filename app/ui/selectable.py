@@ -64,9 +64,12 @@ class SelectableText(QTextBrowser):
         self.setExtraSelections(marks)
 
     def _spans(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Parts that one text cursor each can select, which takes a table or a quote as a whole otherwise."""
-        if not self.document().rootFrame().childFrames():
-            return [(start, end)]
+        """Parts that one text cursor each can select."""
+        return [(start, end)]
+
+    def _paragraphs(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Cut the part at the ends of paragraphs: one cursor would take a table or a quote as a whole, and paint over
+        the number of an item."""
         parts = []
         line = self.document().findBlock(start)
         while line.isValid() and line.position() < end:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 
 import pytest
-from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
-from PySide6.QtGui import QContextMenuEvent, QGuiApplication, QMouseEvent
+from PySide6.QtCore import QEvent, QPoint, QPointF, QRect, Qt
+from PySide6.QtGui import QContextMenuEvent, QGuiApplication, QImage, QMouseEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
@@ -16,10 +17,12 @@ from app.conversation import Message, MessageState, Role
 from app.selected_text import FAR, Cut, Place, Selection, cut, markdown_of, whole_message
 from app.ui import theme
 from app.ui.chat_page import ChatPage
+from app.ui.prose import LIST_INDENT
 from app.ui.selectable import SelectableText
 from app.ui.transcript import Transcript
 
 pytestmark = pytest.mark.gui
+importlib.import_module("app.math_drawing")  # hides a warning: not on a thread, in the middle of a test
 
 LEFT, NONE = Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
 SOURCE = """First **bold** words with `f(x)`.
@@ -149,6 +152,20 @@ def test_the_highlight_covers_no_empty_lines_around_tables_and_quotes(transcript
     assert [mark.cursor.selectedText() for mark in prose.extraSelections()] == ["Text", "quoted"]
     assert all(mark.cursor.selectionStart() > 0 for mark in table.extraSelections())
     assert transcript.selection.plain_text() == "a\n1\n\nText\n\nquoted\n\nb\n2"
+
+
+def test_the_highlight_leaves_the_numbers_of_items_readable(transcript: Transcript) -> None:
+    transcript.show_messages([answer("1. one\n2. two")])
+    settle()
+    (prose,) = texts(transcript)
+    beside = point(prose, "two") - QPoint(LIST_INDENT // 2, 0)
+
+    def number() -> QImage:
+        return prose.viewport().grab(QRect(0, beside.y() - 6, beside.x() + 8, 12)).toImage()
+
+    before = number()
+    transcript.selection.select(whole_message(0))
+    assert number() == before
 
 
 def test_rows_and_lines_that_are_not_drawn_are_copied(transcript: Transcript) -> None:
