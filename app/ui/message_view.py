@@ -462,7 +462,7 @@ class Answer(MessageView):
             rows = self._rests[part] = MoreRows(part)
             rows.link_activated.connect(self._follow)
             column = QVBoxLayout()
-            column.setSpacing(theme.px(4))
+            column.setSpacing(0)
             column.addWidget(part)
             column.addWidget(rows)
             self._words.addLayout(column)
