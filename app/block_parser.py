@@ -36,16 +36,6 @@ def parse(text: str) -> list[Block]:
     return parser.blocks
 
 
-def sources(text: str) -> list[tuple[str, int]]:
-    """Return the Markdown of every top-level block of a finished answer, and how many blocks of `parse` show it."""
-    parser = BlockParser()
-    parser.feed(text)
-    parser.end()
-    while parser.step():
-        pass
-    return [(parser.text[start:end].strip("\n"), len(list(same))) for (start, end), same in groupby(parser.spans)]
-
-
 class BlockParser:
     """Blocks of a text that is complete, or that grows.
 
@@ -75,6 +65,13 @@ class BlockParser:
     def text(self) -> str:
         """The text so far, as far as it can be shown."""
         return self._text + displayable(self._raw)
+
+    def sources(self) -> list[tuple[str, int]]:
+        """Return the Markdown of every top-level block, and how many of the blocks show it."""
+        text = self.text
+        out = [(text[start:end].strip("\n"), len(list(same))) for (start, end), same in groupby(self.spans)]
+        tail = len(self.blocks) - len(self.spans)
+        return [*out, (text[self._opened_at if self._open else self._from :].strip("\n"), tail)] if tail > 0 else out
 
     @property
     def tail_length(self) -> int:

@@ -27,3 +27,16 @@ def page_end(text: str, start: int, characters: int, lines: int) -> int:
 def broken(text: str) -> str:
     """Return the text with a line end after every LONGEST_LINE characters of a line."""
     return re.sub(rf"[^\n]{{{LONGEST_LINE}}}(?=[^\n])", "\\g<0>\n", text)
+
+
+def unbroken(shown: str, text: str) -> str:
+    """Return the shown text, the result of `broken` or a beginning of it, without the line ends that were added."""
+    if max(map(len, shown.split("\n"))) < LONGEST_LINE:
+        return shown
+    out, place = [], 0
+    for line in shown.splitlines(keepends=True):
+        if line.endswith("\n") and text[place + len(line) - 1 : place + len(line)] != "\n":
+            line = line[:-1]
+        out.append(line)
+        place += len(line)
+    return "".join(out)

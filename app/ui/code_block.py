@@ -12,7 +12,8 @@ from PySide6.QtGui import QFontMetricsF, QGuiApplication, QTextBlockFormat, QTex
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from app.markdown_blocks import CodeBlock
-from app.text_pages import broken, page_end
+from app.selected_text import FAR
+from app.text_pages import broken, page_end, unbroken
 from app.translation import tr, tr_n
 from app.ui import theme
 from app.ui.controls import Button, IconButton, Label
@@ -53,6 +54,10 @@ class CodeText(TextView):
 
     def set_width(self, width: int) -> None:
         """Code keeps its own width."""
+
+    def plain(self, start: int = 0, end: int = FAR) -> str:
+        before = unbroken(super().plain(0, start), self.code)
+        return unbroken(super().plain(0, end), self.code)[len(before) :]
 
     @property
     def lines_left(self) -> int:

@@ -15,15 +15,36 @@ from PySide6.QtGui import (
     QTextTable,
 )
 
-from app.markdown_blocks import without_padding
+from app.markdown_blocks import Block, CodeBlock, TableBlock, without_padding
+from app.ui import formulas
 
 OBJECT = "\ufffc"  # stands for a formula in the text of a document
+_BAR = re.compile(r"(?<!\\)\|")  # between two cells of a row
 _TORN_PADDING = re.compile("^\u00a0?\u2060|\u2060\u00a0?$")  # of inline code whose end was cut off
 _NUMBERED = {
     QTextListFormat.Style.ListDecimal, QTextListFormat.Style.ListLowerAlpha, QTextListFormat.Style.ListUpperAlpha,
     QTextListFormat.Style.ListLowerRoman, QTextListFormat.Style.ListUpperRoman,
 }  # fmt: skip
 _BOXES = {QTextBlockFormat.MarkerType.Checked: "[x] ", QTextBlockFormat.MarkerType.Unchecked: "[ ] "}
+
+
+def block_text(block: Block) -> str:
+    """Return what is copied of a whole block; nothing is laid out for it."""
+    if isinstance(block, CodeBlock):
+        return block.code
+    document = QTextDocument()
+    document.setHtml(formulas.shown(block.html))
+    if not isinstance(block, TableBlock):
+        return running_text(document, 0, document.characterCount() - 1)
+    rows = [table_text(document, 0, document.characterCount() - 1)]
+    # Of a long table the rows that are not drawn are in no document.
+    rows += ["\t".join(cell.strip() for cell in _cells(line)) for line in block.rest.split("\n") if line.strip()]
+    return "\n".join(rows)
+
+
+def _cells(line: str) -> list[str]:
+    line = line.strip().removeprefix("|")
+    return _BAR.split(line[:-1] if line.endswith("|") and not line.endswith("\\|") else line)
 
 
 def span(document: QTextDocument, start: int, end: int) -> QTextCursor:

@@ -47,12 +47,14 @@ Part = Prose | Table | CodeBlockView
 class MessageView(QWidget):
     """What the transcript asks of every turn.
 
-    link_activated: an address that was followed. acted: a MessageAct that the person wants for this message.
+    link_activated: an address that was followed. acted: a MessageAct that the person wants for this message. grown: it
+    has another text.
     """
 
     link_activated = Signal(str)
     looked_for = Signal(QWidget, int)  # a part, and how far below its top the place is that a footnote leads to
     acted = Signal(object)
+    grown = Signal()
 
     def __init__(self, message: Message, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -82,13 +84,17 @@ class MessageView(QWidget):
         """Return the Markdown blocks that the text of that number shows."""
         return []
 
+    def sources(self) -> list[tuple[str, int]]:
+        """Return the Markdown of every top-level block, and how many of the blocks show it."""
+        return []
+
     @property
     def shows_all(self) -> bool:
         """Whether its texts hold everything, so that nothing is built later or when the user asks for more."""
         return True
 
     def unshown(self) -> str:
-        """Return what follows the last of its texts, as it is copied."""
+        """Return the words behind the last of its texts, as they were written."""
         return ""
 
     @property
@@ -179,6 +185,9 @@ class Answer(MessageView):
     def blocks_in(self, number: int) -> list[Block]:
         starts = [*self._starts, self._next]
         return self._parser.blocks[starts[number - 1] : starts[number]] if 1 <= number < len(starts) else []
+
+    def sources(self) -> list[tuple[str, int]]:
+        return self._parser.sources()
 
     @property
     def thought(self) -> ThoughtView | None:
@@ -452,6 +461,7 @@ class Answer(MessageView):
         part.set_width(self._width)
         self._parts.append(part)
         self._starts.append(start)
+        self.grown.emit()
         if isinstance(part, CodeBlockView) and part.indent:
             row = QHBoxLayout()
             row.setContentsMargins(part.indent, 0, 0, 0)

@@ -132,7 +132,7 @@ class OwnMessage(MessageView):
         return bool(self.message.text.strip()) or not self.message.attachments
 
     def texts(self) -> list[SelectableText | None]:
-        return [None if self.is_editing or not self._has_words else self._text, *self._pages]
+        return [None if self.is_editing or not self._has_words else text for text in (self._text, *self._pages)]
 
     @property
     def shows_all(self) -> bool:
@@ -166,6 +166,7 @@ class OwnMessage(MessageView):
         page.set_width(self._text.width())
         self._shown = end
         self._pages.append(page)
+        self.grown.emit()
         self._inside.insertWidget(len(self._pages), page)
         self._show_left()
 

@@ -2,42 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
-from PySide6.QtGui import QTextDocument
-
-from app.block_parser import parse, sources
+from app.block_parser import parse
 from app.conversation import Message, Role
-from app.markdown_blocks import Block, CodeBlock, ProseBlock, TableBlock
+from app.markdown_blocks import CodeBlock, ProseBlock
 from app.selected_text import FAR, Cut, Passage, Place, Selection, cut, markdown_of, quoted
 from app.thinking import spoken
-from app.ui import formulas
-from app.ui.copied_text import running_text, table_text
+from app.ui.copied_text import block_text
 
 if TYPE_CHECKING:
     from app.ui.message_view import MessageView
-
-_BAR = re.compile(r"(?<!\\)\|")  # between two cells of a row
-
-
-def block_text(block: Block) -> str:
-    """Return what is copied of a whole block; nothing is laid out for it."""
-    if isinstance(block, CodeBlock):
-        return block.code
-    document = QTextDocument()
-    document.setHtml(formulas.shown(block.html))
-    if not isinstance(block, TableBlock):
-        return running_text(document, 0, document.characterCount() - 1)
-    rows = [table_text(document, 0, document.characterCount() - 1)]
-    # Of a long table the rows that are not drawn are in no document.
-    rows += ["\t".join(cell.strip() for cell in _cells(line)) for line in block.rest.split("\n") if line.strip()]
-    return "\n".join(rows)
-
-
-def _cells(line: str) -> list[str]:
-    line = line.strip().removeprefix("|")
-    return _BAR.split(line[:-1] if line.endswith("|") and not line.endswith("\\|") else line)
 
 
 def passage_of(
@@ -65,14 +40,17 @@ def passage_of(
     plain = {number: words for number, part in parts.items() if (words := _plain(view, number, part))}
     rest = view.unshown() if to_end else ""
     if message.role is not Role.ASSISTANT:
-        words = "\n".join(words for words in (*plain.values(), rest) if words)
+        pages = [page for page in (*plain.values(), rest) if page]
+        # A page ends behind a space or a line end; of all but the first the line end is left out.
+        words = "".join(page if page[-1].isspace() else page + "\n" for page in pages[:-1]) + "".join(pages[-1:])
         return Passage(words, words, True)
-    joined = "\n\n".join(words for words in (*plain.values(), rest) if words)
+    unshown = [block_text(block) for block in parse(rest)] if rest else []
+    joined = "\n\n".join(words for words in (*plain.values(), *unshown) if words)
     if not with_markdown:
         return Passage(joined, "")
     thought = quoted(plain.pop(0)) if 0 in plain else ""
     source = view.source if _is_whole(view, parts) else _markdown(view, parts, plain)
-    return Passage(joined, "\n\n".join(words for words in (thought, source, rest) if words))
+    return Passage(joined, "\n\n".join(words for words in (thought, source, rest.strip("\n")) if words))
 
 
 def spoken_or_own(message: Message) -> str:
@@ -132,7 +110,7 @@ def _markdown(view: MessageView, parts: dict[int, tuple[int, int]], plain: dict[
             return "\n\n".join(plain.values())
         cuts += found
     known, shown = [], 0
-    for source, count in sources(view.source):
+    for source, count in view.sources():
         shown += count
         if shown <= len(cuts):
             known.append((source, count))

@@ -137,7 +137,7 @@ class TextSelection(QObject):
 
     def show_in(self, view: MessageView) -> None:
         """Highlight it in a message that was just built, or whose texts have changed."""
-        if self._selection is not None:
+        if not self.is_empty:
             self._show_in(view, self._turns.index(view.message.id))
 
     def _show_in(self, view: MessageView, index: int) -> None:

@@ -227,7 +227,6 @@ class Transcript(QScrollArea):
         if isinstance(view, Answer):
             view.set_model(self._turns.new_model(self._turns.index(message.id)))
             view.finish(message)
-            self._show_selection_in(message.id)
         self._reach.hear(message)
 
     def set_dropped(self, message_id: str, count: int, at: int = 0) -> None:
@@ -263,13 +262,6 @@ class Transcript(QScrollArea):
         pending, self._pending = self._pending, {}
         for message_id, pieces in pending.items():
             self._turns.add_text(message_id, "".join(pieces))
-            self._show_selection_in(message_id)
-
-    def _show_selection_in(self, message_id: str) -> None:
-        """The texts of a message may have changed."""
-        view = self._turns.view(message_id)
-        if view is not None:
-            self.selection.show_in(view)
 
     def _flush_interval(self, message_id: str) -> int:
         """The longer the block that must be painted again, the rarer: its cost stays a small share of the time."""
@@ -283,6 +275,7 @@ class Transcript(QScrollArea):
         view.link_activated.connect(self.link_activated)
         view.looked_for.connect(self._look_for)
         view.acted.connect(self.acted)
+        view.grown.connect(lambda: self.selection.show_in(view))
         self.selection.show_in(view)
         if isinstance(view, Answer):
             view.set_status(self._status)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app import block_parser, markdown_blocks
-from app.block_parser import BlockParser, parse, sources
+from app.block_parser import BlockParser, parse
 from app.markdown_blocks import (
     PAD,
     CodeBlock,
@@ -358,7 +358,10 @@ def test_a_definition_below_a_long_text_serves_the_links_above_it() -> None:
 
 def test_the_source_of_every_block_is_known() -> None:
     text = "One\n\n- a\n  ```\n  x\n  ```\n  b\n\n| n |\n|---|\n" + "| 1 |\n" * 900 + "\n```py\ny\n```\nTwo\n"
-    known = sources(text)
+    parser = BlockParser()
+    parser.append(text)
+    parser.finish()
+    known = parser.sources()
     assert sum(count for _, count in known) == len(parse(text))
     assert "\n".join(source for source, _ in known).replace("\n", "") == text.replace("\n", "")
     assert [count for source, count in known if source.startswith("- a")] == [3]

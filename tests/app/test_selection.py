@@ -12,7 +12,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from app.block_parser import sources
+from app.block_parser import BlockParser
 from app.conversation import Message, MessageState, Role
 from app.selected_text import FAR, Cut, Place, Selection, cut, markdown_of, whole_message
 from app.ui import theme
@@ -218,6 +218,37 @@ def test_a_drag_may_begin_and_end_beside_the_text(transcript: Transcript) -> Non
     QApplication.sendEvent(column, event)
     QTest.mouseRelease(column, LEFT, NONE, foot)
     assert copied(transcript) == "One\n\ncode\n\nTwo"
+
+
+def test_what_is_not_built_of_a_long_message_is_copied(transcript: Transcript, qtbot: QtBot) -> None:
+    words = "\n\n".join(f"Paragraph {i} of a long answer, `x`." for i in range(6000))
+    own = "\n".join(f"line {i}" for i in range(2000))
+    transcript.show_messages([question(own), answer(words), question("End")])
+    qtbot.waitUntil(lambda: len(transcript.views) == 3)
+    assert not any(view.shows_all for view in transcript.views[:2])
+    transcript.selection.select(Selection(Place(0, 0, 0), Place(2, 0, FAR)))
+    assert transcript.selection.plain_text() == "\n\n".join([own, words.replace("`", ""), "End"])
+    transcript.selection.select(Selection(Place(0, 0, 5), Place(0, FAR, FAR)))
+    assert transcript.selection.plain_text() == own[5:]
+    transcript.selection.select(Selection(Place(1, 1, 10), Place(2, 0, 1)))
+    assert transcript.selection.plain_text() == words.replace("`", "")[10:] + "\n\nE"
+    assert transcript.selection.markdown().startswith("0 of a long answer, x.\n\nParagraph 1 of a long answer, `x`.")
+
+
+def test_parts_that_are_built_later_are_highlighted(transcript: Transcript, qtbot: QtBot) -> None:
+    transcript.show_messages([answer("\n\n".join(f"Text\n\n```\n{i}\n```" for i in range(40)))])
+    transcript.selection.select(whole_message(0))
+    built = len(texts(transcript))
+    qtbot.waitUntil(lambda: transcript.views[0].shows_all)
+    assert len(texts(transcript)) == 80 > built
+    assert all(text.extraSelections() for text in texts(transcript))
+
+
+def test_long_lines_of_code_are_copied_without_breaks(transcript: Transcript) -> None:
+    code = "x = " + "1" * 5000 + "\ny = 2"
+    transcript.show_messages([answer(f"```\n{code}\n```")])
+    transcript.selection.select(Selection(Place(0, 1, 2), Place(0, 1, 5012)))
+    assert transcript.selection.plain_text() == code[2:]
 
 
 # ------------------------------------------------------------------ clicks and keys
@@ -460,6 +491,10 @@ def test_markdown_of_parts() -> None:
 
 
 def test_the_source_of_every_block() -> None:
-    found = sources("# H\n\n- a\n  ```\n  x\n  ```\n- b\n\n> q\n> r\n")
+    parser = BlockParser()
+    parser.append("# H\n\n- a\n  ```\n  x\n  ```\n- b\n\n> q\n> r\n")
+    assert parser.sources()[-1] == ("> q\n> r", 1), "the last one may still grow"
+    parser.finish()
+    found = parser.sources()
     assert [source for source, _ in found] == ["# H", "- a\n  ```\n  x\n  ```\n- b", "> q\n> r"]
     assert found[1][1] == 3
