@@ -192,6 +192,15 @@ def test_formulas_are_copied_as_latex(transcript: Transcript) -> None:
     assert transcript.selection.plain_text() == source.replace("*", "") + "\n\n?", "of messages that are not built"
 
 
+def test_tasks_and_bare_links_are_copied_as_written(transcript: Transcript) -> None:
+    source = "- [x] done\n- [ ] see https://example.org/x"
+    transcript.show_messages([answer(source), question("?")])
+    transcript.selection.select(whole_message(0))
+    assert transcript.selection.plain_text() == transcript.selection.markdown() == source
+    transcript._turns.start_at(0)
+    assert transcript.selection.plain_text() == source
+
+
 def test_part_of_code_stays_code_in_markdown(transcript: Transcript) -> None:
     transcript.show_messages([answer("Run\n\n```sh\nls -l\ncd ..\n```")])
     settle()
