@@ -62,6 +62,7 @@ MESSAGES = {
     "definitions": "\n".join(f"[a{index}]: http://x.y" for index in range(SIZE // 20)),
     "footnotes": "".join(f"x[^{i}]\n\n" for i in range(10_000)) + "".join(f"[^{i}]: y\n\n" for i in range(10_000)),
     "formulas": repeated("$a$ "),
+    "formulas of many kinds": "".join(f"$x_{{{index}}}$ " for index in range(SIZE // 10)),
     "open formulas": repeated("$$\n"),
     "nested braces": "$" + repeated("{") + "$",
     "no width": repeated("\u200b"),
