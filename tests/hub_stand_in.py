@@ -48,7 +48,16 @@ class Content:
     @staticmethod
     def zeros(n_bytes: int) -> Content:
         """So many zeros, with a SHA-256 that is not theirs: for files too large to be fetched whole in a test."""
-        return Content(n_bytes, lambda at, n: bytes(min(n, n_bytes - at)), "0" * 64, "0" * 40)
+        return Content.after(b"", n_bytes)
+
+    @staticmethod
+    def after(head: bytes, n_bytes: int) -> Content:
+        """As `zeros`, but that it begins with `head`."""
+
+        def read(at: int, n: int) -> bytes:
+            return (head[at : at + n] + bytes(n))[: min(n, n_bytes - at)]
+
+        return Content(n_bytes, read, "0" * 64, "0" * 40)
 
 
 @dataclass

@@ -53,7 +53,7 @@ def open_gguf(path: Path) -> GgufSource:
         header = read_header(part.name, data, budget)
         _refuse_gpu_index(part, header)
         magics.add(header.magic)
-        parts.append(MappedSource(part, data, _tensor_table(part.name, len(data), header), header.metadata))
+        parts.append(MappedSource(part, data, tensor_table(part.name, len(data), header), header.metadata))
     if len(magics) > 1:
         raise ModelFormatError(f"{paths[0].name} and its other parts are of different formats.")
     _check_split(parts)
@@ -83,7 +83,8 @@ def _refuse_gpu_index(path: Path, header: Header) -> None:
         )
 
 
-def _tensor_table(file_name: str, file_bytes: int, header: Header) -> dict[str, TensorInfo]:
+def tensor_table(file_name: str, file_bytes: int, header: Header) -> dict[str, TensorInfo]:
+    """Where the tensors lie in a file of so many bytes. Raises: ModelFormatError, UnsupportedModelError."""
     alignment = header.metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
     if type(alignment) is not int or not 1 <= alignment <= _MAX_ALIGNMENT or alignment & (alignment - 1):
         shown = repr(alignment)[:60]

@@ -169,8 +169,8 @@ def _fetch_once(hub: Hub, file: RemoteFile, path: Path, patience: Patience, stop
                 opened = hub.open(file.repo, file.revision, file.name, part.length, tag=tag)
                 with opened as answer, stop.holding(answer):
                     telling.waiting(None)
-                    _receive(answer, file, part, tag, proof, stop, telling)
-                    tag = answer.tag
+                    before_tag, tag = tag, answer.tag  # known to the next try also where this answer breaks off
+                    _receive(answer, file, part, before_tag, proof, stop, telling)
             except HubError as error:
                 part.sync()
                 failures = failures + 1 if part.length == before else 1

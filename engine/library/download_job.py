@@ -24,6 +24,7 @@ from engine.errors import (
     HubError,
     InvalidRequestError,
     LibraryError,
+    ModelFormatError,
     RepositoryNotFoundError,
     UnsupportedModelError,
 )
@@ -34,12 +35,15 @@ from engine.library.hub_names import check_file_names
 from engine.library.long_paths import spelled
 from engine.library.part_file import safe_length, sync_folder
 from engine.library.records import HubFile, InstalledFile, InstalledModel, Variant
+from engine.library.remote_shape import check_readable
 from engine.library.variants import PREDICTOR_FOLDER, is_pickled, matching, variants_of
 from engine.library.wishes import Shelf, Wanted
 
 log = logging.getLogger(__name__)
 
+NO_MODEL = (ModelFormatError, UnsupportedModelError)  # what its files are, however often they are fetched
 _LOCK_POLL_S = 0.2
+_LOOK_FIRST_BYTES = 256 << 20  # a smaller model is fetched as soon as its head is read
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,7 @@ class DownloadJob:
                 on_resolved(self.resolved)
                 self._telling.doing("downloading", "")
                 self._look_around(self.resolved)
+                self._check_readable(self.resolved)
                 disk_room.check_room(self._staging, self.resolved.n_bytes - self._sum(), self._others())
                 if self._staging.parent.parent != spelled(self._shelf.folder):  # models have been moved since
                     disk_room.check_room(self._shelf.folder, self.resolved.n_bytes, self._others())
@@ -170,6 +175,21 @@ class DownloadJob:
                     place.unlink()
             else:
                 self._count(file, safe_length(self._part(file)))
+
+    def _check_readable(self, resolved: Resolved) -> None:
+        """Look into a large model's head before it is fetched. Raises: as check_readable, Cancelled."""
+        if self._sum() or resolved.n_bytes < _LOOK_FIRST_BYTES:
+            return
+        mine = [file for file in resolved.files if file.repo == self.wanted.repo]
+        telling = Telling(waiting=lambda error: self._telling.waiting("", error))
+        try:
+            retrying(
+                lambda: check_readable(self._hub, mine, lambda: self._stop.wished), self._patience, self._stop, telling
+            )
+        except NO_MODEL as error:
+            self._stop.check()
+            error.hint = "Nothing was downloaded. Choose another model."
+            raise
 
     def _one(self, file: RemoteFile) -> None:
         if file.key in self._proven:
@@ -218,8 +238,14 @@ class DownloadJob:
                 catalogue_id=wanted.catalogue_id, activation=wanted.activation, template=wanted.template,
                 licence=wanted.licence or resolved.licence, kind=wanted.kind,
             )  # fmt: skip
-        except EngineError:
+        except EngineError as error:
             self._take_back(resolved)
+            if isinstance(error, NO_MODEL):  # these very bytes will never be one
+                for file in resolved.files:
+                    self._whole(file).unlink(missing_ok=True)
+                error.hint = (
+                    "Its files were deleted. Try again once its maker has mended them, or choose another model."
+                )
             raise
 
     def _take_back(self, resolved: Resolved) -> None:

@@ -28,6 +28,7 @@ from engine.library import wishes
 from engine.library.download import Patience, Stop
 from engine.library.download_entry import ACTIVE, Entry, record_of, total_bytes
 from engine.library.download_job import (
+    NO_MODEL,
     DownloadJob,
     JobTelling,
     Resolved,
@@ -245,7 +246,7 @@ class Downloads:
         except DiskSpaceError as error:
             self._end(entry, stop, "paused", error)
         except EngineError as error:
-            if isinstance(error, RepositoryNotFoundError):  # its commit may be gone: the next try asks for the new one
+            if isinstance(error, (RepositoryNotFoundError, *NO_MODEL)):  # the next try asks for a newer commit
                 self._settle(entry, stop, None)
             self._end(entry, stop, "failed", error)
         except Exception:

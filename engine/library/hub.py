@@ -292,16 +292,20 @@ def _range_of(response: httpx2.Response, what: str) -> tuple[int, int | None]:
     if response.status_code == 206:
         kind, _, rest = response.headers.get("content-range", "").partition(" ")
         place, _, total = rest.partition("/")
-        first = place.partition("-")[0]
-        if kind == "bytes" and first.isdigit():
-            return int(first), int(total) if total.isdigit() else None
+        first = _number(place.partition("-")[0])
+        if kind == "bytes" and first is not None:
+            return first, _number(total)
         raise HubError(f"The hub sends a part of {what} and does not say which.")
     if response.status_code != 200:
         raise HubError(f"The hub answers {what} in a way that is not understood ({response.status_code}).")
     if response.headers.get("content-encoding", "identity") != "identity":
         raise HubError(f"The hub packs {what}, though it was asked not to.")
-    length = response.headers.get("content-length", "")
-    return 0, int(length) if length.isdigit() else None
+    return 0, _number(response.headers.get("content-length", ""))
+
+
+def _number(text: str) -> int | None:
+    """A count of bytes as HTTP writes it; None for anything else, such as digits of other scripts."""
+    return int(text) if re.fullmatch("[0-9]{1,18}", text) else None
 
 
 def _client() -> Any:

@@ -1,4 +1,4 @@
-"""The shape of a model that lies on a hub, from the first bytes of one of its files: nothing is kept on the disk.
+"""What a model is that lies on a hub, from the first bytes of one of its files: nothing is kept on the disk.
 
 Of a repository in Hugging Face's form config.json is read whole; of a GGUF file as much of its head as is needed.
 """
@@ -6,13 +6,17 @@ Of a repository in Hugging Face's form config.json is read whole; of a GGUF file
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.library.records import Listing, ModelShape, Variant
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.formats.gguf_header import Header
 
 _FIRST_BYTES = 1 << 20
 _MOST_BYTES = 64 << 20  # the largest vocabularies take 20 MiB
@@ -24,6 +28,49 @@ class Reader(Protocol):
     """What of a hub is needed: engine/library/hub.py has it."""
 
     def read(self, repo: str, revision: str, name: str, start: int, n_bytes: int) -> bytes: ...
+
+
+class RemoteName(Protocol):
+    """A file on a hub."""
+
+    @property
+    def repo(self) -> str: ...
+    @property
+    def revision(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def n_bytes(self) -> int: ...
+
+
+def check_readable(hub: Reader, files: Sequence[RemoteName], cancelled: Callable[[], bool] = lambda: False) -> None:
+    """Look into the head of a model that is about to be fetched; of one that says nothing beforehand, into none.
+
+    Cost: reads up to 20 MiB of a GGUF file, config.json of others.
+    Raises: UnsupportedModelError and ModelFormatError for what Hearth does not read, and what `hub.read` raises.
+    """
+    from engine.formats.gguf import tensor_table
+    from engine.model.families import config_from_gguf
+
+    ggufs = sorted((file for file in files if file.name.lower().endswith(".gguf")), key=lambda file: file.name)
+    if ggufs:
+        first = ggufs[0]
+
+        def read(start: int, n_bytes: int) -> bytes:
+            return hub.read(first.repo, first.revision, first.name, start, n_bytes)
+
+        header = _head_of_gguf(read, first.name, first.n_bytes, cancelled)
+        tensor_table(first.name, first.n_bytes, header)
+        try:
+            config_from_gguf(header.metadata, {tensor.name for tensor in header.tensors})
+        except ModelFormatError:
+            if len(ggufs) == 1:  # the first of several need not hold the tensors that complete it
+                raise
+        return
+    for file in files:
+        if file.name.rpartition("/")[2] == "config.json" and 0 < file.n_bytes <= _MAX_CONFIG_BYTES:
+            _config_of(hub.read(file.repo, file.revision, file.name, 0, file.n_bytes))
+            return
 
 
 def shape_on_hub(
@@ -48,6 +95,11 @@ def shape_on_hub(
 
 def _of_config(data: bytes) -> ModelShape:
     from engine.library.shapes import shape_of
+
+    return shape_of(_config_of(data))
+
+
+def _config_of(data: bytes) -> ModelConfig:
     from engine.model.families import config_from_hf
 
     try:
@@ -56,26 +108,32 @@ def _of_config(data: bytes) -> ModelShape:
         raise ModelFormatError("config.json is damaged: it is no JSON.") from error
     if not isinstance(values, dict):
         raise ModelFormatError("config.json is damaged: it holds no object.")
-    return shape_of(config_from_hf(values, {}))
+    return config_from_hf(values, {})
 
 
 def _of_gguf(
     read: Callable[[int, int], bytes], name: str, file_bytes: int, cancelled: Callable[[], bool]
 ) -> ModelShape:
-    """From ever more of the file's beginning, until its head is complete."""
-    from engine.formats.gguf_header import Budget, read_header
     from engine.library.shapes import shape_of
     from engine.model.families import config_from_gguf
+
+    header = _head_of_gguf(read, name, file_bytes, cancelled)
+    return shape_of(config_from_gguf(header.metadata, {tensor.name for tensor in header.tensors}))
+
+
+def _head_of_gguf(
+    read: Callable[[int, int], bytes], name: str, file_bytes: int, cancelled: Callable[[], bool]
+) -> Header:
+    """From ever more of the file's beginning, until its head is complete."""
+    from engine.formats.gguf_header import Budget, read_header
 
     data = b""
     wanted = min(_FIRST_BYTES, file_bytes)
     while True:
         data += read(len(data), wanted - len(data))
         try:
-            header = read_header(name, np.frombuffer(data, dtype=np.uint8), Budget())
+            return read_header(name, np.frombuffer(data, dtype=np.uint8), Budget())
         except ModelFormatError:
             if len(data) < wanted or wanted >= min(file_bytes, _MOST_BYTES) or cancelled():
                 raise
             wanted = min(wanted * _GROWTH, file_bytes, _MOST_BYTES)
-            continue
-        return shape_of(config_from_gguf(header.metadata, {tensor.name for tensor in header.tensors}))

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 from download_places import QUICK, SMALL, PlainShelf, downloading_process, downloads_in, parts_in, same, the, wait_for
-from hub_stand_in import HubStandIn
+from hub_stand_in import Content, HubStandIn
+from raw_gguf import gguf_file, value
 
-from engine.errors import InvalidRequestError, LibraryError, UnsupportedModelError
+from engine.errors import InvalidRequestError, LibraryError, ModelFormatError, UnsupportedModelError
 from engine.library import download_job
 from engine.library.downloads import Downloads
 from engine.library.hub import Hub
@@ -139,6 +140,54 @@ def test_a_model_that_cannot_be_listed_leaves_nothing_behind(
     downloads.cancel(id)
     wait_for(lambda: not [path for path in (tmp_path / "models").rglob("*.*") if path.suffix in (".whole", ".gguf")])
     assert not (tmp_path / "models" / "maker" / "small-gguf").exists()
+    downloads.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "head"),
+    [
+        ("big-q4_0.gguf", b"<!DOCTYPE html>"),
+        ("big-q4_0.gguf", gguf_file((value("general.architecture", "unheard-of"),))),
+        ("big-q4_0.gguf", gguf_file((value("general.architecture", "llama"),))),
+        ("config.json", b'{"model_type": "unheard-of"}'),
+    ],
+)
+def test_what_hearth_does_not_read_is_refused_before_it_is_fetched(
+    hub: HubStandIn, tmp_path: Path, name: str, head: bytes
+) -> None:
+    weights = Content.after(head, 3 << 30)
+    beside = {"config.json": head, "tokenizer.json": b"{}", "model.safetensors": weights}
+    hub.add("maker/big", {name: weights} if name.endswith("gguf") else beside)
+    downloads, _ = downloads_in(tmp_path)
+    id = downloads.add_variant("maker/big").id
+    failed = wait_for(lambda: the(downloads, "failed"))
+    assert failed.error in ("ModelFormatError", "UnsupportedModelError")
+    assert "Nothing was downloaded" in failed.hint
+    assert hub.sent_bytes() < 100 << 20
+    downloads.cancel(id)
+    wait_for(lambda: not downloads.list())
+    downloads.close()
+
+
+def test_files_that_prove_to_be_no_model_are_deleted_and_fetched_anew(
+    hub: HubStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register = PlainShelf.register
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ModelFormatError("It is damaged.")
+
+    monkeypatch.setattr(PlainShelf, "register", refuse)
+    downloads, shelf = downloads_in(tmp_path)
+    id = downloads.add_variant("maker/small-gguf").id
+    assert "damaged" in wait_for(lambda: the(downloads, "failed")).message
+    assert not [path for path in (tmp_path / "models").rglob("*") if path.suffix in (".whole", ".gguf")]
+    hub.add("maker/small-gguf", {"small-q4_0.gguf": SMALL[::-1]})
+    monkeypatch.setattr(PlainShelf, "register", register)
+    downloads.resume(id)
+    wait_for(lambda: the(downloads, "done"))
+    (model,) = shelf.listed.values()
+    assert same(model.path, SMALL[::-1])
     downloads.close()
 
 

@@ -11,6 +11,7 @@ from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 
 import httpx2
 import pytest
@@ -25,6 +26,7 @@ from engine.errors import (
     OfflineError,
     RepositoryNotFoundError,
 )
+from engine.library import hub as hub_module
 from engine.library.hub import Hub
 from engine.library.hub_failures import passing, retry_after_s
 from engine.library.hub_names import check_file_names, is_repository, parse_repository
@@ -137,6 +139,21 @@ def test_a_changed_file_is_sent_whole(hub: HubStandIn) -> None:
         assert answer.start == 5
     with Hub().open("maker/small-gguf", "main", "small-q4_0.gguf", 5, tag='"another"') as answer:
         assert answer.start == 0
+
+
+@pytest.mark.parametrize("place", ["bytes \u00b2-9/10", "bytes -9/10", f"bytes {'9' * 5000}-9/10", "bytes", ""])
+def test_a_range_that_is_none(place: str) -> None:
+    response = SimpleNamespace(status_code=206, headers={"content-range": place})
+    with pytest.raises(HubError, match="does not say which"):
+        hub_module._range_of(response, "a file")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("total", ["\u00b9\u2070", "*", "9" * 5000])
+def test_a_length_that_is_none(total: str) -> None:
+    part = SimpleNamespace(status_code=206, headers={"content-range": f"bytes 5-9/{total}"})
+    whole = SimpleNamespace(status_code=200, headers={"content-length": total})
+    assert hub_module._range_of(part, "a file") == (5, None)  # type: ignore[arg-type]
+    assert hub_module._range_of(whole, "a file") == (0, None)  # type: ignore[arg-type]
 
 
 # ------------------------------------------------------------------ failures
@@ -257,6 +274,7 @@ def test_a_network_that_answers_for_the_hub(body: bytes, monkeypatch: pytest.Mon
 
 PROXIED = """
 import json, os, sys
+from engine.library import hub as hub_module
 from engine.library.hub import Hub
 hub = Hub()
 text = hub.read("maker/small-gguf", "main", "README.md", 0, 99).decode()
