@@ -43,7 +43,7 @@ from app.presets import Presets
 from app.remote_client import RemoteClient
 from app.servers import ServerBook
 from app.servers_controller import ServersController
-from app.settings import AppPaths, AppSettings, load_settings, paths, save_settings
+from app.settings import AppPaths, AppSettings, load_settings, make_private, paths, save_settings
 from app.single_instance import SingleInstance, Wish, wish_of_this_start
 from app.store import Store
 from app.ui import icons, language
@@ -72,6 +72,7 @@ def run(
     # 0. One Hearth for a person and a folder: a later start hands over what it was given.
     began = time.perf_counter()
     places = paths() if data_folder is None else folders_in(data_folder)
+    make_private(places)
     instance, wish = SingleInstance(places.data), wish_of_this_start(list(files), model or "")
     if not instance.claim():
         return hand_over(instance, wish)

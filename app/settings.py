@@ -28,6 +28,9 @@ MAX_FILE_BYTES = 1 << 20  # a larger file is no settings file of ours
 Kind = Literal["choice", "number", "whole", "text", "switch"]
 
 
+_OWN_FOLDERS = ("hearth", "cache", "log", "logs")  # all that lies in them is Hearth's
+
+
 @dataclass(frozen=True)
 class AppPaths:
     """Hearth's folders for this person, by the platform's custom."""
@@ -72,6 +75,21 @@ class AppPaths:
     @property
     def log_file(self) -> Path:
         return self.log / "hearth.log"
+
+
+def make_private(places: AppPaths) -> None:
+    """Make Hearth's folders, and those of an earlier start, readable by nobody else. Windows has them so already.
+
+    A folder that was chosen and holds other files than Hearth's keeps its rights.
+    """
+    if os.name == "nt":
+        return
+    for folder in {places.data, places.config, places.cache, places.log}:
+        with contextlib.suppress(OSError):  # whoever writes there says what is wrong with it
+            shared = folder.is_dir() and folder.name.casefold() not in _OWN_FOLDERS and any(folder.iterdir())
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not shared or (folder / places.chats_file.name).exists():
+                folder.chmod(0o700)
 
 
 def paths() -> AppPaths:

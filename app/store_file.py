@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-StoreErrorKind = Literal["full", "read-only", "locked", "damaged", "newer"]
+StoreErrorKind = Literal["full", "read-only", "locked", "damaged", "newer", "missing"]
 
 BUSY_TIMEOUT_S = 0.5  # another program rarely holds the file for longer than one of its own transactions
 
@@ -23,7 +23,8 @@ class StoreError(Exception):
     """The chats could not be read or written. The message holds the system's own words.
 
     kinds: full (no room on the disk), read-only (the file or its folder cannot be written), locked (another program
-    holds it), damaged, newer (written by a later version). For `full`, free_bytes is what the disk had left.
+    holds it), damaged, newer (written by a later version), missing (a link that leads nowhere). For `full`, free_bytes
+    is what the disk had left.
     """
 
     def __init__(
@@ -137,12 +138,15 @@ def open_file(path: Path, checked: bool = False) -> sqlite3.Connection:
     with failures(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         finish_rescue(path)  # one that was cut off in its last steps
+        if path.is_symlink() and not path.exists():  # the disk that it leads to may only be away
+            raise StoreError("missing", f"It is a link to {os.readlink(path)}, which is not there.", path)
         if not path.exists():
             create(path)
         with path.open("rb") as file:
             header = file.read(_HEADER_BYTES)
         if not header:
             raise StoreError("damaged", "The file is empty.", path)
+        make_private(path)
         _refuse_newer(int.from_bytes(header[60:64], "big") if header.startswith(b"SQLite format 3\0") else 0, path)
         db = connect(str(path))
     try:
@@ -161,12 +165,27 @@ def create(path: Path) -> None:
     """
     unfinished = path.with_name(path.name + ".new")
     unfinished.unlink(missing_ok=True)
-    db = connect(str(unfinished))
+    db = connect_private(unfinished)
     try:
         migrate(db, path)
     finally:
         db.close()
     os.replace(unfinished, path)
+
+
+def make_private(path: Path) -> None:
+    """Keep other users of the PC from reading the file and its journals."""
+    if os.name == "nt":
+        return
+    for suffix in ("", "-wal", "-shm"):
+        with contextlib.suppress(OSError):  # another user's, or not there: opening it says more
+            path.with_name(path.name + suffix).chmod(0o600)
+
+
+def connect_private(path: Path) -> sqlite3.Connection:
+    """A connection to a new file that nobody else may read: SQLite gives its journals the same rights."""
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    return connect(str(path))
 
 
 def finish_rescue(path: Path) -> Path | None:

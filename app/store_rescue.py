@@ -24,6 +24,7 @@ from app.store_file import (
     MESSAGE_COLUMNS,
     StoreError,
     connect,
+    connect_private,
     create,
     failures,
     finish_rescue,
@@ -72,7 +73,7 @@ def restore(path: Path, error: StoreError) -> tuple[sqlite3.Connection, RescueRe
     with failures(path):
         unfinished = path.with_name(path.name + ".new")
         unfinished.unlink(missing_ok=True)
-        db = connect(str(unfinished))
+        db = connect_private(unfinished)
         try:
             migrate(db, path)
             counts = _salvage(path, db)

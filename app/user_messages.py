@@ -435,6 +435,8 @@ def _why(error: StoreError) -> str:
             return tr("Another program holds the file of your chats.")
         case "damaged":
             return tr("The file of your chats is damaged, and no new one can be written beside it.")
+        case "missing":
+            return tr("Their file is a link to a place that is not there. Connect that disk, or remove the link.")
         case "newer":
             return tr("They were saved by a newer Hearth and stay untouched. Install the newer version to read them.")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,16 @@ from typing import Any
 import pytest
 
 from app import settings as module
-from app.settings import AppSettings, SettingsError, described, load_settings, paths, save_settings
+from app.settings import (
+    AppPaths,
+    AppSettings,
+    SettingsError,
+    described,
+    load_settings,
+    make_private,
+    paths,
+    save_settings,
+)
 from engine.config import EngineConfig, SamplingConfig
 
 
@@ -202,3 +212,25 @@ def test_folders_follow_the_platform(own_folders: Path) -> None:
     assert found.settings_file == own_folders / "config" / "Hearth" / "settings.json"
     assert found.log_file.is_relative_to(own_folders / "state")
     assert not found.data.exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows keeps a person's folders by other means")
+def test_nobody_else_reads_hearths_folders(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        old = tmp_path / "share" / "Hearth"
+        (old / "models").mkdir(parents=True)
+        chosen = tmp_path / "chosen"
+        chosen.mkdir()
+        (chosen / "photo.jpg").touch()
+        places = AppPaths(old, tmp_path / "config" / "Hearth", tmp_path / "new", tmp_path / "state" / "Hearth" / "log")
+        make_private(places)
+        make_private(AppPaths(chosen, chosen, chosen / "cache", chosen / "logs"))
+    finally:
+        os.umask(before)
+
+    def rights(folder: Path) -> int:
+        return folder.stat().st_mode & 0o777
+
+    assert {rights(folder) for folder in (places.data, places.config, places.cache, places.log)} == {0o700}
+    assert (rights(chosen), rights(chosen / "logs")) == (0o755, 0o700)

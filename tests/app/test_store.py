@@ -100,7 +100,7 @@ def test_the_same_act_may_be_repeated(store: Store) -> None:
     made = chat(store, "twice")
     first, second = Message(Role.USER, "a"), Message(Role.ASSISTANT, "b", state=MessageState.WRITING)
     for _ in range(2):
-        store.save_conversation(made)
+        chat(store, "private")
         store.append(made.id, first)
         store.append(made.id, second)
     store.append(made.id, dataclasses.replace(second, text="bb"))
@@ -949,3 +949,34 @@ def test_an_input_output_error_on_a_full_disk_is_a_full_disk(tmp_path: Path, mon
     with pytest.raises(StoreError) as caught, store_file.failures(tmp_path / "chats.db"):
         raise OSError(28, "No space left on device")
     assert caught.value.kind == "full"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows keeps a person's files by other means")
+def test_nobody_else_reads_the_file_and_its_journals(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        path = tmp_path / "chats.db"
+        store = Store.open(path)
+        store.close()
+        path.chmod(0o644)  # as an earlier version made it
+        store = Store.open(path)
+        chat(store, "private")
+        files = sorted(tmp_path.glob("chats.db*"))
+        assert {file.name: file.stat().st_mode & 0o777 for file in files} == {file.name: 0o600 for file in files}
+        assert len(files) == 3
+        store.close()
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need a right there")
+def test_a_link_that_leads_nowhere_is_not_replaced(tmp_path: Path) -> None:
+    path, elsewhere = tmp_path / "chats.db", tmp_path / "disk" / "chats.db"
+    path.symlink_to(elsewhere)
+    store, report = Store.rescue(path)
+    assert report is not None
+    assert (report.error.kind, report.in_memory) == ("missing", True)
+    store.close()
+    assert path.is_symlink()
+    assert not elsewhere.exists()
+    assert os.listdir(tmp_path) == ["chats.db"]
