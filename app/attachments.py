@@ -27,6 +27,10 @@ _SOUND_FOR_EACH_BROKEN = 20  # characters beyond ASCII: then it is UTF-8 with a 
 _CONTROL = bytes({*range(0x20), 0x7F} - {*b"\t\n\r\f\x1b\b"})
 _BOMS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe\x00\x00": "utf-32", b"\x00\x00\xfe\xff": "utf-32",
          b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}  # fmt: skip
+# PNG, JPEG, GIF, ZIP (also docx, xlsx), gzip, xz, bzip2, 7z, RAR, ELF, SQLite, Matroska, Ogg, GGUF, Windows' programs
+_BINARIES = (b"\x89PNG\r\n", b"\xff\xd8\xff", b"GIF8", b"PK\x03\x04", b"PK\x05\x06", b"\x1f\x8b", b"\xfd7zXZ", b"BZh9",
+             b"7z\xbc\xaf\x27\x1c", b"Rar!\x1a", b"\x7fELF", b"SQLite format 3\0", b"\x1aE\xdf\xa3", b"OggS\0", b"GGUF",
+             b"MZ\x90\0")  # fmt: skip
 _REST = re.compile(r"\n\[The rest is left out: ([\d,]+) of ([\d,]+) tokens were taken\.\]\Z")
 
 
@@ -99,14 +103,16 @@ def decoded(data: bytes, name: str = "It") -> str:
 
     Raises: AttachmentError where it is no text.
     """
+    if data.startswith(_BINARIES):
+        raise AttachmentError(tr("{name} is not a text file. Hearth reads text and PDF files.", name=name))
     for mark, encoding in _BOMS.items():
         if data.startswith(mark):
             return data.decode(encoding, "replace")
     if encoding := _unmarked_utf16(data):
         return data.decode(encoding, "replace")
     sample = data[:_CHARSET_SAMPLE_BYTES]
-    if len(sample) - len(sample.translate(None, _CONTROL)) > len(sample) * _BINARY_SHARE:
-        raise AttachmentError(tr("{name} holds no text. Hearth reads text and PDF files.", name=name))
+    if b"\0" in sample or len(sample) - len(sample.translate(None, _CONTROL)) > len(sample) * _BINARY_SHARE:
+        raise AttachmentError(tr("{name} is not a text file. Hearth reads text and PDF files.", name=name))
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -31,7 +31,8 @@ LOG_BYTES = 1 << 20
 SHAREABLE_BYTES = 1 << 18
 SHAREABLE = "shareable.log"
 STACKS, STACKS_BEFORE = "crash-native.txt", "crash-native-before.txt"
-FAULTS = "crash.txt"
+FAULTS, FAULTS_BEFORE = "crash.txt", "crash-before.txt"
+FAULT_BYTES = 1 << 18  # of the newer file; the older one has twice that at most
 _MARK = "running.json"
 # What Qt says before it ends the program because its display has gone: the person left the desktop.
 _DISPLAY_GONE = ("The X11 connection broke", "The Wayland connection broke", "The Wayland connection experienced")
@@ -147,8 +148,10 @@ def catch_faults(folder: Path, tell: Callable[[BaseException], None]) -> None:
         words = "".join(traceback.format_exception(kind, error, trace))
         log.critical("a fault of our own", exc_info=(kind, error, trace))
         try:
+            if (folder / FAULTS).is_file() and (folder / FAULTS).stat().st_size > FAULT_BYTES:
+                os.replace(folder / FAULTS, folder / FAULTS_BEFORE)
             with (folder / FAULTS).open("a", encoding="utf-8") as file:
-                file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}\n{words}\n")
+                file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}\n{words[-FAULT_BYTES:]}\n")
         except OSError as refused:
             log.info("the crash note cannot be written: %s", refused)
         tell(error)

@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 MAX_READ_BYTES = 4 << 20  # of any one log
 SHOWN_LINES = 60
+SHOWN_CHARS = 400  # of a line: laying out one of a megabyte stops the window
 _PARTS = ("pyside6-essentials", "torch", "numpy", "numba", "tokenizers", "huggingface_hub", "psutil", "nvidia-ml-py")
 _PLAIN = re.compile(r"[A-Za-z0-9 .,:()/@®™_+-]{1,120}")  # what makers call processors and cards
 ABOUT = (
@@ -108,7 +109,8 @@ def crash_lines(folder: Path) -> list[str]:
 def shown_at_a_crash(folder: Path) -> list[str]:
     """What the next start shows of a crash: where it was, and what was logged last. Nothing that a report lacks."""
     stacks = _crashed_first(stacks_in(_read(folder / crash_notes.STACKS_BEFORE)))[:SHOWN_LINES]
-    return [*stacks, *([""] if stacks else []), *log_lines(folder)[-SHOWN_LINES:]]
+    lines = [*stacks, *([""] if stacks else []), *log_lines(folder)[-SHOWN_LINES:]]
+    return [line if len(line) <= SHOWN_CHARS else f"{line[:SHOWN_CHARS]}…" for line in lines]
 
 
 def _crashed_first(stacks: list[str]) -> list[str]:

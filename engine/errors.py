@@ -6,6 +6,12 @@ here: those stay ordinary exceptions and end in a crash report.
 
 from __future__ import annotations
 
+import re
+
+# What changes a terminal or the order of a line's letters, should a file's names hold it: controls, directions, halves
+# of characters. Ends of lines stay.
+_CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
 
 class EngineError(Exception):
     """A failure of the world.
@@ -16,6 +22,7 @@ class EngineError(Exception):
     hint: str = "Look at the log for details."
 
     def __init__(self, message: str, hint: str | None = None) -> None:
+        message = _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], message)
         super().__init__(message)
         self.message = message
         if hint is not None:

@@ -176,6 +176,9 @@ def _growth(normalizer: object, depth: int = 0) -> int:
     if normalizer.get("type") == "Replace" and isinstance(content, str):
         letters = pattern.get("String") if isinstance(pattern, dict) else None
         growth = max(1, len(content) // max(1, len(letters) if isinstance(letters, str) else 1))
+    prepended = normalizer.get("prepend")
+    if normalizer.get("type") == "Prepend" and isinstance(prepended, str):
+        growth = 1 + len(prepended)  # of a text of one letter
     inner = normalizer.get("normalizers")
     for part in inner if isinstance(inner, list) else ():
         growth = min(growth * _growth(part, depth + 1), 1 << 40)

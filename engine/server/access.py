@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 MOST_BODY_BYTES = 4 << 20
 BODY_S = 30.0  # until a body is there
 MOST_REQUESTS = 64  # at once, those that wait in the line included
+LET_IN = "hearth_let_in"  # in the scope of a request that brought the key
 _CLOSE = {"Connection": "close"}  # not where a body may still be coming: its sender would hear of a reset alone
 _SAFE_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
@@ -36,10 +37,13 @@ class Access:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        self._n_requests += 1
+        is_let_in = False
         try:
             try:
                 self._check(scope["headers"])
+                scope[LET_IN] = is_let_in = True
+                self._n_requests += 1
+                self._check_room()
                 body = await _body(scope["headers"], receive)
             except ApiError as failure:
                 self._refused(failure)
@@ -47,7 +51,7 @@ class Access:
                 return
             await self._app(scope, _with_body(body, receive), send)
         finally:
-            self._n_requests -= 1
+            self._n_requests -= is_let_in
 
     def _check(self, headers: list[tuple[bytes, bytes]]) -> None:
         """Raises: ApiError."""
@@ -63,6 +67,9 @@ class Access:
             raise _unknown("The key is missing: send it as 'Authorization: Bearer KEY'.")
         if scheme.lower() != b"bearer" or not self.key.fits(key.strip()):
             raise _unknown("The key is wrong. Hearth shows the right one where the server is switched on.")
+
+    def _check_room(self) -> None:
+        """Raises: ApiError. Requests without the key take none."""
         if self._n_requests > MOST_REQUESTS:
             raise ApiError(
                 429, "too_many_requests", f"More than {MOST_REQUESTS} requests are under way; ask again later.",

@@ -17,13 +17,19 @@ class ApiError(Exception):
         self, status: int, code: str, message: str, param: str | None = None, headers: dict[str, str] | None = None
     ) -> None:
         super().__init__(message)
-        self.status, self.code, self.message, self.param, self.headers = status, code, message, param, headers or {}
+        self.status, self.code, self.headers = status, code, headers or {}
+        self.message, self.param = _sendable(message), None if param is None else _sendable(param)
 
     @property
     def values(self) -> dict[str, Any]:
         """As the body of a reply, or of an event in a stream."""
         kind = "server_error" if self.status >= 500 else "invalid_request_error"
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+
+
+def _sendable(text: str) -> str:
+    """The text with halves of characters, which JSON can bring and UTF-8 cannot carry, spelled out."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def wrong(message: str, param: str | None = None, code: str = "invalid_value") -> ApiError:

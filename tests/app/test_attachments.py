@@ -49,7 +49,7 @@ def test_one_broken_byte_does_not_change_what_the_rest_says() -> None:
 @pytest.mark.parametrize(
     ("name", "data", "why"),
     [
-        ("picture.png", b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40, "holds no text"),
+        ("picture.png", b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40, "is not a text file"),
         ("empty.txt", b"", "is empty"),
         ("blank.txt", b" \n\t\n", "is empty"),
         ("broken.pdf", b"%PDF-1.7\nnothing of use", "could not be read: it is damaged"),
@@ -133,3 +133,11 @@ def test_a_text_that_was_cut_says_so_and_how_much_of_it_there_is() -> None:
     part = attachments.cut(whole, 8, 1_200, 51_000)
     assert part.text.startswith("one two\n[The rest is left out")
     assert attachments.kept_of(part) == (1_200, 51_000)
+
+
+@pytest.mark.parametrize("head", [b"\x89PNG\r\n\x1a\n", b"PK\x03\x04", b"\xff\xd8\xff\xe0", b"\x1f\x8b\x08", b"text\0"])
+def test_a_binary_file_is_no_text_however_it_goes_on(tmp_path: Path, head: bytes) -> None:
+    path = tmp_path / "picture.txt"
+    path.write_bytes(head + "größe und länge ".encode() * 2000)
+    with pytest.raises(AttachmentError, match="not a text file"):
+        attachments.read(path)

@@ -326,7 +326,7 @@ def test_files_are_dropped_and_pasted_and_read_behind_the_window(
     assert "Reading note.txt" in composer.send.toolTip()
     qtbot.waitUntil(lambda: len(composer.draft.texts) == 2 and bool(refused))
     assert composer.draft.texts == ["Heat pumps", "Page one\n\nPage two"]
-    assert refused == ["picture.png holds no text. Hearth reads text and PDF files."]
+    assert refused == ["picture.png is not a text file. Hearth reads text and PDF files."]
     assert composer.text() == ""
 
 

@@ -12,6 +12,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import zipfile
 from dataclasses import replace
 from datetime import datetime
@@ -265,3 +266,23 @@ def test_how_the_last_run_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert crash_notes.look_back(tmp_path) is None, "it still runs"
     crash_notes._hear_qt(crash_notes.QtMsgType.QtWarningMsg, None, "The Wayland connection broke. Did it die?")  # type: ignore[arg-type]
     assert not mark.exists(), "the desktop ended, and Hearth with it"
+
+
+def test_a_long_line_of_the_log_is_cut_for_the_dialog(tmp_path: Path) -> None:
+    (tmp_path / crash_notes.SHAREABLE).write_text("x" * (1 << 20) + "\nlast\n", encoding="utf-8")
+    lines = diagnostics.shown_at_a_crash(tmp_path)
+    assert lines[-1] == "last"
+    assert max(map(len, lines)) <= diagnostics.SHOWN_CHARS + 1
+
+
+def test_the_notes_of_faults_stay_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crash_notes, "FAULT_BYTES", 2000)
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    monkeypatch.setattr(crash_notes.log, "critical", lambda *_, **__: None)
+    crash_notes.catch_faults(tmp_path, lambda error: None)
+    for number in range(50):
+        error = ValueError("x" * 1000 + str(number))
+        sys.excepthook(ValueError, error, None)
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 10_000
+    assert "x49" in (tmp_path / crash_notes.FAULTS).read_text(encoding="utf-8")

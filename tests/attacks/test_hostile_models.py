@@ -432,3 +432,12 @@ def test_a_name_that_would_steer_a_terminal(tmp_path: Path) -> None:
     model = open_model(write_gguf(tmp_path / "m.gguf", said, tensors))
     assert model.name.startswith("Good [2J model xxx")
     assert (model.name.isprintable(), len(model.name), model.description) == (True, 500, "")
+
+
+def test_no_failure_carries_what_a_terminal_obeys() -> None:
+    name = "a\x1b]0;owned\x07\x9b2J\r\u202eb\u2066c\ud800\nd"
+    error = ModelFormatError(f"The tensor {name} is damaged.")
+    assert error.message == str(error)
+    assert not set(error.message) & set("\x1b\x07\x9b\r\u202e\u2066\ud800")
+    assert "\\x1b]0;owned" in error.message
+    assert "ä火\u202f🔥" in ModelFormatError("ä火\u202f🔥").message

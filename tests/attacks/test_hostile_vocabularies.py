@@ -199,6 +199,10 @@ TOKENIZER_JSON: dict[str, tuple[bytes, str]] = {
     "deeply nested": (b"[" * 700_000, "recursion"),
     "no object": (b"[1]", "no JSON object"),
     "tokens added without end": (added(20_000), "adds 20000 tokens; at most 16384"),
+    "a long text before every other": (
+        json.dumps({"normalizer": {"type": "Prepend", "prepend": "a" * 100_000}}).encode(),
+        "more than 64 times",
+    ),
     "one letter that grows without end": (replacing("a" * 10, "a" * 10, "a" * 10), "more than 64 times"),
     "one letter that becomes a book": (replacing("b" * 100_000), "more than 64 times"),
 }

@@ -178,3 +178,13 @@ def test_whatever_comes_is_a_wish_or_refused_in_words(values: dict[str, Any], wh
             json.dumps(error.values)
         else:
             SamplingConfig().changed(wish.sampling)
+
+
+@pytest.mark.parametrize(
+    "body", [rb'{"model": "m", "\ud800": 1, "messages": []}', rb'{"model": "m", "\udfff\ud800": 1}']
+)
+def test_half_a_character_in_a_name_is_refused_in_words_that_can_be_sent(body: bytes) -> None:
+    with pytest.raises(ApiError) as caught:
+        read_wish("completion", body.replace(b'"messages": []', b'"prompt": "x"'))
+    assert caught.value.status == 400
+    json.dumps(caught.value.values, ensure_ascii=False).encode()

@@ -236,6 +236,28 @@ def test_who_is_silent_or_senseless_is_cut_off(client: openai.OpenAI, monkeypatc
                     pass
 
 
+def test_connections_without_the_key_lock_nobody_out(client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "MOST_CONNECTIONS", 4)
+    address = "127.0.0.1", int(client.base_url.port)
+    silent = [socket.create_connection(address, PATIENCE_S) for _ in range(12)]
+    try:
+        assert client.with_options(max_retries=0).models.list().data
+    finally:
+        for one in silent:
+            one.close()
+
+
+def test_a_body_without_the_key_is_not_read_on_and_on(client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "MOST_UNREAD_BYTES", 1 << 20)
+    port = int(client.base_url.port)
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: {1 << 40}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as connected:
+        connected.sendall(head.encode())
+        assert connected.recv(12) == b"HTTP/1.1 401"
+        with pytest.raises(ConnectionError):
+            connected.sendall(bytes(256 << 20))
+
+
 @pytest.mark.slow
 def test_two_thousand_damaged_requests_leave_it_answering(client: openai.OpenAI) -> None:
     chance = random.Random(0)
