@@ -1,4 +1,4 @@
-"""One turn of a chat as a widget, and the answer: its thought, its parts and its statistics line.
+"""The answer as a widget: its thought, its parts and its statistics line.
 
 It shows what it is given; it neither stores nor scrolls.
 """
@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Sequence
 
-from PySide6.QtCore import QPoint, Qt, Signal
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from app.answer_words import figures_of
@@ -17,13 +16,11 @@ from app.block_parser import BlockParser
 from app.conversation import Message, MessageState
 from app.engine_status import EngineStatus, Phase
 from app.markdown_blocks import Block, CodeBlock, ProseBlock, TableBlock
-from app.message_act import Act, MessageAct
 from app.thinking import ReplySplitter, split
 from app.translation import figure, tr
 from app.ui import theme
 from app.ui.answer_figures import AnswerFigures
 from app.ui.code_block import CodeBlockView
-from app.ui.context_mark import ContextMark
 from app.ui.floating import Menu
 from app.ui.more_row import MoreRow
 from app.ui.more_rows import MoreRows
@@ -32,8 +29,8 @@ from app.ui.selectable import SelectableText
 from app.ui.slices import later
 from app.ui.stat_line import StatLine
 from app.ui.thought_view import ThoughtView
+from app.ui.turn_view import PART_GAP, MessageView
 
-PART_GAP = 14
 # A run of prose is cut into widgets of about this many characters, at a block's end, so that painting the last one
 # again costs the same however long the answer has become.
 PROSE_CHUNK = 3000
@@ -42,80 +39,6 @@ PIECES_AT_ONCE, PARTS_AT_ONCE, AT_ONCE_S = 3, 8, 0.05
 PAGE = 30_000  # characters, about, that are shown of a finished answer before the user asks for more
 
 Part = Prose | Table | CodeBlockView
-
-
-class MessageView(QWidget):
-    """What the transcript asks of every turn.
-
-    link_activated: an address that was followed. acted: a MessageAct that the person wants for this message. grown: it
-    has another text.
-    """
-
-    link_activated = Signal(str)
-    looked_for = Signal(QWidget, int)  # a part, and how far below its top the place is that a footnote leads to
-    acted = Signal(object)
-    grown = Signal()
-
-    def __init__(self, message: Message, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.message = message
-        self._mark: ContextMark | None = None
-        self.column = QVBoxLayout(self)
-        self.column.setContentsMargins(0, 0, 0, 0)
-        self.column.setSpacing(theme.px(PART_GAP))
-
-    def set_width(self, width: int) -> None:
-        """Lay out for a column of that width, so that heights are right at once."""
-
-    @property
-    def is_editing(self) -> bool:
-        """Whether the person is changing it: then it must not go."""
-        return False
-
-    def set_versions(self, which: int, count: int) -> None:
-        """This is the `which`-th version of it, from 1, of so many."""
-
-    def texts(self) -> list[SelectableText | None]:
-        """Return the texts that a selection runs through, from the top; None for one that is not shown now. A text
-        keeps its number while the message lives."""
-        return []
-
-    def blocks_in(self, number: int) -> list[Block]:
-        """Return the Markdown blocks that the text of that number shows."""
-        return []
-
-    def sources(self) -> list[tuple[str, int]]:
-        """Return the Markdown of every top-level block, and how many of the blocks show it."""
-        return []
-
-    @property
-    def shows_all(self) -> bool:
-        """Whether its texts hold everything, so that nothing is built later or when the user asks for more."""
-        return True
-
-    def unshown(self) -> str:
-        """Return the words behind the last of its texts, as they were written."""
-        return ""
-
-    @property
-    def source(self) -> str:
-        """What "Copy message" gives: the words as they were written, without a thought."""
-        return self.message.text
-
-    def do(self, act: Act, text: str = "", step: int = 0) -> None:
-        """Ask for an act on this message."""
-        self.acted.emit(MessageAct(act, self.message.id, text, step))
-
-    def set_dropped(self, count: int, at: int = 0, messages: Sequence[Message] = ()) -> None:
-        """Say above this turn which messages are no longer in the context, as ContextMark has it; with a count of 0
-        nothing is said."""
-        if self._mark is None and count:
-            self._mark = ContextMark(self)
-            self.column.insertWidget(0, self._mark)
-            self.column.insertSpacing(1, theme.px(6))
-        if self._mark is not None:
-            self._mark.set_left_out(count, at, messages)
-            self._mark.setVisible(count > 0)
 
 
 class Answer(MessageView):

@@ -17,10 +17,10 @@ from app.ui.controls import Button, Label
 from app.ui.floating import Menu
 from app.ui.message_buttons import CopyButton, HoverButton, VersionSwitch, reveal_all
 from app.ui.message_field import MessageField
-from app.ui.message_view import MessageView
 from app.ui.more_row import MoreRow
 from app.ui.prose import PlainText
 from app.ui.selectable import SelectableText
+from app.ui.turn_view import MessageView
 
 BUBBLE_WIDTH = 560
 PAGE, PAGE_LINES = 12_000, 250  # characters and lines that are shown before the user asks for more

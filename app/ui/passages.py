@@ -12,7 +12,7 @@ from app.thinking import spoken
 from app.ui.copied_text import block_text
 
 if TYPE_CHECKING:
-    from app.ui.message_view import MessageView
+    from app.ui.turn_view import MessageView
 
 
 def passage_of(

@@ -24,8 +24,8 @@ from app.ui.passages import passage_of
 from app.ui.selectable import SelectableText
 
 if TYPE_CHECKING:
-    from app.ui.message_view import MessageView
     from app.ui.turn_column import TurnColumn
+    from app.ui.turn_view import MessageView
 
 SCROLL_MS = 30  # between two steps while the pointer is held beyond an edge
 MOST_STEP = 60  # px of one step

@@ -20,10 +20,11 @@ from app.translation import tr
 from app.ui import theme
 from app.ui.context_reach import ContextReach
 from app.ui.controls import Button
-from app.ui.message_view import Answer, MessageView
+from app.ui.message_view import Answer
 from app.ui.own_message import OwnMessage
 from app.ui.selection import TextSelection
 from app.ui.turn_column import TurnColumn
+from app.ui.turn_view import MessageView
 
 NEWEST = 60  # messages that a chat has built soon after it opens
 BATCH = 20  # more that are built when somebody scrolls up or down to them

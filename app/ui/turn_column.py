@@ -15,8 +15,9 @@ from PySide6.QtWidgets import QApplication, QSizePolicy, QSpacerItem, QVBoxLayou
 
 from app.conversation import Message, MessageState, Role
 from app.ui import theme
-from app.ui.message_view import Answer, MessageView
+from app.ui.message_view import Answer
 from app.ui.own_message import OwnMessage
+from app.ui.turn_view import MessageView
 
 TURN_GAP = 16
 TURN_PX = 140  # room for a message that is not built: about what one takes
