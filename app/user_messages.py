@@ -113,6 +113,10 @@ _ENGINE_WORDS: dict[str, _Words] = {
         remedies=_OTHER_MODEL,
     ),
     "UnsupportedModelError": _Words(noted("The model is of a kind that Hearth does not run."), remedies=_OTHER_MODEL),
+    "HeaderTooLargeError": _Words(
+        noted("The model's header would take too much memory. Choose another file of it, or another model."),
+        remedies=_OTHER_MODEL,
+    ),
     "TokenizerMismatchError": _Words(
         noted("The tokenizer beside the model's weights belongs to another model."), remedies=_OTHER_MODEL
     ),

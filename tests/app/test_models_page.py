@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app.engine_status import Phase
+from app.problems import Problems
 from app.ui import theme
 from app.ui.floating import ConfirmDialog, Toast
 from app.ui.model_details import DetailsSheet
@@ -439,6 +441,9 @@ def test_a_failure_is_told_on_the_page_that_is_shown(enter: Enter) -> None:
     assert primary == [], "beside the banner's there is no other primary button"
     QTest.mouseClick(room.page.banner._remedy, Qt.MouseButton.LeftButton)
     assert not room.page.banner.isVisible()
+    problems = Problems()
+    problems.shown.connect(room.window.page.show_banner)
+    room.window._chat = SimpleNamespace(problems=problems)  # type: ignore[assignment]
     room.window.show_chat()
     room.controller.problem.emit(message)
     assert room.window.page.banner.isVisible()
