@@ -40,6 +40,16 @@
     </message>
     <message>
         <location filename="../../app/answer_words.py"/>
+        <source>Already in memory</source>
+        <translation>Bereits im Speicher</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <source>Another program on this PC</source>
+        <translation>Anderes Programm auf diesem PC</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
         <location filename="../../app/chat_files.py"/>
         <location filename="../../app/ui/message_view.py"/>
         <source>Answer</source>
@@ -48,6 +58,7 @@
     <message>
         <location filename="../../app/answer_words.py"/>
         <location filename="../../app/settings.py"/>
+        <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/context_meter.py"/>
         <location filename="../../app/ui/model_details.py"/>
         <source>Context</source>
@@ -124,8 +135,8 @@
     </message>
     <message>
         <location filename="../../app/answer_words.py"/>
-        <source>Of it already read</source>
-        <translation>Davon bereits gelesen</translation>
+        <source>Not finished: the server did not answer</source>
+        <translation>Nicht fertig: der Server hat nicht geantwortet</translation>
     </message>
     <message>
         <location filename="../../app/answer_words.py"/>
@@ -196,6 +207,11 @@
     </message>
     <message>
         <location filename="../../app/answer_words.py"/>
+        <source>from {server}, another program on this PC</source>
+        <translation>von {server}, einem anderen Programm auf diesem PC</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
         <source>from {server}, not on this PC</source>
         <translation>von {server}, nicht auf diesem PC</translation>
     </message>
@@ -236,7 +252,6 @@
     </message>
     <message>
         <location filename="../../app/answer_words.py"/>
-        <location filename="../../app/ui/status_strip.py"/>
         <source>{used} of {total}</source>
         <translation>{used} von {total}</translation>
     </message>
@@ -259,11 +274,6 @@
     </message>
     <message>
         <location filename="../../app/attachments.py"/>
-        <source>{name} holds no text. Hearth reads text and PDF files.</source>
-        <translation>{name} enthält keinen Text. Hearth liest Text- und PDF-Dateien.</translation>
-    </message>
-    <message>
-        <location filename="../../app/attachments.py"/>
         <source>{name} is a folder. Attach the files in it.</source>
         <translation>{name} ist ein Ordner. Hängen Sie die Dateien darin an.</translation>
     </message>
@@ -278,9 +288,14 @@
         <translation>{name} ist keine Datei.</translation>
     </message>
     <message>
+        <location filename="../../app/attachments.py"/>
+        <source>{name} is not a text file. Hearth reads text and PDF files.</source>
+        <translation>{name} ist keine Textdatei. Hearth liest Text- und PDF-Dateien.</translation>
+    </message>
+    <message>
         <location filename="../../app/chat_controller.py"/>
-        <source>Chat deleted</source>
-        <translation>Chat gelöscht</translation>
+        <source>Chat moved to the bin</source>
+        <translation>Chat in den Papierkorb gelegt</translation>
     </message>
     <message>
         <location filename="../../app/chat_controller.py"/>
@@ -478,6 +493,11 @@
     </message>
     <message>
         <location filename="../../app/chat_shelf.py"/>
+        <source>Chat restored</source>
+        <translation>Chat wiederhergestellt</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_shelf.py"/>
         <source>Chat unpinned</source>
         <translation>Chat gelöst</translation>
     </message>
@@ -557,11 +577,6 @@
         <location filename="../../app/chat_turns.py"/>
         <source>Message deleted</source>
         <translation>Nachricht gelöscht</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_turns.py"/>
-        <source>Only this PC writes answers on: have it answered anew</source>
-        <translation>Nur dieser PC schreibt Antworten weiter: Lassen Sie sie neu beantworten</translation>
     </message>
     <message>
         <location filename="../../app/chat_turns.py"/>
@@ -660,6 +675,11 @@
     </message>
     <message>
         <location filename="../../app/engine_status.py"/>
+        <source>Getting ready, {done} of {total} (once for this PC)</source>
+        <translation>Vorbereitung, {done} von {total} (einmalig auf diesem PC)</translation>
+    </message>
+    <message>
+        <location filename="../../app/engine_status.py"/>
         <location filename="../../app/model_rows.py"/>
         <location filename="../../app/ui/composer.py"/>
         <location filename="../../app/ui/engine_card.py"/>
@@ -670,7 +690,6 @@
     </message>
     <message>
         <location filename="../../app/engine_status.py"/>
-        <location filename="../../app/ui/status_strip.py"/>
         <source>No model</source>
         <translation>Kein Modell</translation>
     </message>
@@ -678,11 +697,6 @@
         <location filename="../../app/engine_status.py"/>
         <source>Not loaded</source>
         <translation>Nicht geladen</translation>
-    </message>
-    <message>
-        <location filename="../../app/engine_status.py"/>
-        <source>Preparing the processor kernels, {done} of {total}</source>
-        <translation>Prozessor-Kernels vorbereiten, {done} von {total}</translation>
     </message>
     <message numerus="yes">
         <location filename="../../app/engine_status.py"/>
@@ -730,6 +744,16 @@
         <location filename="../../app/library_words.py"/>
         <source>Choose another model</source>
         <translation>Anderes Modell wählen</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>Couldn't open {model}</source>
+        <translation>{model} ließ sich nicht öffnen</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>Couldn't search</source>
+        <translation>Suche nicht möglich</translation>
     </message>
     <message>
         <location filename="../../app/library_words.py"/>
@@ -865,11 +889,6 @@
     </message>
     <message>
         <location filename="../../app/library_words.py"/>
-        <source>The search was not made</source>
-        <translation>Die Suche wurde nicht ausgeführt</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_words.py"/>
         <location filename="../../app/user_messages.py"/>
         <source>The tokenizer beside the model's weights belongs to another model.</source>
         <translation>Der Tokenizer neben den Gewichten gehört zu einem anderen Modell.</translation>
@@ -953,11 +972,6 @@
     </message>
     <message>
         <location filename="../../app/library_words.py"/>
-        <source>{model} was not looked into</source>
-        <translation>{model} wurde nicht angesehen</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_words.py"/>
         <source>{model} was not prepared</source>
         <translation>{model} wurde nicht vorbereitet</translation>
     </message>
@@ -970,6 +984,16 @@
         <location filename="../../app/live_figures.py"/>
         <source>Another value than zero had {share}.</source>
         <translation>Einen anderen Wert als null hatten {share}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>Ask something: the neurons that fire for each token light up here.</source>
+        <translation>Fragen Sie etwas: Hier leuchten die Neuronen auf, die für jedes Token feuern.</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>Ask something: the rate of the answer is drawn here.</source>
+        <translation>Fragen Sie etwas: Hier erscheint die Rate der Antwort.</translation>
     </message>
     <message>
         <location filename="../../app/live_figures.py"/>
@@ -998,6 +1022,11 @@
     </message>
     <message>
         <location filename="../../app/live_figures.py"/>
+        <source>Hearth {size}</source>
+        <translation>Hearth {size}</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
         <source>Hot neurons</source>
         <translation>Heiße Neuronen</translation>
     </message>
@@ -1008,8 +1037,8 @@
     </message>
     <message>
         <location filename="../../app/live_figures.py"/>
-        <source>Memory of Hearth</source>
-        <translation>Speicher von Hearth</translation>
+        <source>Memory used</source>
+        <translation>Belegter Speicher</translation>
     </message>
     <message>
         <location filename="../../app/live_figures.py"/>
@@ -1106,11 +1135,6 @@
     </message>
     <message>
         <location filename="../../app/live_figures.py"/>
-        <source>of {total} · {free} free</source>
-        <translation>von {total} · {free} frei</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
         <location filename="../../app/ui/neuron_map.py"/>
         <source>on the GPU</source>
         <translation>auf der GPU</translation>
@@ -1129,11 +1153,6 @@
         <location filename="../../app/live_figures.py"/>
         <source>one column a layer, busiest at the bottom</source>
         <translation>eine Spalte je Schicht, die eifrigsten unten</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>other programs {size}</source>
-        <translation>andere Programme {size}</translation>
     </message>
     <message>
         <location filename="../../app/live_figures.py"/>
@@ -1202,6 +1221,7 @@
     </message>
     <message>
         <location filename="../../app/manners.py"/>
+        <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/crash_dialog.py"/>
         <location filename="../../app/ui/settings_dialog.py"/>
         <source>Save a report</source>
@@ -1236,6 +1256,11 @@
         <location filename="../../app/manners.py"/>
         <source>preparing a model</source>
         <translation>bereitet ein Modell vor</translation>
+    </message>
+    <message>
+        <location filename="../../app/manners.py"/>
+        <source>something unforeseen; the log says more</source>
+        <translation>etwas Unvorhergesehenes; mehr steht im Protokoll</translation>
     </message>
     <message>
         <location filename="../../app/mode_rates.py"/>
@@ -1275,6 +1300,11 @@
     </message>
     <message>
         <location filename="../../app/model_rows.py"/>
+        <source>Fits this PC</source>
+        <translation>Passt auf diesen PC</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_rows.py"/>
         <source>GPU + CPU</source>
         <translation>GPU + CPU</translation>
     </message>
@@ -1292,14 +1322,19 @@
     </message>
     <message>
         <location filename="../../app/model_rows.py"/>
+        <source>Slow here</source>
+        <translation>Hier langsam</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_rows.py"/>
         <location filename="../../app/ui/model_details.py"/>
         <source>comes with Hearth</source>
         <translation>kommt mit Hearth</translation>
     </message>
     <message>
         <location filename="../../app/model_rows.py"/>
-        <source>{size} GB too big</source>
-        <translation>{size} GB zu groß</translation>
+        <source>{size} too big</source>
+        <translation>{size} zu groß</translation>
     </message>
     <message>
         <location filename="../../app/model_selection.py"/>
@@ -1318,11 +1353,6 @@
     </message>
     <message>
         <location filename="../../app/model_selection.py"/>
-        <source>Base</source>
-        <translation>Basis</translation>
-    </message>
-    <message>
-        <location filename="../../app/model_selection.py"/>
         <location filename="../../app/ui/chat_menus.py"/>
         <location filename="../../app/ui/model_card.py"/>
         <location filename="../../app/ui/side_panel.py"/>
@@ -1331,6 +1361,7 @@
     </message>
     <message>
         <location filename="../../app/model_selection.py"/>
+        <location filename="../../app/ui/server_shelf.py"/>
         <source>On this PC</source>
         <translation>Auf diesem PC</translation>
     </message>
@@ -1338,6 +1369,16 @@
         <location filename="../../app/model_selection.py"/>
         <source>Recommended</source>
         <translation>Empfohlen</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_selection.py"/>
+        <source>Research</source>
+        <translation>Forschung</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_selection.py"/>
+        <source>Runs well here</source>
+        <translation>Läuft hier gut</translation>
     </message>
     <message>
         <location filename="../../app/model_selection.py"/>
@@ -1562,14 +1603,14 @@
     </message>
     <message>
         <location filename="../../app/models_controller.py"/>
-        <location filename="../../app/ui/shelf_dialog.py"/>
-        <source>{name} deleted</source>
-        <translation>{name} gelöscht</translation>
+        <source>{name} added</source>
+        <translation>{name} hinzugefügt</translation>
     </message>
     <message>
         <location filename="../../app/models_controller.py"/>
-        <source>{name} is on this PC's list now</source>
-        <translation>{name} steht jetzt auf der Liste dieses PCs</translation>
+        <location filename="../../app/ui/shelf_dialog.py"/>
+        <source>{name} deleted</source>
+        <translation>{name} gelöscht</translation>
     </message>
     <message>
         <location filename="../../app/models_controller.py"/>
@@ -1578,8 +1619,13 @@
     </message>
     <message>
         <location filename="../../app/models_controller.py"/>
-        <source>{name} taken off the list</source>
-        <translation>{name} von der Liste genommen</translation>
+        <source>{name} removed</source>
+        <translation>{name} entfernt</translation>
+    </message>
+    <message>
+        <location filename="../../app/next_message.py"/>
+        <source>Message removed</source>
+        <translation>Nachricht entfernt</translation>
     </message>
     <message>
         <location filename="../../app/notifications.py"/>
@@ -1739,13 +1785,13 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <source>An answer ends here at the latest.</source>
-        <translation>Spätestens hier endet eine Antwort.</translation>
+        <source>Advanced</source>
+        <translation>Erweitert</translation>
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <source>Another one where a program has this already.</source>
-        <translation>Ein anderer, wo ein Programm diesen schon hat.</translation>
+        <source>An answer ends here at the latest.</source>
+        <translation>Spätestens hier endet eine Antwort.</translation>
     </message>
     <message>
         <location filename="../../app/settings.py"/>
@@ -1767,6 +1813,11 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
+        <source>Change it if another program uses this port.</source>
+        <translation>Ändern, falls ein anderes Programm diesen Port nutzt.</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
         <source>Closing the window then leaves Hearth in the tray; Ctrl Q ends it.</source>
         <translation>Schließen lässt Hearth dann im Infofeld; Strg Q beendet es.</translation>
     </message>
@@ -1774,11 +1825,6 @@
         <location filename="../../app/settings.py"/>
         <source>Contrast</source>
         <translation>Kontrast</translation>
-    </message>
-    <message>
-        <location filename="../../app/settings.py"/>
-        <source>Counts from the next start of Hearth on.</source>
-        <translation>Gilt ab dem nächsten Start von Hearth.</translation>
     </message>
     <message>
         <location filename="../../app/settings.py"/>
@@ -1905,6 +1951,7 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
+        <location filename="../../app/shortcuts.py"/>
         <source>Local server</source>
         <translation>Lokaler Server</translation>
     </message>
@@ -2004,6 +2051,11 @@
         <location filename="../../app/settings.py"/>
         <source>System</source>
         <translation>System</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Takes effect after a restart.</source>
+        <translation>Gilt nach einem Neustart.</translation>
     </message>
     <message>
         <location filename="../../app/settings.py"/>
@@ -2121,15 +2173,53 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/settings_dialog.py"/>
+        <source>Access token</source>
+        <translation>Zugriffstoken</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Add a model file</source>
+        <translation>Modelldatei hinzufügen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/model_acts.py"/>
+        <source>Add a model folder</source>
+        <translation>Modellordner hinzufügen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/server_shelf.py"/>
+        <source>Add a server</source>
+        <translation>Server hinzufügen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/preset_menu.py"/>
         <source>Adjust sampling</source>
         <translation>Sampling anpassen</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/message_view.py"/>
+        <location filename="../../app/ui/stat_line.py"/>
+        <source>Answer again</source>
+        <translation>Neu beantworten</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/composer.py"/>
         <source>Attach files</source>
         <translation>Dateien anhängen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Bin of deleted chats</source>
+        <translation>Papierkorb für gelöschte Chats</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2155,11 +2245,6 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <source>Choose a persona</source>
-        <translation>Persona wählen</translation>
-    </message>
-    <message>
-        <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/compare_dialog.py"/>
         <location filename="../../app/ui/live_page.py"/>
         <location filename="../../app/ui/preset_menu.py"/>
@@ -2168,8 +2253,18 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>Continue the answer</source>
+        <translation>Antwort fortsetzen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>Copy the last answer</source>
         <translation>Letzte Antwort kopieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Copy the selected text</source>
+        <translation>Ausgewählten Text kopieren</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2217,6 +2312,11 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>Edit the last message</source>
+        <translation>Letzte Nachricht bearbeiten</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>Export all chats as JSON</source>
         <translation>Alle Chats als JSON exportieren</translation>
     </message>
@@ -2240,6 +2340,12 @@
         <location filename="../../app/ui/command_palette.py"/>
         <source>Find anything</source>
         <translation>Alles finden</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/model_menu.py"/>
+        <source>How it runs here</source>
+        <translation>Wie es hier läuft</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2274,12 +2380,13 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <source>Message sent before</source>
-        <translation>Zuvor gesendete Nachricht</translation>
+        <source>Load the last model</source>
+        <translation>Letztes Modell laden</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/main_window.py"/>
+        <location filename="../../app/ui/model_list.py"/>
         <location filename="../../app/ui/model_menu.py"/>
         <location filename="../../app/ui/models_head.py"/>
         <location filename="../../app/ui/models_page.py"/>
@@ -2289,6 +2396,12 @@
         <location filename="../../app/ui/sidebar.py"/>
         <source>Models</source>
         <translation>Modelle</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/model_acts.py"/>
+        <source>Move the models folder</source>
+        <translation>Modellordner verschieben</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2304,6 +2417,11 @@
         <location filename="../../app/shortcuts.py"/>
         <source>Open or close the sidebar</source>
         <translation>Seitenleiste öffnen oder schließen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Open the folder of your chats</source>
+        <translation>Ordner Ihrer Chats öffnen</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2323,8 +2441,20 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/about_dialog.py"/>
+        <location filename="../../app/ui/settings_dialog.py"/>
+        <source>Privacy</source>
+        <translation>Datenschutz</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>Quit Hearth</source>
         <translation>Hearth beenden</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Refresh the models</source>
+        <translation>Modelle neu einlesen</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2340,6 +2470,11 @@
         <location filename="../../app/shortcuts.py"/>
         <source>Search all chats</source>
         <translation>Alle Chats durchsuchen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Select the message, then the chat</source>
+        <translation>Nachricht auswählen, dann den Chat</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2364,8 +2499,20 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/crash_dialog.py"/>
+        <location filename="../../app/ui/settings_dialog.py"/>
+        <source>Show the log</source>
+        <translation>Protokoll anzeigen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>Smaller</source>
         <translation>Kleiner</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Stop loading the model</source>
+        <translation>Laden des Modells stoppen</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2375,8 +2522,20 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/main_window.py"/>
+        <location filename="../../app/ui/preset_menu.py"/>
+        <source>System prompt and persona</source>
+        <translation>Systemprompt und Persona</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>Theme of the desktop</source>
         <translation>Design des Desktops</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Unload the model</source>
+        <translation>Modell entladen</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2387,6 +2546,21 @@
         <location filename="../../app/shortcuts.py"/>
         <source>Window</source>
         <translation>Fenster</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>add new instructions import export</source>
+        <translation>hinzufügen neu anweisungen importieren exportieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>add new sampling temperature import export</source>
+        <translation>hinzufügen neu sampling temperatur importieren exportieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>api openai other programs port key</source>
+        <translation>api openai andere programme port schlüssel</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2410,6 +2584,16 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>bring back</source>
+        <translation>zurückholen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>cancel load</source>
+        <translation>abbrechen laden</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>clipboard</source>
         <translation>zwischenablage</translation>
     </message>
@@ -2417,6 +2601,11 @@
         <location filename="../../app/shortcuts.py"/>
         <source>command palette</source>
         <translation>befehle palette</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>disk storage path where</source>
+        <translation>festplatte speicherort pfad wo</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2440,13 +2629,53 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>free memory stop</source>
+        <translation>speicher freigeben stoppen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>full drop oldest window tokens</source>
+        <translation>voll älteste weglassen fenster token</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>gguf import open own</source>
+        <translation>gguf importieren öffnen eigene</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>go on write more</source>
+        <translation>weiter schreiben mehr</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>graphs gpu neurons monitor</source>
         <translation>graphen gpu neuronen monitor</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>help bug problem</source>
+        <translation>hilfe fehler problem</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>help bug problem folder</source>
+        <translation>hilfe fehler problem ordner</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>help keys</source>
         <translation>hilfe tasten</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>hub hugging face login key add</source>
+        <translation>hub hugging face anmelden schlüssel hinzufügen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>import open own safetensors bundle</source>
+        <translation>importieren öffnen eigene safetensors bundle</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2465,18 +2694,28 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <source>instructions system prompt</source>
-        <translation>anweisungen systemprompt</translation>
+        <source>in the messages</source>
+        <translation>in den Nachrichten</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <source>instructions system prompt import export</source>
-        <translation>anweisungen systemprompt import export</translation>
+        <source>instructions role</source>
+        <translation>anweisungen rolle</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
         <source>keep on top</source>
         <translation>oben behalten</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>look again reload list</source>
+        <translation>erneut suchen neu laden liste</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>model gpu memory placement layers</source>
+        <translation>modell gpu speicher verteilung schichten</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2487,6 +2726,11 @@
         <location filename="../../app/shortcuts.py"/>
         <source>open file json restore</source>
         <translation>datei öffnen json wiederherstellen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>openai api remote ollama lm studio llama.cpp</source>
+        <translation>openai api entfernt ollama lm studio llama.cpp</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2505,18 +2749,23 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>regenerate retry last</source>
+        <translation>neu erzeugen wiederholen letzte</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>remove</source>
         <translation>entfernen</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <source>sampling mode sparse exact</source>
-        <translation>sampling modus sparsam exakt</translation>
+        <source>restore undelete trash recycle empty</source>
+        <translation>wiederherstellen gelöscht papierkorb leeren</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <source>sampling temperature import export</source>
-        <translation>sampling temperatur import export</translation>
+        <source>sampling mode sparse exact</source>
+        <translation>sampling modus sparsam exakt</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2560,6 +2809,16 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>what leaves this pc network stored</source>
+        <translation>was verlässt diesen pc netzwerk gespeichert</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>where stored data backup</source>
+        <translation>wo gespeichert daten sicherung</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>while it is written</source>
         <translation>während geschrieben wird</translation>
     </message>
@@ -2590,6 +2849,11 @@
     </message>
     <message>
         <location filename="../../app/ui/about_dialog.py"/>
+        <source>Chats are stored unencrypted in your own folder. “Your chats” in the settings opens it. Delete single chats in Hearth, or everything with the folder.</source>
+        <translation>Chats werden unverschlüsselt in Ihrem eigenen Ordner gespeichert. „Ihre Chats“ in den Einstellungen öffnet ihn. Löschen Sie einzelne Chats in Hearth oder alles mit dem Ordner.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/about_dialog.py"/>
         <location filename="../../app/ui/banner.py"/>
         <location filename="../../app/ui/compare_dialog.py"/>
         <location filename="../../app/ui/model_dialogs.py"/>
@@ -2602,6 +2866,11 @@
         <location filename="../../app/ui/about_dialog.py"/>
         <source>Hearth chats with language models on this PC, with an engine of its own that skips the neurons which do not fire. Where there is an NVIDIA GPU, it computes the busy neurons there and the others on the CPU at the same time.</source>
         <translation>Hearth chattet mit Sprachmodellen auf diesem PC, mit einer eigenen Engine, die inaktive Neuronen überspringt. Wo es eine NVIDIA-GPU gibt, berechnet sie dort die eifrigen Neuronen und zugleich auf der CPU die übrigen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/about_dialog.py"/>
+        <source>Hearth uses the network only when you search for or download a model, write to a server that you added, open a link, or switch on the look for updates.</source>
+        <translation>Hearth nutzt das Netz nur, wenn Sie ein Modell suchen oder herunterladen, an einen von Ihnen hinzugefügten Server schreiben, einen Link öffnen oder die Suche nach Updates einschalten.</translation>
     </message>
     <message>
         <location filename="../../app/ui/about_dialog.py"/>
@@ -2621,6 +2890,11 @@
     </message>
     <message>
         <location filename="../../app/ui/about_dialog.py"/>
+        <source>Other programs on this PC can ask your model only while the local server is switched on, and only with its key.</source>
+        <translation>Andere Programme auf diesem PC können Ihr Modell nur fragen, solange Sie den lokalen Server eingeschaltet haben, und nur mit dessen Schlüssel.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/about_dialog.py"/>
         <source>Part</source>
         <translation>Teil</translation>
     </message>
@@ -2631,6 +2905,7 @@
     </message>
     <message>
         <location filename="../../app/ui/about_dialog.py"/>
+        <location filename="../../app/ui/selection.py"/>
         <source>Text</source>
         <translation>Text</translation>
     </message>
@@ -2649,6 +2924,11 @@
         <location filename="../../app/ui/settings_dialog.py"/>
         <source>Version {version}</source>
         <translation>Version {version}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/about_dialog.py"/>
+        <source>What you write, what is answered and what you attach stay on this PC. There is no account and no telemetry. Nothing is sent when Hearth starts, runs or crashes.</source>
+        <translation>Was Sie schreiben, die Antworten und Ihre Anhänge bleiben auf diesem PC. Es gibt kein Konto und keine Telemetrie. Wenn Hearth startet, läuft oder abstürzt, wird nichts gesendet.</translation>
     </message>
     <message>
         <location filename="../../app/ui/answer_figures.py"/>
@@ -2676,8 +2956,8 @@
     </message>
     <message>
         <location filename="../../app/ui/answer_menus.py"/>
-        <source>{built_in} of Hearth's</source>
-        <translation>{built_in} von Hearth</translation>
+        <source>{built_in} built in</source>
+        <translation>{built_in} mitgeliefert</translation>
     </message>
     <message>
         <location filename="../../app/ui/answer_menus.py"/>
@@ -2686,8 +2966,8 @@
     </message>
     <message>
         <location filename="../../app/ui/answer_menus.py"/>
-        <source>{own} of yours, {built_in} of Hearth's</source>
-        <translation>{own} von Ihnen, {built_in} von Hearth</translation>
+        <source>{own} of yours, {built_in} built in</source>
+        <translation>{own} eigene, {built_in} mitgeliefert</translation>
     </message>
     <message>
         <location filename="../../app/ui/attachment_chip.py"/>
@@ -2740,6 +3020,7 @@
         <location filename="../../app/ui/message_view.py"/>
         <location filename="../../app/ui/own_message.py"/>
         <location filename="../../app/ui/own_server_rows.py"/>
+        <location filename="../../app/ui/selection.py"/>
         <source>Copy</source>
         <translation>Kopieren</translation>
     </message>
@@ -2761,12 +3042,16 @@
     </message>
     <message>
         <location filename="../../app/ui/away_mark.py"/>
+        <source>Answer with Hearth</source>
+        <translation>Mit Hearth antworten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/away_mark.py"/>
         <source>From the next message on, nothing is sent</source>
         <translation>Ab der nächsten Nachricht wird nichts gesendet</translation>
     </message>
     <message>
         <location filename="../../app/ui/away_mark.py"/>
-        <location filename="../../app/ui/status_strip.py"/>
         <source>Sent to {server}</source>
         <translation>An {server}</translation>
     </message>
@@ -2777,8 +3062,18 @@
     </message>
     <message>
         <location filename="../../app/ui/away_mark.py"/>
+        <source>What you write is sent to {server}, another program on this PC.</source>
+        <translation>Was Sie schreiben, geht an {server}, ein anderes Programm auf diesem PC.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/away_mark.py"/>
         <source>What you write is sent to {server}, {host}. It leaves this PC.</source>
         <translation>Was Sie schreiben, geht an {server}, {host}. Es verlässt diesen PC.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/away_mark.py"/>
+        <source>another program on this PC</source>
+        <translation>ein anderes Programm auf diesem PC</translation>
     </message>
     <message>
         <location filename="../../app/ui/banner.py"/>
@@ -2794,14 +3089,116 @@
     </message>
     <message>
         <location filename="../../app/ui/banner.py"/>
+        <location filename="../../app/ui/crash_dialog.py"/>
         <location filename="../../app/ui/model_acts.py"/>
         <source>Details</source>
         <translation>Details</translation>
     </message>
     <message>
         <location filename="../../app/ui/banner.py"/>
+        <location filename="../../app/ui/crash_dialog.py"/>
         <source>Hide details</source>
         <translation>Details ausblenden</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/bin_sheet.py"/>
+        <source>And {n} more chats</source>
+        <translation>
+            <numerusform>Und {n} weiterer Chat</numerusform>
+            <numerusform>Und {n} weitere Chats</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/bin_sheet.py"/>
+        <location filename="../../app/ui/chat_menus.py"/>
+        <source>Bin</source>
+        <translation>Papierkorb</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/bin_sheet.py"/>
+        <location filename="../../app/ui/chat_menus.py"/>
+        <location filename="../../app/ui/chat_page.py"/>
+        <location filename="../../app/ui/message_view.py"/>
+        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/model_card.py"/>
+        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/shelf_dialog.py"/>
+        <source>Delete</source>
+        <translation>Löschen</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/bin_sheet.py"/>
+        <source>Delete {n} chats for good?</source>
+        <translation>
+            <numerusform>{n} Chat endgültig löschen?</numerusform>
+            <numerusform>{n} Chats endgültig löschen?</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/bin_sheet.py"/>
+        <source>Delete “{title}” for good</source>
+        <translation>„{title}“ endgültig löschen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/bin_sheet.py"/>
+        <source>Delete “{title}” for good?</source>
+        <translation>„{title}“ endgültig löschen?</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/bin_sheet.py"/>
+        <source>Deleted chats are kept for {n} days. Searches and exports leave them out.</source>
+        <translation>
+            <numerusform>Gelöschte Chats bleiben {n} Tag erhalten. Suche und Export lassen sie aus.</numerusform>
+            <numerusform>Gelöschte Chats bleiben {n} Tage erhalten. Suche und Export lassen sie aus.</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/bin_sheet.py"/>
+        <source>Empty the bin</source>
+        <translation>Papierkorb leeren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/bin_sheet.py"/>
+        <source>It cannot be restored afterwards.</source>
+        <translation>Danach ist er nicht wiederherzustellen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/bin_sheet.py"/>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <location filename="../../app/ui/server_acts.py"/>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>Keep</source>
+        <translation>Behalten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/bin_sheet.py"/>
+        <source>Restore</source>
+        <translation>Wiederherstellen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/bin_sheet.py"/>
+        <source>Restore “{title}”</source>
+        <translation>„{title}“ wiederherstellen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/bin_sheet.py"/>
+        <source>The bin is empty.</source>
+        <translation>Der Papierkorb ist leer.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/bin_sheet.py"/>
+        <source>What is in the bin cannot be restored afterwards.</source>
+        <translation>Was im Papierkorb liegt, ist danach nicht wiederherzustellen.</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/bin_sheet.py"/>
+        <source>{n} days left</source>
+        <translation>
+            <numerusform>Noch {n} Tag</numerusform>
+            <numerusform>Noch {n} Tage</numerusform>
+        </translation>
     </message>
     <message>
         <location filename="../../app/ui/chat_acts.py"/>
@@ -2848,18 +3245,6 @@
         <location filename="../../app/ui/side_panel.py"/>
         <source>All chats</source>
         <translation>Alle Chats</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <location filename="../../app/ui/chat_page.py"/>
-        <location filename="../../app/ui/message_view.py"/>
-        <location filename="../../app/ui/model_acts.py"/>
-        <location filename="../../app/ui/model_card.py"/>
-        <location filename="../../app/ui/model_details.py"/>
-        <location filename="../../app/ui/model_dialogs.py"/>
-        <location filename="../../app/ui/shelf_dialog.py"/>
-        <source>Delete</source>
-        <translation>Löschen</translation>
     </message>
     <message>
         <location filename="../../app/ui/chat_menus.py"/>
@@ -2915,14 +3300,14 @@
     </message>
     <message>
         <location filename="../../app/ui/chat_menus.py"/>
-        <location filename="../../app/ui/chat_page.py"/>
-        <source>Rename</source>
-        <translation>Umbenennen</translation>
+        <source>Remove folder, keep chats</source>
+        <translation>Ordner entfernen, Chats behalten</translation>
     </message>
     <message>
         <location filename="../../app/ui/chat_menus.py"/>
-        <source>Take all chats out</source>
-        <translation>Alle Chats herausnehmen</translation>
+        <location filename="../../app/ui/chat_page.py"/>
+        <source>Rename</source>
+        <translation>Umbenennen</translation>
     </message>
     <message>
         <location filename="../../app/ui/chat_menus.py"/>
@@ -3036,6 +3421,11 @@
     </message>
     <message>
         <location filename="../../app/ui/chat_models.py"/>
+        <source>From the next message on, {model} answers this chat</source>
+        <translation>Ab der nächsten Nachricht antwortet {model} in diesem Chat</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_models.py"/>
         <source>the model</source>
         <translation>das Modell</translation>
     </message>
@@ -3122,6 +3512,14 @@
         <translation>
             <numerusform>{n} Zeile anzeigen</numerusform>
             <numerusform>{n} Zeilen anzeigen</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/code_block.py"/>
+        <source>Show {n} more lines</source>
+        <translation>
+            <numerusform>{n} weitere Zeile anzeigen</numerusform>
+            <numerusform>{n} weitere Zeilen anzeigen</numerusform>
         </translation>
     </message>
     <message>
@@ -3268,6 +3666,11 @@
     </message>
     <message>
         <location filename="../../app/ui/composer.py"/>
+        <source>{model} is loaded first</source>
+        <translation>{model} wird zuerst geladen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer.py"/>
         <source>{state}: the answer begins once the model is there</source>
         <translation>{state}: Die Antwort beginnt, sobald das Modell da ist</translation>
     </message>
@@ -3348,13 +3751,26 @@
     </message>
     <message>
         <location filename="../../app/ui/context_meter.py"/>
+        <source>Drop oldest</source>
+        <translation>Älteste weglassen</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/context_meter.py"/>
+        <source>Full: {n} messages left out</source>
+        <translation>
+            <numerusform>Voll: {n} Nachricht ausgelassen</numerusform>
+            <numerusform>Voll: {n} Nachrichten ausgelassen</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/context_meter.py"/>
         <source>It is counted once the model is there.</source>
         <translation>Gezählt wird, sobald das Modell da ist.</translation>
     </message>
     <message>
         <location filename="../../app/ui/context_meter.py"/>
-        <source>Middle goes</source>
-        <translation>Mitte weg</translation>
+        <source>Keep the beginning</source>
+        <translation>Anfang behalten</translation>
     </message>
     <message>
         <location filename="../../app/ui/context_meter.py"/>
@@ -3365,16 +3781,6 @@
         <location filename="../../app/ui/context_meter.py"/>
         <source>Nothing is left out. When the chat no longer fits, the next message is not answered.</source>
         <translation>Nichts wird weggelassen. Passt der Chat nicht mehr, wird die nächste Nachricht nicht beantwortet.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/context_meter.py"/>
-        <source>Oldest go</source>
-        <translation>Älteste weg</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/context_meter.py"/>
-        <source>Over {total}</source>
-        <translation>Über {total}</translation>
     </message>
     <message>
         <location filename="../../app/ui/context_meter.py"/>
@@ -3480,19 +3886,18 @@
     </message>
     <message>
         <location filename="../../app/ui/crash_dialog.py"/>
-        <location filename="../../app/ui/settings_dialog.py"/>
-        <source>Show the log</source>
-        <translation>Protokoll anzeigen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/crash_dialog.py"/>
         <source>What is known of it</source>
         <translation>Was darüber bekannt ist</translation>
     </message>
     <message>
         <location filename="../../app/ui/crash_dialog.py"/>
-        <source>Your chats are safe, up to the last second. Below is what a report would hold: no text of yours. Nothing is sent.</source>
-        <translation>Ihre Chats sind sicher, bis zur letzten Sekunde. Unten steht, was ein Bericht enthielte: keinen Text von Ihnen. Nichts wird gesendet.</translation>
+        <source>You can save a report and show it to others. It holds no text of yours, and nothing is sent.</source>
+        <translation>Sie können einen Bericht für die Fehlersuche speichern. Er enthält keinen Text von Ihnen, und nichts wird gesendet.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/crash_dialog.py"/>
+        <source>Your chats are safe</source>
+        <translation>Ihre Chats sind sicher</translation>
     </message>
     <message>
         <location filename="../../app/ui/empty_page.py"/>
@@ -3511,11 +3916,6 @@
     </message>
     <message>
         <location filename="../../app/ui/empty_page.py"/>
-        <source>Load one to go on. Your chats and drafts stay.</source>
-        <translation>Laden Sie eines, um weiterzumachen. Ihre Chats und Entwürfe bleiben.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/empty_page.py"/>
         <source>Nothing you type leaves this computer.</source>
         <translation>Nichts, was Sie schreiben, verlässt diesen PC.</translation>
     </message>
@@ -3531,6 +3931,11 @@
     </message>
     <message>
         <location filename="../../app/ui/empty_page.py"/>
+        <source>This is a base model: it continues text rather than answering.</source>
+        <translation>Dies ist ein Basismodell: Es führt Text fort, statt zu antworten.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/empty_page.py"/>
         <source>Tom has 5 apples and gives away 2. How many are left?</source>
         <translation>Tom has 5 apples and gives away 2. How many are left?</translation>
     </message>
@@ -3541,8 +3946,23 @@
     </message>
     <message>
         <location filename="../../app/ui/empty_page.py"/>
+        <source>What you write in this chat is sent to {server} on this PC.</source>
+        <translation>Was Sie in diesem Chat schreiben, geht an {server} auf diesem PC.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/empty_page.py"/>
         <source>What you write in this chat is sent to {server}.</source>
         <translation>Was Sie in diesem Chat schreiben, geht an {server}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/empty_page.py"/>
+        <source>Your next message loads {model}.</source>
+        <translation>Ihre nächste Nachricht lädt {model}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/empty_page.py"/>
+        <source>{model} in {server}, another program on this PC.</source>
+        <translation>{model} in {server}, einem anderen Programm auf diesem PC.</translation>
     </message>
     <message>
         <location filename="../../app/ui/empty_page.py"/>
@@ -3670,7 +4090,6 @@
     </message>
     <message>
         <location filename="../../app/ui/live_graph.py"/>
-        <location filename="../../app/ui/status_strip.py"/>
         <source>Speed {rate}</source>
         <translation>Tempo {rate}</translation>
     </message>
@@ -3682,7 +4101,6 @@
     <message>
         <location filename="../../app/ui/live_graph.py"/>
         <location filename="../../app/ui/model_list.py"/>
-        <location filename="../../app/ui/status_strip.py"/>
         <source>tokens per second</source>
         <translation>Token pro Sekunde</translation>
     </message>
@@ -3760,6 +4178,11 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/message_field.py"/>
+        <source>Sent to {server}, another program on this PC.</source>
+        <translation>Geht an {server}, ein anderes Programm auf diesem PC.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/message_field.py"/>
         <source>Sent to {server}, not on this PC.</source>
         <translation>An {server} gesendet, nicht auf diesem PC.</translation>
     </message>
@@ -3775,12 +4198,14 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/message_view.py"/>
-        <location filename="../../app/ui/stat_line.py"/>
-        <source>Answer again</source>
-        <translation>Neu beantworten</translation>
+        <location filename="../../app/ui/own_message.py"/>
+        <location filename="../../app/ui/thought_view.py"/>
+        <source>Show more</source>
+        <translation>Mehr anzeigen</translation>
     </message>
     <message>
         <location filename="../../app/ui/message_view.py"/>
+        <location filename="../../app/ui/more_rows.py"/>
         <source>Table in the answer</source>
         <translation>Tabelle in der Antwort</translation>
     </message>
@@ -3788,6 +4213,11 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/message_view.py"/>
         <source>This answer</source>
         <translation>Diese Antwort</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/message_view.py"/>
+        <source>{share}% of this answer is shown. Copy and export take all of it.</source>
+        <translation>{share} % dieser Antwort werden angezeigt. Kopieren und Exportieren erfassen alles.</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_acts.py"/>
@@ -3801,14 +4231,8 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_acts.py"/>
-        <source>A server elsewhere</source>
-        <translation>Ein Server anderswo</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/model_acts.py"/>
-        <location filename="../../app/ui/model_dialogs.py"/>
-        <source>Access token</source>
-        <translation>Zugriffstoken</translation>
+        <source>A server</source>
+        <translation>Ein Server</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_acts.py"/>
@@ -3819,11 +4243,6 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/model_acts.py"/>
         <source>Add a model</source>
         <translation>Modell hinzufügen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/model_acts.py"/>
-        <source>Add a model folder</source>
-        <translation>Modellordner hinzufügen</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_acts.py"/>
@@ -3863,11 +4282,6 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_acts.py"/>
-        <source>Look again</source>
-        <translation>Erneut nachsehen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/model_acts.py"/>
         <source>Models lie in {folder} now</source>
         <translation>Modelle liegen jetzt in {folder}</translation>
     </message>
@@ -3877,11 +4291,6 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/models_head.py"/>
         <source>More</source>
         <translation>Mehr</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/model_acts.py"/>
-        <source>Move the models folder</source>
-        <translation>Modellordner verschieben</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_acts.py"/>
@@ -3913,14 +4322,19 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_acts.py"/>
-        <source>Repository id copied</source>
-        <translation>Repository-Kennung kopiert</translation>
+        <source>Refresh</source>
+        <translation>Aktualisieren</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_acts.py"/>
         <location filename="../../app/ui/model_details.py"/>
-        <source>Take off the list</source>
-        <translation>Von der Liste nehmen</translation>
+        <source>Remove from list</source>
+        <translation>Aus der Liste entfernen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_acts.py"/>
+        <source>Repository id copied</source>
+        <translation>Repository-Kennung kopiert</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_acts.py"/>
@@ -4014,8 +4428,8 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_details.py"/>
-        <source>Foretold from models of its family, hence the range.</source>
-        <translation>Vorhergesagt anhand von Modellen der Familie, daher die Spanne.</translation>
+        <source>GPT4All's file; Hearth never changes or deletes it</source>
+        <translation>Datei von GPT4All; Hearth ändert und löscht sie nie</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_details.py"/>
@@ -4024,8 +4438,18 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_details.py"/>
+        <source>Jan's file; Hearth never changes or deletes it</source>
+        <translation>Datei von Jan; Hearth ändert und löscht sie nie</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
         <source>Kind</source>
         <translation>Art</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>LM Studio's file; Hearth never changes or deletes it</source>
+        <translation>Datei von LM Studio; Hearth ändert und löscht sie nie</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_details.py"/>
@@ -4036,6 +4460,11 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/model_details.py"/>
         <source>Neurons in use</source>
         <translation>Genutzte Neuronen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>Ollama's file; Hearth never changes or deletes it</source>
+        <translation>Datei von Ollama; Hearth ändert und löscht sie nie</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_details.py"/>
@@ -4223,8 +4652,8 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_dialogs.py"/>
-        <source>From ≈ {now} to {then}.</source>
-        <translation>Von ≈ {now} auf {then}.</translation>
+        <source>From {now} to {then}.</source>
+        <translation>Von {now} auf {then}.</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_dialogs.py"/>
@@ -4278,14 +4707,6 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_dialogs.py"/>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <location filename="../../app/ui/server_acts.py"/>
-        <location filename="../../app/ui/server_sheet.py"/>
-        <source>Keep</source>
-        <translation>Behalten</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
         <source>Lay the weights out for this PC</source>
         <translation>Gewichte für diesen PC anordnen</translation>
     </message>
@@ -4318,8 +4739,8 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_dialogs.py"/>
-        <source>Some makers ask who fetches their models. Agree on the model's page, then make a token that may read in your account on the hub and paste it here.</source>
-        <translation>Manche Urheber fragen, wer ihre Modelle lädt. Stimmen Sie auf der Seite des Modells zu, erstellen Sie dann in Ihrem Konto auf dem Hub ein Token mit Leserecht, und fügen Sie es hier ein.</translation>
+        <source>Some models require you to accept terms first. Accept them on the model's page, then make a token that may read in your account on the hub and paste it here.</source>
+        <translation>Manche Modelle verlangen zuerst die Zustimmung zu Bedingungen. Stimmen Sie auf der Seite des Modells zu, erstellen Sie dann in Ihrem Konto beim Hub ein Token mit Leserecht und fügen Sie es hier ein.</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_dialogs.py"/>
@@ -4407,6 +4828,11 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_dialogs.py"/>
+        <source>{rate} ({how})</source>
+        <translation>{rate} ({how})</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
         <source>{size} on the disk</source>
         <translation>{size} auf dem Datenträger</translation>
     </message>
@@ -4432,8 +4858,14 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_list.py"/>
-        <source>Models on this PC</source>
-        <translation>Modelle auf diesem PC</translation>
+        <location filename="../../app/ui/server_shelf.py"/>
+        <source>Not on this PC</source>
+        <translation>Nicht auf diesem PC</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_list.py"/>
+        <source>Other programs on this PC</source>
+        <translation>Andere Programme auf diesem PC</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_list.py"/>
@@ -4442,10 +4874,19 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_list.py"/>
-        <location filename="../../app/ui/model_menu.py"/>
         <location filename="../../app/ui/pick_row.py"/>
         <source>in use</source>
         <translation>in Gebrauch</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_list.py"/>
+        <source>in {server}, another program on this PC</source>
+        <translation>in {server}, einem anderen Programm auf diesem PC</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_list.py"/>
+        <source>on {server}, not on this PC</source>
+        <translation>auf {server}, nicht auf diesem PC</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_menu.py"/>
@@ -4456,11 +4897,6 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/model_menu.py"/>
         <source>Filter models</source>
         <translation>Modelle filtern</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/model_menu.py"/>
-        <source>How it runs here</source>
-        <translation>Wie es hier läuft</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_menu.py"/>
@@ -4479,12 +4915,6 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_menu.py"/>
-        <location filename="../../app/ui/server_shelf.py"/>
-        <source>Not on this PC</source>
-        <translation>Nicht auf diesem PC</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/model_menu.py"/>
         <location filename="../../app/ui/persona_menu.py"/>
         <source>Type to filter</source>
         <translation>Tippen zum Filtern</translation>
@@ -4493,11 +4923,6 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/model_menu.py"/>
         <source>Unload {model}</source>
         <translation>{model} entladen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/model_menu.py"/>
-        <source>on {server}, not on this PC</source>
-        <translation>auf {server}, nicht auf diesem PC</translation>
     </message>
     <message>
         <location filename="../../app/ui/models_head.py"/>
@@ -4534,6 +4959,22 @@ Andere Programme: {others}</translation>
         <source>Search, or paste a repository link</source>
         <translation>Suchen oder Repository-Link einfügen</translation>
     </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/more_rows.py"/>
+        <source>Show {n} more rows</source>
+        <translation>
+            <numerusform>{n} weitere Zeile anzeigen</numerusform>
+            <numerusform>{n} weitere Zeilen anzeigen</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/more_rows.py"/>
+        <source>{n} rows are not shown. Copy takes them.</source>
+        <translation>
+            <numerusform>{n} Zeile wird nicht angezeigt. Kopieren erfasst sie.</numerusform>
+            <numerusform>{n} Zeilen werden nicht angezeigt. Kopieren erfasst sie.</numerusform>
+        </translation>
+    </message>
     <message>
         <location filename="../../app/ui/neuron_map.py"/>
         <source>Layer {layer}, neurons {first} to {last}% by how busy they are, {where}</source>
@@ -4558,6 +4999,34 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/neuron_map.py"/>
         <source>{part}, {fired}% of them fired</source>
         <translation>{part}, {fired}% davon waren aktiv</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/next_message_row.py"/>
+        <source>Don't send</source>
+        <translation>Nicht senden</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/next_message_row.py"/>
+        <source>Edit the next message</source>
+        <translation>Nächste Nachricht bearbeiten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/next_message_row.py"/>
+        <source>Sent after this answer</source>
+        <translation>Wird nach dieser Antwort gesendet</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/next_message_row.py"/>
+        <source>Sent after this answer: {words}</source>
+        <translation>Wird nach dieser Antwort gesendet: {words}</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/next_message_row.py"/>
+        <source>{n} attachments</source>
+        <translation>
+            <numerusform>{n} Anhang</numerusform>
+            <numerusform>{n} Anhänge</numerusform>
+        </translation>
     </message>
     <message>
         <location filename="../../app/ui/note.py"/>
@@ -4667,6 +5136,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/own_message.py"/>
+        <location filename="../../app/ui/selection.py"/>
         <source>Copy message</source>
         <translation>Nachricht kopieren</translation>
     </message>
@@ -4716,6 +5186,11 @@ Andere Programme: {others}</translation>
         <translation>Ihre Nachricht, geändert</translation>
     </message>
     <message>
+        <location filename="../../app/ui/own_message.py"/>
+        <source>{share}% of this message is shown. Copy and export take all of it.</source>
+        <translation>{share} % dieser Nachricht werden angezeigt. Kopieren und Exportieren erfassen alles.</translation>
+    </message>
+    <message>
         <location filename="../../app/ui/own_server_rows.py"/>
         <source>A program</source>
         <translation>Ein Programm</translation>
@@ -4725,6 +5200,11 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/server_sheet.py"/>
         <source>Address</source>
         <translation>Adresse</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>Connected now</source>
+        <translation>Jetzt verbunden</translation>
     </message>
     <message>
         <location filename="../../app/ui/own_server_rows.py"/>
@@ -4754,10 +5234,10 @@ Andere Programme: {others}</translation>
     </message>
     <message numerus="yes">
         <location filename="../../app/ui/own_server_rows.py"/>
-        <source>Nobody. {n} requests answered so far.</source>
+        <source>None. {n} requests answered so far.</source>
         <translation>
-            <numerusform>Niemand. Bisher {n} Anfrage beantwortet.</numerusform>
-            <numerusform>Niemand. Bisher {n} Anfragen beantwortet.</numerusform>
+            <numerusform>Keine. Bisher {n} Anfrage beantwortet.</numerusform>
+            <numerusform>Keine. Bisher {n} Anfragen beantwortet.</numerusform>
         </translation>
     </message>
     <message>
@@ -4794,11 +5274,6 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/own_server_rows.py"/>
         <source>Switched off</source>
         <translation>Ausgeschaltet</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>Talking to it now</source>
-        <translation>Spricht gerade mit ihm</translation>
     </message>
     <message>
         <location filename="../../app/ui/own_server_rows.py"/>
@@ -4856,6 +5331,11 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/palette_entries.py"/>
         <source>use load switch model</source>
         <translation>nutzen laden wechseln modell</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/palette_entries.py"/>
+        <source>use server switch model</source>
+        <translation>benutzen server wechseln modell</translation>
     </message>
     <message>
         <location filename="../../app/ui/persona_menu.py"/>
@@ -4939,8 +5419,8 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/placement_popup.py"/>
-        <source>now about {rate}</source>
-        <translation>jetzt etwa {rate}</translation>
+        <source>now {rate}</source>
+        <translation>jetzt {rate}</translation>
     </message>
     <message>
         <location filename="../../app/ui/placement_popup.py"/>
@@ -4996,11 +5476,6 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/preset_menu.py"/>
         <source>Only the neurons that the predictors expect</source>
         <translation>Nur die Neuronen, die die Prädiktoren erwarten</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>Persona</source>
-        <translation>Persona</translation>
     </message>
     <message>
         <location filename="../../app/ui/preset_menu.py"/>
@@ -5192,6 +5667,26 @@ Andere Programme: {others}</translation>
         <translation>{preset}, für diesen Chat</translation>
     </message>
     <message>
+        <location filename="../../app/ui/selection.py"/>
+        <source>Copy as Markdown</source>
+        <translation>Als Markdown kopieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/selection.py"/>
+        <source>Copy link</source>
+        <translation>Link kopieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/selection.py"/>
+        <source>Open link</source>
+        <translation>Link öffnen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/selection.py"/>
+        <source>Select message</source>
+        <translation>Nachricht auswählen</translation>
+    </message>
+    <message>
         <location filename="../../app/ui/server_acts.py"/>
         <source>Its key is taken out of the keyring. Chats that it answered stay here and are answered on this PC from then on.</source>
         <translation>Sein Schlüssel wird aus dem Schlüsselbund genommen. Chats, die er beantwortet hat, bleiben hier und werden danach auf diesem PC beantwortet.</translation>
@@ -5223,20 +5718,14 @@ Andere Programme: {others}</translation>
         <translation>Mit Ihrer nächsten Nachricht geht alles in diesem Chat Gesagte und Angehängte an {host}. Andere Chats bleiben, wie sie sind.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_sheet.py"/>
-        <source>A server that speaks OpenAI's API, such as a vLLM cluster of yours. Only chats for which you choose it are sent there.</source>
-        <translation>Ein Server mit der API von OpenAI, etwa Ihr eigener vLLM-Cluster. Nur Chats, für die Sie ihn wählen, werden dorthin gesendet.</translation>
+        <location filename="../../app/ui/server_acts.py"/>
+        <source>{server} on this PC</source>
+        <translation>{server} auf diesem PC</translation>
     </message>
     <message>
         <location filename="../../app/ui/server_sheet.py"/>
-        <location filename="../../app/ui/server_shelf.py"/>
-        <source>Add a server</source>
-        <translation>Server hinzufügen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/server_sheet.py"/>
-        <source>Ask the server</source>
-        <translation>Server fragen</translation>
+        <source>A server that speaks OpenAI's API: a program on this PC such as Ollama, or another machine. Only chats for which you choose it are sent there.</source>
+        <translation>Ein Server mit der API von OpenAI: ein Programm auf diesem PC wie Ollama oder ein anderer Rechner. Nur Chats, für die Sie ihn wählen, gehen dorthin.</translation>
     </message>
     <message>
         <location filename="../../app/ui/server_sheet.py"/>
@@ -5288,8 +5777,13 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/server_sheet.py"/>
-        <source>None needed</source>
-        <translation>Nicht nötig</translation>
+        <source>Leave empty if it needs none</source>
+        <translation>Leer lassen, wenn keiner nötig ist</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>List its models</source>
+        <translation>Modelle auflisten</translation>
     </message>
     <message>
         <location filename="../../app/ui/server_sheet.py"/>
@@ -5333,8 +5827,18 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/server_shelf.py"/>
-        <source>Servers elsewhere</source>
-        <translation>Server anderswo</translation>
+        <source>Servers</source>
+        <translation>Server</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/setting_groups.py"/>
+        <source>Collapsed</source>
+        <translation>Zugeklappt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/setting_groups.py"/>
+        <source>Expanded</source>
+        <translation>Aufgeklappt</translation>
     </message>
     <message>
         <location filename="../../app/ui/setting_groups.py"/>
@@ -5383,8 +5887,8 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings_dialog.py"/>
-        <source>For a question to others: no text of a chat, no name of a file</source>
-        <translation>Für Rückfragen bei anderen: kein Text eines Chats, kein Dateiname</translation>
+        <source>For models that ask for one</source>
+        <translation>Für Modelle, die eines verlangen</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings_dialog.py"/>
@@ -5393,13 +5897,43 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings_dialog.py"/>
+        <source>Models folder</source>
+        <translation>Modellordner</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings_dialog.py"/>
+        <source>Move it to another place</source>
+        <translation>An einen anderen Ort verschieben</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings_dialog.py"/>
         <source>No setting has “{typed}” in its words.</source>
         <translation>Keine Einstellung enthält „{typed}“.</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings_dialog.py"/>
+        <source>Privacy and storage</source>
+        <translation>Datenschutz und Speicherort</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings_dialog.py"/>
+        <source>To show to others. Contains no chats and no file names.</source>
+        <translation>Zum Zeigen. Enthält keine Chats und keine Dateinamen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings_dialog.py"/>
         <source>What Hearth did, on this PC only</source>
         <translation>Was Hearth tat, nur auf diesem PC</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings_dialog.py"/>
+        <source>What leaves this PC, and what does not</source>
+        <translation>Was diesen PC verlässt und was nicht</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings_dialog.py"/>
+        <source>Your chats</source>
+        <translation>Ihre Chats</translation>
     </message>
     <message>
         <location filename="../../app/ui/shelf_dialog.py"/>
@@ -5646,96 +6180,6 @@ Andere Programme: {others}</translation>
         <translation>Statistik: {words}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>100% on the GPU</source>
-        <translation>100% auf der GPU</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>Context used {words} tokens</source>
-        <translation>Kontext belegt {words} Token</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>Context {words}</source>
-        <translation>Kontext {words}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>Load {load}</source>
-        <translation>Last {load}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>Memory used {ram}</source>
-        <translation>Speicher belegt {ram}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>Memory {memory}</source>
-        <translation>Speicher {memory}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>Model {model}</source>
-        <translation>Modell {model}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>Neurons on the GPU {share}</source>
-        <translation>Neuronen auf der GPU {share}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>Of the neurons computed, those on the GPU; the CPU computes the others at the same time.</source>
-        <translation>Von den berechneten Neuronen die auf der GPU; die CPU berechnet zugleich die übrigen.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>Processor load {load}</source>
-        <translation>Prozessorlast {load}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>Runs on {device}</source>
-        <translation>Läuft auf {device}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>Sent to {server}, not on this PC</source>
-        <translation>An {server} gesendet, nicht auf diesem PC</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>none</source>
-        <translation>keines</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>unknown</source>
-        <translation>unbekannt</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>{memory}, {ours} GB of it Hearth</source>
-        <translation>{memory}, {ours} GB davon Hearth</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>{name} load {load}</source>
-        <translation>{name} Last {load}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>{name} memory used {memory}</source>
-        <translation>{name} Speicher belegt {memory}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>{share} on the GPU</source>
-        <translation>{share} auf der GPU</translation>
-    </message>
-    <message>
         <location filename="../../app/ui/thought_view.py"/>
         <source>Hide the thought</source>
         <translation>Gedankengang ausblenden</translation>
@@ -5746,14 +6190,19 @@ Andere Programme: {others}</translation>
         <translation>Gedankengang anzeigen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/token_time.py"/>
-        <source>Its parts are not measured</source>
-        <translation>Seine Teile werden nicht gemessen</translation>
+        <location filename="../../app/ui/thought_view.py"/>
+        <source>{share}% of this thought is shown. Export takes all of it.</source>
+        <translation>{share} % dieses Gedankens werden angezeigt. Der Export erfasst alles.</translation>
     </message>
     <message>
         <location filename="../../app/ui/token_time.py"/>
-        <source>Seen while an answer is written</source>
-        <translation>Zu sehen, während eine Antwort entsteht</translation>
+        <source>Ask something: this shows where the time of each token goes, from attention to choosing the token.</source>
+        <translation>Fragen Sie etwas: Hier steht, wohin die Zeit jedes Tokens geht, von der Aufmerksamkeit bis zur Wahl des Tokens.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/token_time.py"/>
+        <source>Its parts are not measured</source>
+        <translation>Seine Teile werden nicht gemessen</translation>
     </message>
     <message>
         <location filename="../../app/ui/token_time.py"/>
@@ -6087,6 +6536,11 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
+        <source>The model's header would take too much memory. Choose another file of it, or another model.</source>
+        <translation>Der Kopf des Modells würde zu viel Speicher brauchen. Wählen Sie eine andere Datei davon oder ein anderes Modell.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
         <source>The server cannot be reached. What was written until then is kept.</source>
         <translation>Der Server ist nicht erreichbar. Was bis dahin geschrieben war, bleibt.</translation>
     </message>
@@ -6114,6 +6568,11 @@ Andere Programme: {others}</translation>
         <location filename="../../app/user_messages.py"/>
         <source>The window and the engine do not understand each other: they are of different versions. Install Hearth again.</source>
         <translation>Fenster und Engine verstehen sich nicht: Sie haben verschiedene Versionen. Installieren Sie Hearth neu.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Their file is a link to a place that is not there. Connect that disk, or remove the link.</source>
+        <translation>Ihre Datei ist ein Verweis auf einen Ort, den es nicht gibt. Schließen Sie dieses Laufwerk an oder entfernen Sie den Verweis.</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>

@@ -40,6 +40,16 @@
     </message>
     <message>
         <location filename="../../app/answer_words.py"/>
+        <source>Already in memory</source>
+        <translation>已在内存中</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
+        <source>Another program on this PC</source>
+        <translation>本机上的另一程序</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
         <location filename="../../app/chat_files.py"/>
         <location filename="../../app/ui/message_view.py"/>
         <source>Answer</source>
@@ -48,6 +58,7 @@
     <message>
         <location filename="../../app/answer_words.py"/>
         <location filename="../../app/settings.py"/>
+        <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/context_meter.py"/>
         <location filename="../../app/ui/model_details.py"/>
         <source>Context</source>
@@ -124,8 +135,8 @@
     </message>
     <message>
         <location filename="../../app/answer_words.py"/>
-        <source>Of it already read</source>
-        <translation>其中已读</translation>
+        <source>Not finished: the server did not answer</source>
+        <translation>未完成：服务器没有回答</translation>
     </message>
     <message>
         <location filename="../../app/answer_words.py"/>
@@ -196,6 +207,11 @@
     </message>
     <message>
         <location filename="../../app/answer_words.py"/>
+        <source>from {server}, another program on this PC</source>
+        <translation>来自 {server}，本机上的另一程序</translation>
+    </message>
+    <message>
+        <location filename="../../app/answer_words.py"/>
         <source>from {server}, not on this PC</source>
         <translation>来自 {server}，不在此电脑上</translation>
     </message>
@@ -234,7 +250,6 @@
     </message>
     <message>
         <location filename="../../app/answer_words.py"/>
-        <location filename="../../app/ui/status_strip.py"/>
         <source>{used} of {total}</source>
         <translation>{used} / {total}</translation>
     </message>
@@ -257,11 +272,6 @@
     </message>
     <message>
         <location filename="../../app/attachments.py"/>
-        <source>{name} holds no text. Hearth reads text and PDF files.</source>
-        <translation>{name} 不含文本。Hearth 可读取文本和 PDF 文件。</translation>
-    </message>
-    <message>
-        <location filename="../../app/attachments.py"/>
         <source>{name} is a folder. Attach the files in it.</source>
         <translation>{name} 是文件夹。请附加其中的文件。</translation>
     </message>
@@ -276,9 +286,14 @@
         <translation>{name} 不是文件。</translation>
     </message>
     <message>
+        <location filename="../../app/attachments.py"/>
+        <source>{name} is not a text file. Hearth reads text and PDF files.</source>
+        <translation>{name} 不是文本文件。Hearth 可读取文本和 PDF 文件。</translation>
+    </message>
+    <message>
         <location filename="../../app/chat_controller.py"/>
-        <source>Chat deleted</source>
-        <translation>已删除聊天</translation>
+        <source>Chat moved to the bin</source>
+        <translation>对话已移入回收站</translation>
     </message>
     <message>
         <location filename="../../app/chat_controller.py"/>
@@ -475,6 +490,11 @@
     </message>
     <message>
         <location filename="../../app/chat_shelf.py"/>
+        <source>Chat restored</source>
+        <translation>对话已恢复</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat_shelf.py"/>
         <source>Chat unpinned</source>
         <translation>已取消固定</translation>
     </message>
@@ -549,11 +569,6 @@
         <location filename="../../app/chat_turns.py"/>
         <source>Message deleted</source>
         <translation>已删除消息</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_turns.py"/>
-        <source>Only this PC writes answers on: have it answered anew</source>
-        <translation>只有此电脑能续写回答：请重新生成</translation>
     </message>
     <message>
         <location filename="../../app/chat_turns.py"/>
@@ -649,6 +664,11 @@
     </message>
     <message>
         <location filename="../../app/engine_status.py"/>
+        <source>Getting ready, {done} of {total} (once for this PC)</source>
+        <translation>准备中，{done}/{total}（本机仅一次）</translation>
+    </message>
+    <message>
+        <location filename="../../app/engine_status.py"/>
         <location filename="../../app/model_rows.py"/>
         <location filename="../../app/ui/composer.py"/>
         <location filename="../../app/ui/engine_card.py"/>
@@ -659,7 +679,6 @@
     </message>
     <message>
         <location filename="../../app/engine_status.py"/>
-        <location filename="../../app/ui/status_strip.py"/>
         <source>No model</source>
         <translation>无模型</translation>
     </message>
@@ -667,11 +686,6 @@
         <location filename="../../app/engine_status.py"/>
         <source>Not loaded</source>
         <translation>未加载</translation>
-    </message>
-    <message>
-        <location filename="../../app/engine_status.py"/>
-        <source>Preparing the processor kernels, {done} of {total}</source>
-        <translation>正在准备处理器内核，{done} / {total}</translation>
     </message>
     <message numerus="yes">
         <location filename="../../app/engine_status.py"/>
@@ -718,6 +732,16 @@
         <location filename="../../app/library_words.py"/>
         <source>Choose another model</source>
         <translation>选择其他模型</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>Couldn't open {model}</source>
+        <translation>无法打开 {model}</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <source>Couldn't search</source>
+        <translation>无法搜索</translation>
     </message>
     <message>
         <location filename="../../app/library_words.py"/>
@@ -853,11 +877,6 @@
     </message>
     <message>
         <location filename="../../app/library_words.py"/>
-        <source>The search was not made</source>
-        <translation>未能搜索</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_words.py"/>
         <location filename="../../app/user_messages.py"/>
         <source>The tokenizer beside the model's weights belongs to another model.</source>
         <translation>权重旁的分词器属于另一个模型。</translation>
@@ -941,11 +960,6 @@
     </message>
     <message>
         <location filename="../../app/library_words.py"/>
-        <source>{model} was not looked into</source>
-        <translation>未能查看 {model}</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_words.py"/>
         <source>{model} was not prepared</source>
         <translation>未能准备 {model}</translation>
     </message>
@@ -958,6 +972,16 @@
         <location filename="../../app/live_figures.py"/>
         <source>Another value than zero had {share}.</source>
         <translation>其中 {share} 的值不为零。</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>Ask something: the neurons that fire for each token light up here.</source>
+        <translation>提个问题：每个词元激活的神经元会在此亮起。</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
+        <source>Ask something: the rate of the answer is drawn here.</source>
+        <translation>提个问题：回答的速率会显示在此。</translation>
     </message>
     <message>
         <location filename="../../app/live_figures.py"/>
@@ -986,6 +1010,11 @@
     </message>
     <message>
         <location filename="../../app/live_figures.py"/>
+        <source>Hearth {size}</source>
+        <translation>Hearth {size}</translation>
+    </message>
+    <message>
+        <location filename="../../app/live_figures.py"/>
         <source>Hot neurons</source>
         <translation>热神经元</translation>
     </message>
@@ -996,8 +1025,8 @@
     </message>
     <message>
         <location filename="../../app/live_figures.py"/>
-        <source>Memory of Hearth</source>
-        <translation>Hearth 的内存</translation>
+        <source>Memory used</source>
+        <translation>已用内存</translation>
     </message>
     <message>
         <location filename="../../app/live_figures.py"/>
@@ -1094,11 +1123,6 @@
     </message>
     <message>
         <location filename="../../app/live_figures.py"/>
-        <source>of {total} · {free} free</source>
-        <translation>共 {total} · 可用 {free}</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
         <location filename="../../app/ui/neuron_map.py"/>
         <source>on the GPU</source>
         <translation>在 GPU 上</translation>
@@ -1117,11 +1141,6 @@
         <location filename="../../app/live_figures.py"/>
         <source>one column a layer, busiest at the bottom</source>
         <translation>每列一层，最活跃的在底部</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>other programs {size}</source>
-        <translation>其他程序 {size}</translation>
     </message>
     <message>
         <location filename="../../app/live_figures.py"/>
@@ -1190,6 +1209,7 @@
     </message>
     <message>
         <location filename="../../app/manners.py"/>
+        <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/crash_dialog.py"/>
         <location filename="../../app/ui/settings_dialog.py"/>
         <source>Save a report</source>
@@ -1224,6 +1244,11 @@
         <location filename="../../app/manners.py"/>
         <source>preparing a model</source>
         <translation>正在准备模型</translation>
+    </message>
+    <message>
+        <location filename="../../app/manners.py"/>
+        <source>something unforeseen; the log says more</source>
+        <translation>发生了意料之外的情况；详见日志</translation>
     </message>
     <message>
         <location filename="../../app/mode_rates.py"/>
@@ -1262,6 +1287,11 @@
     </message>
     <message>
         <location filename="../../app/model_rows.py"/>
+        <source>Fits this PC</source>
+        <translation>适合本机</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_rows.py"/>
         <source>GPU + CPU</source>
         <translation>GPU + CPU</translation>
     </message>
@@ -1279,14 +1309,19 @@
     </message>
     <message>
         <location filename="../../app/model_rows.py"/>
+        <source>Slow here</source>
+        <translation>在此较慢</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_rows.py"/>
         <location filename="../../app/ui/model_details.py"/>
         <source>comes with Hearth</source>
         <translation>Hearth 自带</translation>
     </message>
     <message>
         <location filename="../../app/model_rows.py"/>
-        <source>{size} GB too big</source>
-        <translation>超出 {size} GB</translation>
+        <source>{size} too big</source>
+        <translation>超出 {size}</translation>
     </message>
     <message>
         <location filename="../../app/model_selection.py"/>
@@ -1305,11 +1340,6 @@
     </message>
     <message>
         <location filename="../../app/model_selection.py"/>
-        <source>Base</source>
-        <translation>基础</translation>
-    </message>
-    <message>
-        <location filename="../../app/model_selection.py"/>
         <location filename="../../app/ui/chat_menus.py"/>
         <location filename="../../app/ui/model_card.py"/>
         <location filename="../../app/ui/side_panel.py"/>
@@ -1318,6 +1348,7 @@
     </message>
     <message>
         <location filename="../../app/model_selection.py"/>
+        <location filename="../../app/ui/server_shelf.py"/>
         <source>On this PC</source>
         <translation>在此电脑上</translation>
     </message>
@@ -1325,6 +1356,16 @@
         <location filename="../../app/model_selection.py"/>
         <source>Recommended</source>
         <translation>推荐</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_selection.py"/>
+        <source>Research</source>
+        <translation>研究</translation>
+    </message>
+    <message>
+        <location filename="../../app/model_selection.py"/>
+        <source>Runs well here</source>
+        <translation>在此运行流畅</translation>
     </message>
     <message>
         <location filename="../../app/model_selection.py"/>
@@ -1548,14 +1589,14 @@
     </message>
     <message>
         <location filename="../../app/models_controller.py"/>
-        <location filename="../../app/ui/shelf_dialog.py"/>
-        <source>{name} deleted</source>
-        <translation>已删除 {name}</translation>
+        <source>{name} added</source>
+        <translation>已添加 {name}</translation>
     </message>
     <message>
         <location filename="../../app/models_controller.py"/>
-        <source>{name} is on this PC's list now</source>
-        <translation>{name} 已列入此电脑的列表</translation>
+        <location filename="../../app/ui/shelf_dialog.py"/>
+        <source>{name} deleted</source>
+        <translation>已删除 {name}</translation>
     </message>
     <message>
         <location filename="../../app/models_controller.py"/>
@@ -1564,8 +1605,13 @@
     </message>
     <message>
         <location filename="../../app/models_controller.py"/>
-        <source>{name} taken off the list</source>
-        <translation>已将 {name} 移出列表</translation>
+        <source>{name} removed</source>
+        <translation>已移除 {name}</translation>
+    </message>
+    <message>
+        <location filename="../../app/next_message.py"/>
+        <source>Message removed</source>
+        <translation>消息已移除</translation>
     </message>
     <message>
         <location filename="../../app/notifications.py"/>
@@ -1724,13 +1770,13 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <source>An answer ends here at the latest.</source>
-        <translation>回答最多写到这里。</translation>
+        <source>Advanced</source>
+        <translation>高级</translation>
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <source>Another one where a program has this already.</source>
-        <translation>若已被占用，请换一个。</translation>
+        <source>An answer ends here at the latest.</source>
+        <translation>回答最多写到这里。</translation>
     </message>
     <message>
         <location filename="../../app/settings.py"/>
@@ -1752,6 +1798,11 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
+        <source>Change it if another program uses this port.</source>
+        <translation>如其他程序占用此端口，请更改。</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
         <source>Closing the window then leaves Hearth in the tray; Ctrl Q ends it.</source>
         <translation>关闭窗口后 Hearth 留在托盘；Ctrl Q 退出。</translation>
     </message>
@@ -1759,11 +1810,6 @@
         <location filename="../../app/settings.py"/>
         <source>Contrast</source>
         <translation>对比度</translation>
-    </message>
-    <message>
-        <location filename="../../app/settings.py"/>
-        <source>Counts from the next start of Hearth on.</source>
-        <translation>下次启动 Hearth 时生效。</translation>
     </message>
     <message>
         <location filename="../../app/settings.py"/>
@@ -1890,6 +1936,7 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
+        <location filename="../../app/shortcuts.py"/>
         <source>Local server</source>
         <translation>本地服务器</translation>
     </message>
@@ -1989,6 +2036,11 @@
         <location filename="../../app/settings.py"/>
         <source>System</source>
         <translation>系统</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>Takes effect after a restart.</source>
+        <translation>重启后生效。</translation>
     </message>
     <message>
         <location filename="../../app/settings.py"/>
@@ -2106,15 +2158,53 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/settings_dialog.py"/>
+        <source>Access token</source>
+        <translation>访问令牌</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Add a model file</source>
+        <translation>添加模型文件</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/model_acts.py"/>
+        <source>Add a model folder</source>
+        <translation>添加模型文件夹</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/server_shelf.py"/>
+        <source>Add a server</source>
+        <translation>添加服务器</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/preset_menu.py"/>
         <source>Adjust sampling</source>
         <translation>调整采样</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/message_view.py"/>
+        <location filename="../../app/ui/stat_line.py"/>
+        <source>Answer again</source>
+        <translation>重新回答</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/composer.py"/>
         <source>Attach files</source>
         <translation>附加文件</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Bin of deleted chats</source>
+        <translation>已删除对话的回收站</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2140,11 +2230,6 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <source>Choose a persona</source>
-        <translation>选择角色</translation>
-    </message>
-    <message>
-        <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/compare_dialog.py"/>
         <location filename="../../app/ui/live_page.py"/>
         <location filename="../../app/ui/preset_menu.py"/>
@@ -2153,8 +2238,18 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>Continue the answer</source>
+        <translation>继续回答</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>Copy the last answer</source>
         <translation>复制最后的回答</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Copy the selected text</source>
+        <translation>复制所选文本</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2202,6 +2297,11 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>Edit the last message</source>
+        <translation>编辑上一条消息</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>Export all chats as JSON</source>
         <translation>将所有聊天导出为 JSON</translation>
     </message>
@@ -2225,6 +2325,12 @@
         <location filename="../../app/ui/command_palette.py"/>
         <source>Find anything</source>
         <translation>查找一切</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/model_menu.py"/>
+        <source>How it runs here</source>
+        <translation>运行方式</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2259,12 +2365,13 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <source>Message sent before</source>
-        <translation>上一条发送的消息</translation>
+        <source>Load the last model</source>
+        <translation>加载上次的模型</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/main_window.py"/>
+        <location filename="../../app/ui/model_list.py"/>
         <location filename="../../app/ui/model_menu.py"/>
         <location filename="../../app/ui/models_head.py"/>
         <location filename="../../app/ui/models_page.py"/>
@@ -2274,6 +2381,12 @@
         <location filename="../../app/ui/sidebar.py"/>
         <source>Models</source>
         <translation>模型</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/model_acts.py"/>
+        <source>Move the models folder</source>
+        <translation>移动模型文件夹</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2289,6 +2402,11 @@
         <location filename="../../app/shortcuts.py"/>
         <source>Open or close the sidebar</source>
         <translation>打开或关闭侧栏</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Open the folder of your chats</source>
+        <translation>打开您的对话文件夹</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2308,8 +2426,20 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/about_dialog.py"/>
+        <location filename="../../app/ui/settings_dialog.py"/>
+        <source>Privacy</source>
+        <translation>隐私</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>Quit Hearth</source>
         <translation>退出 Hearth</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Refresh the models</source>
+        <translation>刷新模型</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2325,6 +2455,11 @@
         <location filename="../../app/shortcuts.py"/>
         <source>Search all chats</source>
         <translation>搜索所有聊天</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Select the message, then the chat</source>
+        <translation>先选择消息，再选择整个对话</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2349,8 +2484,20 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/crash_dialog.py"/>
+        <location filename="../../app/ui/settings_dialog.py"/>
+        <source>Show the log</source>
+        <translation>显示日志</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>Smaller</source>
         <translation>缩小</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Stop loading the model</source>
+        <translation>停止加载模型</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2360,8 +2507,20 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/main_window.py"/>
+        <location filename="../../app/ui/preset_menu.py"/>
+        <source>System prompt and persona</source>
+        <translation>系统提示词与角色</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>Theme of the desktop</source>
         <translation>跟随桌面主题</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Unload the model</source>
+        <translation>卸载模型</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2372,6 +2531,21 @@
         <location filename="../../app/shortcuts.py"/>
         <source>Window</source>
         <translation>窗口</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>add new instructions import export</source>
+        <translation>添加 新建 指令 导入 导出</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>add new sampling temperature import export</source>
+        <translation>添加 新建 采样 温度 导入 导出</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>api openai other programs port key</source>
+        <translation>api openai 其他程序 端口 密钥</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2395,6 +2569,16 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>bring back</source>
+        <translation>恢复</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>cancel load</source>
+        <translation>取消 加载</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>clipboard</source>
         <translation>剪贴板</translation>
     </message>
@@ -2402,6 +2586,11 @@
         <location filename="../../app/shortcuts.py"/>
         <source>command palette</source>
         <translation>命令 面板</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>disk storage path where</source>
+        <translation>磁盘 存储 路径 位置</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2425,13 +2614,53 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>free memory stop</source>
+        <translation>释放 内存 停止</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>full drop oldest window tokens</source>
+        <translation>已满 丢弃 最旧 窗口 词元</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>gguf import open own</source>
+        <translation>gguf 导入 打开 自有</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>go on write more</source>
+        <translation>继续 接着写</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>graphs gpu neurons monitor</source>
         <translation>图表 gpu 神经元 监控</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>help bug problem</source>
+        <translation>帮助 错误 问题</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>help bug problem folder</source>
+        <translation>帮助 错误 问题 文件夹</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>help keys</source>
         <translation>帮助 按键</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>hub hugging face login key add</source>
+        <translation>hub hugging face 登录 密钥 添加</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>import open own safetensors bundle</source>
+        <translation>导入 打开 自有 safetensors bundle</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2450,18 +2679,28 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <source>instructions system prompt</source>
-        <translation>指令 系统提示</translation>
+        <source>in the messages</source>
+        <translation>在消息中</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <source>instructions system prompt import export</source>
-        <translation>指令 系统提示 导入 导出</translation>
+        <source>instructions role</source>
+        <translation>指令 角色</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
         <source>keep on top</source>
         <translation>置顶</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>look again reload list</source>
+        <translation>重新查找 重新加载 列表</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>model gpu memory placement layers</source>
+        <translation>模型 gpu 显存 分布 层</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2472,6 +2711,11 @@
         <location filename="../../app/shortcuts.py"/>
         <source>open file json restore</source>
         <translation>打开 文件 json 恢复</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>openai api remote ollama lm studio llama.cpp</source>
+        <translation>openai api 远程 ollama lm studio llama.cpp</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2490,18 +2734,23 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>regenerate retry last</source>
+        <translation>重新生成 重试 上一条</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>remove</source>
         <translation>移除</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <source>sampling mode sparse exact</source>
-        <translation>采样 模式 稀疏 精确</translation>
+        <source>restore undelete trash recycle empty</source>
+        <translation>恢复 还原 垃圾桶 清空</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <source>sampling temperature import export</source>
-        <translation>采样 温度 导入 导出</translation>
+        <source>sampling mode sparse exact</source>
+        <translation>采样 模式 稀疏 精确</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2545,6 +2794,16 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>what leaves this pc network stored</source>
+        <translation>哪些 离开 本机 网络 存储</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>where stored data backup</source>
+        <translation>存储 位置 数据 备份</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>while it is written</source>
         <translation>书写期间</translation>
     </message>
@@ -2575,6 +2834,11 @@
     </message>
     <message>
         <location filename="../../app/ui/about_dialog.py"/>
+        <source>Chats are stored unencrypted in your own folder. “Your chats” in the settings opens it. Delete single chats in Hearth, or everything with the folder.</source>
+        <translation>对话未加密地存储在您自己的文件夹中。设置中的“您的对话”可打开该文件夹。您可以在 Hearth 中删除单个对话，或连同文件夹一起全部删除。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/about_dialog.py"/>
         <location filename="../../app/ui/banner.py"/>
         <location filename="../../app/ui/compare_dialog.py"/>
         <location filename="../../app/ui/model_dialogs.py"/>
@@ -2587,6 +2851,11 @@
         <location filename="../../app/ui/about_dialog.py"/>
         <source>Hearth chats with language models on this PC, with an engine of its own that skips the neurons which do not fire. Where there is an NVIDIA GPU, it computes the busy neurons there and the others on the CPU at the same time.</source>
         <translation>Hearth 在此电脑上与语言模型聊天，其自有引擎会跳过未激活的神经元。若有 NVIDIA GPU，活跃的神经元在其上计算，其余同时由 CPU 计算。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/about_dialog.py"/>
+        <source>Hearth uses the network only when you search for or download a model, write to a server that you added, open a link, or switch on the look for updates.</source>
+        <translation>只有当您搜索或下载模型、向您添加的服务器写消息、打开链接，或开启更新检查时，Hearth 才会使用网络。</translation>
     </message>
     <message>
         <location filename="../../app/ui/about_dialog.py"/>
@@ -2606,6 +2875,11 @@
     </message>
     <message>
         <location filename="../../app/ui/about_dialog.py"/>
+        <source>Other programs on this PC can ask your model only while the local server is switched on, and only with its key.</source>
+        <translation>只有在您开启本地服务器期间，且持有其密钥时，这台电脑上的其他程序才能询问您的模型。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/about_dialog.py"/>
         <source>Part</source>
         <translation>组件</translation>
     </message>
@@ -2616,6 +2890,7 @@
     </message>
     <message>
         <location filename="../../app/ui/about_dialog.py"/>
+        <location filename="../../app/ui/selection.py"/>
         <source>Text</source>
         <translation>文本</translation>
     </message>
@@ -2634,6 +2909,11 @@
         <location filename="../../app/ui/settings_dialog.py"/>
         <source>Version {version}</source>
         <translation>版本 {version}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/about_dialog.py"/>
+        <source>What you write, what is answered and what you attach stay on this PC. There is no account and no telemetry. Nothing is sent when Hearth starts, runs or crashes.</source>
+        <translation>您写的内容、得到的回答和您附加的文件都留在这台电脑上。没有账号，没有遥测。Hearth 启动、运行或崩溃时都不发送任何内容。</translation>
     </message>
     <message>
         <location filename="../../app/ui/answer_figures.py"/>
@@ -2661,8 +2941,8 @@
     </message>
     <message>
         <location filename="../../app/ui/answer_menus.py"/>
-        <source>{built_in} of Hearth's</source>
-        <translation>Hearth 自带 {built_in} 个</translation>
+        <source>{built_in} built in</source>
+        <translation>{built_in} 个内置</translation>
     </message>
     <message>
         <location filename="../../app/ui/answer_menus.py"/>
@@ -2671,8 +2951,8 @@
     </message>
     <message>
         <location filename="../../app/ui/answer_menus.py"/>
-        <source>{own} of yours, {built_in} of Hearth's</source>
-        <translation>您的 {own} 个，Hearth 自带 {built_in} 个</translation>
+        <source>{own} of yours, {built_in} built in</source>
+        <translation>{own} 个自建，{built_in} 个内置</translation>
     </message>
     <message>
         <location filename="../../app/ui/attachment_chip.py"/>
@@ -2724,6 +3004,7 @@
         <location filename="../../app/ui/message_view.py"/>
         <location filename="../../app/ui/own_message.py"/>
         <location filename="../../app/ui/own_server_rows.py"/>
+        <location filename="../../app/ui/selection.py"/>
         <source>Copy</source>
         <translation>复制</translation>
     </message>
@@ -2745,12 +3026,16 @@
     </message>
     <message>
         <location filename="../../app/ui/away_mark.py"/>
+        <source>Answer with Hearth</source>
+        <translation>由 Hearth 回答</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/away_mark.py"/>
         <source>From the next message on, nothing is sent</source>
         <translation>从下一条消息起不再发送</translation>
     </message>
     <message>
         <location filename="../../app/ui/away_mark.py"/>
-        <location filename="../../app/ui/status_strip.py"/>
         <source>Sent to {server}</source>
         <translation>发送到 {server}</translation>
     </message>
@@ -2761,8 +3046,18 @@
     </message>
     <message>
         <location filename="../../app/ui/away_mark.py"/>
+        <source>What you write is sent to {server}, another program on this PC.</source>
+        <translation>您写的内容会发送到 {server}，本机上的另一程序。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/away_mark.py"/>
         <source>What you write is sent to {server}, {host}. It leaves this PC.</source>
         <translation>您写的内容会发送到 {server}，{host}。它会离开此电脑。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/away_mark.py"/>
+        <source>another program on this PC</source>
+        <translation>本机上的另一程序</translation>
     </message>
     <message>
         <location filename="../../app/ui/banner.py"/>
@@ -2778,14 +3073,112 @@
     </message>
     <message>
         <location filename="../../app/ui/banner.py"/>
+        <location filename="../../app/ui/crash_dialog.py"/>
         <location filename="../../app/ui/model_acts.py"/>
         <source>Details</source>
         <translation>详细信息</translation>
     </message>
     <message>
         <location filename="../../app/ui/banner.py"/>
+        <location filename="../../app/ui/crash_dialog.py"/>
         <source>Hide details</source>
         <translation>隐藏详细信息</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/bin_sheet.py"/>
+        <source>And {n} more chats</source>
+        <translation>
+            <numerusform>另有 {n} 个对话</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/bin_sheet.py"/>
+        <location filename="../../app/ui/chat_menus.py"/>
+        <source>Bin</source>
+        <translation>回收站</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/bin_sheet.py"/>
+        <location filename="../../app/ui/chat_menus.py"/>
+        <location filename="../../app/ui/chat_page.py"/>
+        <location filename="../../app/ui/message_view.py"/>
+        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/model_card.py"/>
+        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/shelf_dialog.py"/>
+        <source>Delete</source>
+        <translation>删除</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/bin_sheet.py"/>
+        <source>Delete {n} chats for good?</source>
+        <translation>
+            <numerusform>彻底删除 {n} 个对话？</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/bin_sheet.py"/>
+        <source>Delete “{title}” for good</source>
+        <translation>彻底删除“{title}”</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/bin_sheet.py"/>
+        <source>Delete “{title}” for good?</source>
+        <translation>彻底删除“{title}”？</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/bin_sheet.py"/>
+        <source>Deleted chats are kept for {n} days. Searches and exports leave them out.</source>
+        <translation>
+            <numerusform>已删除的对话会保留 {n} 天，搜索和导出不包含它们。</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/bin_sheet.py"/>
+        <source>Empty the bin</source>
+        <translation>清空回收站</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/bin_sheet.py"/>
+        <source>It cannot be restored afterwards.</source>
+        <translation>之后将无法恢复。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/bin_sheet.py"/>
+        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <location filename="../../app/ui/server_acts.py"/>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>Keep</source>
+        <translation>保留</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/bin_sheet.py"/>
+        <source>Restore</source>
+        <translation>恢复</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/bin_sheet.py"/>
+        <source>Restore “{title}”</source>
+        <translation>恢复“{title}”</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/bin_sheet.py"/>
+        <source>The bin is empty.</source>
+        <translation>回收站是空的。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/bin_sheet.py"/>
+        <source>What is in the bin cannot be restored afterwards.</source>
+        <translation>之后将无法恢复回收站中的内容。</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/bin_sheet.py"/>
+        <source>{n} days left</source>
+        <translation>
+            <numerusform>还剩 {n} 天</numerusform>
+        </translation>
     </message>
     <message>
         <location filename="../../app/ui/chat_acts.py"/>
@@ -2832,18 +3225,6 @@
         <location filename="../../app/ui/side_panel.py"/>
         <source>All chats</source>
         <translation>所有聊天</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <location filename="../../app/ui/chat_page.py"/>
-        <location filename="../../app/ui/message_view.py"/>
-        <location filename="../../app/ui/model_acts.py"/>
-        <location filename="../../app/ui/model_card.py"/>
-        <location filename="../../app/ui/model_details.py"/>
-        <location filename="../../app/ui/model_dialogs.py"/>
-        <location filename="../../app/ui/shelf_dialog.py"/>
-        <source>Delete</source>
-        <translation>删除</translation>
     </message>
     <message>
         <location filename="../../app/ui/chat_menus.py"/>
@@ -2899,14 +3280,14 @@
     </message>
     <message>
         <location filename="../../app/ui/chat_menus.py"/>
-        <location filename="../../app/ui/chat_page.py"/>
-        <source>Rename</source>
-        <translation>重命名</translation>
+        <source>Remove folder, keep chats</source>
+        <translation>移除文件夹，保留聊天</translation>
     </message>
     <message>
         <location filename="../../app/ui/chat_menus.py"/>
-        <source>Take all chats out</source>
-        <translation>移出所有聊天</translation>
+        <location filename="../../app/ui/chat_page.py"/>
+        <source>Rename</source>
+        <translation>重命名</translation>
     </message>
     <message>
         <location filename="../../app/ui/chat_menus.py"/>
@@ -3020,6 +3401,11 @@
     </message>
     <message>
         <location filename="../../app/ui/chat_models.py"/>
+        <source>From the next message on, {model} answers this chat</source>
+        <translation>从下一条消息起，由 {model} 回答此对话</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat_models.py"/>
         <source>the model</source>
         <translation>模型</translation>
     </message>
@@ -3105,6 +3491,13 @@
         <source>Show {n} lines</source>
         <translation>
             <numerusform>显示 {n} 行</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/code_block.py"/>
+        <source>Show {n} more lines</source>
+        <translation>
+            <numerusform>再显示 {n} 行</numerusform>
         </translation>
     </message>
     <message>
@@ -3251,6 +3644,11 @@
     </message>
     <message>
         <location filename="../../app/ui/composer.py"/>
+        <source>{model} is loaded first</source>
+        <translation>会先加载 {model}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer.py"/>
         <source>{state}: the answer begins once the model is there</source>
         <translation>{state}：模型就绪后开始回答</translation>
     </message>
@@ -3326,13 +3724,25 @@
     </message>
     <message>
         <location filename="../../app/ui/context_meter.py"/>
+        <source>Drop oldest</source>
+        <translation>移除最早的</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/context_meter.py"/>
+        <source>Full: {n} messages left out</source>
+        <translation>
+            <numerusform>已满：省略了 {n} 条消息</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/context_meter.py"/>
         <source>It is counted once the model is there.</source>
         <translation>模型就绪后统计。</translation>
     </message>
     <message>
         <location filename="../../app/ui/context_meter.py"/>
-        <source>Middle goes</source>
-        <translation>省略中间</translation>
+        <source>Keep the beginning</source>
+        <translation>保留开头</translation>
     </message>
     <message>
         <location filename="../../app/ui/context_meter.py"/>
@@ -3343,16 +3753,6 @@
         <location filename="../../app/ui/context_meter.py"/>
         <source>Nothing is left out. When the chat no longer fits, the next message is not answered.</source>
         <translation>不省略任何内容。放不下时，下一条消息不予回答。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/context_meter.py"/>
-        <source>Oldest go</source>
-        <translation>省略最早</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/context_meter.py"/>
-        <source>Over {total}</source>
-        <translation>超过 {total}</translation>
     </message>
     <message>
         <location filename="../../app/ui/context_meter.py"/>
@@ -3454,19 +3854,18 @@
     </message>
     <message>
         <location filename="../../app/ui/crash_dialog.py"/>
-        <location filename="../../app/ui/settings_dialog.py"/>
-        <source>Show the log</source>
-        <translation>显示日志</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/crash_dialog.py"/>
         <source>What is known of it</source>
         <translation>已知的情况</translation>
     </message>
     <message>
         <location filename="../../app/ui/crash_dialog.py"/>
-        <source>Your chats are safe, up to the last second. Below is what a report would hold: no text of yours. Nothing is sent.</source>
-        <translation>您的聊天安全无损，直到最后一秒。下面是报告会包含的内容：不含您的文本。不会发送任何内容。</translation>
+        <source>You can save a report and show it to others. It holds no text of yours, and nothing is sent.</source>
+        <translation>您可以保存一份报告，供帮助您的人查看。其中没有您的文字，也不会发送任何内容。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/crash_dialog.py"/>
+        <source>Your chats are safe</source>
+        <translation>您的对话安然无恙</translation>
     </message>
     <message>
         <location filename="../../app/ui/empty_page.py"/>
@@ -3485,11 +3884,6 @@
     </message>
     <message>
         <location filename="../../app/ui/empty_page.py"/>
-        <source>Load one to go on. Your chats and drafts stay.</source>
-        <translation>加载一个模型即可继续。您的聊天和草稿都会保留。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/empty_page.py"/>
         <source>Nothing you type leaves this computer.</source>
         <translation>您输入的内容不会离开此电脑。</translation>
     </message>
@@ -3505,6 +3899,11 @@
     </message>
     <message>
         <location filename="../../app/ui/empty_page.py"/>
+        <source>This is a base model: it continues text rather than answering.</source>
+        <translation>这是基础模型：它会续写文本，而不是回答问题。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/empty_page.py"/>
         <source>Tom has 5 apples and gives away 2. How many are left?</source>
         <translation>Tom has 5 apples and gives away 2. How many are left?</translation>
     </message>
@@ -3515,8 +3914,23 @@
     </message>
     <message>
         <location filename="../../app/ui/empty_page.py"/>
+        <source>What you write in this chat is sent to {server} on this PC.</source>
+        <translation>您在此聊天中写的内容会发送到本机上的 {server}。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/empty_page.py"/>
         <source>What you write in this chat is sent to {server}.</source>
         <translation>您在此聊天中写的内容会发送到 {server}。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/empty_page.py"/>
+        <source>Your next message loads {model}.</source>
+        <translation>您的下一条消息会加载 {model}。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/empty_page.py"/>
+        <source>{model} in {server}, another program on this PC.</source>
+        <translation>{model}，位于 {server} 中，本机上的另一程序。</translation>
     </message>
     <message>
         <location filename="../../app/ui/empty_page.py"/>
@@ -3643,7 +4057,6 @@
     </message>
     <message>
         <location filename="../../app/ui/live_graph.py"/>
-        <location filename="../../app/ui/status_strip.py"/>
         <source>Speed {rate}</source>
         <translation>速度 {rate}</translation>
     </message>
@@ -3655,7 +4068,6 @@
     <message>
         <location filename="../../app/ui/live_graph.py"/>
         <location filename="../../app/ui/model_list.py"/>
-        <location filename="../../app/ui/status_strip.py"/>
         <source>tokens per second</source>
         <translation>个 token 每秒</translation>
     </message>
@@ -3733,6 +4145,11 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/message_field.py"/>
+        <source>Sent to {server}, another program on this PC.</source>
+        <translation>发送到 {server}，本机上的另一程序。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/message_field.py"/>
         <source>Sent to {server}, not on this PC.</source>
         <translation>发送到 {server}，不在此电脑上。</translation>
     </message>
@@ -3748,12 +4165,14 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/message_view.py"/>
-        <location filename="../../app/ui/stat_line.py"/>
-        <source>Answer again</source>
-        <translation>重新回答</translation>
+        <location filename="../../app/ui/own_message.py"/>
+        <location filename="../../app/ui/thought_view.py"/>
+        <source>Show more</source>
+        <translation>显示更多</translation>
     </message>
     <message>
         <location filename="../../app/ui/message_view.py"/>
+        <location filename="../../app/ui/more_rows.py"/>
         <source>Table in the answer</source>
         <translation>回答中的表格</translation>
     </message>
@@ -3761,6 +4180,11 @@ Other programs: {others}</source>
         <location filename="../../app/ui/message_view.py"/>
         <source>This answer</source>
         <translation>此回答</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/message_view.py"/>
+        <source>{share}% of this answer is shown. Copy and export take all of it.</source>
+        <translation>已显示此回答的 {share}%。复制和导出包含全部内容。</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_acts.py"/>
@@ -3774,14 +4198,8 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/model_acts.py"/>
-        <source>A server elsewhere</source>
-        <translation>别处的服务器</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/model_acts.py"/>
-        <location filename="../../app/ui/model_dialogs.py"/>
-        <source>Access token</source>
-        <translation>访问令牌</translation>
+        <source>A server</source>
+        <translation>服务器</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_acts.py"/>
@@ -3792,11 +4210,6 @@ Other programs: {others}</source>
         <location filename="../../app/ui/model_acts.py"/>
         <source>Add a model</source>
         <translation>添加模型</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/model_acts.py"/>
-        <source>Add a model folder</source>
-        <translation>添加模型文件夹</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_acts.py"/>
@@ -3836,11 +4249,6 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/model_acts.py"/>
-        <source>Look again</source>
-        <translation>重新查看</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/model_acts.py"/>
         <source>Models lie in {folder} now</source>
         <translation>模型现存放于 {folder}</translation>
     </message>
@@ -3850,11 +4258,6 @@ Other programs: {others}</source>
         <location filename="../../app/ui/models_head.py"/>
         <source>More</source>
         <translation>更多</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/model_acts.py"/>
-        <source>Move the models folder</source>
-        <translation>移动模型文件夹</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_acts.py"/>
@@ -3886,14 +4289,19 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/model_acts.py"/>
-        <source>Repository id copied</source>
-        <translation>已复制仓库标识</translation>
+        <source>Refresh</source>
+        <translation>刷新</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_acts.py"/>
         <location filename="../../app/ui/model_details.py"/>
-        <source>Take off the list</source>
-        <translation>移出列表</translation>
+        <source>Remove from list</source>
+        <translation>从列表移除</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_acts.py"/>
+        <source>Repository id copied</source>
+        <translation>已复制仓库标识</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_acts.py"/>
@@ -3987,8 +4395,8 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/model_details.py"/>
-        <source>Foretold from models of its family, hence the range.</source>
-        <translation>根据同系列模型推测，因此给出范围。</translation>
+        <source>GPT4All's file; Hearth never changes or deletes it</source>
+        <translation>GPT4All 的文件；Hearth 从不更改或删除它</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_details.py"/>
@@ -3997,8 +4405,18 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/model_details.py"/>
+        <source>Jan's file; Hearth never changes or deletes it</source>
+        <translation>Jan 的文件；Hearth 从不更改或删除它</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
         <source>Kind</source>
         <translation>类型</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>LM Studio's file; Hearth never changes or deletes it</source>
+        <translation>LM Studio 的文件；Hearth 从不更改或删除它</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_details.py"/>
@@ -4009,6 +4427,11 @@ Other programs: {others}</source>
         <location filename="../../app/ui/model_details.py"/>
         <source>Neurons in use</source>
         <translation>使用的神经元</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_details.py"/>
+        <source>Ollama's file; Hearth never changes or deletes it</source>
+        <translation>Ollama 的文件；Hearth 从不更改或删除它</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_details.py"/>
@@ -4196,8 +4619,8 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/model_dialogs.py"/>
-        <source>From ≈ {now} to {then}.</source>
-        <translation>从 ≈ {now} 提升到 {then}。</translation>
+        <source>From {now} to {then}.</source>
+        <translation>从 {now} 到 {then}。</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_dialogs.py"/>
@@ -4251,14 +4674,6 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/model_dialogs.py"/>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <location filename="../../app/ui/server_acts.py"/>
-        <location filename="../../app/ui/server_sheet.py"/>
-        <source>Keep</source>
-        <translation>保留</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
         <source>Lay the weights out for this PC</source>
         <translation>为此电脑排列权重</translation>
     </message>
@@ -4291,8 +4706,8 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/model_dialogs.py"/>
-        <source>Some makers ask who fetches their models. Agree on the model's page, then make a token that may read in your account on the hub and paste it here.</source>
-        <translation>有些作者要求知道谁在获取其模型。请在模型页面上同意，然后在您的 hub 账户中创建可读令牌并粘贴到此处。</translation>
+        <source>Some models require you to accept terms first. Accept them on the model's page, then make a token that may read in your account on the hub and paste it here.</source>
+        <translation>有些模型要求先接受条款。请在模型页面接受，然后在您的 hub 账户中创建具有读取权限的令牌并粘贴到此处。</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_dialogs.py"/>
@@ -4379,6 +4794,11 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/model_dialogs.py"/>
+        <source>{rate} ({how})</source>
+        <translation>{rate}（{how}）</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_dialogs.py"/>
         <source>{size} on the disk</source>
         <translation>{size} 磁盘空间</translation>
     </message>
@@ -4404,8 +4824,14 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/model_list.py"/>
-        <source>Models on this PC</source>
-        <translation>此电脑上的模型</translation>
+        <location filename="../../app/ui/server_shelf.py"/>
+        <source>Not on this PC</source>
+        <translation>不在此电脑上</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_list.py"/>
+        <source>Other programs on this PC</source>
+        <translation>本机上的其他程序</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_list.py"/>
@@ -4414,10 +4840,19 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/model_list.py"/>
-        <location filename="../../app/ui/model_menu.py"/>
         <location filename="../../app/ui/pick_row.py"/>
         <source>in use</source>
         <translation>使用中</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_list.py"/>
+        <source>in {server}, another program on this PC</source>
+        <translation>在 {server} 中，本机上的另一程序</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_list.py"/>
+        <source>on {server}, not on this PC</source>
+        <translation>在 {server} 上，不在此电脑上</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_menu.py"/>
@@ -4428,11 +4863,6 @@ Other programs: {others}</source>
         <location filename="../../app/ui/model_menu.py"/>
         <source>Filter models</source>
         <translation>筛选模型</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/model_menu.py"/>
-        <source>How it runs here</source>
-        <translation>运行方式</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_menu.py"/>
@@ -4451,12 +4881,6 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/model_menu.py"/>
-        <location filename="../../app/ui/server_shelf.py"/>
-        <source>Not on this PC</source>
-        <translation>不在此电脑上</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/model_menu.py"/>
         <location filename="../../app/ui/persona_menu.py"/>
         <source>Type to filter</source>
         <translation>输入以筛选</translation>
@@ -4465,11 +4889,6 @@ Other programs: {others}</source>
         <location filename="../../app/ui/model_menu.py"/>
         <source>Unload {model}</source>
         <translation>卸载 {model}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/model_menu.py"/>
-        <source>on {server}, not on this PC</source>
-        <translation>在 {server} 上，不在此电脑上</translation>
     </message>
     <message>
         <location filename="../../app/ui/models_head.py"/>
@@ -4506,6 +4925,20 @@ Other programs: {others}</source>
         <source>Search, or paste a repository link</source>
         <translation>搜索，或粘贴仓库链接</translation>
     </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/more_rows.py"/>
+        <source>Show {n} more rows</source>
+        <translation>
+            <numerusform>再显示 {n} 行</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/more_rows.py"/>
+        <source>{n} rows are not shown. Copy takes them.</source>
+        <translation>
+            <numerusform>有 {n} 行未显示。复制包含这些行。</numerusform>
+        </translation>
+    </message>
     <message>
         <location filename="../../app/ui/neuron_map.py"/>
         <source>Layer {layer}, neurons {first} to {last}% by how busy they are, {where}</source>
@@ -4530,6 +4963,33 @@ Other programs: {others}</source>
         <location filename="../../app/ui/neuron_map.py"/>
         <source>{part}, {fired}% of them fired</source>
         <translation>{part}，其中 {fired}% 被激活</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/next_message_row.py"/>
+        <source>Don't send</source>
+        <translation>不发送</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/next_message_row.py"/>
+        <source>Edit the next message</source>
+        <translation>编辑下一条消息</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/next_message_row.py"/>
+        <source>Sent after this answer</source>
+        <translation>此回答后发送</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/next_message_row.py"/>
+        <source>Sent after this answer: {words}</source>
+        <translation>此回答后发送：{words}</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/next_message_row.py"/>
+        <source>{n} attachments</source>
+        <translation>
+            <numerusform>{n} 个附件</numerusform>
+        </translation>
     </message>
     <message>
         <location filename="../../app/ui/note.py"/>
@@ -4639,6 +5099,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/own_message.py"/>
+        <location filename="../../app/ui/selection.py"/>
         <source>Copy message</source>
         <translation>复制消息</translation>
     </message>
@@ -4688,6 +5149,11 @@ Other programs: {others}</source>
         <translation>您的消息，已更改</translation>
     </message>
     <message>
+        <location filename="../../app/ui/own_message.py"/>
+        <source>{share}% of this message is shown. Copy and export take all of it.</source>
+        <translation>已显示此消息的 {share}%。复制和导出包含全部内容。</translation>
+    </message>
+    <message>
         <location filename="../../app/ui/own_server_rows.py"/>
         <source>A program</source>
         <translation>程序</translation>
@@ -4697,6 +5163,11 @@ Other programs: {others}</source>
         <location filename="../../app/ui/server_sheet.py"/>
         <source>Address</source>
         <translation>地址</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/own_server_rows.py"/>
+        <source>Connected now</source>
+        <translation>当前连接</translation>
     </message>
     <message>
         <location filename="../../app/ui/own_server_rows.py"/>
@@ -4726,9 +5197,9 @@ Other programs: {others}</source>
     </message>
     <message numerus="yes">
         <location filename="../../app/ui/own_server_rows.py"/>
-        <source>Nobody. {n} requests answered so far.</source>
+        <source>None. {n} requests answered so far.</source>
         <translation>
-            <numerusform>无。迄今已回答 {n} 个请求。</numerusform>
+            <numerusform>无。至今已回答 {n} 个请求。</numerusform>
         </translation>
     </message>
     <message>
@@ -4765,11 +5236,6 @@ Other programs: {others}</source>
         <location filename="../../app/ui/own_server_rows.py"/>
         <source>Switched off</source>
         <translation>已关闭</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>Talking to it now</source>
-        <translation>正在与其通信</translation>
     </message>
     <message>
         <location filename="../../app/ui/own_server_rows.py"/>
@@ -4825,6 +5291,11 @@ Other programs: {others}</source>
         <location filename="../../app/ui/palette_entries.py"/>
         <source>use load switch model</source>
         <translation>使用 加载 切换 模型</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/palette_entries.py"/>
+        <source>use server switch model</source>
+        <translation>使用 服务器 切换 模型</translation>
     </message>
     <message>
         <location filename="../../app/ui/persona_menu.py"/>
@@ -4908,8 +5379,8 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/placement_popup.py"/>
-        <source>now about {rate}</source>
-        <translation>现在约 {rate}</translation>
+        <source>now {rate}</source>
+        <translation>目前 {rate}</translation>
     </message>
     <message>
         <location filename="../../app/ui/placement_popup.py"/>
@@ -4965,11 +5436,6 @@ Other programs: {others}</source>
         <location filename="../../app/ui/preset_menu.py"/>
         <source>Only the neurons that the predictors expect</source>
         <translation>只计算预测器预期的神经元</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>Persona</source>
-        <translation>角色</translation>
     </message>
     <message>
         <location filename="../../app/ui/preset_menu.py"/>
@@ -5160,6 +5626,26 @@ Other programs: {others}</source>
         <translation>{preset}，用于此聊天</translation>
     </message>
     <message>
+        <location filename="../../app/ui/selection.py"/>
+        <source>Copy as Markdown</source>
+        <translation>复制为 Markdown</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/selection.py"/>
+        <source>Copy link</source>
+        <translation>复制链接</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/selection.py"/>
+        <source>Open link</source>
+        <translation>打开链接</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/selection.py"/>
+        <source>Select message</source>
+        <translation>选择消息</translation>
+    </message>
+    <message>
         <location filename="../../app/ui/server_acts.py"/>
         <source>Its key is taken out of the keyring. Chats that it answered stay here and are answered on this PC from then on.</source>
         <translation>其密钥将从密钥环中移除。它回答过的聊天会保留，之后由此电脑回答。</translation>
@@ -5191,20 +5677,14 @@ Other programs: {others}</source>
         <translation>随下一条消息，此聊天的全部内容和附件会发送到 {host}。其他聊天不受影响。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_sheet.py"/>
-        <source>A server that speaks OpenAI's API, such as a vLLM cluster of yours. Only chats for which you choose it are sent there.</source>
-        <translation>支持 OpenAI API 的服务器，例如您的 vLLM 集群。只有您选择的聊天才会发送到那里。</translation>
+        <location filename="../../app/ui/server_acts.py"/>
+        <source>{server} on this PC</source>
+        <translation>本机上的 {server}</translation>
     </message>
     <message>
         <location filename="../../app/ui/server_sheet.py"/>
-        <location filename="../../app/ui/server_shelf.py"/>
-        <source>Add a server</source>
-        <translation>添加服务器</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/server_sheet.py"/>
-        <source>Ask the server</source>
-        <translation>询问服务器</translation>
+        <source>A server that speaks OpenAI's API: a program on this PC such as Ollama, or another machine. Only chats for which you choose it are sent there.</source>
+        <translation>使用 OpenAI API 的服务器：本机上的程序（如 Ollama）或另一台机器。只有您为其选择该服务器的聊天才会发送到那里。</translation>
     </message>
     <message>
         <location filename="../../app/ui/server_sheet.py"/>
@@ -5255,8 +5735,13 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/server_sheet.py"/>
-        <source>None needed</source>
-        <translation>不需要</translation>
+        <source>Leave empty if it needs none</source>
+        <translation>如不需要请留空</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/server_sheet.py"/>
+        <source>List its models</source>
+        <translation>列出其模型</translation>
     </message>
     <message>
         <location filename="../../app/ui/server_sheet.py"/>
@@ -5300,8 +5785,18 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/server_shelf.py"/>
-        <source>Servers elsewhere</source>
-        <translation>别处的服务器</translation>
+        <source>Servers</source>
+        <translation>服务器</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/setting_groups.py"/>
+        <source>Collapsed</source>
+        <translation>已折叠</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/setting_groups.py"/>
+        <source>Expanded</source>
+        <translation>已展开</translation>
     </message>
     <message>
         <location filename="../../app/ui/setting_groups.py"/>
@@ -5350,8 +5845,8 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/settings_dialog.py"/>
-        <source>For a question to others: no text of a chat, no name of a file</source>
-        <translation>用于向他人求助：不含聊天内容和文件名</translation>
+        <source>For models that ask for one</source>
+        <translation>用于需要令牌的模型</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings_dialog.py"/>
@@ -5360,13 +5855,43 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/settings_dialog.py"/>
+        <source>Models folder</source>
+        <translation>模型文件夹</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings_dialog.py"/>
+        <source>Move it to another place</source>
+        <translation>移到其他位置</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings_dialog.py"/>
         <source>No setting has “{typed}” in its words.</source>
         <translation>没有含“{typed}”的设置。</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings_dialog.py"/>
+        <source>Privacy and storage</source>
+        <translation>隐私与存储</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings_dialog.py"/>
+        <source>To show to others. Contains no chats and no file names.</source>
+        <translation>可给他人查看。不含聊天和文件名。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings_dialog.py"/>
         <source>What Hearth did, on this PC only</source>
         <translation>Hearth 的运行记录，仅在此电脑上</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings_dialog.py"/>
+        <source>What leaves this PC, and what does not</source>
+        <translation>哪些内容会离开这台电脑，哪些不会</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings_dialog.py"/>
+        <source>Your chats</source>
+        <translation>您的对话</translation>
     </message>
     <message>
         <location filename="../../app/ui/shelf_dialog.py"/>
@@ -5610,96 +6135,6 @@ Other programs: {others}</source>
         <translation>统计：{words}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>100% on the GPU</source>
-        <translation>100% 在 GPU 上</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>Context used {words} tokens</source>
-        <translation>上下文已用 {words} 个 token</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>Context {words}</source>
-        <translation>上下文 {words}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>Load {load}</source>
-        <translation>负载 {load}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>Memory used {ram}</source>
-        <translation>内存已用 {ram}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>Memory {memory}</source>
-        <translation>显存 {memory}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>Model {model}</source>
-        <translation>模型 {model}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>Neurons on the GPU {share}</source>
-        <translation>GPU 上的神经元 {share}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>Of the neurons computed, those on the GPU; the CPU computes the others at the same time.</source>
-        <translation>计算的神经元中在 GPU 上的部分；其余同时由 CPU 计算。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>Processor load {load}</source>
-        <translation>处理器负载 {load}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>Runs on {device}</source>
-        <translation>运行于 {device}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>Sent to {server}, not on this PC</source>
-        <translation>发送到 {server}，不在此电脑上</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>none</source>
-        <translation>无</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>unknown</source>
-        <translation>未知</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>{memory}, {ours} GB of it Hearth</source>
-        <translation>{memory}，其中 Hearth {ours} GB</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>{name} load {load}</source>
-        <translation>{name} 负载 {load}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>{name} memory used {memory}</source>
-        <translation>{name} 显存已用 {memory}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/status_strip.py"/>
-        <source>{share} on the GPU</source>
-        <translation>{share} 在 GPU 上</translation>
-    </message>
-    <message>
         <location filename="../../app/ui/thought_view.py"/>
         <source>Hide the thought</source>
         <translation>隐藏思考过程</translation>
@@ -5710,14 +6145,19 @@ Other programs: {others}</source>
         <translation>显示思考过程</translation>
     </message>
     <message>
-        <location filename="../../app/ui/token_time.py"/>
-        <source>Its parts are not measured</source>
-        <translation>未测量各部分</translation>
+        <location filename="../../app/ui/thought_view.py"/>
+        <source>{share}% of this thought is shown. Export takes all of it.</source>
+        <translation>已显示此思考的 {share}%。导出包含全部内容。</translation>
     </message>
     <message>
         <location filename="../../app/ui/token_time.py"/>
-        <source>Seen while an answer is written</source>
-        <translation>书写回答时可见</translation>
+        <source>Ask something: this shows where the time of each token goes, from attention to choosing the token.</source>
+        <translation>提个问题：此处显示每个词元的时间分配，从注意力到选出词元。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/token_time.py"/>
+        <source>Its parts are not measured</source>
+        <translation>未测量各部分</translation>
     </message>
     <message>
         <location filename="../../app/ui/token_time.py"/>
@@ -6051,6 +6491,11 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
+        <source>The model's header would take too much memory. Choose another file of it, or another model.</source>
+        <translation>该模型的文件头会占用过多内存。请选择它的另一个文件，或选择其他模型。</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
         <source>The server cannot be reached. What was written until then is kept.</source>
         <translation>无法连接服务器。已写的内容会保留。</translation>
     </message>
@@ -6078,6 +6523,11 @@ Other programs: {others}</source>
         <location filename="../../app/user_messages.py"/>
         <source>The window and the engine do not understand each other: they are of different versions. Install Hearth again.</source>
         <translation>窗口与引擎互不兼容：版本不同。请重新安装 Hearth。</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Their file is a link to a place that is not there. Connect that disk, or remove the link.</source>
+        <translation>聊天文件是一个链接，指向的位置不存在。请连接该磁盘，或删除此链接。</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
