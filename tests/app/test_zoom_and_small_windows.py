@@ -21,15 +21,20 @@ PAGES = ("new chat", "chat", "models", "live")
 
 
 @pytest.fixture(scope="module")
-def room(
+def shared_room(
     request: pytest.FixtureRequest, qapp: QApplication, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Room]:
     room = Room(PatientBot(request), tmp_path_factory.mktemp("room"))
     yield room
-    theme.apply(qapp, "light", 1.0)
     room.reset()
     room.leave()
     room.window.deleteLater()
+
+
+@pytest.fixture
+def room(shared_room: Room, qapp: QApplication) -> Iterator[Room]:
+    yield shared_room
+    theme.apply(qapp, "light", 1.0)  # tests of other modules may come between those of this one
 
 
 def go(room: Room, page: str) -> None:
