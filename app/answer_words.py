@@ -52,6 +52,9 @@ def facts_of(stats: Mapping[str, Any]) -> list[str]:
     return facts
 
 
+FEWEST_READ = 16  # tokens; reading fewer takes no longer than writing one, so their rate says nothing
+
+
 def figures_of(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Everything that is known of how an answer came about, as names and values; what is unknown is left out."""
     rows: list[tuple[str, str]] = []
@@ -76,7 +79,8 @@ def figures_of(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
     add(tr("Prompt"), "prompt_tokens", count)
     if stats.get("reused_tokens"):
         add(tr("Already in memory"), "reused_tokens", count)
-    add(tr("Reading"), "prefill_tok_s", rate)
+    if stats.get("prompt_tokens", FEWEST_READ) - stats.get("reused_tokens", 0) >= FEWEST_READ:
+        add(tr("Reading"), "prefill_tok_s", rate)
     add(tr("Neurons computed"), "active_share", lambda share: percent(float(share)))
     add(tr("Neurons that fired"), "fired_share", lambda share: percent(float(share)))
     add(tr("Share on the GPU"), "gpu_neuron_load", lambda share: percent(float(share)))

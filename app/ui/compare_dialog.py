@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from PySide6.QtCore import QRectF, Qt
-from PySide6.QtGui import QCloseEvent, QPaintEvent, QResizeEvent, QTextCharFormat, QTextCursor
+from PySide6.QtCore import QRectF, Qt, Signal
+from PySide6.QtGui import QCloseEvent, QKeyEvent, QPaintEvent, QResizeEvent, QTextCharFormat, QTextCursor
 from PySide6.QtWidgets import (
     QBoxLayout,
     QDialog,
@@ -195,6 +195,19 @@ def facts(side: Side) -> list[str]:
     return words
 
 
+class PromptField(QPlainTextEdit):
+    """The prompt of both answers. Enter compares, Shift+Enter breaks the line, as in the composer."""
+
+    entered = Signal()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        is_enter = event.key() in {Qt.Key.Key_Return, Qt.Key.Key_Enter}
+        if is_enter and not event.modifiers() & Qt.KeyboardModifier.ShiftModifier:
+            self.entered.emit()
+        else:
+            super().keyPressEvent(event)
+
+
 class CompareDialog(QDialog):
     """start: begins a comparison of a prompt. It ends with the dialog."""
 
@@ -210,7 +223,7 @@ class CompareDialog(QDialog):
             tr("The same prompt, answered twice on this PC: as this chat is answered, then with every neuron. "
             "Nothing of it is kept."), "small", wrap=True,
         )  # fmt: skip
-        self.prompt = QPlainTextEdit(prompt)
+        self.prompt = PromptField(prompt)
         self.prompt.setProperty("kind", "field")
         self.prompt.setTabChangesFocus(True)
         self.prompt.setAccessibleName(tr("Prompt"))
@@ -239,6 +252,7 @@ class CompareDialog(QDialog):
         self._spare = QWidget()
         self._column.insertWidget(4, self._spare, 1)
         self.go.clicked.connect(self._press)
+        self.prompt.entered.connect(lambda: self._press() if self.go.isEnabled() and not self._is_running else None)
         self.close_button.clicked.connect(self.close)
         self.prompt.textChanged.connect(self._tell)
         self._cannot = cannot
@@ -265,6 +279,7 @@ class CompareDialog(QDialog):
         self.comparison = self._start(self.prompt.toPlainText().strip())
         self.comparison.changed.connect(self._show)
         self.comparison.ended.connect(self._show_end)
+        self.prompt.verticalScrollBar().setValue(0)  # what is compared is read from where it begins
         self._spare.hide()
         for card in self.cards:
             card.mark(())

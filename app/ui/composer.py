@@ -252,6 +252,8 @@ class Composer(QFrame):
         """What the engine is doing: it decides between Send and Stop, and what stands beside them."""
         if status.server != self._status.server or status.host != self._status.host:
             self._show_away(status)
+        elif status.is_base != self._status.is_base:
+            self.field.set_destination(status)
         self._status = status
         settled = status.phase is Phase.READY or (status.answering and status.phase is not Phase.OFF)
         words = status.model if settled and status.model else status.word

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 
-from PySide6.QtCore import QRectF, Signal
+from PySide6.QtCore import QRectF, Qt, Signal
 from PySide6.QtGui import QPainter
 from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
 
@@ -88,10 +88,13 @@ class HubHits(QFrame):
         self.line = Label(tr("Searching"), "small")
         self.note = Note()
         self.note.remedy.connect(self.remedy)
+        self.ask = Button(tr("Search the hub"), "secondary", "search")
+        self.ask.clicked.connect(lambda: self.remedy.emit(""))
         self.grid = CardGrid(tr("Models on the hub"))
         self.cards: list[HubCard] = []
         for widget in (self.head, self.line, self.note, self.grid):
             column.addWidget(widget)
+        column.insertWidget(2, self.ask, 0, Qt.AlignmentFlag.AlignLeading)
         theme.current().changed.connect(self._restyle)
         self._restyle()
 
@@ -102,10 +105,11 @@ class HubHits(QFrame):
         """What the hub has answered; None: nothing yet. `show_for` shows it."""
         self.found = found if found is None or isinstance(found, UserMessage) else list(found)
 
-    def show_for(self, text: str, known: Set[str], has_known: bool) -> None:
+    def show_for(self, text: str, known: Set[str], has_known: bool, asked: bool) -> None:
         """Show the hits for a text, but those whose repository is known already; "" shows nothing.
 
-        has_known: whether models that are known stand above.
+        has_known: whether models that are known stand above. asked: whether the hub was asked; nothing leaves this PC
+        before the user wants it.
         """
         hits = [hit for hit in self.found if hit.repo not in known] if isinstance(self.found, list) else []
         if [card.model for card in self.cards] != hits:
@@ -119,6 +123,9 @@ class HubHits(QFrame):
         self.setVisible(bool(text))
         self.head.setVisible(has_known or not nothing)
         self.line.setVisible(self.found is None)
+        first = tr("Press Enter to search the hub. Only then are your words sent to it.")
+        self.line.setText(tr("Searching") if asked else first)
+        self.ask.setVisible(not asked and self.found is None)
         self.note.setVisible(nothing)
         self.grid.set_cards(self.cards)
         self.grid.setVisible(bool(hits))

@@ -30,6 +30,7 @@ from app.ui import theme
 
 MAX_LINES = 8
 PLACEHOLDER = noted("Write a message")
+BASE = noted("Write the beginning of a text; this base model continues it")
 
 
 def files_in(source: QMimeData) -> list[Path]:
@@ -74,13 +75,15 @@ class MessageField(QTextEdit):
         self._restyle()
 
     def set_destination(self, status: EngineStatus) -> None:
-        """Say which server what is written here is sent to, if any."""
+        """Say which server the message goes to, if any, and whether the model only continues text."""
         server = status.server
-        self._placeholder = tr("Write to {server}", server=server) if server else tr(PLACEHOLDER)
+        base = status.is_base and not server
+        self._placeholder = tr("Write to {server}", server=server) if server else tr(BASE if base else PLACEHOLDER)
         enter = tr("Enter sends, Shift and Enter break the line")
         sent = (tr("Sent to {server}, not on this PC.", server=server) if status.leaves else
                 tr("Sent to {server}, another program on this PC.", server=server))  # fmt: skip
-        self.setAccessibleDescription(f"{sent} {enter}" if server else enter)
+        about = tr("This is a base model: it continues text rather than answering.") if base else sent if server else ""
+        self.setAccessibleDescription(f"{about} {enter}" if about else enter)
         self.update()
 
     def text(self) -> str:

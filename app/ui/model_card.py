@@ -195,7 +195,8 @@ class ModelCard(CardFrame):
         """Maker, kind and licence."""
         row = self.row
         gated = tr("asks for access") if row.entry is not None and row.entry.gated and row.installed is None else ""
-        return " · ".join(part for part in (row.maker, row.kind, row.licence, gated) if part)
+        kind = tr("base model, continues text") if row.kind == "base" else row.kind
+        return " · ".join(part for part in (row.maker, kind, row.licence, gated) if part)
 
     def sentence(self) -> tuple[str, str]:
         """The one sentence, and its colour: what went wrong comes before what the model is good for."""

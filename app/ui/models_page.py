@@ -41,7 +41,6 @@ from app.user_messages import UserMessage
 from engine.library.records import Estimate, HubModel, Listing, MachineLine
 
 COLUMN_PX, MARGIN_PX = 960, 24
-TYPING_MS = 350  # a pause that long, and the hub is searched
 
 
 class ModelsPage(QFrame):
@@ -77,10 +76,10 @@ class ModelsPage(QFrame):
         self._lay_out_soon.timeout.connect(self._lay_out)
         self._build_head()
         self._build_body()
-        self._typing = QTimer(self, singleShot=True, interval=TYPING_MS)
-        self._typing.timeout.connect(self._search_hub)
+        self._asked_hub = ""  # the text that the hub was asked for
         self.search.textChanged.connect(self._typed)
         self.search.down.connect(self._into_cards)
+        self.search.entered.connect(self._enter)
         self.filters.changed.connect(self._filtered)
         self.veil = DropVeil(self)
         self.veil.hide()
@@ -291,7 +290,7 @@ class ModelsPage(QFrame):
         """The part below the cards while a text is searched."""
         text = "" if self._looking else self.search.text().strip()
         known = {row.entry.repo for row in self.rows if row.entry is not None and row.id in self._order}
-        self.hub.show_for(text, known, bool(self.grid.cards))
+        self.hub.show_for(text, known, bool(self.grid.cards), bool(self._asked_hub))
 
     def _hub_remedy(self, act: str) -> None:
         if act in {"", "refresh-models"}:
@@ -323,15 +322,13 @@ class ModelsPage(QFrame):
         self._looking = ""
         self.hub.set_found(None)
         self.filters.set_searching(bool(text))
-        self._show_rows()
-        if text:
-            self._typing.start()
-        else:
-            self._typing.stop()
+        if self._asked_hub:  # its answer would be to another text
+            self._asked_hub = ""
             self.search_asked.emit("")
+        self._show_rows()
 
     def _search_hub(self) -> None:
-        text = self.search.text().strip()
+        text = self._asked_hub = self.search.text().strip()
         if repo := repository(text):
             self.look_into(repo)
         elif text:
@@ -352,10 +349,14 @@ class ModelsPage(QFrame):
         self._show_rows()
         self.area.verticalScrollBar().setValue(0)
 
-    def _into_cards(self) -> None:
-        if self._typing.isActive():  # Return: at once
-            self._typing.stop()
+    def _enter(self) -> None:
+        """Ask the hub for the text, once; then go to the cards."""
+        if (text := self.search.text().strip()) and text != self._asked_hub:
             self._search_hub()
+        else:
+            self._into_cards()
+
+    def _into_cards(self) -> None:
         grid = self.grid if self.grid.cards else self.hub.grid
         if grid.cards and not repository(self.search.text()):
             grid.cards[0].setFocus(Qt.FocusReason.ShortcutFocusReason)

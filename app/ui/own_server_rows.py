@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from PySide6.QtCore import QTimer
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from app.own_server import OwnServer
 from app.translation import figure, tr, tr_n
 from app.ui import theme
+from app.ui.code_block import COPIED_MS
 from app.ui.controls import Button, IconButton, Label
 from app.ui.floating import confirm
 from engine.protocol import ServerState
@@ -32,10 +34,18 @@ class _Row(QFrame):
         self._across.addLayout(words, 1)
         self.copied = ""
         self.copy = Button(tr("Copy"), "secondary", "copy")
-        self.copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(self.copied))
+        self.copy.clicked.connect(self._copy)
+        self._resting = QTimer(self, singleShot=True, interval=COPIED_MS)
+        self._resting.timeout.connect(lambda: self.copy.setText(tr("Copy")))
         self._across.addWidget(self.copy)
         theme.current().changed.connect(self._restyle)
         self._restyle()
+
+    def _copy(self) -> None:
+        """Copy the value, and say for a moment that this was done."""
+        QGuiApplication.clipboard().setText(self.copied)
+        self.copy.setText(tr("Copied"))
+        self._resting.start()
 
     def add(self, widget: QWidget) -> None:
         """A control at the end of the row."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import math
 from typing import TYPE_CHECKING, Any
 
 from engine.commands.output import number, print_json
 
 if TYPE_CHECKING:
     from engine.library.catalogue import Estimated
+    from engine.library.records import Estimate
 
 _FITS = {"gpu": "fits the GPU", "hybrid": "GPU + CPU", "cpu": "CPU only"}
 
@@ -66,7 +68,7 @@ def _fields(one: Estimated) -> dict[str, Any]:
 
 def _line(one: Estimated) -> str:
     entry, estimate = one.entry, one.estimate
-    fits = _FITS.get(estimate.fits, f"{estimate.short_bytes / 1e9:.0f} GB too big")
+    fits = _FITS.get(estimate.fits) or too_big(estimate)
     rate = "" if estimate.predicted_tok_s is None else f"{number(estimate.predicted_tok_s)} tok/s"
     if estimate.low_tok_s is not None and estimate.low_tok_s != estimate.high_tok_s:
         rate += f" ({number(estimate.low_tok_s)} to {number(estimate.high_tok_s)})"
@@ -77,3 +79,9 @@ def _line(one: Estimated) -> str:
 def _conclusion(n: int, reason: str, measured: bool) -> str:
     rates = "" if measured else " Nothing was measured here yet: rates are those that such machines reach."
     return f"{n} models. {reason}{rates}"
+
+
+def too_big(estimate: Estimate) -> str:
+    """Return how much is missing, in tenths of a GB where whole ones would say little; never 0 GB."""
+    missing = max(estimate.short_bytes, 1) / 1e9
+    return f"{math.ceil(missing * 10) / 10:.1f} GB too big" if missing < 3 else f"{math.ceil(missing)} GB too big"

@@ -8,20 +8,22 @@ import logging
 import threading
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from engine import artefacts
 from engine.bundle import BundleSource
 from engine.errors import EngineError
 from engine.formats.json_text import read_object
 from engine.library.library_file import write_durably
-from engine.model.model_files import open_model
+from engine.library.records import ModelKind
+from engine.model.model_files import OpenedModel, open_model
+from engine.opening import read_tokenizer
 from engine.plain_config import from_plain
 from engine.sparsity.powerinfer_predictors import has_own_predictors
 
 log = logging.getLogger(__name__)
 
-_VERSION = 1
+_VERSION = 2
 _MAX_BYTES = 16 << 20
 
 
@@ -29,7 +31,7 @@ _MAX_BYTES = 16 << 20
 class Head:
     """reason: why Hearth does not read the model; empty where it does. parted: its neurons can be computed one by one
     to a gain, since some do not fire. predicted: it brings predictors along. fingerprint: where artefacts made of it
-    lie; empty where none are looked for."""
+    lie; empty where none are looked for. kind: whether it was trained to chat; empty: unknown."""
 
     reason: str
     name: str = ""
@@ -37,6 +39,7 @@ class Head:
     parted: bool = False
     predicted: bool = False
     fingerprint: str = ""
+    kind: ModelKind | Literal[""] = ""
 
 
 class Heads:
@@ -107,7 +110,18 @@ def read_head(path: Path, activation: str) -> Head:
     except Exception as error:  # noqa: BLE001 - one strange file must not hide all other models
         log.warning("%s cannot be opened: %r", path, error)
         return Head("Hearth cannot read it: its head is damaged.")
-    return Head("", opened.name, opened.format, parted, predicted, fingerprint)
+    return Head("", opened.name, opened.format, parted, predicted, fingerprint, _kind(opened))
+
+
+def _kind(opened: OpenedModel) -> ModelKind | Literal[""]:
+    """Return whether the model was trained to chat. Cost: building its vocabulary, where the head has no template."""
+    if opened.metadata.get("tokenizer.chat_template"):
+        return "chat"
+    try:
+        return read_tokenizer(opened).kind
+    except Exception as error:  # noqa: BLE001 - loading the model says what is wrong with its vocabulary
+        log.debug("%s: its vocabulary does not say what it was trained for: %r", opened.name, error)
+        return ""
 
 
 def _key(path: Path, activation: str, files: tuple[Path, ...]) -> str:

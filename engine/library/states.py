@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import Literal
 
 from engine import artefacts
 from engine.assets import starter_model
@@ -15,9 +16,10 @@ from engine.library.heads import Heads
 from engine.library.imports import is_fixed
 from engine.library.library_file import Contents
 from engine.library.long_paths import spelled
-from engine.library.records import InstalledFile, InstalledModel, InstalledState
+from engine.library.records import InstalledFile, InstalledModel, InstalledState, ModelKind
 from engine.library.stored_models import FoundModel, StoredModel, as_line, file_below, with_remarks
 
+Kind = ModelKind | Literal[""]
 STARTER_ID = "hearth/starter-chat"
 NOT_PREPARED = "Preparing it for this PC finds out which neurons fire, so that the others need not be computed."
 
@@ -28,7 +30,7 @@ def installed(model: StoredModel, heads: Heads) -> InstalledModel:
     prepared = str(spelled(Path(model.prepared))) if model.prepared else ""
     prepared = prepared if prepared and is_bundle(Path(prepared)) else ""
     path = file_below(folder, model.path) if model.path else folder
-    state, reason = _state(model, folder, path, prepared, heads)
+    state, reason, kind = _state(model, folder, path, prepared, heads)
     return InstalledModel(
         id=model.id,
         name=model.name,
@@ -46,7 +48,7 @@ def installed(model: StoredModel, heads: Heads) -> InstalledModel:
         activation=model.activation,
         template=model.template,
         licence=model.licence,
-        kind=model.kind,
+        kind=model.kind or kind,
         added=model.added,
         prepared=prepared,
         measured_tok_s=model.measured_tok_s,
@@ -99,18 +101,21 @@ def file_problem(model: StoredModel, folder: Path) -> str:
     return ""
 
 
-def _state(model: StoredModel, folder: Path, path: Path, prepared: str, heads: Heads) -> tuple[InstalledState, str]:
+def _state(
+    model: StoredModel, folder: Path, path: Path, prepared: str, heads: Heads
+) -> tuple[InstalledState, str, Kind]:
     needs = model.still_needed or ""
     reason = file_problem(model, folder)
     if reason:
         # what is loaded is the bundle, and that is there
-        return ("ready", "") if prepared and not needs else ("broken", reason)
+        return ("ready", "", "") if prepared and not needs else ("broken", reason, "")
     files = tuple(file_below(folder, file.name) for file in model.files)
     head = heads.get(path, model.activation, files)
     if head.reason:
-        return "broken", head.reason
+        return "broken", head.reason, ""
     never_prepared = model.still_needed is None and not prepared
     if never_prepared and head.parted and not head.predicted:
         made = head.fingerprint and artefacts.is_kept(head.fingerprint, "predictors")
         needs = "" if made else NOT_PREPARED
-    return ("needs preparing", needs) if needs else ("ready", "")
+    kind: Kind = "chat" if model.template else head.kind  # a template that the list names makes chats of any model
+    return ("needs preparing", needs, kind) if needs else ("ready", "", kind)

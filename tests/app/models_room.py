@@ -108,8 +108,9 @@ class ModelsRoom:
 
     def search(self, text: str) -> None:
         self.page.search.setText(text)
-        self.page._typing.setInterval(1)
-        QTest.qWait(40)
+        if text:
+            QTest.keyClick(self.page.search, Qt.Key.Key_Return)
+        QTest.qWait(10)
 
     def close(self) -> None:
         for widget in QApplication.topLevelWidgets():

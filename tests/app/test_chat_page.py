@@ -49,7 +49,11 @@ def test_the_empty_page_says_how_things_stand(page: ChatPage) -> None:
     assert "Nothing you type leaves this computer." in shown
     page.set_status(replace(READY, is_base=True))
     assert "This is a base model: it continues text rather than answering." in words_of(page)
+    field = page.composer.field
+    assert "continues" in field._placeholder
+    assert "base model" in field.accessibleDescription()
     page.set_status(READY)
+    assert "continues" not in field._placeholder
     page.set_status(EngineStatus(Phase.LOADING, "Pip", done=42, total=100))
     assert "Loading, 42%" in words_of(page)
     page.set_status(EngineStatus(Phase.FAILED))

@@ -527,3 +527,10 @@ def test_the_composer_does_not_move_while_the_offer_is_fetched(scene: MakeScene,
     s.library.tick()
     qtbot.waitUntil(s.page.empty.offer.hold.isVisible)
     assert s.page.composer.mapTo(s.window, QPoint(0, 0)) == before
+
+
+def test_a_base_model_says_so_in_the_menu() -> None:
+    (base, chat) = rows_of([], [installed("A", id="local/a", kind="base"), installed("B", id="local/b")], [], None)
+    assert "base model" in figure(base)
+    assert "base model" in spoken(base)
+    assert "base model" not in figure(chat)

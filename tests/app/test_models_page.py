@@ -283,6 +283,33 @@ def test_a_search_shows_models_known_and_the_hubs(enter: Enter) -> None:
     assert not room.page.hub.grid.isVisible()
 
 
+def test_the_hub_is_asked_on_enter_or_by_the_button_and_never_while_one_types(enter: Enter) -> None:
+    room = enter()
+    QTest.keyClicks(room.page.search, "relu")
+    QTest.keyClick(room.page.search, Qt.Key.Key_Down)
+    QTest.qWait(500)
+    assert room.library.jobs("search") == []
+    assert room.page.hub.ask.isVisible()
+    assert room.shown() == ["relullama-70b"]
+    QTest.mouseClick(room.page.hub.ask, Qt.MouseButton.LeftButton)
+    room.wait(lambda: room.page.hub.grid.cards)
+    assert not room.page.hub.ask.isVisible()
+    QTest.keyClick(room.page.search, Qt.Key.Key_Return)
+    assert len(room.library.jobs("search")) == 1, "the same words are asked once"
+    QTest.keyClicks(room.page.search, "x")
+    assert room.page.hub.ask.isVisible()
+    assert not room.page.hub.grid.isVisible()
+
+
+def test_a_base_model_says_so_on_its_card(enter: Enter) -> None:
+    library = FakeLibrary(0)
+    library.models = [PIP, installed("Found", id="local/found", kind="base")]
+    room = enter(library)
+    room.page.show_here()
+    assert "continues text" in room.page.cards["local/found"].by_line()
+    assert "continues text" not in room.page.cards[PIP.id].by_line()
+
+
 def test_only_the_newest_search_counts(enter: Enter) -> None:
     room = enter()
     room.search("relu")

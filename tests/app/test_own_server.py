@@ -157,6 +157,7 @@ def test_the_settings_show_address_key_and_who_talks(make: Make, qtbot: QtBot) -
     assert rows.key.value.words == HIDDEN, "shown when it is asked for"
     assert rows.talking.value.words == "openai-python: 12 tokens"
     rows.key.copy.click()
+    assert rows.key.copy.text() == "Copied"
     assert QGuiApplication.clipboard().text() == "hearth-kept"
     rows.eye.click()
     assert rows.key.value.words == "hearth-kept"

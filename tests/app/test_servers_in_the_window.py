@@ -220,3 +220,9 @@ def test_servers_elsewhere_in_one_window(qtbot: QtBot, tmp_path: Path) -> None:
         walk(room)
     room.leave()
     room.window.deleteLater()
+
+
+def test_the_rate_of_reading_a_few_tokens_is_left_out() -> None:
+    stats = {"prompt_tokens": 500, "prefill_tok_s": 28.9}
+    assert "Reading" in dict(figures_of(stats))
+    assert "Reading" not in dict(figures_of({**stats, "reused_tokens": 499}))

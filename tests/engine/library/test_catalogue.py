@@ -391,3 +391,14 @@ def test_a_pasted_repository_is_found_with_what_the_catalogue_knows_of_it() -> N
     assert one.id == "bamboo-dpo-7b"
     assert catalogue.of_repository(one.repo) is None, "two files lie there"
     assert catalogue.of_repository("nobody/nothing") is None
+
+
+@pytest.mark.parametrize("missing", [0, 1, 40_000_000, 400_000_000, 2_900_000_000, 5_000_000_000])
+def test_no_model_is_zero_gigabytes_too_big(missing: int) -> None:
+    from types import SimpleNamespace
+
+    from engine.commands.catalogue import too_big
+
+    said = float(too_big(SimpleNamespace(short_bytes=missing)).split()[0])  # type: ignore[arg-type]
+    assert said > 0
+    assert missing <= said * 1e9 < missing + 1.1e9

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 from raw_gguf import split_gguf, tiny_model_parts
-from tiny_model import make_tiny_gguf
+from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.config import EngineConfig
 from engine.library.installed import STARTER_ID, Library
 from engine.library.other_programs import models_of_other_programs
 from engine.library.records import InstalledModel
 from engine.session import LoadedModel
+from installer.make_starter_model import make_gguf
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the folders of a home on Linux")
 
@@ -160,3 +161,16 @@ def test_a_folder_without_end_is_not_walked_for_ever(home: Path, gguf: Path) -> 
     put(deep / "far.gguf", gguf)
     (home / ".lmstudio/models/loop").symlink_to(home / ".lmstudio/models")
     assert list(models_of_other_programs()) == []
+
+
+def test_a_base_model_is_told_by_its_head(library: Library, home: Path, tmp_path: Path) -> None:
+    source = make_tiny_model(tmp_path / "source")
+    for file in source.glob("*.json"):  # no marks of Phi-3, which would mean that it learned to chat
+        file.write_text(file.read_text().replace("<|user|>", "<|reader|>"))
+    settings = json.loads((source / "tokenizer_config.json").read_text())
+    for name, template in (("Base", ""), ("Chat", "{{ messages[0].content }}")):
+        (source / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": template}))
+        made = tmp_path / f"{name}.gguf"
+        make_gguf(source, made, name="Tiny", description="Random numbers.")
+        put(home / f".lmstudio/models/maker/{name}-GGUF/{name}.gguf", made)
+    assert {id: model.kind for id, model in found(library).items()} == {"maker/base": "base", "maker/chat": "chat"}
