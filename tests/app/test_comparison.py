@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 from desk import Desk, MakeDesk
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
+from pytestqt.qtbot import QtBot
 
 from app.asking import AnswerRequest
 from app.comparison import LONGEST, Comparison, Side, SideState, differences, verdict
 from app.conversation import MessageState
+from app.ui.compare_dialog import PromptField
 from engine.protocol import Generate
 
 
@@ -149,3 +153,15 @@ def test_what_two_sides_come_to(make_desk: MakeDesk) -> None:
     expected = ["The first 2 words are the same; then they go apart.", "Exact is 2.3 times as fast as dense here."]
     assert verdict(fast, dense) == expected
     assert verdict(Side(None, "Exact"), Side("dense", "Dense")) == []
+
+
+@pytest.mark.gui
+def test_enter_compares_and_shift_enter_breaks_the_line(qtbot: QtBot) -> None:
+    field = PromptField("a")
+    pressed: list[int] = []
+    qtbot.addWidget(field)
+    field.entered.connect(lambda: pressed.append(1))
+    QTest.keyClick(field, Qt.Key.Key_Return)
+    assert (field.toPlainText(), pressed) == ("a", [1])
+    QTest.keyClick(field, Qt.Key.Key_Return, Qt.KeyboardModifier.ShiftModifier)
+    assert (field.blockCount(), pressed) == (2, [1])
