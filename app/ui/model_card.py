@@ -195,7 +195,9 @@ class ModelCard(CardFrame):
         """Maker, kind and licence."""
         row = self.row
         gated = tr("asks for access") if row.entry is not None and row.entry.gated and row.installed is None else ""
-        kind = tr("base model, continues text") if row.kind == "base" else row.kind
+        here = row.installed is not None  # else the summary tells more, and the line is full
+        base = tr("base model, continues text") if here else tr("base model")
+        kind = base if row.kind == "base" else row.kind
         return " · ".join(part for part in (row.maker, kind, row.licence, gated) if part)
 
     def sentence(self) -> tuple[str, str]:

@@ -221,7 +221,7 @@ def ask_remove(parent: QWidget, row: ModelRow, on_yes: Callable[[], None]) -> Co
     if not model.owned:
         return confirm(
             parent, tr("Take {name} off the list?", name=row.name),
-            tr("Its files are not Hearth's and stay where they are."), tr("Keep"), tr("Take off"), on_yes,
+            tr("Its files are not Hearth's and stay where they are."), tr("Keep"), tr("Remove from list"), on_yes,
         )  # fmt: skip
     fetched = model.origin == "download" or bool(model.repo)
     again = tr("Getting it back means downloading it again.") if fetched else tr("It was copied here from elsewhere.")

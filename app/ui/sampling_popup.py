@@ -78,8 +78,8 @@ class SamplingPopup(Popover):
 
     def _tell(self) -> None:
         changed = bool(self.editor.values())
-        self.line.setText(tr("Changed for this chat. Counts from the next answer on.")
-                          if changed else tr("What you change counts from the next answer on."))  # fmt: skip
+        self.line.setText(tr("Changed for this chat. Takes effect with the next answer.")
+                          if changed else tr("Changes take effect with the next answer."))  # fmt: skip
         self.reset.setVisible(changed and self.name.isHidden())
         self.save.setVisible(changed and self.name.isHidden())
 
