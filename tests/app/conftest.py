@@ -14,6 +14,20 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app.settings import AppSettings
+from app.ui import theme
+
+
+def as_before() -> Iterator[None]:
+    """The theme and the size of the type are put back, so that no test sees what another left."""
+    before = theme.current().choice, theme.current().zoom
+    yield
+    app = QApplication.instance()
+    if isinstance(app, QApplication) and (theme.current().choice, theme.current().zoom) != before:
+        theme.apply(app, *before)
+
+
+look_as_before_a_module = pytest.fixture(as_before, scope="module", autouse=True)
+look_as_before = pytest.fixture(as_before, autouse=True)
 
 
 @pytest.fixture
