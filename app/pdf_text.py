@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import app
 from app.translation import figure, noted, tr
 
 WITHIN_S = 60.0
@@ -64,13 +65,13 @@ def read(data: bytes, name: str, cancelled: Callable[[], bool] = lambda: False) 
 def _command() -> list[str]:
     if getattr(sys, "frozen", False):
         return [sys.executable, "--pdf-text"]
-    return [sys.executable, "-P", "-m", "app.pdf_text"]
+    return [sys.executable, "-P", "-m", __name__]
 
 
 def _environment() -> dict[str, str]:
     if getattr(sys, "frozen", False):
         return dict(os.environ)
-    root = str(Path(__file__).resolve().parents[1])
+    root = str(Path(app.__path__[0]).resolve().parent)
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))}
 
 

@@ -18,6 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import app
+
 LEFT_OUT = "…"
 _OURS = ("app", "engine", "native_kernels")
 _KNOWN_FAULTS = frozenset(name for name, kind in vars(builtins).items() if isinstance(kind, type)
@@ -116,7 +118,7 @@ def place(path: str) -> str:
             return "/".join(parts[parts.index(mark) + 1 :])
     if parts and parts[0] in _OURS and ".." not in parts:  # so the built program names its files
         return "/".join(parts)
-    roots = {name: Path(__file__).resolve().parents[1] / name for name in _OURS}
+    roots = {name: Path(app.__path__[0]).resolve().parent / name for name in _OURS}
     for root in roots.values():
         if Path(path).is_relative_to(root):
             return Path(path).relative_to(root.parent).as_posix()

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Protocol
 
+import engine
 from engine import protocol
 from engine.errors import Cancelled, EngineError, EngineProcessError, error_class
 
@@ -200,7 +201,7 @@ def default_command() -> list[str]:
 def _environment() -> dict[str, str]:
     environment = dict(os.environ)
     if not getattr(sys, "frozen", False):
-        root = str(Path(__file__).resolve().parents[2])
+        root = str(Path(engine.__path__[0]).resolve().parent)
         before = environment.get("PYTHONPATH")
         environment["PYTHONPATH"] = root + (os.pathsep + before if before else "")
     environment["PYTHONIOENCODING"] = "utf-8"

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import llvmlite
 import platformdirs
 
+import native_kernels
 from native_kernels.cpu import isa
 
 isa.chosen()  # before numba is imported: it may limit what numba compiles for
@@ -47,7 +48,7 @@ class Kernel:
     """One compiled function and its address. Nothing happens before the address is asked for."""
 
     def __init__(self, function: Callable[[int, int, int, int], None], name: str = "") -> None:
-        self.name = name or f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
+        self.name = name or f"{function.__module__.removeprefix('native_kernels.')}.{function.__name__}"
         self.function = function
         self._address = 0
         self._keep: Any = None  # the library that holds the code
@@ -150,14 +151,15 @@ def _key() -> str | None:
     """Of everything that the machine code depends on; None where the sources cannot be read."""
     from llvmlite import binding
 
-    sources = sorted(Path(__file__).parent.glob("*.py"))
+    package = Path(native_kernels.__path__[0])
+    sources = sorted(package.rglob("*.py"))
     if not sources:
         return None
     versions = (numba.__version__, llvmlite.__version__, *sys.version_info[:2], sys.platform)
     target = (isa.chosen().name, binding.get_host_cpu_name(), sorted(isa.features()), binding.get_process_triple())
     digest = hashlib.sha256(repr((versions, target)).encode())
     for source in sources:
-        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+        digest.update(source.relative_to(package).as_posix().encode() + b"\0" + source.read_bytes())
     return digest.hexdigest()[:24]
 
 

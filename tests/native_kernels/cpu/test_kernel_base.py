@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import native_kernels
 from native_kernels.cpu import call, isa, jit
 
 RUN = """
@@ -59,6 +60,32 @@ def test_the_second_start_compiles_nothing(tmp_path: Path) -> None:
     [code] = tmp_path.rglob("*.code")
     code.write_bytes(code.read_bytes()[:-10])  # a broken file is compiled anew
     assert float(str(run_fresh(tmp_path)["error"])) < 1e-5
+
+
+def test_the_cache_knows_sources_by_their_folder_and_counts_those_of_every_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "native_kernels"
+    for folder in ("cpu/one", "cpu/other"):
+        (package / folder).mkdir(parents=True)
+    (package / "cpu/one/gemv.py").write_text("x = 1")
+    monkeypatch.setattr(native_kernels, "__path__", [str(package)])
+    keys = [jit._key()]
+    (package / "cpu/one/gemv.py").write_text("x = 2")
+    keys.append(jit._key())
+    (package / "cpu/one/gemv.py").rename(package / "cpu/other/gemv.py")
+    keys.append(jit._key())
+    assert len(set(keys)) == 3
+
+
+def test_kernels_of_files_of_one_name_have_files_of_their_own() -> None:
+    def dot(args: int, lo: int, hi: int, worker: int) -> None: ...
+
+    names = []
+    for module in ("native_kernels.cpu.one.gemv", "native_kernels.cpu.other.gemv"):
+        dot.__module__ = module
+        names.append(jit.Kernel(dot).name)
+    assert len(set(names)) == 2
 
 
 def test_without_a_place_to_write_it_compiles_every_time(tmp_path: Path) -> None:
